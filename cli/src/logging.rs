@@ -48,12 +48,27 @@ const DEFAULT: &str = "info";
 /// # Errors
 /// When what they want is no filter or no format.
 pub(crate) fn start(options: &Options) -> Result<(), CommandError> {
+    start_or(options, None)
+}
+
+/// Starts logging as somebody wants it, else with this filter.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn start_at(options: &Options, filter: &str) -> Result<(), CommandError> {
+    start_or(options, Some(filter))
+}
+
+fn start_or(options: &Options, otherwise: Option<&str>) -> Result<(), CommandError> {
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     let asked = options.log.clone().or_else(|| options.log_format.as_ref().map(|_| DEFAULT.to_owned()));
     let (filter, name) = match (asked, env("LOBSTER_LOG")) {
         (Some(filter), _) => (filter, "--log"),
         (None, Some(filter)) => (filter, "LOBSTER_LOG"),
-        (None, None) => return Ok(()),
+        (None, None) => match otherwise {
+            Some(filter) => (filter.to_owned(), "--log"),
+            None => return Ok(()),
+        },
     };
     let filter = EnvFilter::try_new(&filter).map_err(|error| {
         CommandError::usage(format!("{name} {filter:?} is no filter: {error}"))

@@ -6,6 +6,7 @@
 
 pub(crate) mod add;
 pub(crate) mod audit;
+pub(crate) mod begin;
 pub(crate) mod bundle;
 pub(crate) mod changes;
 pub(crate) mod check;
@@ -31,7 +32,9 @@ pub(crate) mod resume;
 pub(crate) mod run;
 mod run_hints;
 pub(crate) mod runs;
+pub(crate) mod schedule;
 pub(crate) mod secrets;
+pub(crate) mod serve;
 pub(crate) mod shim;
 pub(crate) mod show;
 pub(crate) mod skill;
@@ -78,6 +81,8 @@ pub(crate) enum Command {
     Changes(changes::Args),
     Undo(undo::Args),
     Gates(gates::Args),
+    Schedule(schedule::Args),
+    Serve(serve::Args),
     Replay(replay::Args),
     Fork(fork::Args),
     Why(why::Args),
@@ -92,6 +97,8 @@ pub(crate) enum Command {
     Add(add::Args),
     Mcp(mcp::Args),
     Worker(worker::Args),
+    #[command(hide = true)]
+    Begin(begin::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     #[command(hide = true)]
@@ -205,7 +212,11 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
             return Ok(exit);
         }
     };
-    logging::start(&cli.log)?;
+    match cli.command {
+        // A server has nobody to answer: what goes wrong stands in its log.
+        Command::Serve(_) => logging::start_at(&cli.log, "warn")?,
+        _ => logging::start(&cli.log)?,
+    }
     if cli.no_pager {
         crate::render::pager::turn_off();
     }
@@ -231,6 +242,9 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Audit(args) => audit::run(&args),
         Command::Mcp(args) => mcp::run(&args),
         Command::Worker(args) => worker::run(&args),
+        Command::Begin(args) => begin::run(&args),
+        Command::Schedule(args) => schedule::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Complete(args) => complete::run(&args),

@@ -357,7 +357,7 @@ impl Frame<'_> {
         enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
-        let shown = program.shown();
+        let shown = program.display_text();
         let job = native::Job {
             program,
             stdin,

@@ -23,7 +23,7 @@ use super::error::StoreError;
 use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
-use super::mark::{Marks, NAMES_AT_MOST, digests_in};
+use super::named_blobs::{Marks, NAMES_AT_MOST, digests_in};
 use super::{Store, fault, private};
 use lobster_base::digest::Digest;
 
@@ -164,6 +164,9 @@ impl Collector<'_> {
         self.sweep_blobs(&mut read)?;
         self.sweep_files(&mut read)?;
         if !self.policy.dry_run {
+            if let Some(age) = self.policy.max_age_ms {
+                self.store.forget_service_history(self.now.saturating_sub(age))?;
+            }
             self.give_back_space()?;
         }
         Ok(())

@@ -20,7 +20,6 @@ mod claim;
 mod clock;
 mod db;
 mod dependants;
-mod disguise;
 mod dump;
 mod error;
 mod event;
@@ -33,16 +32,19 @@ mod high_water;
 mod identity;
 mod journal;
 mod leaves;
-mod log;
-mod mark;
+mod named_blobs;
 mod pending;
 mod private;
 mod redact;
 mod rescue;
+mod secret_spellings;
+mod service;
+mod service_tables;
 mod spelling;
 mod transfer;
 mod user_state;
 mod verify;
+mod wal_file;
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -69,6 +71,11 @@ pub use journal::{BrokenChain, NewRun, Record, RunFilter, RunSummary};
 pub use redact::Redactions;
 pub use redact::Redactor;
 pub use rescue::{LostRows, Rescued};
+pub use service::{
+    Accepted, Credential, CredentialKind, Deed, Delivery, NewCredential, NewDelivery, NewStart, NewTick,
+    Registered, Registration, Retraction, ScheduleRow, Served, Service, Settlement, SpecOfSchedule, Standing,
+    Start, StartState, Tick, TickState,
+};
 pub use transfer::Redacted;
 pub use user_state::{LockedState, UserState, state_dir};
 pub use verify::{Problem, StoreStats, VerifyReport};

@@ -20,8 +20,9 @@ use super::error::StoreError;
 use super::event::RunId;
 use super::journal::{Record, parse_record};
 use super::leaves::{self, LeafRow, PAGE};
-use super::log::log_path;
+use super::service_tables;
 use super::verify::update_summary;
+use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 
@@ -133,6 +134,11 @@ fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection
     rebuild_runs(&into, &mut rescued)?;
     copy_values(&from, &into)?;
     copy_counters(&from, &into);
+    if matches!(layout, Layout::Own | Layout::WithoutLog) {
+        // The other layouts know nothing of tables that were made later.
+        let lost = service_tables::copy(&from, &into).into_iter();
+        rescued.lost.extend(lost.map(|(table, copied)| LostRows { table, first: copied + 1, last: None }));
+    }
     into.execute_batch("COMMIT")?;
     Ok((into, rescued))
 }

@@ -1,6 +1,6 @@
 //! Runs components: those of orders, and those that are computed where the run is.
 
-mod lent;
+mod run_services;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -17,14 +17,14 @@ use super::layers::{CHANGES, Kept, keep_set, told};
 use super::{ComponentArgs, ComponentInput, ComponentTask, Host, Outcome, StdinSource};
 use crate::host_calls::{RecordedCalls, Recording};
 use crate::outcome::failed_outcome;
-pub(crate) use lent::{Keeper, RunServices};
-use lent::{SharedWriter, Sink};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::code::{Code, FailureCode};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_stage::StageError;
 use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
+pub(crate) use run_services::{Keeper, RunServices};
+use run_services::{SharedWriter, Sink};
 
 /// Largest component that is loaded, in bytes. The largest seen is 70 MB.
 pub(crate) const MAX_COMPONENT: u64 = 512 << 20;

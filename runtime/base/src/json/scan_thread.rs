@@ -1,0 +1,91 @@
+//! Scans text on a thread of its own while it comes.
+
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use super::scanner::{NotPlain, Scanner};
+
+/// Text that is shorter is not scanned: whoever reads it reads it whole.
+const BEGIN: usize = 1 << 20;
+
+/// How much is handed over at a time, and how many times ahead of the scan.
+const PIECE: usize = 256 << 10;
+const AHEAD: usize = 8;
+
+/// Finds out whether all that comes is JSON as a [`Scanner`] takes it.
+#[derive(Default)]
+pub struct ScanThread {
+    held: Vec<u8>,
+    scan: Option<Scan>,
+    /// Nothing more needs to be looked at.
+    over: bool,
+}
+
+struct Scan {
+    pieces: SyncSender<Vec<u8>>,
+    thread: JoinHandle<Result<(), NotPlain>>,
+}
+
+impl ScanThread {
+    /// Takes what comes next.
+    pub fn push(&mut self, bytes: &[u8]) {
+        if self.over {
+            return;
+        }
+        self.held.extend_from_slice(bytes);
+        if self.held.len() >= if self.scan.is_some() { PIECE } else { BEGIN } {
+            let piece = std::mem::replace(&mut self.held, Vec::with_capacity(2 * PIECE));
+            self.over = self.hand_over(piece).is_none();
+        }
+    }
+
+    /// `None` when nobody scans any more.
+    fn hand_over(&mut self, piece: Vec<u8>) -> Option<()> {
+        if self.scan.is_none() {
+            let (pieces, coming) = sync_channel(AHEAD);
+            let thread = std::thread::Builder::new().name("json".to_owned());
+            self.scan = Some(Scan { pieces, thread: thread.spawn(move || scan(&coming)).ok()? });
+        }
+        self.scan.as_ref()?.pieces.send(piece).ok()
+    }
+
+    /// The result once all has come; `None` if too little came to look at.
+    pub fn finish(mut self) -> Option<bool> {
+        if self.scan.is_some() && !self.over {
+            let rest = std::mem::take(&mut self.held);
+            let _ = self.hand_over(rest);
+        }
+        let Scan { pieces, thread } = self.scan?;
+        drop(pieces);
+        Some(matches!(thread.join(), Ok(Ok(()))))
+    }
+}
+
+fn scan(pieces: &Receiver<Vec<u8>>) -> Result<(), NotPlain> {
+    let mut scanner = Scanner::new();
+    for piece in pieces {
+        scanner.push(&piece)?;
+    }
+    scanner.end()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(text: &[u8]) -> Option<bool> {
+        let mut aside = ScanThread::default();
+        text.chunks(50_000).for_each(|chunk| aside.push(chunk));
+        aside.finish()
+    }
+
+    #[test]
+    fn long_text_is_judged_and_short_text_left_alone() {
+        let long = |end: &str| format!("[{}{end}", "[1,\"é\"],\n".repeat(400_000)).into_bytes();
+        assert_eq!(verdict(&long("2]")), Some(true));
+        assert_eq!(verdict(&long("2")), Some(false));
+        assert_eq!(verdict(&long("oops]")), Some(false));
+        assert_eq!(verdict(&[b"oops".as_slice(), &long("2]")].concat()), Some(false));
+        assert_eq!(verdict(b"[1, 2]"), None);
+    }
+}

@@ -1,0 +1,210 @@
+//! Copies of approved files, for the step to find in their places.
+//!
+//! Each file is read once: what is copied is what is hashed, and what is
+//! hashed is compared with what was approved. Nobody but lobster writes where
+//! the copies lie.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, open, statvfs};
+
+use super::name_watch::Watch;
+use super::open_regular;
+use lobster_base::cancel::CancelToken;
+use lobster_base::digest::Digest;
+use lobster_policy::{BoundFile, FileRole};
+use lobster_sandbox::{JailSpec, Replaced};
+
+/// Bytes of which copies are made for one approval; larger files are compared.
+pub(super) const MAX_COPY: u64 = 64 << 20;
+
+/// How the directories of copies begin, below the state directory.
+const PREFIX: &str = "approved-";
+
+/// Why nothing is run.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotHeld {
+    /// What would run is not what was approved.
+    #[error(
+        "{path} is not what was approved any more: it was changed or replaced{when}. Start the run again and \
+         approve what it shows"
+    )]
+    Changed { path: String, when: &'static str },
+    #[error("cannot hold on to the approved file {path}: {source}")]
+    Io { path: String, source: io::Error },
+}
+
+/// Files that stay what they were approved as, while this value lives.
+#[derive(Debug)]
+pub(crate) struct Held {
+    replaced: Vec<Replaced>,
+    /// Executed or sourced, and only compared.
+    uncopied: Vec<PathBuf>,
+    watch: Watch,
+    /// Declared last: the copies go when nothing needs them.
+    _copies: Copies,
+}
+
+impl Held {
+    /// Takes copies of `files` as they are now, which has to be as they were approved.
+    pub(crate) fn take(files: &[BoundFile], state_dir: &Path, spec: &JailSpec) -> Result<Self, NotHeld> {
+        let changed = |file: &BoundFile, when| NotHeld::Changed { path: file.path.clone(), when };
+        // From here on nothing happens to the names unseen.
+        let watch = Watch::start(files.iter().filter(|file| !file.compared), &spec.write)
+            .map_err(|(path, source)| NotHeld::Io { path, source })?;
+        let copies = Copies::new(state_dir)
+            .map_err(|source| NotHeld::Io { path: state_dir.display().to_string(), source })?;
+        let mut replaced: Vec<Replaced> = Vec::new();
+        for (number, file) in files.iter().enumerate() {
+            let real = Path::new(file.real());
+            let is_there = fs::canonicalize(&file.path).is_ok_and(|found| found == real);
+            if !is_there {
+                return Err(changed(file, " since"));
+            }
+            // The same file under another name, or one that the step cannot see.
+            let again = replaced.iter().any(|other| other.path == real);
+            let copy = copies.path().join(number.to_string());
+            let wanted = !(file.compared || again) && is_visible(spec, real);
+            let digest = digest(real, wanted.then_some(&copy), file.bytes)
+                .map_err(|source| NotHeld::Io { path: file.path.clone(), source })?;
+            if digest != Some(file.digest) {
+                return Err(changed(file, " since"));
+            }
+            if wanted {
+                replaced.push(Replaced { path: real.to_owned(), copy });
+            }
+        }
+        let runs = |file: &&BoundFile| file.compared && file.role != FileRole::Read;
+        let uncopied = files.iter().filter(runs).map(|file| PathBuf::from(file.real()));
+        let uncopied = uncopied.filter(|path| is_visible(spec, path)).collect();
+        let held = Self { replaced, uncopied, watch, _copies: copies };
+        match held.watch.changed() {
+            Some(path) => Err(NotHeld::Changed { path, when: " since" }),
+            None => Ok(held),
+        }
+    }
+
+    /// Puts the copies in place of the files, in what the step sees.
+    pub(crate) fn confine(&self, spec: &mut JailSpec) {
+        spec.replaced.clone_from(&self.replaced);
+        spec.uncopied.clone_from(&self.uncopied);
+        // A step that may read or write around them finds none.
+        let copies = self._copies.path();
+        if spec.read.iter().chain(&spec.write).any(|root| copies.starts_with(root)) {
+            spec.deny.push(copies.to_owned());
+        }
+    }
+
+    /// What has become of the files where no copies stand in their places.
+    pub(crate) fn uncopied(&self) -> Option<NotHeld> {
+        let when = " while the command ran";
+        self.watch.written().map(|path| NotHeld::Changed { path, when })
+    }
+
+    /// Runs `work`, and stops it when a name of an approved file is given to
+    /// another one meanwhile. Whatever it did then is not what was approved.
+    pub(crate) fn guard<T>(
+        &self,
+        cancel: &CancelToken,
+        work: impl FnOnce(&CancelToken) -> T,
+    ) -> (T, Option<NotHeld>) {
+        let changed = |path| NotHeld::Changed { path, when: " while the command ran, which was stopped" };
+        let (done, path) = self.watch.guard(cancel, work);
+        (done, path.map(changed))
+    }
+}
+
+/// Whether the step would find the file at its path.
+fn is_visible(spec: &JailSpec, path: &Path) -> bool {
+    let granted = spec.read.iter().chain(&spec.write).any(|root| path.starts_with(root));
+    granted && !spec.deny.iter().any(|root| path.starts_with(root))
+}
+
+/// The digest of a file of so many bytes, read once and copied on the way.
+/// `None` when it is longer by now.
+fn digest(path: &Path, copy: Option<&PathBuf>, bytes: u64) -> io::Result<Option<Digest>> {
+    let source = open_regular(path)?;
+    let mode = source.metadata()?.permissions().mode() & 0o777;
+    let Some(copy) = copy else {
+        return Digest::of_reader(source).map(Some);
+    };
+    let mut target = File::create_new(copy)?;
+    let tee = Tee { from: source.take(bytes.saturating_add(1)), to: &mut target, copied: 0 };
+    let mut tee = tee;
+    let digest = Digest::of_reader(&mut tee)?;
+    if tee.copied != bytes {
+        return Ok(None);
+    }
+    target.set_permissions(fs::Permissions::from_mode(mode))?;
+    Ok(Some(digest))
+}
+
+/// Reads, and writes what it reads.
+struct Tee<'a, R> {
+    from: R,
+    to: &'a mut File,
+    copied: u64,
+}
+
+impl<R: Read> Read for Tee<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.from.read(buffer)?;
+        self.to.write_all(&buffer[..length])?;
+        self.copied += length as u64;
+        Ok(length)
+    }
+}
+
+/// A directory of copies. Locked as long as it is in use, so that what a killed
+/// lobster left behind can be told and removed.
+#[derive(Debug)]
+struct Copies {
+    directory: tempfile::TempDir,
+    _lock: OwnedFd,
+}
+
+impl Copies {
+    fn new(state_dir: &Path) -> io::Result<Self> {
+        fs::create_dir_all(state_dir)?;
+        let mut place = fs::canonicalize(state_dir)?;
+        // A program could not be run from there.
+        if statvfs(&place).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NOEXEC)) {
+            place = fs::canonicalize(std::env::temp_dir())?;
+        }
+        sweep(&place);
+        let mut builder = tempfile::Builder::new();
+        builder.prefix(PREFIX).permissions(fs::Permissions::from_mode(0o700));
+        let directory = builder.tempdir_in(&place)?;
+        let lock = lock(directory.path(), FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Self { directory, _lock: lock })
+    }
+
+    fn path(&self) -> &Path {
+        self.directory.path()
+    }
+}
+
+fn lock(path: &Path, operation: FlockOperation) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = open(path, flags, Mode::empty())?;
+    flock(&directory, operation)?;
+    Ok(directory)
+}
+
+/// Removes what nobody uses: left behind by a lobster that was killed.
+fn sweep(place: &Path) {
+    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
+        let old = entry.metadata().and_then(|meta| meta.modified()).is_ok_and(|made| {
+            // One that was made just now may not be locked yet.
+            made.elapsed().is_ok_and(|age| age > std::time::Duration::from_secs(60))
+        });
+        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
+        if ours && old && lock(&entry.path(), FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = fs::remove_dir_all(entry.path());
+        }
+    }
+}

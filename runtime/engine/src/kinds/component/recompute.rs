@@ -1,0 +1,140 @@
+//! A recorded action, executed by itself: its pre-image names all that decides what it gives.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex};
+
+use lobster_component::{Grants, Limits};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::action::{NO_GRANTS, arguments};
+use super::loading::{self, recorded_program};
+use super::{Arguments, Job, JobInput, grants, inline};
+use crate::binding::Asker;
+use crate::kinds::pile::Pile;
+use crate::overseer::{Profile, RecordedProgram};
+use crate::recorded_plan::recorded;
+use crate::reuse::Reuse;
+use crate::run::Run;
+use crate::value::{Items, StoreHandle, Text};
+use lobster_base::cancel::CancelToken;
+use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
+use lobster_language::plan::ChangesMode;
+use lobster_store::{Blob, StepOutcome, StepStatus};
+
+/// The parts of an action that say how to execute it.
+#[derive(Deserialize)]
+struct Recorded {
+    args: Map<String, Value>,
+    given: Option<Digest>,
+    grants: Box<RawValue>,
+    input: Option<RecordedInput>,
+    #[serde(default)]
+    secrets: Value,
+    #[serde(flatten)]
+    program: RecordedProgram,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum RecordedInput {
+    Bytes(Digest),
+    Items(Digest),
+}
+
+/// The arguments as the program got them, if the action tells that: it has their
+/// members sorted, and the digest of what was given instead.
+fn as_given(args: Map<String, Value>, given: Option<Digest>, profile: Profile) -> Option<Arguments> {
+    if !profile.tells_argument_text() {
+        return args.is_empty().then(|| args.into());
+    }
+    let args = if profile.is_js() { inline::in_order(args)? } else { args };
+    let args = Arguments::from(args);
+    let (_, text) = arguments(&args.members, &args.text).ok()?;
+    (text == given).then_some(args)
+}
+
+/// What a recorded action gives, if that can be known from the action alone and it
+/// succeeds: its arguments can be told, it has no grants, its input is at hand, and it keeps no values.
+pub fn compute_recorded(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> Option<StepOutcome> {
+    let recorded: Recorded = recorded(&run.store, action).ok()?;
+    if recorded.grants.get() != NO_GRANTS || !recorded.secrets.is_null() {
+        return None;
+    }
+    let args = as_given(recorded.args, recorded.given, recorded.program.profile)?;
+    let blob = |digest: Digest| Some(Blob { digest, len: run.store.blob_len(&digest).ok()?? });
+    let input = match recorded.input {
+        None => JobInput::Empty,
+        Some(RecordedInput::Bytes(digest)) => {
+            JobInput::Bytes(Text::stored(&run.store, blob(digest)?).payload().ok()?)
+        }
+        Some(RecordedInput::Items(digest)) => {
+            let store = StoreHandle(run.store.clone());
+            JobInput::Items(Items::Stored { store, blob: blob(digest)?, count: 0 })
+        }
+    };
+    let patience = loading::patience(run, Limits::default(), cancel);
+    let mut job = Job {
+        name: None,
+        program: recorded_program(run, recorded.program, &patience).ok()?,
+        args,
+        input,
+        grants: Grants::default(),
+        opened: None,
+        limits: Limits::default(),
+        secrets: BTreeMap::new(),
+        withheld: Vec::new(),
+        asker: Asker::Pipeline,
+        reuse: Reuse::Never,
+        idempotent: true,
+        changes: ChangesMode::Direct,
+        pile: Pile::of_run(ChangesMode::Direct),
+        settles: true,
+    };
+    grants::recorded_limits(&recorded.program.limits, &mut job.limits);
+    let values = Arc::new(Mutex::new(HashMap::new()));
+    let outcome = super::compute(run, job, *action, None, Some(Arc::clone(&values)), cancel);
+    let alone = outcome.detail.get("read_state").is_none() && lock(&values).is_empty();
+    (alone && outcome.status == StepStatus::Ok).then_some(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn arguments_are_taken_only_if_the_action_tells_their_text() {
+        let told = |text: &str| {
+            let members: Map<String, Value> = lobster_base::json::parse_as(text).unwrap();
+            let (canonical, given) = arguments(&members, text).unwrap();
+            let recorded = lobster_base::json::parse_as(&canonical).unwrap();
+            as_given(recorded, given, Profile::Component).map(|args| args.text)
+        };
+        for same in ["{}", r#"{"a":1,"b":[1.5,"x"]}"#] {
+            assert_eq!(told(same).as_deref(), Some(same));
+        }
+        for lost in [r#"{"b":1,"a":1}"#, r#"{"a":1.0}"#, r#"{"a":9007199254740993}"#, r#"{"a":1e21}"#] {
+            assert_eq!(told(lost), None, "{lost}");
+        }
+        let members: Map<String, Value> = lobster_base::json::parse_as(r#"{"a":1}"#).unwrap();
+        assert!(as_given(members, None, Profile::ByName).is_none());
+        assert!(as_given(Map::new(), None, Profile::ByKind).is_some());
+    }
+
+    #[test]
+    fn arguments_of_inline_code_stand_in_the_order_of_its_bindings() {
+        let canonical = json!({ "args": {}, "as": "value", "code": "1", "input": null, "steps": {} });
+        let Value::Object(canonical) = canonical else { unreachable!() };
+        let ordered = inline::in_order(canonical.clone()).unwrap();
+        assert_eq!(ordered.keys().collect::<Vec<_>>(), ["code", "input", "args", "steps", "as"]);
+        let mut other = canonical;
+        other.insert("more".to_owned(), Value::Null);
+        assert_eq!(inline::in_order(other.clone()), None);
+        other.clear();
+        assert_eq!(inline::in_order(other), None);
+    }
+}

@@ -1,0 +1,158 @@
+//! What adapters answer: `{ok, result}` around the result of a model.
+
+use serde_json::{Map, Value};
+
+use super::channel::Failure;
+use lobster_base::json;
+
+/// Takes the answer of a `pi` or `http` adapter apart.
+pub(crate) fn of_adapter(answer: Value) -> Result<Map<String, Value>, Failure> {
+    match answer {
+        Value::Object(map) if map.contains_key("ok") => open(map),
+        other => result(Some(other)),
+    }
+}
+
+/// Takes the answer of an OpenClaw gateway apart, which may hold an adapter's answer inside.
+pub(crate) fn of_gateway(answer: Value) -> Result<Map<String, Value>, Failure> {
+    match answer {
+        Value::Object(mut map) if map.contains_key("ok") => {
+            if map.get("ok") != Some(&Value::Bool(true)) {
+                let message = message(&map).unwrap_or_else(|| "Unknown error".to_owned());
+                return Err(Failure::Request(format!("openclaw adapter error: {message}")));
+            }
+            match map.remove("result") {
+                Some(Value::Object(inner)) if inner.contains_key("ok") => open(inner),
+                inner => result(inner),
+            }
+        }
+        other => result(Some(other)),
+    }
+}
+
+fn open(mut map: Map<String, Value>) -> Result<Map<String, Value>, Failure> {
+    match map.get("ok") {
+        Some(Value::Bool(true)) => result(map.remove("result")),
+        Some(Value::Bool(false)) => {
+            Err(Failure::Remote(message(&map).unwrap_or_else(|| "llm adapter returned an error".to_owned())))
+        }
+        _ => Err(Failure::Envelope("ok must be boolean".to_owned())),
+    }
+}
+
+fn message(map: &Map<String, Value>) -> Option<String> {
+    map.get("error")?.get("message").map(json::js_string).filter(|text| !text.is_empty())
+}
+
+/// Checks a result. There may be none at all; one that is there must hold an output.
+fn result(value: Option<Value>) -> Result<Map<String, Value>, Failure> {
+    let map = match value {
+        None => return Ok(Map::new()),
+        Some(Value::Object(map)) => map,
+        Some(_) => return Err(Failure::Envelope("result must be object".to_owned())),
+    };
+    let wrong = |place: &str, kind: &str| Err(Failure::Envelope(format!("result/{place} must be {kind}")));
+    let Some(Value::Object(output)) = map.get("output") else { return wrong("output", "object") };
+    for name in ["text", "format"] {
+        if output.get(name).is_some_and(|value| !value.is_string()) {
+            return wrong(&format!("output/{name}"), "string");
+        }
+    }
+    for name in ["runId", "model", "prompt", "status"] {
+        if map.get(name).is_some_and(|value| !value.is_string()) {
+            return wrong(name, "string");
+        }
+    }
+    for name in ["usage", "metadata", "diagnostics"] {
+        if map.get(name).is_some_and(|value| !value.is_object()) {
+            return wrong(name, "object");
+        }
+    }
+    for name in ["inputTokens", "outputTokens", "totalTokens"] {
+        if map.get("usage").and_then(|usage| usage.get(name)).is_some_and(|value| !value.is_number()) {
+            return wrong(&format!("usage/{name}"), "number");
+        }
+    }
+    match map.get("warnings") {
+        None => {}
+        Some(Value::Array(lines)) if lines.iter().all(Value::is_string) => {}
+        Some(_) => return wrong("warnings", "an array of strings"),
+    }
+    Ok(map)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn text_of(result: Result<Map<String, Value>, Failure>) -> String {
+        match result {
+            Ok(map) => Value::Object(map).to_string(),
+            Err(failure) => failure.message("C"),
+        }
+    }
+
+    #[test]
+    fn adapters() {
+        for (answer, expected) in [
+            (json!({"ok": true, "result": {"output": {"text": "t"}}}), r#"{"output":{"text":"t"}}"#),
+            (json!({"output": {}, "extra": null}), r#"{"output":{},"extra":null}"#),
+            (json!({"ok": true}), "{}"),
+            (json!({"ok": false, "error": {"message": "quota"}}), "C remote error: quota"),
+            (json!({"ok": false}), "C remote error: llm adapter returned an error"),
+            (json!({"ok": "yes"}), "C received invalid response envelope (ok must be boolean)"),
+            (
+                json!({"ok": true, "result": null}),
+                "C received invalid response envelope (result must be object)",
+            ),
+            (json!([1]), "C received invalid response envelope (result must be object)"),
+            (json!({"text": "x"}), "C received invalid response envelope (result/output must be object)"),
+        ] {
+            assert_eq!(text_of(of_adapter(answer.clone())), expected, "{answer}");
+        }
+    }
+
+    #[test]
+    fn gateways() {
+        for (answer, expected) in [
+            (json!({"ok": true, "result": {"output": {}}}), r#"{"output":{}}"#),
+            (
+                json!({"ok": true, "result": {"ok": true, "result": {"output": {"data": 1}}}}),
+                r#"{"output":{"data":1}}"#,
+            ),
+            (
+                json!({"ok": true, "result": {"ok": false, "error": {"message": "inner denied"}}}),
+                "C remote error: inner denied",
+            ),
+            (
+                json!({"ok": false, "error": {"message": "denied"}}),
+                "C request failed: openclaw adapter error: denied",
+            ),
+            (json!({"ok": 1}), "C request failed: openclaw adapter error: Unknown error"),
+            (json!({"output": {}}), r#"{"output":{}}"#),
+        ] {
+            assert_eq!(text_of(of_gateway(answer.clone())), expected, "{answer}");
+        }
+    }
+
+    #[test]
+    fn types_are_checked() {
+        for (extra, place) in [
+            (json!({"output": {"text": null}}), "output/text"),
+            (json!({"output": {"format": 1}}), "output/format"),
+            (json!({"model": null}), "model"),
+            (json!({"usage": []}), "usage"),
+            (json!({"usage": {"inputTokens": "3"}}), "usage/inputTokens"),
+            (json!({"warnings": ["a", 1]}), "warnings"),
+            (json!({"diagnostics": "x"}), "diagnostics"),
+        ] {
+            let mut answer = json!({"output": {}});
+            for (name, value) in extra.as_object().unwrap() {
+                answer[name] = value.clone();
+            }
+            assert!(text_of(of_adapter(answer)).contains(&format!("(result/{place} must be")), "{place}");
+        }
+    }
+}

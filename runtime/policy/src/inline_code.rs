@@ -1,0 +1,529 @@
+//! Code given to shells and interpreters, and text that may be code.
+
+use super::analysis::{Analysis, Arg, Flow, Input, Level};
+use super::command::{Invocation, taint};
+use super::dialect::Dialect;
+use super::parse::{Unread, parse};
+
+/// Interpreters whose code the analysis cannot read. Versioned names such as
+/// `python3.11` count as their family.
+const INTERPRETERS: &[&str] = &[
+    "python",
+    "pypy",
+    "ipython",
+    "perl",
+    "ruby",
+    "irb",
+    "jruby",
+    "node",
+    "nodejs",
+    "deno",
+    "bun",
+    "tsx",
+    "php",
+    "lua",
+    "luajit",
+    "tclsh",
+    "wish",
+    "expect",
+    "Rscript",
+    "R",
+    "julia",
+    "osascript",
+    "pwsh",
+    "powershell",
+    "ghci",
+    "runghc",
+    "runhaskell",
+    "guile",
+    "racket",
+    "scheme",
+    "clojure",
+    "bb",
+    "elixir",
+    "iex",
+    "erl",
+    "escript",
+    "ocaml",
+    "swipl",
+    "sbcl",
+    "clisp",
+    "emacs",
+    "groovy",
+    "jshell",
+    "scala",
+    "kotlin",
+    "raku",
+    "octave",
+    "gnuplot",
+    "jrunscript",
+    "jjs",
+    "rhino",
+    "qjs",
+    "d8",
+    "babashka",
+    "nim",
+    "crystal",
+    "dart",
+    "gawk-exec",
+    "gdb",
+    "lldb",
+    "vim",
+    "vi",
+    "nvim",
+    "view",
+    "ex",
+    "ed",
+    "rvim",
+    "pico",
+    "nano",
+    "joe",
+    "mc",
+    "less",
+    "more",
+    "most",
+    "pg",
+];
+
+/// Words of a program that hand text to a shell or start a program.
+const EXEC_WORDS: &[&str] = &[
+    "system",
+    "popen",
+    "exec",
+    "spawn",
+    "subprocess",
+    "Process",
+    "shell",
+    "qx",
+    "`",
+    "%x",
+    "fork",
+    "Command",
+    "Open3",
+    "ProcessBuilder",
+    "Runtime",
+    "proc_open",
+    "passthru",
+    "pcntl",
+    "run(",
+    "check_output",
+    "check_call",
+    "getline",
+    "|",
+    ":!",
+    "open(",
+    "os.",
+];
+
+/// Words that turn unreadable data into code.
+const DECODE_WORDS: &[&str] = &[
+    "b64decode",
+    "base64.decode",
+    "atob(",
+    "fromhex",
+    "unhexlify",
+    "decode64",
+    "base64_decode",
+    "MIME::Base64",
+    "decode_base64",
+    "FromBase64String",
+    "'base64'",
+    "\"base64\"",
+    "rot13",
+    "codecs.decode",
+    "zlib.decompress",
+    "marshal.loads",
+    "pickle.loads",
+    "gzinflate",
+    "str_rot13",
+];
+
+/// Whether `name` is an interpreter.
+pub(crate) fn is_interpreter(name: &str) -> bool {
+    let family = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
+    INTERPRETERS.contains(&name) || (!family.is_empty() && INTERPRETERS.contains(&family))
+}
+
+/// Shells whose language is not that of a POSIX shell at all.
+fn is_foreign(name: &str) -> bool {
+    matches!(name, "fish" | "csh" | "tcsh" | "elvish" | "nu" | "xonsh" | "zsh")
+}
+
+/// `-l`, `-i` and clusters with them.
+fn starts_interactively(flag: &str) -> bool {
+    flag.strip_prefix('-').is_some_and(|f| {
+        f.contains(['l', 'i']) && f.bytes().all(|b| b"abcefhiklmnprstuvxBCDEHPT".contains(&b))
+    })
+}
+
+impl Analysis<'_> {
+    /// A shell: its code is read, wherever it comes from.
+    pub(crate) fn shell_command(&mut self, name: &str, inv: &Invocation) -> Flow {
+        let args = &inv.args[1..];
+        if args.iter().all(|a| matches!(a.text.as_str(), "--version" | "--help")) && !args.is_empty() {
+            self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+            return Flow::default();
+        }
+        self.record(&inv.args, None, Vec::new());
+        self.judge_rules_quietly(name, inv);
+        if inv.args[1..].iter().any(|a| a.text == "--login" || starts_interactively(&a.text)) {
+            self.ask("script", format!("{name} runs start-up files whose content is not shown"));
+        }
+        if is_foreign(name) {
+            self.ask("shell-language", format!("{name} does not read text the way the analysis does"));
+        }
+        let dialect = self.dialect_of(name);
+        let outer = std::mem::replace(&mut self.dialect, dialect);
+        let flow = self.shell_code(name, inv);
+        self.dialect = outer;
+        flow
+    }
+
+    /// The language of the shell that `name` starts.
+    pub(crate) fn dialect_of(&self, name: &str) -> Dialect {
+        if self.is_applet {
+            return Dialect::Ash;
+        }
+        match self.resolve(name) {
+            // The fixture of corpora, where every name is a file of its own.
+            Some(path) if path.ends_with("/sh") => self.env.shell.dialect,
+            Some(path) => Dialect::of_file(std::path::Path::new(&path)),
+            None => Dialect::Unknown,
+        }
+    }
+
+    /// Reads code that a program hands to `sh -c`.
+    pub(crate) fn walk_sh(&mut self, code: &str) -> Flow {
+        let dialect = self.dialect_of("sh");
+        let outer = std::mem::replace(&mut self.dialect, dialect);
+        let flow = self.walk_child(code, Vec::new());
+        self.dialect = outer;
+        flow
+    }
+
+    /// Refuses text whose escapes the shells do not print alike.
+    pub(crate) fn refuse_disputed(&mut self, by: &str) {
+        self.deny_hint(
+            "dialect",
+            format!("{by} gets text in which shells read the backslashes differently"),
+            "let printf print it: printf '%s\\n' 'text'",
+        );
+    }
+
+    /// Refuses something that means another thing to another shell.
+    pub(crate) fn refuse_dialect(&mut self, message: String) {
+        self.deny_hint("dialect", message, "write it in the form that every POSIX shell reads alike");
+    }
+
+    /// The code a shell runs, wherever it comes from.
+    fn shell_code(&mut self, name: &str, inv: &Invocation) -> Flow {
+        let args = &inv.args[1..];
+        let mut code = false;
+        let mut stdin = false;
+        let mut check_only = false;
+        let mut at = 0;
+        while let Some(arg) = args.get(at) {
+            let text = arg.text.as_str();
+            if arg.may_be_flag() {
+                break;
+            }
+            if text == "--" || text == "-" {
+                at += 1;
+                break;
+            }
+            if let Some(long) = text.strip_prefix("--") {
+                at += 1;
+                if matches!(long, "rcfile" | "init-file") {
+                    self.draw("a start-up file", Vec::new(), false);
+                    self.ask("script", "a start-up file is run whose content is not shown");
+                    at += 1;
+                } else if long == "command" || long.starts_with("command=") {
+                    code = true;
+                }
+                continue;
+            }
+            let Some(flags) = text.strip_prefix(['-', '+']).filter(|f| !f.is_empty()) else {
+                break;
+            };
+            at += 1;
+            code |= text.starts_with('-') && flags.contains('c');
+            stdin |= text.starts_with('-') && flags.contains('s');
+            check_only |= text.starts_with('-') && flags.contains('n');
+            // -o and -O take the next word.
+            at += flags.chars().filter(|c| matches!(c, 'o' | 'O')).count();
+        }
+        let rest = args.get(at.min(args.len())..).unwrap_or(&[]);
+        if code {
+            let Some((code, positional)) = rest.split_first() else {
+                self.deny("syntax", format!("{name} -c needs code"));
+                return Flow::default();
+            };
+            let positional = positional.get(1..).unwrap_or(&[]).to_vec();
+            let code = code.clone();
+            let flow = match self.code_text(&[code], &format!("{name} -c")) {
+                Some(text) => self.walk_child_with(&text, positional, &inv.input),
+                None => Flow { shell: true, ..Flow::default() },
+            };
+            return flow;
+        }
+        match rest.first() {
+            Some(file)
+                if !stdin
+                    && !matches!(file.text.as_str(), "/dev/stdin" | "/proc/self/fd/0" | "/dev/fd/0") =>
+            {
+                self.script_file(name, &file.clone(), check_only);
+                Flow { shell: true, ..Flow::default() }
+            }
+            Some(_) | None => self.shell_reads_input(name, &inv.input),
+        }
+    }
+
+    fn script_file(&mut self, name: &str, file: &Arg, check_only: bool) {
+        if file.taint.network {
+            self.hard(
+                "download-run",
+                format!("{name} runs code that comes from the network"),
+                Some("download to a file, read it, and run it as a step of its own"),
+            );
+        }
+        if file.taint.decoded {
+            self.deny("obfuscated", format!("{name} runs decoded data"));
+        }
+        self.read_path(file);
+        self.draw(&file.display_text(), Vec::new(), false);
+        if !check_only {
+            self.facts.opaque = true;
+            self.ask("script", format!("{name} runs a file whose content is not shown"));
+        }
+    }
+
+    /// A shell that reads its code from standard input.
+    fn shell_reads_input(&mut self, name: &str, input: &Input) -> Flow {
+        let taint = input.taint();
+        if taint.network {
+            self.hard(
+                "download-run",
+                format!("{name} runs what comes from the network"),
+                Some("download to a file, read it, and run it as a step of its own"),
+            );
+        }
+        if input.is_disputed() {
+            self.refuse_disputed(name);
+        }
+        if let Some(text) = input.known().map(str::to_owned) {
+            // Text of a here-document stands in the command; what comes through
+            // a pipe is only as certain as the programs that pass it on.
+            if matches!(input, Input::Text(..)) || self.policy.is_open() {
+                return self.walk_child(&text, Vec::new());
+            }
+            self.draw(name, Vec::new(), false);
+            self.ask("stdin-code", format!("{name} runs the text it is piped: {:?}", text.trim_end()));
+            return Flow { shell: true, ..Flow::default() };
+        }
+        self.facts.opaque = true;
+        self.mention_input_as_code(name, input);
+        self.draw(name, Vec::new(), false);
+        if taint.decoded {
+            self.deny("obfuscated", format!("{name} runs decoded data"));
+        } else if matches!(input, Input::Text(None, _)) {
+            self.deny("opaque-code", format!("{name} runs text that is only known when it runs"));
+        } else {
+            self.ask("stdin-code", format!("{name} runs whatever it reads"));
+        }
+        Flow { shell: true, ..Flow::default() }
+    }
+
+    /// The code of a child shell whose commands share its standard input.
+    fn walk_child_with(&mut self, text: &str, positional: Vec<Arg>, input: &Input) -> Flow {
+        let saved = std::mem::replace(&mut self.child_input, input.clone());
+        let flow = self.walk_child(text, positional);
+        self.child_input = saved;
+        flow
+    }
+
+    /// An interpreter: opaque unless it only prints its version.
+    pub(crate) fn interpreter(&mut self, name: &str, inv: &Invocation) -> Flow {
+        let args = &inv.args[1..];
+        let by_name = taint(args);
+        self.facts.opaque = true;
+        if by_name.network || inv.input.taint().network {
+            self.hard(
+                "download-run",
+                format!("{name} runs what comes from the network"),
+                Some("download to a file, read it, and run it as a step of its own"),
+            );
+        }
+        if by_name.decoded || inv.input.taint().decoded {
+            self.deny("obfuscated", format!("{name} runs decoded data"));
+        }
+        self.ask("opaque-code", format!("{name} runs code that the analysis cannot read"));
+        for arg in args {
+            let text = arg.text.clone();
+            self.scan_code(&text, name);
+        }
+        if let Some(text) = inv.input.known().map(str::to_owned) {
+            self.scan_code(&text, name);
+        }
+        Flow { shell: true, ..Flow::default() }
+    }
+
+    /// Looks for hard blocks among the string literals of foreign code. It can
+    /// only make the answer stricter; finding nothing means nothing.
+    pub(crate) fn scan_code(&mut self, code: &str, by: &str) {
+        if code.len() < 4 {
+            return;
+        }
+        if DECODE_WORDS.iter().any(|w| code.contains(w))
+            && ["exec", "eval", "system", "spawn", "popen", "subprocess", "assert", "compile"]
+                .iter()
+                .any(|w| code.contains(w))
+        {
+            self.deny("obfuscated", format!("{by} runs decoded data"));
+        }
+        let connects = ["socket", "/inet/", "fsockopen", "TCPSocket", "net.connect", "createConnection"]
+            .iter()
+            .any(|w| code.contains(w));
+        let shells = ["/bin/sh", "/bin/bash", "\"sh\"", "'sh'", "\"bash\"", "'bash'", "cmd.exe"]
+            .iter()
+            .any(|w| code.contains(w));
+        if connects && shells {
+            self.hard("remote-shell", format!("{by} connects a shell to the network"), None);
+        }
+        if code.contains("fork while")
+            || code.contains("while fork")
+            || code.contains("loop { fork")
+            || (code.contains("while") && code.contains("os.fork()") && !code.contains("wait"))
+        {
+            self.hard("fork-bomb", format!("{by} starts itself without end"), None);
+        }
+        if !EXEC_WORDS.iter().any(|w| code.contains(w)) {
+            return;
+        }
+        for text in literals(code) {
+            self.probe_code(&text, by);
+        }
+        // vi's `:!command`, awk-like and make-like `!command`.
+        if let Some((_, command)) = code.split_once('!')
+            && (code.starts_with('!') || code.contains(":!"))
+        {
+            self.probe_code(command, by);
+        }
+    }
+
+    /// Reads `text` as shell code and takes over any hard block in it.
+    pub(crate) fn probe_code(&mut self, text: &str, by: &str) {
+        self.probe_text(text, by, false);
+    }
+
+    /// As [`Self::probe_code`]; with `strong_only`, bare words such as
+    /// `reboot` do not count, because the text may well be prose.
+    pub(crate) fn probe_text(&mut self, text: &str, by: &str, strong_only: bool) {
+        const STRONG: &[&str] =
+            &["rm-root", "raw-device", "format", "fork-bomb", "remote-shell", "download-run", "kernel"];
+        let text = text.trim().trim_start_matches(['!', ':']);
+        if text.len() < 4 || self.depth > 12 || self.budget == 0 {
+            return;
+        }
+        self.budget -= 1;
+        let mut probe = self.probe();
+        match parse(text, self.policy.limits().nesting) {
+            Ok(program) => {
+                probe.program(&program, &Input::Empty, text);
+            }
+            Err(Unread::TooDeep | Unread::Syntax(_)) => return,
+        }
+        let hit = probe.findings.iter().find(|f| {
+            f.level == Level::Hard
+                && (!strong_only || STRONG.iter().any(|id| f.code.strip_prefix("hard:") == Some(*id)))
+        });
+        if let Some(hit) = hit {
+            let id = hit.code.trim_start_matches("hard:").to_owned();
+            let message = format!("{by} carries a command that never runs: {}", hit.message);
+            self.hard(&id, message, hit.hint);
+        }
+    }
+}
+
+/// The string literals of some code, alone and joined where they stand as the
+/// items of one list.
+fn literals(code: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut group: Vec<String> = Vec::new();
+    let mut chars = code.chars().peekable();
+    let mut between = String::new();
+    while let Some(c) = chars.next() {
+        if !matches!(c, '"' | '\'' | '`') {
+            between.push(c);
+            continue;
+        }
+        let mut text = String::new();
+        while let Some(inner) = chars.next() {
+            if inner == '\\' {
+                match chars.next() {
+                    Some('n') => text.push('\n'),
+                    Some(other) => text.push(other),
+                    None => {}
+                }
+            } else if inner == c {
+                break;
+            } else {
+                text.push(inner);
+            }
+        }
+        let adjacent = between.chars().all(|c| c.is_whitespace() || matches!(c, ',' | '+' | '.' | '[' | '('));
+        if !adjacent && !group.is_empty() {
+            out.push(group.join(" "));
+            group.clear();
+        }
+        between.clear();
+        group.push(text.clone());
+        out.push(text);
+    }
+    if group.len() > 1 {
+        out.push(group.join(" "));
+        out.push(group.concat());
+    }
+    // Perl's q(), qq{}, qx// and Ruby's %x{}, and code without quotes at all.
+    for (open, close) in [
+        ("qx{", '}'),
+        ("qx(", ')'),
+        ("qx/", '/'),
+        ("%x{", '}'),
+        ("%x(", ')'),
+        ("%x[", ']'),
+        ("q{", '}'),
+        ("q(", ')'),
+        ("qq{", '}'),
+        ("qw(", ')'),
+        ("[[", ']'),
+    ] {
+        for (at, _) in code.match_indices(open) {
+            let body = &code[at + open.len()..];
+            if let Some(end) = body.find(close) {
+                out.push(body[..end].to_owned());
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn literals_are_found_alone_and_as_lists() {
+        let found = literals("subprocess.run(['rm', '-rf', '/'])");
+        assert!(found.contains(&"rm -rf /".to_owned()), "{found:?}");
+        assert!(literals(r#"os.system("rm -rf /")"#).contains(&"rm -rf /".to_owned()));
+        assert!(literals("exec qx{reboot}").contains(&"reboot".to_owned()));
+    }
+
+    #[test]
+    fn interpreters_are_known_with_their_versions() {
+        assert!(is_interpreter("python3.11"));
+        assert!(is_interpreter("perl5.36.0"));
+        assert!(is_interpreter("node"));
+        assert!(!is_interpreter("pythonista"));
+    }
+}
