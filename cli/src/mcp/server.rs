@@ -1,6 +1,7 @@
 //! The server behind every transport: lists tools and runs them.
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -93,6 +94,7 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let Prepared { mut work, place, limits, entry } = call;
+        self.shared.has_worked.store(true, Ordering::Relaxed);
         let Ok(_turn) = self.shared.turns.acquire().await else {
             return refusal("runtime_error", "the server is ending").into();
         };
