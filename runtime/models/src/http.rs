@@ -226,7 +226,7 @@ pub enum HttpError {
     Limit(#[from] lobster_stage::LimitError),
     #[error("HTTP response body exceeded {limit} bytes: the answer of {origin} ({MAX_RESPONSE})")]
     TooLarge { origin: String, limit: u64 },
-    #[error("fetch failed: {origin} redirects to what is no http(s) address without user and password")]
+    #[error("fetch failed: {origin} redirects to what is not an http(s) address without user and password")]
     BadRedirect { origin: String },
     #[error("fetch failed: more than {MAX_REDIRECTS} redirects, the last from {origin}")]
     TooManyRedirects { origin: String },

@@ -16,9 +16,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
 Usage:
   ... | diff.last --key KEY
 
-Gives {kind, key, changed, before, after}. The order of fields does not matter. The input
-becomes the new snapshot once the whole pipeline has succeeded, so that a change is not
-lost with a stage that fails after it.
+Gives {kind, key, changed, before, after}. The order of fields does not matter. The input becomes the new \
+    snapshot when the whole pipeline has succeeded, so that no change is lost if a later command fails.
 ",
     flags: &[Flag {
         name: "key",
@@ -72,7 +71,7 @@ pub(super) struct Compared {
 pub(super) fn compare(key: &str, now: Value, host: &mut dyn Host) -> Result<Compared, Stop> {
     let answer = host.effect(kept::reading(key), &mut |effect| {
         let before = match kept::get(effect, key) {
-            // What is no JSON is no snapshot: everything has changed.
+            // What is not JSON is not a snapshot: everything has changed.
             Err(StoreError::StateText { .. }) => Value::Null,
             other => other.map_err(kept::failed)?,
         };
