@@ -12,7 +12,7 @@ use lobster_runtime::stage::{Mode, Registry};
 
 use super::run_hints;
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::files::replace_file;
+use crate::whole_files::replace_file;
 use crate::{prepare, which};
 
 /// Findings with the same code and advice are shown whole so often; then only their lines.

@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 use super::serve;
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::files::replace_file;
 use crate::which;
+use crate::whole_files::replace_file;
 
 /// Adds this server to the configuration file of an MCP client.
 ///

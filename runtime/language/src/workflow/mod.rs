@@ -6,10 +6,10 @@
 //! finds out while running, or never.
 
 mod args;
+mod extensions;
 mod fields;
 mod lint;
 mod mistakes;
-mod own;
 mod places;
 mod schema;
 mod secrets;
