@@ -35,6 +35,7 @@ mod executor_requests;
 mod executors;
 mod failed_runs;
 mod faults;
+mod first_hour;
 mod first_workflow;
 mod flows;
 mod forks;
@@ -72,8 +73,13 @@ mod resume;
 mod retention;
 mod review;
 mod rule_drafts;
+mod schedules;
 mod screens;
 mod secrets;
+mod serve_api;
+mod serve_hooks;
+mod serve_routes;
+mod served;
 mod server;
 mod shapes;
 mod shown;
@@ -104,6 +110,9 @@ fn every_test_file_is_included() {
         else {
             continue;
         };
-        assert!(main.contains(&format!("\nmod {module};\n")), "tests/{name} is no module of tests/main.rs");
+        assert!(
+            main.contains(&format!("\nmod {module};\n")),
+            "tests/{name} is not a module of tests/main.rs"
+        );
     }
 }

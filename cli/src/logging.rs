@@ -14,10 +14,10 @@ use crate::exit::CommandError;
 /// What of a log is wanted.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct Options {
-    /// Logs to stderr: `info`, `debug`, `lobster_models=debug` (`LOBSTER_LOG`).
+    /// Writes a log to stderr: `info`, `debug`, `lobster_models=debug` (`LOBSTER_LOG`).
     #[arg(long, global = true, value_name = "FILTER")]
     pub(crate) log: Option<String>,
-    /// `text` or `json`, a line each (`LOBSTER_LOG_FORMAT`).
+    /// The form of the log lines: `text` or `json` (`LOBSTER_LOG_FORMAT`).
     #[arg(long, global = true, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
 }
@@ -46,17 +46,32 @@ const DEFAULT: &str = "info";
 /// Starts logging, if somebody wants it.
 ///
 /// # Errors
-/// When what they want is no filter or no format.
+/// When what they want is neither a filter nor a format.
 pub(crate) fn start(options: &Options) -> Result<(), CommandError> {
+    start_or(options, None)
+}
+
+/// Starts logging as somebody wants it, else with this filter.
+///
+/// # Errors
+/// As [`start`].
+pub(crate) fn start_at(options: &Options, filter: &str) -> Result<(), CommandError> {
+    start_or(options, Some(filter))
+}
+
+fn start_or(options: &Options, otherwise: Option<&str>) -> Result<(), CommandError> {
     let env = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     let asked = options.log.clone().or_else(|| options.log_format.as_ref().map(|_| DEFAULT.to_owned()));
     let (filter, name) = match (asked, env("LOBSTER_LOG")) {
         (Some(filter), _) => (filter, "--log"),
         (None, Some(filter)) => (filter, "LOBSTER_LOG"),
-        (None, None) => return Ok(()),
+        (None, None) => match otherwise {
+            Some(filter) => (filter.to_owned(), "--log"),
+            None => return Ok(()),
+        },
     };
     let filter = EnvFilter::try_new(&filter).map_err(|error| {
-        CommandError::usage(format!("{name} {filter:?} is no filter: {error}"))
+        CommandError::usage(format!("{name} {filter:?} is not a filter: {error}"))
             .with_hint("info, debug, or lobster_models=debug,info")
     })?;
     let (format, name) = match (&options.log_format, env("LOBSTER_LOG_FORMAT")) {

@@ -135,9 +135,17 @@ pub mod language {
         pub use lobster_language::template::is_constant;
     }
 
+    /// What starts a workflow, and when it is due.
+    pub mod triggers {
+        pub use lobster_language::triggers::{
+            After, CatchUp, Due, Ended, Missed, Overlap, Schedule, Tick as DueTick, TickError, Triggers,
+            Verify, Webhook, find_args,
+        };
+    }
+
     /// Reading and checking workflow files.
     pub mod workflow {
-        pub use lobster_language::workflow::{check, json_schema, merge_args};
+        pub use lobster_language::workflow::{check, check_args, json_schema, merge_args};
     }
 }
 
@@ -251,6 +259,15 @@ pub mod store {
         GateStatus, GcPolicy, GcReport, NewRun, Record, Redactions, RunFilter, RunId, RunStatus, RunSummary,
         StepOutcome, StepStatus, Store, StoreError, damage_met, iso, state_dir, system_clock,
     };
+
+    /// What a service keeps beside runs.
+    pub mod service {
+        pub use lobster_store::{
+            Accepted, Credential, CredentialKind, Delivery, NewCredential, NewDelivery, NewStart, NewTick,
+            Registered, Registration, Retraction, ScheduleRow, Service, Settlement, SpecOfSchedule, Standing,
+            Start, StartState, Tick, TickState,
+        };
+    }
 }
 
 /// Locks that outlive a panic.

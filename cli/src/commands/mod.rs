@@ -6,6 +6,7 @@
 
 pub(crate) mod add;
 pub(crate) mod audit;
+pub(crate) mod begin;
 pub(crate) mod bundle;
 pub(crate) mod changes;
 pub(crate) mod check;
@@ -31,7 +32,9 @@ pub(crate) mod resume;
 pub(crate) mod run;
 mod run_hints;
 pub(crate) mod runs;
+pub(crate) mod schedule;
 pub(crate) mod secrets;
+pub(crate) mod serve;
 pub(crate) mod shim;
 pub(crate) mod show;
 pub(crate) mod skill;
@@ -59,7 +62,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
     #[command(flatten)]
     log: logging::Options,
-    /// Prints straight to the terminal (`LOBSTER_PAGER=cat`).
+    /// Prints without a pager (`LOBSTER_PAGER=cat`).
     #[arg(long, global = true)]
     no_pager: bool,
 }
@@ -78,6 +81,8 @@ pub(crate) enum Command {
     Changes(changes::Args),
     Undo(undo::Args),
     Gates(gates::Args),
+    Schedule(schedule::Args),
+    Serve(serve::Args),
     Replay(replay::Args),
     Fork(fork::Args),
     Why(why::Args),
@@ -92,6 +97,8 @@ pub(crate) enum Command {
     Add(add::Args),
     Mcp(mcp::Args),
     Worker(worker::Args),
+    #[command(hide = true)]
+    Begin(begin::Args),
     Doctor(doctor::Args),
     Completions(completions::Args),
     #[command(hide = true)]
@@ -103,7 +110,7 @@ pub(crate) enum Command {
     Version,
     /// Explains a command, a pipeline command or an error code.
     Help {
-        /// `exec`, `runs`, `E0123` …
+        /// A command, a pipeline command or an error code: `runs`, `exec`, `E0123`.
         topic: Option<String>,
     },
 }
@@ -120,8 +127,8 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
     let mut exit = result.unwrap_or_else(CommandError::report);
     if let Some(database) = lobster_runtime::store::damage_met() {
         anstream::eprintln!(
-            "Warning: {} is damaged, so this may not be all. `lobster store verify` names the damage, `lobster store \
-             salvage DIR` writes a new store with all that is whole.",
+            "Warning: {} is damaged, so results may be missing. `lobster store verify` lists the damage, \
+             `lobster store salvage DIR` copies the undamaged parts to a new store.",
             harmless(&database.display().to_string())
         );
         if exit == Exit::OK {
@@ -205,7 +212,11 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
             return Ok(exit);
         }
     };
-    logging::start(&cli.log)?;
+    match cli.command {
+        // A server has nobody to answer: what goes wrong stands in its log.
+        Command::Serve(_) => logging::start_at(&cli.log, "warn")?,
+        _ => logging::start(&cli.log)?,
+    }
     if cli.no_pager {
         crate::render::pager::turn_off();
     }
@@ -231,6 +242,9 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Audit(args) => audit::run(&args),
         Command::Mcp(args) => mcp::run(&args),
         Command::Worker(args) => worker::run(&args),
+        Command::Begin(args) => begin::run(&args),
+        Command::Schedule(args) => schedule::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Complete(args) => complete::run(&args),

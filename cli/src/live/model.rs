@@ -21,6 +21,8 @@ pub(super) enum Mark {
     Reused,
     Skipped,
     Failed,
+    /// A person said no to it.
+    Rejected,
     /// Somebody has to answer first.
     Waiting,
     /// The run ended before it did.
@@ -348,7 +350,7 @@ impl Model {
                 let line = self.line(split(path).0, now);
                 line.note = Some(format!("{word}{by}"));
                 if *answer == GateAnswer::Rejected {
-                    (line.mark, line.took) = (Mark::Failed, None);
+                    (line.mark, line.took) = (Mark::Rejected, None);
                 }
             }
             Event::Note { path: None, text, detail } if text == "cost" => {

@@ -25,13 +25,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::cancelled;
 use super::listen::Listener;
-use super::newcomers::{Newcomer, Newcomers};
 use super::server::Server;
 use super::sessions::{HeldBody, Sessions};
 use super::shared::Shared;
 use super::stdio::MAX_MESSAGE;
-use super::unread;
 use crate::exit::CommandError;
+use lobster_serve::net::{Newcomer, Newcomers, Shared as SharedBody};
 
 /// Where the protocol is spoken.
 const PATH: &str = "/mcp";
@@ -284,7 +283,7 @@ impl Door {
     /// Answers a request; one that is refused is read to its end first.
     async fn answer(&self, request: Request<Incoming>, caller: &Caller) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let body = unread::Shared::new(body);
+        let body = SharedBody::new(body);
         let response = self.let_in(Request::from_parts(head, body.clone()), caller).await;
         if response.status().is_client_error() || response.status().is_server_error() {
             body.discard_rest().await;
@@ -292,7 +291,7 @@ impl Door {
         response
     }
 
-    async fn let_in(&self, request: Request<unread::Shared>, caller: &Caller) -> Response<Body> {
+    async fn let_in(&self, request: Request<SharedBody>, caller: &Caller) -> Response<Body> {
         if request.uri().path() != PATH {
             return plain(StatusCode::NOT_FOUND, "lobster speaks the Model Context Protocol at /mcp\n");
         }

@@ -14,14 +14,12 @@ mod hints;
 mod history;
 pub(crate) mod http;
 mod listen;
-mod newcomers;
 mod schema;
 mod server;
 mod sessions;
 mod shared;
 mod stdio;
 mod tasks;
-mod unread;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -86,7 +84,7 @@ async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Resu
     };
     let service = match begun {
         Ok(service) => service,
-        // A client that goes before it has said anything is no error.
+        // A client that goes before it has said anything is not an error.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(CommandError::failed(format!("the client cannot be served: {error}"))),
     };
@@ -130,7 +128,7 @@ fn tokio_runtime() -> Result<tokio::runtime::Runtime, CommandError> {
 }
 
 /// Waits until the token is cancelled.
-async fn cancelled(token: &CancelToken) {
+pub(crate) async fn cancelled(token: &CancelToken) {
     const LOOK: Duration = Duration::from_millis(50);
     while !token.is_cancelled() {
         tokio::time::sleep(LOOK).await;

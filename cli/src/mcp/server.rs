@@ -54,8 +54,7 @@ impl Server {
         let listed = self.listed();
         let Some(entry) = listed.entries.get(name).cloned() else {
             let known = self.shared.current().entries.contains_key(name);
-            let help =
-                if known { "it is new; list the tools first" } else { "tools/list tells what there is" };
+            let help = if known { "it is new; call tools/list first" } else { "tools/list lists the tools" };
             return Err(Refused::Unknown(format!("Unknown tool: {name} ({help})")));
         };
         let wanted = pin.map(|pin| pin.strip_prefix("blake3:").unwrap_or(pin).to_owned());
@@ -336,7 +335,7 @@ impl ServerHandler for Server {
             }
             Approvals::Operator => {
                 "A run that needs an approval answers `needs_approval`; the operator answers it, and `show` \
-                 tells how it went on."
+                 shows how the run continued."
             }
         };
         let instructions = format!(

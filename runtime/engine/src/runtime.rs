@@ -299,10 +299,23 @@ impl Runtime {
 
     /// Runs what [`Runtime::plan`] gave.
     pub fn run_planned(&self, planned: &Planned) -> RunResult {
+        self.run_begun(planned, |runtime| runtime.begin(planned, None))
+    }
+
+    /// The same, under an id that was promised before. It can be begun once.
+    pub fn run_promised(&self, planned: &Planned, id: RunId) -> RunResult {
+        self.run_begun(planned, |runtime| runtime.begin_as(planned, None, Some(id)))
+    }
+
+    fn run_begun<'r>(
+        &'r self,
+        planned: &Planned,
+        begin: impl FnOnce(&'r Self) -> Result<Run<'r>, StoreError>,
+    ) -> RunResult {
         if let Err(failure) = self.prepare_secrets(&planned.plan, &planned.args) {
             return failure.into();
         }
-        match self.begin(planned, None) {
+        match begin(self) {
             Ok(run) => {
                 let envelope = crate::execute(&run, &planned.plan, &planned.args);
                 RunResult { run: Some(run.id), envelope, rendered: run.has_rendered() }
@@ -331,6 +344,18 @@ impl Runtime {
         self.services.find_secret(name).map_err(|error| Failure::new(Code::Secret, error.to_string()))
     }
 
+    /// The values of secrets, for comparing what comes from outside with them. They are hidden in what
+    /// is recorded from here on.
+    ///
+    /// # Errors
+    /// Why one has none.
+    pub fn secret_values(&self, names: &[String]) -> Result<Vec<String>, Failure> {
+        let granted = names.iter().enumerate().map(|(at, name)| (format!("S{at}"), name.clone())).collect();
+        let found = self.services.secret_variables(&granted);
+        let found = found.map_err(|error| Failure::new(Code::Secret, error.to_string()))?;
+        Ok(found.into_iter().map(|(_, value)| value).collect())
+    }
+
     /// The secrets that the steps of a workflow, and the MCP servers that it calls, are granted.
     #[must_use]
     pub fn secrets_of(&self, workflow: Workflow) -> BTreeSet<String> {
@@ -351,6 +376,15 @@ impl Runtime {
 
     /// Records that a run begins.
     pub fn begin(&self, planned: &Planned, parent: Option<RunId>) -> Result<Run<'_>, StoreError> {
+        self.begin_as(planned, parent, None)
+    }
+
+    fn begin_as(
+        &self,
+        planned: &Planned,
+        parent: Option<RunId>,
+        promised: Option<RunId>,
+    ) -> Result<Run<'_>, StoreError> {
         let cwd = self.recorded_cwd()?;
         if planned.starts_processes() {
             // Without a policy file nothing is confined.
@@ -371,7 +405,7 @@ impl Runtime {
         if !planned.args.is_empty() {
             detail[GIVEN_ARGS] = serde_json::json!(planned.given);
         }
-        let id = store.create_run(NewRun {
+        let new = NewRun {
             name: planned.name.clone(),
             kind: match planned.plan {
                 Plan::Workflow(_) => "workflow".to_owned(),
@@ -387,8 +421,19 @@ impl Runtime {
             cwd,
             parent,
             detail,
-        })?;
-        let claim = store.claim_run(id)?;
+        };
+        let (id, claim) = match promised {
+            None => {
+                let id = store.create_run(new)?;
+                (id, store.claim_run(id)?)
+            }
+            // Whoever else was told to begin it sees at once that it is being executed.
+            Some(id) => {
+                let claim = store.claim_run(id)?;
+                store.create_run_as(id, new)?;
+                (id, claim)
+            }
+        };
         Ok(Run::fresh(&self.services, store, Some(claim), id, task))
     }
 
@@ -459,7 +504,7 @@ fn executor_of(env: &Env) -> Result<Option<ExecutorProgram>, Failure> {
             Ok(millis) if millis > 0 => Duration::from_millis(millis),
             _ => {
                 let message =
-                    format!("{HELLO_VARIABLE} is {text:?}, which is no number of milliseconds above 0");
+                    format!("{HELLO_VARIABLE} is {text:?}, which is not a number of milliseconds above 0");
                 return Err(Failure::new(Code::Setting, message));
             }
         },
@@ -475,7 +520,7 @@ fn executor_words(text: &str) -> Result<Vec<String>, Failure> {
     let words: Vec<String> = serde_json::from_str(text).map_err(|error| {
         Failure::new(
             Code::Setting,
-            format!("{EXECUTOR_VARIABLE} begins with [ and is no JSON list of strings: {error}"),
+            format!("{EXECUTOR_VARIABLE} begins with [ and is not a JSON list of strings: {error}"),
         )
     })?;
     if words.first().is_none_or(String::is_empty) {

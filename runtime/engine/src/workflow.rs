@@ -131,7 +131,7 @@ impl Frame<'_> {
                     Stop::Failed(error) => Stop::Failed(error.or_code(Code::StepValue)),
                     other => other,
                 };
-                // What could not be recorded is no failure of the step: whatever the journal says of it stands.
+                // What could not be recorded is not a failure of the step: whatever the journal says of it stands.
                 if let Stop::Failed(error) = &stop
                     && !error.is(Code::Store)
                 {

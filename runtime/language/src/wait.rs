@@ -30,7 +30,7 @@ impl WaitFor {
     /// When it is over: both in milliseconds since 1970. `text` is [`WaitFor::text`], filled in.
     ///
     /// # Errors
-    /// A sentence, when the text is no duration or no time, or is more than a year ahead.
+    /// A sentence, when the text is neither a duration nor a time, or is more than a year ahead.
     pub fn deadline(&self, text: &str, now: u64) -> Result<u64, String> {
         let text = text.trim();
         let deadline = match self {

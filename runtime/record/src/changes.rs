@@ -70,7 +70,7 @@ pub enum UndoError {
         what: String,
     },
     /// The store has not everything any more.
-    #[error("{what} cannot be undone: the contents of {missing} of its files are not in the store any more")]
+    #[error("{what} cannot be undone: the contents of {missing} of its files are no longer in the store")]
     Gone {
         /// The run, or the step of it.
         what: String,

@@ -219,7 +219,7 @@ impl Recording {
         match inside.as_slice() {
             [only] => Ok((*only).to_owned()),
             [] if self.summaries.contains_key(text) => Err(Failure::parse(format!(
-                "step '{text}' of run {} has no action of its own; `lobster diff` tells whether it changed",
+                "step '{text}' of run {} has no action of its own; `lobster diff` shows whether it changed",
                 self.run.short()
             ))),
             [] => {

@@ -164,6 +164,9 @@ impl Collector<'_> {
         self.sweep_blobs(&mut read)?;
         self.sweep_files(&mut read)?;
         if !self.policy.dry_run {
+            if let Some(age) = self.policy.max_age_ms {
+                self.store.forget_service_history(self.now.saturating_sub(age))?;
+            }
             self.give_back_space()?;
         }
         Ok(())

@@ -229,6 +229,15 @@ impl Store {
     /// When it cannot be written.
     pub fn create_run(&self, new: NewRun) -> Result<RunId, StoreError> {
         let id = RunId::new()?;
+        self.create_run_as(id, new)?;
+        Ok(id)
+    }
+
+    /// The same, under an id that was promised before ([`super::Start::run`]).
+    ///
+    /// # Errors
+    /// [`StoreError::RunExists`] when somebody has begun it; otherwise as [`Store::create_run`].
+    pub fn create_run_as(&self, id: RunId, new: NewRun) -> Result<(), StoreError> {
         let now = self.now();
         let clean = self.redactions();
         let event = Event::RunStarted {
@@ -243,10 +252,12 @@ impl Store {
             detail: new.detail,
         };
         self.write(Durability::Lazy, |tx| {
+            if tx.prepare_cached("SELECT 1 FROM runs WHERE id = ?1")?.exists([id.as_bytes()])? {
+                return Err(StoreError::RunExists(id.to_string()));
+            }
             let mut head = insert_run(tx, id, now, &event)?;
             self.append_to(tx, &mut head, now, std::slice::from_ref(&event))
-        })?;
-        Ok(id)
+        })
     }
 
     /// Appends events to a journal, in one transaction with all blobs recorded

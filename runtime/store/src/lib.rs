@@ -38,6 +38,8 @@ mod private;
 mod redact;
 mod rescue;
 mod secret_spellings;
+mod service;
+mod service_tables;
 mod spelling;
 mod transfer;
 mod user_state;
@@ -69,6 +71,11 @@ pub use journal::{BrokenChain, NewRun, Record, RunFilter, RunSummary};
 pub use redact::Redactions;
 pub use redact::Redactor;
 pub use rescue::{LostRows, Rescued};
+pub use service::{
+    Accepted, Credential, CredentialKind, Deed, Delivery, NewCredential, NewDelivery, NewStart, NewTick,
+    Registered, Registration, Retraction, ScheduleRow, Served, Service, Settlement, SpecOfSchedule, Standing,
+    Start, StartState, Tick, TickState,
+};
 pub use transfer::Redacted;
 pub use user_state::{LockedState, UserState, state_dir};
 pub use verify::{Problem, StoreStats, VerifyReport};

@@ -20,6 +20,7 @@ use super::error::StoreError;
 use super::event::RunId;
 use super::journal::{Record, parse_record};
 use super::leaves::{self, LeafRow, PAGE};
+use super::service_tables;
 use super::verify::update_summary;
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
@@ -133,6 +134,11 @@ fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection
     rebuild_runs(&into, &mut rescued)?;
     copy_values(&from, &into)?;
     copy_counters(&from, &into);
+    if matches!(layout, Layout::Own | Layout::WithoutLog) {
+        // The other layouts know nothing of tables that were made later.
+        let lost = service_tables::copy(&from, &into).into_iter();
+        rescued.lost.extend(lost.map(|(table, copied)| LostRows { table, first: copied + 1, last: None }));
+    }
     into.execute_batch("COMMIT")?;
     Ok((into, rescued))
 }
@@ -286,7 +292,7 @@ fn copy_table(
     }
 }
 
-/// A column as it is stored; none if it is text that is no text.
+/// A column as it is stored; none if it is text that is not text.
 fn value(row: &Row<'_>, column: usize) -> Option<Value> {
     Some(match row.get_ref(column).ok()? {
         ValueRef::Null => Value::Null,

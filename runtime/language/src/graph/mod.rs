@@ -24,7 +24,7 @@ pub enum Format {
     Ascii,
 }
 
-/// A name that is no format.
+/// A name that is not a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("graph --format must be one of: mermaid, dot, ascii")]
 pub struct FormatError;

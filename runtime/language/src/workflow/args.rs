@@ -57,6 +57,25 @@ pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value
     }
 }
 
+/// Checks arguments against declarations alone, as [`bind_args`] will: before a run is promised whose
+/// workflow is read later.
+///
+/// # Errors
+/// As [`bind_args`].
+pub fn check_args(specs: &[ArgSpec], given: &Map<String, Value>) -> Result<(), ArgsError> {
+    for spec in specs {
+        match given.get(&spec.name) {
+            Some(value) => spec.check(spec.read_text(value).as_ref().unwrap_or(value))?,
+            None if spec.required && spec.default.is_none() => {
+                let (name, description) = (spec.name.clone(), spec.description.clone());
+                return Err(ArgsError::Missing { name, description });
+            }
+            None => {}
+        }
+    }
+    Ok(())
+}
+
 /// The defaults overlaid by what is given, whether or not that fits.
 #[must_use]
 pub fn merge_args(workflow: &Workflow, given: &Value) -> Map<String, Value> {

@@ -36,7 +36,7 @@ use super::{codes, template};
 use lobster_stage::Registry;
 use step::Known;
 
-pub use args::{ArgsError, argument_names, bind_args, merge_args, reread_arguments};
+pub use args::{ArgsError, argument_names, bind_args, check_args, merge_args, reread_arguments};
 use fields::nearest;
 pub use lint::check;
 pub use places::Places;

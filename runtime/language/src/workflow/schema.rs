@@ -277,7 +277,11 @@ fn rights(name: &str) -> Option<Value> {
             json!({ "enum": ["direct", "staged", "review"] }),
             "Whether its changes to files are kept apart until it succeeds, or a person agrees; of run, command, exec and pipeline steps",
         ),
-        "idempotent" => note(json!({ "type": "boolean" }), "An interrupted attempt may be repeated unasked"),
+        "idempotent" => note(
+            json!({ "type": "boolean" }),
+            "An interrupted attempt may be repeated without \
+                                                            asking",
+        ),
         "secrets" => note(
             json!({ "oneOf": [
                 { "$ref": "#/definitions/texts" },

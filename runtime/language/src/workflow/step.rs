@@ -359,7 +359,7 @@ impl Lowering<'_> {
             Data::Text(text) => Ok(Some(Approval { prompt: Some(text.clone()), ..Approval::default() })),
             Data::Map(_) => Ok(Some(self.approval_map(approval))),
             Data::Null | Data::Number(_) | Data::NotFinite | Data::List(_) => {
-                refuse("as it stands nobody would be asked; write `approval: true` or `approval: <question>`")
+                refuse("nobody would be asked; write `approval: true` or `approval: <question>`")
             }
         }
     }

@@ -43,7 +43,7 @@ pub(super) fn workflow(source: &Arc<Source>, root: &Node) -> Checked<()> {
     steps.iter().try_for_each(|step| check.step(step, &mut ids))
 }
 
-/// ECMA-262 `Number(value)`; NaN for what is no number.
+/// ECMA-262 `Number(value)`; NaN for what is not a number.
 pub(super) fn js_number_of(node: &Node) -> f64 {
     match &node.data {
         Data::Null => 0.0,

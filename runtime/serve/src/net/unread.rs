@@ -20,7 +20,7 @@ const MOST: usize = 256 << 10;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The body of a request, whose rest can be read by another than its reader.
-pub(super) struct Shared<B = Incoming>(Arc<Mutex<B>>);
+pub struct Shared<B = Incoming>(Arc<Mutex<B>>);
 
 impl<B> Clone for Shared<B> {
     fn clone(&self) -> Self {
@@ -29,14 +29,14 @@ impl<B> Clone for Shared<B> {
 }
 
 impl<B> Shared<B> {
-    pub(super) fn new(body: B) -> Self {
+    pub fn new(body: B) -> Self {
         Self(Arc::new(Mutex::new(body)))
     }
 }
 
 impl<B: Body<Data = Bytes> + Unpin> Shared<B> {
     /// Reads what nobody has read, as far as it is worth it.
-    pub(super) async fn discard_rest(mut self) {
+    pub async fn discard_rest(mut self) {
         let mut left = MOST;
         let reading = async {
             while let Some(Ok(frame)) = self.frame().await {

@@ -13,11 +13,11 @@ const ROOM: usize = 64;
 
 /// The connections that wait for their first good request.
 #[derive(Default)]
-pub(super) struct Newcomers(Mutex<VecDeque<Arc<Notify>>>);
+pub struct Newcomers(Mutex<VecDeque<Arc<Notify>>>);
 
 impl Newcomers {
     /// Lets one in; the oldest goes if there is no room.
-    pub(super) fn enter(self: &Arc<Self>) -> Newcomer {
+    pub fn enter(self: &Arc<Self>) -> Newcomer {
         let go = Arc::new(Notify::new());
         let mut all = lock(&self.0);
         if all.len() >= ROOM
@@ -31,19 +31,19 @@ impl Newcomers {
 }
 
 /// One connection.
-pub(super) struct Newcomer {
+pub struct Newcomer {
     go: Arc<Notify>,
     all: Arc<Newcomers>,
 }
 
 impl Newcomer {
     /// Its first request was let in: it makes way for nobody any more.
-    pub(super) fn belongs(&self) {
+    pub fn belongs(&self) {
         lock(&self.all.0).retain(|other| !Arc::ptr_eq(other, &self.go));
     }
 
     /// Waits until it must go.
-    pub(super) async fn must_go(&self) {
+    pub async fn must_go(&self) {
         self.go.notified().await;
     }
 }

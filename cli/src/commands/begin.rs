@@ -1,0 +1,83 @@
+//! `lobster begin`: what the service's workers run
+
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::runtime::{PolicySources, RunRequest, Target};
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::service::{Service, Standing, Start};
+use lobster_runtime::store::{RunId, StoreError};
+use lobster_serve::workflows::digest_of;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
+use crate::reply::Reply;
+
+/// Begins a run that the service has queued, or goes on with it.
+///
+/// `lobster serve` starts it. The run begins once, whoever else tries.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// The id that the run was promised.
+    run: String,
+}
+
+/// Where the kernel looks first when memory runs out, from -1000 to 1000.
+const OUT_OF_MEMORY: &str = "/proc/self/oom_score_adj";
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let id: RunId =
+        args.run.parse().map_err(|_| CommandError::usage(format!("{:?} is no id of a run", args.run)))?;
+    // The server and its other runs are worth more than one run.
+    let _ = std::fs::write(OUT_OF_MEMORY, "500");
+    let store = prepare::runtime(Mode::Tool)?.store()?;
+    let Some(service) = store.existing_service()? else {
+        return Err(CommandError::usage("this store has never served"));
+    };
+    let start = service
+        .start_of(id)?
+        .ok_or_else(|| CommandError::usage(format!("the service has no start of run {id}")))?;
+    if start.state.is_over() {
+        return Err(CommandError::failed(format!("the start of run {id} is {}", start.state)));
+    }
+    match store.run(id) {
+        Ok(_) => return super::resume::run(&[id.to_string(), "--mode".to_owned(), "tool".to_owned()]),
+        Err(StoreError::UnknownRun(_)) => {}
+        Err(error) => return Err(error.into()),
+    }
+    match begin(&service, &start) {
+        Err(Refusal(why)) => {
+            service.stand(id, &Standing::Refused(why.clone()))?;
+            Err(CommandError::failed(why))
+        }
+        Ok(exit) => exit,
+    }
+}
+
+/// The start cannot begin, now or later.
+struct Refusal(String);
+
+fn begin(service: &Service, start: &Start) -> Result<CommandResult, Refusal> {
+    let workflow = service.workflow_by_number(start.workflow).map_err(|error| Refusal(error.to_string()))?;
+    let workflow = workflow.ok_or_else(|| Refusal("its workflow is not registered".to_owned()))?;
+    let path = PathBuf::from(&workflow.path);
+    let policies = PolicySources { place: Some(path.parent().unwrap_or(Path::new("/"))), run: None };
+    let runtime = match prepare::runtime_telling(Mode::Tool, &policies, None) {
+        Ok(runtime) => runtime,
+        Err(error) => return Err(Refusal(error.message)),
+    };
+    let request = RunRequest { target: Target::File(path.clone()), args: Some(start.args.clone()) };
+    let planned = runtime.plan(&request).map_err(|failure| Refusal(failure.message))?;
+    // What was read is what will run, so nothing can come between this and the run.
+    if digest_of(&planned.plan) != start.digest {
+        return Err(Refusal(format!(
+            "{} is not what was registered; read it, then `lobster schedule register {0}`",
+            path.display()
+        )));
+    }
+    let result = runtime.run_promised(&planned, start.run);
+    if result.run.is_none() {
+        // A secret that is missing is found another time; what does not fit was refused above.
+        return Ok(Reply { mode: Mode::Tool }.result(&runtime, result, false));
+    }
+    Ok(Reply { mode: Mode::Tool }.result(&runtime, result, false).or(Ok(Exit::FAILED)))
+}

@@ -1,0 +1,357 @@
+//! `lobster schedule`
+
+mod registering;
+mod ticks;
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use lobster_runtime::audit::parse_time;
+use lobster_runtime::json;
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::iso;
+use lobster_runtime::store::service::{NewStart, ScheduleRow, Service, TickState};
+use lobster_serve::schedule::{self, Scheduler, parse_spec};
+use lobster_serve::workflows::Content;
+use serde_json::{Map, Value, json};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
+use crate::render::pager::Output;
+use crate::render::table::{Cell, Room, Table};
+use crate::render::units;
+
+/// Registers workflows with the service and looks after their schedules.
+///
+/// All of it works with and without a running `lobster serve`, on the same store. SCHEDULE is the
+/// name of a workflow, or WORKFLOW/SCHEDULE where it has several.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster schedule register report.lobster
+  lobster schedule list
+  lobster schedule next report --count 5
+  lobster schedule why report                      what became of each tick, and why
+  lobster schedule pause report
+  lobster schedule run-now report --arg day=2026-05-01
+  lobster schedule backfill report --from 2026-05-01 --to 2026-05-04")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Has the service start these workflow files, as they are now.
+    ///
+    /// Shows what starts each and asks. A file that is changed later is not started until it is
+    /// registered again.
+    Register {
+        /// The workflow files.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// Asks nobody: for operators who have read the files.
+        #[arg(long)]
+        trust: bool,
+    },
+    /// Has the service forget a workflow. Runs that have begun go on.
+    Unregister {
+        /// The name of the workflow.
+        workflow: String,
+    },
+    /// Lists the schedules and when each is due next.
+    List {
+        /// An array of objects instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Prints when a schedule is due next, also of a file that is not registered.
+    ///
+    /// Marks the days on which the clock is changed.
+    Next {
+        /// The schedule, or a workflow file.
+        schedule: String,
+        /// So many ticks.
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
+        count: usize,
+        /// From this time on instead of now.
+        #[arg(long, value_name = "TIME")]
+        from: Option<String>,
+        /// An array of objects.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Stops starting runs of a schedule. What is due meanwhile does not run later.
+    Pause {
+        /// The schedule.
+        schedule: String,
+    },
+    /// Has a paused schedule go on.
+    Resume {
+        /// The schedule.
+        schedule: String,
+    },
+    /// Starts a run of a workflow now, besides its schedule.
+    RunNow {
+        /// The schedule, with its arguments; or a workflow that has none.
+        schedule: String,
+        /// One argument of the workflow; repeat it for more.
+        #[arg(long, value_name = "NAME=VALUE")]
+        arg: Vec<String>,
+    },
+    /// Starts the runs of ticks in the past that had none, one after another.
+    Backfill {
+        /// The schedule.
+        schedule: String,
+        /// Ticks from this time on.
+        #[arg(long, value_name = "TIME")]
+        from: String,
+        /// Ticks before this time; now, if it is not given.
+        #[arg(long, value_name = "TIME")]
+        to: Option<String>,
+        /// Only says which.
+        #[arg(long)]
+        dry_run: bool,
+    },
+    /// Says what became of the ticks of a schedule, and why.
+    Why {
+        /// The schedule.
+        schedule: String,
+        /// Only the entry about this time.
+        #[arg(long, value_name = "TIME")]
+        at: Option<String>,
+        /// So many entries, the newest last.
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+        count: usize,
+        /// An object instead of lines.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    match &args.task {
+        Task::Register { files, trust } => registering::register(files, *trust),
+        Task::Unregister { workflow } => registering::unregister(workflow),
+        Task::List { json } => list(*json),
+        Task::Next { schedule, count, from, json } => ticks::next(schedule, *count, from.as_deref(), *json),
+        Task::Pause { schedule } => pause(schedule, true),
+        Task::Resume { schedule } => pause(schedule, false),
+        Task::RunNow { schedule, arg } => run_now(schedule, arg),
+        Task::Backfill { schedule, from, to, dry_run } => {
+            ticks::backfill(schedule, from, to.as_deref(), *dry_run)
+        }
+        Task::Why { schedule, at, count, json } => ticks::why(schedule, at.as_deref(), *count, *json),
+    }
+}
+
+/// What is written down as the place that a change came from.
+const ORIGIN: &str = "command line";
+
+/// A server that was not heard of for so long, in milliseconds, is gone.
+const SERVER_HEARD_MS: i64 = 10_000;
+
+/// Who is at the keyboard, as far as the environment says.
+pub(crate) fn actor() -> Option<String> {
+    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    set("LOBSTER_ACTOR").or_else(|| set("USER")).or_else(|| set("LOGNAME"))
+}
+
+/// A run must not give itself more runs, or change what starts it.
+fn refuse_inside_a_run(what: &str) -> Result<(), CommandError> {
+    if std::env::var_os("LOBSTER_RUN_ID").is_some() {
+        return Err(CommandError::failed(format!("a run cannot {what}; a person does, outside of any run")));
+    }
+    Ok(())
+}
+
+fn service() -> Result<Service, CommandError> {
+    Ok(prepare::runtime(Mode::Human)?.store()?.service()?)
+}
+
+/// The schedule that a word names.
+fn find(service: &Service, name: &str) -> Result<ScheduleRow, CommandError> {
+    let rows = service.schedules()?;
+    let mut found: Vec<ScheduleRow> =
+        rows.iter().filter(|row| row.workflow_name == name || row.title() == name).cloned().collect();
+    match (found.pop(), found.is_empty()) {
+        (Some(row), true) => Ok(row),
+        (Some(row), false) => {
+            let names: Vec<_> = found.iter().chain([&row]).map(ScheduleRow::title).collect();
+            Err(CommandError::usage(format!("{name} has several schedules: {}", names.join(", "))))
+        }
+        (None, _) => {
+            let known = service.workflow(name)?.is_some();
+            let why = if known { "has no schedule" } else { "is not registered" };
+            Err(CommandError::usage(format!("{name} {why}")).with_hint(
+                "`lobster schedule list` lists what is, `lobster schedule register FILE` adds to it",
+            ))
+        }
+    }
+}
+
+fn time(text: &str, now: i64) -> Result<i64, CommandError> {
+    parse_time(text, now).map_err(CommandError::usage)
+}
+
+/// Says that nothing happens now, if nobody is there who does it.
+fn tell_if_nobody_serves(service: &Service) -> Result<(), CommandError> {
+    let since = service.store().clock_ms() - SERVER_HEARD_MS;
+    if service.servers(since)?.is_empty() {
+        anstream::eprintln!("no server is at work on this store; it begins when `lobster serve` is started");
+    }
+    Ok(())
+}
+
+fn list(as_json: bool) -> CommandResult {
+    let service = service()?;
+    let rows = service.schedules()?;
+    let mut out = Output::for_reader(as_json);
+    if as_json {
+        let rows: Vec<Value> = rows.iter().map(object).collect();
+        writeln!(out, "{}", json::pretty(&rows))?;
+        return Ok(Exit::OK);
+    }
+    let without: Vec<_> = service
+        .workflows()?
+        .into_iter()
+        .filter(|workflow| !rows.iter().any(|row| row.workflow == workflow.n))
+        .collect();
+    if rows.is_empty() && without.is_empty() {
+        writeln!(out, "nothing is registered; `lobster schedule register FILE` does it")?;
+        return Ok(Exit::OK);
+    }
+    let mut table = Table::new(&["SCHEDULE", "STATE", "NEXT", "DUE", "LAST"]);
+    for row in &rows {
+        let state = if row.paused.is_some() { "paused" } else { "active" };
+        let next = row.next.map_or_else(|| "-".to_owned(), iso);
+        let last = service.ticks(row.n, i64::MIN, 1)?.pop();
+        let last =
+            last.map_or_else(|| "-".to_owned(), |tick| format!("{} {}", tick.state, units::ago(tick.last)));
+        table.push(vec![
+            row.title().into(),
+            Cell::state(state),
+            next.into(),
+            due_text(row).into(),
+            last.into(),
+        ]);
+    }
+    for workflow in &without {
+        let started_by = ticks::other_triggers(&Content::of(workflow));
+        table.push(vec![
+            workflow.name.as_str().into(),
+            Cell::state("active"),
+            "-".into(),
+            started_by.into(),
+            "-".into(),
+        ]);
+    }
+    table.print(&mut out, Room::of_stdout())?;
+    out.flush()?;
+    Ok(Exit::OK)
+}
+
+/// When a schedule is due, in words.
+fn due_text(row: &ScheduleRow) -> String {
+    match parse_spec(&row.spec) {
+        Ok(schedule) => ticks::due_text(&schedule),
+        Err(error) => error.to_string(),
+    }
+}
+
+fn object(row: &ScheduleRow) -> Value {
+    json!({
+        "schedule": row.title(),
+        "workflow": row.workflow_name,
+        "name": row.name,
+        "revision": row.revision,
+        "due": due_text(row),
+        "paused": row.paused.is_some(),
+        "pausedBy": row.paused.as_ref().and_then(|(_, by)| by.clone()),
+        "pausedAt": row.paused.as_ref().map(|(at, _)| iso(*at)),
+        "next": row.next.map(iso),
+        "decidedUntil": iso(row.decided),
+    })
+}
+
+fn pause(name: &str, paused: bool) -> CommandResult {
+    refuse_inside_a_run(if paused { "pause a schedule" } else { "have a schedule go on" })?;
+    let service = service()?;
+    let row = find(&service, name)?;
+    // What was due until now is decided as the schedule stands.
+    Scheduler::new(service.store())?.settle(&row)?;
+    let changed = service.pause(&row, paused, actor().as_deref(), ORIGIN)?;
+    let word = match (paused, changed) {
+        (true, true) => "paused",
+        (true, false) => "is paused already",
+        (false, true) => "goes on",
+        (false, false) => "is not paused",
+    };
+    anstream::println!("{} {word}", row.title());
+    if changed && !paused {
+        Scheduler::new(service.store())?.settle(&find(&service, &row.title())?)?;
+    }
+    Ok(Exit::OK)
+}
+
+fn run_now(name: &str, given: &[String]) -> CommandResult {
+    refuse_inside_a_run("start another one through the service")?;
+    let service = service()?;
+    let (workflow_name, row) = match service.workflow(name)? {
+        Some(workflow) => {
+            let mut rows: Vec<_> =
+                service.schedules()?.into_iter().filter(|row| row.workflow == workflow.n).collect();
+            // Of several, their arguments may differ.
+            (workflow.name, if rows.len() == 1 { rows.pop() } else { None })
+        }
+        None => {
+            let row = find(&service, name)?;
+            (row.workflow_name.clone(), Some(row))
+        }
+    };
+    let workflow = service
+        .workflow(&workflow_name)?
+        .ok_or_else(|| CommandError::usage(format!("{workflow_name} is not registered")))?;
+    let mut args: Map<String, Value> = match &row {
+        Some(row) => parse_spec(&row.spec).map_err(|error| CommandError::failed(error.to_string()))?.args,
+        None => Map::new(),
+    };
+    for arg in given {
+        let (name, value) = arg
+            .split_once('=')
+            .ok_or_else(|| CommandError::usage(format!("--arg must be NAME=VALUE, not {arg:?}")))?;
+        args.insert(name.to_owned(), json!(value));
+    }
+    let start = NewStart {
+        workflow: workflow.n,
+        digest: workflow.digest,
+        schedule: row.as_ref().map(|row| row.n),
+        cause: "manual".to_owned(),
+        detail: json!({ "schedule": row.as_ref().map(ScheduleRow::title) }),
+        args: Value::Object(args),
+        actor: actor(),
+        is_serial: false,
+    };
+    let run = service.enqueue(&start, &workflow.name, ORIGIN)?;
+    anstream::println!("{run}");
+    tell_if_nobody_serves(&service)?;
+    Ok(Exit::OK)
+}
+
+/// What a state means for a person.
+fn state_text(state: TickState) -> &'static str {
+    match state {
+        TickState::Fired => "started",
+        TickState::CaughtUp => "started late",
+        TickState::Missed => "missed",
+        TickState::Skipped => "skipped",
+        TickState::Paused => "paused",
+        TickState::Superseded => "superseded",
+        TickState::Backfilled => "made up for",
+    }
+}
+
+/// Where the next tick of a schedule would be counted from.
+fn zones() -> jiff::tz::TimeZoneDatabase {
+    schedule::zones()
+}

@@ -1,0 +1,85 @@
+//! `lobster schedule register` and `unregister`: a person's word about what the service starts.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::PathBuf;
+
+use lobster_runtime::stage::Mode;
+use lobster_serve::workflows::{self, Candidate, Content, Word};
+
+use super::{ORIGIN, actor, refuse_inside_a_run, service, ticks};
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
+use crate::render::harmless;
+
+pub(super) fn register(files: &[PathBuf], trust: bool) -> CommandResult {
+    refuse_inside_a_run("register a workflow")?;
+    let runtime = prepare::runtime(Mode::Human)?;
+    let service = runtime.store()?.service()?;
+    let mut exit = Exit::OK;
+    for file in files {
+        let candidate = workflows::read(&runtime, file).map_err(CommandError::failed)?;
+        let shown = harmless(&candidate.path.display().to_string()).into_owned();
+        match workflows::compare(&service, &candidate)? {
+            Word::Registered => {
+                anstream::println!("{} is registered as it is: {shown}", candidate.name);
+                continue;
+            }
+            Word::New => anstream::println!("{} is new: {shown}", candidate.name),
+            Word::Changed(known) => anstream::println!(
+                "{} has changed since it was registered{}: {shown}",
+                candidate.name,
+                known.registered_by.map(|by| format!(" by {by}")).unwrap_or_default()
+            ),
+            Word::Other(known) => {
+                anstream::println!("{} would take the place of {}: {shown}", candidate.name, known.path);
+            }
+        }
+        describe(&candidate);
+        if !trust && !agreed(&candidate)? {
+            anstream::println!("not registered");
+            exit = Exit::FAILED;
+            continue;
+        }
+        workflows::register(&service, &candidate, actor().as_deref(), ORIGIN)
+            .map_err(CommandError::failed)?;
+        anstream::println!(
+            "registered blake3:{}; a changed file will not be started",
+            candidate.digest.short()
+        );
+    }
+    Ok(exit)
+}
+
+/// What starts the workflow, and with which arguments.
+fn describe(candidate: &Candidate) {
+    let triggers = &candidate.workflow.triggers;
+    for schedule in &triggers.schedules {
+        anstream::println!("  {:<10} {}", schedule.name, harmless(&ticks::due_text(schedule)));
+    }
+    let content = Content { triggers: triggers.clone(), ..Content::default() };
+    let others = ticks::other_triggers(&content);
+    if !others.is_empty() {
+        anstream::println!("  {}", harmless(&others));
+    }
+}
+
+fn agreed(candidate: &Candidate) -> Result<bool, CommandError> {
+    if !io::stdin().is_terminal() {
+        return Err(CommandError::failed("nobody can be asked: standard input is no terminal")
+            .with_hint("register it at a terminal; --trust is for operators who have read the file"));
+    }
+    anstream::print!("Have the service start it (blake3:{})? [y/N] ", candidate.digest.short());
+    io::stdout().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
+}
+
+pub(super) fn unregister(name: &str) -> CommandResult {
+    refuse_inside_a_run("unregister a workflow")?;
+    if !service()?.unregister(name, actor().as_deref(), ORIGIN)? {
+        return Err(CommandError::usage(format!("{name} is not registered")));
+    }
+    anstream::println!("{name} is not registered any more");
+    Ok(Exit::OK)
+}

@@ -1,0 +1,269 @@
+//! Ticks for people: when a schedule is due, what became of its ticks, and making up for some.
+
+use std::io::Write;
+use std::path::Path;
+
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, Zoned};
+use lobster_runtime::json;
+use lobster_runtime::language::triggers::{Due, DueTick, Schedule};
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::iso;
+use lobster_runtime::store::service::{ScheduleRow, Service, Tick, TickState};
+use lobster_serve::schedule::{backfill_of, parse_spec};
+use lobster_serve::workflows::{self, Content};
+use serde_json::{Value, json};
+
+use super::{
+    ORIGIN, actor, find, object, refuse_inside_a_run, service, state_text, tell_if_nobody_serves, time, zones,
+};
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
+use crate::render::pager::Output;
+
+/// More ticks than this are not made up for at once.
+const BACKFILL_AT_MOST: usize = 1000;
+
+/// When a schedule is due, in words.
+pub(super) fn due_text(schedule: &Schedule) -> String {
+    match &schedule.due {
+        Due::Cron { pattern, timezone } => format!("{pattern} {timezone}"),
+        Due::Every { ms } => format!("every {}", std::time::Duration::from_millis(*ms).as_secs_f64()) + " s",
+    }
+}
+
+/// What starts a workflow besides schedules, in words.
+pub(super) fn other_triggers(content: &Content) -> String {
+    let triggers = &content.triggers;
+    let webhooks = triggers.webhooks.iter().map(|hook| format!("webhook /hooks/{}", hook.path));
+    let after = triggers.after.iter().map(|after| format!("after {}", after.workflow));
+    let watch = triggers.watch.iter().map(|watch| format!("watch {}", watch.paths.join(" ")));
+    webhooks.chain(after).chain(watch).collect::<Vec<_>>().join(", ")
+}
+
+/// The schedules that a word means: one that is registered, or those of a file.
+fn schedules_of(word: &str) -> Result<Vec<(String, Schedule)>, CommandError> {
+    if Path::new(word).is_file() {
+        let runtime = prepare::runtime(Mode::Human)?;
+        let candidate = workflows::read(&runtime, Path::new(word)).map_err(CommandError::failed)?;
+        let name = candidate.name;
+        let named = |schedule: Schedule| (format!("{name}/{}", schedule.name), schedule);
+        return Ok(candidate.workflow.triggers.schedules.into_iter().map(named).collect());
+    }
+    let service = service()?;
+    let row = find(&service, word)?;
+    Ok(vec![(row.title(), spec(&row)?)])
+}
+
+fn spec(row: &ScheduleRow) -> Result<Schedule, CommandError> {
+    parse_spec(&row.spec).map_err(|error| CommandError::failed(format!("{}: {error}", row.title())))
+}
+
+pub(super) fn next(word: &str, count: usize, from: Option<&str>, as_json: bool) -> CommandResult {
+    let now = Timestamp::now().as_millisecond();
+    let from = from.map_or(Ok(now), |text| time(text, now))?;
+    let schedules = schedules_of(word)?;
+    if schedules.is_empty() {
+        return Err(CommandError::usage(format!("{word} has no schedule")));
+    }
+    let mut out = Output::for_reader(as_json);
+    let mut objects = Vec::new();
+    for (title, schedule) in &schedules {
+        let delay = i64::try_from(schedule.delay_ms(title)).unwrap_or(0);
+        let after = Timestamp::from_millisecond(from - delay).unwrap_or(Timestamp::MAX);
+        let ticks =
+            schedule.ticks_after(after, &zones()).map_err(|error| CommandError::failed(error.to_string()))?;
+        if !as_json && schedules.len() > 1 {
+            writeln!(out, "{title}")?;
+        }
+        for tick in ticks.take(count) {
+            let starts = tick.due.as_millisecond() + delay;
+            let mark = mark_of(schedule, &tick);
+            if as_json {
+                objects.push(json!({
+                    "schedule": title, "tick": tick.key(), "due": iso(tick.due.as_millisecond()),
+                    "starts": iso(starts), "mark": mark,
+                }));
+                continue;
+            }
+            let mark = mark.map(|mark| format!("   {mark}")).unwrap_or_default();
+            writeln!(out, "{}{mark}", local(schedule, starts))?;
+        }
+    }
+    if as_json {
+        writeln!(out, "{}", json::pretty(&objects))?;
+    }
+    out.flush()?;
+    Ok(Exit::OK)
+}
+
+/// An instant in the zone of a schedule, or of this machine.
+fn local(schedule: &Schedule, ms: i64) -> String {
+    let zone = zone_of(schedule).unwrap_or_else(TimeZone::system);
+    match Timestamp::from_millisecond(ms) {
+        Ok(at) => at.to_zoned(zone).strftime("%a %Y-%m-%d %H:%M:%S %:z").to_string(),
+        Err(_) => iso(ms),
+    }
+}
+
+fn zone_of(schedule: &Schedule) -> Option<TimeZone> {
+    match &schedule.due {
+        Due::Cron { timezone, .. } => zones().get(timezone).ok(),
+        Due::Every { .. } => None,
+    }
+}
+
+/// What is special about a tick: the clock is changed around it.
+fn mark_of(schedule: &Schedule, tick: &DueTick) -> Option<&'static str> {
+    let zone = zone_of(schedule)?;
+    if tick.is_second {
+        return Some("the hour comes twice; this is the second time");
+    }
+    let at: Zoned = tick.due.to_zoned(zone.clone());
+    if at.datetime() != tick.intended {
+        return Some("the clock skips the time that was meant; this is right after the gap");
+    }
+    let changes = |days: i64| {
+        let there = at.datetime().checked_add(jiff::Span::new().days(days)).ok()?;
+        Some(there.to_zoned(zone.clone()).ok()?.offset() != at.offset())
+    };
+    changes(1).filter(|changes| *changes).map(|_| "the clock is changed within a day")
+}
+
+pub(super) fn backfill(word: &str, from: &str, to: Option<&str>, dry_run: bool) -> CommandResult {
+    refuse_inside_a_run("make up for ticks")?;
+    let service = service()?;
+    let row = find(&service, word)?;
+    let now = service.store().clock_ms();
+    let from = time(from, now)?;
+    let to = to.map_or(Ok(now), |text| time(text, now))?.min(now);
+    let wanted = backfill_of(&service, &row, from, to, BACKFILL_AT_MOST + 1).map_err(CommandError::failed)?;
+    if wanted.len() > BACKFILL_AT_MOST {
+        return Err(CommandError::usage(format!(
+            "there are more than {BACKFILL_AT_MOST} ticks between these times; give a shorter time"
+        )));
+    }
+    if dry_run {
+        for (tick, _) in &wanted {
+            anstream::println!("{}  {}", iso(tick.due), tick.key);
+        }
+        return Ok(Exit::OK);
+    }
+    let runs = service.backfill(&row, &wanted, actor().as_deref(), ORIGIN)?;
+    for ((tick, _), run) in wanted.iter().zip(&runs) {
+        match run {
+            Some(run) => anstream::println!("{}  run {run}", tick.key),
+            None => anstream::println!("{}  had a run", tick.key),
+        }
+    }
+    if runs.iter().any(Option::is_some) {
+        tell_if_nobody_serves(&service)?;
+    }
+    Ok(Exit::OK)
+}
+
+pub(super) fn why(word: &str, at: Option<&str>, count: usize, as_json: bool) -> CommandResult {
+    let service = service()?;
+    let row = find(&service, word)?;
+    let schedule = spec(&row)?;
+    let now = service.store().clock_ms();
+    let mut ticks = match at {
+        None => service.ticks(row.n, i64::MIN, count)?,
+        Some(text) => {
+            let at = time(text, now)?;
+            let found = service.ticks(row.n, at, usize::MAX)?;
+            found
+                .into_iter()
+                .filter(|tick| tick.due <= at && at <= tick.last.max(tick.due + 59_999))
+                .collect()
+        }
+    };
+    ticks.reverse();
+    let standing = standing(&service, &row, &schedule, now)?;
+    let mut out = Output::for_reader(as_json);
+    if as_json {
+        let mut shown = object(&row);
+        shown["ticks"] = ticks.iter().map(tick_object).collect();
+        shown["now"] = json!(standing);
+        writeln!(out, "{}", json::pretty(&shown))?;
+        return Ok(Exit::OK);
+    }
+    if ticks.is_empty() {
+        writeln!(out, "{}", if at.is_some() { "no tick was due then" } else { "no tick was due yet" })?;
+    }
+    for tick in &ticks {
+        writeln!(out, "{}", line_of(&service, &schedule, tick)?)?;
+    }
+    for line in standing {
+        writeln!(out, "{line}")?;
+    }
+    out.flush()?;
+    Ok(Exit::OK)
+}
+
+fn tick_object(tick: &Tick) -> Value {
+    json!({
+        "tick": tick.key, "due": iso(tick.due), "count": tick.count, "lastDue": iso(tick.last),
+        "state": tick.state, "reason": tick.reason, "run": tick.run.map(|run| run.to_string()),
+        "decidedAt": iso(tick.at), "revision": tick.revision,
+    })
+}
+
+fn line_of(service: &Service, schedule: &Schedule, tick: &Tick) -> Result<String, CommandError> {
+    let mut line = format!("{}  {}", local(schedule, tick.due), state_text(tick.state));
+    match tick.count {
+        1 => {}
+        0 => line += &format!(", until {}", local(schedule, tick.last)),
+        more => line += &format!(" ×{more}, until {}", local(schedule, tick.last)),
+    }
+    if let Some(run) = tick.run {
+        line += &format!(", run {}", run.short());
+        let start = service.start_of(run)?;
+        if let Some(why) = start.and_then(|start| start.why) {
+            line += &format!(" did not begin: {why}");
+        }
+    }
+    if let Some(reason) = &tick.reason {
+        line += &format!(": {reason}");
+    }
+    if tick.state == TickState::CaughtUp {
+        line += &format!(
+            " ({} late)",
+            crate::render::units::duration(u64::try_from((tick.at - tick.due) * 1000).unwrap_or(0))
+        );
+    }
+    Ok(line)
+}
+
+/// How the schedule stands now: why nothing comes, or what comes next.
+fn standing(
+    service: &Service,
+    row: &ScheduleRow,
+    schedule: &Schedule,
+    now: i64,
+) -> Result<Vec<String>, CommandError> {
+    let mut lines = Vec::new();
+    if let Some((at, by)) = &row.paused {
+        let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+        lines.push(format!("paused since {}{by}; `lobster schedule resume {}`", iso(*at), row.title()));
+    }
+    let servers = service.servers(now - super::SERVER_HEARD_MS)?;
+    if servers.is_empty() {
+        lines
+            .push("no server is at work on this store: nothing starts until `lobster serve` does".to_owned());
+    }
+    for server in servers {
+        lines.push(format!("server {} listens on {}, process {}", server.id, server.listen, server.pid));
+    }
+    for start in service.active_starts(row.n)? {
+        lines.push(format!("run {} is {}", start.run.short(), start.state));
+    }
+    match row.next {
+        Some(next) if next <= now => {
+            lines.push(format!("due since {} and not decided", local(schedule, next)))
+        }
+        Some(next) => lines.push(format!("next {}", local(schedule, next))),
+        None => {}
+    }
+    Ok(lines)
+}

@@ -1,0 +1,250 @@
+//! `lobster serve`
+
+mod config;
+mod credentials;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Subcommand;
+use lobster_runtime::cancel::CancelToken;
+use lobster_runtime::quantity::Span;
+use lobster_runtime::runtime::{PolicySources, Runtime};
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::Store;
+use lobster_serve::server::{Server, ServerSettings};
+use lobster_serve::workers::WorkerSettings;
+
+use self::config::Config;
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::mcp::cancelled;
+use crate::prepare;
+
+/// Starts runs when they are due, on webhooks and on request, and answers over HTTP.
+///
+/// Works on the same store as the other commands, which go on to work beside it; several servers may
+/// serve one store. Each run is executed in a process of its own. Only registered workflows are
+/// started (`lobster schedule register`).
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Examples:
+  lobster serve --workflows ~/flows
+  lobster serve --workflows ~/flows --open         prints a link that logs you in, once
+  lobster serve token new --name ci --role operator --days 90
+  lobster serve unit > ~/.config/systemd/user/lobster.service")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Option<Task>,
+    #[command(flatten)]
+    serve: Serve,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Makes, lists and revokes the tokens of programs.
+    Token {
+        #[command(subcommand)]
+        task: credentials::TokenTask,
+    },
+    /// Prints a link that opens one session in a browser, for a minute.
+    Link(credentials::LinkArgs),
+    /// Prints a systemd unit for this program and this directory.
+    Unit {
+        /// The folder whose workflows it serves.
+        #[arg(long, value_name = "DIR")]
+        workflows: Option<PathBuf>,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+#[group(skip)]
+struct Serve {
+    /// The address and port; 127.0.0.1:7410 unless the file of --config says otherwise.
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    /// A folder whose workflow files are looked at; may be given several times.
+    #[arg(long, value_name = "DIR")]
+    workflows: Vec<PathBuf>,
+    /// A TOML file with the same settings, under the names of the options.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A name that clients call this server by; requests for other names are refused.
+    #[arg(long, value_name = "NAME")]
+    allow_host: Vec<String>,
+    /// Says that a proxy in front of the server has TLS and passes the name on: needed for any
+    /// address but this machine's own.
+    #[arg(long)]
+    behind_proxy: bool,
+    /// Runs at once (4).
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    max_runs: Option<u64>,
+    /// A run is told to end when its process has worked for so long: 30m, 6h.
+    #[arg(long, value_name = "TIME")]
+    max_time: Option<Span>,
+    /// How long a server that is told to end waits for its runs (20s). Those that are left go on by
+    /// themselves.
+    #[arg(long, value_name = "TIME")]
+    stop_after: Option<Span>,
+    /// Registers what is in the folders, also when it changes: whoever can write there decides what runs.
+    #[arg(long)]
+    trust: bool,
+    /// Prints a link that logs you in as an admin, once, within a minute.
+    #[arg(long)]
+    open: bool,
+}
+
+/// Where it listens unless it is told otherwise.
+const LISTEN: &str = "127.0.0.1:7410";
+
+const MAX_RUNS: usize = 4;
+
+const STOP_AFTER: Duration = Duration::from_secs(20);
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    if std::env::var_os("LOBSTER_RUN_ID").is_some() {
+        return Err(CommandError::failed("a run cannot serve; a person does, outside of any run"));
+    }
+    match &args.task {
+        None => serve(&args.serve),
+        Some(Task::Token { task }) => credentials::token(task),
+        Some(Task::Link(args)) => credentials::link(args),
+        Some(Task::Unit { workflows }) => unit(workflows.as_deref()),
+    }
+}
+
+fn serve(args: &Serve) -> CommandResult {
+    let config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    let settings = settings_of(args, &config)?;
+    let runtime = || -> Result<Runtime, CommandError> {
+        let mut settings = prepare::settings_under(Mode::Tool, &PolicySources::default())?;
+        settings.notes = Box::new(|line| tracing::warn!("{line}"));
+        Ok(Runtime::new(settings)?)
+    };
+    let runtimes = (runtime()?, runtime()?);
+    let cancel = runtimes.0.cancel().clone();
+    let store = runtimes.0.store()?;
+    let tokio = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| CommandError::failed(format!("no thread can be started: {error}")))?;
+    tokio.block_on(work(args, settings, store, runtimes, cancel))
+}
+
+async fn work(
+    args: &Serve,
+    settings: ServerSettings,
+    store: Store,
+    runtimes: (Runtime, Runtime),
+    cancel: CancelToken,
+) -> CommandResult {
+    let failed = |error: lobster_serve::server::ServerError| CommandError::failed(error.to_string());
+    let has_folders = !settings.folders.is_empty();
+    let server = Server::bind(settings, store.clone()).await.map_err(failed)?;
+    let address = server.address();
+    anstream::eprintln!("lobster serve listens on http://{address}");
+    if args.open {
+        let url = credentials::login_link(&store, &format!("http://{address}"))?;
+        anstream::eprintln!("log in within a minute, once: {url}");
+    }
+    if !has_folders && store.service()?.workflows()?.is_empty() {
+        anstream::eprintln!(
+            "no workflow is registered: --workflows DIR, or `lobster schedule register FILE`"
+        );
+    }
+    let left = server.work(runtimes, |_, router| router, cancelled(&cancel)).await.map_err(failed)?;
+    if !left.is_empty() {
+        let runs: Vec<_> = left.iter().map(|run| run.short()).collect();
+        anstream::eprintln!("still at work, and going on by themselves: {}", runs.join(", "));
+    }
+    Ok(Exit::OK)
+}
+
+fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandError> {
+    let listen = match (args.listen, &config.listen) {
+        (Some(listen), _) => listen,
+        (None, Some(text)) => {
+            text.parse().map_err(|_| CommandError::usage(format!("listen = {text:?} is no ADDRESS:PORT")))?
+        }
+        (None, None) => LISTEN.parse().map_err(CommandError::failed)?,
+    };
+    let behind_proxy = args.behind_proxy || config.behind_proxy;
+    let hosts: Vec<String> = args.allow_host.iter().chain(&config.allow_host).cloned().collect();
+    if !listen.ip().is_loopback() && (!behind_proxy || hosts.is_empty()) {
+        return Err(CommandError::usage(format!(
+            "{listen} can be reached by others, and this server speaks plain HTTP: put a proxy with TLS in front of it, \
+             and say so with --behind-proxy and --allow-host NAME"
+        )));
+    }
+    let dirs: Vec<&PathBuf> = args.workflows.iter().chain(&config.workflows).collect();
+    let folders = dirs.into_iter().map(|dir| folder(dir)).collect::<Result<_, _>>()?;
+    let program = std::env::current_exe()
+        .map_err(|error| CommandError::failed(format!("this program cannot be found again: {error}")))?;
+    let max_runs = args.max_runs.or(config.max_runs).map(usize::try_from);
+    let trusted_by = super::schedule::actor().unwrap_or_else(|| "the operator".to_owned());
+    Ok(ServerSettings {
+        listen,
+        hosts,
+        folders,
+        trusted_by: (args.trust || config.trust).then_some(trusted_by),
+        workers: WorkerSettings {
+            program,
+            env: Vec::new(),
+            max_runs: max_runs.and_then(Result::ok).unwrap_or(MAX_RUNS),
+            max_time: args
+                .max_time
+                .or(config.time("max_time", config.max_time.as_deref())?)
+                .map(|span| span.0),
+            stop_after: args
+                .stop_after
+                .or(config.time("stop_after", config.stop_after.as_deref())?)
+                .map_or(STOP_AFTER, |span| span.0),
+        },
+        is_secure: behind_proxy,
+    })
+}
+
+fn folder(dir: &PathBuf) -> Result<PathBuf, CommandError> {
+    let real = dir.canonicalize().ok().filter(|dir| dir.is_dir());
+    real.ok_or_else(|| CommandError::usage(format!("{} is no folder", dir.display())))
+}
+
+/// A unit for systemd: the server ends alone, and its runs with it only when the machine does.
+fn unit(workflows: Option<&std::path::Path>) -> CommandResult {
+    let program = std::env::current_exe()
+        .map_err(|error| CommandError::failed(format!("this program cannot be found again: {error}")))?;
+    let folder = workflows.map(|dir| folder(&dir.to_owned())).transpose()?;
+    let folder =
+        folder.map(|dir| format!(" --workflows {}", quoted(&dir.display().to_string()))).unwrap_or_default();
+    let state = prepare::runtime(Mode::Tool)?.state_dir().display().to_string();
+    anstream::print!(
+        "[Unit]
+Description=lobster serve: workflows when they are due
+After=network.target
+
+[Service]
+ExecStart={program} serve{folder}
+Environment={state}
+Restart=on-failure
+RestartSec=2
+# Runs are processes of their own: they go on while the server is started again.
+KillMode=process
+TimeoutStopSec=40
+SuccessExitStatus=143
+UMask=0077
+
+[Install]
+WantedBy=default.target
+",
+        program = quoted(&program.display().to_string()),
+        state = quoted(&format!("LOBSTER_STATE_DIR={state}")),
+    );
+    Ok(Exit::OK)
+}
+
+/// A word as systemd reads it.
+fn quoted(word: &str) -> String {
+    let word = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
+    format!("\"{word}\"")
+}

@@ -1,0 +1,49 @@
+//! The file of `lobster serve --config`.
+
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::quantity::Span;
+use serde::Deserialize;
+
+use crate::exit::CommandError;
+
+/// The settings of a server. An option on the command line counts before the file.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Config {
+    pub(super) listen: Option<String>,
+    /// Relative to the file.
+    #[serde(default)]
+    pub(super) workflows: Vec<PathBuf>,
+    #[serde(default)]
+    pub(super) allow_host: Vec<String>,
+    #[serde(default)]
+    pub(super) behind_proxy: bool,
+    pub(super) max_runs: Option<u64>,
+    pub(super) max_time: Option<String>,
+    pub(super) stop_after: Option<String>,
+    #[serde(default)]
+    pub(super) trust: bool,
+}
+
+impl Config {
+    pub(super) fn read(path: &Path) -> Result<Self, CommandError> {
+        let wrong = |why: String| CommandError::usage(format!("--config {}: {why}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
+        let mut config: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if config.max_runs == Some(0) {
+            return Err(wrong("max_runs must be at least 1".to_owned()));
+        }
+        let here = path.parent().unwrap_or(Path::new("."));
+        config.workflows = config.workflows.iter().map(|dir| here.join(dir)).collect();
+        Ok(config)
+    }
+
+    /// A duration of the file.
+    pub(super) fn time(&self, name: &str, text: Option<&str>) -> Result<Option<Span>, CommandError> {
+        let parse = |text: &str| {
+            text.parse::<Span>().map_err(|error| CommandError::usage(format!("{name} = {text:?}: {error}")))
+        };
+        text.map(parse).transpose()
+    }
+}

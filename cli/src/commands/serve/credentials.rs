@@ -1,0 +1,170 @@
+//! `lobster serve token` and `lobster serve link`: access for programs and browsers.
+
+use std::io::Write;
+
+use clap::Subcommand;
+use lobster_runtime::json;
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::service::{CredentialKind, Service};
+use lobster_runtime::store::{Store, iso};
+use lobster_serve::access::{Grant, Role, grant};
+use serde_json::{Value, json};
+
+use crate::commands::schedule::actor;
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
+use crate::render::pager::Output;
+use crate::render::table::{Cell, Room, Table};
+
+/// How long a link is good for.
+const LINK_MS: i64 = 60_000;
+
+const DAY_MS: i64 = 86_400_000;
+
+const ORIGIN: &str = "command line";
+
+#[derive(Debug, Subcommand)]
+pub(super) enum TokenTask {
+    /// Makes a token and prints it, this once.
+    New {
+        /// Whose it is, as the history calls them.
+        #[arg(long, value_name = "NAME")]
+        name: String,
+        /// viewer, approver, operator, author or admin.
+        #[arg(long, value_name = "ROLE")]
+        role: Role,
+        /// It counts for so many days.
+        #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(i64).range(1..=3650))]
+        days: i64,
+        /// Only for this workflow; repeat it for more.
+        #[arg(long, value_name = "WORKFLOW")]
+        workflow: Vec<String>,
+    },
+    /// Lists tokens and sessions, without their secrets.
+    List {
+        /// An array of objects.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Has a token or a session count no more.
+    Revoke {
+        /// The id that `list` shows.
+        id: String,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(super) struct LinkArgs {
+    /// Who logs in, as the history calls them.
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// viewer, approver, operator, author or admin.
+    #[arg(long, value_name = "ROLE", default_value = "admin")]
+    role: Role,
+    /// Where the browser reaches the server.
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7410")]
+    url: String,
+}
+
+fn service() -> Result<Service, CommandError> {
+    Ok(prepare::runtime(Mode::Human)?.store()?.service()?)
+}
+
+pub(super) fn token(task: &TokenTask) -> CommandResult {
+    let service = service()?;
+    match task {
+        TokenTask::New { name, role, days, workflow } => {
+            let wanted = Grant {
+                kind: CredentialKind::Token,
+                name: name.clone(),
+                role: *role,
+                scope: (!workflow.is_empty()).then(|| workflow.clone()),
+                expires_at: Some(service.store().clock_ms() + days * DAY_MS),
+            };
+            let (id, secret) =
+                grant(&service, &wanted, actor().as_deref(), ORIGIN).map_err(CommandError::failed)?;
+            anstream::eprintln!(
+                "{id} is shown once, and counts until {}:",
+                wanted.expires_at.map(iso).unwrap_or_default()
+            );
+            anstream::println!("{secret}");
+            Ok(Exit::OK)
+        }
+        TokenTask::List { json } => list(&service, *json),
+        TokenTask::Revoke { id } => {
+            if !service.revoke(id, actor().as_deref(), ORIGIN)? {
+                return Err(CommandError::usage(format!("there is no token or session {id:?} that counts")));
+            }
+            anstream::println!("{id} counts no more");
+            Ok(Exit::OK)
+        }
+    }
+}
+
+fn list(service: &Service, as_json: bool) -> CommandResult {
+    let mut all = service.credentials(CredentialKind::Token)?;
+    all.extend(service.credentials(CredentialKind::Session)?);
+    let now = service.store().clock_ms();
+    let state = |one: &lobster_runtime::store::service::Credential| match (one.ended_at, one.expires_at) {
+        (Some(_), _) => "revoked",
+        (None, Some(expires)) if expires <= now => "expired",
+        (None, _) => "active",
+    };
+    let mut out = Output::for_reader(as_json);
+    if as_json {
+        let rows: Vec<Value> = all
+            .iter()
+            .map(|one| {
+                json!({
+                    "id": one.id, "kind": one.kind, "name": one.name, "role": one.role, "workflows": one.scope,
+                    "state": state(one), "madeBy": one.made_by, "madeAt": iso(one.made_at),
+                    "expiresAt": one.expires_at.map(iso), "usedAt": one.used_at.map(iso),
+                })
+            })
+            .collect();
+        writeln!(out, "{}", json::pretty(&rows))?;
+        return Ok(Exit::OK);
+    }
+    if all.is_empty() {
+        writeln!(out, "no token and no session")?;
+        return Ok(Exit::OK);
+    }
+    let mut table = Table::new(&["ID", "STATE", "NAME", "ROLE", "WORKFLOWS", "EXPIRES", "USED"]);
+    for one in &all {
+        let scope = one.scope.as_ref().map_or_else(|| "all".to_owned(), |scope| scope.join(" "));
+        let time = |at: Option<i64>| at.map_or_else(|| "-".to_owned(), iso);
+        table.push(vec![
+            one.id.as_str().into(),
+            Cell::state(state(one)),
+            one.name.as_str().into(),
+            one.role.as_str().into(),
+            scope.into(),
+            time(one.expires_at).into(),
+            time(one.used_at).into(),
+        ]);
+    }
+    table.print(&mut out, Room::of_stdout())?;
+    out.flush()?;
+    Ok(Exit::OK)
+}
+
+pub(super) fn link(args: &LinkArgs) -> CommandResult {
+    let service = service()?;
+    let name = args.name.clone().or_else(actor).unwrap_or_else(|| "operator".to_owned());
+    anstream::println!("{}", make_link(&service, &args.url, name, args.role)?);
+    Ok(Exit::OK)
+}
+
+/// A link that logs in whoever started the server.
+pub(super) fn login_link(store: &Store, url: &str) -> Result<String, CommandError> {
+    let name = actor().unwrap_or_else(|| "operator".to_owned());
+    make_link(&store.service()?, url, name, Role::Admin)
+}
+
+/// The secret stands behind the `#`, which no browser sends and no log has.
+fn make_link(service: &Service, url: &str, name: String, role: Role) -> Result<String, CommandError> {
+    let expires_at = Some(service.store().clock_ms() + LINK_MS);
+    let wanted = Grant { kind: CredentialKind::Link, name, role, scope: None, expires_at };
+    let (_, secret) = grant(service, &wanted, actor().as_deref(), ORIGIN).map_err(CommandError::failed)?;
+    Ok(format!("{}/login#{secret}", url.trim_end_matches('/')))
+}

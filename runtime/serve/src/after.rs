@@ -1,0 +1,123 @@
+//! `after:`: workflows that start when a run of another one has ended.
+//!
+//! What follows a run is written like a delivery, under the run's id: a second look finds it there.
+//! Only runs that the service has started have followers.
+
+use std::path::{Component, Path, PathBuf};
+
+use lobster_runtime::json;
+use lobster_runtime::language::triggers::{After, Ended, find_args};
+use lobster_runtime::store::service::{NewDelivery, NewStart, Registered, Service};
+use lobster_runtime::store::{RunId, RunStatus, RunSummary, StoreError, iso};
+use serde_json::{Value, json};
+
+use crate::workflows::{Content, check_args};
+
+/// The largest output that is handed on.
+const OUTPUT: u64 = 256 << 10;
+
+/// A run that has so many before it starts nothing: two workflows may follow each other.
+const CHAIN: u64 = 100;
+
+/// Queues the runs that are to start because this one has ended.
+///
+/// # Errors
+/// When the store cannot be read or written. What was queued stays, and is not queued again.
+pub(crate) fn start_followers(service: &Service, run: RunId) -> Result<(), StoreError> {
+    let Some(start) = service.start_of(run)? else { return Ok(()) };
+    let summary = match service.store().run(run) {
+        Ok(summary) => summary,
+        Err(StoreError::UnknownRun(_)) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let Some(ended) = service.workflow_by_number(start.workflow)? else { return Ok(()) };
+    let depth = start.detail["depth"].as_u64().unwrap_or(0) + 1;
+    let mut brought = None;
+    for follower in service.workflows()? {
+        let content = Content::of(&follower);
+        for after in
+            content.triggers.after.iter().filter(|after| is_meant(after, &follower, &ended, &summary))
+        {
+            if depth > CHAIN {
+                tracing::error!(%run, workflow = follower.name, "{CHAIN} runs have followed one another; this one is not followed");
+                continue;
+            }
+            let brought = match &brought {
+                Some(brought) => brought,
+                None => brought.insert(envelope_of(service, &ended, &summary)?),
+            };
+            let args = Value::Object(find_args(&after.args, brought));
+            if let Err(why) = check_args(&content, &args) {
+                tracing::error!(%run, workflow = follower.name, why, "the arguments that a run brings do not fit");
+                continue;
+            }
+            service.accept(&NewDelivery {
+                hook: format!("after {}", follower.name),
+                id: run.to_string(),
+                body: json::compact(brought).into_bytes(),
+                headers: "{}".to_owned(),
+                same_since: None,
+                start: NewStart {
+                    workflow: follower.n,
+                    digest: follower.digest,
+                    schedule: None,
+                    cause: "after".to_owned(),
+                    detail: json!({ "after": ended.name, "run": run.to_string(), "depth": depth }),
+                    args,
+                    actor: Some(format!("after:{}", ended.name)),
+                    is_serial: false,
+                },
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether `after` means this end of this workflow.
+fn is_meant(after: &After, follower: &Registered, ended: &Registered, summary: &RunSummary) -> bool {
+    let here = Path::new(&follower.path).parent().unwrap_or(Path::new("/"));
+    let fits = match after.ended {
+        Ended::Ok => summary.status == RunStatus::Ok,
+        Ended::Failed => summary.status == RunStatus::Failed,
+        Ended::Any => summary.status.is_over(),
+    };
+    fits && tidied(&here.join(&after.workflow)) == Path::new(&ended.path)
+}
+
+/// A path without `.` and without what `..` takes back.
+fn tidied(path: &Path) -> PathBuf {
+    let mut tidy = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::CurDir => {}
+            Component::ParentDir => {
+                tidy.pop();
+            }
+            part => tidy.push(part),
+        }
+    }
+    tidy
+}
+
+/// What the end of a run brings.
+fn envelope_of(service: &Service, ended: &Registered, summary: &RunSummary) -> Result<Value, StoreError> {
+    let output = match summary.output {
+        None => Value::Null,
+        Some(digest) => match service.store().load(&digest, OUTPUT) {
+            Ok(bytes) => json::parse(&String::from_utf8_lossy(&bytes)).unwrap_or_default(),
+            // What is too large, or gone, is left out.
+            Err(StoreError::BlobTooLarge { .. } | StoreError::MissingBlob(_)) => Value::Null,
+            Err(error) => return Err(error),
+        },
+    };
+    Ok(json!({
+        "id": summary.id.to_string(),
+        "workflow": ended.name,
+        "status": summary.status,
+        "ok": summary.status == RunStatus::Ok,
+        "output": output,
+        "error": summary.error,
+        "startedAt": iso(summary.started_at),
+        "endedAt": summary.ended_at.map(iso),
+    }))
+}

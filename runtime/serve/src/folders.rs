@@ -1,0 +1,170 @@
+//! The folders of workflow files that a server looks at, and what is wrong with what is in them.
+//!
+//! A file that cannot be read, or that nobody has registered, is said once and listed as long as it is
+//! so; it keeps no other one from running.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use lobster_runtime::runtime::Runtime;
+use lobster_runtime::store::service::Service;
+use lobster_runtime::sync::lock;
+
+use crate::workflows::{self, Word};
+
+/// How often the folders are looked at.
+const PAUSE: Duration = Duration::from_secs(2);
+
+/// A file that has not changed is read again so often: what it is made of may have.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// What is wrong now. Clones are the same list.
+#[derive(Clone, Default)]
+pub struct Problems(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    found: Vec<String>,
+    /// Files by the names that the service would call them.
+    files: BTreeMap<String, PathBuf>,
+    look_now: bool,
+    stopped: bool,
+}
+
+impl Problems {
+    /// The problems, as sentences.
+    #[must_use]
+    pub fn list(&self) -> Vec<String> {
+        lock(&self.0.state).found.clone()
+    }
+
+    /// The file of a name that is in a folder.
+    pub(crate) fn file_of(&self, name: &str) -> Option<PathBuf> {
+        lock(&self.0.state).files.get(name).cloned()
+    }
+
+    /// Has the folders looked at now.
+    pub(crate) fn wake(&self) {
+        lock(&self.0.state).look_now = true;
+        self.0.changed.notify_all();
+    }
+
+    /// Ends the watch.
+    pub fn stop(&self) {
+        lock(&self.0.state).stopped = true;
+        self.0.changed.notify_all();
+    }
+
+    /// Waits until it is time to look again; false when the watch ends.
+    fn wait(&self) -> bool {
+        let state = lock(&self.0.state);
+        let waited =
+            self.0.changed.wait_timeout_while(state, PAUSE, |state| !state.look_now && !state.stopped);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.look_now = false;
+        !state.stopped
+    }
+}
+
+/// A file as it was when it was read.
+struct Known {
+    stamp: Option<(u64, SystemTime)>,
+    read: Instant,
+    problem: Option<String>,
+}
+
+/// Looks at folders.
+pub struct Folders {
+    dirs: Vec<PathBuf>,
+    /// Registers what it finds, on the operator's word.
+    trusted_by: Option<String>,
+    known: BTreeMap<PathBuf, Known>,
+    problems: Problems,
+}
+
+impl Folders {
+    /// A watch over these folders. With `trusted_by`, whatever is in them is registered as it is.
+    #[must_use]
+    pub fn new(dirs: Vec<PathBuf>, trusted_by: Option<String>) -> (Self, Problems) {
+        let problems = Problems::default();
+        (Self { dirs, trusted_by, known: BTreeMap::new(), problems: problems.clone() }, problems)
+    }
+
+    /// Looks until it is stopped. `say` is told of each problem once.
+    pub fn watch(mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
+        loop {
+            self.look(runtime, service, &say);
+            if !self.problems.wait() {
+                return;
+            }
+        }
+    }
+
+    /// Looks once.
+    pub fn look(&mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
+        let mut problems = Vec::new();
+        let mut files = Vec::new();
+        for dir in &self.dirs {
+            match workflows::files_in(dir) {
+                Ok(found) => files.extend(found),
+                // What is registered from it goes on as far as it can: its runs say what is missing.
+                Err(why) => problems.push(why),
+            }
+        }
+        self.known.retain(|path, _| files.contains(path));
+        for path in &files {
+            problems.extend(self.problem_of(path, runtime, service));
+        }
+        let named = files.iter().filter_map(|path| Some((workflows::name_of(path).ok()?, path.clone())));
+        let mut state = lock(&self.problems.0.state);
+        state.files = named.collect();
+        let news: Vec<String> = problems.iter().filter(|one| !state.found.contains(one)).cloned().collect();
+        state.found = problems;
+        drop(state);
+        news.iter().for_each(|one| say(one));
+    }
+
+    /// What is wrong with a file, read again if it may have changed.
+    fn problem_of(&mut self, path: &Path, runtime: &Runtime, service: &Service) -> Option<String> {
+        let stamp = path.metadata().ok().and_then(|meta| Some((meta.len(), meta.modified().ok()?)));
+        let is_fresh =
+            |known: &&Known| known.stamp == stamp && known.problem.is_none() && known.read.elapsed() < AGAIN;
+        if let Some(known) = self.known.get(path).filter(is_fresh) {
+            return known.problem.clone();
+        }
+        let problem = self.judge(path, runtime, service).err();
+        self.known.insert(path.to_owned(), Known { stamp, read: Instant::now(), problem: problem.clone() });
+        problem
+    }
+
+    fn judge(&self, path: &Path, runtime: &Runtime, service: &Service) -> Result<(), String> {
+        let candidate = workflows::read(runtime, path)?;
+        let shown = candidate.path.display();
+        let word = workflows::compare(service, &candidate).map_err(|error| error.to_string())?;
+        let how = match &word {
+            Word::Registered => return Ok(()),
+            Word::New => "is not registered".to_owned(),
+            Word::Changed(_) => "has changed since it was registered".to_owned(),
+            Word::Other(known) => {
+                return Err(format!(
+                    "{shown} has the name of {}, which is registered; rename one of them",
+                    known.path
+                ));
+            }
+        };
+        match &self.trusted_by {
+            Some(by) => workflows::register(service, &candidate, Some(by), "lobster serve --trust"),
+            None => Err(format!(
+                "{shown} {how}, so nothing starts it: read it, then `lobster schedule register {shown}`"
+            )),
+        }
+    }
+}

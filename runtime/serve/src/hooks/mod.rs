@@ -1,0 +1,180 @@
+//! Webhooks: what other programs send to start a workflow.
+//!
+//! A delivery is verified over its bytes as they came, before anything reads them, and stored with
+//! the start that it makes before its sender hears that it was taken. What it says is data: it fills
+//! declared arguments and nothing else.
+
+mod verify;
+
+use axum::http::StatusCode;
+use lobster_runtime::digest::Digest;
+use lobster_runtime::json;
+use lobster_runtime::language::triggers::{Verify, Webhook, find_args};
+use lobster_runtime::store::service::{Accepted, NewDelivery, NewStart, Registered};
+use serde_json::{Value, json};
+
+use crate::http::{App, Asked, Problem, Reply};
+use crate::workflows::{Content, check_args};
+
+pub use verify::{Verified, verify};
+
+/// Equal bytes within this time are one delivery where a signature says nothing about when it was
+/// made: as long as deliveries are kept.
+const SAME_MS: i64 = 90 * 86_400_000;
+
+/// Starts that may wait before senders are told to come back.
+const QUEUE_AT_MOST: u64 = 10_000;
+
+/// Headers that are kept with a delivery.
+const KEPT: [&str; 4] = ["content-type", "user-agent", "x-github-event", "x-github-delivery"];
+
+/// Takes a delivery.
+pub(crate) fn receive(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let path = asked.param("path");
+    // A stranger is not told which addresses there are.
+    let refused = || {
+        Problem::new(
+            StatusCode::UNAUTHORIZED,
+            "signature",
+            "the delivery is not signed as this webhook expects",
+        )
+    };
+    let (workflow, hook) = find(app, path)?.ok_or_else(refused)?;
+    let secrets = app.runtime.secret_values(&hook.secrets).map_err(|failure| {
+        tracing::error!(
+            workflow = workflow.name,
+            error = failure.message,
+            "the secret of a webhook cannot be had"
+        );
+        Problem::new(StatusCode::SERVICE_UNAVAILABLE, "secret", "the webhook cannot be verified now")
+            .retry_after(60)
+    })?;
+    let now = app.store.clock_ms();
+    let verified = verify(&hook.verify, &asked.headers, &asked.body, &secrets, now).map_err(|why| {
+        tracing::warn!(workflow = workflow.name, path, why, "a delivery was refused");
+        refused()
+    })?;
+    asked.door.belongs();
+    let waiting: u64 = app
+        .service
+        .count_starts()?
+        .iter()
+        .filter(|(state, _)| state.as_str() == "queued")
+        .map(|(_, n)| n)
+        .sum();
+    if waiting >= QUEUE_AT_MOST {
+        return Err(
+            Problem::new(StatusCode::TOO_MANY_REQUESTS, "queue", "too many runs wait").retry_after(30)
+        );
+    }
+    let delivery = delivery_of(asked, &workflow, &hook, verified, now)?;
+    match app.service.accept(&delivery)? {
+        Accepted::New(run) => {
+            app.waker.wake();
+            Ok(Reply::json(&json!({ "run": run.to_string() })))
+        }
+        Accepted::Again(run) => {
+            let body = json!({ "run": run.map(|run| run.to_string()), "duplicate": true });
+            // Senders that compare codes see that it is no new one.
+            Ok(Reply::json(&body).status(StatusCode::ALREADY_REPORTED))
+        }
+        Accepted::Differs => Err(Problem::conflict("duplicate", "another body came under this id before")),
+    }
+}
+
+/// The webhook at a path, and its workflow.
+fn find(app: &App, path: &str) -> Result<Option<(Registered, Webhook)>, Problem> {
+    for workflow in app.service.workflows()? {
+        let content = Content::of(&workflow);
+        if let Some(hook) = content.triggers.webhooks.into_iter().find(|hook| hook.path == path) {
+            return Ok(Some((workflow, hook)));
+        }
+    }
+    Ok(None)
+}
+
+fn delivery_of(
+    asked: &Asked,
+    workflow: &Registered,
+    hook: &Webhook,
+    verified: Verified,
+    now: i64,
+) -> Result<NewDelivery, Problem> {
+    let digest = Digest::of(&asked.body);
+    let id = verified.id.unwrap_or_else(|| digest.to_string());
+    let kept = KEPT.iter().filter_map(|name| Some((*name, asked.headers.get(*name)?.to_str().ok()?)));
+    let headers: serde_json::Map<String, Value> =
+        kept.map(|(name, value)| (name.to_owned(), value.into())).collect();
+    let detail = json!({ "hook": hook.path, "delivery": id, "verify": name_of(&hook.verify) });
+    let actor = format!("webhook:{}", hook.path);
+    Ok(NewDelivery {
+        hook: hook.path.clone(),
+        id,
+        body: asked.body.to_vec(),
+        headers: json::compact(&headers),
+        same_since: verified.is_timeless.then_some(now.saturating_sub(SAME_MS)),
+        start: start_of(workflow, hook, &asked.body, detail, actor)?,
+    })
+}
+
+/// The run that a body starts. It is data: it fills declared arguments, or it starts nothing.
+fn start_of(
+    workflow: &Registered,
+    hook: &Webhook,
+    body: &[u8],
+    detail: Value,
+    actor: String,
+) -> Result<NewStart, Problem> {
+    let unusable = |why: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "arguments", why);
+    let body = match hook.args.is_empty() {
+        // Nothing of it is used: it may be anything.
+        true => Value::Null,
+        false => {
+            let text = std::str::from_utf8(body);
+            let text = text.map_err(|_| unusable("the body is not UTF-8 text".to_owned()))?;
+            json::parse(text).map_err(|error| unusable(format!("the body is not JSON: {error}")))?
+        }
+    };
+    let args = Value::Object(find_args(&hook.args, &body));
+    check_args(&Content::of(workflow), &args).map_err(unusable)?;
+    Ok(NewStart {
+        workflow: workflow.n,
+        digest: workflow.digest,
+        schedule: None,
+        cause: "webhook".to_owned(),
+        detail,
+        args,
+        actor: Some(actor),
+        is_serial: false,
+    })
+}
+
+/// Starts another run for a delivery that came before.
+pub(crate) fn redeliver(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let missing = || Problem::not_found("there is no such delivery of a webhook");
+    let n = asked.param("delivery").parse().map_err(|_| missing())?;
+    let delivery = app.service.delivery(n)?.ok_or_else(missing)?;
+    let (workflow, hook) = find(app, &delivery.hook)?.ok_or_else(missing)?;
+    let Some(body) = &delivery.body else {
+        return Err(Problem::conflict(
+            "forgotten",
+            "the body of the delivery is too old and is not kept any more",
+        ));
+    };
+    let detail = json!({ "hook": hook.path, "delivery": delivery.id, "redelivered": true });
+    let start = start_of(&workflow, &hook, body, detail, asked.name().unwrap_or_default().to_owned())?;
+    let run = app.service.redeliver(&delivery, &start, &asked.origin())?;
+    app.waker.wake();
+    Ok(Reply::json(&json!({ "run": run.to_string() })))
+}
+
+fn name_of(verify: &Verify) -> &'static str {
+    match verify {
+        Verify::Standard => "standard",
+        Verify::Github => "github",
+        Verify::Stripe => "stripe",
+        Verify::Slack => "slack",
+        Verify::Hmac { .. } => "hmac",
+        Verify::Token { .. } => "token",
+    }
+}

@@ -1,0 +1,307 @@
+//! Who sent a delivery: signatures over the raw bytes, compared in constant time.
+
+use axum::http::HeaderMap;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use lobster_runtime::language::triggers::Verify;
+use ring::hmac;
+
+/// How far the time in a signature may be from ours, either way.
+const TOLERANCE_MS: i64 = 5 * 60_000;
+
+/// A longer id is not kept.
+const MAX_ID: usize = 200;
+
+/// What is known of a delivery whose sender is known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verified {
+    /// What the sender calls it.
+    pub id: Option<String>,
+    /// The signature does not say when it was made, so that it can be sent again for ever, and the id
+    /// is not part of it.
+    pub is_timeless: bool,
+}
+
+/// Verifies a delivery. One of `secrets` must have signed it.
+///
+/// # Errors
+/// Why it cannot be believed; for the log, not for the sender.
+pub fn verify(
+    how: &Verify,
+    headers: &HeaderMap,
+    body: &[u8],
+    secrets: &[String],
+    now: i64,
+) -> Result<Verified, &'static str> {
+    match how {
+        Verify::Standard => standard(headers, body, secrets, now),
+        Verify::Github => github(headers, body, secrets),
+        Verify::Stripe => stripe(headers, body, secrets, now),
+        Verify::Slack => slack(headers, body, secrets, now),
+        Verify::Hmac { header } => {
+            let given = text(headers, header)?;
+            let given = given.strip_prefix("sha256=").unwrap_or(given);
+            by_hex(given, &[body], secrets)?;
+            Ok(Verified { id: named(headers), is_timeless: true })
+        }
+        Verify::Token { header } => {
+            let given = text(headers, header)?;
+            let given = if header == "authorization" {
+                given
+                    .strip_prefix("Bearer ")
+                    .or_else(|| given.strip_prefix("bearer "))
+                    .ok_or("it is no bearer token")?
+            } else {
+                given
+            };
+            token(given, secrets)?;
+            // Whoever has the token may send what they like; an id keeps their retries from running twice.
+            Ok(Verified {
+                id: Some(
+                    named(headers).unwrap_or_else(|| format!("at {now} {}-{}", std::process::id(), unique())),
+                ),
+                is_timeless: false,
+            })
+        }
+    }
+}
+
+/// One header, given once.
+fn text<'h>(headers: &'h HeaderMap, name: &str) -> Result<&'h str, &'static str> {
+    let mut all = headers.get_all(name).iter();
+    match (all.next().and_then(|value| value.to_str().ok()), all.next()) {
+        (Some(value), None) => Ok(value),
+        (None, _) => Err("the header with the signature is missing"),
+        (Some(_), Some(_)) => Err("the header with the signature is there twice"),
+    }
+}
+
+/// What the sender calls the delivery, in the headers in which that is usual.
+fn named(headers: &HeaderMap) -> Option<String> {
+    let names = ["webhook-id", "idempotency-key", "x-github-delivery", "x-request-id"];
+    let id = names.iter().find_map(|name| headers.get(*name)?.to_str().ok())?;
+    (!id.is_empty() && id.len() <= MAX_ID).then(|| id.to_owned())
+}
+
+/// Standard Webhooks: base64 signatures of `id.timestamp.body`, several while a secret is replaced.
+fn standard(
+    headers: &HeaderMap,
+    body: &[u8],
+    secrets: &[String],
+    now: i64,
+) -> Result<Verified, &'static str> {
+    let (id, time) = (text(headers, "webhook-id")?, text(headers, "webhook-timestamp")?);
+    check_time(time, now)?;
+    if id.is_empty() || id.len() > MAX_ID {
+        return Err("its id is empty or too long");
+    }
+    let signatures = text(headers, "webhook-signature")?;
+    let parts: [&[u8]; 5] = [id.as_bytes(), b".", time.as_bytes(), b".", body];
+    let given = signatures.split(' ').filter_map(|one| STANDARD.decode(one.strip_prefix("v1,")?).ok());
+    let given: Vec<Vec<u8>> = given.collect();
+    let is_signed = secrets.iter().any(|secret| {
+        let key = match secret.strip_prefix("whsec_") {
+            Some(encoded) => STANDARD.decode(encoded).unwrap_or_else(|_| secret.as_bytes().to_vec()),
+            None => secret.as_bytes().to_vec(),
+        };
+        given.iter().any(|signature| is_signature(&key, &parts, signature))
+    });
+    // The id is signed, so another one is another delivery.
+    if is_signed { Ok(Verified { id: Some(id.to_owned()), is_timeless: false }) } else { Err(WRONG) }
+}
+
+/// GitHub signs the body alone: neither when, nor under which id.
+fn github(headers: &HeaderMap, body: &[u8], secrets: &[String]) -> Result<Verified, &'static str> {
+    let given =
+        text(headers, "x-hub-signature-256")?.strip_prefix("sha256=").ok_or("it is no SHA-256 signature")?;
+    by_hex(given, &[body], secrets)?;
+    Ok(Verified { id: named(headers), is_timeless: true })
+}
+
+/// Stripe: hexadecimal signatures of `timestamp.body` in one header, with the time.
+fn stripe(headers: &HeaderMap, body: &[u8], secrets: &[String], now: i64) -> Result<Verified, &'static str> {
+    let header = text(headers, "stripe-signature")?;
+    let fields = || header.split(',').filter_map(|field| field.trim().split_once('='));
+    let time = fields().find(|(name, _)| *name == "t").map(|(_, time)| time).ok_or("it has no time")?;
+    check_time(time, now)?;
+    let parts: [&[u8]; 3] = [time.as_bytes(), b".", body];
+    let is_signed = fields().any(|(name, given)| name == "v1" && by_hex(given, &parts, secrets).is_ok());
+    // The id is in the body, which is signed: equal bytes are the same event.
+    if is_signed { Ok(Verified { id: None, is_timeless: true }) } else { Err(WRONG) }
+}
+
+/// Slack: a hexadecimal signature of `v0:timestamp:body`.
+fn slack(headers: &HeaderMap, body: &[u8], secrets: &[String], now: i64) -> Result<Verified, &'static str> {
+    let time = text(headers, "x-slack-request-timestamp")?;
+    check_time(time, now)?;
+    let given = text(headers, "x-slack-signature")?.strip_prefix("v0=").ok_or("it is no v0 signature")?;
+    by_hex(given, &[b"v0:", time.as_bytes(), b":", body], secrets)?;
+    Ok(Verified { id: None, is_timeless: true })
+}
+
+const WRONG: &str = "no secret of the webhook has made its signature";
+
+/// A time in seconds that is near ours.
+fn check_time(text: &str, now: i64) -> Result<(), &'static str> {
+    let seconds: i64 = text.parse().map_err(|_| "its time is no number of seconds")?;
+    let ms = seconds.checked_mul(1000).ok_or("its time is no time")?;
+    match ms.abs_diff(now) <= TOLERANCE_MS.unsigned_abs() {
+        true => Ok(()),
+        false => Err("its time is more than five minutes from ours"),
+    }
+}
+
+fn by_hex(given: &str, parts: &[&[u8]], secrets: &[String]) -> Result<(), &'static str> {
+    let given = from_hex(given).ok_or("its signature is not hexadecimal")?;
+    let is_signed = secrets.iter().any(|secret| is_signature(secret.as_bytes(), parts, &given));
+    if is_signed { Ok(()) } else { Err(WRONG) }
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    if text.len() % 2 != 0 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    (0..text.len()).step_by(2).map(|at| u8::from_str_radix(text.get(at..at + 2)?, 16).ok()).collect()
+}
+
+/// Compares in constant time. An empty secret signs nothing.
+fn is_signature(key: &[u8], parts: &[&[u8]], given: &[u8]) -> bool {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    let message = parts.concat();
+    hmac::verify(&key, &message, given).is_ok()
+}
+
+fn token(given: &str, secrets: &[String]) -> Result<(), &'static str> {
+    // Over digests of the two under one key: how much of a guess is right does not show.
+    let key = hmac::Key::new(hmac::HMAC_SHA256, b"lobster webhook token");
+    let given = hmac::sign(&key, given.as_bytes());
+    let is_known = secrets
+        .iter()
+        .any(|secret| !secret.is_empty() && hmac::verify(&key, secret.as_bytes(), given.as_ref()).is_ok());
+    if is_known { Ok(()) } else { Err("the token is wrong") }
+}
+
+/// Tells deliveries of one millisecond apart.
+fn unique() -> u64 {
+    static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+    NEXT.fetch_add(1, std::sync::atomic::Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: i64 = 1_674_087_231_000;
+
+    fn headers(all: &[(&str, &str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in all {
+            headers
+                .append(axum::http::HeaderName::from_bytes(name.as_bytes()).unwrap(), value.parse().unwrap());
+        }
+        headers
+    }
+
+    fn hex(key: &[u8], message: &[u8]) -> String {
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), message);
+        tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Every scheme with what a sender of it sends.
+    fn signed(body: &[u8]) -> Vec<(Verify, HeaderMap)> {
+        let time = (NOW / 1000).to_string();
+        let with_time = |before: &str, between: &str| {
+            [before.as_bytes(), time.as_bytes(), between.as_bytes(), body].concat()
+        };
+        let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, b"s3cret"), &with_time("msg_1.", "."));
+        let standard = format!("v1,AAAA v1,{}", STANDARD.encode(tag.as_ref()));
+        let stripe = format!("t={time},v1=00,v1={}", hex(b"s3cret", &with_time("", ".")));
+        vec![
+            (
+                Verify::Standard,
+                headers(&[
+                    ("webhook-id", "msg_1"),
+                    ("webhook-timestamp", &time),
+                    ("webhook-signature", &standard),
+                ]),
+            ),
+            (
+                Verify::Github,
+                headers(&[("x-hub-signature-256", &format!("sha256={}", hex(b"s3cret", body)))]),
+            ),
+            (Verify::Stripe, headers(&[("stripe-signature", &stripe)])),
+            (
+                Verify::Slack,
+                headers(&[
+                    ("x-slack-request-timestamp", &time),
+                    ("x-slack-signature", &format!("v0={}", hex(b"s3cret", &with_time("v0:", ":")))),
+                ]),
+            ),
+            (Verify::Hmac { header: "x-sign".to_owned() }, headers(&[("x-sign", &hex(b"s3cret", body))])),
+            (Verify::Token { header: "x-token".to_owned() }, headers(&[("x-token", "s3cret")])),
+            (
+                Verify::Token { header: "authorization".to_owned() },
+                headers(&[("authorization", "Bearer s3cret")]),
+            ),
+        ]
+    }
+
+    #[test]
+    fn what_is_signed_is_believed_by_either_secret_and_nothing_else_is() {
+        let body = br#"{"a":1}"#;
+        let secrets = ["old".to_owned(), "s3cret".to_owned()];
+        for (how, headers) in signed(body) {
+            assert!(verify(&how, &headers, body, &secrets, NOW).is_ok(), "{how:?}");
+            assert!(verify(&how, &headers, body, &["other".to_owned()], NOW).is_err(), "{how:?}");
+            assert!(verify(&how, &headers, body, &[], NOW).is_err(), "{how:?}");
+            assert!(verify(&how, &headers, body, &[String::new()], NOW).is_err(), "{how:?}");
+            assert!(verify(&how, &HeaderMap::new(), body, &secrets, NOW).is_err(), "{how:?}");
+            let is_signed = !matches!(how, Verify::Token { .. });
+            assert_eq!(verify(&how, &headers, br#"{"a":2}"#, &secrets, NOW).is_err(), is_signed, "{how:?}");
+            let is_timed = matches!(how, Verify::Standard | Verify::Stripe | Verify::Slack);
+            for late in [301_000, -301_000] {
+                assert_eq!(verify(&how, &headers, body, &secrets, NOW + late).is_err(), is_timed, "{how:?}");
+            }
+            let mut twice = headers.clone();
+            for (name, value) in &headers {
+                twice.append(name, value.clone());
+            }
+            assert!(verify(&how, &twice, body, &secrets, NOW).is_err(), "{how:?}");
+        }
+    }
+
+    #[test]
+    fn any_flipped_bit_of_a_signature_is_a_wrong_one() {
+        let body = br#"{"a":1}"#;
+        let secrets = ["s3cret".to_owned()];
+        for (how, headers) in signed(body) {
+            for (name, value) in &headers {
+                for at in 0..value.len() {
+                    let mut bytes = value.as_bytes().to_vec();
+                    bytes[at] ^= 1;
+                    let Ok(changed) = axum::http::HeaderValue::from_bytes(&bytes) else { continue };
+                    let mut headers = headers.clone();
+                    headers.insert(name, changed);
+                    let same = verify(&how, &headers, body, &secrets, NOW);
+                    // The first signature of two, and the case of a word or digit, are not what is compared.
+                    let spare = value.to_str().unwrap().starts_with("v1,AAAA") && at < 8
+                        || value.to_str().unwrap().contains("v1=00,") && (12..20).contains(&at);
+                    assert!(same.is_err() || spare, "{how:?} {name} {at}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_example_of_standard_webhooks_is_believed() {
+        let body = br#"{"test": 2432232314}"#;
+        let headers = headers(&[
+            ("webhook-id", "msg_p5jXN8AQM9LWM0D4loKWxJek"),
+            ("webhook-timestamp", "1614265330"),
+            ("webhook-signature", "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="),
+        ]);
+        let secret = ["whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw".to_owned()];
+        let verified = verify(&Verify::Standard, &headers, body, &secret, 1_614_265_330_000).unwrap();
+        assert_eq!(verified.id.as_deref(), Some("msg_p5jXN8AQM9LWM0D4loKWxJek"));
+    }
+}

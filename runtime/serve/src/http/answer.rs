@@ -1,0 +1,90 @@
+//! From a request that was let in to its answer.
+
+use std::sync::Arc;
+
+use axum::http::StatusCode;
+use lobster_runtime::schema::Schema;
+use lobster_runtime::store::RunId;
+
+use super::routes::{Access, Handler, Of, Route, Takes};
+use super::{App, Asked, Problem, Reply, blocking, stream};
+use crate::access::{Object, can};
+
+/// Whether the caller may ask this route about what it names.
+pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<(), Problem> {
+    let Access::To(verb, of) = route.access else { return Ok(()) };
+    let Some(actor) = &asked.actor else {
+        return Err(Problem::new(
+            StatusCode::UNAUTHORIZED,
+            "login",
+            "a token or a session is needed; `lobster serve token new` makes one",
+        ));
+    };
+    let denied = || {
+        let needs = verb.needs();
+        let detail =
+            format!("{} has the role {}; this needs {needs} for what it names", actor.name, actor.role);
+        Problem::new(StatusCode::FORBIDDEN, "role", detail)
+    };
+    // The role is asked first: whoever may not do it learns nothing of what there is.
+    if !can(actor, verb, Object::List) {
+        return Err(denied());
+    }
+    let owner;
+    let object = match of {
+        Of::List => Object::List,
+        Of::Everything => Object::Everything,
+        Of::Workflow => Object::Workflow(asked.param("workflow")),
+        Of::Run => {
+            owner = workflow_of_run(app, run_of(app, asked)?)?;
+            owner.as_deref().map_or(Object::Everything, Object::Workflow)
+        }
+        Of::Gate => {
+            owner = workflow_of_run(app, app.store.find_gate(asked.param("gate"))?.run)?;
+            owner.as_deref().map_or(Object::Everything, Object::Workflow)
+        }
+    };
+    if can(actor, verb, object) { Ok(()) } else { Err(denied()) }
+}
+
+/// The run that a request names: one that has begun, or one that is to begin.
+pub(super) fn run_of(app: &App, asked: &Asked) -> Result<RunId, Problem> {
+    let text = asked.param("run");
+    if let Ok(id) = text.parse::<RunId>()
+        && app.service.start_of(id)?.is_some()
+    {
+        return Ok(id);
+    }
+    Ok(app.store.find_run(text)?)
+}
+
+/// The name of the registered workflow that a run is one of.
+pub(super) fn workflow_of_run(app: &App, run: RunId) -> Result<Option<String>, Problem> {
+    let Some(start) = app.service.start_of(run)? else { return Ok(None) };
+    Ok(app.service.workflow_by_number(start.workflow)?.map(|workflow| workflow.name))
+}
+
+/// Has the route do it.
+pub(super) async fn answer(app: &Arc<App>, route: &'static Route, asked: Asked) -> Result<Reply, Problem> {
+    if let Takes::Json(schema) = route.takes {
+        check_schema(&schema(), &asked)?;
+    }
+    let app = Arc::clone(app);
+    match route.handler {
+        Handler::Call(call) => {
+            let reply = blocking(move || call(&app, &asked)).await?;
+            let status = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
+            Ok(if reply.status == StatusCode::OK { reply.status(status) } else { reply })
+        }
+        Handler::Records => stream::records(app, asked).await,
+    }
+}
+
+fn check_schema(schema: &serde_json::Value, asked: &Asked) -> Result<(), Problem> {
+    let schema = Schema::compile(schema)
+        .map_err(|why| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why.to_string()))?;
+    match schema.first_error(&asked.json) {
+        None => Ok(()),
+        Some(why) => Err(Problem::bad_request(format!("the body does not fit: {why}"))),
+    }
+}

@@ -1,0 +1,182 @@
+//! Questions and their answers. An answer is given by a process of lobster, as from the command line:
+//! under the run's own policy, by the same checks, and it goes on with the run.
+
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use axum::http::StatusCode;
+use lobster_runtime::engine::QuestionView;
+use lobster_runtime::json;
+use lobster_runtime::store::{Gate, GateFilter, GateStatus, iso};
+use serde_json::{Value, json};
+
+use super::super::answer::workflow_of_run;
+use super::state::ROWS;
+use super::{App, Asked, Problem, Reply};
+
+/// How long an answer may take to be recorded.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What is read of what the process says.
+const SAID: u64 = 64 << 10;
+
+fn object(gate: &Gate) -> Value {
+    json!({
+        "id": gate.id,
+        "run": gate.run.to_string(),
+        "path": gate.path,
+        "kind": gate.kind,
+        "status": gate.status,
+        "prompt": gate.question.get("prompt"),
+        "digest": gate.binding,
+        "requiredApprover": gate.required_approver,
+        "createdAt": iso(gate.created_at),
+        "expiresAt": gate.expires_at.map(iso),
+        "answer": gate.answer,
+        "answeredBy": gate.answered_by,
+        "answeredAt": gate.answered_at.map(iso),
+    })
+}
+
+pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let status = asked.query("all").is_none().then_some(GateStatus::Open);
+    let mut rows = Vec::new();
+    for gate in app.store.gates(&GateFilter { status, run: None, limit: ROWS })? {
+        let workflow = workflow_of_run(app, gate.run)?;
+        if asked.may_read(workflow.as_deref()) {
+            let mut row = object(&gate);
+            row["workflow"] = workflow.into();
+            rows.push(row);
+        }
+    }
+    Ok(Reply::json(&json!({ "gates": rows })))
+}
+
+pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let gate = app.store.find_gate(asked.param("gate"))?;
+    let view = QuestionView::of_gate(&app.store, &gate)?;
+    let mut shown = object(&gate);
+    shown["question"] = gate.question.clone();
+    shown["facts"] = json!(view.facts);
+    shown["then"] = json!(view.then);
+    Ok(Reply::json(&shown))
+}
+
+pub(in super::super) fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let gate = app.store.find_gate(asked.param("gate"))?;
+    let (body, name) = (&asked.json, asked.name().unwrap_or_default());
+    if gate.status != GateStatus::Open {
+        return Err(closed(&gate));
+    }
+    // What somebody says yes to is what they were shown.
+    let digest = gate.binding.to_string();
+    if body["digest"].as_str() != Some(digest.as_str()) {
+        return Err(Problem::conflict(
+            "changed",
+            "the question is not the one that was shown; read it again",
+        )
+        .with(json!({ "digest": digest })));
+    }
+    let words: &[&str] = match (body["decision"].as_str(), body.get("response")) {
+        (Some("approve"), None) => &["--approve", "yes"],
+        (Some("reject"), None) => &["--approve", "no"],
+        (Some("cancel"), None) => &["--cancel", "true"],
+        (Some("respond"), Some(_)) => &["--response-json", "-"],
+        _ => {
+            return Err(Problem::bad_request(
+                "`response` goes with the decision `respond` and with no other",
+            ));
+        }
+    };
+    let run = app.store.run(gate.run)?;
+    let mut command = Command::new(&app.program);
+    command
+        .args(["resume", "--id", &gate.id, "--mode", "tool"])
+        .args(words)
+        .env("LOBSTER_APPROVAL_APPROVED_BY", name)
+        .env("LOBSTER_ACTOR", name)
+        .env_remove("LOBSTER_RUN_ID")
+        .process_group(0);
+    if Path::new(&run.cwd).is_dir() {
+        command.current_dir(&run.cwd);
+    }
+    let said = spawn(app, command, body.get("response")).map_err(|error| {
+        Problem::new(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "failed",
+            format!("no process can be started: {error}"),
+        )
+    })?;
+    let begun = Instant::now();
+    loop {
+        let now = app.store.gate(gate.key)?;
+        if now.status != GateStatus::Open {
+            // Of two that answer at once, one is told who was first.
+            return if now.answered_by.as_deref().is_none_or(|by| by == name) {
+                Ok(Reply::json(&object(&now)))
+            } else {
+                Err(closed(&now))
+            };
+        }
+        match said.ended.recv_timeout(Duration::from_millis(10)) {
+            Err(std::sync::mpsc::RecvTimeoutError::Timeout) if begun.elapsed() < PATIENCE => {}
+            ended => {
+                // It may have answered between the two looks.
+                let now = app.store.gate(gate.key)?;
+                if ended.is_ok() && now.status != GateStatus::Open {
+                    return Ok(Reply::json(&object(&now)));
+                }
+                return Err(Problem::new(StatusCode::FORBIDDEN, "refused", said.message()));
+            }
+        }
+    }
+}
+
+fn closed(gate: &Gate) -> Problem {
+    let by = gate.answered_by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
+    Problem::conflict("closed", format!("question {} is {}{by}", gate.id, gate.status))
+}
+
+/// A process that answers, and what it has said.
+struct Answering {
+    ended: std::sync::mpsc::Receiver<()>,
+    said: File,
+}
+
+impl Answering {
+    /// Why it did not answer: the message of its envelope.
+    fn message(mut self) -> String {
+        let mut text = Vec::new();
+        let read =
+            self.said.seek(SeekFrom::Start(0)).and_then(|_| (&self.said).take(SAID).read_to_end(&mut text));
+        let envelope = read.ok().and_then(|_| json::parse(&String::from_utf8_lossy(&text)).ok());
+        let message = envelope.and_then(|envelope| envelope["error"]["message"].as_str().map(str::to_owned));
+        message.unwrap_or_else(|| "the answer was not taken; the server's log says why".to_owned())
+    }
+}
+
+fn spawn(app: &App, mut command: Command, response: Option<&Value>) -> std::io::Result<Answering> {
+    let said = tempfile::tempfile()?;
+    let stdin = match response {
+        None => Stdio::null(),
+        Some(value) => {
+            let mut file = tempfile::tempfile()?;
+            file.write_all(json::compact(value).as_bytes())?;
+            file.seek(SeekFrom::Start(0))?;
+            file.into()
+        }
+    };
+    let mut child = command.stdin(stdin).stdout(said.try_clone()?).stderr(tempfile::tempfile()?).spawn()?;
+    let (done, ended) = std::sync::mpsc::channel();
+    let waker = app.waker.clone();
+    std::thread::Builder::new().name("answer".to_owned()).spawn(move || {
+        let _ = child.wait();
+        let _ = done.send(());
+        waker.wake();
+    })?;
+    Ok(Answering { ended, said })
+}

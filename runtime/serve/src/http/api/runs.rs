@@ -1,0 +1,134 @@
+//! Runs: those of the store, and those that wait for their turn.
+
+use lobster_runtime::json;
+use lobster_runtime::store::service::Start;
+use lobster_runtime::store::{RunFilter, RunStatus, RunSummary, StoreError, iso};
+use serde_json::{Value, json};
+
+use super::super::answer::{run_of, workflow_of_run};
+use super::state::ROWS;
+use super::{App, Asked, Problem, Reply};
+
+/// Without payloads: a list is never larger than its rows.
+fn object(app: &App, run: &RunSummary, start: Option<&Start>, workflow: Option<&str>) -> Value {
+    let is_alone = run.status == RunStatus::Running && !app.store.is_claimed(run.id);
+    let is_ending = start.is_some_and(|start| start.cancel.is_some() && !start.state.is_over());
+    let status = match (is_ending, is_alone) {
+        (true, _) => "cancelling",
+        (false, true) => "interrupted",
+        (false, false) => run.status.as_str(),
+    };
+    json!({
+        "id": run.id.to_string(),
+        "name": run.name,
+        "kind": run.kind,
+        "status": status,
+        "workflow": workflow,
+        "cause": start.map(|start| &start.cause),
+        "actor": run.actor,
+        "startedAt": iso(run.started_at),
+        "endedAt": run.ended_at.map(iso),
+        "error": run.error,
+        "records": run.records,
+    })
+}
+
+/// A start whose run has not begun.
+fn queued(start: &Start, workflow: Option<&str>) -> Value {
+    json!({
+        "id": start.run.to_string(),
+        "status": start.state.as_str(),
+        "workflow": workflow,
+        "cause": start.cause,
+        "actor": start.actor,
+        "queuedAt": iso(start.queued_at),
+        "endedAt": start.ended_at.map(iso),
+        "error": start.why,
+        "args": start.args,
+    })
+}
+
+pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let status = asked.query("status").map(str::parse::<RunStatus>).transpose();
+    let filter = RunFilter {
+        status: status.map_err(|error| Problem::bad_request(error.to_string()))?,
+        name: asked.query("name").map(str::to_owned),
+        since: None,
+        before: asked.query("before").map(|text| app.store.find_run(text)).transpose()?,
+        limit: asked.number("limit", 50)?.clamp(1, ROWS),
+    };
+    let found = app.store.runs(&filter)?;
+    let next = found.last().filter(|_| found.len() == filter.limit).map(|run| run.id.to_string());
+    let mut rows = Vec::with_capacity(found.len());
+    for run in &found {
+        let start = app.service.start_of(run.id)?;
+        let workflow = workflow_of_run(app, run.id)?;
+        if asked.may_read(workflow.as_deref()) {
+            rows.push(object(app, run, start.as_ref(), workflow.as_deref()));
+        }
+    }
+    Ok(Reply::json(&json!({ "runs": rows, "before": next })))
+}
+
+pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let run = run_of(app, asked)?;
+    let start = app.service.start_of(run)?;
+    let workflow = workflow_of_run(app, run)?;
+    let summary = match app.store.run(run) {
+        Ok(summary) => summary,
+        Err(StoreError::UnknownRun(_)) if start.is_some() => {
+            let row = start.as_ref().map(|start| queued(start, workflow.as_deref()));
+            return Ok(Reply::json(&row.unwrap_or_default()));
+        }
+        Err(error) => return Err(error.into()),
+    };
+    let mut shown = object(app, &summary, start.as_ref(), workflow.as_deref());
+    shown["cwd"] = summary.cwd.as_str().into();
+    shown["plan"] = json!(summary.plan);
+    shown["detail"] = start.as_ref().map(|start| start.detail.clone()).unwrap_or_default();
+    if let Some(digest) = summary.args {
+        shown["args"] = load_json(app, &digest)?;
+    }
+    if let Some(digest) = summary.output {
+        shown["output"] = load_json(app, &digest)?;
+    }
+    Ok(Reply::json(&shown))
+}
+
+/// The largest value that is sent.
+const VALUE: u64 = 1 << 20;
+
+/// A blob as JSON; what is too large, or none, is told by its digest.
+fn load_json(app: &App, digest: &lobster_runtime::digest::Digest) -> Result<Value, Problem> {
+    match app.store.load(digest, VALUE) {
+        Ok(bytes) => Ok(json::parse(&String::from_utf8_lossy(&bytes))
+            .unwrap_or_else(|_| json!({ "blob": digest, "bytes": bytes.len() }))),
+        Err(StoreError::BlobTooLarge { len, .. }) => Ok(json!({ "blob": digest, "bytes": len })),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(in super::super) fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let run = run_of(app, asked)?;
+    let why = format!("{} had it cancelled", asked.name().unwrap_or("somebody"));
+    if !app.service.cancel_start(run, &why, asked.name(), &asked.origin())? {
+        return Err(Problem::conflict(
+            "over",
+            "the run has ended, or the service did not start it; `lobster resume RUN --cancel` cancels others",
+        ));
+    }
+    app.waker.wake();
+    Ok(Reply::json(&json!({ "run": run.to_string() })))
+}
+
+pub(in super::super) fn events(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let run = run_of(app, asked)?;
+    let limit = asked.number("limit", 200)?.clamp(1, ROWS);
+    let records = match app.store.events_after(run, asked.number("after", 0)?, limit) {
+        Err(StoreError::UnknownRun(_)) if app.service.start_of(run)?.is_some() => Vec::new(),
+        other => other?,
+    };
+    let rows: Vec<Value> =
+        records.iter().map(|record| json::parse(&record.text).unwrap_or_default()).collect();
+    Ok(Reply::json(&json!({ "events": rows })))
+}

@@ -1,0 +1,107 @@
+//! The server itself: health, figures, who did what.
+
+use std::fmt::Write as _;
+use std::sync::atomic::Ordering;
+
+use axum::http::StatusCode;
+use lobster_runtime::store::{GateFilter, GateStatus, iso};
+use serde_json::{Value, json};
+
+use super::super::openapi;
+use super::{App, Asked, Problem, Reply};
+
+/// A server that was not heard of for so long, in milliseconds, is gone.
+const HEARD_MS: i64 = 10_000;
+
+/// The most rows of one answer.
+pub(super) const ROWS: usize = 1000;
+
+pub(in super::super) fn health(app: &App, _: &Asked) -> Result<Reply, Problem> {
+    let usable = app.store.check_identity().and_then(|()| app.service.next_decision().map(|_| ()));
+    Ok(match usable {
+        Ok(()) => Reply::json(&json!({ "status": "ok" })),
+        // What is wrong is not for everybody who can connect; the log has it.
+        Err(error) => {
+            tracing::error!(%error, "the store cannot be used");
+            Reply::json(&json!({ "status": "failing" })).status(StatusCode::SERVICE_UNAVAILABLE)
+        }
+    })
+}
+
+pub(in super::super) fn openapi(_: &App, _: &Asked) -> Result<Reply, Problem> {
+    Ok(Reply::json(&openapi::document()))
+}
+
+pub(in super::super) fn metrics(app: &App, _: &Asked) -> Result<Reply, Problem> {
+    let mut text = String::new();
+    let mut gauge = |name: &str, help: &str, rows: &[(String, u64)]| {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for (labels, value) in rows {
+            let _ = writeln!(text, "{name}{labels} {value}");
+        }
+    };
+    let starts = app.service.count_starts()?;
+    let rows: Vec<_> =
+        starts.iter().map(|(state, count)| (format!("{{state=\"{state}\"}}"), *count)).collect();
+    gauge("lobster_starts", "Runs of the service by where they stand.", &rows);
+    let schedules = app.service.schedules()?;
+    let paused = schedules.iter().filter(|row| row.paused.is_some()).count() as u64;
+    let active = schedules.len() as u64 - paused;
+    let rows = [("{state=\"active\"}".to_owned(), active), ("{state=\"paused\"}".to_owned(), paused)];
+    gauge("lobster_schedules", "Registered schedules.", &rows);
+    let now = app.store.clock_ms();
+    let late = schedules.iter().filter_map(|row| row.next).min().map_or(0, |next| (now - next).max(0));
+    let late = [(String::new(), late.unsigned_abs())];
+    gauge("lobster_schedule_lag_milliseconds", "How long the longest due tick has waited.", &late);
+    let open = GateFilter { status: Some(GateStatus::Open), ..GateFilter::default() };
+    let gates = [(String::new(), app.store.gates(&open)?.len() as u64)];
+    gauge("lobster_gates_open", "Questions that wait for a person.", &gates);
+    let up = [(String::new(), ((now - app.started_at) / 1000).max(0).unsigned_abs())];
+    gauge("lobster_up_seconds", "For how long this server has been at work.", &up);
+    let _ = writeln!(
+        text,
+        "# HELP lobster_http_requests_total Requests by their answer.\n# TYPE lobster_http_requests_total counter"
+    );
+    for (class, count) in app.requests.iter().enumerate().skip(1) {
+        let count = count.load(Ordering::Relaxed);
+        let _ = writeln!(text, "lobster_http_requests_total{{class=\"{class}xx\"}} {count}");
+    }
+    Ok(Reply::text("text/plain; version=0.0.4; charset=utf-8", text))
+}
+
+pub(in super::super) fn servers(app: &App, _: &Asked) -> Result<Reply, Problem> {
+    let servers = app.service.servers(app.store.clock_ms() - HEARD_MS)?;
+    let rows = servers.into_iter().map(|server| {
+        json!({
+            "id": server.id, "pid": server.pid, "listen": server.listen,
+            "startedAt": iso(server.started_at), "heardAt": iso(server.heard_at),
+        })
+    });
+    Ok(Reply::json(&json!({ "servers": rows.collect::<Vec<_>>() })))
+}
+
+pub(in super::super) fn deliveries(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let found = app.service.deliveries(asked.number("limit", 100)?.min(ROWS))?;
+    let rows = found.into_iter().map(|one| {
+        json!({
+            "n": one.n, "hook": one.hook, "id": one.id, "digest": one.digest,
+            "receivedAt": iso(one.received_at), "run": one.run.map(|run| run.to_string()),
+        })
+    });
+    Ok(Reply::json(&json!({ "deliveries": rows.collect::<Vec<_>>() })))
+}
+
+pub(in super::super) fn trail(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let found = app.service.deeds(asked.number("limit", 100)?.min(ROWS))?;
+    let rows: Vec<Value> = found
+        .into_iter()
+        .map(|deed| {
+            json!({
+                "at": iso(deed.at), "actor": deed.actor, "origin": deed.origin, "verb": deed.verb,
+                "object": deed.object, "detail": deed.detail,
+            })
+        })
+        .collect();
+    Ok(Reply::json(&json!({ "trail": rows })))
+}

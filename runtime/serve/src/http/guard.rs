@@ -1,0 +1,206 @@
+//! Who is let in: the host that was called, the page that calls, and the secret that it brings.
+//!
+//! The order matters. A page that reaches this server under its own name (DNS rebinding) says that it
+//! is of the same origin, so the name comes first; then where the request comes from; then who it is.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use axum::http::{HeaderMap, Method, StatusCode, header, uri::Authority};
+use lobster_runtime::store::service::{CredentialKind, Service};
+use lobster_runtime::sync::lock;
+
+use super::problem::Problem;
+use crate::access::{Actor, actor_of};
+
+/// The cookie of a session.
+pub const COOKIE: &str = "lobster_session";
+
+/// The names that the server is called by.
+#[derive(Clone, Debug, Default)]
+pub struct Hosts(Vec<String>);
+
+impl Hosts {
+    /// The names of this machine for itself, the address that is listened on, and those that the
+    /// operator adds.
+    #[must_use]
+    pub fn new(listen: IpAddr, more: &[String]) -> Self {
+        let mut names: Vec<String> = more.iter().map(|name| name.trim().to_ascii_lowercase()).collect();
+        if listen.is_loopback() {
+            names.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
+        }
+        if !listen.is_unspecified() {
+            names.push(listen.to_string());
+        }
+        Self(names)
+    }
+
+    /// Whether a name with or without a port is one of them. Whole names: `127.0.0.1.example.com` is
+    /// another machine.
+    fn has(&self, authority: &str) -> bool {
+        let Ok(authority) = authority.parse::<Authority>() else { return false };
+        // What stands before an `@` is no name, and no client of ours sends it.
+        if authority.as_str().contains('@') {
+            return false;
+        }
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_ascii_lowercase();
+        self.0.contains(&host)
+    }
+
+    fn has_origin(&self, origin: &str) -> bool {
+        let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
+        rest.is_some_and(|authority| self.has(authority))
+    }
+}
+
+fn text<'h>(headers: &'h HeaderMap, name: impl header::AsHeaderName) -> Option<&'h str> {
+    headers.get(name)?.to_str().ok()
+}
+
+/// Refuses what is called by another name.
+pub(super) fn check_host(hosts: &Hosts, headers: &HeaderMap) -> Result<(), Problem> {
+    let mut given = headers.get_all(header::HOST).iter();
+    match (given.next().and_then(|host| host.to_str().ok()), given.next()) {
+        (Some(host), None) if hosts.has(host) => Ok(()),
+        _ => Err(Problem::new(
+            StatusCode::MISDIRECTED_REQUEST,
+            "host",
+            "this server is not called by that name; `lobster serve --allow-host NAME` adds one",
+        )),
+    }
+}
+
+/// Refuses requests that a page of another origin makes.
+pub(super) fn check_origin(hosts: &Hosts, method: &Method, headers: &HeaderMap) -> Result<(), Problem> {
+    let foreign =
+        || Problem::new(StatusCode::FORBIDDEN, "origin", "a page of another origin may not call this server");
+    if headers.contains_key(header::ORIGIN)
+        && !text(headers, header::ORIGIN).is_some_and(|o| hosts.has_origin(o))
+    {
+        return Err(foreign());
+    }
+    let is_link = *method == Method::GET && text(headers, "sec-fetch-mode") == Some("navigate");
+    match text(headers, "sec-fetch-site") {
+        None | Some("same-origin" | "none") => Ok(()),
+        // Somebody follows a link: it reads, as every GET does.
+        Some(_) if is_link => Ok(()),
+        Some(_) => Err(foreign()),
+    }
+}
+
+/// Who calls, if somebody that the service knows does.
+pub(super) fn check_caller(
+    service: &Service,
+    method: &Method,
+    headers: &HeaderMap,
+) -> Result<Option<Actor>, Problem> {
+    if let Some(value) = headers.get(header::AUTHORIZATION) {
+        let token = value.to_str().ok().and_then(|value| value.split_once(' '));
+        let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
+        let Some(token) = token else { return Ok(None) };
+        return Ok(actor_of(service, token, &[CredentialKind::Token])?);
+    }
+    let Some(session) = session_of(headers) else { return Ok(None) };
+    let Some(actor) = actor_of(service, session, &[CredentialKind::Session])? else { return Ok(None) };
+    // A browser sends a cookie whoever asks it to: what changes something must say where it comes from.
+    let says = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
+    if *method != Method::GET && !says {
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "origin",
+            "a request with a session must come from a page of this server; programs use a token",
+        ));
+    }
+    Ok(Some(actor))
+}
+
+/// The secret in the cookie. Two of them are none: somebody else has set one.
+pub(super) fn session_of(headers: &HeaderMap) -> Option<&str> {
+    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
+    let pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
+    let mut found = pairs.filter(|(name, _)| *name == COOKIE).map(|(_, value)| value);
+    match (found.next(), found.next()) {
+        (Some(one), None) => Some(one),
+        _ => None,
+    }
+}
+
+/// Tries to log in that failed, by address.
+#[derive(Default)]
+pub(super) struct Failures(Mutex<HashMap<IpAddr, (u32, Instant)>>);
+
+/// So many tries may fail within [`FAILURE_TIME`].
+const FAILURES: u32 = 10;
+
+const FAILURE_TIME: Duration = Duration::from_secs(60);
+
+/// Addresses that are remembered.
+const ADDRESSES: usize = 10_000;
+
+impl Failures {
+    /// An error if this address has failed too often lately.
+    pub(super) fn check(&self, from: IpAddr) -> Result<(), Problem> {
+        let mut all = lock(&self.0);
+        all.retain(|_, (_, since)| since.elapsed() < FAILURE_TIME);
+        match all.get(&from) {
+            Some((count, _)) if *count >= FAILURES => Err(Problem::new(
+                StatusCode::TOO_MANY_REQUESTS,
+                "too_many_failures",
+                "too many tries failed; wait a minute",
+            )
+            .retry_after(60)),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn note(&self, from: IpAddr) {
+        let mut all = lock(&self.0);
+        if all.len() < ADDRESSES || all.contains_key(&from) {
+            all.entry(from).or_insert((0, Instant::now())).0 += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_whole_names_are_names_of_this_server() {
+        let hosts = Hosts::new(IpAddr::from([127, 0, 0, 1]), &["Box.example".to_owned()]);
+        for good in ["127.0.0.1", "127.0.0.1:7410", "localhost:1", "[::1]:7410", "box.example", "LOCALHOST"] {
+            assert!(hosts.has(good), "{good}");
+        }
+        for bad in [
+            "127.0.0.1.evil.example",
+            "evil.example",
+            "127.evil.example:7410",
+            "localhost.",
+            "",
+            "a@localhost",
+            "127.0.0.2",
+            "local host",
+        ] {
+            assert!(!hosts.has(bad), "{bad}");
+        }
+        assert!(hosts.has_origin("http://localhost:7410") && !hosts.has_origin("null"));
+        assert!(!hosts.has_origin("ftp://localhost"));
+        assert!(!Hosts::new(IpAddr::from([10, 0, 0, 1]), &[]).has("localhost"));
+    }
+
+    #[test]
+    fn a_cookie_that_somebody_added_is_no_session() {
+        let headers = |values: &[&str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append(header::COOKIE, value.parse().unwrap());
+            }
+            headers
+        };
+        assert_eq!(session_of(&headers(&["a=b; lobster_session=x"])), Some("x"));
+        assert_eq!(session_of(&headers(&["lobster_session=x", "lobster_session=y"])), None);
+        assert_eq!(session_of(&headers(&["not_lobster_session=x"])), None);
+    }
+}

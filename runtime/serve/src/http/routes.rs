@@ -1,0 +1,327 @@
+//! The table of routes. What is in it is served, described and tested; nothing else is.
+
+use serde_json::{Value, json};
+
+use super::api::{access, gates, runs, schedules, state, workflows};
+use super::{App, Asked, Problem, Reply};
+use crate::access::Verb;
+use crate::hooks;
+
+/// Who may ask a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Anybody that can connect: the route knows by itself whom it trusts.
+    Open,
+    /// Whoever may do this to that.
+    To(Verb, Of),
+}
+
+/// What a route is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Of {
+    List,
+    Everything,
+    /// `{workflow}`.
+    Workflow,
+    /// The workflow of `{run}`.
+    Run,
+    /// The workflow of `{gate}`.
+    Gate,
+}
+
+/// What a route reads of a body.
+#[derive(Clone, Copy, Debug)]
+pub enum Takes {
+    Nothing,
+    /// JSON of this schema.
+    Json(fn() -> Value),
+    /// The bytes as they are.
+    Bytes,
+}
+
+/// How a route answers.
+#[derive(Clone, Copy)]
+pub(crate) enum Handler {
+    Call(fn(&App, &Asked) -> Result<Reply, Problem>),
+    /// The records of `{run}`, as they come.
+    Records,
+}
+
+/// One route.
+pub struct Route {
+    pub method: &'static str,
+    pub path: &'static str,
+    pub access: Access,
+    pub summary: &'static str,
+    pub takes: Takes,
+    /// Fields of the query.
+    pub query: &'static [&'static str],
+    /// What it answers if it does it.
+    pub status: u16,
+    pub(crate) handler: Handler,
+}
+
+const READ_LIST: Access = Access::To(Verb::Read, Of::List);
+const READ_RUN: Access = Access::To(Verb::Read, Of::Run);
+const OPERATE: Access = Access::To(Verb::Operate, Of::Workflow);
+const ADMINISTER: Access = Access::To(Verb::Administer, Of::Everything);
+
+const fn get(
+    path: &'static str,
+    access: Access,
+    summary: &'static str,
+    call: fn(&App, &Asked) -> Result<Reply, Problem>,
+) -> Route {
+    let takes = Takes::Nothing;
+    Route {
+        method: "GET",
+        path,
+        access,
+        summary,
+        takes,
+        query: &[],
+        status: 200,
+        handler: Handler::Call(call),
+    }
+}
+
+const fn post(
+    path: &'static str,
+    access: Access,
+    summary: &'static str,
+    takes: Takes,
+    status: u16,
+    call: fn(&App, &Asked) -> Result<Reply, Problem>,
+) -> Route {
+    Route { method: "POST", path, access, summary, takes, query: &[], status, handler: Handler::Call(call) }
+}
+
+const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
+    route.query = query;
+    route
+}
+
+/// All routes.
+#[must_use]
+pub fn routes() -> &'static [Route] {
+    ROUTES
+}
+
+static ROUTES: &[Route] = &[
+    get("/healthz", Access::Open, "Whether the server can use its store", state::health),
+    get("/metrics", Access::To(Verb::Read, Of::Everything), "Figures for Prometheus", state::metrics),
+    get("/api/v1/openapi.json", READ_LIST, "This description", state::openapi),
+    post(
+        "/api/v1/login",
+        Access::Open,
+        "Opens a session with the secret of a one-time link",
+        Takes::Json(login_schema),
+        200,
+        access::login,
+    ),
+    post(
+        "/api/v1/logout",
+        READ_LIST,
+        "Ends the session, or revokes the token",
+        Takes::Nothing,
+        200,
+        access::logout,
+    ),
+    get("/api/v1/me", READ_LIST, "Who calls, and what they may", access::me),
+    get("/api/v1/servers", READ_LIST, "The servers that are at work on this store", state::servers),
+    get(
+        "/api/v1/workflows",
+        READ_LIST,
+        "The registered workflows, and what is wrong with files",
+        workflows::list,
+    ),
+    get(
+        "/api/v1/workflows/{workflow}",
+        Access::To(Verb::Read, Of::Workflow),
+        "One workflow: what starts it, and its arguments",
+        workflows::show,
+    ),
+    post(
+        "/api/v1/workflows/{workflow}/runs",
+        OPERATE,
+        "Starts a run; it is durable when this is answered",
+        Takes::Json(start_schema),
+        202,
+        workflows::start,
+    ),
+    post(
+        "/api/v1/workflows/{workflow}/register",
+        Access::To(Verb::Register, Of::Workflow),
+        "Registers the file as it is now; the digest says which version was read",
+        Takes::Json(register_schema),
+        200,
+        workflows::register,
+    ),
+    with_query(
+        get("/api/v1/runs", READ_LIST, "Runs, the newest first", runs::list),
+        &["limit", "before", "status", "name"],
+    ),
+    get("/api/v1/runs/{run}", READ_RUN, "One run, also one that waits for its turn", runs::show),
+    post(
+        "/api/v1/runs/{run}/cancel",
+        Access::To(Verb::Operate, Of::Run),
+        "Has a run cancelled",
+        Takes::Nothing,
+        202,
+        runs::cancel,
+    ),
+    with_query(
+        get("/api/v1/runs/{run}/events", READ_RUN, "The records of a run's journal", runs::events),
+        &["after", "limit"],
+    ),
+    Route {
+        method: "GET",
+        path: "/api/v1/runs/{run}/stream",
+        access: READ_RUN,
+        summary: "The records as server-sent events, until the run ends; Last-Event-ID goes on where it broke off",
+        takes: Takes::Nothing,
+        query: &["after"],
+        status: 200,
+        handler: Handler::Records,
+    },
+    with_query(get("/api/v1/gates", READ_LIST, "Questions that wait for a person", gates::list), &["all"]),
+    get("/api/v1/gates/{gate}", Access::To(Verb::Read, Of::Gate), "All that a question shows", gates::show),
+    post(
+        "/api/v1/gates/{gate}/answer",
+        Access::To(Verb::Answer, Of::Gate),
+        "Answers a question; the digest says what was shown",
+        Takes::Json(answer_schema),
+        200,
+        gates::answer,
+    ),
+    get("/api/v1/schedules", READ_LIST, "The schedules, and when each is due next", schedules::list),
+    with_query(
+        get(
+            "/api/v1/workflows/{workflow}/schedules/{schedule}/ticks",
+            Access::To(Verb::Read, Of::Workflow),
+            "What became of the ticks of a schedule, the newest first",
+            schedules::ticks,
+        ),
+        &["limit", "since"],
+    ),
+    post(
+        "/api/v1/workflows/{workflow}/schedules/{schedule}/pause",
+        OPERATE,
+        "Stops starting runs of a schedule",
+        Takes::Nothing,
+        200,
+        schedules::pause,
+    ),
+    post(
+        "/api/v1/workflows/{workflow}/schedules/{schedule}/resume",
+        OPERATE,
+        "Has a paused schedule go on",
+        Takes::Nothing,
+        200,
+        schedules::resume,
+    ),
+    post(
+        "/api/v1/workflows/{workflow}/schedules/{schedule}/backfill",
+        OPERATE,
+        "Starts the runs of past ticks that had none",
+        Takes::Json(backfill_schema),
+        202,
+        schedules::backfill,
+    ),
+    with_query(
+        get(
+            "/api/v1/deliveries",
+            Access::To(Verb::Read, Of::Everything),
+            "What webhooks brought",
+            state::deliveries,
+        ),
+        &["limit"],
+    ),
+    post(
+        "/api/v1/deliveries/{delivery}/redeliver",
+        Access::To(Verb::Operate, Of::Everything),
+        "Starts another run for a delivery that came before",
+        Takes::Nothing,
+        202,
+        hooks::redeliver,
+    ),
+    get("/api/v1/tokens", ADMINISTER, "The tokens of programs, without their secrets", access::tokens),
+    post(
+        "/api/v1/tokens",
+        ADMINISTER,
+        "Makes a token; its secret is in this answer alone",
+        Takes::Json(token_schema),
+        201,
+        access::make_token,
+    ),
+    Route {
+        method: "DELETE",
+        path: "/api/v1/tokens/{token}",
+        access: ADMINISTER,
+        summary: "Revokes a token, or ends a session",
+        takes: Takes::Nothing,
+        query: &[],
+        status: 200,
+        handler: Handler::Call(access::revoke),
+    },
+    with_query(get("/api/v1/trail", ADMINISTER, "Who did what, the newest first", state::trail), &["limit"]),
+    post(
+        "/hooks/{*path}",
+        Access::Open,
+        "A delivery of a webhook, signed by its sender; it is durable when this is answered",
+        Takes::Bytes,
+        202,
+        hooks::receive,
+    ),
+];
+
+fn login_schema() -> Value {
+    json!({ "type": "object", "required": ["link"], "properties": { "link": { "type": "string" } } })
+}
+
+fn start_schema() -> Value {
+    json!({ "type": "object", "additionalProperties": false, "properties": { "args": { "type": "object" } } })
+}
+
+fn register_schema() -> Value {
+    json!({ "type": "object", "required": ["digest"], "properties": { "digest": { "type": "string" } } })
+}
+
+fn answer_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["decision", "digest"],
+        "additionalProperties": false,
+        "properties": {
+            "decision": { "enum": ["approve", "reject", "respond", "cancel"] },
+            "response": { "description": "the value, for `respond`" },
+            "digest": { "type": "string", "description": "the binding of the question as it was shown" },
+        },
+    })
+}
+
+fn backfill_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["from"],
+        "additionalProperties": false,
+        "properties": {
+            "from": { "type": "string", "format": "date-time" },
+            "to": { "type": "string", "format": "date-time" },
+        },
+    })
+}
+
+fn token_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["name", "role", "days"],
+        "additionalProperties": false,
+        "properties": {
+            "name": { "type": "string", "minLength": 1, "maxLength": 100 },
+            "role": { "enum": ["viewer", "approver", "operator", "author", "admin"] },
+            "days": { "type": "integer", "minimum": 1, "maximum": 3650 },
+            "workflows": { "type": "array", "items": { "type": "string" } },
+        },
+    })
+}

@@ -1,0 +1,114 @@
+//! The records of a run as server-sent events. The journal is the only feed: a record has its number
+//! as its id, so a client that was cut off goes on where it was, with this server or another one.
+
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use hyper::body::{Body as HttpBody, Frame};
+use lobster_runtime::store::{RunId, StoreError};
+use tokio::sync::mpsc;
+
+use super::answer::run_of;
+use super::{App, Asked, Problem, Reply, blocking};
+
+/// How often the journal is looked at.
+const PAUSE: Duration = Duration::from_millis(150);
+
+/// A line that says nothing, so that whatever is in between keeps the connection.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+
+/// Records read at a time.
+const PAGE: usize = 200;
+
+/// Records that wait for a client that reads slowly.
+const WAITING: usize = 4;
+
+/// The stream of `{run}`.
+pub(super) async fn records(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
+    let last = asked.headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
+    let after: u64 = last.map_or_else(|| asked.number("after", 0), Ok)?;
+    let of_run = Arc::clone(&app);
+    let run = blocking(move || run_of(&of_run, &asked)).await?;
+    let (sender, receiver) = mpsc::channel(WAITING);
+    tokio::spawn(follow(app, run, after, sender));
+    Ok(Reply::stream(Body::new(Events(receiver))))
+}
+
+/// Sends what is new until the run is over or the client is gone.
+async fn follow(app: Arc<App>, run: RunId, mut after: u64, sender: mpsc::Sender<Bytes>) {
+    let mut quiet = Instant::now();
+    loop {
+        let reader = Arc::clone(&app);
+        let page = blocking(move || {
+            match reader.store.run(run) {
+                Ok(summary) => {
+                    let records = reader.store.events_after(run, after, PAGE)?;
+                    Ok((records, summary.status.is_over(), summary.records))
+                }
+                // It waits for its turn; one that never begins ends the stream.
+                Err(StoreError::UnknownRun(_)) => {
+                    let start = reader.service.start_of(run)?;
+                    Ok((Vec::new(), start.is_none_or(|start| start.state.is_over()), 0))
+                }
+                Err(error) => Err(error.into()),
+            }
+        });
+        let (records, is_over, all) = match page.await {
+            Ok(page) => page,
+            Err(problem) => {
+                let _ = sender.send(frame(None, "problem", &problem.detail)).await;
+                return;
+            }
+        };
+        let is_empty = records.is_empty();
+        for record in records {
+            after = record.seq;
+            if sender.send(frame(Some(record.seq), record.event.kind(), &record.text)).await.is_err() {
+                return;
+            }
+            quiet = Instant::now();
+        }
+        if is_over && after >= all {
+            let _ = sender.send(frame(None, "end", "{}")).await;
+            return;
+        }
+        if quiet.elapsed() >= HEARTBEAT {
+            quiet = Instant::now();
+            if sender.send(Bytes::from_static(b": still here\n\n")).await.is_err() {
+                return;
+            }
+        }
+        if is_empty {
+            tokio::select! {
+                () = tokio::time::sleep(PAUSE) => {}
+                () = sender.closed() => return,
+            }
+        }
+    }
+}
+
+/// One event. Its data is one line: JSON has no line ends but between its parts.
+fn frame(id: Option<u64>, event: &str, data: &str) -> Bytes {
+    let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
+    let data = data.replace(['\r', '\n'], " ");
+    Bytes::from(format!("{id}event: {event}\ndata: {data}\n\n"))
+}
+
+/// A body of what comes over a channel.
+struct Events(mpsc::Receiver<Bytes>);
+
+impl HttpBody for Events {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        self.0.poll_recv(context).map(|bytes| bytes.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}

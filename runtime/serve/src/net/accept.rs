@@ -1,0 +1,127 @@
+//! Takes connections and has a router answer them.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderValue, Response, StatusCode, header};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+
+use super::newcomers::{Newcomer, Newcomers};
+use super::unread;
+
+/// How long a client may take to send the head of a request.
+const HEAD: Duration = Duration::from_secs(15);
+
+/// Connections at once that were let in.
+const CONNECTIONS: usize = 1024;
+
+/// How long connections may go on when the server stops.
+const LAST: Duration = Duration::from_secs(5);
+
+/// The connection that a request came by.
+#[derive(Clone)]
+pub struct Door {
+    pub peer: IpAddr,
+    newcomer: Arc<Newcomer>,
+}
+
+impl Door {
+    /// A request of it was let in: it makes way for nobody any more.
+    pub fn belongs(&self) {
+        self.newcomer.belongs();
+    }
+}
+
+/// Serves until `stop` is done.
+pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
+    let newcomers = Arc::new(Newcomers::default());
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let (ending, _) = tokio::sync::watch::channel(false);
+    tokio::pin!(stop);
+    loop {
+        let (stream, peer) = tokio::select! {
+            accepted = listener.accept() => match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of descriptors, or a client that went at once: go on with the next.
+                    tracing::warn!("a connection cannot be accepted: {error}");
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                    continue;
+                }
+            },
+            () = &mut stop => break,
+        };
+        // Whoever has shown nothing yet has little room; those that were let in share the rest.
+        let Ok(seat) = Arc::clone(&room).try_acquire_owned() else { continue };
+        let _ = stream.set_nodelay(true);
+        let newcomer = Arc::new(newcomers.enter());
+        let door = Door { peer: address_of(peer), newcomer: Arc::clone(&newcomer) };
+        let router = TowerToHyperService::new(router.clone());
+        let mut end = ending.subscribe();
+        tokio::spawn(async move {
+            let _seat = seat;
+            let answer = service_fn(move |request: Request<Incoming>| {
+                let (router, door) = (router.clone(), door.clone());
+                async move { Ok::<_, Infallible>(answer(&router, door, request).await) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEAD)
+                .serve_connection(TokioIo::new(stream), answer);
+            tokio::pin!(connection);
+            tokio::select! {
+                ended = &mut connection => if let Err(error) = ended {
+                    tracing::debug!("a connection ended: {error}");
+                },
+                () = newcomer.must_go() => tracing::debug!("a connection made way for a newer one"),
+                _ = end.changed() => {
+                    connection.as_mut().graceful_shutdown();
+                    let _ = tokio::time::timeout(LAST, connection).await;
+                }
+            }
+        });
+    }
+    let _ = ending.send(true);
+    drop(listener);
+    let all = u32::try_from(CONNECTIONS).unwrap_or(u32::MAX);
+    let _ = tokio::time::timeout(LAST, room.acquire_many(all)).await;
+}
+
+/// An IPv4 address that came over IPv6 is the IPv4 address.
+fn address_of(peer: SocketAddr) -> IpAddr {
+    peer.ip().to_canonical()
+}
+
+/// Answers a request; one that is refused is read to its end first.
+async fn answer(
+    router: &TowerToHyperService<Router>,
+    door: Door,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let (mut head, body) = request.into_parts();
+    head.extensions.insert(door);
+    let body = unread::Shared::new(body);
+    let answered = router.call(Request::from_parts(head, body.clone())).await;
+    let mut response = answered.unwrap_or_else(|never| match never {});
+    if response.status().is_client_error() || response.status().is_server_error() {
+        body.discard_rest().await;
+        if response.status() == StatusCode::PAYLOAD_TOO_LARGE
+            || response.status() == StatusCode::REQUEST_TIMEOUT
+        {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+    }
+    response
+}

@@ -1,0 +1,9 @@
+//! Connections: how many there may be, and who makes way.
+
+mod accept;
+mod newcomers;
+mod unread;
+
+pub use accept::{Door, serve};
+pub use newcomers::{Newcomer, Newcomers};
+pub use unread::Shared;

@@ -1,0 +1,360 @@
+//! Schedules over a real store and a clock of the test's own.
+
+mod model;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use jiff::Timestamp;
+use jiff::tz::TimeZoneDatabase;
+use lobster_runtime::digest::Digest;
+use lobster_runtime::language::triggers::{Due, Missed, Overlap, Schedule, Triggers};
+use lobster_runtime::store::Store;
+use lobster_runtime::store::service::{Registration, ScheduleRow, Service, Standing, StartState, TickState};
+use serde_json::{Map, json};
+
+use super::{Scheduler, parse_spec, specs_of};
+
+/// A store whose clock the test sets.
+struct World {
+    store: Store,
+    time: Arc<AtomicI64>,
+}
+
+fn ms(text: &str) -> i64 {
+    text.parse::<Timestamp>().unwrap().as_millisecond()
+}
+
+fn schedule(name: &str, due: Due, missed: Missed, overlap: Overlap) -> Schedule {
+    Schedule {
+        span: Default::default(),
+        name: name.to_owned(),
+        due,
+        jitter_ms: 0,
+        missed,
+        overlap,
+        args: Map::new(),
+    }
+}
+
+fn cron(pattern: &str, zone: &str) -> Due {
+    Due::Cron { pattern: pattern.to_owned(), timezone: zone.to_owned() }
+}
+
+impl World {
+    fn at(text: &str) -> Self {
+        let time = Arc::new(AtomicI64::new(ms(text)));
+        let clock = Arc::clone(&time);
+        let store = Store::in_memory_with(Arc::new(move || clock.load(Ordering::SeqCst))).unwrap();
+        Self { store, time }
+    }
+
+    /// The same directory by another process, so to say.
+    fn another_store(&self) -> Store {
+        let clock = Arc::clone(&self.time);
+        let dir = self.store.dir().parent().unwrap();
+        Store::open_with(dir, Arc::new(move || clock.load(Ordering::SeqCst))).unwrap()
+    }
+
+    fn now(&self) -> i64 {
+        self.time.load(Ordering::SeqCst)
+    }
+
+    fn set(&self, ms: i64) {
+        self.time.store(ms, Ordering::SeqCst);
+    }
+
+    fn service(&self) -> Service {
+        self.store.service().unwrap()
+    }
+
+    fn register(&self, name: &str, schedules: Vec<Schedule>) {
+        let triggers = Triggers { schedules, ..Triggers::default() };
+        let schedules = specs_of(name, &triggers, self.now(), &TimeZoneDatabase::bundled()).unwrap();
+        let registration = Registration {
+            name: name.to_owned(),
+            path: format!("/{name}.lobster"),
+            digest: Digest::of(name.as_bytes()),
+            content: "{}".to_owned(),
+            schedules,
+        };
+        self.service().register(&registration, Some("ann"), "test").unwrap();
+    }
+
+    fn scheduler(&self) -> Scheduler {
+        Scheduler::new(&self.store).unwrap().with_zones(TimeZoneDatabase::bundled())
+    }
+
+    fn row(&self) -> ScheduleRow {
+        self.service().schedules().unwrap().pop().unwrap()
+    }
+
+    /// The ledger of the one schedule, the oldest first.
+    fn ledger(&self) -> Vec<(String, TickState, u64)> {
+        let mut ticks = self.service().ticks(self.row().n, i64::MIN, 1000).unwrap();
+        ticks.reverse();
+        ticks.into_iter().map(|tick| (tick.key, tick.state, tick.count)).collect()
+    }
+
+    /// Ends everything that is at work.
+    fn end_runs(&self) {
+        for start in self.service().starts(false, 1000).unwrap() {
+            self.service().stand(start.run, &Standing::Over).unwrap();
+        }
+    }
+}
+
+fn found(key: &str, state: TickState, count: u64) -> (String, TickState, u64) {
+    (key.to_owned(), state, count)
+}
+
+#[test]
+fn a_spec_does_not_say_where_it_stands() {
+    let one = schedule("s", cron("0 9 * * *", "Europe/Berlin"), Missed::Skip, Overlap::Skip);
+    let mut other = one.clone();
+    (other.span.start, other.span.end) = (7, 9);
+    let spec = |schedule: &Schedule| {
+        let triggers = Triggers { schedules: vec![schedule.clone()], ..Triggers::default() };
+        specs_of("w", &triggers, 0, &TimeZoneDatabase::bundled()).unwrap().pop().unwrap()
+    };
+    assert_eq!(spec(&one), spec(&other));
+    assert_eq!(parse_spec(&spec(&other).spec).unwrap(), one);
+}
+
+#[test]
+fn a_tick_fires_when_it_is_due_and_names_when_to_look_again() {
+    let world = World::at("2026-11-20T07:00:00Z");
+    let due = cron("0 9 * * *", "Europe/Berlin");
+    world.register("a", vec![schedule("s", due, Missed::Skip, Overlap::Skip)]);
+    let mut scheduler = world.scheduler();
+    let turn = scheduler.turn().unwrap();
+    assert_eq!((turn.starts, turn.next), (0, Some(ms("2026-11-20T08:00:00Z"))));
+    world.set(ms("2026-11-20T08:00:00.030Z"));
+    let turn = scheduler.turn().unwrap();
+    assert_eq!((turn.starts, turn.next), (1, Some(ms("2026-11-21T08:00:00Z"))));
+    assert_eq!(world.ledger(), [found("2026-11-20T09:00:00", TickState::Fired, 1)]);
+    let start = world.service().starts(false, 9).unwrap().pop().unwrap();
+    assert_eq!((start.cause.as_str(), start.actor.as_deref()), ("schedule", Some("schedule:a/s")));
+    assert_eq!(start.detail["tick"], json!("2026-11-20T09:00:00"));
+    assert_eq!(scheduler.turn().unwrap().starts, 0);
+}
+
+#[test]
+fn a_gap_and_a_fold_of_the_clock_have_the_ticks_that_people_expect() {
+    let cases = [
+        ("30 2 * * *", "America/New_York", "2026-03-08T05:00:00Z", "2026-03-08T12:00:00Z", 1),
+        ("30 1 * * *", "America/New_York", "2026-11-01T04:50:00Z", "2026-11-01T12:00:00Z", 1),
+        ("*/15 * * * *", "America/New_York", "2026-11-01T04:59:00Z", "2026-11-01T06:59:00Z", 8),
+        ("15 2 * * *", "Australia/Lord_Howe", "2026-10-03T14:00:00Z", "2026-10-04T14:00:00Z", 1),
+        ("30 23 * * *", "America/Nuuk", "2026-03-28T20:00:00Z", "2026-03-29T20:00:00Z", 1),
+        ("0 12 * * *", "Pacific/Apia", "2011-12-29T00:00:00Z", "2011-12-31T23:00:00Z", 4),
+        ("0 */4 * * *", "Australia/Sydney", "2026-10-03T00:00:00Z", "2026-10-05T00:00:00Z", 12),
+        ("30 0 * * *", "Africa/Cairo", "2026-04-23T12:00:00Z", "2026-04-24T12:00:00Z", 1),
+    ];
+    for (pattern, zone, from, to, expected) in cases {
+        let world = World::at(from);
+        world.register("a", vec![schedule("s", cron(pattern, zone), Missed::Skip, Overlap::Allow)]);
+        let mut scheduler = world.scheduler();
+        let mut starts = 0;
+        while let Some(next) = scheduler.turn().unwrap().next.filter(|next| *next <= ms(to)) {
+            world.set(next);
+            starts += scheduler.turn().unwrap().starts;
+        }
+        assert_eq!(starts, expected, "{pattern} in {zone}: {:?}", world.ledger());
+        assert!(world.ledger().iter().all(|(_, state, _)| *state == TickState::Fired));
+    }
+}
+
+#[test]
+fn three_days_without_a_server_are_no_avalanche() {
+    let minutes = || cron("* * * * *", "UTC");
+    for (missed, run, left_out) in [
+        (Missed::All { max: 10, within_ms: None }, 10, 4310),
+        (Missed::Last { within_ms: None }, 1, 4319),
+        (Missed::Skip, 1, 4319),
+    ] {
+        let world = World::at("2026-11-20T12:00:00Z");
+        world.register("a", vec![schedule("s", minutes(), missed, Overlap::Skip)]);
+        world.set(ms("2026-11-23T12:00:00.010Z"));
+        assert_eq!(world.scheduler().turn().unwrap().starts, run, "{missed:?}");
+        assert_eq!(world.ledger()[0], found("2026-11-20T12:01:00", TickState::Missed, left_out));
+        let ran: u64 = world.ledger()[1..].iter().map(|(.., count)| count).sum();
+        assert_eq!((ran, left_out + ran), (run as u64, 4320), "{missed:?}: {:?}", world.ledger());
+    }
+}
+
+#[test]
+fn an_interval_does_not_begin_anew_when_a_machine_sleeps() {
+    let world = World::at("2026-11-20T12:00:00Z");
+    let due = Due::Every { ms: 4 * 3_600_000 };
+    world.register("a", vec![schedule("s", due, Missed::Last { within_ms: None }, Overlap::Skip)]);
+    // It is awake for an hour at a time, and never when four hours since its start are over.
+    for (wake, starts) in [("13:00", 0), ("17:10", 1), ("19:30", 0), ("21:00", 1), ("23:50", 0)] {
+        world.set(ms(&format!("2026-11-20T{wake}:00Z")));
+        let mut scheduler = world.scheduler();
+        assert_eq!(scheduler.turn().unwrap().starts, starts, "{wake}: {:?}", world.ledger());
+        world.end_runs();
+    }
+}
+
+#[test]
+fn a_run_that_waits_overnight_is_the_reason_for_what_is_skipped() {
+    let world = World::at("2026-11-20T20:00:00Z");
+    let due = cron("*/5 * * * *", "UTC");
+    world.register("a", vec![schedule("s", due, Missed::Skip, Overlap::Skip)]);
+    let mut scheduler = world.scheduler();
+    let mut at = |until: &str| {
+        while let Some(next) = scheduler.turn().unwrap().next.filter(|next| *next <= ms(until)) {
+            world.set(next);
+        }
+    };
+    at("2026-11-20T20:05:00Z");
+    let start = world.service().starts(false, 9).unwrap().pop().unwrap();
+    world.service().stand(start.run, &Standing::Parked).unwrap();
+    at("2026-11-21T08:05:00Z");
+    assert_eq!(world.ledger()[1..], [found("2026-11-20T20:10:00", TickState::Skipped, 144)]);
+    let reason = world.service().ticks(world.row().n, 0, 1).unwrap()[0].reason.clone().unwrap();
+    assert!(reason.contains(&start.run.short()) && reason.contains("waits for an answer"), "{reason}");
+    world.service().stand(start.run, &Standing::Over).unwrap();
+    at("2026-11-21T08:10:00Z");
+    assert_eq!(world.ledger()[2], found("2026-11-21T08:10:00", TickState::Fired, 1));
+}
+
+#[test]
+fn a_queue_has_an_end_and_the_previous_run_is_cancelled() {
+    let world = World::at("2026-11-20T20:00:00Z");
+    let due = cron("* * * * *", "UTC");
+    world.register("a", vec![schedule("s", due.clone(), Missed::Skip, Overlap::Queue { max: 2 })]);
+    let mut scheduler = world.scheduler();
+    for minute in 1..=5 {
+        world.set(ms("2026-11-20T20:00:00Z") + minute * 60_000);
+        scheduler.turn().unwrap();
+        if minute == 1 {
+            world.service().take_starts("x", i64::MAX, 9).unwrap();
+        }
+    }
+    let states: Vec<_> = world.ledger().into_iter().map(|(_, state, count)| (state, count)).collect();
+    assert_eq!(
+        states,
+        [(TickState::Fired, 1), (TickState::Fired, 1), (TickState::Fired, 1), (TickState::Skipped, 2)]
+    );
+
+    world.end_runs();
+    world.register("a", vec![schedule("s", due, Missed::Skip, Overlap::CancelPrevious)]);
+    let run = |minute: i64| {
+        world.set(ms("2026-11-20T20:00:00Z") + minute * 60_000);
+        world.scheduler().turn().unwrap();
+        let taken = world.service().take_starts("x", i64::MAX, 9).unwrap();
+        taken.into_iter().next()
+    };
+    let first = run(6).unwrap();
+    // The one before has not ended: the next one waits for that, and not for its end by itself.
+    assert!(run(7).is_none());
+    let cancelled = world.service().start_of(first.run).unwrap().unwrap();
+    assert!(
+        cancelled.cancel.is_some_and(|why| why.contains("20:07:00")) && cancelled.state == StartState::Taken
+    );
+    world.service().stand(first.run, &Standing::Over).unwrap();
+    assert!(run(8).is_some());
+}
+
+#[test]
+fn a_clock_that_jumps_fires_nothing_twice() {
+    let day = 86_400_000;
+    for jump in [1_000, 3_600_000, 400 * day] {
+        let world = World::at("2026-11-20T20:00:30Z");
+        let due = cron("* * * * *", "UTC");
+        world.register("a", vec![schedule("s", due, Missed::Last { within_ms: None }, Overlap::Allow)]);
+        let mut scheduler = world.scheduler();
+        let begin = world.now();
+        for step in 1..=10 {
+            world.set(begin + step * 60_000);
+            scheduler.turn().unwrap();
+        }
+        world.set(world.now() + jump);
+        scheduler.turn().unwrap();
+        let before = world.ledger();
+        // And back again, as a clock that was wrong for a while.
+        world.set(begin + 10 * 60_000 + 1);
+        scheduler.turn().unwrap();
+        for step in 11..=200 {
+            world.set(begin + step * 60_000);
+            scheduler.turn().unwrap();
+        }
+        let ticks: Vec<_> = world.service().ticks(world.row().n, i64::MIN, 1000).unwrap();
+        let runs = ticks.iter().filter(|tick| tick.run.is_some()).count();
+        assert_eq!(world.service().starts(true, 1000).unwrap().len(), runs, "{jump}: {before:?}");
+        // 200 minutes, and the one tick that ran while the clock was ahead by more than that.
+        let ahead = usize::from(jump > 200 * 60_000);
+        let all: u64 = ticks.iter().map(|tick| tick.count).sum();
+        assert_eq!(all, 200 + ahead as u64, "{jump}: {before:?} {:?}", world.ledger());
+        assert!(runs >= 199, "{jump}: {runs}");
+    }
+}
+
+#[test]
+fn what_is_paused_is_accounted_for() {
+    let world = World::at("2026-11-20T20:00:30Z");
+    let due = cron("* * * * *", "UTC");
+    world.register("a", vec![schedule("s", due, Missed::All { max: 9, within_ms: None }, Overlap::Allow)]);
+    let mut scheduler = world.scheduler();
+    let service = world.service();
+    world.set(ms("2026-11-20T20:01:00Z"));
+    scheduler.turn().unwrap();
+    assert!(scheduler.settle(&world.row()).unwrap());
+    service.pause(&world.row(), true, Some("ann"), "test").unwrap();
+    world.set(ms("2026-11-20T21:00:10Z"));
+    let turn = scheduler.turn().unwrap();
+    assert_eq!((turn.decided, turn.next), (0, None));
+    assert!(scheduler.settle(&world.row()).unwrap());
+    service.pause(&world.row(), false, Some("bob"), "test").unwrap();
+    let turn = scheduler.turn().unwrap();
+    assert_eq!((turn.starts, turn.next), (0, Some(ms("2026-11-20T21:01:00Z"))));
+    assert_eq!(
+        world.ledger(),
+        [
+            found("2026-11-20T20:01:00", TickState::Fired, 1),
+            found("2026-11-20T20:02:00", TickState::Paused, 59)
+        ]
+    );
+    let reason = service.ticks(world.row().n, 0, 1).unwrap()[0].reason.clone();
+    assert_eq!(reason.as_deref(), Some("paused by ann"));
+}
+
+#[test]
+fn jitter_is_the_same_on_every_server_and_puts_off_by_less_than_it_says() {
+    let world = World::at("2026-11-20T20:00:00Z");
+    let many = (0..50).map(|n| Schedule {
+        jitter_ms: 60_000,
+        ..schedule(&format!("s{n}"), cron("0 21 * * *", "UTC"), Missed::Skip, Overlap::Skip)
+    });
+    world.register("a", many.collect());
+    let starts: Vec<i64> = world.service().schedules().unwrap().iter().filter_map(|row| row.next).collect();
+    let due = ms("2026-11-20T21:00:00Z");
+    assert!(starts.iter().all(|start| (due..due + 60_000).contains(start)));
+    assert!(starts.iter().collect::<std::collections::HashSet<_>>().len() > 40);
+    let (mut one, mut other) = (world.scheduler(), Scheduler::new(&world.another_store()).unwrap());
+    world.set(due + 60_000);
+    assert_eq!(one.turn().unwrap().starts + other.turn().unwrap().starts, 50);
+    let ticks = world.service().schedules().unwrap();
+    let ticks = ticks.iter().flat_map(|row| world.service().ticks(row.n, 0, 9).unwrap());
+    assert!(ticks.into_iter().all(|tick| tick.due == due && tick.state == TickState::Fired));
+}
+
+/// `LOBSTER_SCHEDULES` schedules that are due at once; prints what a turn costs.
+#[test]
+fn many_schedules_are_decided_in_one_turn() {
+    let count = std::env::var("LOBSTER_SCHEDULES").ok().and_then(|text| text.parse().ok()).unwrap_or(500);
+    let world = World::at("2026-11-20T20:00:30Z");
+    let many = (0..count)
+        .map(|n| schedule(&format!("s{n}"), cron("* * * * *", "Europe/Berlin"), Missed::Skip, Overlap::Skip));
+    world.register("a", many.collect());
+    let mut scheduler = world.scheduler();
+    world.set(ms("2026-11-20T20:01:00Z"));
+    let begun = std::time::Instant::now();
+    assert_eq!(scheduler.turn().unwrap().starts, count);
+    let busy = begun.elapsed();
+    let begun = std::time::Instant::now();
+    assert_eq!(scheduler.turn().unwrap().decided, 0);
+    println!("{count} schedules: due at once {busy:?}, nothing due {:?}", begun.elapsed());
+}

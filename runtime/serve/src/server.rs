@@ -1,0 +1,181 @@
+//! One server: a thread that decides about schedules, one that gives starts to workers, one that looks
+//! at folders, and the HTTP side. None of them holds what another one needs: they meet in the store.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use axum::Router;
+use lobster_runtime::runtime::Runtime;
+use lobster_runtime::store::{RunId, Store, StoreError};
+use tokio::net::TcpListener;
+
+use crate::folders::Folders;
+use crate::http::{App, AppSettings, Hosts, router};
+use crate::net;
+use crate::schedule::Scheduler;
+use crate::workers::{Dispatcher, Waker, WorkerSettings};
+
+/// Schedules are looked at so often even if none is due: the clock or a schedule may have changed.
+const LOOK: Duration = Duration::from_millis(250);
+
+/// After a failure of the store the next look waits this long.
+const AFTER_FAILURE: Duration = Duration::from_secs(2);
+
+/// What a server is told.
+pub struct ServerSettings {
+    pub listen: SocketAddr,
+    /// Names that it is called by, besides its address.
+    pub hosts: Vec<String>,
+    /// Folders whose workflow files it looks at.
+    pub folders: Vec<PathBuf>,
+    /// On whose word what is in them is registered as it is.
+    pub trusted_by: Option<String>,
+    pub workers: WorkerSettings,
+    /// Whether browsers reach it over TLS, by a proxy in front of it.
+    pub is_secure: bool,
+}
+
+/// Why a server cannot start.
+#[derive(Debug)]
+pub enum ServerError {
+    Listen { listen: SocketAddr, error: std::io::Error },
+    Store(StoreError),
+    Thread(std::io::Error),
+}
+
+impl std::fmt::Display for ServerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Listen { listen, error } if error.kind() == std::io::ErrorKind::AddrInUse => {
+                write!(
+                    f,
+                    "{listen} is in use by another program; name another port with --listen, or end that one"
+                )
+            }
+            Self::Listen { listen, error } => write!(f, "cannot listen on {listen}: {error}"),
+            Self::Store(error) => error.fmt(f),
+            Self::Thread(error) => write!(f, "no thread can be started: {error}"),
+        }
+    }
+}
+
+impl From<StoreError> for ServerError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+/// A server that listens and has not begun to work.
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    settings: ServerSettings,
+    store: Store,
+}
+
+impl Server {
+    /// Takes the address. Nothing is started yet.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub async fn bind(settings: ServerSettings, store: Store) -> Result<Self, ServerError> {
+        let listen = settings.listen;
+        let failed = |error| ServerError::Listen { listen, error };
+        let listener = TcpListener::bind(listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        Ok(Self { listener, address, settings, store })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Works until `stop` is done, and then until the workers have ended or their time is over. `extend`
+    /// adds pages to the router. Gives the runs that are still being executed.
+    ///
+    /// # Errors
+    /// When the store has no room for what a service keeps, or no thread can be started.
+    pub async fn work(
+        self,
+        runtimes: (Runtime, Runtime),
+        extend: impl FnOnce(&Arc<App>, Router) -> Router,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Vec<RunId>, ServerError> {
+        let Self { listener, address, settings, store } = self;
+        let service = store.service()?;
+        let name = format!("{}:{}", std::process::id(), address.port());
+        let program = settings.workers.program.clone();
+        let (dispatcher, waker) =
+            Dispatcher::new(service.clone(), name, address.to_string(), settings.workers);
+        let (folders, problems) = Folders::new(settings.folders, settings.trusted_by);
+        let (for_requests, for_folders) = runtimes;
+        let app = App::new(AppSettings {
+            store: store.clone(),
+            runtime: for_requests,
+            waker: waker.clone(),
+            hosts: Hosts::new(address.ip(), &settings.hosts),
+            program,
+            problems: problems.clone(),
+            is_secure: settings.is_secure,
+        })?;
+        let app = Arc::new(app);
+        let (end_schedules, schedules) = decide_schedules(&store, waker.clone())?;
+        let workers = spawn("dispatcher", move || dispatcher.work())?;
+        let watch = spawn("folders", move || {
+            folders.watch(&for_folders, &service, |problem| tracing::warn!("{problem}"));
+        })?;
+        let router = extend(&app, router(&app));
+        net::serve(listener, router, stop).await;
+        // Nothing new begins; what has begun is given its time.
+        problems.stop();
+        drop(end_schedules);
+        waker.stop();
+        let left = tokio::task::spawn_blocking(move || {
+            let _ = (schedules.join(), watch.join());
+            workers.join().unwrap_or_default()
+        });
+        Ok(left.await.unwrap_or_default())
+    }
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, ServerError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(ServerError::Thread)
+}
+
+/// Decides about schedules until what it gives is dropped.
+fn decide_schedules(store: &Store, waker: Waker) -> Result<(Sender<()>, JoinHandle<()>), ServerError> {
+    let mut scheduler = Scheduler::new(store)?;
+    let store = store.clone();
+    let (end, ended) = mpsc::channel::<()>();
+    let thread = spawn("schedules", move || {
+        loop {
+            let wait = match scheduler.turn() {
+                Ok(turn) => {
+                    if turn.starts > 0 {
+                        waker.wake();
+                    }
+                    let until = turn.next.map(|next| next.saturating_sub(store.clock_ms()).max(0));
+                    until.map_or(LOOK, |ms| Duration::from_millis(ms.unsigned_abs()).min(LOOK))
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the service cannot decide about schedules");
+                    AFTER_FAILURE
+                }
+            };
+            match ended.recv_timeout(wait) {
+                Err(RecvTimeoutError::Timeout) => {}
+                Ok(()) | Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    })?;
+    Ok((end, thread))
+}

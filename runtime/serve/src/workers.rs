@@ -1,0 +1,411 @@
+//! The processes that execute runs.
+//!
+//! A worker is the program `lobster` itself: it begins or resumes one run, and whatever happens to it
+//! happens to that run alone. The dispatcher gives starts to workers, hears of their ends and looks
+//! after runs whose process is gone. What it knows it can always read from the store again.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::time::{Duration, Instant};
+
+use lobster_runtime::store::service::{Service, Standing, Start, StartState};
+use lobster_runtime::store::{RunId, RunStatus, StoreError};
+use rustix::process::{Pid, Signal, kill_process_group};
+
+use crate::after;
+
+/// How often the queue is looked at when nobody says that there is something new.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// How often runs without a worker are looked after, and the lease is prolonged.
+const ROUND: Duration = Duration::from_secs(2);
+
+/// For how long a start is a server's own after it was heard of last. Long, because another server
+/// that takes it over only finds that the run is being executed.
+const LEASE_MS: i64 = 15_000;
+
+/// How long a run must have been without a question and without a process before it is taken up:
+/// whoever answered may be about to do that.
+const RIPE: Duration = Duration::from_secs(3);
+
+/// How often a run is given to a process that dies.
+const ATTEMPTS: u32 = 3;
+
+/// What is read of the end of a worker's stderr.
+const TAIL: u64 = 2000;
+
+/// Runs looked after in one round.
+const AT_ONCE: usize = 500;
+
+/// How often old deliveries are forgotten.
+const FORGETTING: Duration = Duration::from_secs(3600);
+
+/// Bodies of deliveries are kept for so long, in milliseconds.
+const BODIES_MS: i64 = 7 * 86_400_000;
+
+/// Deliveries are known again for so long, in milliseconds.
+const DELIVERIES_MS: i64 = 400 * 86_400_000;
+
+/// How workers are started.
+#[derive(Clone, Debug)]
+pub struct WorkerSettings {
+    /// The program, and the words before those of an order.
+    pub program: PathBuf,
+    /// Variables that workers have besides those of this process.
+    pub env: Vec<(OsString, OsString)>,
+    /// Workers at once.
+    pub max_runs: usize,
+    /// How long one may take; then it is told to end, and a little later it is ended.
+    pub max_time: Option<Duration>,
+    /// How long a stopping server waits for its workers.
+    pub stop_after: Duration,
+}
+
+/// What the dispatcher hears.
+enum Heard {
+    /// There may be something to do.
+    Wake,
+    Ended(RunId, ExitStatus, String),
+    /// Take nothing more, and end when the workers have.
+    Stop,
+}
+
+/// Wakes a dispatcher. Clones wake the same one.
+#[derive(Clone)]
+pub struct Waker(Sender<Heard>);
+
+impl Waker {
+    /// There may be something to do.
+    pub fn wake(&self) {
+        // A dispatcher that has ended has nothing to do.
+        let _ = self.0.send(Heard::Wake);
+    }
+
+    /// Has the dispatcher end.
+    pub fn stop(&self) {
+        let _ = self.0.send(Heard::Stop);
+    }
+}
+
+/// What a process does with its run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Order {
+    /// Begins it, or goes on with it.
+    Execute,
+    /// Ends it for good.
+    Cancel,
+}
+
+/// A process at work.
+struct Worker {
+    order: Order,
+    group: Option<Pid>,
+    begun: Instant,
+    told_to_end: Option<Instant>,
+}
+
+/// Gives starts to workers.
+pub struct Dispatcher {
+    service: Service,
+    /// The name of this server in leases.
+    server: String,
+    listen: String,
+    settings: WorkerSettings,
+    heard: Receiver<Heard>,
+    say: Sender<Heard>,
+    workers: HashMap<RunId, Worker>,
+    /// Runs that a process of an earlier server still executes.
+    adopted: Vec<RunId>,
+    /// Since when parked runs have had nothing to wait for.
+    ripe: HashMap<RunId, Instant>,
+}
+
+impl Dispatcher {
+    /// A dispatcher, and what wakes it.
+    #[must_use]
+    pub fn new(service: Service, server: String, listen: String, settings: WorkerSettings) -> (Self, Waker) {
+        let (say, heard) = mpsc::channel();
+        let waker = Waker(say.clone());
+        let dispatcher = Self {
+            service,
+            server,
+            listen,
+            settings,
+            heard,
+            say,
+            workers: HashMap::new(),
+            adopted: Vec::new(),
+            ripe: HashMap::new(),
+        };
+        (dispatcher, waker)
+    }
+
+    /// Works until it is told to stop. Gives the runs that are still being executed then: their
+    /// processes go on by themselves.
+    pub fn work(mut self) -> Vec<RunId> {
+        let (mut round, mut forgot) = (None::<Instant>, None::<Instant>);
+        loop {
+            if forgot.is_none_or(|at| at.elapsed() >= FORGETTING) {
+                forgot = Some(Instant::now());
+                self.or_say("forget old deliveries", |this| {
+                    let now = this.service.store().clock_ms();
+                    this.service.forget_deliveries(now - BODIES_MS, now - DELIVERIES_MS)
+                });
+            }
+            if round.is_none_or(|at| at.elapsed() >= ROUND) {
+                round = Some(Instant::now());
+                self.or_say("look after runs", Self::look_after);
+            }
+            self.or_say("take starts", Self::take);
+            match self.heard.recv_timeout(PAUSE) {
+                Ok(Heard::Stop) | Err(RecvTimeoutError::Disconnected) => break,
+                Ok(Heard::Ended(run, status, said)) => self.ended(run, status, &said),
+                Ok(Heard::Wake) | Err(RecvTimeoutError::Timeout) => {}
+            }
+        }
+        let begun = Instant::now();
+        while !self.workers.is_empty() {
+            let Some(left) = self.settings.stop_after.checked_sub(begun.elapsed()) else { break };
+            match self.heard.recv_timeout(left) {
+                Ok(Heard::Ended(run, status, said)) => self.ended(run, status, &said),
+                Ok(Heard::Wake | Heard::Stop) => {}
+                Err(_) => break,
+            }
+        }
+        // The next server takes over at once what is left.
+        self.or_say("give leases back", |this| this.service.prolong(&this.server, 0));
+        self.or_say("leave", |this| this.service.leave(&this.server));
+        self.workers.into_keys().collect()
+    }
+
+    /// A store that cannot be used now may be used later: the server goes on and says so.
+    fn or_say(&mut self, what: &str, work: impl FnOnce(&mut Self) -> Result<(), StoreError>) {
+        if let Err(error) = work(self) {
+            tracing::error!(%error, "the service cannot {what}");
+        }
+    }
+
+    fn take(&mut self) -> Result<(), StoreError> {
+        let room = self.settings.max_runs.saturating_sub(self.workers.len());
+        let lease = self.service.store().clock_ms() + LEASE_MS;
+        for start in self.service.take_starts(&self.server, lease, room)? {
+            if let Err(error) = self.start_worker(Order::Execute, &start) {
+                self.stand(start.run, &Standing::Refused(format!("no process can be started: {error}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts a process that works on a run.
+    fn start_worker(&mut self, order: Order, start: &Start) -> std::io::Result<()> {
+        let run = start.run;
+        let id = run.to_string();
+        let words: &[&str] = match order {
+            Order::Execute => &["begin", &id],
+            Order::Cancel => &["resume", &id, "--cancel", "--mode", "tool"],
+        };
+        let mut said = tempfile::tempfile()?;
+        let mut command = Command::new(&self.settings.program);
+        command
+            .args(words)
+            .envs(self.settings.env.iter().map(|(name, value)| (name, value)))
+            .env("LOBSTER_ACTOR", start.actor.as_deref().unwrap_or("lobster serve"))
+            .env("LOBSTER_APPROVAL_INITIATED_BY", start.actor.as_deref().unwrap_or_default())
+            .env_remove("LOBSTER_RUN_ID")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            // A file, so that a worker that outlives the server can go on writing.
+            .stderr(said.try_clone()?)
+            .process_group(0);
+        let dir = self.service.workflow_by_number(start.workflow).ok().flatten();
+        let dir = dir.and_then(|workflow| Path::new(&workflow.path).parent().map(Path::to_owned));
+        if let Some(dir) = dir.filter(|dir| dir.is_dir()) {
+            command.current_dir(dir);
+        }
+        let mut child = command.spawn()?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let say = self.say.clone();
+        std::thread::Builder::new().name("worker".to_owned()).spawn(move || {
+            let status = child.wait().unwrap_or_default();
+            let _ = say.send(Heard::Ended(run, status, tail(&mut said)));
+        })?;
+        self.workers.insert(run, Worker { order, group, begun: Instant::now(), told_to_end: None });
+        Ok(())
+    }
+
+    fn ended(&mut self, run: RunId, status: ExitStatus, said: &str) {
+        let worker = self.workers.remove(&run);
+        // A process that was told to end leaves a run that failed, and that could be resumed.
+        if worker.is_some_and(|worker| worker.order == Order::Execute && worker.told_to_end.is_some())
+            && self.service.store().run(run).is_ok_and(|summary| summary.status == RunStatus::Failed)
+            && let Ok(Some(start)) = self.service.start_of(run)
+            && start.cancel.is_some()
+            && self.start_worker(Order::Cancel, &start).is_ok()
+        {
+            return;
+        }
+        self.judge(run, Some((status, said)));
+    }
+
+    /// Writes down how a run stands that no worker of ours executes.
+    fn judge(&mut self, run: RunId, ended: Option<(ExitStatus, &str)>) {
+        let store = self.service.store();
+        let standing = match store.run(run) {
+            Ok(summary) => match summary.status {
+                RunStatus::Ok | RunStatus::Failed | RunStatus::Cancelled => Some(Standing::Over),
+                RunStatus::Waiting => Some(Standing::Parked),
+                // Somebody else resumed it.
+                RunStatus::Running if store.is_claimed(run) => None,
+                RunStatus::Running => Some(self.again(run, ended)),
+            },
+            Err(StoreError::UnknownRun(_)) if store.is_claimed(run) => None,
+            Err(StoreError::UnknownRun(_)) => Some(self.again(run, ended)),
+            Err(error) => {
+                tracing::error!(%error, %run, "a run cannot be looked at");
+                None
+            }
+        };
+        match standing {
+            Some(standing) => self.stand(run, &standing),
+            None => {
+                if !self.adopted.contains(&run) {
+                    self.adopted.push(run);
+                }
+                let lease = self.service.store().clock_ms() + LEASE_MS;
+                self.or_say("adopt a run", |this| this.service.adopt(run, &this.server, lease));
+            }
+        }
+    }
+
+    fn again(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
+        let attempts = self.service.start_of(run).ok().flatten().map_or(0, |start| start.attempts);
+        if attempts < ATTEMPTS {
+            return Standing::Again;
+        }
+        let how = match ended {
+            Some((status, said)) if said.is_empty() => format!("its process ended ({status})"),
+            Some((status, said)) => format!("its process ended ({status}): {said}"),
+            None => "its process died".to_owned(),
+        };
+        Standing::Refused(format!(
+            "{how}; it was tried {attempts} times. `lobster resume {}` goes on",
+            run.short()
+        ))
+    }
+
+    fn stand(&mut self, run: RunId, standing: &Standing) {
+        if *standing == Standing::Over
+            // Before it is over: what a crash leaves out here is done when it is looked at again.
+            && let Err(error) = after::start_followers(&self.service, run)
+        {
+            tracing::error!(%error, %run, "what is to start after a run cannot be started");
+            return;
+        }
+        if let Standing::Refused(why) = standing {
+            tracing::error!(%run, why, "a run cannot begin or go on");
+        }
+        self.or_say("write down how a run stands", |this| this.service.stand(run, standing));
+    }
+
+    /// Looks after what no worker of ours is at: runs of servers that are gone, runs that wait for
+    /// nothing any more, runs that are to be cancelled, workers that take too long.
+    fn look_after(&mut self) -> Result<(), StoreError> {
+        let now = self.service.store().clock_ms();
+        self.service.beat(&self.server, std::process::id(), &self.listen, now - 8 * LEASE_MS)?;
+        self.service.prolong(&self.server, now + LEASE_MS)?;
+        for start in self.service.abandoned_starts(now, AT_ONCE)? {
+            if !self.workers.contains_key(&start.run) {
+                self.judge(start.run, None);
+            }
+        }
+        for run in std::mem::take(&mut self.adopted) {
+            self.judge(run, None);
+        }
+        self.look_after_parked(now)?;
+        self.cancel()?;
+        self.end_late();
+        Ok(())
+    }
+
+    fn look_after_parked(&mut self, now: i64) -> Result<(), StoreError> {
+        let ripe = self.service.ripe_starts(now, AT_ONCE)?;
+        self.ripe.retain(|run, _| ripe.iter().any(|start| start.run == *run));
+        for start in ripe {
+            let store = self.service.store();
+            let is_over = match store.run(start.run) {
+                Ok(summary) => summary.status.is_over(),
+                Err(StoreError::UnknownRun(_)) => true,
+                Err(error) => return Err(error),
+            };
+            if is_over {
+                self.stand(start.run, &Standing::Over);
+            } else if store.is_claimed(start.run) {
+                self.ripe.remove(&start.run);
+            } else if self.ripe.entry(start.run).or_insert_with(Instant::now).elapsed() >= RIPE {
+                self.ripe.remove(&start.run);
+                self.stand(start.run, &Standing::Again);
+            }
+        }
+        Ok(())
+    }
+
+    fn cancel(&mut self) -> Result<(), StoreError> {
+        for start in self.service.starts_to_cancel()? {
+            match self.workers.get_mut(&start.run) {
+                Some(worker) => tell_to_end(worker),
+                None if self.service.store().is_claimed(start.run) => {}
+                None if start.state == StartState::Taken => {}
+                None => {
+                    if let Err(error) = self.start_worker(Order::Cancel, &start) {
+                        tracing::error!(%error, run = %start.run, "a run cannot be cancelled");
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn end_late(&mut self) {
+        let Some(max) = self.settings.max_time else { return };
+        for (run, worker) in self.workers.iter_mut().filter(|(_, worker)| worker.begun.elapsed() >= max) {
+            tracing::warn!(%run, "a run takes longer than it may and is told to end");
+            tell_to_end(worker);
+        }
+    }
+}
+
+/// How long a worker may take to end by itself.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Tells a worker to end; one that was told before and has not is ended.
+fn tell_to_end(worker: &mut Worker) {
+    let Some(group) = worker.group else { return };
+    match worker.told_to_end {
+        None => {
+            worker.told_to_end = Some(Instant::now());
+            let _ = kill_process_group(group, Signal::TERM);
+        }
+        Some(at) if at.elapsed() >= GRACE => {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        Some(_) => {}
+    }
+}
+
+fn tail(said: &mut File) -> String {
+    let mut text = Vec::new();
+    let len = said.metadata().map_or(0, |meta| meta.len());
+    let read = said
+        .seek(SeekFrom::Start(len.saturating_sub(TAIL)))
+        .and_then(|_| said.take(TAIL).read_to_end(&mut text));
+    if read.is_err() {
+        return String::new();
+    }
+    String::from_utf8_lossy(&text).trim().to_owned()
+}

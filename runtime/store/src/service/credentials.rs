@@ -1,0 +1,206 @@
+//! Who may use the service: tokens of programs, sessions of browsers, links that open one session.
+//!
+//! The secret itself is never here, only its BLAKE3 digest: secrets are 32 random bytes, so nobody
+//! finds one that has the same.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rusqlite::{OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::Service;
+use super::workflows::deed;
+use crate::db::Durability;
+use crate::error::StoreError;
+use crate::event::words;
+use crate::journal::word;
+use lobster_base::digest::Digest;
+
+words! {
+    /// What a credential is.
+    CredentialKind {
+        /// Of a program, in a header.
+        Token = "token",
+        /// Of a browser, in a cookie.
+        Session = "session",
+        /// Opens one session, once.
+        Link = "link",
+    }
+}
+
+/// A credential that is to be kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewCredential {
+    /// By which people name it.
+    pub id: String,
+    pub kind: CredentialKind,
+    /// Of its secret.
+    pub hash: Digest,
+    /// Whose it is.
+    pub name: String,
+    pub role: String,
+    /// The workflows that it is for; none: all.
+    pub scope: Option<Vec<String>>,
+    /// Milliseconds since 1970.
+    pub expires_at: Option<i64>,
+}
+
+/// A credential as it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    pub id: String,
+    pub kind: CredentialKind,
+    pub hash: Digest,
+    pub name: String,
+    pub role: String,
+    pub scope: Option<Vec<String>>,
+    pub made_by: Option<String>,
+    pub made_at: i64,
+    pub expires_at: Option<i64>,
+    pub used_at: Option<i64>,
+    /// When it was revoked or used up.
+    pub ended_at: Option<i64>,
+}
+
+/// Uses of a credential are written down at most so often, in milliseconds.
+const USE_NOTED: i64 = 60_000;
+
+impl Service {
+    /// Keeps a credential.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn add_credential(
+        &self,
+        new: &NewCredential,
+        actor: Option<&str>,
+        origin: &str,
+    ) -> Result<(), StoreError> {
+        let now = self.now();
+        let scope = new.scope.as_ref().map(|scope| lobster_base::json::compact(scope));
+        self.write(Durability::Synced, |tx| {
+            tx.execute(
+                "INSERT INTO credentials (id, kind, hash, name, role, scope, by, created, expires)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+                params![
+                    new.id,
+                    new.kind.as_str(),
+                    new.hash.as_bytes(),
+                    new.name,
+                    new.role,
+                    scope,
+                    actor,
+                    now,
+                    new.expires_at
+                ],
+            )?;
+            let detail = json!({ "name": new.name, "role": new.role, "scope": new.scope });
+            deed(&format!("make-{}", new.kind), &new.id, actor, origin, detail).note(tx, now)
+        })
+    }
+
+    /// The credential whose secret has this digest, if it still counts.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn credential(&self, hash: &Digest) -> Result<Option<Credential>, StoreError> {
+        let now = self.now();
+        let found = self.read(|db| {
+            let mut statement = db.prepare_cached(&format!(
+                "{SELECT} WHERE hash = ?1 AND ended IS NULL AND (expires IS NULL OR expires > ?2)"
+            ))?;
+            Ok(statement.query_row(params![hash.as_bytes(), now], credential).optional()?)
+        })?;
+        let is_noted = |one: &Credential| one.used_at.is_some_and(|at| now.saturating_sub(at) < USE_NOTED);
+        if let Some(one) = found.as_ref().filter(|one| !is_noted(one)) {
+            self.write(Durability::Lazy, |tx| {
+                tx.prepare_cached("UPDATE credentials SET used = ?2 WHERE id = ?1")?
+                    .execute(params![one.id, now])?;
+                Ok(())
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// Uses up a link: of many who try, one gets the session in its place.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn redeem(&self, link: &Digest, session: &NewCredential, origin: &str) -> Result<bool, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            let used: Option<(String, String, String, Option<String>)> = tx
+                .prepare_cached(
+                    "UPDATE credentials SET ended = ?2, used = ?2 WHERE hash = ?1 AND kind = 'link'
+                     AND ended IS NULL AND (expires IS NULL OR expires > ?2) RETURNING id, name, role, scope",
+                )?
+                .query_row(params![link.as_bytes(), now], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+                })
+                .optional()?;
+            let Some((id, name, role, scope)) = used else { return Ok(false) };
+            tx.execute(
+                "INSERT INTO credentials (id, kind, hash, name, role, scope, by, created, expires)
+                 VALUES (?1, 'session', ?2, ?3, ?4, ?5, ?3, ?6, ?7)",
+                params![session.id, session.hash.as_bytes(), name, role, scope, now, session.expires_at],
+            )?;
+            deed("login", &session.id, Some(&name), origin, json!({ "link": id, "role": role }))
+                .note(tx, now)?;
+            Ok(true)
+        })
+    }
+
+    /// Ends a credential. False if there is none of this id that counts.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn revoke(&self, id: &str, actor: Option<&str>, origin: &str) -> Result<bool, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            let changed = tx.execute(
+                "UPDATE credentials SET ended = ?2 WHERE id = ?1 AND ended IS NULL",
+                params![id, now],
+            )?;
+            if changed > 0 {
+                deed("revoke", id, actor, origin, json!({})).note(tx, now)?;
+            }
+            Ok(changed > 0)
+        })
+    }
+
+    /// All credentials of a kind, the newest first.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn credentials(&self, kind: CredentialKind) -> Result<Vec<Credential>, StoreError> {
+        self.read(|db| {
+            let mut statement =
+                db.prepare_cached(&format!("{SELECT} WHERE kind = ?1 ORDER BY created DESC, id"))?;
+            let rows = statement.query_map([kind.as_str()], credential)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+}
+
+const SELECT: &str =
+    "SELECT id, kind, hash, name, role, scope, by, created, expires, used, ended FROM credentials";
+
+fn credential(row: &Row<'_>) -> rusqlite::Result<Credential> {
+    let scope: Option<String> = row.get(5)?;
+    Ok(Credential {
+        id: row.get(0)?,
+        kind: word(row, 1)?,
+        hash: row.get::<_, [u8; 32]>(2)?.into(),
+        name: row.get(3)?,
+        role: row.get(4)?,
+        // A scope that cannot be read is one for nothing.
+        scope: scope.map(|text| lobster_base::json::parse_as(&text).unwrap_or_default()),
+        made_by: row.get(6)?,
+        made_at: row.get(7)?,
+        expires_at: row.get(8)?,
+        used_at: row.get(9)?,
+        ended_at: row.get(10)?,
+    })
+}

@@ -1,0 +1,169 @@
+//! Deliveries of webhooks. One is stored with the start that it makes before its sender hears that
+//! it was taken; one that came before is found again by its id or by its bytes.
+
+use rusqlite::{OptionalExtension, Row, params};
+use serde_json::json;
+use uuid::Uuid;
+
+use super::Service;
+use super::starts::{self, NewStart};
+use super::workflows::deed;
+use crate::db::Durability;
+use crate::error::StoreError;
+use crate::event::RunId;
+use lobster_base::digest::Digest;
+
+/// What a sender delivered, after it was verified.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewDelivery {
+    pub hook: String,
+    /// What the sender calls it; the digest of the body if it gives no name.
+    pub id: String,
+    pub body: Vec<u8>,
+    /// Headers worth keeping, as JSON.
+    pub headers: String,
+    /// Equal bytes after this instant are the same delivery under another name; none compares
+    /// names alone. Some senders sign the body and not its name.
+    pub same_since: Option<i64>,
+    pub start: NewStart,
+}
+
+/// What became of a delivery.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    New(RunId),
+    /// It came before and had this run.
+    Again(Option<RunId>),
+    /// Another body came under this id before.
+    Differs,
+}
+
+/// A delivery as it was stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Delivery {
+    pub n: i64,
+    pub hook: String,
+    pub id: String,
+    pub digest: Digest,
+    pub headers: String,
+    /// None once it is too old to be kept.
+    pub body: Option<Vec<u8>>,
+    pub received_at: i64,
+    pub run: Option<RunId>,
+}
+
+impl Service {
+    /// Stores a delivery and the start that it makes, durably and in one transaction.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn accept(&self, new: &NewDelivery) -> Result<Accepted, StoreError> {
+        let now = self.now();
+        let digest = Digest::of(&new.body);
+        self.write(Durability::Synced, |tx| {
+            let same_id: Option<([u8; 32], Option<[u8; 16]>)> = tx
+                .prepare_cached("SELECT digest, run FROM deliveries WHERE hook = ?1 AND id = ?2")?
+                .query_row([&new.hook, &new.id], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()?;
+            if let Some((known, run)) = same_id {
+                return Ok(match Digest::from(known) == digest {
+                    true => Accepted::Again(run.map(|bytes| RunId(Uuid::from_bytes(bytes)))),
+                    false => Accepted::Differs,
+                });
+            }
+            let same_bytes: Option<Option<[u8; 16]>> = match new.same_since {
+                None => None,
+                Some(since) => tx
+                    .prepare_cached(
+                        "SELECT run FROM deliveries WHERE hook = ?1 AND digest = ?2 AND received >= ?3 LIMIT 1",
+                    )?
+                    .query_row(params![new.hook, digest.as_bytes(), since], |row| row.get(0))
+                    .optional()?,
+            };
+            if let Some(run) = same_bytes {
+                return Ok(Accepted::Again(run.map(|bytes| RunId(Uuid::from_bytes(bytes)))));
+            }
+            let run = starts::insert(tx, &new.start, now)?;
+            tx.prepare_cached(
+                "INSERT INTO deliveries (hook, id, digest, headers, body, received, run)
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+            )?
+            .execute(params![new.hook, new.id, digest.as_bytes(), new.headers, new.body, now, run.as_bytes()])?;
+            Ok(Accepted::New(run))
+        })
+    }
+
+    /// Starts another run for a delivery that came before, on a person's word.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn redeliver(
+        &self,
+        delivery: &Delivery,
+        start: &NewStart,
+        origin: &str,
+    ) -> Result<RunId, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            let run = starts::insert(tx, start, now)?;
+            let detail = json!({ "delivery": delivery.n, "run": run });
+            deed("redeliver", &delivery.hook, start.actor.as_deref(), origin, detail).note(tx, now)?;
+            Ok(run)
+        })
+    }
+
+    /// What was delivered, the newest first, without bodies; at most `limit`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn deliveries(&self, limit: usize) -> Result<Vec<Delivery>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT n, hook, id, digest, headers, NULL, received, run FROM deliveries ORDER BY n DESC LIMIT ?1",
+            )?;
+            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], delivery)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// One delivery, with its body.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn delivery(&self, n: i64) -> Result<Option<Delivery>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT n, hook, id, digest, headers, body, received, run FROM deliveries WHERE n = ?1",
+            )?;
+            Ok(statement.query_row([n], delivery).optional()?)
+        })
+    }
+
+    /// Forgets the bodies of deliveries before `bodies`, and whole deliveries before `all`.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn forget_deliveries(&self, bodies: i64, all: i64) -> Result<(), StoreError> {
+        self.write(Durability::Lazy, |tx| {
+            tx.execute(
+                "UPDATE deliveries SET body = NULL WHERE received < ?1 AND body IS NOT NULL",
+                [bodies],
+            )?;
+            tx.execute("DELETE FROM deliveries WHERE received < ?1", [all])?;
+            Ok(())
+        })
+    }
+}
+
+fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {
+    Ok(Delivery {
+        n: row.get(0)?,
+        hook: row.get(1)?,
+        id: row.get(2)?,
+        digest: row.get::<_, [u8; 32]>(3)?.into(),
+        headers: row.get(4)?,
+        body: row.get(5)?,
+        received_at: row.get(6)?,
+        run: row.get::<_, Option<[u8; 16]>>(7)?.map(|bytes| RunId(Uuid::from_bytes(bytes))),
+    })
+}

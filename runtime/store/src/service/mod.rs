@@ -1,0 +1,119 @@
+//! What the service keeps: registered workflows, schedules and the ledger of their ticks, the
+//! starts of runs, deliveries of webhooks, credentials, and who did what.
+//!
+//! The tables are in the same database as runs, so that a tick and the start that it makes are one
+//! transaction. They are made by the first program that asks for them ([`Store::service`]): a store
+//! that never served has none, and an older lobster reads a store that has them as before. What a
+//! schedule or a message says is text here; nothing of it is interpreted.
+
+mod credentials;
+mod deliveries;
+mod schedules;
+mod starts;
+mod trail;
+mod workflows;
+
+#[cfg(test)]
+mod tests;
+
+use rusqlite::{Connection, Transaction};
+
+use super::Store;
+use super::db::Durability;
+use super::error::StoreError;
+use super::service_tables::{VERSION, make, version};
+
+pub use credentials::{Credential, CredentialKind, NewCredential};
+pub use deliveries::{Accepted, Delivery, NewDelivery};
+pub use schedules::{NewTick, Retraction, ScheduleRow, Settlement, Tick, TickState};
+pub use starts::{NewStart, Standing, Start, StartState};
+pub use trail::{Deed, Served};
+pub use workflows::{Registered, Registration, SpecOfSchedule};
+
+/// The service's part of a store. Clones are the same one.
+#[derive(Clone)]
+pub struct Service {
+    store: Store,
+}
+
+impl Store {
+    /// The part of the store that a service keeps, made if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be made, or a newer lobster has changed its layout.
+    pub fn service(&self) -> Result<Service, StoreError> {
+        let found = self.inner.db.read(|db| Ok(version(db)?))?;
+        match found {
+            Some(VERSION) => {}
+            Some(newer) => return Err(too_new(self, newer)),
+            None => self.write(Durability::Synced, |tx| match version(tx)? {
+                // Another process may have made it since.
+                Some(VERSION) => Ok(()),
+                Some(newer) => Err(too_new(self, newer)),
+                None => Ok(make(tx)?),
+            })?,
+        }
+        Ok(Service { store: self.clone() })
+    }
+
+    /// The same, if somebody has made it: for reading what there is.
+    ///
+    /// # Errors
+    /// When it cannot be read, or a newer lobster has changed its layout.
+    pub fn existing_service(&self) -> Result<Option<Service>, StoreError> {
+        match self.inner.db.read(|db| Ok(version(db)?))? {
+            None => Ok(None),
+            Some(VERSION) => Ok(Some(Service { store: self.clone() })),
+            Some(newer) => Err(too_new(self, newer)),
+        }
+    }
+}
+
+fn too_new(store: &Store, found: i64) -> StoreError {
+    StoreError::Newer { path: store.inner.db.path().to_owned(), found, supported: VERSION }
+}
+
+impl Store {
+    /// Forgets what the service did before an instant: entries of ticks, starts that are over,
+    /// deliveries and credentials that count no more. What is registered and who may do what stays, and so does the trail.
+    pub(super) fn forget_service_history(&self, before: i64) -> Result<(), StoreError> {
+        if self.existing_service()?.is_none() {
+            return Ok(());
+        }
+        self.write(Durability::Lazy, |tx| {
+            for sql in [
+                "DELETE FROM ticks WHERE last < ?1 AND n NOT IN (SELECT max(n) FROM ticks GROUP BY schedule)",
+                "DELETE FROM starts WHERE ended < ?1 AND state IN ('over', 'refused', 'withdrawn')",
+                "DELETE FROM deliveries WHERE received < ?1",
+                "DELETE FROM credentials WHERE ended < ?1 OR expires < ?1",
+            ] {
+                tx.execute(sql, [before])?;
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Service {
+    /// The store that it is a part of.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn read<T>(&self, work: impl Fn(&Connection) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        self.store.inner.db.read(work)
+    }
+
+    fn write<T>(
+        &self,
+        durability: Durability,
+        work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.store.write(durability, work)
+    }
+
+    fn now(&self) -> i64 {
+        self.store.clock_ms()
+    }
+}

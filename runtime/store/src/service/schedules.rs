@@ -1,0 +1,438 @@
+//! Schedules and the ledger of their ticks.
+//!
+//! What is decided about a schedule is written in one transaction: the entries of its ticks, the
+//! starts that they make, and how far it is decided. Of two servers that decide at once, one finds
+//! the schedule further than it thought and has changed nothing.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::Service;
+use super::starts::{self, NewStart};
+use super::workflows::deed;
+use crate::db::Durability;
+use crate::error::StoreError;
+use crate::event::{RunId, words};
+use crate::journal::word;
+use uuid::Uuid;
+
+words! {
+    /// What became of a tick.
+    TickState {
+        /// Its run was started when it was due.
+        Fired = "fired",
+        /// It was missed, and its run was started later.
+        CaughtUp = "caught_up",
+        /// Nobody served when it was due, and it does not run.
+        Missed = "missed",
+        /// An earlier run had not ended.
+        Skipped = "skipped",
+        /// The schedule, or all of its workflow, was paused.
+        Paused = "paused",
+        /// Its schedule was changed or removed before anybody looked.
+        Superseded = "superseded",
+        /// A person had a run made up for it.
+        Backfilled = "backfilled",
+    }
+}
+
+/// A schedule and how far it is decided.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScheduleRow {
+    pub n: i64,
+    /// The number and the name of its workflow.
+    pub workflow: i64,
+    pub workflow_name: String,
+    pub name: String,
+    pub revision: i64,
+    /// The schedule as JSON.
+    pub spec: String,
+    /// Milliseconds since 1970.
+    pub decided: i64,
+    pub next: Option<i64>,
+    /// Since when it is paused, and by whom.
+    pub paused: Option<(i64, Option<String>)>,
+    pub is_removed: bool,
+}
+
+impl ScheduleRow {
+    /// What people call it: the workflow, and the schedule's own name after a slash.
+    #[must_use]
+    pub fn title(&self) -> String {
+        format!("{}/{}", self.workflow_name, self.name)
+    }
+}
+
+/// An entry of the ledger.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tick {
+    pub n: i64,
+    pub revision: i64,
+    /// The name of the tick, of the first one of several.
+    pub key: String,
+    /// When it was due, in milliseconds since 1970.
+    pub due: i64,
+    /// How many ticks the entry is for; 0 if nobody counted them.
+    pub count: u64,
+    /// When the last of them was due.
+    pub last: i64,
+    pub state: TickState,
+    pub reason: Option<String>,
+    pub run: Option<RunId>,
+    pub at: i64,
+}
+
+/// An entry that is to be written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewTick {
+    pub key: String,
+    pub due: i64,
+    pub count: u64,
+    pub last: i64,
+    pub state: TickState,
+    pub reason: Option<String>,
+    /// Which of the settlement's starts is its run.
+    pub start: Option<usize>,
+}
+
+/// What was decided about one schedule.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settlement {
+    pub schedule: i64,
+    /// How the row was when it was decided on; another one changes nothing.
+    pub revision: i64,
+    pub from: i64,
+    pub is_paused: bool,
+    /// How far it is decided now.
+    pub decided: i64,
+    pub next: Option<i64>,
+    /// The clock was set back.
+    pub retraction: Option<Retraction>,
+    pub ticks: Vec<NewTick>,
+    pub starts: Vec<NewStart>,
+    /// Runs that are to be cancelled, and why.
+    pub cancel: Vec<(RunId, String)>,
+}
+
+/// Takes back what was decided about ticks that the clock has not reached after all. What ran stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Retraction {
+    /// What the clock says now.
+    pub after: i64,
+    /// Entries for several ticks that are shortened: how many are left, and when the last was due.
+    pub shortened: Vec<(i64, u64, i64)>,
+}
+
+impl Service {
+    /// Writes what was decided, each settlement whole or not at all. Tells for each whether it
+    /// counted: not if somebody else has decided, changed or paused the schedule meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be written; then nothing of it is.
+    pub fn settle(&self, settlements: &[Settlement]) -> Result<Vec<bool>, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| settlements.iter().map(|one| apply(tx, one, now)).collect())
+    }
+
+    /// All schedules that are not removed.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn schedules(&self) -> Result<Vec<ScheduleRow>, StoreError> {
+        self.read(|db| {
+            let sql = format!("{SELECT} WHERE s.removed IS NULL ORDER BY w.name, s.name");
+            let mut statement = db.prepare_cached(&sql)?;
+            let rows = statement.query_map([], schedule)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Those about which there is something to decide at `now`, at most `limit`; the longest due first.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn due_schedules(&self, now: i64, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
+        self.read(|db| {
+            let sql = format!(
+                "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.next <= ?1 ORDER BY s.next LIMIT ?2"
+            );
+            let mut statement = db.prepare_cached(&sql)?;
+            let rows = statement.query_map([now, i64::try_from(limit).unwrap_or(i64::MAX)], schedule)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Those that are decided beyond `now`: the clock was set back since.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn schedules_decided_after(&self, now: i64) -> Result<Vec<ScheduleRow>, StoreError> {
+        self.read(|db| {
+            let sql = format!("{SELECT} WHERE s.removed IS NULL AND s.decided > ?1");
+            let mut statement = db.prepare_cached(&sql)?;
+            let rows = statement.query_map([now], schedule)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// When the next schedule has something to decide.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn next_decision(&self) -> Result<Option<i64>, StoreError> {
+        self.read(|db| {
+            let sql = "SELECT min(next) FROM schedules WHERE removed IS NULL AND next IS NOT NULL";
+            Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?)
+        })
+    }
+
+    /// The entries of a schedule that end at `since` or later, the newest first; at most `limit`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn ticks(&self, schedule: i64, since: i64, limit: usize) -> Result<Vec<Tick>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT n, revision, key, due, count, last, state, reason, run, at FROM ticks
+                 WHERE schedule = ?1 AND last >= ?2 ORDER BY due DESC, n DESC LIMIT ?3",
+            )?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let rows = statement.query_map(params![schedule, since, limit], tick)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Pauses a schedule, or lets it go on. What was due until now must be decided before: while it is
+    /// paused there is nothing to decide, and after that everything since. False if it is so already.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn pause(
+        &self,
+        schedule: &ScheduleRow,
+        paused: bool,
+        actor: Option<&str>,
+        origin: &str,
+    ) -> Result<bool, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            let changed = tx
+                .prepare_cached(
+                    "UPDATE schedules SET paused = iif(?2, ?3, NULL), paused_by = iif(?2, ?4, NULL), next = iif(?2, NULL, ?3)
+                     WHERE n = ?1 AND removed IS NULL AND (paused IS NOT NULL) <> ?2",
+                )?
+                .execute(params![schedule.n, paused, now, actor])?;
+            if changed == 0 {
+                return Ok(false);
+            }
+            let verb = if paused { "pause" } else { "resume" };
+            deed(verb, &schedule.title(), actor, origin, json!({})).note(tx, now)?;
+            Ok(true)
+        })
+    }
+
+    /// Makes up for ticks that did not run: an entry and a start for each that was not made up for
+    /// before. Gives the runs, none for a tick that has one already.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn backfill(
+        &self,
+        schedule: &ScheduleRow,
+        wanted: &[(NewTick, NewStart)],
+        actor: Option<&str>,
+        origin: &str,
+    ) -> Result<Vec<Option<RunId>>, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            let mut runs = Vec::with_capacity(wanted.len());
+            for (entry, start) in wanted {
+                let has_run =
+                    "SELECT 1 FROM ticks WHERE schedule = ?1 AND key IN (?2, ?3) AND run IS NOT NULL";
+                let key = format!("{}+backfill", entry.key);
+                if tx.prepare_cached(has_run)?.exists(params![schedule.n, entry.key, key])? {
+                    runs.push(None);
+                    continue;
+                }
+                let run = starts::insert(tx, start, now)?;
+                insert_tick(
+                    tx,
+                    schedule.n,
+                    schedule.revision,
+                    &NewTick { key, ..entry.clone() },
+                    Some(run),
+                    now,
+                )?;
+                runs.push(Some(run));
+            }
+            let made = runs.iter().flatten().count();
+            let detail = json!({ "runs": made, "ticks": wanted.len() });
+            deed("backfill", &schedule.title(), actor, origin, detail).note(tx, now)?;
+            Ok(runs)
+        })
+    }
+}
+
+fn apply(tx: &Transaction<'_>, one: &Settlement, now: i64) -> Result<bool, StoreError> {
+    let changed = tx
+        .prepare_cached(
+            "UPDATE schedules SET decided = ?2, next = ?3
+             WHERE n = ?1 AND revision = ?4 AND decided = ?5 AND (paused IS NOT NULL) = ?6 AND removed IS NULL",
+        )?
+        .execute(params![one.schedule, one.decided, one.next, one.revision, one.from, one.is_paused])?;
+    if changed == 0 {
+        return Ok(false);
+    }
+    if let Some(retraction) = &one.retraction {
+        retract(tx, one, retraction)?;
+    }
+    let mut runs = Vec::with_capacity(one.starts.len());
+    for (at, start) in one.starts.iter().enumerate() {
+        // After a clock that was set back, a tick may have run before.
+        let tick = one.ticks.iter().find(|tick| tick.start == Some(at));
+        let known = "SELECT 1 FROM ticks WHERE schedule = ?1 AND revision = ?2 AND key = ?3";
+        let has_run = match tick {
+            Some(tick) => tx.prepare_cached(known)?.exists(params![one.schedule, one.revision, tick.key])?,
+            None => false,
+        };
+        runs.push(if has_run { None } else { Some(starts::insert(tx, start, now)?) });
+    }
+    for tick in &one.ticks {
+        let run = tick.start.and_then(|at| runs.get(at).copied().flatten());
+        if tick.start.is_none() && extend(tx, one, tick, now)? {
+            continue;
+        }
+        insert_tick(tx, one.schedule, one.revision, tick, run, now)?;
+    }
+    for (run, why) in &one.cancel {
+        starts::want_cancelled(tx, *run, why, now)?;
+    }
+    Ok(true)
+}
+
+/// Adds ticks to the entry before them if that says the same.
+fn extend(tx: &Transaction<'_>, one: &Settlement, tick: &NewTick, now: i64) -> Result<bool, StoreError> {
+    let newest: Option<(i64, String, Option<String>, i64)> = tx
+        .prepare_cached(
+            "SELECT n, state, reason, last FROM ticks WHERE schedule = ?1 AND revision = ?2 ORDER BY n DESC LIMIT 1",
+        )?
+        .query_row([one.schedule, one.revision], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?))
+        })
+        .optional()?;
+    let Some((n, state, reason, last)) = newest else { return Ok(false) };
+    if state != tick.state.as_str() || reason != tick.reason || last > tick.due {
+        return Ok(false);
+    }
+    tx.prepare_cached("UPDATE ticks SET count = count + ?2, last = ?3, at = ?4 WHERE n = ?1")?
+        .execute(params![n, tick.count.cast_signed(), tick.last, now])?;
+    Ok(true)
+}
+
+fn retract(tx: &Transaction<'_>, one: &Settlement, what: &Retraction) -> Result<(), StoreError> {
+    tx.prepare_cached(
+        "DELETE FROM ticks WHERE schedule = ?1 AND revision = ?2 AND due > ?3 AND run IS NULL",
+    )?
+    .execute([one.schedule, one.revision, what.after])?;
+    for (n, count, last) in &what.shortened {
+        tx.prepare_cached("UPDATE ticks SET count = ?2, last = ?3 WHERE n = ?1")?.execute([
+            *n,
+            count.cast_signed(),
+            *last,
+        ])?;
+    }
+    Ok(())
+}
+
+fn insert_tick(
+    tx: &Transaction<'_>,
+    schedule: i64,
+    revision: i64,
+    tick: &NewTick,
+    run: Option<RunId>,
+    now: i64,
+) -> Result<(), StoreError> {
+    tx.prepare_cached(
+        "INSERT INTO ticks (schedule, revision, key, due, count, last, state, reason, run, at)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT (schedule, revision, key) DO NOTHING",
+    )?
+    .execute(params![
+        schedule,
+        revision,
+        tick.key,
+        tick.due,
+        tick.count.cast_signed(),
+        tick.last,
+        tick.state.as_str(),
+        tick.reason,
+        run.as_ref().map(RunId::as_bytes),
+        now,
+    ])?;
+    Ok(())
+}
+
+/// An entry for a stretch of time whose ticks nobody counted.
+pub(super) fn note_stretch(
+    tx: &Transaction<'_>,
+    row: &ScheduleRow,
+    until: i64,
+    state: TickState,
+    why: &str,
+) -> Result<(), StoreError> {
+    let due = row.next.unwrap_or(row.decided);
+    let tick = NewTick {
+        key: format!("until {until}"),
+        due,
+        count: 0,
+        last: until,
+        state,
+        reason: Some(why.to_owned()),
+        start: None,
+    };
+    insert_tick(tx, row.n, row.revision, &tick, None, until)
+}
+
+pub(super) fn of_workflow(db: &Connection, workflow: i64) -> Result<Vec<ScheduleRow>, StoreError> {
+    let mut statement = db.prepare_cached(&format!("{SELECT} WHERE s.workflow = ?1"))?;
+    let rows = statement.query_map([workflow], schedule)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+const SELECT: &str = "SELECT s.n, s.workflow, w.name, s.name, s.revision, s.spec, s.decided, s.next, s.paused, \
+                      s.paused_by, s.removed IS NOT NULL FROM schedules s JOIN workflows w ON w.n = s.workflow";
+
+fn schedule(row: &Row<'_>) -> rusqlite::Result<ScheduleRow> {
+    let paused: Option<i64> = row.get(8)?;
+    let by: Option<String> = row.get(9)?;
+    Ok(ScheduleRow {
+        n: row.get(0)?,
+        workflow: row.get(1)?,
+        workflow_name: row.get(2)?,
+        name: row.get(3)?,
+        revision: row.get(4)?,
+        spec: row.get(5)?,
+        decided: row.get(6)?,
+        next: row.get(7)?,
+        paused: paused.map(|at| (at, by)),
+        is_removed: row.get(10)?,
+    })
+}
+
+fn tick(row: &Row<'_>) -> rusqlite::Result<Tick> {
+    Ok(Tick {
+        n: row.get(0)?,
+        revision: row.get(1)?,
+        key: row.get(2)?,
+        due: row.get(3)?,
+        count: row.get::<_, i64>(4)?.cast_unsigned(),
+        last: row.get(5)?,
+        state: word(row, 6)?,
+        reason: row.get(7)?,
+        run: row.get::<_, Option<[u8; 16]>>(8)?.map(|bytes| RunId(Uuid::from_bytes(bytes))),
+        at: row.get(9)?,
+    })
+}

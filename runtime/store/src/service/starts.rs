@@ -1,0 +1,414 @@
+//! Runs that are to begin, and those that the service looks after.
+//!
+//! A start has the id that its run will have. Whoever executes it makes the run under this id, which
+//! can be done once: a server that was frozen, or whose lease is over, begins nothing twice. Leases
+//! only keep servers from trying in vain.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::Service;
+use super::workflows::deed;
+use crate::db::Durability;
+use crate::error::StoreError;
+use crate::event::{RunId, words};
+use crate::journal::word;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+
+words! {
+    /// Where a start stands.
+    StartState {
+        /// It waits for a free place.
+        Queued = "queued",
+        /// A server has given it to a process.
+        Taken = "taken",
+        /// Its run waits for a person, a time or an event; no process is at work.
+        Parked = "parked",
+        /// Its run has ended.
+        Over = "over",
+        /// It cannot begin.
+        Refused = "refused",
+        /// It was called off before it began.
+        Withdrawn = "withdrawn",
+    }
+}
+
+impl StartState {
+    /// Whether there is nothing more to do about it.
+    #[must_use]
+    pub fn is_over(self) -> bool {
+        match self {
+            Self::Over | Self::Refused | Self::Withdrawn => true,
+            Self::Queued | Self::Taken | Self::Parked => false,
+        }
+    }
+}
+
+/// A run that is to begin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewStart {
+    pub workflow: i64,
+    /// Of the registered version: no other one begins.
+    pub digest: Digest,
+    pub schedule: Option<i64>,
+    /// `schedule`, `manual`, `backfill`, `api`, `webhook` …
+    pub cause: String,
+    /// What else is known about the cause.
+    pub detail: Value,
+    pub args: Value,
+    /// Who or what the history names.
+    pub actor: Option<String>,
+    /// It begins when all earlier starts of its schedule have ended.
+    pub is_serial: bool,
+}
+
+/// A start as it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Start {
+    pub n: i64,
+    pub run: RunId,
+    pub workflow: i64,
+    pub digest: Digest,
+    pub schedule: Option<i64>,
+    pub cause: String,
+    pub detail: Value,
+    pub args: Value,
+    pub actor: Option<String>,
+    pub state: StartState,
+    /// Why it did not begin.
+    pub why: Option<String>,
+    /// Why it is to be cancelled, if it is.
+    pub cancel: Option<String>,
+    pub queued_at: i64,
+    pub ended_at: Option<i64>,
+    /// How often a process was given it.
+    pub attempts: u32,
+}
+
+/// What became of a start that a process was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The run waits.
+    Parked,
+    /// The run has ended.
+    Over,
+    /// It cannot begin, or not go on.
+    Refused(String),
+    /// It is tried again.
+    Again,
+}
+
+impl Service {
+    /// Queues a start, and writes down who did it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn enqueue(&self, start: &NewStart, object: &str, origin: &str) -> Result<RunId, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            let run = insert(tx, start, now)?;
+            let detail = json!({ "run": run, "cause": start.cause });
+            deed("start", object, start.actor.as_deref(), origin, detail).note(tx, now)?;
+            Ok(run)
+        })
+    }
+
+    /// Takes queued starts for a server, at most `limit`: those of the workflow that has the fewest at
+    /// work come first, and within one the oldest.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn take_starts(&self, server: &str, lease: i64, limit: usize) -> Result<Vec<Start>, StoreError> {
+        if limit == 0 || !self.read(has_queued)? {
+            return Ok(Vec::new());
+        }
+        self.write(Durability::Lazy, |tx| {
+            let mut queues = queues(tx, limit)?;
+            let mut taken = Vec::new();
+            while taken.len() < limit {
+                let Some(next) = queues.iter_mut().filter(|queue| !queue.waiting.is_empty()).min_by_key(|queue| {
+                    (queue.at_work, queue.waiting.front().map(|start| start.n))
+                }) else {
+                    break;
+                };
+                next.at_work += 1;
+                taken.extend(next.waiting.pop_front());
+            }
+            for start in &mut taken {
+                tx.prepare_cached(
+                    "UPDATE starts SET state = 'taken', server = ?2, lease = ?3, attempts = attempts + 1 WHERE n = ?1",
+                )?
+                .execute(params![start.n, server, lease])?;
+                start.attempts += 1;
+                start.state = StartState::Taken;
+            }
+            Ok(taken)
+        })
+    }
+
+    /// Prolongs the lease of everything that a server has.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn prolong(&self, server: &str, lease: i64) -> Result<(), StoreError> {
+        self.write(Durability::Lazy, |tx| {
+            tx.prepare_cached("UPDATE starts SET lease = ?2 WHERE state = 'taken' AND server = ?1")?
+                .execute(params![server, lease])?;
+            Ok(())
+        })
+    }
+
+    /// Makes a start this server's own whose run a process executes that no living server has started.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn adopt(&self, run: RunId, server: &str, lease: i64) -> Result<(), StoreError> {
+        self.write(Durability::Lazy, |tx| {
+            tx.prepare_cached(
+                "UPDATE starts SET state = 'taken', server = ?2, lease = ?3
+                 WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')",
+            )?
+            .execute(params![run.as_bytes(), server, lease])?;
+            Ok(())
+        })
+    }
+
+    /// Writes down how a start stands that a process was given. One that is over stays so.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn stand(&self, run: RunId, standing: &Standing) -> Result<(), StoreError> {
+        let now = self.now();
+        let (state, why) = match standing {
+            Standing::Parked => (StartState::Parked, None),
+            Standing::Over => (StartState::Over, None),
+            Standing::Refused(why) => (StartState::Refused, Some(why.as_str())),
+            Standing::Again => (StartState::Queued, None),
+        };
+        let why = why.map(|why| self.store.hide(why).into_owned());
+        self.write(Durability::Synced, |tx| {
+            tx.prepare_cached(
+                "UPDATE starts SET state = ?2, why = coalesce(?3, why), ended = ?4, server = NULL, lease = NULL
+                 WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')",
+            )?
+            .execute(params![run.as_bytes(), state.as_str(), why, state.is_over().then_some(now)])?;
+            Ok(())
+        })
+    }
+
+    /// Those of which no living server is known: taken under a lease that is over. At most `limit`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn abandoned_starts(&self, now: i64, limit: usize) -> Result<Vec<Start>, StoreError> {
+        let sql = "WHERE state = 'taken' AND (lease IS NULL OR lease < ?1) ORDER BY n LIMIT ?2";
+        self.select(sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)])
+    }
+
+    /// Those that are parked though their run has ended, or no question of it is open any more.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn ripe_starts(&self, now: i64, limit: usize) -> Result<Vec<Start>, StoreError> {
+        let sql = "WHERE state = 'parked' AND NOT EXISTS (
+                       SELECT 1 FROM runs JOIN gates ON gates.run = runs.n
+                       WHERE runs.id = starts.run AND runs.status = 'waiting' AND gates.status = 'open'
+                       AND (gates.expires IS NULL OR gates.expires > ?1)
+                   ) ORDER BY n LIMIT ?2";
+        self.select(sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)])
+    }
+
+    /// Those that are to be cancelled and have not ended.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn starts_to_cancel(&self) -> Result<Vec<Start>, StoreError> {
+        self.select("WHERE cancel IS NOT NULL AND state IN ('queued', 'taken', 'parked') ORDER BY n", [])
+    }
+
+    /// One start.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn start_of(&self, run: RunId) -> Result<Option<Start>, StoreError> {
+        Ok(self.select("WHERE run = ?1", [run.as_bytes().as_slice()])?.pop())
+    }
+
+    /// The starts of a schedule that are not over, the oldest first.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn active_starts(&self, schedule: i64) -> Result<Vec<Start>, StoreError> {
+        self.select("WHERE schedule = ?1 AND state IN ('queued', 'taken', 'parked') ORDER BY n", [schedule])
+    }
+
+    /// The newest starts, with or without those that are over; at most `limit`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn starts(&self, also_over: bool, limit: usize) -> Result<Vec<Start>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        match also_over {
+            true => self.select("ORDER BY n DESC LIMIT ?1", [limit]),
+            false => {
+                self.select("WHERE state IN ('queued', 'taken', 'parked') ORDER BY n DESC LIMIT ?1", [limit])
+            }
+        }
+    }
+
+    /// How many starts stand how.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn count_starts(&self) -> Result<Vec<(StartState, u64)>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached("SELECT state, count(*) FROM starts GROUP BY state")?;
+            let rows =
+                statement.query_map([], |row| Ok((word(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned())))?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Has a start called off, or its run cancelled. False if it is over.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn cancel_start(
+        &self,
+        run: RunId,
+        why: &str,
+        actor: Option<&str>,
+        origin: &str,
+    ) -> Result<bool, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            if !want_cancelled(tx, run, why, now)? {
+                return Ok(false);
+            }
+            deed("cancel", &run.to_string(), actor, origin, json!({ "why": why })).note(tx, now)?;
+            Ok(true)
+        })
+    }
+
+    fn select<P: rusqlite::Params + Clone>(&self, rest: &str, values: P) -> Result<Vec<Start>, StoreError> {
+        self.read(|db| select(db, rest, values.clone()))
+    }
+}
+
+fn select(db: &Connection, rest: &str, values: impl rusqlite::Params) -> Result<Vec<Start>, StoreError> {
+    let mut statement = db.prepare_cached(&format!(
+        "SELECT n, run, workflow, digest, schedule, cause, detail, args, actor, state, why, cancel, queued, ended, attempts
+         FROM starts {rest}"
+    ))?;
+    let rows = statement.query_map(values, start)?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+fn has_queued(db: &Connection) -> Result<bool, StoreError> {
+    Ok(db.prepare_cached("SELECT 1 FROM starts WHERE state = 'queued' LIMIT 1")?.exists([])?)
+}
+
+/// The starts of one workflow that may begin.
+struct Queue {
+    at_work: i64,
+    waiting: std::collections::VecDeque<Start>,
+}
+
+/// The oldest of each workflow that wait for nothing but a place.
+fn queues(db: &Connection, limit: usize) -> Result<Vec<Queue>, StoreError> {
+    let workflows: Vec<i64> = {
+        let mut statement =
+            db.prepare_cached("SELECT DISTINCT workflow FROM starts WHERE state = 'queued'")?;
+        let rows = statement.query_map([], |row| row.get(0))?;
+        rows.collect::<Result<_, _>>()?
+    };
+    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+    workflows
+        .into_iter()
+        .map(|workflow| {
+            let waiting = select(
+                db,
+                "WHERE state = 'queued' AND workflow = ?1 AND (serial = 0 OR NOT EXISTS (
+                     SELECT 1 FROM starts AS other WHERE other.schedule = starts.schedule AND other.n < starts.n
+                     AND other.state IN ('queued', 'taken', 'parked'))) ORDER BY n LIMIT ?2",
+                [workflow, limit],
+            )?;
+            let at_work = db
+                .prepare_cached("SELECT count(*) FROM starts WHERE state = 'taken' AND workflow = ?1")?
+                .query_row([workflow], |row| row.get(0))?;
+            Ok(Queue { at_work, waiting: waiting.into() })
+        })
+        .collect()
+}
+
+/// Adds a start under a new id.
+pub(super) fn insert(tx: &Transaction<'_>, start: &NewStart, now: i64) -> Result<RunId, StoreError> {
+    let run = RunId::new()?;
+    tx.prepare_cached(
+        "INSERT INTO starts (run, workflow, digest, schedule, cause, detail, args, actor, serial, state, queued)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'queued', ?10)",
+    )?
+    .execute(params![
+        run.as_bytes(),
+        start.workflow,
+        start.digest.as_bytes(),
+        start.schedule,
+        start.cause,
+        json::compact(&start.detail),
+        json::compact(&start.args),
+        start.actor,
+        start.is_serial,
+        now,
+    ])?;
+    Ok(run)
+}
+
+/// Notes that a start is to be cancelled; one that has not begun is called off at once.
+pub(super) fn want_cancelled(
+    tx: &Transaction<'_>,
+    run: RunId,
+    why: &str,
+    now: i64,
+) -> Result<bool, StoreError> {
+    let begun: Option<bool> = tx
+        .prepare_cached(
+            "UPDATE starts SET cancel = ?2 WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')
+             RETURNING state <> 'queued' OR EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)",
+        )?
+        .query_row(params![run.as_bytes(), why], |row| row.get(0))
+        .optional()?;
+    if begun == Some(false) {
+        tx.prepare_cached("UPDATE starts SET state = 'withdrawn', why = ?2, ended = ?3 WHERE run = ?1")?
+            .execute(params![run.as_bytes(), why, now])?;
+    }
+    Ok(begun.is_some())
+}
+
+fn start(row: &Row<'_>) -> rusqlite::Result<Start> {
+    let value = |column: usize| -> rusqlite::Result<Value> {
+        Ok(json::parse(&row.get::<_, String>(column)?).unwrap_or_default())
+    };
+    Ok(Start {
+        n: row.get(0)?,
+        run: RunId(Uuid::from_bytes(row.get(1)?)),
+        workflow: row.get(2)?,
+        digest: row.get::<_, [u8; 32]>(3)?.into(),
+        schedule: row.get(4)?,
+        cause: row.get(5)?,
+        detail: value(6)?,
+        args: value(7)?,
+        actor: row.get(8)?,
+        state: word(row, 9)?,
+        why: row.get(10)?,
+        cancel: row.get(11)?,
+        queued_at: row.get(12)?,
+        ended_at: row.get(13)?,
+        attempts: row.get(14)?,
+    })
+}

@@ -1,0 +1,334 @@
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::db::Durability;
+use crate::event::{Event, RunStatus};
+use crate::journal::NewRun;
+use crate::{GcPolicy, RunId};
+use lobster_base::digest::Digest;
+
+fn service() -> (Service, Arc<AtomicI64>) {
+    let time = Arc::new(AtomicI64::new(1_000_000));
+    let clock = Arc::clone(&time);
+    let store = Store::in_memory_with(Arc::new(move || clock.load(Ordering::SeqCst))).unwrap();
+    (store.service().unwrap(), time)
+}
+
+fn registration(name: &str, schedules: &[(&str, &str)]) -> Registration {
+    Registration {
+        name: name.to_owned(),
+        path: format!("/flows/{name}.lobster"),
+        digest: Digest::of(name.as_bytes()),
+        content: "{}".to_owned(),
+        schedules: schedules
+            .iter()
+            .map(|(name, spec)| SpecOfSchedule {
+                name: (*name).to_owned(),
+                spec: (*spec).to_owned(),
+                next: Some(2_000_000),
+            })
+            .collect(),
+    }
+}
+
+fn start(workflow: i64, schedule: Option<i64>, is_serial: bool) -> NewStart {
+    NewStart {
+        workflow,
+        digest: Digest::of(b"x"),
+        schedule,
+        cause: "schedule".to_owned(),
+        detail: Value::Null,
+        args: json!({}),
+        actor: None,
+        is_serial,
+    }
+}
+
+fn settlement(row: &ScheduleRow, decided: i64, ticks: &[(i64, TickState, Option<usize>)]) -> Settlement {
+    let starts = ticks.iter().filter(|(.., start)| start.is_some());
+    Settlement {
+        schedule: row.n,
+        revision: row.revision,
+        from: row.decided,
+        is_paused: row.paused.is_some(),
+        decided,
+        next: Some(decided + 1000),
+        retraction: None,
+        ticks: ticks
+            .iter()
+            .map(|(due, state, start)| NewTick {
+                key: due.to_string(),
+                due: *due,
+                count: 1,
+                last: *due,
+                state: *state,
+                reason: None,
+                start: *start,
+            })
+            .collect(),
+        starts: starts.map(|_| start(row.workflow, Some(row.n), true)).collect(),
+        cancel: Vec::new(),
+    }
+}
+
+fn new_run() -> NewRun {
+    NewRun {
+        name: "w".to_owned(),
+        kind: "workflow".to_owned(),
+        plan: Digest::of(b"plan"),
+        args: None,
+        mode: "tool".to_owned(),
+        actor: None,
+        cwd: "/".to_owned(),
+        parent: None,
+        detail: Value::Null,
+    }
+}
+
+#[test]
+fn a_store_of_runs_alone_has_no_tables_of_a_service() {
+    let store = Store::in_memory().unwrap();
+    assert!(store.existing_service().unwrap().is_none());
+    store.gc(&GcPolicy { max_age_ms: Some(1), ..GcPolicy::default() }).unwrap();
+    assert!(store.existing_service().unwrap().is_none());
+    let made = store.service().unwrap();
+    assert!(made.workflows().unwrap().is_empty() && store.existing_service().unwrap().is_some());
+    // By a second store of the same directory, too.
+    let other = Store::open(store.dir().parent().unwrap()).unwrap();
+    assert!(other.service().unwrap().schedules().unwrap().is_empty());
+}
+
+#[test]
+fn of_two_that_decide_one_counts() {
+    let (service, _) = service();
+    service.register(&registration("a", &[("s", "1")]), Some("ann"), "cli").unwrap();
+    let row = service.schedules().unwrap().pop().unwrap();
+    let one = settlement(&row, 2_000_000, &[(1_500_000, TickState::Fired, Some(0))]);
+    assert_eq!(service.settle(&[one.clone(), one.clone()]).unwrap(), [true, false]);
+    assert_eq!(service.settle(&[one]).unwrap(), [false]);
+    let ticks = service.ticks(row.n, 0, 10).unwrap();
+    let starts = service.active_starts(row.n).unwrap();
+    assert_eq!((ticks.len(), starts.len()), (1, 1));
+    assert_eq!(ticks[0].run, Some(starts[0].run));
+    // A tick that ran and comes again because the clock was set back runs once.
+    let row = service.schedules().unwrap().pop().unwrap();
+    let again = settlement(&row, 2_100_000, &[(1_500_000, TickState::Fired, Some(0))]);
+    assert_eq!(service.settle(&[again]).unwrap(), [true]);
+    assert_eq!(service.active_starts(row.n).unwrap().len(), 1);
+}
+
+#[test]
+fn neighbours_that_say_the_same_are_one_entry() {
+    let (service, _) = service();
+    service.register(&registration("a", &[("s", "1")]), None, "cli").unwrap();
+    let states = [TickState::Missed, TickState::Missed, TickState::Fired, TickState::Missed];
+    let mut decided = 1_000_000;
+    for state in states {
+        let row = service.schedules().unwrap().pop().unwrap();
+        decided += 1000;
+        let start = (state == TickState::Fired).then_some(0);
+        assert_eq!(service.settle(&[settlement(&row, decided, &[(decided, state, start)])]).unwrap(), [true]);
+    }
+    let row = service.schedules().unwrap().pop().unwrap();
+    let found: Vec<_> =
+        service.ticks(row.n, 0, 10).unwrap().iter().map(|tick| (tick.state, tick.count, tick.last)).collect();
+    assert_eq!(
+        found,
+        [
+            (TickState::Missed, 1, 1_004_000),
+            (TickState::Fired, 1, 1_003_000),
+            (TickState::Missed, 2, 1_002_000)
+        ]
+    );
+}
+
+#[test]
+fn a_changed_schedule_is_a_revision_and_an_equal_one_goes_on() {
+    let (service, time) = service();
+    service.register(&registration("a", &[("s", "1"), ("t", "1")]), Some("ann"), "cli").unwrap();
+    let before = service.schedules().unwrap();
+    time.store(3_000_000, Ordering::SeqCst);
+    service.register(&registration("a", &[("s", "1"), ("t", "2")]), Some("bob"), "cli").unwrap();
+    let after = service.schedules().unwrap();
+    assert_eq!(before[0], after[0]);
+    assert_eq!((after[1].revision, after[1].decided), (2, 3_000_000));
+    let ticks = service.ticks(after[1].n, 0, 10).unwrap();
+    assert_eq!((ticks[0].state, ticks[0].count, ticks[0].due), (TickState::Superseded, 0, 2_000_000));
+    assert!(service.unregister("a", None, "cli").unwrap() && !service.unregister("a", None, "cli").unwrap());
+    assert!(service.schedules().unwrap().is_empty() && service.workflows().unwrap().is_empty());
+    let verbs: Vec<_> = service.deeds(10).unwrap().into_iter().map(|deed| deed.verb).collect();
+    assert_eq!(verbs, ["unregister", "register", "register"]);
+}
+
+#[test]
+fn pausing_is_noted_and_decides_nothing() {
+    let (service, _) = service();
+    service.register(&registration("a", &[("s", "1")]), None, "cli").unwrap();
+    let row = service.schedules().unwrap().pop().unwrap();
+    assert!(service.pause(&row, true, Some("ann"), "cli").unwrap());
+    assert!(!service.pause(&row, true, Some("ann"), "cli").unwrap());
+    // Whoever decided on it before it was paused has changed nothing.
+    let late = settlement(&row, 2_000_000, &[(1_500_000, TickState::Fired, Some(0))]);
+    assert_eq!(service.settle(&[late]).unwrap(), [false]);
+    let row = service.schedules().unwrap().pop().unwrap();
+    assert_eq!(row.paused, Some((1_000_000, Some("ann".to_owned()))));
+    assert!(service.pause(&row, false, None, "cli").unwrap());
+}
+
+#[test]
+fn a_crowd_of_one_workflow_keeps_no_other_waiting() {
+    let (service, _) = service();
+    let crowd = service.register(&registration("crowd", &[]), None, "cli").unwrap();
+    let other = service.register(&registration("other", &[]), None, "cli").unwrap();
+    for _ in 0..50 {
+        service.enqueue(&start(crowd, None, false), "crowd", "api").unwrap();
+    }
+    service.enqueue(&start(other, None, false), "other", "api").unwrap();
+    let taken = service.take_starts("one", 9_000_000, 4).unwrap();
+    let workflows: Vec<_> = taken.iter().map(|start| start.workflow).collect();
+    assert_eq!(workflows, [crowd, other, crowd, crowd]);
+    // What one server has, no other takes.
+    let more: HashSet<_> =
+        service.take_starts("two", 9_000_000, 100).unwrap().iter().map(|s| s.run).collect();
+    assert_eq!(more.len(), 47);
+    assert!(taken.iter().all(|start| !more.contains(&start.run)));
+    assert!(service.abandoned_starts(9_000_000, 100).unwrap().is_empty());
+    assert_eq!(service.abandoned_starts(9_000_001, 100).unwrap().len(), 51);
+}
+
+#[test]
+fn serial_starts_of_a_schedule_wait_for_one_another() {
+    let (service, _) = service();
+    let workflow = service.register(&registration("a", &[("s", "1")]), None, "cli").unwrap();
+    let row = service.schedules().unwrap().pop().unwrap();
+    let runs: Vec<RunId> =
+        (0..3).map(|_| service.enqueue(&start(workflow, Some(row.n), true), "a", "cli").unwrap()).collect();
+    for run in &runs {
+        let taken = service.take_starts("one", 9_000_000, 10).unwrap();
+        assert_eq!(taken.iter().map(|start| start.run).collect::<Vec<_>>(), [*run]);
+        service.stand(*run, &Standing::Parked).unwrap();
+        assert!(service.take_starts("one", 9_000_000, 10).unwrap().is_empty());
+        service.stand(*run, &Standing::Over).unwrap();
+        // What is over stays so.
+        service.stand(*run, &Standing::Again).unwrap();
+    }
+    assert_eq!(service.count_starts().unwrap(), [(StartState::Over, 3)]);
+}
+
+#[test]
+fn a_start_begins_once_and_is_called_off_before_it_does() {
+    let (service, _) = service();
+    let workflow = service.register(&registration("a", &[]), None, "cli").unwrap();
+    let run = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
+    let store = service.store();
+    store.create_run_as(run, new_run()).unwrap();
+    assert!(matches!(store.create_run_as(run, new_run()), Err(StoreError::RunExists(_))));
+    assert_eq!(store.run(run).unwrap().id, run);
+    // It has begun: whoever executes it is told.
+    assert!(service.cancel_start(run, "no need", Some("ann"), "cli").unwrap());
+    assert_eq!(service.starts_to_cancel().unwrap().len(), 1);
+    let other = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
+    assert!(service.cancel_start(other, "no need", None, "cli").unwrap());
+    assert!(!service.cancel_start(other, "no need", None, "cli").unwrap());
+    let other = service.start_of(other).unwrap().unwrap();
+    assert_eq!((other.state, other.why.as_deref()), (StartState::Withdrawn, Some("no need")));
+}
+
+#[test]
+fn what_waits_is_ripe_when_its_question_is_answered() {
+    let (service, _) = service();
+    let workflow = service.register(&registration("a", &[]), None, "cli").unwrap();
+    let run = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
+    let store = service.store();
+    store.create_run_as(run, new_run()).unwrap();
+    let gate = store
+        .open_gate(crate::GateRecord {
+            run,
+            path: "ask".to_owned(),
+            kind: crate::GateKind::Approval,
+            question: json!({"prompt": "?"}),
+            binding: Digest::of(b"b"),
+            expires_at: None,
+            required_approver: None,
+            detail: Value::Null,
+        })
+        .unwrap();
+    store.append(run, vec![Event::RunPaused { detail: Value::Null }], Durability::Synced).unwrap();
+    service.stand(run, &Standing::Parked).unwrap();
+    assert_eq!(store.run(run).unwrap().status, RunStatus::Waiting);
+    assert!(service.ripe_starts(2_000_000, 10).unwrap().is_empty());
+    store.answer_gate(gate.key, crate::GateAnswer::Approved, Some("ann")).unwrap();
+    assert_eq!(service.ripe_starts(2_000_000, 10).unwrap().len(), 1);
+}
+
+#[test]
+fn a_delivery_is_taken_once() {
+    let (service, time) = service();
+    let workflow = service.register(&registration("a", &[]), None, "cli").unwrap();
+    let delivery = |id: &str, body: &str, same_since| NewDelivery {
+        hook: "h".to_owned(),
+        id: id.to_owned(),
+        body: body.as_bytes().to_vec(),
+        headers: "{}".to_owned(),
+        same_since,
+        start: start(workflow, None, false),
+    };
+    let Accepted::New(run) = service.accept(&delivery("1", "x", Some(0))).unwrap() else { panic!() };
+    assert_eq!(service.accept(&delivery("1", "x", Some(0))).unwrap(), Accepted::Again(Some(run)));
+    assert_eq!(service.accept(&delivery("1", "y", Some(0))).unwrap(), Accepted::Differs);
+    // The name of a delivery is not signed: other names for the same bytes are no other deliveries.
+    assert_eq!(service.accept(&delivery("2", "x", Some(0))).unwrap(), Accepted::Again(Some(run)));
+    assert!(matches!(service.accept(&delivery("3", "x", None)).unwrap(), Accepted::New(_)));
+    time.store(9_000_000, Ordering::SeqCst);
+    service.forget_deliveries(9_000_000, 0).unwrap();
+    assert!(service.delivery(1).unwrap().is_some_and(|one| one.body.is_none()));
+    assert_eq!(service.accept(&delivery("1", "x", Some(0))).unwrap(), Accepted::Again(Some(run)));
+}
+
+#[test]
+fn a_link_opens_one_session() {
+    let (service, time) = service();
+    let new = |id: &str, kind, secret: &str, expires_at| NewCredential {
+        id: id.to_owned(),
+        kind,
+        hash: Digest::of(secret.as_bytes()),
+        name: "ann".to_owned(),
+        role: "admin".to_owned(),
+        scope: None,
+        expires_at,
+    };
+    service.add_credential(&new("l1", CredentialKind::Link, "link", Some(1_060_000)), None, "cli").unwrap();
+    let session = |id: &str| new(id, CredentialKind::Session, id, Some(9_000_000));
+    assert!(service.redeem(&Digest::of(b"link"), &session("s1"), "127.0.0.1").unwrap());
+    assert!(!service.redeem(&Digest::of(b"link"), &session("s2"), "127.0.0.1").unwrap());
+    assert!(service.credential(&Digest::of(b"link")).unwrap().is_none());
+    let found = service.credential(&Digest::of(b"s1")).unwrap().unwrap();
+    assert_eq!((found.name.as_str(), found.role.as_str()), ("ann", "admin"));
+    time.store(9_000_000, Ordering::SeqCst);
+    assert!(service.credential(&Digest::of(b"s1")).unwrap().is_none());
+    service.add_credential(&new("l2", CredentialKind::Link, "late", Some(9_000_000)), None, "cli").unwrap();
+    assert!(!service.redeem(&Digest::of(b"late"), &session("s3"), "127.0.0.1").unwrap());
+    assert!(service.revoke("s1", None, "cli").unwrap() && !service.revoke("s1", None, "cli").unwrap());
+}
+
+#[test]
+fn copies_and_rescues_have_what_the_service_keeps() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(&dir.path().join("state")).unwrap();
+    let service = store.service().unwrap();
+    let workflow = service.register(&registration("a", &[("s", "1")]), None, "cli").unwrap();
+    service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
+    for copy in ["backup", "salvaged"] {
+        let target = dir.path().join(copy);
+        let report = if copy == "backup" { store.backup(&target) } else { store.salvage(&target) };
+        assert_eq!(report.unwrap().problems, []);
+        let copied = Store::open(&target).unwrap().service().unwrap();
+        assert_eq!(copied.schedules().unwrap(), service.schedules().unwrap(), "{copy}");
+        assert_eq!(copied.starts(true, 9).unwrap(), service.starts(true, 9).unwrap(), "{copy}");
+        assert_eq!(copied.deeds(9).unwrap().len(), 2);
+    }
+}

@@ -1,0 +1,128 @@
+//! Who did what to the service, and which servers are at work.
+
+use rusqlite::params;
+use serde_json::Value;
+
+use super::Service;
+use crate::db::Durability;
+use crate::error::StoreError;
+use lobster_base::json;
+
+/// What somebody did to the service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deed {
+    /// Milliseconds since 1970; set when it is written.
+    pub at: i64,
+    pub actor: Option<String>,
+    /// From where: the command line, or the address of a client.
+    pub origin: Option<String>,
+    /// `register`, `pause` …
+    pub verb: String,
+    pub object: String,
+    pub detail: Value,
+}
+
+/// A server that uses this store.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Served {
+    pub id: String,
+    pub pid: u32,
+    /// Where it listens.
+    pub listen: String,
+    pub started_at: i64,
+    /// When it was last heard of.
+    pub heard_at: i64,
+}
+
+impl Deed {
+    /// Writes it down in the transaction that does it.
+    pub(super) fn note(&self, tx: &rusqlite::Transaction<'_>, at: i64) -> Result<(), StoreError> {
+        tx.prepare_cached(
+            "INSERT INTO trail (at, actor, origin, verb, object, detail) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        )?
+        .execute(params![
+            at,
+            self.actor,
+            self.origin,
+            self.verb,
+            self.object,
+            json::compact(&self.detail)
+        ])?;
+        Ok(())
+    }
+}
+
+impl Service {
+    /// What was done, the newest first; at most `limit`.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn deeds(&self, limit: usize) -> Result<Vec<Deed>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT at, actor, origin, verb, object, detail FROM trail ORDER BY n DESC LIMIT ?1",
+            )?;
+            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
+                Ok(Deed {
+                    at: row.get(0)?,
+                    actor: row.get(1)?,
+                    origin: row.get(2)?,
+                    verb: row.get(3)?,
+                    object: row.get(4)?,
+                    detail: json::parse(&row.get::<_, String>(5)?).unwrap_or_default(),
+                })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Says that a server is at work. Those that were not heard of since `before` are forgotten.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn beat(&self, id: &str, pid: u32, listen: &str, before: i64) -> Result<(), StoreError> {
+        let now = self.now();
+        self.write(Durability::Lazy, |tx| {
+            tx.prepare_cached(
+                "INSERT INTO servers (id, pid, listen, started, heard) VALUES (?1, ?2, ?3, ?4, ?4)
+                 ON CONFLICT (id) DO UPDATE SET heard = ?4, listen = ?3",
+            )?
+            .execute(params![id, pid, listen, now])?;
+            tx.prepare_cached("DELETE FROM servers WHERE heard < ?1")?.execute([before])?;
+            Ok(())
+        })
+    }
+
+    /// Says that a server has ended.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn leave(&self, id: &str) -> Result<(), StoreError> {
+        self.write(Durability::Lazy, |tx| {
+            tx.execute("DELETE FROM servers WHERE id = ?1", [id])?;
+            Ok(())
+        })
+    }
+
+    /// The servers that were heard of at `since` or later.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn servers(&self, since: i64) -> Result<Vec<Served>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT id, pid, listen, started, heard FROM servers WHERE heard >= ?1 ORDER BY started",
+            )?;
+            let rows = statement.query_map([since], |row| {
+                Ok(Served {
+                    id: row.get(0)?,
+                    pid: row.get(1)?,
+                    listen: row.get(2)?,
+                    started_at: row.get(3)?,
+                    heard_at: row.get(4)?,
+                })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+}

@@ -1,0 +1,208 @@
+//! Registered workflows: which version of which file the service acts on, and on whose word.
+
+use rusqlite::{OptionalExtension, Row, Transaction, params};
+use serde_json::json;
+
+use super::schedules::{self, TickState};
+use super::{Deed, Service};
+use crate::db::Durability;
+use crate::error::StoreError;
+use lobster_base::digest::Digest;
+
+/// A workflow as the service knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registered {
+    pub n: i64,
+    pub name: String,
+    /// The file, absolute.
+    pub path: String,
+    /// Of the plan that was registered; no other one runs.
+    pub digest: Digest,
+    /// What that version says of itself, as JSON.
+    pub content: String,
+    pub registered_by: Option<String>,
+    /// Milliseconds since 1970.
+    pub registered_at: i64,
+}
+
+/// One schedule of a version that is to be registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecOfSchedule {
+    pub name: String,
+    /// The schedule as JSON; a different text is a new revision.
+    pub spec: String,
+    /// When it is due for the first time, in milliseconds since 1970.
+    pub next: Option<i64>,
+}
+
+/// A version that is to be registered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Registration {
+    pub name: String,
+    pub path: String,
+    pub digest: Digest,
+    pub content: String,
+    pub schedules: Vec<SpecOfSchedule>,
+}
+
+impl Service {
+    /// Registers a version of a workflow in place of an earlier one. Its schedules begin now; those
+    /// whose text is the same go on as they were. Ticks of a changed or removed schedule that were
+    /// due and are not decided are written down as superseded.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn register(&self, new: &Registration, actor: Option<&str>, origin: &str) -> Result<i64, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            let known: Option<(i64, [u8; 32])> = tx
+                .prepare_cached("SELECT n, digest FROM workflows WHERE name = ?1")?
+                .query_row([&new.name], |row| Ok((row.get(0)?, row.get(1)?)))
+                .optional()?;
+            tx.prepare_cached(
+                "INSERT INTO workflows (name, path, digest, content, by, registered) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+                 ON CONFLICT (name) DO UPDATE SET
+                 path = ?2, digest = ?3, content = ?4, by = ?5, registered = ?6, removed = NULL",
+            )?
+            .execute(params![new.name, new.path, new.digest.as_bytes(), new.content, actor, now])?;
+            let n: i64 = tx
+                .prepare_cached("SELECT n FROM workflows WHERE name = ?1")?
+                .query_row([&new.name], |row| row.get(0))?;
+            replace_schedules(tx, n, &new.schedules, now)?;
+            let was = known.map(|(_, digest)| Digest::from(digest).to_string());
+            let detail = json!({ "path": new.path, "digest": new.digest, "was": was });
+            deed("register", &new.name, actor, origin, detail).note(tx, now)?;
+            Ok(n)
+        })
+    }
+
+    /// Has the service forget a workflow: nothing starts it any more.
+    ///
+    /// # Errors
+    /// When it cannot be written. False if it is not registered.
+    pub fn unregister(&self, name: &str, actor: Option<&str>, origin: &str) -> Result<bool, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            let found: Option<i64> = tx
+                .prepare_cached("UPDATE workflows SET removed = ?2 WHERE name = ?1 AND removed IS NULL RETURNING n")?
+                .query_row(params![name, now], |row| row.get(0))
+                .optional()?;
+            let Some(n) = found else { return Ok(false) };
+            replace_schedules(tx, n, &[], now)?;
+            tx.prepare_cached(
+                "UPDATE starts SET state = 'withdrawn', why = 'the workflow was unregistered', ended = ?2
+                 WHERE workflow = ?1 AND state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)",
+            )?
+            .execute([n, now])?;
+            deed("unregister", name, actor, origin, json!({})).note(tx, now)?;
+            Ok(true)
+        })
+    }
+
+    /// The workflows that are registered, by name.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn workflows(&self) -> Result<Vec<Registered>, StoreError> {
+        self.read(|db| {
+            let mut statement =
+                db.prepare_cached(&format!("{SELECT} WHERE removed IS NULL ORDER BY name"))?;
+            let rows = statement.query_map([], registered)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// One of them.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn workflow(&self, name: &str) -> Result<Option<Registered>, StoreError> {
+        self.read(|db| {
+            let mut statement =
+                db.prepare_cached(&format!("{SELECT} WHERE name = ?1 AND removed IS NULL"))?;
+            Ok(statement.query_row([name], registered).optional()?)
+        })
+    }
+
+    /// One of them by its number, also one that is forgotten.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn workflow_by_number(&self, n: i64) -> Result<Option<Registered>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached(&format!("{SELECT} WHERE n = ?1"))?;
+            Ok(statement.query_row([n], registered).optional()?)
+        })
+    }
+}
+
+pub(super) fn deed(
+    verb: &str,
+    object: &str,
+    actor: Option<&str>,
+    origin: &str,
+    detail: serde_json::Value,
+) -> Deed {
+    Deed {
+        at: 0,
+        actor: actor.map(str::to_owned),
+        origin: Some(origin.to_owned()),
+        verb: verb.to_owned(),
+        object: object.to_owned(),
+        detail,
+    }
+}
+
+/// Puts the schedules of a version in place of those before.
+fn replace_schedules(
+    tx: &Transaction<'_>,
+    workflow: i64,
+    wanted: &[SpecOfSchedule],
+    now: i64,
+) -> Result<(), StoreError> {
+    let known = schedules::of_workflow(tx, workflow)?;
+    for row in &known {
+        let kept = wanted.iter().find(|one| one.name == row.name);
+        if !row.is_removed && kept.is_some_and(|kept| kept.spec == row.spec) {
+            continue;
+        }
+        if !row.is_removed && row.next.is_some_and(|next| next <= now) {
+            // Whoever registers settles what is due first; this is what came due since.
+            let why = if kept.is_some() { "the schedule was changed" } else { "the schedule was removed" };
+            schedules::note_stretch(tx, row, now, TickState::Superseded, why)?;
+        }
+        match kept {
+            Some(kept) => tx
+                .prepare_cached(
+                    "UPDATE schedules SET spec = ?2, revision = revision + 1, decided = ?3, next = ?4, removed = NULL
+                     WHERE n = ?1",
+                )?
+                .execute(params![row.n, kept.spec, now, kept.next])?,
+            None if row.is_removed => 0,
+            None => tx
+                .prepare_cached("UPDATE schedules SET removed = ?2, next = NULL, decided = ?2 WHERE n = ?1")?
+                .execute([row.n, now])?,
+        };
+    }
+    for new in wanted.iter().filter(|new| !known.iter().any(|row| row.name == new.name)) {
+        tx.prepare_cached(
+            "INSERT INTO schedules (workflow, name, revision, spec, decided, next) VALUES (?1, ?2, 1, ?3, ?4, ?5)",
+        )?
+        .execute(params![workflow, new.name, new.spec, now, new.next])?;
+    }
+    Ok(())
+}
+
+const SELECT: &str = "SELECT n, name, path, digest, content, by, registered FROM workflows";
+
+fn registered(row: &Row<'_>) -> rusqlite::Result<Registered> {
+    Ok(Registered {
+        n: row.get(0)?,
+        name: row.get(1)?,
+        path: row.get(2)?,
+        digest: row.get::<_, [u8; 32]>(3)?.into(),
+        content: row.get(4)?,
+        registered_by: row.get(5)?,
+        registered_at: row.get(6)?,
+    })
+}

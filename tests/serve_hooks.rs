@@ -1,0 +1,152 @@
+//! Webhooks: what is signed runs once, what is not does not, whatever the server goes through.
+
+use std::collections::HashSet;
+
+use ring::hmac;
+use serde_json::{Value, json};
+
+use crate::home::{Home, wait_until};
+use crate::served::{Reply, Served, register, token};
+
+const SECRET: &str = "s3cret-of-hooks";
+
+const HOOK: &str = "args: {title: {type: string, required: true}, n: {type: integer, default: 0}}\non:\n  webhook: {path: issues/new, verify: VERIFY, secret: hook_key, args: {title: $body.issue.title, n: $body.n}}\nsteps:\n  - {id: say, run: 'echo \"$LOBSTER_ARG_TITLE\" >> said'}\n";
+
+fn home(verify: &str) -> Home {
+    let home = Home::new();
+    let config = home.dir().join("../home/.config/lobster");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(config.join("secrets.toml"), "[secrets.hook_key]\nenv = \"HOOK_KEY\"\n").unwrap();
+    home.write("hook.lobster", HOOK.replace("VERIFY", verify));
+    register(&home, &["hook.lobster"]);
+    home
+}
+
+fn signature(body: &str) -> String {
+    let tag = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, SECRET.as_bytes()), body.as_bytes());
+    format!("sha256={}", tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+}
+
+fn github(served: &Served, id: &str, body: &str, signature: &str) -> std::io::Result<Reply> {
+    let headers =
+        [("X-GitHub-Delivery", id), ("X-Hub-Signature-256", signature), ("Content-Type", "application/json")];
+    served.try_send("POST", "/hooks/issues/new", &headers, body.as_bytes())
+}
+
+fn body(title: &str) -> String {
+    json!({ "issue": { "title": title }, "n": 7 }).to_string()
+}
+
+#[test]
+fn a_delivery_fills_declared_arguments_and_runs_once() {
+    let home = home("github");
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let send = |id: &str, body: &str, signature: &str| github(&served, id, body, signature).unwrap();
+    let text = body("$(touch pwned) `x`");
+    let first = send("1", &text, &signature(&text));
+    assert_eq!(first.status, 202, "{first:?}");
+    let run = first.good()["run"].as_str().unwrap().to_owned();
+    let ended = served.ended(&operator, &run);
+    assert_eq!(
+        (ended["status"].as_str(), ended["actor"].as_str(), ended["args"]["n"].as_i64()),
+        (Some("ok"), Some("webhook:issues/new"), Some(7))
+    );
+    assert_eq!(home.read("said"), "$(touch pwned) `x`\n");
+    assert!(!home.dir().join("pwned").exists());
+    // The same again, under its name and under another one: GitHub does not sign names.
+    for id in ["1", "2"] {
+        let again = send(id, &text, &signature(&text));
+        assert_eq!((again.status, again.good()["run"].as_str()), (208, Some(run.as_str())), "{again:?}");
+    }
+    let other = body("other");
+    assert_eq!(send("1", &other, &signature(&other)).problem(), "duplicate");
+    for (sign, about) in
+        [(signature("x"), "forged"), ("sha256=00".to_owned(), "short"), (String::new(), "empty")]
+    {
+        assert_eq!(send("3", &other, &sign).problem(), "signature", "{about}");
+    }
+    let unsigned = served.send("POST", "/hooks/issues/new", &[], other.as_bytes());
+    // Whether there is such an address is nobody's business.
+    assert_eq!(unsigned.problem(), "signature");
+    assert_eq!(served.send("POST", "/hooks/nothing/here", &[], other.as_bytes()).problem(), "signature");
+    for text in ["{}", "no json", r#"{"issue":{"title":5}}"#, "\u{feff}{}"] {
+        let refused = send("4", text, &signature(text));
+        assert_eq!((refused.status, refused.problem().as_str()), (422, "arguments"), "{text}");
+    }
+    let deliveries = served.get(&operator, "/api/v1/deliveries").good();
+    assert_eq!(deliveries["deliveries"].as_array().unwrap().len(), 1, "{deliveries}");
+    let again = format!("/api/v1/deliveries/{}/redeliver", deliveries["deliveries"][0]["n"]);
+    let again = served.post(&operator, &again, &Value::Null);
+    assert_eq!(again.status, 202, "{again:?}");
+    let again = served.ended(&operator, again.good()["run"].as_str().unwrap());
+    assert_eq!((again["status"].as_str(), again["actor"].as_str()), (Some("ok"), Some("operator-person")));
+    drop(served);
+    // The value of the secret is nowhere in the store.
+    assert_eq!(home.program("grep", ["-ra", SECRET, "../state"]).run().stdout, "");
+}
+
+#[test]
+fn a_token_is_a_secret_in_a_header() {
+    let home = home("token");
+    let served = Served::start(&home, &[]);
+    let send = |bearer: &str, id: &str| {
+        served.send(
+            "POST",
+            "/hooks/issues/new",
+            &[("Authorization", bearer), ("Idempotency-Key", id)],
+            body(id).as_bytes(),
+        )
+    };
+    assert_eq!(send("Bearer wrong", "a").problem(), "signature");
+    let good = format!("Bearer {SECRET}");
+    assert_eq!(send(&good, "a").status, 202);
+    assert_eq!(send(&good, "a").status, 208);
+    wait_until("it ran", || home.read("said") == "a\n");
+}
+
+/// `LOBSTER_SERVE_DELIVERIES` deliveries, of which 30 % come twice and 10 % are forged, to a server
+/// that is killed again and again.
+#[test]
+fn no_delivery_is_lost_or_runs_twice_when_the_server_is_killed() {
+    let count =
+        std::env::var("LOBSTER_SERVE_DELIVERIES").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
+    let kills = std::env::var("LOBSTER_SERVE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let home = home("github");
+    let mut served = Served::start(&home, &["--max-runs", "8"]);
+    let (mut taken, mut forged, mut twice) = (HashSet::new(), 0, 0);
+    for n in 0..count {
+        let text = body(&format!("issue-{n}"));
+        if n % 10 == 3 {
+            forged += 1;
+            let text = body(&format!("forged-{n}"));
+            if let Ok(reply) = github(&served, &format!("f{n}"), &text, &signature("x")) {
+                assert_eq!(reply.problem(), "signature");
+            }
+        }
+        // A sender that hears nothing sends again, as they do; and some send again all the same.
+        let mut again = if n % 10 < 3 { 2 } else { 1 };
+        twice += again - 1;
+        while again > 0 {
+            if kills > 0 && n % (count / kills).max(1) == 1 && again == 1 && taken.insert(format!("kill-{n}"))
+            {
+                served.kill();
+                served = Served::start(&home, &["--max-runs", "8"]);
+            }
+            if let Ok(reply) = github(&served, &format!("d{n}"), &text, &signature(&text)) {
+                assert!([202, 208].contains(&reply.status), "{reply:?}");
+                again -= 1;
+            }
+        }
+        taken.insert(format!("issue-{n}"));
+    }
+    let sent: HashSet<String> = taken.into_iter().filter(|name| name.starts_with("issue")).collect();
+    wait_until("every delivery ran", || home.read("said").lines().count() >= sent.len());
+    let lines: Vec<String> = home.read("said").lines().map(str::to_owned).collect();
+    assert_eq!(lines.iter().cloned().collect::<HashSet<_>>(), sent);
+    assert_eq!(lines.len(), sent.len(), "some ran twice");
+    let runs: Value =
+        serde_json::from_str(&home.lobster(["runs", "--json", "--limit", "0"]).run().stdout).unwrap();
+    assert_eq!(runs.as_array().unwrap().len(), sent.len());
+    println!("{} deliveries ran once; {twice} came twice, {forged} were forged", sent.len());
+}

@@ -1,0 +1,252 @@
+//! Every route of the service, asked as everybody: who is let in is what the table here says.
+
+use std::collections::BTreeMap;
+
+use lobster_serve::access::Role;
+use lobster_serve::http::{Access, Of, Route, routes};
+use serde_json::json;
+
+use crate::home::{Home, wait_until};
+use crate::served::{Reply, Served, register, token};
+
+/// The least role of each route; none lets in anybody. A route that is not here fails the test.
+const TABLE: &[(&str, &str, Option<&str>)] = &[
+    ("GET", "/healthz", None),
+    ("POST", "/api/v1/login", None),
+    ("POST", "/hooks/{*path}", None),
+    ("GET", "/metrics", Some("viewer")),
+    ("GET", "/api/v1/openapi.json", Some("viewer")),
+    ("POST", "/api/v1/logout", Some("viewer")),
+    ("GET", "/api/v1/me", Some("viewer")),
+    ("GET", "/api/v1/servers", Some("viewer")),
+    ("GET", "/api/v1/workflows", Some("viewer")),
+    ("GET", "/api/v1/workflows/{workflow}", Some("viewer")),
+    ("POST", "/api/v1/workflows/{workflow}/runs", Some("operator")),
+    ("POST", "/api/v1/workflows/{workflow}/register", Some("author")),
+    ("GET", "/api/v1/runs", Some("viewer")),
+    ("GET", "/api/v1/runs/{run}", Some("viewer")),
+    ("POST", "/api/v1/runs/{run}/cancel", Some("operator")),
+    ("GET", "/api/v1/runs/{run}/events", Some("viewer")),
+    ("GET", "/api/v1/runs/{run}/stream", Some("viewer")),
+    ("GET", "/api/v1/gates", Some("viewer")),
+    ("GET", "/api/v1/gates/{gate}", Some("viewer")),
+    ("POST", "/api/v1/gates/{gate}/answer", Some("approver")),
+    ("GET", "/api/v1/schedules", Some("viewer")),
+    ("GET", "/api/v1/workflows/{workflow}/schedules/{schedule}/ticks", Some("viewer")),
+    ("POST", "/api/v1/workflows/{workflow}/schedules/{schedule}/pause", Some("operator")),
+    ("POST", "/api/v1/workflows/{workflow}/schedules/{schedule}/resume", Some("operator")),
+    ("POST", "/api/v1/workflows/{workflow}/schedules/{schedule}/backfill", Some("operator")),
+    ("GET", "/api/v1/deliveries", Some("viewer")),
+    ("POST", "/api/v1/deliveries/{delivery}/redeliver", Some("operator")),
+    ("GET", "/api/v1/tokens", Some("admin")),
+    ("POST", "/api/v1/tokens", Some("admin")),
+    ("DELETE", "/api/v1/tokens/{token}", Some("admin")),
+    ("GET", "/api/v1/trail", Some("admin")),
+];
+
+/// A server with one of each thing that a route may name.
+struct World {
+    home: Home,
+    served: Served,
+    run: String,
+    gate: String,
+}
+
+impl World {
+    fn new() -> Self {
+        let home = Home::new();
+        home.write(
+            "ask.lobster",
+            "on: {schedule: {cron: '0 0 1 1 *'}}\nsteps:\n  - {id: ask, approval: 'Go on?'}\n  - {id: a, run: 'echo done >> said'}\n",
+        );
+        home.write("other.lobster", "steps: [{id: a, run: 'true'}]\n");
+        register(&home, &["ask.lobster", "other.lobster"]);
+        let served = Served::start(&home, &[]);
+        let operator = token(&home, "operator", None);
+        let run = served.post(&operator, "/api/v1/workflows/ask/runs", &json!({})).good();
+        let run = run["run"].as_str().unwrap().to_owned();
+        let gate = served.question(&operator)["id"].as_str().unwrap().to_owned();
+        Self { home, served, run, gate }
+    }
+
+    fn path(&self, route: &Route) -> String {
+        let filled = route.path.replace("{workflow}", "ask").replace("{schedule}", "schedule");
+        let filled = filled.replace("{run}", &self.run).replace("{gate}", &self.gate);
+        filled
+            .replace("{token}", "token-0000000000")
+            .replace("{*path}", "nothing/here")
+            .replace("{delivery}", "1")
+    }
+
+    /// Asks with a body that no route takes, so that nothing comes of it.
+    fn ask(&self, route: &Route, token: Option<&str>, more: &[(&str, &str)]) -> Reply {
+        let bearer = token.map(|token| format!("Bearer {token}"));
+        let mut headers: Vec<(&str, &str)> = more.to_vec();
+        headers.extend(bearer.as_deref().map(|bearer| ("Authorization", bearer)));
+        let body: &[u8] = if route.method == "POST" { b"?" } else { b"" };
+        if route.path.ends_with("/stream") {
+            return self.ask_stream(route, &headers);
+        }
+        self.served.send(route.method, &self.path(route), &headers, body)
+    }
+
+    /// A stream of a run that waits has no end: its head is enough.
+    fn ask_stream(&self, route: &Route, headers: &[(&str, &str)]) -> Reply {
+        use std::io::{Read, Write};
+        let mut stream = std::net::TcpStream::connect(&self.served.address).unwrap();
+        let mut head = format!("GET {} HTTP/1.1\r\n", self.path(route));
+        if !headers.iter().any(|(name, _)| *name == "Host") {
+            head += &format!("Host: {}\r\n", self.served.address);
+        }
+        headers.iter().for_each(|(name, value)| head += &format!("{name}: {value}\r\n"));
+        write!(stream, "{head}\r\n").unwrap();
+        let mut answer = [0; 4096];
+        let length = stream.read(&mut answer).unwrap();
+        let text = String::from_utf8_lossy(&answer[..length]).into_owned();
+        let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        Reply { status, head: head.to_owned(), body: body.to_owned() }
+    }
+}
+
+fn code(reply: &Reply) -> Option<String> {
+    let is_problem = reply.head.contains("application/problem+json");
+    is_problem
+        .then(|| serde_json::from_str::<serde_json::Value>(&reply.body).ok())?
+        .map(|body| body["code"].as_str().unwrap_or_default().to_owned())
+}
+
+#[test]
+fn the_table_has_every_route() {
+    let known: BTreeMap<_, _> = TABLE.iter().map(|(method, path, role)| ((*method, *path), *role)).collect();
+    let found: BTreeMap<_, _> = routes()
+        .iter()
+        .map(|route| {
+            let role = match route.access {
+                Access::Open => None,
+                Access::To(verb, _) => Some(verb.needs().as_str()),
+            };
+            ((route.method, route.path), role)
+        })
+        .collect();
+    assert_eq!(found, known);
+}
+
+#[test]
+fn every_route_lets_in_whom_the_table_says_and_nobody_else() {
+    let world = World::new();
+    let tokens: Vec<(Role, String)> =
+        Role::ALL.into_iter().map(|role| (role, token(&world.home, role.as_str(), None))).collect();
+    let elsewhere = token(&world.home, "admin", Some("other"));
+    let admin = &tokens.last().unwrap().1;
+    let mut asked = 0;
+    for route in routes() {
+        let needs: Option<Role> = TABLE
+            .iter()
+            .find(|(method, path, _)| (*method, *path) == (route.method, route.path))
+            .and_then(|(.., role)| role.map(|role| role.parse().unwrap()));
+        let name = format!("{} {}", route.method, route.path);
+        let port = world.served.address.rsplit(':').next().unwrap();
+        // Another name, with the best token there is.
+        for host in ["evil.example", "127.0.0.1.evil.example", "localhost@evil.example", ""] {
+            let host = if host.is_empty() { String::new() } else { format!("{host}:{port}") };
+            let refused = world.ask(route, Some(admin), &[("Host", &host)]);
+            assert!([421, 400].contains(&refused.status), "{name} {host}: {refused:?}");
+            asked += 1;
+        }
+        // A page of another origin.
+        for headers in [
+            &[("Origin", "https://evil.example")][..],
+            &[("Origin", "null")],
+            &[("Sec-Fetch-Site", "cross-site")],
+            &[("Sec-Fetch-Site", "same-site"), ("Sec-Fetch-Mode", "cors")],
+        ] {
+            let refused = world.ask(route, Some(admin), headers);
+            assert_eq!(
+                (refused.status, code(&refused).as_deref()),
+                (403, Some("origin")),
+                "{name}: {refused:?}"
+            );
+            asked += 1;
+        }
+        // Nobody that the server knows.
+        for stranger in [None, Some("lob_guess"), Some(""), Some("Ω")] {
+            let reply = world.ask(route, stranger, &[]);
+            assert_eq!(code(&reply).as_deref() == Some("login"), needs.is_some(), "{name}: {reply:?}");
+            assert!(needs.is_none() || reply.status == 401, "{name}: {reply:?}");
+            asked += 1;
+        }
+        let Some(needs) = needs else { continue };
+        for (role, token) in &tokens {
+            let own;
+            let token = if route.path.ends_with("/logout") {
+                own = crate::served::token(&world.home, role.as_str(), None);
+                &own
+            } else {
+                token
+            };
+            let reply = world.ask(route, Some(token), &[]);
+            let is_denied = reply.status == 403 && code(&reply).as_deref() == Some("role");
+            assert_eq!(is_denied, *role < needs, "{name} as {role}: {reply:?}");
+            assert!(is_denied || ![401, 403].contains(&reply.status), "{name} as {role}: {reply:?}");
+            asked += 1;
+        }
+        // An admin of something else.
+        let is_elsewhere =
+            matches!(route.access, Access::To(_, Of::Everything | Of::Workflow | Of::Run | Of::Gate));
+        if !route.path.ends_with("/logout") {
+            let reply = world.ask(route, Some(&elsewhere), &[]);
+            assert_eq!(code(&reply).as_deref() == Some("role"), is_elsewhere, "{name}: {reply:?}");
+            asked += 1;
+        }
+    }
+    println!("{} routes, {asked} requests", routes().len());
+    // None of it has answered the question or begun anything.
+    let gate = world.served.get(admin, &format!("/api/v1/gates/{}", world.gate)).good();
+    let runs = world.served.get(admin, "/api/v1/runs").good();
+    assert!(gate["status"] == "open" || gate["status"] == "cancelled", "{gate}");
+    assert_eq!(runs["runs"].as_array().unwrap().len(), 1);
+    assert_eq!(world.home.read("said"), "");
+}
+
+#[test]
+fn a_scope_hides_what_is_outside_of_it() {
+    let world = World::new();
+    let (all, other) = (token(&world.home, "viewer", None), token(&world.home, "viewer", Some("other")));
+    for (path, list) in [
+        ("/api/v1/workflows", "workflows"),
+        ("/api/v1/runs", "runs"),
+        ("/api/v1/gates", "gates"),
+        ("/api/v1/schedules", "schedules"),
+    ] {
+        let names = |token: &str| {
+            let found = world.served.get(token, path).good();
+            found[list].as_array().unwrap().iter().filter(|row| row["name"] != "other").count()
+        };
+        assert_eq!((names(&all), names(&other)), (1, 0), "{path}");
+    }
+}
+
+#[test]
+fn an_expired_or_revoked_token_counts_no_more_and_what_was_done_is_written_down() {
+    let world = World::new();
+    let admin = token(&world.home, "admin", None);
+    let made =
+        world.served.post(&admin, "/api/v1/tokens", &json!({ "name": "ci", "role": "viewer", "days": 1 }));
+    assert_eq!(made.status, 201, "{made:?}");
+    let made = made.good();
+    let (id, secret) = (made["id"].as_str().unwrap(), made["token"].as_str().unwrap());
+    assert_eq!(world.served.get(secret, "/api/v1/me").good()["name"], "ci");
+    let revoked = world.home.lobster(["serve", "token", "revoke", id]).run();
+    assert_eq!(revoked.code(), 0, "{revoked:?}");
+    wait_until("it counts no more", || world.served.get(secret, "/api/v1/me").status == 401);
+    let list = world.home.lobster(["serve", "token", "list"]).run();
+    assert!(list.stdout.contains("revoked") && !list.stdout.contains("lob_"), "{list:?}");
+    let trail = world.served.get(&admin, "/api/v1/trail").good();
+    let verbs: Vec<_> =
+        trail["trail"].as_array().unwrap().iter().map(|deed| deed["verb"].as_str().unwrap()).collect();
+    assert_eq!(verbs[..2], ["revoke", "make-token"], "{trail}");
+    // No secret is in the state directory.
+    let found = world.home.program("grep", ["-ra", secret.trim_start_matches("lob_"), "../state"]).run();
+    assert_eq!(found.stdout, "");
+}
