@@ -157,6 +157,14 @@ pub const PAGES: &[CodePage] = &[
                what. `lobster show RUN` names the stage, `lobster help COMMAND` what it expects.",
     },
     CodePage {
+        code: Code::RepeatLimit.as_str(),
+        title: "A repeat has had all its rounds",
+        text: "The condition under `until` did not hold after `max` rounds of a `repeat`, so the step failed. `lobster \
+               logs RUN STEP` prints what the rounds gave. `lobster resume RUN` goes on for as many rounds again; \
+               what was done stays done. In the file, `max` and `every` say how long it tries, and \
+               `on_error: continue` what a failure means.",
+    },
+    CodePage {
         code: Code::StepValue.as_str(),
         title: "A step cannot be done with the values that are there",
         text: "A reference of the step has no value, or one of another kind than its field takes (`for_each` wants a list), \
