@@ -114,7 +114,7 @@ nightly:
     .ci/nightly
 
 # the tests that start processes, with a worker carrying them out; nightly
-worker *TESTS="flows:: crash:: unknown_ends:: resume:: forks:: secrets:: kernel_holds:: approved_files:: swapped_roots:: compatibility:: faults::random_workflows_survive":
+worker *TESTS="flows:: credentials:: models:: overspend:: drop_in:: crash:: unknown_ends:: resume:: forks:: secrets:: kernel_holds:: approved_files:: swapped_roots:: compatibility:: faults::random_workflows_survive":
     LOBSTER_TEST_WORKER=1 LOBSTER_CRASH_POINTS=1000 cargo test --release --workspace --test lobster -- {{TESTS}}
 
 # figures of the record: replay, durability, syncs, large stores, many processes

@@ -221,13 +221,13 @@ fn a_killed_worker_is_an_unknown_end_and_takes_its_steps_along() {
     assert_eq!(listed["status"], "interrupted", "{listed}");
 }
 
-fn signal(pid: &str, signal: rustix::process::Signal) {
+pub(crate) fn signal(pid: &str, signal: rustix::process::Signal) {
     let pid = rustix::process::Pid::from_raw(pid.trim().parse().unwrap()).unwrap();
     rustix::process::kill_process(pid, signal).unwrap();
 }
 
 /// A JSON list of words that need no quoting, as the shell reads them.
-fn shell_words(list: &str) -> String {
+pub(crate) fn shell_words(list: &str) -> String {
     let words: Vec<String> = serde_json::from_str(list).unwrap();
     words.join(" ")
 }
@@ -339,14 +339,14 @@ fn a_worker_that_is_not_told_right_says_so_and_ends() {
 }
 
 /// A worker that writes down what it is told, in `told`.
-fn with_noted_worker(home: &Home) -> String {
+pub(crate) fn with_noted_worker(home: &Home) -> String {
     let worker = format!("#!/bin/sh\ntee -a told | {}\n", shell_words(&Home::worker()));
     home.write("noted-worker", worker);
     serde_json::json!([home.dir().join("noted-worker")]).to_string()
 }
 
 /// The orders that a noted worker was given.
-fn orders(home: &Home) -> Vec<Value> {
+pub(crate) fn orders(home: &Home) -> Vec<Value> {
     let told = home.read("told");
     let told = told.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
     told.filter(|message| message["type"] == "submit").map(|message| message["order"].clone()).collect()
@@ -550,6 +550,7 @@ fn an_executor_that_carries_out_processes_alone_is_given_nothing_else() {
     for (step, kind) in [
         ("component: spins.wasm\n    grants: { clock: true }", "component"),
         ("mcp: { server: s, tool: say }\n    args: { text: hi }", "mcp"),
+        ("pipeline: openclaw.invoke --url http://127.0.0.1:9 --tool t --action a", "http"),
     ] {
         let home = with_server("good");
         let fake = FAKE.replace("[\"native\", \"component\", \"mcp\"]", "[\"native\"]");

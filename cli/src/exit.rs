@@ -20,14 +20,19 @@ impl Exit {
     pub(crate) const OK: Self = Self::Code(0);
     pub(crate) const FAILED: Self = Self::Code(1);
     pub(crate) const USAGE: Self = Self::Code(2);
+
+    /// The number that whoever waits for the process is given.
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(number) => u8::try_from(128 + number).unwrap_or(1),
+        }
+    }
 }
 
 impl From<Exit> for ExitCode {
     fn from(exit: Exit) -> Self {
-        match exit {
-            Exit::Code(code) => Self::from(code),
-            Exit::Signal(number) => Self::from(u8::try_from(128 + number).unwrap_or(1)),
-        }
+        Self::from(exit.number())
     }
 }
 

@@ -7,7 +7,6 @@ mod commands;
 mod events;
 mod exit;
 mod failed_run;
-mod files;
 mod live;
 mod logging;
 mod mcp;
@@ -18,8 +17,10 @@ mod retention;
 mod signals;
 mod terminal;
 mod which;
+mod whole_files;
 
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 use exit::Exit;
@@ -45,6 +46,15 @@ fn may_start_processes(words: &[OsString]) -> bool {
     !confines && words.first().is_some_and(|word| word == "run" || word == "resume" || begins(word, "exec"))
 }
 
+/// Ends the process as it is. All that a command holds is given back by now; what is left
+/// is memory, which the allocator would give back piece by piece, with a call to the system
+/// for each, and the system takes in one.
+fn leave(exit: Exit) -> ! {
+    // Who does not listen any more misses nothing. Nothing of stderr is held back.
+    let _ = std::io::stdout().flush();
+    signal_hook::low_level::exit(i32::from(exit.number()))
+}
+
 /// Runs the program: `main` of `lobster`.
 #[must_use]
 pub fn main() -> ExitCode {
@@ -66,10 +76,11 @@ pub fn main() -> ExitCode {
         let _ = lobster_runtime::sandbox::fork_helper();
     }
     let records = words.first().is_some_and(|word| ["run", "resume", "fork"].iter().any(|name| word == name));
-    let work = move || {
+    let work = move || -> Exit {
         let exit = commands::dispatch(&name, words);
         if records {
             retention::collect_if_due();
+            leave(exit);
         }
         exit
     };

@@ -471,7 +471,7 @@ fn summary(step: &Step) -> String {
         Work::Repeat { until, .. } => format!("until {}", until.text()),
         Work::Switch { on, .. } => format!("switch {on}"),
         Work::Input(_) => "input".to_owned(),
-        Work::Wait(wait) => format!("wait {}", wait.shown()),
+        Work::Wait(wait) => format!("wait {}", wait.display_text()),
     }
 }
 

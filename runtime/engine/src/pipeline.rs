@@ -16,6 +16,7 @@ use super::budget::Budget;
 use super::env::Env;
 use super::kinds::component::{self, JobInput};
 use super::path::StepPath;
+use super::requests::Requests;
 use super::reuse::Reuse;
 use super::run::Run;
 use super::unseen::UnseenEnd;
@@ -333,6 +334,7 @@ impl Shared<'_, '_> {
             idempotent: action.idempotent || self.place.is_idempotent(),
         };
         let cancel = &self.place.cancel;
+        let requests = Requests::new(self.run, path, record.preimage.digest, cancel);
         let budget = Budget::new(self.place.cost.as_ref());
         let result = self.run.perform_once(
             path,
@@ -355,14 +357,18 @@ impl Shared<'_, '_> {
                     env: &env,
                     token: &|name| self.run.token_to_send(&self.place.env, name),
                     cwd: &self.place.cwd,
+                    send: &|request| requests.send(request),
                 };
-                let outcome = match perform(&host) {
-                    Ok(value) => {
+                let given = perform(&host);
+                let outcome = match (requests.lost(), given) {
+                    // Whatever the command made of it.
+                    (Some(lost), _) => budget.lose(lost),
+                    (None, Ok(value)) => {
                         let mut outcome = StepOutcome::new(StepStatus::Ok);
                         outcome.value = budget.settle(value);
                         outcome
                     }
-                    Err(error) => budget.lose(effect_failed(error, cancel, record.idempotent)),
+                    (None, Err(error)) => budget.lose(effect_failed(error, cancel, record.idempotent)),
                 };
                 budget.describe(&action, outcome)
             },

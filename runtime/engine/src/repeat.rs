@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::for_each::results;
-use super::left_out::unknown;
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
+use super::redacted::unknown;
 use super::switch::skipped;
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
@@ -77,7 +77,7 @@ impl Frame<'_> {
     fn may_go_on(&self, path: &StepPath, round: &StepPath, times: usize) -> Result<bool, Stop> {
         let place = round.gate("more");
         if self.run.kept(&place).is_some()
-            || self.run.overseer().is_some_and(|overseer| overseer.kept(&place).is_some())
+            || self.run.overseer().is_some_and(|overseer| overseer.wait(&place).is_some())
         {
             return Ok(true);
         }

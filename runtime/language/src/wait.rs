@@ -13,7 +13,7 @@ const DAY_MS: u64 = 86_400_000;
 impl WaitFor {
     /// As a person reads it.
     #[must_use]
-    pub fn shown(&self) -> String {
+    pub fn display_text(&self) -> String {
         match self {
             Self::Span(text) => text.clone(),
             Self::Time(text) => format!("until {text}"),

@@ -4,11 +4,10 @@ use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
 use super::request::{Request, Retry};
-use super::{anthropic, envelope, openai};
+use super::{adapter_answer, anthropic, openai};
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
-use lobster_base::cancel::CancelToken;
 use lobster_base::json;
-use lobster_stage::{StageError, Token, WorstCase};
+use lobster_stage::{HttpSender, StageError, Token, WorstCase};
 
 /// The languages that models are spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -239,7 +238,7 @@ impl Channel {
             (None, None) => (own_token(provider, variables)?, false),
         };
         let secret = token.as_ref().and_then(|token| token.secret.clone());
-        let value = token.as_ref().and_then(|token| Secret::new(&token.value));
+        let value = token.as_ref().and_then(Secret::of);
         if !http::is_loopback(&url) {
             let origin = (value.is_some(), is_named, given.token.is_some());
             may_be_sent(provider, &url, secret.as_deref(), origin).map_err(refuse)?;
@@ -314,7 +313,7 @@ impl Channel {
         &self,
         request: &Request,
         retry: Option<&Retry>,
-        cancel: &CancelToken,
+        send: &HttpSender<'_>,
     ) -> Result<Answer, Failure> {
         let body = self.body(request, retry).map_err(|error| Failure::Request(error.message))?;
         let post = Post {
@@ -326,15 +325,15 @@ impl Channel {
             credential: self.credential.clone(),
             body: json::compact(&body),
         };
-        let reply = http::post(&post, self.limits, cancel).map_err(Failure::Http)?;
+        let reply = http::post(&post, self.limits, send).map_err(Failure::Http)?;
         if !reply.is_success() {
             return Err(Failure::Status(reply));
         }
         // As with the incumbent, no body is an answer without a result.
         let answer = reply.json().map_err(|_| Failure::Request("Response was not JSON".to_owned()))?;
         let result = match self.provider {
-            Provider::OpenClaw => envelope::of_gateway(answer)?,
-            Provider::Pi | Provider::Http => envelope::of_adapter(answer)?,
+            Provider::OpenClaw => adapter_answer::of_gateway(answer)?,
+            Provider::Pi | Provider::Http => adapter_answer::of_adapter(answer)?,
             Provider::OpenAi => openai::result(&answer, request)?,
             Provider::Anthropic => anthropic::result(&answer, request)?,
         };

@@ -23,10 +23,11 @@ use tokio::time::timeout;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::text::{self, Count};
-use lobster_stage::{SHORTEST_HIDDEN, byte_limit};
+use lobster_stage::{HttpCredential, HttpReply, HttpRequest, HttpSender, SHORTEST_HIDDEN, Token, byte_limit};
 
 pub mod fetch;
 
+pub use lobster_stage::HttpError;
 pub use reqwest::Url;
 
 /// Most redirects that are followed, as in the Fetch standard.
@@ -50,30 +51,43 @@ const MAX_RESPONSE: &str = "LOBSTER_MAX_HTTP_RESPONSE_BYTES";
 
 /// Text that is never shown: a token or a key.
 #[derive(Clone, PartialEq, Eq)]
-pub struct Secret(String);
+pub struct Secret {
+    text: String,
+    /// The secret of a step that it is, if it is one.
+    name: Option<String>,
+}
 
 impl Secret {
     /// A secret of the trimmed text, or none if that is empty.
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
-        (!text.is_empty()).then(|| Self(text.to_owned()))
+        (!text.is_empty()).then(|| Self { text: text.to_owned(), name: None })
+    }
+
+    /// The secret that a token is, or none if that is empty.
+    pub fn of(token: &Token) -> Option<Self> {
+        Self::new(&token.value).map(|secret| Self { name: token.secret.clone(), ..secret })
     }
 
     /// The secret itself, for the one who needs it.
     pub fn reveal(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// Text to be shown or kept, without the secret, should a server have repeated it. A short
     /// secret could be an ordinary word of it, and is left where it stands.
     pub fn mask(&self, text: &str) -> String {
-        if self.0.len() < SHORTEST_HIDDEN { text.to_owned() } else { text.replace(&self.0, "[redacted]") }
+        if self.text.len() < SHORTEST_HIDDEN {
+            text.to_owned()
+        } else {
+            text.replace(&self.text, "[redacted]")
+        }
     }
 
     /// The same in all texts of a value; the names of its fields stay what they are.
     pub fn mask_value(&self, value: &mut Value) {
         match value {
-            Value::String(text) if text.contains(&self.0) => *text = self.mask(text),
+            Value::String(text) if text.contains(&self.text) => *text = self.mask(text),
             Value::Array(items) => items.iter_mut().for_each(|item| self.mask_value(item)),
             Value::Object(map) => map.values_mut().for_each(|item| self.mask_value(item)),
             Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
@@ -102,16 +116,6 @@ impl Credential {
             Self::Bearer(secret) | Self::Header(_, secret) => secret,
         }
     }
-
-    fn header(&self) -> Result<(HeaderName, HeaderValue), HttpError> {
-        let (name, value) = match self {
-            Self::Bearer(secret) => (AUTHORIZATION, format!("Bearer {}", secret.0)),
-            Self::Header(name, secret) => (HeaderName::from_static(name), secret.0.clone()),
-        };
-        let mut value = HeaderValue::from_str(&value).map_err(|_| HttpError::TokenCharacters)?;
-        value.set_sensitive(true);
-        Ok((name, value))
-    }
 }
 
 /// A JSON request.
@@ -125,6 +129,29 @@ pub struct Post {
     pub credential: Option<Credential>,
     /// JSON text.
     pub body: String,
+}
+
+impl Post {
+    /// The request as data.
+    fn request(&self, limits: Limits) -> HttpRequest {
+        let credential = self.credential.as_ref().map(|credential| {
+            let Secret { text, name } = credential.secret();
+            let header = match credential {
+                Credential::Bearer(_) => None,
+                Credential::Header(header, _) => Some((*header).to_owned()),
+            };
+            HttpCredential { header, token: Token { value: text.clone(), secret: name.clone() } }
+        });
+        let header = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        HttpRequest {
+            url: self.url.as_str().to_owned(),
+            headers: self.headers.iter().map(header).collect(),
+            credential,
+            body: self.body.clone(),
+            idle: limits.idle,
+            max_body: limits.body,
+        }
+    }
 }
 
 /// A complete answer, whatever its status.
@@ -180,18 +207,18 @@ pub struct Limits {
 
 impl Limits {
     /// The limits that the environment asks for.
-    pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, HttpError> {
+    pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
         let number = |name: &'static str, default: u64| match env(name) {
             Some(text) if !text.trim().is_empty() => {
                 let value = text.trim().parse::<u64>().ok().filter(|n| *n > 0);
-                value.ok_or(HttpError::Setting { name, value: text })
+                value.ok_or(SettingError::Number { name, value: text })
             }
             _ => Ok(default),
         };
         let idle =
             number("LOBSTER_HTTP_TIMEOUT_MS", u64::try_from(IDLE_TIMEOUT.as_millis()).unwrap_or(u64::MAX))?;
         let own = number("LOBSTER_HTTP_MAX_BYTES", MAX_BODY)?;
-        let asked = byte_limit(MAX_RESPONSE, &env).map_err(HttpError::Limit)?;
+        let asked = byte_limit(MAX_RESPONSE, &env)?;
         // Whoever names a limit may also name one above ours.
         let body = match asked {
             Some(asked) if env("LOBSTER_HTTP_MAX_BYTES").is_some_and(|text| !text.trim().is_empty()) => {
@@ -204,69 +231,13 @@ impl Limits {
     }
 }
 
-/// Why there is no answer. The messages name the origin, never the path or the
-/// query: both may hold secrets.
+/// A setting of the environment that is of no use.
 #[derive(Debug, thiserror::Error)]
-pub enum HttpError {
-    #[error("{}", .0.message())]
-    Cancelled(CancelReason),
-    #[error("the URL holds a user name or password; give the token with --token instead")]
-    UserInfo,
-    #[error("the token holds a character that no HTTP header can carry")]
-    TokenCharacters,
+pub enum SettingError {
     #[error("{name} must be a whole number above 0, not {value:?}")]
-    Setting { name: &'static str, value: String },
-    #[error("fetch failed: no connection to {origin}: {cause}")]
-    Connect { origin: String, cause: String },
-    #[error("fetch failed: {origin} was silent for {} ms (LOBSTER_HTTP_TIMEOUT_MS)", .idle.as_millis())]
-    Silent { origin: String, idle: Duration },
-    #[error("fetch failed: {origin} broke off: {cause}")]
-    Broken { origin: String, cause: String },
+    Number { name: &'static str, value: String },
     #[error(transparent)]
     Limit(#[from] lobster_stage::LimitError),
-    #[error("HTTP response body exceeded {limit} bytes: the answer of {origin} ({MAX_RESPONSE})")]
-    TooLarge { origin: String, limit: u64 },
-    #[error("fetch failed: {origin} redirects to what is no http(s) address without user and password")]
-    BadRedirect { origin: String },
-    #[error("fetch failed: more than {MAX_REDIRECTS} redirects, the last from {origin}")]
-    TooManyRedirects { origin: String },
-    #[error("fetch failed: {0}")]
-    Setup(String),
-}
-
-impl HttpError {
-    /// Whether the request may have reached the server, and no answer of it came back.
-    pub fn is_answer_lost(&self) -> bool {
-        match self {
-            Self::Silent { .. } | Self::Broken { .. } | Self::Cancelled(_) => true,
-            // Whatever the answer was, there was one.
-            Self::TooLarge { .. } | Self::BadRedirect { .. } | Self::TooManyRedirects { .. } => false,
-            Self::UserInfo
-            | Self::TokenCharacters
-            | Self::Setting { .. }
-            | Self::Limit(_)
-            | Self::Connect { .. }
-            | Self::Setup(_) => false,
-        }
-    }
-
-    /// Whether the request may have reached the server.
-    pub fn is_after_sending(&self) -> bool {
-        match self {
-            Self::UserInfo
-            | Self::TokenCharacters
-            | Self::Setting { .. }
-            | Self::Limit(_)
-            | Self::Connect { .. }
-            | Self::Setup(_) => false,
-            Self::Cancelled(_)
-            | Self::Silent { .. }
-            | Self::Broken { .. }
-            | Self::TooLarge { .. }
-            | Self::BadRedirect { .. }
-            | Self::TooManyRedirects { .. } => true,
-        }
-    }
 }
 
 /// Reads an http(s) address; `None` where it is not one.
@@ -309,15 +280,27 @@ pub fn without_credentials(text: &str) -> String {
     }
 }
 
-/// Sends `request` and reads the whole answer.
+/// Has a request sent, and its answer read.
 ///
 /// # Errors
 /// Whatever came between: never a status, which is part of the [`Reply`].
-pub fn post(request: &Post, limits: Limits, cancel: &CancelToken) -> Result<Reply, HttpError> {
+pub fn post(post: &Post, limits: Limits, send: &HttpSender<'_>) -> Result<Reply, HttpError> {
+    let HttpReply { status, reason, retry_after, body } = send(&post.request(limits))?;
+    let secret = post.credential.as_ref().map(|credential| credential.secret().clone());
+    Ok(Reply { status, reason, body, secret, retry_after })
+}
+
+/// Sends `request` from here and reads the whole answer.
+///
+/// # Errors
+/// Whatever came between: never a status, which is part of the answer.
+pub fn make(request: &HttpRequest, cancel: &CancelToken) -> Result<HttpReply, HttpError> {
     if let Some(reason) = cancel.reason() {
         return Err(HttpError::Cancelled(reason));
     }
-    if !request.url.username().is_empty() || request.url.password().is_some() {
+    let url = parse_url(&request.url).filter(is_http);
+    let url = url.ok_or_else(|| HttpError::Setup("no http(s) address".to_owned()))?;
+    if !url.username().is_empty() || url.password().is_some() {
         return Err(HttpError::UserInfo);
     }
     let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
@@ -330,7 +313,7 @@ pub fn post(request: &Post, limits: Limits, cancel: &CancelToken) -> Result<Repl
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
         let fd = fd.map_err(|error| setup(error.into()))?;
         let mut cancelled = pin!(fd.readable());
-        let mut work = pin!(exchange(request, limits));
+        let mut work = pin!(exchange(request, &url));
         poll_fn(|cx| {
             if cancelled.as_mut().poll(cx).is_ready() {
                 let reason = cancel.reason().unwrap_or(CancelReason::Superseded);
@@ -342,7 +325,7 @@ pub fn post(request: &Post, limits: Limits, cancel: &CancelToken) -> Result<Repl
     });
     // A name that is still being resolved blocks a thread of the runtime; nobody waits for it.
     runtime.shutdown_background();
-    result.map(|reply| Reply { secret: request.credential.as_ref().map(|it| it.secret().clone()), ..reply })
+    result
 }
 
 /// Sends protobuf and gives the status of the answer, of which nothing is read. All of it takes `within` at most.
@@ -368,11 +351,12 @@ pub fn post_protobuf(
     sent.map(|response| response.status().as_u16())
 }
 
-async fn exchange(request: &Post, limits: Limits) -> Result<Reply, HttpError> {
-    let (mut url, mut with_body) = (request.url.clone(), true);
+async fn exchange(request: &HttpRequest, first: &Url) -> Result<HttpReply, HttpError> {
+    let limits = Limits { idle: request.idle, body: request.max_body };
+    let (mut url, mut with_body) = (first.clone(), true);
     for _ in 0..=MAX_REDIRECTS {
         let origin = url.origin().ascii_serialization();
-        let response = send(prepare(request, &url, with_body)?, &origin, limits).await?;
+        let response = send(prepare(request, first, &url, with_body)?, &origin, limits).await?;
         let Some(target) = redirect_target(&response, &url, &origin)? else {
             return read(response, &origin, limits).await;
         };
@@ -380,23 +364,41 @@ async fn exchange(request: &Post, limits: Limits) -> Result<Reply, HttpError> {
             matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
         url = target;
     }
-    Err(HttpError::TooManyRedirects { origin: url.origin().ascii_serialization() })
+    Err(HttpError::TooManyRedirects { origin: url.origin().ascii_serialization(), most: MAX_REDIRECTS })
 }
 
-fn prepare(request: &Post, url: &Url, with_body: bool) -> Result<RequestBuilder, HttpError> {
+fn prepare(
+    request: &HttpRequest,
+    first: &Url,
+    url: &Url,
+    with_body: bool,
+) -> Result<RequestBuilder, HttpError> {
     let method = if with_body { Method::POST } else { Method::GET };
     let mut builder = client(url)?.request(method, url.clone());
     if with_body {
         builder = builder.header(CONTENT_TYPE, "application/json").body(request.body.clone());
     }
     for (name, value) in &request.headers {
-        builder = builder.header(*name, *value);
+        builder = builder.header(name, value);
     }
-    if let Some(credential) = request.credential.as_ref().filter(|_| url.origin() == request.url.origin()) {
-        let (name, value) = credential.header()?;
+    if let Some(credential) = request.credential.as_ref().filter(|_| url.origin() == first.origin()) {
+        let (name, value) = header(credential)?;
         builder = builder.header(name, value);
     }
     Ok(builder)
+}
+
+/// The header that proves who asks.
+fn header(credential: &HttpCredential) -> Result<(HeaderName, HeaderValue), HttpError> {
+    let token = &credential.token.value;
+    let (name, value) = match &credential.header {
+        None => (Ok(AUTHORIZATION), format!("Bearer {token}")),
+        Some(name) => (HeaderName::from_bytes(name.as_bytes()), token.clone()),
+    };
+    let name = name.map_err(|_| HttpError::TokenCharacters)?;
+    let mut value = HeaderValue::from_str(&value).map_err(|_| HttpError::TokenCharacters)?;
+    value.set_sensitive(true);
+    Ok((name, value))
 }
 
 async fn send(request: RequestBuilder, origin: &str, limits: Limits) -> Result<Response, HttpError> {
@@ -433,7 +435,7 @@ fn redirect_target(response: &Response, url: &Url, origin: &str) -> Result<Optio
     }
 }
 
-async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Reply, HttpError> {
+async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<HttpReply, HttpError> {
     let too_large = || HttpError::TooLarge { origin: origin.to_owned(), limit: limits.body };
     if response.content_length().is_some_and(|length| length > limits.body) {
         return Err(too_large());
@@ -460,7 +462,7 @@ async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Re
     }
     let text = String::from_utf8_lossy(&body);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
-    Ok(Reply { status: status.as_u16(), reason, body: text.to_owned(), secret: None, retry_after })
+    Ok(HttpReply { status: status.as_u16(), reason, retry_after, body: text.to_owned() })
 }
 
 /// The causes of a failure, outermost first, without the address.

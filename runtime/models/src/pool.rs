@@ -16,10 +16,9 @@ use super::health::Health;
 use super::pricing::Pricing;
 use super::request::{Request, Retry};
 use crate::http::HttpError;
-use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::json;
-use lobster_stage::{StageError, WorstCase};
+use lobster_stage::{HttpSender, StageError, WorstCase};
 
 /// The variable that holds the pool.
 pub const VARIABLE: &str = "LOBSTER_LLM_POOL";
@@ -59,7 +58,8 @@ pub struct Asking<'a> {
     pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
     /// Gives that back for a call that was certainly not computed.
     pub give_back: &'a dyn Fn(),
-    pub cancel: &'a CancelToken,
+    /// Makes the requests.
+    pub send: &'a HttpSender<'a>,
 }
 
 impl Asking<'_> {
@@ -72,7 +72,7 @@ impl Asking<'_> {
         if let Some(worst) = &worst {
             (self.reserve)(worst).map_err(Failure::Budget)?;
         }
-        let answer = channel.ask(&request, self.retry, self.cancel);
+        let answer = channel.ask(&request, self.retry, self.send);
         if let (Some(worst), Err(failure)) = (&worst, &answer)
             && !failure.may_be_billed(worst)
         {
@@ -365,14 +365,13 @@ mod tests {
             reserve: &dyn Fn(&WorstCase) -> Result<(), StageError>,
         ) -> Result<(Answer, Provider, Vec<Hop>), Failure> {
             let request = Request { prompt: "p".into(), model: Some("asked".into()), ..Request::default() };
-            let cancel = CancelToken::new();
             let asking = Asking {
                 request: &request,
                 retry: None,
                 has_budget: true,
                 reserve,
                 give_back: &|| (),
-                cancel: &cancel,
+                send: &|request| crate::http::make(request, &lobster_base::cancel::CancelToken::new()),
             };
             let asked = pool.ask(&asking, &Health::at(self.0.path()), &Pricing::default());
             asked.map(|(answer, channel, hops)| (answer, channel.provider, hops))

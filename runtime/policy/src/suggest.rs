@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Policy;
 use super::decide::{Command, Decision, Proposal, Verdict};
-use super::env::DecisionEnv;
+use super::decision_env::DecisionEnv;
 use super::file::Effect;
 use super::paths::{is_under, normalise};
 use lobster_sandbox::HostPort;
@@ -515,37 +515,38 @@ mod tests {
     fn a_suggestion_allows_exactly_what_was_seen() {
         let env = DecisionEnv::fixture();
         let suggestion = Policy::suggest(&runs(), &env);
-        insta::assert_snapshot!(suggestion.toml, @r#"
-        # Proposed from recorded runs. Read every rule before you commit it: that a
-        # command ran once does not mean that it should always run.
-        version = 1
-        profile = "default"
-        extends = ["builtin:readonly-catalog@1"]
+        assert_eq!(
+            suggestion.toml.trim_end(),
+            r#"# Proposed from recorded runs. Read every rule before you commit it: that a
+# command ran once does not mean that it should always run.
+version = 1
+profile = "default"
+extends = ["builtin:readonly-catalog@1"]
 
-        [sandbox.fs]
-        read = ["@workspace", "@system-ro"]
-        write = ["@workspace", "@tmp"]
+[sandbox.fs]
+read = ["@workspace", "@system-ro"]
+write = ["@workspace", "@tmp"]
 
-        # seen in run-1, run-2
-        [[rule]]
-        id = "cargo-build"
-        effect = "allow"
-        program = "cargo"
-        args = { first = ["build"] }
-        grant = { fs_write = ["@workspace/target"] }
-        why = "proposed from recorded runs; not reviewed yet"
+# seen in run-1, run-2
+[[rule]]
+id = "cargo-build"
+effect = "allow"
+program = "cargo"
+args = { first = ["build"] }
+grant = { fs_write = ["@workspace/target"] }
+why = "proposed from recorded runs; not reviewed yet"
 
-        # seen in run-2
-        [[rule]]
-        id = "curl"
-        effect = "allow"
-        argv = ["curl", "-fsS", "https://api.example/x"]
-        grant = { net = { hosts = ["api.example:443"] } }
-        why = "proposed from recorded runs; not reviewed yet"
+# seen in run-2
+[[rule]]
+id = "curl"
+effect = "allow"
+argv = ["curl", "-fsS", "https://api.example/x"]
+grant = { net = { hosts = ["api.example:443"] } }
+why = "proposed from recorded runs; not reviewed yet"
 
-        # Seen, and not covered by any rule above:
-        #   mkfs.ext4 /dev/sda (deny: mkfs.ext4 formats a device)
-        "#);
+# Seen, and not covered by any rule above:
+#   mkfs.ext4 /dev/sda (deny: mkfs.ext4 formats a device)"#
+        );
         let policy = Policy::load(&suggestion.toml, "suggested.toml").unwrap();
         let difference = policy.check_against(&runs(), &env);
         assert_eq!(difference.stopped.iter().map(|s| s.argv[0].as_str()).collect::<Vec<_>>(), ["mkfs.ext4"]);

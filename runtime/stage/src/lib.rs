@@ -15,6 +15,7 @@ mod args;
 pub mod byte_limit;
 mod check;
 mod error;
+mod http;
 mod registry;
 
 use std::any::Any;
@@ -31,6 +32,7 @@ pub use byte_limit::{LimitError, OUTPUT_VARIABLE, byte_limit};
 pub use check::{Warning, check, takes_secret};
 pub use check::{is_ours, refuse_unknown};
 pub use error::{SharedError, StageError, Stop, explained, store_failure};
+pub use http::{HttpCredential, HttpError, HttpReply, HttpRequest, HttpSender};
 pub use registry::{Registry, UnknownCommand};
 
 pub use lobster_base::code::{Code, FailureCode};
@@ -253,6 +255,8 @@ pub struct EffectHost<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// The value of a variable that holds a token or a key, as [`Host::token`] has it.
     pub token: &'a dyn Fn(&str) -> Result<Option<Token>, StageError>,
+    /// Makes a request over HTTP.
+    pub send: &'a HttpSender<'a>,
     /// The step's working directory.
     pub cwd: &'a Path,
     /// Whether a policy is in force: then nothing counts that a step could have written.

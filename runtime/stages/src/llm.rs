@@ -418,7 +418,7 @@ impl Llm {
                 has_budget,
                 reserve: effect.reserve,
                 give_back: effect.give_back,
-                cancel: effect.cancel,
+                send: effect.send,
             };
             let variables = Variables { env: effect.env, token: effect.token };
             let (mut answer, provider, secret, hops) = match way {

@@ -178,7 +178,7 @@ impl Invoke {
             let token =
                 token(name, given.as_deref(), &post.url, effect.token).inspect_err(|_| is_sent = false)?;
             post.credential = token.map(Credential::Bearer);
-            let reply = http::post(&post, limits, effect.cancel).map_err(|error| {
+            let reply = http::post(&post, limits, effect.send).map_err(|error| {
                 is_sent = error.is_after_sending() && !is_late;
                 let failure = failure(name, &error);
                 if error.is_answer_lost() && !is_late { failure.with_code(Code::UnknownEnd) } else { failure }
@@ -248,7 +248,7 @@ fn token(
         }
     }
     let Some(found) = found else { return Ok(None) };
-    let value = Secret::new(&found.value);
+    let value = Secret::of(&found);
     match &found.secret {
         _ if http::is_loopback(url) => Ok(value),
         Some(secret) if url.scheme() != "https" => {

@@ -180,6 +180,7 @@ impl Host for RecordingHost {
                 env: &env,
                 token: &|name: &str| Ok(env(name).map(lobster_stage::Token::of_environment)),
                 cwd: host.cwd.path(),
+                send: &|request| lobster_models::http::make(request, &host.cancel),
             })
         })
     }

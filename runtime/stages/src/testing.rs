@@ -119,6 +119,7 @@ impl Host for FakeHost {
             cwd: &self.cwd,
             reserve: &|_| Ok(()),
             give_back: &|| (),
+            send: &|request| lobster_models::http::make(request, &self.cancel),
         };
         Ok(perform(&host)?)
     }

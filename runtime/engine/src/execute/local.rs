@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex};
 use lobster_component::Engine;
 
 use super::{
-    Executor, ExecutorError, Order, OrderId, Outcome, SessionEnd, Standing, Task, component, mcp, native,
+    Executor, ExecutorError, Order, OrderId, Outcome, SessionEnd, Standing, Task, component, http, mcp,
+    native,
 };
 use crate::audience::Progress;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -107,6 +108,7 @@ impl<'h> LocalExecutor<'h> {
             Task::Native(task) => native::perform(task, &host, cancel),
             Task::Component(task) => component::perform(task, order.action, &host, cancel),
             Task::Mcp(task) => mcp::perform(&order.id, task, &self.sessions, &host, cancel),
+            Task::Http(task) => http::perform(task, &host, cancel),
         }
     }
 }
@@ -193,6 +195,11 @@ struct Watch<'w, 'h> {
 impl Watch<'_, '_> {
     fn end(&self, outcome: Outcome) {
         let mut orders = lock(&self.executor.orders);
+        if outcome.http.is_some() {
+            // An answer may be long, and may repeat a token: it is handed over and not kept.
+            orders.known.remove(self.id);
+            return;
+        }
         orders.known.insert(self.id.clone(), State::Ended(Box::new(outcome)));
         orders.ended.push_back(self.id.clone());
         if orders.ended.len() > MAX_ENDED

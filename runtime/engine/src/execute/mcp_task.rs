@@ -1,13 +1,12 @@
 //! Calls of MCP tools as orders have them.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{HostPath, HostText, OrderId};
+use super::{HostPath, HostText, OrderId, OrderToken};
 use crate::mcp::PinnedTool;
 use lobster_sandbox::{Confinement, ProcessLimits, RootId};
 
@@ -49,7 +48,7 @@ pub enum McpReach {
         url: String,
         /// The bearer token for it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        token: Option<McpToken>,
+        token: Option<OrderToken>,
         /// The secret that is that token, by its variable. The value is the executor's to find.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         secrets: BTreeMap<String, String>,
@@ -86,30 +85,6 @@ pub struct McpProgram {
     /// The roots of `confinement` that must be the very files that were judged.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub roots: Vec<RootId>,
-}
-
-/// A bearer token. It travels in the order alone, and is never shown.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct McpToken(String);
-
-impl McpToken {
-    /// The token itself, for the one who needs it.
-    pub(super) fn reveal(&self) -> &str {
-        &self.0
-    }
-}
-
-impl From<String> for McpToken {
-    fn from(token: String) -> Self {
-        Self(token)
-    }
-}
-
-impl fmt::Debug for McpToken {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("[redacted]")
-    }
 }
 
 /// What a tool must be to be called.

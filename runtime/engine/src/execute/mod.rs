@@ -10,6 +10,8 @@ mod component;
 mod component_task;
 mod error;
 mod host_text;
+mod http;
+mod http_task;
 mod layers;
 mod local;
 mod mcp;
@@ -29,12 +31,13 @@ pub(crate) use component::{
 pub use component_task::{ComponentArgs, ComponentDir, ComponentGrants, ComponentInput, ComponentTask};
 pub use error::ExecutorError;
 pub use host_text::{HostPath, HostText};
+pub use http_task::{HttpBody, HttpEnd, HttpKey, HttpTask};
 pub(crate) use layers::CHANGES;
 pub(crate) use local::{Host, LocalExecutor, SecretSource};
 pub(crate) use mcp::LOCK_HINT;
-pub use mcp_task::{McpPin, McpProgram, McpReach, McpTask, McpToken};
+pub use mcp_task::{McpPin, McpProgram, McpReach, McpTask};
 pub(crate) use native::{PARTIAL_STDOUT, hold_roots};
-pub use order::{NativeTask, Order, OrderId, StdinSource, Task};
+pub use order::{NativeTask, Order, OrderId, OrderToken, StdinSource, Task};
 pub use place::{NativeProfile, Place};
 
 use lobster_base::cancel::CancelToken;
@@ -54,6 +57,9 @@ pub struct Outcome {
     /// A JSON object: the values that a component keeps for the rest of its run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub values: Option<Blob>,
+    /// How a request ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub http: Option<HttpEnd>,
     /// A call went out that may have done its work, and more if it is made again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub dispatched: bool,
@@ -61,7 +67,7 @@ pub struct Outcome {
 
 impl From<StepOutcome> for Outcome {
     fn from(step: StepOutcome) -> Self {
-        Self { step, plain_json: None, wrote: Vec::new(), values: None, dispatched: false }
+        Self { step, plain_json: None, wrote: Vec::new(), values: None, http: None, dispatched: false }
     }
 }
 

@@ -13,7 +13,7 @@ use crate::kinds::blocked;
 use crate::outcome::failed_outcome as failed;
 use crate::unseen::{Lost, UnseenEnd};
 use lobster_base::cancel::{CancelReason, CancelToken};
-use lobster_base::json::aside::ScanAside;
+use lobster_base::json::scan_thread::ScanThread;
 use lobster_sandbox::{
     Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, RootId, SpawnError,
     SpawnRequest, Stdin,
@@ -45,7 +45,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
     };
     // Made now that all that is to be hidden is known.
     let stdout = host.store.blob_writer();
-    let scan = (task.scan_json && stdout.is_verbatim()).then(ScanAside::default);
+    let scan = (task.scan_json && stdout.is_verbatim()).then(ScanThread::default);
     let mut sinks = Sinks {
         stdout,
         stderr: HeadAndTail::default(),
@@ -57,7 +57,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         .and_then(|request| host.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn));
     match result {
         Ok(exit) => {
-            let plain_json = sinks.scan.take().and_then(ScanAside::finish);
+            let plain_json = sinks.scan.take().and_then(ScanThread::finish);
             let mut outcome = ended(task, host.store, exit, sinks, cancel);
             if let (Some(layers), StepStatus::Ok) = (&layers, outcome.status) {
                 keep_changes(layers, host.store, &mut outcome);
@@ -305,7 +305,7 @@ struct Sinks<'h> {
     stderr: HeadAndTail,
     /// Of stderr: what is left out of its middle must not leave halves of a secret.
     redactor: Option<Redactor>,
-    scan: Option<ScanAside>,
+    scan: Option<ScanThread>,
     watcher: Option<(&'h dyn Progress, &'h str)>,
 }
 

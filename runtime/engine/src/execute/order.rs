@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::mcp_task::McpReach;
-use super::{ComponentTask, HostPath, HostText, McpTask};
+use super::{ComponentTask, HostPath, HostText, HttpTask, McpTask};
 use lobster_base::digest::Digest;
 use lobster_sandbox::{Confinement, ProcessLimits, RootId};
 use lobster_store::{Blob, RunId};
@@ -58,6 +58,8 @@ pub enum Task {
     Component(Box<ComponentTask>),
     /// A call of an MCP tool.
     Mcp(Box<McpTask>),
+    /// A request of a pipeline command.
+    Http(Box<HttpTask>),
 }
 
 impl Task {
@@ -68,6 +70,7 @@ impl Task {
             Self::Native(_) => "native",
             Self::Component(_) => "component",
             Self::Mcp(_) => "mcp",
+            Self::Http(_) => "http",
         }
     }
 
@@ -82,6 +85,7 @@ impl Task {
                 own.into_iter().flatten().chain(task.blobs.iter().copied()).collect()
             }
             Self::Mcp(_) => Vec::new(),
+            Self::Http(task) => task.body.blob().into_iter().collect(),
         }
     }
 
@@ -93,7 +97,32 @@ impl Task {
             Self::Native(task) => &task.secrets,
             Self::Component(task) => &task.secrets,
             Self::Mcp(task) => task.reach.as_ref().map_or(&NONE, McpReach::secrets),
+            Self::Http(task) => task.credential.as_ref().map_or(&NONE, |key| &key.secrets),
         }
+    }
+}
+
+/// A token that is no secret of a step. It travels in the order alone, and is never shown.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct OrderToken(String);
+
+impl OrderToken {
+    /// The token itself, for the one who needs it.
+    pub(super) fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<String> for OrderToken {
+    fn from(token: String) -> Self {
+        Self(token)
+    }
+}
+
+impl fmt::Debug for OrderToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("[redacted]")
     }
 }
 

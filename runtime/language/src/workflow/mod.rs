@@ -7,11 +7,11 @@
 
 mod args;
 mod control;
+mod extensions;
 mod fields;
 mod lint;
 mod mistakes;
 mod needs;
-mod own;
 mod places;
 mod schema;
 mod secrets;

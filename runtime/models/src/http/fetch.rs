@@ -70,7 +70,7 @@ async fn exchange(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError>
             None => return read(response, &origin, limits).await,
         }
     }
-    Err(HttpError::TooManyRedirects { origin: url.origin().ascii_serialization() })
+    Err(HttpError::TooManyRedirects { origin: url.origin().ascii_serialization(), most: MAX_REDIRECTS })
 }
 
 async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Fetched, HttpError> {

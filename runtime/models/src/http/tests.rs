@@ -28,7 +28,7 @@ fn retry_after_is_a_number_or_a_date() {
 }
 
 fn post_to(url: &str) -> Result<Reply, String> {
-    post(&request(url), LIMITS, &CancelToken::new()).map_err(|e| e.to_string())
+    post(&request(url), LIMITS, &|request| make(request, &CancelToken::new())).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -64,7 +64,8 @@ fn an_answer_is_read_before_the_token_in_it_is_masked() {
         let server = Server::start([Answer::json(&answer)]);
         let mut request = request(&server.url("/"));
         request.credential = Secret::new(token).map(Credential::Bearer);
-        let read = post(&request, LIMITS, &CancelToken::new()).unwrap().json().unwrap();
+        let read =
+            post(&request, LIMITS, &|request| make(request, &CancelToken::new())).unwrap().json().unwrap();
         let mut expected = answer;
         if token == "a-token-of-some-length" {
             expected[token][0] = "x [redacted] y".into();
@@ -113,11 +114,14 @@ fn cancelling_ends_a_silent_call_at_once() {
             canceller.cancel(CancelReason::Timeout("too slow".into()));
             Instant::now()
         });
-        let error = post(&request, LIMITS, &token).unwrap_err();
+        let error = post(&request, LIMITS, &|request| make(request, &token)).unwrap_err();
         let late = thread.join().unwrap().elapsed();
         assert_eq!(error.to_string(), "too slow");
         assert!(late < Duration::from_millis(100), "{late:?}");
-        assert!(matches!(post(&request, LIMITS, &token), Err(HttpError::Cancelled(_))));
+        assert!(matches!(
+            post(&request, LIMITS, &|request| make(request, &token)),
+            Err(HttpError::Cancelled(_))
+        ));
     }
 }
 
@@ -142,7 +146,8 @@ fn cancelling_ends_a_call_that_still_connects() {
         canceller.cancel(CancelReason::Signal("SIGTERM".into()));
         Instant::now()
     });
-    let error = post(&request(&format!("http://{address}/")), LIMITS, &token).unwrap_err();
+    let error =
+        post(&request(&format!("http://{address}/")), LIMITS, &|request| make(request, &token)).unwrap_err();
     assert_eq!(error.to_string(), "Received SIGTERM");
     assert!(thread.join().unwrap().elapsed() < Duration::from_millis(100));
 }
@@ -152,7 +157,8 @@ fn a_silent_server_is_given_up() {
     for answer in [Answer::hang(), Answer::hang_after("HTTP/1.1 200 OK\r\ncontent-length: 99\r\n\r\n{")] {
         let server = Server::start([answer]);
         let limits = Limits { idle: Duration::from_millis(80), ..LIMITS };
-        let error = post(&request(&server.url("/")), limits, &CancelToken::new()).unwrap_err();
+        let error = post(&request(&server.url("/")), limits, &|request| make(request, &CancelToken::new()))
+            .unwrap_err();
         assert!(error.to_string().contains("silent for 80 ms"), "{error}");
     }
 }
@@ -187,7 +193,7 @@ fn unreachable_and_unusable_addresses() {
     assert!(error.contains("--token") && !error.contains("pw"), "{error}");
     let mut bad = request("http://127.0.0.1:1/");
     bad.credential = Secret::new("a\nb").map(Credential::Bearer);
-    let error = post(&bad, LIMITS, &CancelToken::new()).unwrap_err().to_string();
+    let error = post(&bad, LIMITS, &|request| make(request, &CancelToken::new())).unwrap_err().to_string();
     assert!(error.contains("no HTTP header"), "{error}");
     // Nothing that speaks TLS is there; the client for it can at least be made.
     let server = Server::start([Answer::raw("plain")]);

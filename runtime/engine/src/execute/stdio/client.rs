@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use super::connection::{Connection, ExecutorProgram};
 use super::message::{Request, send_chunks};
 use crate::execute::{
-    Executor, ExecutorError, NO_CALLS, Order, OrderId, Outcome, PARTIAL_STDOUT, SecretSource, SessionEnd,
-    Standing,
+    Executor, ExecutorError, HttpBody, HttpEnd, NO_CALLS, Order, OrderId, Outcome, PARTIAL_STDOUT,
+    SecretSource, SessionEnd, Standing,
 };
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
@@ -89,6 +89,11 @@ impl<'h> StdioExecutor<'h> {
         if let Some(values) = &mut outcome.values {
             *values = self.take_blob(connection, *values, false)?;
         }
+        if let Some(HttpEnd::Reply { body, .. }) = &mut outcome.http
+            && let HttpBody::Blob(blob) = *body
+        {
+            *body = HttpBody::Text(self.take_text(connection, blob)?);
+        }
         // What was found out about other bytes says nothing about these.
         outcome.plain_json =
             outcome.plain_json.filter(|_| verbatim && self.store.blob_writer().is_verbatim());
@@ -114,6 +119,47 @@ impl<'h> StdioExecutor<'h> {
         Ok(())
     }
 
+    /// Takes text over that is not kept here.
+    fn take_text(&self, connection: &Connection, blob: Blob) -> Result<String, ExecutorError> {
+        let mut bytes = Vec::new();
+        self.receive(connection, blob.digest, |piece| {
+            bytes.extend_from_slice(piece);
+            Ok(())
+        })?;
+        String::from_utf8(bytes).map_err(|error| ExecutorError::Garbled {
+            executor: connection.name().to_owned(),
+            said: format!("an answer that is not UTF-8 ({error})"),
+        })
+    }
+
+    /// Receives the bytes of a blob, and holds them against its name.
+    fn receive(
+        &self,
+        connection: &Connection,
+        digest: Digest,
+        mut take: impl FnMut(&[u8]) -> Result<(), StoreError>,
+    ) -> Result<(), ExecutorError> {
+        let executor = || connection.name().to_owned();
+        let pieces = connection.fetch(digest)?;
+        let mut hasher = blake3::Hasher::new();
+        loop {
+            let (bytes, last) = match pieces.recv() {
+                Ok(Ok(piece)) => piece,
+                Ok(Err(why)) => return Err(ExecutorError::NoBlob { executor: executor(), digest, why }),
+                Err(_) => return Err(connection.why_over()),
+            };
+            hasher.update(&bytes);
+            take(&bytes).map_err(|source| ExecutorError::Store { executor: executor(), source })?;
+            if last {
+                break;
+            }
+        }
+        match Digest::from(*hasher.finalize().as_bytes()) {
+            found if found == digest => Ok(()),
+            found => Err(ExecutorError::WrongBlob { executor: executor(), digest, found }),
+        }
+    }
+
     /// Takes a blob over; `cut` tells that it may end in the middle of a secret.
     fn take_blob(&self, connection: &Connection, blob: Blob, cut: bool) -> Result<Blob, ExecutorError> {
         let executor = || connection.name().to_owned();
@@ -126,27 +172,10 @@ impl<'h> StdioExecutor<'h> {
             std::io::copy(&mut reader, &mut writer).map_err(|error| store(writer.error(error)))?;
             return writer.finish().map_err(store);
         }
-        let pieces = connection.fetch(blob.digest)?;
         let mut writer = self.store.blob_writer();
-        let mut hasher = blake3::Hasher::new();
-        loop {
-            let (bytes, last) = match pieces.recv() {
-                Ok(Ok(piece)) => piece,
-                Ok(Err(why)) => {
-                    return Err(ExecutorError::NoBlob { executor: executor(), digest: blob.digest, why });
-                }
-                Err(_) => return Err(connection.why_over()),
-            };
-            hasher.update(&bytes);
-            writer.write_all(&bytes).map_err(|error| store(writer.error(error)))?;
-            if last {
-                break;
-            }
-        }
-        let found = Digest::from(*hasher.finalize().as_bytes());
-        if found != blob.digest {
-            return Err(ExecutorError::WrongBlob { executor: executor(), digest: blob.digest, found });
-        }
+        self.receive(connection, blob.digest, |piece| {
+            writer.write_all(piece).map_err(|error| writer.error(error))
+        })?;
         if cut { writer.finish_cut() } else { writer.finish() }.map_err(store)
     }
 }

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex};
 
 use super::message::{PROTOCOL, Reply, Request, clipped, decode, line, read_line, send_chunks};
 use crate::execute::{
-    Executor, ExecutorError, LocalExecutor, Order, OrderId, Outcome, SecretSource, Standing,
+    Executor, ExecutorError, HttpBody, HttpEnd, LocalExecutor, Order, OrderId, Outcome, SecretSource,
+    Standing,
 };
 use crate::runtime::Runtime;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -18,7 +19,7 @@ use lobster_stage::StageError;
 use lobster_store::{BlobWriter, Redactions, Store, StoreError};
 
 /// The kinds of tasks that are carried out here.
-const TASKS: [&str; 3] = ["native", "component", "mcp"];
+const TASKS: [&str; 4] = ["native", "component", "mcp", "http"];
 
 /// Why a worker ends before its input does.
 #[derive(Debug, thiserror::Error)]
@@ -294,6 +295,9 @@ impl<'w, W: Write + Send> Worker<'w, W> {
             // It was not the other side that wanted it stopped, so for the run its end is not known.
             result = Err("the worker was told to stop".to_owned());
         }
+        if let Ok(outcome) = &mut result {
+            self.shorten(outcome);
+        }
         let is_awaited = {
             let mut jobs = lock(&self.jobs);
             jobs.running.remove(&id);
@@ -303,6 +307,17 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         if is_awaited {
             // Who does not listen any more is seen to be gone by the other thread.
             let _ = self.tell_end(id);
+        }
+    }
+
+    /// Names the long body of an answer by a blob.
+    fn shorten(&self, outcome: &mut Outcome) {
+        if let Some(HttpEnd::Reply { body, .. }) = &mut outcome.http
+            && let HttpBody::Text(text) = body
+            && text.len() > HttpBody::MAX_TEXT
+            && let Ok(blob) = self.store.put_verbatim(text.as_bytes())
+        {
+            *body = HttpBody::Blob(blob);
         }
     }
 

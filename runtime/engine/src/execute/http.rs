@@ -1,0 +1,90 @@
+//! Carries out requests of pipeline commands.
+
+use std::io::Read;
+
+use super::{Host, HttpBody, HttpEnd, HttpTask, OrderToken, Outcome};
+use crate::outcome::failed_outcome;
+use lobster_base::cancel::CancelToken;
+use lobster_models::http;
+use lobster_stage::{HttpCredential, HttpError, HttpReply, HttpRequest, StageError, Token};
+use lobster_store::{StepOutcome, StepStatus};
+
+/// Carries out an order. That the request failed is for the command to judge, and no failure of the order.
+pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) -> Outcome {
+    let request = match request(task, host) {
+        Ok(request) => request,
+        Err(error) => return failed_outcome(&error).into(),
+    };
+    let end = match http::make(&request, cancel) {
+        Ok(HttpReply { status, reason, retry_after, body }) => {
+            HttpEnd::Reply { status, reason, retry_after, body: HttpBody::Text(body) }
+        }
+        Err(error) => HttpEnd::Failed(error),
+    };
+    Outcome { http: Some(end), ..StepOutcome::new(StepStatus::Ok).into() }
+}
+
+fn request(task: &HttpTask, host: &Host<'_>) -> Result<HttpRequest, StageError> {
+    let body = match &task.body {
+        HttpBody::Text(text) => text.clone(),
+        HttpBody::Blob(blob) => {
+            let mut text = String::new();
+            let mut reader = host.store.open_blob(&blob.digest).map_err(StageError::permanent_from)?;
+            reader.read_to_string(&mut text).map_err(StageError::permanent_from)?;
+            text
+        }
+    };
+    let credential = match &task.credential {
+        None => None,
+        Some(key) => {
+            let secret = host.secrets.values(&key.secrets)?.into_iter().next().map(|(_, value)| value);
+            let value = secret.or_else(|| key.token.as_ref().map(|token| token.reveal().to_owned()));
+            let header = key.header.clone();
+            value.map(|value| HttpCredential { header, token: Token::of_environment(value) })
+        }
+    };
+    Ok(HttpRequest {
+        url: task.url.clone(),
+        headers: task.headers.clone(),
+        credential,
+        body,
+        idle: task.idle,
+        max_body: task.max_body,
+    })
+}
+
+impl HttpTask {
+    /// A request as an order has it; `body` is its body.
+    pub(crate) fn new(request: &HttpRequest, body: HttpBody) -> Self {
+        let key = |credential: &HttpCredential| {
+            let HttpCredential { header, token } = credential;
+            let secrets = token.secret.iter().map(|name| ("token".to_owned(), name.clone())).collect();
+            let is_secret = token.secret.is_some();
+            let token = (!is_secret).then(|| OrderToken::from(token.value.clone()));
+            super::HttpKey { header: header.clone(), token, secrets }
+        };
+        Self {
+            url: request.url.clone(),
+            headers: request.headers.clone(),
+            credential: request.credential.as_ref().map(key),
+            body,
+            idle: request.idle,
+            max_body: request.max_body,
+        }
+    }
+}
+
+impl HttpEnd {
+    /// What the command is told. A long body was fetched before.
+    pub(crate) fn result(self) -> Result<HttpReply, HttpError> {
+        match self {
+            Self::Reply { status, reason, retry_after, body: HttpBody::Text(body) } => {
+                Ok(HttpReply { status, reason, retry_after, body })
+            }
+            Self::Reply { body: HttpBody::Blob(blob), .. } => {
+                Err(HttpError::Executor(format!("the body {} of an answer did not come", blob.digest)))
+            }
+            Self::Failed(error) => Err(error),
+        }
+    }
+}

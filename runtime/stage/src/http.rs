@@ -1,0 +1,112 @@
+//! Requests over HTTP as data, so that they can be made where a stage is not.
+
+use std::time::Duration;
+
+use lobster_base::cancel::CancelReason;
+use serde::{Deserialize, Serialize};
+
+use super::Token;
+
+/// A request with a JSON body.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpRequest {
+    /// Where to.
+    pub url: String,
+    /// Headers beside `content-type`.
+    pub headers: Vec<(String, String)>,
+    /// Sent to the origin of `url` alone.
+    pub credential: Option<HttpCredential>,
+    /// JSON text.
+    pub body: String,
+    /// Longest silence of the server.
+    pub idle: Duration,
+    /// Most bytes of the answer's body.
+    pub max_body: u64,
+}
+
+/// What proves who asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpCredential {
+    /// The header that has the token alone; none is `authorization: Bearer …`.
+    pub header: Option<String>,
+    /// The token.
+    pub token: Token,
+}
+
+/// A complete answer, whatever its status.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HttpReply {
+    /// The status.
+    pub status: u16,
+    /// The standard phrase of the status.
+    pub reason: String,
+    /// How long the server asks to be left alone.
+    pub retry_after: Option<Duration>,
+    /// The body as it came; bytes that are not UTF-8 are replaced.
+    pub body: String,
+}
+
+/// Makes a request, or has it made.
+pub type HttpSender<'a> = dyn Fn(&HttpRequest) -> Result<HttpReply, HttpError> + 'a;
+
+/// Why there is no answer. The messages name the origin, never the path or the
+/// query: both may hold secrets.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[expect(missing_docs, reason = "the messages say what each is")]
+pub enum HttpError {
+    #[error("{}", .0.message())]
+    Cancelled(CancelReason),
+    #[error("the URL holds a user name or password; give the token with --token instead")]
+    UserInfo,
+    #[error("the token holds a character that no HTTP header can carry")]
+    TokenCharacters,
+    #[error("fetch failed: no connection to {origin}: {cause}")]
+    Connect { origin: String, cause: String },
+    #[error("fetch failed: {origin} was silent for {} ms (LOBSTER_HTTP_TIMEOUT_MS)", .idle.as_millis())]
+    Silent { origin: String, idle: Duration },
+    #[error("fetch failed: {origin} broke off: {cause}")]
+    Broken { origin: String, cause: String },
+    #[error(
+        "HTTP response body exceeded {limit} bytes: the answer of {origin} (LOBSTER_MAX_HTTP_RESPONSE_BYTES)"
+    )]
+    TooLarge { origin: String, limit: u64 },
+    #[error("fetch failed: {origin} redirects to what is no http(s) address without user and password")]
+    BadRedirect { origin: String },
+    #[error("fetch failed: more than {most} redirects, the last from {origin}")]
+    TooManyRedirects { origin: String, most: usize },
+    #[error("fetch failed: {0}")]
+    Setup(String),
+    /// Whoever was to make the request has not brought back how it ended.
+    #[error("{0}")]
+    #[serde(skip)]
+    Executor(String),
+}
+
+impl HttpError {
+    /// Whether the request may have reached the server, and no answer of it came back.
+    #[must_use]
+    pub fn is_answer_lost(&self) -> bool {
+        match self {
+            Self::Silent { .. } | Self::Broken { .. } | Self::Cancelled(_) | Self::Executor(_) => true,
+            // Whatever the answer was, there was one.
+            Self::TooLarge { .. } | Self::BadRedirect { .. } | Self::TooManyRedirects { .. } => false,
+            Self::UserInfo | Self::TokenCharacters | Self::Connect { .. } | Self::Setup(_) => false,
+        }
+    }
+
+    /// Whether the request may have reached the server.
+    #[must_use]
+    pub fn is_after_sending(&self) -> bool {
+        match self {
+            Self::UserInfo | Self::TokenCharacters | Self::Connect { .. } | Self::Setup(_) => false,
+            Self::Cancelled(_)
+            | Self::Silent { .. }
+            | Self::Broken { .. }
+            | Self::TooLarge { .. }
+            | Self::BadRedirect { .. }
+            | Self::TooManyRedirects { .. }
+            | Self::Executor(_) => true,
+        }
+    }
+}
