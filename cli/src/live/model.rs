@@ -470,6 +470,8 @@ fn summary(step: &Step) -> String {
         Work::Js(_) => "js".to_owned(),
         Work::Parallel { .. } => "parallel".to_owned(),
         Work::ForEach { over, .. } => format!("for each of {over}"),
+        Work::Repeat { until, .. } => format!("until {}", until.text()),
+        Work::Switch { on, .. } => format!("switch {on}"),
         Work::Input(_) => "input".to_owned(),
         Work::Wait(wait) => format!("wait {}", wait.display_text()),
     }
@@ -486,6 +488,11 @@ fn fold(step: &Step) -> Option<Fold> {
         Work::ForEach { steps, .. } => {
             Some(Fold { kind: FoldKind::Rounds, per_round: steps.len(), ..Fold::default() })
         }
+        // How many rounds there will be is not known.
+        Work::Repeat { steps, .. } => {
+            Some(Fold { kind: FoldKind::Rounds, per_round: steps.len(), ..Fold::default() })
+        }
+        Work::Switch { .. } => Some(Fold { kind: FoldKind::Steps, per_round: 1, ..Fold::default() }),
         Work::Workflow { .. } => Some(Fold { kind: FoldKind::Steps, per_round: 1, ..Fold::default() }),
         Work::Nothing
         | Work::Shell(_)

@@ -49,7 +49,9 @@ pub(crate) struct Frame<'f> {
 /// How a step ended, if it did not stop the run.
 pub(super) enum Ended {
     Completed(Arc<Record>),
-    /// Skipped by its condition, or failed and passed over.
+    /// Skipped, by its condition or by what it needs.
+    Skipped,
+    /// Failed and passed over.
     Passed,
     /// Failed, and so nothing after it runs.
     SkipRest,
@@ -65,8 +67,12 @@ impl Frame<'_> {
     /// Runs all steps; gives the record of the last one that completed.
     pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let mut scope = Scope::default();
-        let last =
-            self.sequence(&self.workflow.steps, &mut scope, &self.path, &Enclosing::default(), cancel)?;
+        let last = match self.workflow.is_graph() {
+            true => self.graph(cancel)?,
+            false => {
+                self.sequence(&self.workflow.steps, &mut scope, &self.path, &Enclosing::default(), cancel)?
+            }
+        };
         self.check_cost()?;
         Ok(last)
     }
@@ -87,14 +93,14 @@ impl Frame<'_> {
             }
             match self.step(step, scope, at, enclosing, cancel)? {
                 Ended::Completed(record) => last = Some(record),
-                Ended::Passed => {}
+                Ended::Skipped | Ended::Passed => {}
                 Ended::SkipRest => break,
             }
         }
         Ok(last)
     }
 
-    fn step(
+    pub(super) fn step(
         &self,
         step: &Step,
         scope: &mut Scope<'_>,
@@ -106,11 +112,7 @@ impl Frame<'_> {
         let _span = tracing::info_span!("step", %path, kind = kind_name(&step.work)).entered();
         let wanted = step.when.evaluate(&*scope);
         if !wanted.or_else(|error| self.recorded_condition(&path, &error))? {
-            scope.insert(Arc::new(Record { skipped: true, ..Record::new(&step.id) }));
-            let skipped = StepOutcome::new(StepStatus::Skipped);
-            self.show_end(&path, &skipped);
-            self.run.summarise(&path, skipped, kind_name(&step.work))?;
-            return Ok(Ended::Passed);
+            return self.skip(step, scope, at);
         }
         let begun = std::time::Instant::now();
         let result = match &step.work {
@@ -144,7 +146,11 @@ impl Frame<'_> {
         };
         let result = match &step.work {
             // Parts are counted under their own ids.
-            Work::Parallel { .. } | Work::ForEach { .. } | Work::Workflow { .. } => None,
+            Work::Parallel { .. }
+            | Work::ForEach { .. }
+            | Work::Repeat { .. }
+            | Work::Switch { .. }
+            | Work::Workflow { .. } => None,
             _ if self.workflow.cost_limit.is_some() => match record.json() {
                 Ok(value) => value.map(|value| &**value),
                 // It was counted when it was recorded.
@@ -210,7 +216,7 @@ impl Frame<'_> {
         self.run.summarise(path, outcome, kind_name(&step.work))
     }
 
-    fn show_end(&self, path: &StepPath, outcome: &StepOutcome) {
+    pub(super) fn show_end(&self, path: &StepPath, outcome: &StepOutcome) {
         if let Some(progress) = &self.run.services.progress {
             progress.step_ended(path.as_str(), outcome);
         }
@@ -331,6 +337,8 @@ impl Frame<'_> {
             }
             Work::Parallel { .. } => self.parallel(step, scope, path, cancel),
             Work::ForEach { .. } => self.for_each(step, scope, path, enclosing, cancel),
+            Work::Repeat { .. } => self.repeat(step, scope, path, enclosing, cancel),
+            Work::Switch { .. } => self.switch(step, scope, path, enclosing, cancel),
             Work::Input(_) => self.input(step, scope, path, cancel),
             Work::Wait(wait) => self.wait(step, wait, scope, path, cancel),
         }
@@ -630,6 +638,17 @@ pub(super) struct Enclosing {
     pub(super) reinject_args: bool,
 }
 
+impl Enclosing {
+    /// This, and what a step adds to the steps inside it.
+    pub(super) fn with(&self, step: &Step) -> Self {
+        Self {
+            env: self.env.iter().chain(&step.env).cloned().collect(),
+            cwd: step.cwd.clone().or_else(|| self.cwd.clone()),
+            reinject_args: self.reinject_args,
+        }
+    }
+}
+
 /// Whether an error is none of the step's own, so that its `on_error` does not apply.
 fn ends_the_run(error: &StageError) -> bool {
     matches!(error.known_code(), Some(Code::CostLimit | Code::Store))
@@ -647,6 +666,8 @@ pub(super) fn kind_name(work: &Work) -> &'static str {
         Work::Mcp { .. } => "mcp",
         Work::Parallel { .. } => "parallel",
         Work::ForEach { .. } => "for_each",
+        Work::Repeat { .. } => "repeat",
+        Work::Switch { .. } => "switch",
         Work::Input(_) => "input",
         Work::Wait(_) => "wait",
     }

@@ -51,7 +51,7 @@ codes! {
      run: echo hello";
     STEP_SHAPE = "E0202", "A step is incomplete",
     "A step is a map with a non-empty text `id`, and either one kind of work (run, command, pipeline, workflow, \
-     parallel, for_each, component, js, mcp, exec), or a gate (approval, input).";
+     parallel, for_each, repeat, switch, component, js, mcp, exec, wait), or a gate (approval, input).";
     FIELD_TYPE = "E0203", "A field has an invalid value",
     "The message says what the field takes. Note that in YAML 1.2 only true and false are booleans: yes, no, on \
      and off are texts, and numbers with underscores or units are texts too.";
@@ -99,6 +99,11 @@ codes! {
     "`for_each` is exactly one reference to a list, such as `$collect.json.items`. Text around the reference \
      makes it text. To loop over a list argument, let a step turn it into JSON first:\n\n    - {id: list, run: cat, \
      stdin: \"${list}\"}\n    - {id: each, for_each: $list.json, steps: [...]}";
+
+    NEEDS_CIRCLE = "E0304", "Steps wait for each other",
+    "In a file in which a step has `needs`, a step begins when the steps that it needs have ended. What a step \
+     refers to, it needs, too. The message shows the steps that need each other, the help which field says so: none \
+     of them could ever begin. Remove one of the needs, or split a step in two.";
 
     ARGUMENT = "E0401", "An argument is missing or has the wrong type",
     "The workflow declares the argument with required, type or enum, and the value given does not fit. Arguments \

@@ -160,6 +160,14 @@ pub const PAGES: &[CodePage] = &[
                `lobster show RUN` names the command, `lobster help COMMAND` describes what it expects.",
     },
     CodePage {
+        code: Code::RepeatLimit.as_str(),
+        title: "A repeat has had all its rounds",
+        text: "The condition under `until` did not hold after `max` rounds of a `repeat`, so the step failed. `lobster \
+               logs RUN STEP` prints what the rounds gave. `lobster resume RUN` goes on for as many rounds again; \
+               what was done stays done. In the file, `max` and `every` say how long it tries, and \
+               `on_error: continue` what a failure means.",
+    },
+    CodePage {
         code: Code::StepValue.as_str(),
         title: "A step cannot use the values that it was given",
         text: "A reference of the step has no value or a value of the wrong type (`for_each` needs a list), \

@@ -35,6 +35,9 @@ fn step_commands(
         Work::ForEach { steps, .. } => {
             steps.iter().try_for_each(|s| step_commands(&step.id, Some(Nest::SubStep(&s.id)), s, commands))
         }
+        Work::Repeat { .. } | Work::Switch { .. } => {
+            step.work.inside().into_iter().try_for_each(|s| step_commands(&s.id, None, s, commands))
+        }
         Work::Pipeline(_)
         | Work::Nothing
         | Work::Shell(_)

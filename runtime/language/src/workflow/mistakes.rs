@@ -65,7 +65,7 @@ impl Lowering<'_> {
                 self.lint_shell_variables(value, step);
             }
         }
-        for key in ["pipeline", "workflow", "cwd"] {
+        for key in ["pipeline", "workflow", "cwd", "switch"] {
             if let Some(value) = node.get(key) {
                 self.lint_notation(value, Reader::Field);
             }
