@@ -82,6 +82,10 @@ fuzz SECONDS="60" *TARGETS:
 crashes POINTS="10000":
     LOBSTER_CRASH_POINTS={{POINTS}} LOBSTER_CRASH_SEED=$(date +%j) cargo test --workspace --test lobster -- faults::random_workflows_survive --nocapture
 
+# random files of graphs, repeats, waits, choices and loops, held against a model; nightly
+models FILES="1000":
+    LOBSTER_MODEL_FILES={{FILES}} cargo test --workspace --test lobster -- faults::random_workflows_do --nocapture
+
 # what a policy allows, run in dash, busybox ash and bash; another seed each night
 shells TEXTS="20000":
     LOBSTER_REQUIRE_SHELLS=1 LOBSTER_SHELL_FUZZ_TEXTS={{TEXTS}} LOBSTER_SHELL_FUZZ_SEED=$(date +%Y%j) cargo test --release -p lobster-policy --lib shell_fuzz -- --nocapture

@@ -81,11 +81,11 @@ fn what_cannot_be_added_leaves_everything_as_it_is() {
     refused(&add(&home, &["regexx"]), &["there is no ready step", "did you mean `lobster add regex`?"]);
     refused(&add(&home, &["./none.wasm"]), &["cannot read ./none.wasm"]);
     refused(&add(&home, &["text.wasm"]), &["not WebAssembly"]);
-    refused(&add(&home, &["http://example.com/a.wasm"]), &["is not https"]);
+    refused(&add(&home, &["http://example.com/a.wasm"]), &["does not use https"]);
     refused(&add(&home, &["oci://example.com"]), &["oci://HOST/REPOSITORY:TAG"]);
-    refused(&add(&home, &["diff"]), &["steps/diff.wasm exists", "left as it is"]);
+    refused(&add(&home, &["diff"]), &["steps/diff.wasm already exists", "was not changed"]);
     refused(&add(&home, &["regex", "--dir", "../elsewhere"]), &["is not below"]);
-    refused(&add(&home, &["regex", "--digest", &"0".repeat(64)]), &["and not blake3:0000"]);
+    refused(&add(&home, &["regex", "--digest", &"0".repeat(64)]), &["not blake3:0000"]);
     refused(&add(&home, &["--update", "regex"]), &["has no \"regex\"; it has none yet"]);
     assert_eq!(home.read("lobster.lock"), "");
     assert_eq!(home.read("steps/diff.wasm"), "mine");
@@ -97,7 +97,7 @@ fn what_cannot_be_added_leaves_everything_as_it_is() {
         &["regex was added from mine.wasm", "lobster add --update regex", "--name"],
     );
     home.write("lobster.lock", "version = 7\n");
-    refused(&add(&home, &["regex"]), &["lobster.lock is no lock file of this lobster"]);
+    refused(&add(&home, &["regex"]), &["lobster.lock is not a lock file of this lobster"]);
 }
 
 fn sha256(bytes: &[u8]) -> String {
@@ -122,13 +122,13 @@ fn an_address_gives_what_it_gave_or_nothing() {
     });
     let at = |path: &str| format!("{}{path}", server.url());
     refused(&add(&home, &[&at("/none.wasm")]), &["answers 404"]);
-    refused(&add(&home, &[&at("/away")]), &["redirects to what is no http(s) address"]);
+    refused(&add(&home, &[&at("/away")]), &["redirects to what is not an http(s) address"]);
     assert_eq!(add(&home, &[&at("/csv.wasm"), "--name", "csv"]).code(), 0);
     std::fs::remove_file(home.dir().join("steps/csv.wasm")).unwrap();
-    refused(&add(&home, &["--locked"]), &["csv: http://", "and not blake3:"]);
+    refused(&add(&home, &["--locked"]), &["csv: http://", "not blake3:"]);
     assert!(!home.dir().join("steps/csv.wasm").exists());
     let updated = add(&home, &["--update", "csv"]);
-    assert!(updated.code() == 0 && updated.stdout.contains("csv is up to date now"), "{updated:?}");
+    assert!(updated.code() == 0 && updated.stdout.contains("csv is updated"), "{updated:?}");
     assert_eq!(std::fs::read(home.dir().join("steps/csv.wasm")).unwrap(), ready("diff"));
 }
 
@@ -257,7 +257,7 @@ fn a_file_and_an_address_must_be_signed_with_the_key_that_is_named() {
     let (csv, diff) = (ready("csv"), ready("diff"));
     home.write("csv.wasm", &csv);
     refused(&add(&home, &["./csv.wasm", "--key", "ours.pub"]), &["has no signature", "csv.wasm.sig"]);
-    refused(&add(&home, &["csv", "--key", "ours.pub"]), &["known by its digest"]);
+    refused(&add(&home, &["csv", "--key", "ours.pub"]), &["identified by its digest"]);
     refused(&add(&home, &["./csv.wasm", "--key", "csv.wasm"]), &["csv.wasm"]);
     for (signature, why) in [
         (theirs.sign(&csv), "not signed with this key"),
@@ -269,7 +269,10 @@ fn a_file_and_an_address_must_be_signed_with_the_key_that_is_named() {
     }
     assert_eq!(home.read("lobster.lock"), "");
     let unchecked = add(&home, &["./csv.wasm", "--name", "other"]);
-    assert!(unchecked.code() == 0 && unchecked.stdout.contains("signed, and not checked"), "{unchecked:?}");
+    assert!(
+        unchecked.code() == 0 && unchecked.stdout.contains("a signature that was not checked"),
+        "{unchecked:?}"
+    );
 
     let signatures = [ours.sign(&csv), theirs.sign(&diff), ours.sign(&diff)];
     let (first, second) = (csv.clone(), diff.clone());
@@ -308,13 +311,13 @@ fn an_artifact_must_be_signed_with_the_key_that_is_named() {
     for (name, message, by_ours, lies, why) in [
         ("good", good.clone(), true, false, None),
         ("of another", good.clone(), false, false, Some("not signed with this key")),
-        ("another artifact", payload(&sha256(b"other"), cosign), true, false, Some("one of something else")),
+        ("another artifact", payload(&sha256(b"other"), cosign), true, false, Some("but for other content")),
         (
             "another kind",
             payload(&sha256(manifest.as_bytes()), "a letter"),
             true,
             false,
-            Some("one of something else"),
+            Some("but for other content"),
         ),
         ("changed on the way", good.clone(), true, true, Some("gives other bytes")),
     ] {

@@ -30,7 +30,7 @@ pub(crate) fn expected_failures() -> Vec<ExpectedFailure> {
         .collect()
 }
 
-/// The lines of a list that are no comment.
+/// The lines of a list that are not comment.
 pub(crate) fn entries(list: &str) -> impl Iterator<Item = &str> {
     list.lines().filter(|line| !line.is_empty() && !line.starts_with('#'))
 }

@@ -196,7 +196,7 @@ fn a_policy_that_is_not_there_is_an_error_before_anything() {
     assert!(made(&home).exists());
 }
 
-/// The policy file is no step's to change, before a question and after it.
+/// The policy file is not a step's to change, before a question and after it.
 #[test]
 fn the_policy_stays_protected_behind_a_question() {
     for out in [Out::Id, Out::Elsewhere, Out::WithPolicy] {

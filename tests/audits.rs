@@ -74,7 +74,7 @@ fn the_audit_tells_who_did_what() {
     let array = home.lobster(["audit", "--json", "--kind", "run"]).run();
     assert_eq!(serde_json::from_str::<Vec<Value>>(&array.stdout).unwrap().len(), 7);
     let wrong = home.lobster(["audit", "--since", "yesterday"]).run();
-    assert!(wrong.code() == 2 && wrong.stderr.contains("is no time"), "{wrong:?}");
+    assert!(wrong.code() == 2 && wrong.stderr.contains("is not a time"), "{wrong:?}");
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn the_audit_is_copied_where_the_policy_says() {
     std::fs::remove_dir_all(&kept).unwrap();
     std::fs::write(&kept, "in the way").unwrap();
     let refused = under_audit(&home, &["run", "--mode", "tool", "ok.lobster"]);
-    assert!(refused.error().contains("nothing goes on unrecorded"), "{refused:?}");
+    assert!(refused.error().contains("no run continues without it"), "{refused:?}");
 }
 
 #[test]

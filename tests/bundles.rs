@@ -54,7 +54,7 @@ fn a_signed_bundle_verifies_by_its_key_alone() {
     says(
         &home.lobster(["bundle", "verify", "run.bundle", "--key", "key.pem"]).run(),
         2,
-        "no ed25519 public key",
+        "not an ed25519 public key",
     );
     says(
         &home.lobster(["bundle", "verify", "run.bundle", "--key", "gone.pem"]).run(),
@@ -64,7 +64,7 @@ fn a_signed_bundle_verifies_by_its_key_alone() {
 
     let run = run_of(&home);
     let wrong = home.lobster(["bundle", "export", &run, "-o", "x", "--sign", "key.pem.pub"]).run();
-    says(&wrong, 2, "no ed25519 private key");
+    says(&wrong, 2, "not an ed25519 private key");
     assert!(!home.dir().join("x").exists());
     assert_eq!(home.lobster(["bundle", "export", &run, "-o", "plain.bundle"]).run().code(), 0);
     says(
@@ -250,7 +250,7 @@ fn what_was_redacted_is_not_missing_where_it_is_taken_in() {
     home.tool(["flow.lobster"]).envelope();
     let run = run_of(&home);
     let words = ["bundle", "export", &run, "-o", "b", "--redact", "fetch"];
-    says(&home.lobster(words).run(), 0, "left out with it, because it repeats that: action of step sum");
+    says(&home.lobster(words).run(), 0, "also left out, because it contains a copy: action of step sum");
     let bytes = std::fs::read(home.dir().join("b")).unwrap();
     assert!(!String::from_utf8_lossy(&bytes).contains("SENSITIVE"));
     there.write("b", bytes);

@@ -501,7 +501,7 @@ fn a_grant_that_nobody_asks_for_is_spoken_of() {
     has(&home.tool(["flow.lobster"]).error(), &["cannot read `/mail`", refused]);
     let alone = home.lobster(["step", "run", "jq.wasm", "--read", "d:/in", "--arg", "filter=."]).run();
     assert_eq!(alone.code(), 0, "{alone:?}");
-    has(&alone.stderr, &[&format!("a workflow would withhold {refused}")]);
+    has(&alone.stderr, &[&format!("in a workflow the step would not get {refused}")]);
 }
 
 #[test]
@@ -522,7 +522,7 @@ fn steps_that_read_bytes_read_the_lines_of_a_pipeline() {
     assert_eq!((&mail["subject"], &mail["text"]), (&"hello".into(), &"first\n\nlast".into()), "{mail}");
     assert_eq!(first("exec cat h.html | component ./html-text.wasm --text"), "# Title\n\none two\n");
     let wrong = home.tool(["exec --json --shell 'echo [1,2]' | component ./csv.wasm --text"]).error();
-    has(&wrong, &["component --text: item 1 is no text: 1"]);
+    has(&wrong, &["component --text: item 1 is not text: 1"]);
 }
 
 #[test]
@@ -565,7 +565,7 @@ fn a_command_program_takes_its_words_alone() {
     for (words, part) in [
         (&["--arg", "a=1"][..], "bad-args: the arguments do not fit the step: $.a"),
         (&["--arg", "argv=x"], "$.argv: it is not a list of words"),
-        (&["--arg", r#"argv=["x"]"#, "--", "y"], "give the words once"),
+        (&["--arg", r#"argv=["x"]"#, "--", "y"], "give the words either"),
     ] {
         let answer = run(words);
         assert!(answer.code() != 0 && answer.stderr.contains(part), "{answer:?}");

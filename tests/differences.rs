@@ -62,8 +62,8 @@ steps:
         &diff(&home, &first, &second),
         &[
             "plan different, arguments the same, 1 step the same",
-            "s did something else its definition $.work.pipeline: \"sort | head --n 2\" → \"sort | head --n 1\"",
-            "the run gave something else: its output $: [1,2] → 1",
+            "s action differs its definition $.work.pipeline: \"sort | head --n 2\" → \"sort | head --n 1\"",
+            "the result of the run differs: its output $: [1,2] → 1",
         ],
     );
     let why = home.lobster(["why", &second, "s"]).run();
@@ -81,7 +81,7 @@ fn answers_are_compared() {
         newest(&home)
     };
     let (first, second) = (answered("{\"d\":1}"), answered("{\"d\":2}"));
-    differ(&diff(&home, &first, &second), &["in gave something else its answer $.response.d: 1 → 2"]);
+    differ(&diff(&home, &first, &second), &["in result differs its answer $.response.d: 1 → 2"]);
     assert_eq!(diff(&home, &first, &first).code(), 0);
 }
 
@@ -96,16 +96,16 @@ steps:
 ";
     let first = ran(&home, flow);
     let skipped = ran(&home, &flow.replace("== 1", "== 2"));
-    differ(&diff(&home, &first, &skipped), &["b gave something else its status: \"ok\" → \"skipped\""]);
-    differ(&diff(&home, &skipped, &first), &["b gave something else its status: \"skipped\" → \"ok\""]);
+    differ(&diff(&home, &first, &skipped), &["b result differs its status: \"ok\" → \"skipped\""]);
+    differ(&diff(&home, &skipped, &first), &["b result differs its status: \"skipped\" → \"ok\""]);
     let why = home.lobster(["why", &first, "b", "--vs", &skipped]).run();
     assert!(why.stderr.contains("did not do step 'b': its condition skipped it"), "{why:?}");
 
     let failed = ran(&home, &flow.replace("echo b", "exit 3"));
     differ(&diff(&home, &first, &failed), &["status ok → failed", "c not reached"]);
     let gone = ran(&home, &flow.replace("  - {id: c, run: echo c}\n", ""));
-    differ(&diff(&home, &first, &gone), &["c gone"]);
-    differ(&diff(&home, &gone, &first), &["c new"]);
+    differ(&diff(&home, &first, &gone), &["c removed"]);
+    differ(&diff(&home, &gone, &first), &["c added"]);
 }
 
 #[test]

@@ -115,11 +115,11 @@ fn run_block(block: &Block, session: &mut Session, edits: &mut Vec<Edit>) -> Res
         ("toml", Some("mcp")) => check_servers(block),
         ("json", _) => serde_json::from_str::<serde_json::Value>(&block.text())
             .map(|_| ())
-            .map_err(|error| format!("is no JSON: {error}")),
+            .map_err(|error| format!("is not JSON: {error}")),
         ("jsonl", _) => block.lines.iter().try_for_each(|line| {
             serde_json::from_str::<serde_json::Value>(line)
                 .map(|_| ())
-                .map_err(|error| format!("{line} is no JSON: {error}"))
+                .map_err(|error| format!("{line} is not JSON: {error}"))
         }),
         (language, word) => Err(format!(
             "a block of kind `{language} {}` is neither run nor marked as a sketch (tests/documents.rs lists the kinds)",

@@ -180,7 +180,7 @@ fn an_executor_that_is_not_there_is_named() {
         assert!(error.contains("executor_missing") && error.contains("/no/such/executor"), "{error}");
         assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["pay"], "{error}");
     }
-    for (executor, words) in [("[1]", "no JSON list of strings"), ("[]", "names no program")] {
+    for (executor, words) in [("[1]", "is not a JSON list of strings"), ("[]", "names no program")] {
         let answer = run(&home, executor);
         assert!(answer.code() != 0 && format!("{answer:?}").contains(words), "{answer:?}");
     }
@@ -298,10 +298,10 @@ fn a_worker_that_is_not_told_right_says_so_and_ends() {
     let home = Home::new();
     let hello = "{\"type\":\"hello\",\"protocol\":1,\"version\":\"0\"}\n";
     for (said, words) in [
-        ("teapot\n".to_owned(), "no request"),
+        ("teapot\n".to_owned(), "is not a request"),
         ("{\"type\":\"hello\",\"protocol\":9}\n".to_owned(), "its lobster speaks 9"),
         (format!("{hello}{hello}"), "hello, twice"),
-        (format!("{hello}{{\"type\":\"submit\",\"order\":{{}}}}\n"), "no request"),
+        (format!("{hello}{{\"type\":\"submit\",\"order\":{{}}}}\n"), "is not a request"),
         (
             format!(
                 "{hello}{{\"type\":\"blob\",\"digest\":\"{}\",\"data\":\"YQ==\",\"last\":true}}\n",
@@ -608,7 +608,7 @@ fn a_server_whose_approved_file_is_replaced_is_cut_off() {
             running.join().unwrap()
         });
         let error = answer.error();
-        assert!(error.contains("is not what was approved any more"), "{answer:?}");
+        assert!(error.contains("is no longer what was approved"), "{answer:?}");
         assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["ask"], "{answer:?}");
         assert!(begun.elapsed() < Duration::from_secs(45), "it was not cut off: {answer:?}");
     }

@@ -357,9 +357,12 @@ fn random_workflows_survive_crashes_at_random_writes() {
 fn random_workflows_do_what_the_model_says() {
     let warm = Home::new();
     warm.tool(["js '1'"]).envelope();
-    for seed in 1..=10 {
+    // `just models` tries many more.
+    let (next, last) = (AtomicU64::new(1), setting("LOBSTER_MODEL_FILES", 10));
+    let code = warm.state().join("store/code");
+    let one = |seed| {
         let scenario = Scenario::random(seed, true);
-        let home = home_with_code(&warm.state().join("store/code"));
+        let home = home_with_code(&code);
         scenario.install(&home);
         let story = Story {
             home,
@@ -373,5 +376,18 @@ fn random_workflows_do_what_the_model_says() {
         };
         let story = story.live();
         assert_eq!(story.reported, BTreeMap::new());
-    }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(2, usize::from) {
+            scope.spawn(|| {
+                loop {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > last {
+                        return;
+                    }
+                    one(seed);
+                }
+            });
+        }
+    });
 }

@@ -27,7 +27,7 @@ fn each_kind_passes_check_and_runs() {
         // Nothing of anybody's is replaced.
         home.write("my-first.lobster", "mine");
         let again = home.lobster(["init", "--kind", kind, "my-first"]).run();
-        assert!(again.code() == 2 && again.stderr.contains("is left as it is"), "{again:?}");
+        assert!(again.code() == 2 && again.stderr.contains("was not changed"), "{again:?}");
         assert_eq!(home.read("my-first.lobster"), "mine");
     }
 }
@@ -37,8 +37,8 @@ fn each_kind_passes_check_and_runs() {
 fn a_person_is_asked_for_the_kind_and_then_for_the_approval() {
     let home = Home::new();
     let mut terminal = Terminal::start(home.lobster(["init"]).env("NO_COLOR", "1"), 80, 24);
-    terminal.wait_for("What should it be made of? [1]");
-    terminal.enter("nine").wait_for("What should it be made of? [1]");
+    terminal.wait_for("Which kind of workflow? [1]");
+    terminal.enter("nine").wait_for("Which kind of workflow? [1]");
     let (code, screen) = terminal.enter_and_end("1");
     assert!(code == 0 && screen.text().contains("wrote ./hello.lobster"), "{}", screen.text());
     let mut terminal = Terminal::start(home.lobster(["run", "hello.lobster"]).env("NO_COLOR", "1"), 80, 24);
@@ -226,7 +226,7 @@ fn a_person_is_asked_for_the_language_of_a_step_and_the_kind_of_a_project() {
     let home = Home::new();
     let call = home.lobster(["step", "new", "tidy"]).env("NO_COLOR", "1");
     let mut terminal = Terminal::start(call, 80, 24);
-    let languages = terminal.wait_for("What should it be written in? [1]").text();
+    let languages = terminal.wait_for("Which programming language? [1]").text();
     let c = languages.lines().position(|line| line.trim().ends_with(" c")).expect("C is offered");
     let first = languages.lines().position(|line| line.trim().starts_with("1 ")).expect("a first one");
     let (code, screen) = terminal.enter_and_end(&(c - first + 1).to_string());
@@ -238,7 +238,7 @@ fn a_person_is_asked_for_the_language_of_a_step_and_the_kind_of_a_project() {
     home.write("package.json", "{}");
     let call = home.lobster(["policy", "init"]).env("NO_COLOR", "1");
     let mut terminal = Terminal::start(call, 80, 100);
-    terminal.wait_for("What is this project made with? [1]");
+    terminal.wait_for("Which kind of project? [1]");
     let (code, screen) = terminal.enter_and_end("");
     assert!(code == 0 && screen.text().contains("npm-scripts"), "{}", screen.text());
     assert!(home.lobster(["policy", "init"]).run().stdout.contains("npm-scripts"));

@@ -173,7 +173,7 @@ fn what_a_policy_asks_is_asked_again() {
         call(&["fork", &run]).output();
         let asked = call(&["fork", &run, "--from", "a"]);
         asked.token();
-        // Killing the process that asked, or its question, is no yes.
+        // Killing the process that asked, or its question, is not a yes.
         let gate = asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
         call(&["gates", "expire", &gate]);
         let again = call(&["resume", &newest(&home)]);

@@ -222,13 +222,13 @@ fn an_answer_counts_under_the_policy_that_the_run_began_with_and_says_where_it_a
     // Under a policy the directory is part of what was decided.
     let printed = answer.output()[0].as_str().unwrap().trim().to_owned();
     assert!(printed.ends_with("/work"), "{printed}");
-    assert!(!answer.stderr.contains("what follows the answer"), "{answer:?}");
+    assert!(!answer.stderr.contains("its next steps run"), "{answer:?}");
     // Without one it is the answerer's, as with the incumbent, who says so.
     home.tool(["flow.lobster"]).token();
     let gate = gates(&home).as_array().unwrap()[0].clone();
     let answer = home.lobster(["gates", "approve", id(&gate)]).dir(&elsewhere).run();
     let printed = answer.output()[0].as_str().unwrap().trim().to_owned();
     assert!(printed.ends_with("/elsewhere"), "{printed}");
-    let told = format!("what follows the answer runs in {printed}");
+    let told = format!("its next steps run in {printed}");
     assert!(answer.stderr.contains(&told), "{answer:?}");
 }

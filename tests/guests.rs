@@ -312,7 +312,7 @@ fn a_step_in_c_asks_hosts_that_it_is_granted_and_no_others() {
         (r#"{"url": "/a"}"#, &at, ": bad-request: "),
         (r#"{"url": "HERE/ a"}"#, &at, ": bad-request: "),
         (r#"{"url": "http://me:secret@a.example/"}"#, &at, ": bad-request: a URL cannot carry"),
-        (r#"{"url": "HERE/", "method": "G T"}"#, &at, ": bad-request: \"G T\" is no HTTP method"),
+        (r#"{"url": "HERE/", "method": "G T"}"#, &at, ": bad-request: \"G T\" is not an HTTP method"),
         (r#"{"url": "HERE/", "name": "Host", "value": "b"}"#, &at, ": bad-request: the header host"),
         (r#"{"url": "HERE/", "name": "content-length", "value": "9"}"#, &at, ": bad-request: "),
         (r#"{"url": "HERE/", "name": "transfer-encoding", "value": "chunked"}"#, &at, ": bad-request: "),

@@ -112,13 +112,13 @@ fn gates_and_doctor_name_them_beside_their_own_output() {
     assert_eq!(home.lobster(["gates"]).run().stderr, "");
     leave(&home, "2026.9.13", "pipeline");
     let told = |answer: &Answer, first: &str| {
-        let first = format!("{first} in {}; ", home.state().display());
+        let first = format!("{first} in {}. ", home.state().display());
         assert!(answer.stderr.starts_with(&first), "{answer:?}");
         assert!(answer.stderr.contains("npx -y @clawdbot/lobster@2026.9.13 resume --id"), "{answer:?}");
     };
     let list = home.lobster(["gates"]).run();
     told(&list, "1 question of @clawdbot/lobster waits");
-    assert_eq!((list.code(), list.stdout.as_str()), (0, "nothing waits for a person\n"));
+    assert_eq!((list.code(), list.stdout.as_str()), (0, "no open questions\n"));
     leave(&home, "2026.6.11", "input");
     leave(&home, "2026.9.13", "answered");
     let list = home.lobster(["gates", "--json"]).run();

@@ -23,6 +23,7 @@ mod compiling;
 mod completion;
 mod components;
 mod conformance;
+mod control;
 mod crash;
 mod credentials;
 mod damaged_stores;
@@ -35,6 +36,7 @@ mod executor_requests;
 mod executors;
 mod failed_runs;
 mod faults;
+mod first_hour;
 mod first_workflow;
 mod flows;
 mod forks;
@@ -110,6 +112,9 @@ fn every_test_file_is_included() {
         else {
             continue;
         };
-        assert!(main.contains(&format!("\nmod {module};\n")), "tests/{name} is no module of tests/main.rs");
+        assert!(
+            main.contains(&format!("\nmod {module};\n")),
+            "tests/{name} is not a module of tests/main.rs"
+        );
     }
 }

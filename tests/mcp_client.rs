@@ -144,7 +144,7 @@ fn servers_that_stall_flood_or_die_are_errors_in_time() {
         ("endless", "timeout = \"20s\"", &["pages"]),
         ("exit", "", &["exit code 7", "it went wrong"]),
         ("oversized", "", &["more than", "max_bytes"]),
-        ("noise", "", &["no messages"]),
+        ("noise", "", &["are not messages"]),
         ("wrong-types", "timeout = \"4s\"", &["mcp server s"]),
     ] {
         let home = Home::new();

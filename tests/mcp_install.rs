@@ -90,7 +90,7 @@ fn what_is_written_starts_a_server_and_is_taken_away_again() {
         assert_eq!(read(&home, name).pointer(place).unwrap()["args"], json!(["mcp"]));
         assert_eq!(install(&["--remove"]).code(), 0);
         assert_eq!(read(&home, name).pointer(place), None, "{client}");
-        assert!(install(&["--remove"]).stdout.contains("nothing to take away"));
+        assert!(install(&["--remove"]).stdout.contains("nothing to remove"));
     }
 }
 
@@ -101,8 +101,8 @@ fn a_file_that_people_keep_stays_theirs() {
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     for (kept, why) in [
         ("{ // mine\n \"mcpServers\": {} }", "comments"),
-        ("{\"mcpServers\": 3}", "no object"),
-        ("[]", "no plain"),
+        ("{\"mcpServers\": 3}", "is not an object"),
+        ("[]", "is not a plain"),
     ] {
         fs::write(&file, kept).unwrap();
         let refused = home.lobster(["mcp", "install", "--client", "cursor"]).run();

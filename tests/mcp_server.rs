@@ -628,7 +628,7 @@ fn http_lets_in_who_belongs_there() {
 fn wrong_words_are_told_at_once() {
     let home = home();
     for (words, part) in [
-        (&["--workflows", "nowhere"][..], "no folder"),
+        (&["--workflows", "nowhere"][..], "is not a folder"),
         (&["--allow", "nothing"], "no such pipeline command"),
         (&["--http", "here"], "--http"),
         (&["--token-file", "x"], "--http"),

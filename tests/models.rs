@@ -235,9 +235,9 @@ fn a_strict_limit_refuses_a_model_without_a_price() {
     assert_eq!(asked, 2);
     let (error, ..) = run("action: stop", r#"{"mine":{"input":0,"output":10}}"#);
     assert!(error.contains("it may cost up to $0.0400"), "{error}");
-    // A table that cannot be read is no table without prices.
+    // A table that cannot be read is not a table without prices.
     let (error, ..) = run("action: stop, unpriced: allow", r#"{"mine":{"input":"0"}}"#);
-    assert!(error.contains("LOBSTER_LLM_PRICING_JSON is no table of prices"), "{error}");
+    assert!(error.contains("LOBSTER_LLM_PRICING_JSON is not a table of prices"), "{error}");
     let (_, stderr, asked) = run("action: warn", r#"{"mine":{"input":"0"}}"#);
     assert!(stderr.contains("Ignoring invalid LOBSTER_LLM_PRICING_JSON"), "{stderr}");
     assert_eq!(asked, 3);
@@ -346,7 +346,7 @@ fn the_record_is_summed_up_by_run_model_workflow_and_day() {
         0.025,
         "  - id: other\n    pipeline: llm.invoke --prompt q --model gpt-4o-mini --max-output-tokens 1000 --disable-cache\n",
     );
-    assert_eq!(home.lobster(["cost"]).run().stdout, "no calls of models\n");
+    assert_eq!(home.lobster(["cost"]).run().stdout, "no model calls\n");
     openai(home.lobster(["run", "--mode", "tool", "flow.lobster"]), &server).run();
     let cost = |by: &str| -> Value {
         serde_json::from_str(&home.lobster(["cost", "--by", by, "--json"]).run().stdout).unwrap()

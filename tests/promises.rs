@@ -8,11 +8,11 @@ use crate::binary;
 /// How a sentence begins or what stands in it, and the tests that hold it: `file::name`.
 const PROMISES: &[(&str, &[&str])] = &[
     (
-        "files and pipelines run as they did",
+        "files and pipelines run as before",
         &["tests/conformance.rs::the_recorded_cases_fail_only_where_we_differ_on_purpose"],
     ),
     (
-        "are refused where the text shows them",
+        "are refused if the text shows them",
         &[
             "runtime/policy/src/hard.rs::without_a_policy_what_destroys_is_seen_through_data_too",
             "runtime/policy/src/metamorphic.rs::no_wrapping_of_a_dangerous_command_is_allowed",
@@ -43,7 +43,7 @@ const PROMISES: &[(&str, &[&str])] = &[
         &["tests/secrets.rs::lobsters_own_tokens_are_not_for_steps_that_do_not_name_them"],
     ),
     (
-        "What is not covered asks or is denied",
+        "Commands that the policy does not cover ask or are denied",
         &[
             "runtime/policy/src/corpus.rs::every_case_of_the_corpus_gets_its_verdict",
             "runtime/policy/src/corpus.rs::no_case_of_the_red_team_is_more_lenient_than_expected",
@@ -83,7 +83,7 @@ const PROMISES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "One command's rights never reach",
+        "The rights of one command never apply",
         &["runtime/policy/src/corpus.rs::no_case_of_the_red_team_is_more_lenient_than_expected"],
     ),
     (
@@ -167,11 +167,11 @@ const NO_PROMISES: &[&str] = &[
     "are not",
     "For people who replace",
     "with the caller's rights",
-    "What holds all the same",
-    "plainly, behind wrappers",
-    "This stops mistakes, not intent",
-    "it does not see into",
-    "sh f`), into code",
+    "These protections still apply",
+    "directly, or behind wrappers",
+    "This stops mistakes, not attacks",
+    "it does not read scripts",
+    "sh f`), code for",
     "Text that cannot be analysed runs",
     "false`",
     "This mode does **not**",

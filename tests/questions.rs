@@ -106,7 +106,7 @@ fn a_long_list_fits_the_screen_is_shown_whole_and_can_wait() {
         terminal.enter("s").wait_for(pages);
         terminal.enter("").wait_for(pages);
         terminal.enter("y").wait_for(pages);
-        assert_eq!(home.read("log"), "", "a page is no question");
+        assert_eq!(home.read("log"), "", "a page is not a question");
         terminal.enter("q").wait_for(ASKS);
         let (code, screen) = {
             terminal.enter("l");
@@ -170,7 +170,11 @@ fn a_terminal_that_says_nothing_leaves_the_question_waiting() {
     let mut terminal = ask(&home, 80);
     terminal.send("y").send("\u{4}").send("\u{4}");
     let (code, screen) = terminal.end();
-    assert!(screen.text().contains("Left waiting: the terminal gave no answer."), "{}", screen.text());
+    assert!(
+        screen.text().contains("Left waiting: there was no answer from the terminal."),
+        "{}",
+        screen.text()
+    );
     assert_eq!(
         (code, status(&home).as_str(), gates(&home).len(), home.read("log").as_str()),
         (0, "waiting", 1, "")

@@ -60,7 +60,7 @@ impl Scenario {
             effects: BTreeMap::new(),
         };
         let (steps, output) = maker.workflow(0, 5);
-        maker.file("flow.lobster", &steps);
+        maker.file("flow.lobster", steps);
         Self { files: maker.files, effects: maker.effects, output }
     }
 
@@ -87,8 +87,24 @@ struct Maker {
 }
 
 impl Maker {
-    fn file(&mut self, name: &str, steps: &[Value]) {
-        self.files.insert(name.to_owned(), json!({ "name": name, "steps": steps }).to_string());
+    /// Writes a file, sometimes as a graph: then its steps, in whatever order, run by what they
+    /// read; the last stays the last, for it gives the output.
+    fn file(&mut self, name: &str, mut steps: Vec<Value>) {
+        let mut file = json!({ "name": name });
+        if self.dice.chance(40) {
+            let count = steps.len() as u64 - 1;
+            for index in 0..count {
+                let other = self.dice.below(count);
+                steps.swap(usize::try_from(index).unwrap(), usize::try_from(other).unwrap());
+            }
+            let first = steps.first_mut().unwrap();
+            first["needs"] = json!([]);
+            if self.dice.chance(50) {
+                file["concurrency"] = json!(1 + self.dice.below(3));
+            }
+        }
+        file["steps"] = json!(steps);
+        self.files.insert(name.to_owned(), file.to_string());
     }
 
     fn id(&mut self) -> String {
@@ -122,7 +138,7 @@ impl Maker {
     }
 
     fn step(&mut self, depth: u32, known: &mut Vec<Known>, steps: &mut Vec<Value>) {
-        match self.dice.below(if depth == 0 { 20 } else { 9 }) {
+        match self.dice.below(if depth == 0 { 26 } else { 9 }) {
             0..=4 => {
                 let (step, value) = self.effect(known, 1);
                 self.conditional(step, value, known, steps);
@@ -159,10 +175,22 @@ impl Maker {
             9..=11 => self.gate(known, steps),
             12..=14 => self.branches(known, steps),
             15..=17 => self.rounds(known, steps),
+            18..=20 => self.repeat(known, steps),
+            21..=22 => self.switch(known, steps),
+            23 => {
+                let (id, (read, value)) = (self.id(), self.read(known));
+                let ms = self.dice.below(5);
+                let mut step = json!({ "id": id, "wait": format!("{ms}ms") });
+                if let Some(reference) = read {
+                    step["stdin"] = json!(reference);
+                    known.push(Known { reference: format!("${id}.json"), value });
+                }
+                steps.push(step);
+            }
             _ => {
                 let (id, file) = (self.id(), format!("child{}.lobster", self.next_id));
                 let (child, value) = self.workflow(depth + 1, 2);
-                self.file(&file, &child);
+                self.file(&file, child);
                 steps.push(json!({ "id": id, "workflow": file }));
                 known.push(Known { reference: format!("${id}.json"), value });
             }
@@ -243,7 +271,7 @@ impl Maker {
         steps.push(json!({ "id": id, "parallel": { "branches": branches } }));
     }
 
-    fn rounds(&mut self, known: &[Known], steps: &mut Vec<Value>) {
+    fn rounds(&mut self, known: &mut Vec<Known>, steps: &mut Vec<Value>) {
         let (list, id, count) = (self.id(), self.id(), 1 + self.dice.below(3));
         let items: Vec<_> = (1..=count).collect();
         self.happens(&list, 1);
@@ -257,6 +285,62 @@ impl Maker {
         if self.dice.chance(40) {
             inner.push(self.effect(known, count).0);
         }
-        steps.push(json!({ "id": id, "for_each": format!("${list}.json"), "steps": inner }));
+        let mut step = json!({ "id": id, "for_each": format!("${list}.json"), "steps": inner });
+        if self.dice.chance(60) {
+            step["concurrency"] = json!(1 + self.dice.below(3));
+            // The results are in the order of the items, however the rounds ended.
+            let first = self.id();
+            self.happens(&first, 1);
+            steps.push(step);
+            let last = count - 1;
+            steps.push(json!({
+                "id": first,
+                "run": format!("echo {first} >> effects; echo $((A*100+B))"),
+                "env": { "A": format!("${id}.json.0.item"), "B": format!("${id}.json.{last}.index") },
+            }));
+            let value = i64::try_from(100 + last).unwrap();
+            known.push(Known { reference: format!("${first}.json"), value });
+        } else {
+            steps.push(step);
+        }
+    }
+
+    fn repeat(&mut self, known: &mut Vec<Known>, steps: &mut Vec<Value>) {
+        let (id, count) = (self.id(), 1 + self.dice.below(3));
+        let (inner, value) = self.effect(known, count);
+        let sub = inner["id"].as_str().unwrap().to_owned();
+        let mut all = vec![inner];
+        if self.dice.chance(20) {
+            all.push(json!({ "id": self.id(), "approval": "Once more?" }));
+        }
+        let mut repeat =
+            json!({ "until": format!("$index.json == {}", count - 1), "max": count + self.dice.below(2) });
+        if self.dice.chance(50) {
+            repeat["every"] = json!(format!("{}ms", self.dice.below(4)));
+        }
+        steps.push(json!({ "id": id, "repeat": repeat, "steps": all }));
+        known.push(Known { reference: format!("${id}.json.{sub}"), value });
+    }
+
+    fn switch(&mut self, known: &mut Vec<Known>, steps: &mut Vec<Value>) {
+        let Some(on) = self.dice.pick(known).cloned() else { return };
+        let id = self.id();
+        let (mut taken, value) = self.effect(known, 1);
+        let (other, _) = self.effect(known, 1);
+        self.effects.remove(other["id"].as_str().unwrap());
+        if self.dice.chance(20) {
+            taken["approval"] = json!("This case?");
+        }
+        let inner = taken["id"].as_str().unwrap().to_owned();
+        let mut step = json!({ "id": id, "switch": on.reference });
+        if self.dice.chance(60) {
+            step["cases"] = json!({ on.value.to_string(): [taken], (on.value + 1).to_string(): [other] });
+        } else {
+            step["cases"] = json!({ (on.value + 1).to_string(): [other] });
+            step["default"] = json!([taken]);
+        }
+        steps.push(step);
+        let reference = if self.dice.chance(50) { format!("${id}.json") } else { format!("${inner}.json") };
+        known.push(Known { reference, value });
     }
 }

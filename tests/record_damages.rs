@@ -249,7 +249,7 @@ impl Furnished {
         for run in self.intact(&said, &shown) {
             let show = home.lobster(["show", &run]).run();
             // Whatever is read around damage says so, by its exit code too.
-            let is_warned = show.stderr.contains("is damaged, so this may not be all");
+            let is_warned = show.stderr.contains("is damaged, so results may be missing");
             assert_eq!(show.code(), i32::from(is_warned), "{seed}: {what}: {show:?}");
             assert!(!is_warned || log_only, "{seed}: {what}: {show:?}");
             let waits = show.stdout.contains("waiting");

@@ -48,7 +48,7 @@ fn commands_page(described: &Value) -> String {
 /// `docs/pipeline-commands.md`.
 fn pipeline_commands_page(described: &Value) -> String {
     let mut page = heading("Pipeline commands");
-    page.push_str("\nThey stand between the bars of a pipeline and pass JSON items on.\n");
+    page.push_str("\nA pipeline joins these commands by `|`; each passes JSON items to the next.\n");
     for stage in list(described, "stages") {
         write!(page, "\n## {}\n\n{}.\n", text(stage, "name"), text(stage, "description")).unwrap();
         write!(page, "\n```text\n{}\n```\n", text(stage, "help").trim_end()).unwrap();

@@ -44,7 +44,7 @@ fn the_narrowest_rule_is_kept_and_the_next_run_is_not_asked() {
     let mut terminal = start(call(&home));
     let screen = terminal.enter("e").wait_for(RULE).text();
     assert!(screen.contains("argv = [\"touch\", \"made\"]"), "{screen}");
-    assert!(screen.contains("besides: nothing else that was recorded"), "{screen}");
+    assert!(screen.contains("and also: no other recorded command"), "{screen}");
     terminal.enter("k").wait_for(ASKS);
     assert!(policy(&home).starts_with(POLICY) && policy(&home).contains("argv = [\"touch\", \"made\"]"));
     // The rule is for later runs: this one still waits for a word.
@@ -67,17 +67,16 @@ fn an_edited_rule_tells_what_else_it_would_allow_or_why_it_cannot_be_kept() {
     terminal.enter("e").wait_for(RULE);
     let screen = terminal.enter("e").wait_for(RULE).text();
     assert!(
-        screen.contains("program = \"touch\"") && screen.contains("besides: `/bin/sh -c touch other`"),
+        screen.contains("program = \"touch\"") && screen.contains("and also: `/bin/sh -c touch other`"),
         "{screen}"
     );
     terminal.enter("q").wait_for(ASKS);
     assert_eq!(policy(&home), POLICY);
     terminal.enter("l");
     terminal.end();
-    for (sed, why) in [
-        ("s/^argv.*/argv = [\"touch\", \"else\"]/", "it would still be stopped"),
-        ("s/^argv.*/arg = 1/", "arg"),
-    ] {
+    for (sed, why) in
+        [("s/^argv.*/argv = [\"touch\", \"else\"]/", "it would be stopped"), ("s/^argv.*/arg = 1/", "arg")]
+    {
         let mut terminal = start(call(&home).env("VISUAL", editor(&home, sed)).env("EDITOR", "false"));
         terminal.enter("e").wait_for(RULE);
         let screen = terminal.enter("e").wait_for("Rule? [e: edit, q: back]").text();
@@ -101,7 +100,7 @@ fn a_file_that_changed_meanwhile_stays_as_it_is() {
     let theirs = format!("{POLICY}# theirs\n");
     home.write("p.toml", &theirs);
     let screen = terminal.enter("k").wait_for(RULE).text();
-    assert!(screen.contains("was changed meanwhile: nothing was written"), "{screen}");
+    assert!(screen.contains("was changed in the meantime; nothing was written"), "{screen}");
     terminal.enter("q").wait_for(ASKS);
     terminal.enter("n");
     terminal.end();
@@ -123,7 +122,7 @@ fn a_project_policy_stays_trusted() {
     let mut terminal = start(run());
     terminal.enter("e").wait_for(RULE);
     let screen = terminal.enter("k").wait_for(ASKS).text();
-    assert!(screen.contains("Kept in"), "{screen}");
+    assert!(screen.contains("Saved in"), "{screen}");
     terminal.enter("n");
     terminal.end();
     let next = home.tool(["flow.lobster"]);
@@ -136,7 +135,7 @@ fn where_a_rule_wants_the_question_no_other_takes_it_away() {
     home.write("p.toml", format!("{POLICY}[[rule]]\nid = \"look\"\neffect = \"ask\"\nprogram = \"touch\"\n"));
     let mut terminal = start(call(&home));
     let screen = terminal.enter("e").wait_for("Rule? [e: edit, q: back]").text();
-    assert!(screen.contains("it would still be stopped"), "{screen}");
+    assert!(screen.contains("it would be stopped"), "{screen}");
     terminal.enter("q").wait_for(ASKS);
     terminal.enter("n");
     terminal.end();

@@ -127,7 +127,7 @@ fn what_a_failed_step_changed_is_dropped() {
     assert!(answer.error().contains("(3)"), "{answer:#?}");
     assert_eq!(tree(&home.dir()), before);
     let shown = home.lobster(["changes", "@"]).run();
-    assert!(shown.stdout.contains("no changes to files on record"), "{shown:#?}");
+    assert!(shown.stdout.contains("no recorded changes to files"), "{shown:#?}");
     let undo = home.lobster(["undo", "@"]).run();
     assert!(undo.code() != 0 && undo.stderr.contains("committed no changes"), "{undo:#?}");
 }
@@ -157,7 +157,7 @@ fn an_edit_between_run_and_undo_is_not_overwritten() {
     home.write("tree/a", "mine\n");
     let before = tree(&home.dir().join("tree"));
     let undo = home.lobster(["undo", "@"]).run();
-    assert!(undo.code() != 0 && undo.stderr.contains("nothing was taken back"), "{undo:#?}");
+    assert!(undo.code() != 0 && undo.stderr.contains("nothing was undone"), "{undo:#?}");
     assert!(undo.stderr.contains("a in ") && undo.stderr.contains("has another content"), "{undo:#?}");
     assert_eq!(tree(&home.dir().join("tree")), before);
 }

@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(100);
 /// Between what commands print.
 const MARK: char = '\u{1e}';
 
-/// Where the terminal asks and waits for one of these keys.
-const PROMPT: &str = "[y/n/s/l/?]";
+/// Where the terminal asks and waits: for one of these keys, or for a number.
+const PROMPTS: [&str; 2] = ["/s/l/?]", "? [1]"];
 
 /// The ids of a document and what they are in this run.
 pub(crate) type Ids = HashMap<String, String>;
@@ -139,10 +139,14 @@ impl Session {
     pub(crate) fn run_on_terminal(&mut self, text: &str, expected: &[String]) -> Printed {
         let place = self.run("pwd").text;
         let call = self.home.program("sh", ["-c", text]).dir(Path::new(place.trim_end()));
-        let mut terminal = Terminal::start(call.env("TERM", "xterm"), 120, 60);
-        for answer in expected.iter().filter_map(|line| Some(line.split_once(PROMPT)?.1.trim())) {
-            terminal.wait_for(PROMPT);
-            terminal.enter(answer);
+        let call = call.env("TERM", "xterm").env("LOBSTER_PAGER", "cat");
+        let mut terminal = Terminal::start(call, 120, 60);
+        let asked = |line: &String| {
+            PROMPTS.iter().find_map(|prompt| Some((*prompt, line.split_once(prompt)?.1.trim().to_owned())))
+        };
+        for (prompt, answer) in expected.iter().filter_map(asked) {
+            terminal.wait_for(prompt);
+            terminal.enter(&answer);
         }
         let (code, screen) = terminal.end();
         Printed { text: screen.text(), code }

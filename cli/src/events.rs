@@ -31,7 +31,7 @@ fn parse<'a>(name: &str, value: &'a str) -> Result<Destination<'a>, CommandError
 /// Has the events of this process's runs written, if somebody asked for it.
 ///
 /// # Errors
-/// When what they asked for is no format, or the file cannot be opened. A file that is named on the
+/// When what they asked for is not a format, or the file cannot be opened. A file that is named on the
 /// command line is refused under a policy: whoever may only call lobster would write outside it.
 pub(crate) fn follow(runtime: &Runtime, flag: Option<&str>) -> Result<(), CommandError> {
     let variable = std::env::var(VARIABLE).ok().filter(|value| !value.trim().is_empty());

@@ -36,13 +36,13 @@ pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
             for line in last_words(&store, &outcome, &failure.message) {
                 say(&format!("    {line}"));
             }
-            next.push((format!("lobster logs {short} {}", shell_word(&path)), "all that it wrote"));
+            next.push((format!("lobster logs {short} {}", shell_word(&path)), "its full output"));
         }
         None => next.push((format!("lobster show {short}"), "what happened, step by step")),
     }
-    next.push((format!("lobster resume {short}"), "goes on from there"));
+    next.push((format!("lobster resume {short}"), "continues from there"));
     if has_changed_files(&store, run) {
-        next.push((format!("lobster undo {short}"), "takes back what it changed in files"));
+        next.push((format!("lobster undo {short}"), "reverts its changes to files"));
     }
     // Of these, the message is all that there is to say.
     let says_it_all = [Code::Failed, Code::Request, Code::CommandFailed, Code::CommandError, Code::StepValue];

@@ -14,10 +14,10 @@ use crate::exit::CommandError;
 /// What of a log is wanted.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
 pub(crate) struct Options {
-    /// Logs to stderr: `info`, `debug`, `lobster_models=debug` (`LOBSTER_LOG`).
+    /// Writes a log to stderr: `info`, `debug`, `lobster_models=debug` (`LOBSTER_LOG`).
     #[arg(long, global = true, value_name = "FILTER")]
     pub(crate) log: Option<String>,
-    /// `text` or `json`, a line each (`LOBSTER_LOG_FORMAT`).
+    /// The form of the log lines: `text` or `json` (`LOBSTER_LOG_FORMAT`).
     #[arg(long, global = true, value_name = "FORMAT")]
     pub(crate) log_format: Option<String>,
 }
@@ -46,7 +46,7 @@ const DEFAULT: &str = "info";
 /// Starts logging, if somebody wants it.
 ///
 /// # Errors
-/// When what they want is no filter or no format.
+/// When what they want is neither a filter nor a format.
 pub(crate) fn start(options: &Options) -> Result<(), CommandError> {
     start_or(options, None)
 }
@@ -71,7 +71,7 @@ fn start_or(options: &Options, otherwise: Option<&str>) -> Result<(), CommandErr
         },
     };
     let filter = EnvFilter::try_new(&filter).map_err(|error| {
-        CommandError::usage(format!("{name} {filter:?} is no filter: {error}"))
+        CommandError::usage(format!("{name} {filter:?} is not a filter: {error}"))
             .with_hint("info, debug, or lobster_models=debug,info")
     })?;
     let (format, name) = match (&options.log_format, env("LOBSTER_LOG_FORMAT")) {

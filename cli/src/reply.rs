@@ -103,7 +103,7 @@ impl Reply {
 fn say_left(runtime: &Runtime, run: Option<RunId>, left: &Left) {
     match left {
         Left::Later => say("Left waiting."),
-        Left::Gone => say("Left waiting: the terminal gave no answer."),
+        Left::Gone => say("Left waiting: there was no answer from the terminal."),
         Left::Unanswered(why) => say(&format!("Error: {why}. The question is left waiting.")),
     }
     let open = GateFilter { status: Some(GateStatus::Open), run, limit: 0 };

@@ -54,7 +54,7 @@ impl FromStr for Retention {
                 retention.max_bytes = Some(size.0);
             } else {
                 return Err(format!(
-                    "{VARIABLE}={text}: {limit:?} is no age (90d) and no size (4GiB); `off` keeps everything"
+                    "{VARIABLE}={text}: {limit:?} is neither an age (90d) nor a size (4GiB); `off` keeps everything"
                 ));
             }
         }

@@ -51,7 +51,7 @@ pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
 const DIE_WITH_PARENT: &str = "LOBSTER_DIE_WITH_PARENT";
 
 /// Has the kernel send SIGTERM when the parent dies, if the parent asked for it. Steps inherit
-/// the variable, and are no children of that process: for them it means nothing.
+/// the variable, and are not children of that process: for them it means nothing.
 pub(crate) fn die_with_parent() {
     #[cfg(target_os = "linux")]
     {

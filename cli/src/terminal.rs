@@ -34,7 +34,7 @@ pub(crate) enum Left {
     Later,
     /// The terminal was closed, or its input ended.
     Gone,
-    /// What was typed is no answer, and nobody could be asked again.
+    /// What was typed is not an answer, and nobody could be asked again.
     Unanswered(String),
 }
 

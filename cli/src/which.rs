@@ -2,12 +2,16 @@
 //! person at a terminal is asked for.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
 use lobster_runtime::store::{Event, RunFilter, RunId, RunSummary, Store, StoreError};
 
 use crate::commands::{doctor, runs};
 use crate::exit::CommandError;
 use crate::render::{one_line, say, table, units};
+
+/// What other programs call the last run.
+const LAST: &[&str] = &["-1", "current", "head", "HEAD", "last", "latest", "newest", "previous"];
 
 /// Farther back nobody counts.
 const MAX_BACK: usize = 10_000;
@@ -21,12 +25,17 @@ const CHOICES: usize = 9;
 /// The run that a text names. It is looked up once and then known by its id: what `@` means
 /// changes with each run.
 pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
-    let Some((name, back)) = parse(text) else { return store.find_run(text).map_err(CommandError::usage) };
+    let Some((name, back)) = parse(text) else {
+        return store.find_run(text).map_err(|error| match LAST.contains(&text) {
+            true => CommandError::usage(error).with_hint("@ is the last run, @- the one before"),
+            false => CommandError::usage(error),
+        });
+    };
     let runs = latest(store, name, back + 1)?;
     match (runs.get(back), runs.len()) {
         (Some(run), _) => Ok(run.id),
         (None, 0) => Err(match name {
-            None => CommandError::usage("there is no run yet"),
+            None => CommandError::usage("no run is recorded yet"),
             Some(name) => CommandError::usage(format!("no run is named {name:?}"))
                 .with_hint("`lobster runs` lists them; a workflow without `name:` has the name of its file"),
         }),
@@ -144,6 +153,54 @@ pub(crate) fn step_or_ask(
             let mut steps = steps(store, run)?;
             let rows: Vec<Vec<String>> = steps.iter().map(|step| vec![step.clone()]).collect();
             Ok(steps.swap_remove(pick(&rows, &format!("Which step should `{verb}` take?"))?))
+        }
+    }
+}
+
+/// The workflow files of a directory, by name.
+pub(crate) fn workflow_files(folder: &Path) -> Vec<PathBuf> {
+    /// More are neither listed nor searched.
+    const MOST: usize = 1000;
+    let entries = folder.read_dir().into_iter().flatten().flatten().take(MOST);
+    let files = entries.map(|entry| entry.path());
+    let mut files: Vec<PathBuf> = files
+        .filter(|path| path.extension().is_some_and(|e| e == "lobster") && path.is_file())
+        .map(|path| path.strip_prefix("./").map(Path::to_owned).unwrap_or(path))
+        .collect();
+    files.sort();
+    files
+}
+
+/// Has a person at the terminal choose a workflow file of this directory.
+pub(crate) fn pick_file(verb: &str) -> Result<PathBuf, CommandError> {
+    let mut files = workflow_files(Path::new("."));
+    if !can_ask() || files.is_empty() {
+        let error = CommandError::usage(format!("{verb} needs a workflow file"));
+        let names: Vec<String> = files.iter().take(3).map(|file| file.display().to_string()).collect();
+        return Err(match names.is_empty() {
+            true => error.with_hint("there is none in this directory; `lobster init` writes a first one"),
+            false => error.with_hint(format!("in this directory: {}", names.join(", "))),
+        });
+    }
+    let rows: Vec<Vec<String>> = files.iter().map(|file| vec![file.display().to_string()]).collect();
+    Ok(files.swap_remove(pick(&rows, &format!("Which file should `{verb}` take?"))?))
+}
+
+/// What a person at the terminal types, once it is accepted.
+pub(crate) fn ask<T>(question: &str, accept: impl Fn(&str) -> Result<T, String>) -> Result<T, CommandError> {
+    loop {
+        let mut err = io::stderr().lock();
+        write!(err, "{} ", one_line(question))?;
+        err.flush()?;
+        drop(err);
+        let mut answer = String::new();
+        if io::stdin().lock().read_line(&mut answer)? == 0 {
+            say("");
+            return Err(CommandError::usage("nothing was typed"));
+        }
+        match accept(answer.trim()) {
+            Ok(accepted) => return Ok(accepted),
+            Err(why) => say(&format!("{}: {why}", one_line(answer.trim()))),
         }
     }
 }

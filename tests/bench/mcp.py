@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tool calls over stdio: 1,000 one after the other, and 50 at once, with the server's memory.
+"""Tool calls over stdio: 1,000 one after the other, and 50 at once, with the server's memory, also when it is idle again.
 
 tests/bench/mcp.py [LOBSTER]        bars: 500 calls/s; no error; memory flat
 """
@@ -15,6 +15,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 LOBSTER = os.path.realpath(sys.argv[1] if len(sys.argv) > 1 else ROOT / "target/release/lobster")
 CALLS, AT_ONCE, ROUNDS = 1000, 50, 20
+# Longer than the server waits before it gives memory back.
+IDLE = 25
 
 
 class Client:
@@ -89,6 +91,8 @@ try:
         f"{AT_ONCE} at once: {ROUNDS * AT_ONCE / took:.0f} calls/s, no error; memory {levels[0]:.1f} MiB after the "
         f"first round, {levels[-1]:.1f} MiB after {ROUNDS}"
     )
+    time.sleep(IDLE)
+    print(f"idle for {IDLE} s: memory {client.memory():.1f} MiB")
     client.process.stdin.close()
     assert client.process.wait(30) == 0
 finally:

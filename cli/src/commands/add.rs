@@ -21,11 +21,11 @@ use crate::render::{Quoting, units};
 use crate::whole_files::replace_file;
 use crate::{prepare, which};
 
-/// Takes a component into the project: its file below `steps`, its bytes in `lobster.lock`.
+/// Adds a component to the project: its file to `steps`, its digest to `lobster.lock`.
 ///
-/// SOURCE is a ready step by its name, a file, an https address, or an artifact of an OCI
-/// registry (oci://HOST/REPOSITORY:TAG). What it can do and asks for is shown first. Whatever
-/// runs or checks the file later refuses other bytes.
+/// SOURCE is the name of a ready step, a file, an https address, or an artifact of an OCI registry
+/// (oci://HOST/REPOSITORY:TAG). Before adding a component, lobster prints what it can do and what it asks
+/// for. If the file changes later, `run` and `check` refuse it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster add regex                                a ready step
@@ -36,28 +36,29 @@ use crate::{prepare, which};
   lobster add --update classify                    what its source has now
   lobster add --locked                             every file as it was added")]
 pub(crate) struct Args {
-    /// Where it is taken from.
-    #[arg(value_name = "SOURCE", required_unless_present_any = ["locked", "update"])]
+    /// Where the component comes from. At a terminal lobster lists the ready steps.
+    #[arg(value_name = "SOURCE")]
     source: Option<String>,
-    /// What it is called here; its own name if not given.
+    /// The name in this project. The default is the component's own name.
     #[arg(long, value_name = "NAME", value_parser = step::step_name, requires = "source")]
     name: Option<String>,
-    /// Where the file goes, from the directory of the project.
+    /// The directory for the file, relative to the directory of the project.
     #[arg(long, value_name = "DIR", default_value = "steps", requires = "source")]
     dir: PathBuf,
-    /// The BLAKE3 digest that it must have.
+    /// The BLAKE3 digest that the component must have.
     #[arg(long, value_name = "DIGEST", requires = "source")]
     digest: Option<Digest>,
-    /// The public key that it must be signed with (cosign's, PEM); what comes after it, too.
+    /// The public key that must have signed the component, now and at every update (PEM, as cosign writes
+    /// it).
     #[arg(long, value_name = "FILE", conflicts_with = "locked")]
     key: Option<PathBuf>,
-    /// Takes this one from its source again, whatever is there now.
+    /// Fetches the current version of this component from its source.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["source", "locked"])]
     update: Option<String>,
-    /// Takes every file that is missing or different from its source again, as it was added.
+    /// Fetches every component that is missing or different again, exactly as it was added.
     #[arg(long, conflicts_with_all = ["source", "update"])]
     locked: bool,
-    /// Asks nothing.
+    /// Does not ask.
     #[arg(long, short)]
     yes: bool,
 }
@@ -69,7 +70,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     match (&args.source, &args.update) {
         (Some(text), _) => add(&mut project, args, text),
         (None, Some(name)) => update(&mut project, args, name),
-        (None, None) => restore(&project),
+        (None, None) if args.locked => restore(&project),
+        (None, None) => add(&mut project, args, &source::pick_ready()?),
     }
 }
 
@@ -120,7 +122,7 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
     let Taken { bytes, told, .. } = &taken;
     let digest = Digest::of(bytes);
     if let Some(wanted) = args.digest.filter(|wanted| *wanted != digest) {
-        return Err(CommandError::failed(format!("{told} is blake3:{digest}, and not blake3:{wanted}")));
+        return Err(CommandError::failed(format!("{told} is blake3:{digest}, not blake3:{wanted}")));
     }
     let runtime = prepare::runtime(Mode::Human)?;
     let (component, about) = program(&runtime, bytes, told)?;
@@ -130,8 +132,8 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
             let own = component.describe().ok().flatten().map(|step| step.name.clone());
             let name = own.unwrap_or_else(|| source.stem());
             step::step_name(&name).map_err(|why| {
-                CommandError::usage(format!("it calls itself {name:?}: {why}"))
-                    .with_hint("give it a name with --name NAME")
+                CommandError::usage(format!("its own name is {name:?}: {why}"))
+                    .with_hint("name it with --name NAME")
             })?
         }
     };
@@ -158,7 +160,10 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
                 "{name} was added from {} as blake3:{}; this is blake3:{digest}",
                 known.source, known.blake3
             ))
-            .with_hint(format!("`lobster add --update {name}` takes what its source has now; --name gives this one another name")));
+            .with_hint(format!(
+                "`lobster add --update {name}` fetches the current version; --name adds this \
+                                one under another name"
+            )));
         }
     }
     let known_key = project.lock.steps.get(&name).and_then(|known| known.key.as_deref());
@@ -166,10 +171,10 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
     let there = project.dir().join(&file);
     if fs::read(&there).is_ok_and(|old| old != *bytes) && !project.lock.steps.contains_key(&name) {
         return Err(CommandError::usage(format!(
-            "{} exists and is another file; it is left as it is",
+            "{} already exists and is a different file; it was not changed",
             there.display()
         ))
-        .with_hint("give this one another name with --name, or another place with --dir"));
+        .with_hint("choose another name with --name, or another directory with --dir"));
     }
     let mut out = std::io::stdout().lock();
     Quoting::new(&mut out).write_all(about.as_bytes())?;
@@ -206,9 +211,10 @@ fn signed(args: &Args, known: Option<&str>, taken: &Taken) -> Result<(Option<Str
             signatures.check(bytes, &key, told)?;
             Ok((Some(key.text()), "\nsigned with the key\n".to_owned()))
         }
-        None if signatures.is_signed(bytes) => {
-            Ok((None, "\nsigned, and not checked: --key FILE names the public key\n".to_owned()))
-        }
+        None if signatures.is_signed(bytes) => Ok((
+            None,
+            "\nit has a signature that was not checked; name the public key with --key FILE\n".to_owned(),
+        )),
         None => Ok((None, String::new())),
     }
 }
@@ -241,7 +247,7 @@ fn update(project: &mut Project, args: &Args, name: &str) -> CommandResult {
         Quoting::new(&mut out).write_all(about.as_bytes())?;
         out.write_all(signed.as_bytes())?;
         writeln!(out, "\n{name} was blake3:{}\n{name} is  blake3:{digest}", known.blake3)?;
-        if !args.yes && which::can_ask() && !which::agrees("Take the new one?")? {
+        if !args.yes && which::can_ask() && !which::agrees("Use the new one?")? {
             writeln!(out, "nothing was changed")?;
             return Ok(Exit::FAILED);
         }
@@ -249,7 +255,7 @@ fn update(project: &mut Project, args: &Args, name: &str) -> CommandResult {
     let is_new = digest != known.blake3;
     let step = LockedStep { blake3: digest, size: bytes.len() as u64, source: told, key, ..known };
     project.keep(name, step, &bytes)?;
-    writeln!(out, "{name} {}", if is_new { "is up to date now" } else { "has not changed" })?;
+    writeln!(out, "{name} {}", if is_new { "is updated" } else { "has not changed" })?;
     Ok(Exit::OK)
 }
 
@@ -275,7 +281,7 @@ fn restore(project: &Project) -> CommandResult {
             place(&file, &bytes)?;
             writeln!(out, "restored {name}: {}", step.file.display())?;
         } else {
-            failed.push(format!("{name}: {told} has blake3:{found} now, and not blake3:{}", step.blake3));
+            failed.push(format!("{name}: {told} now has blake3:{found}, not blake3:{}", step.blake3));
         }
     }
     if failed.is_empty() {
@@ -283,5 +289,5 @@ fn restore(project: &Project) -> CommandResult {
         return Ok(Exit::OK);
     }
     Err(CommandError::failed(failed.join("\n"))
-        .with_hint("`lobster add --update NAME` takes what there is now, after a look at it"))
+        .with_hint("`lobster add --update NAME` shows the current version and asks"))
 }

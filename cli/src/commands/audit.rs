@@ -11,12 +11,11 @@ use lobster_runtime::store::{StoreError, system_clock};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
-use crate::render::table::{Room, state_style};
-use crate::render::text::cut;
+use crate::render::table::{Cell, Room, Table};
 use crate::render::{clip, one_line, units};
 use crate::which;
 
-/// Tells who proposed, decided, approved and ran what, from the journals.
+/// Lists who proposed, decided, approved and ran what, from the journals.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster audit --since 24h
@@ -31,16 +30,16 @@ pub(crate) struct Args {
     /// Only this run.
     #[arg(long, value_name = "RUN")]
     run: Option<String>,
-    /// Only what was done on this actor's behalf, or approved by them.
+    /// Only entries of this actor: run on their behalf, or approved by them.
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
-    /// Not before: 2026-05-01T12:00:00Z, 2026-05-01, or how long ago (90m, 7d).
+    /// Only entries since this time: 2026-05-01, 2026-05-01T12:00:00Z, or how long ago (90m, 7d).
     #[arg(long, value_name = "TIME", value_parser = time)]
     since: Option<i64>,
-    /// Before this time.
+    /// Only entries before this time.
     #[arg(long, value_name = "TIME", value_parser = time)]
     until: Option<i64>,
-    /// Only decisions of this verdict.
+    /// Only decisions with this verdict.
     #[arg(long, value_name = "VERDICT", value_parser = ["allow", "ask", "deny"])]
     verdict: Option<String>,
     /// Only entries of this kind: run, decision, approval, start, end, note.
@@ -49,29 +48,29 @@ pub(crate) struct Args {
     /// Only decisions and starts of this program.
     #[arg(long, value_name = "NAME")]
     program: Option<String>,
-    /// Exact times instead of how long ago, and nothing cut at the edge of a terminal.
+    /// Prints exact times, and does not shorten lines at the edge of the terminal.
     #[arg(long)]
     full: bool,
-    /// An array of objects instead of a timeline.
+    /// Prints a JSON array.
     #[arg(long)]
     json: bool,
-    /// One object a line, with the hash of the record behind it.
+    /// Prints one JSON object a line, with the hash of the record that it is from.
     #[arg(long, conflicts_with = "json")]
     jsonl: bool,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Task {
-    /// Walks the hash chain of every run and names the first broken record of each; with an
-    /// anchor outside the store, also what of it is missing.
+    /// Verifies the hash chain of every run and names the first broken record of each. With an anchor outside
+    /// the store, it also names missing records.
     Verify {
         /// Only this run.
         #[arg(long, value_name = "RUN")]
         run: Option<String>,
-        /// Holds the chains against this file of heads; else against `audit.anchor` of the policy in force.
+        /// Compares the chains with this file of heads. The default is `audit.anchor` of the policy in force.
         #[arg(long, value_name = "FILE")]
         anchor: Option<PathBuf>,
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
@@ -104,32 +103,58 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         program: args.program.clone(),
     };
     let hidden = &runtime.policy().file().audit.redact;
-    let room = Room::of_stdout();
     let mut all = Vec::new();
-    let mut seen = 0_usize;
+    let mut timeline = Timeline { rows: Vec::new(), exact: args.full, any: false };
     audit::read(&store, &filter, hidden, |entry| -> Result<(), Stopped> {
-        seen += 1;
         if args.json {
             all.push(entry);
         } else if args.jsonl {
             writeln!(out, "{}", json::compact(&entry))?;
         } else {
-            let text = one_line(&line(&entry, args.full));
-            let text = match room.columns.filter(|_| !args.full) {
-                Some(columns) => cut(&text, columns.saturating_sub(1)).into_owned(),
-                None => text,
-            };
-            writeln!(out, "{}", room.paint(state_style(&entry.what), &text))?;
+            timeline.push(&entry, &mut out)?;
         }
         Ok(())
     })?;
     if args.json {
         writeln!(out, "{}", json::pretty(&all))?;
-    } else if seen == 0 && !args.jsonl {
-        writeln!(out, "nothing recorded")?;
+    } else if !args.jsonl {
+        timeline.flush(&mut out)?;
+        if !timeline.any {
+            writeln!(out, "nothing recorded")?;
+        }
     }
     out.flush()?;
     Ok(Exit::OK)
+}
+
+/// Entries as a table, some hundred at a time: a store may hold millions.
+struct Timeline {
+    rows: Vec<Vec<Cell>>,
+    exact: bool,
+    any: bool,
+}
+
+impl Timeline {
+    fn push(&mut self, entry: &AuditEntry, out: &mut impl Write) -> std::io::Result<()> {
+        /// Rows whose columns line up.
+        const TOGETHER: usize = 500;
+        self.rows.push(row(entry, self.exact));
+        if self.rows.len() == TOGETHER { self.flush(out) } else { Ok(()) }
+    }
+
+    fn flush(&mut self, out: &mut impl Write) -> std::io::Result<()> {
+        if self.rows.is_empty() {
+            return Ok(());
+        }
+        let head = ["WHEN", "RUN", "ACTOR", "KIND", "WHAT", "STEP", "DETAIL"];
+        let mut table = Table::new(&head).spare(&["KIND", "WHEN"]);
+        std::mem::take(&mut self.rows).into_iter().for_each(|row| table.push(row));
+        let room = Room::of_stdout();
+        let lines = table.lines(if self.exact { Room { columns: None, ..room } } else { room });
+        // The head stands above the first of them alone.
+        let above = usize::from(std::mem::replace(&mut self.any, true));
+        lines.iter().skip(above).try_for_each(|line| writeln!(out, "{line}"))
+    }
 }
 
 /// Either side of a listing may fail.
@@ -153,34 +178,31 @@ impl From<Stopped> for CommandError {
     }
 }
 
-/// One line: when, which run, for whom, what, where, the command, why.
-fn line(entry: &AuditEntry, exact: bool) -> String {
+/// One row: when, which run, for whom, what, where, the command and why.
+fn row(entry: &AuditEntry, exact: bool) -> Vec<Cell> {
     let when = match audit::parse_time(&entry.time, 0) {
         Ok(at) if !exact => units::ago(at),
         _ => entry.time.clone(),
     };
-    let mut line = format!(
-        "{when:<12}  {}  {:<10}  {:<8}  {:<9}",
-        entry.run.short(),
-        entry.actor.as_deref().unwrap_or("-"),
-        entry.kind,
-        entry.what,
-    );
-    if let Some(step) = &entry.step {
-        line.push_str("  ");
-        line.push_str(step);
-    }
-    for (open, text, close) in [("  ", &entry.command, ""), ("  (", &entry.reason, ")")] {
+    let mut detail = String::new();
+    for (open, text, close) in [("", &entry.command, ""), ("(", &entry.reason, ")")] {
         let Some(text) = text else { continue };
         let shown: Vec<&str> = text.split_whitespace().collect();
-        line.push_str(open);
-        line.push_str(&clip(&shown.join(" "), SHOWN));
-        line.push_str(close);
+        detail.push_str(if detail.is_empty() { "" } else { "  " });
+        detail.push_str(&format!("{open}{}{close}", clip(&shown.join(" "), SHOWN)));
     }
     if let Some(message) = &entry.message {
-        line.push_str(&format!("  [{message}]"));
+        detail.push_str(&format!("  [{message}]"));
     }
-    line
+    vec![
+        when.into(),
+        entry.run.short().into(),
+        entry.actor.clone().unwrap_or_default().into(),
+        entry.kind.to_string().into(),
+        Cell::state(entry.what.to_string()),
+        entry.step.clone().unwrap_or_default().into(),
+        detail.into(),
+    ]
 }
 
 /// A timeline's lines are read, not parsed; `--jsonl` has everything.
@@ -199,7 +221,7 @@ fn verify(
             writeln!(out, "run {}, record {}: {}", broken.run, broken.seq, one_line(&broken.why))?;
         }
         let verdict = match report.broken.len() {
-            0 => "every chain holds".to_owned(),
+            0 => "all chains are intact".to_owned(),
             1 => "1 chain is broken".to_owned(),
             many => format!("{many} chains are broken"),
         };

@@ -16,7 +16,7 @@ use crate::prepare;
 use crate::render::{one_line, units};
 use crate::which;
 
-/// Puts a run into one file, and checks or takes in such a file.
+/// Exports a run to a file, and verifies or imports such a file.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster bundle export 3f9a1c2b -o triage.lobster-bundle
@@ -34,57 +34,57 @@ pub(crate) struct Args {
 enum Task {
     /// Writes a run's journal, results, components and policy into a file.
     Export {
-        /// The run.
-        run: String,
+        /// The run. At a terminal lobster lists the latest ones.
+        run: Option<String>,
         /// The file to write; `-` is stdout.
         #[arg(short, long, value_name = "FILE")]
         output: PathBuf,
-        /// Leaves out what this step gave and all that repeats it; digests stay. May be given several times.
+        /// Leaves out the results of this step and every copy of them, except for digests; may be repeated.
         #[arg(long, value_name = "STEP")]
         redact: Vec<String>,
         /// Signs the bundle with this ed25519 private key (PKCS#8 PEM).
         #[arg(long, value_name = "KEYFILE")]
         sign: Option<PathBuf>,
-        /// Takes in the directories that components could read, whole.
+        /// Includes the directories that components could read.
         #[arg(long)]
         with_directories: bool,
-        /// Replaces a file that is not a bundle.
+        /// Overwrites a file that is not a bundle.
         #[arg(long)]
         force: bool,
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Checks every byte of a bundle and replays its run from nothing else.
+    /// Checks every byte of a bundle and replays its run from the bundle alone.
     Verify {
         /// The bundle.
         file: PathBuf,
-        /// It must be signed by this ed25519 public key (PEM).
+        /// Requires a signature by this ed25519 public key (PEM).
         #[arg(long, value_name = "PUBFILE")]
         key: Option<PathBuf>,
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Takes the run of a bundle into this store, after the same check.
+    /// Verifies a bundle and imports its run into this store.
     Import {
         /// The bundle.
         file: PathBuf,
-        /// It must be signed by this ed25519 public key (PEM).
+        /// Requires a signature by this ed25519 public key (PEM).
         #[arg(long, value_name = "PUBFILE")]
         key: Option<PathBuf>,
-        /// Checks every byte and the signature, but does not replay the run.
+        /// Does not replay the run; still checks every byte and the signature.
         #[arg(long)]
         no_replay: bool,
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Makes a pair of keys: FILE to sign with, FILE.pub to check with.
+    /// Creates a key pair: FILE to sign with and FILE.pub to verify with.
     Keygen {
-        /// Where the private key goes.
+        /// The file for the private key.
         file: PathBuf,
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Tool)?;
     match &args.task {
         Task::Export { run, output, redact, sign, with_directories, force, json } => {
-            let run = &which::run(&runtime.store()?, run)?.to_string();
+            let run = &which::run_or_ask(&runtime.store()?, run.as_deref(), "bundle export")?.to_string();
             let sign = sign.as_deref().map(SigningKey::read).transpose()?.map(Into::into);
             let options =
                 ExportOptions { redact: redact.clone(), sign, directories: *with_directories, force: *force };
@@ -139,7 +139,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 if let (Some(signer), None) = (&report.bundle.signed_by, key) {
                     writeln!(
                         out,
-                        "  anybody can make a key: --key checks that this is the right one ({signer})"
+                        "  anyone can create a key; --key checks that it is the expected one ({signer})"
                     )?;
                 }
                 super::replay::print(&mut out, &report.replay)?;
@@ -158,7 +158,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 anstream::println!("{}", json::pretty(&made));
                 return Ok(Exit::OK);
             }
-            anstream::println!("{} signs, {} checks: {public}", file.display(), beside.display());
+            anstream::println!("{} signs, {} verifies: {public}", file.display(), beside.display());
             Ok(Exit::OK)
         }
     }
@@ -174,13 +174,13 @@ fn print_summary(out: &mut impl Write, summary: &BundleSummary, verb: &str, as_j
     } else {
         writeln!(out, "{verb} {}", line(summary))?;
         if !summary.left_out.is_empty() {
-            writeln!(out, "  left out with it, because it repeats that: {}", summary.left_out.join(", "))?;
+            writeln!(out, "  also left out, because it contains a copy: {}", summary.left_out.join(", "))?;
         }
         for directory in summary.directories.iter().filter(|directory| directory.listing.is_none()) {
             let why = directory.left_out.as_deref().unwrap_or_default();
             writeln!(
                 out,
-                "  not in it: the directory {} that {} reads ({why})",
+                "  not included: the directory {} that {} reads ({why})",
                 directory.to, directory.step
             )?;
         }
@@ -191,7 +191,7 @@ fn print_summary(out: &mut impl Write, summary: &BundleSummary, verb: &str, as_j
 fn line(summary: &BundleSummary) -> String {
     let redacted = match summary.redacted.as_slice() {
         [] => String::new(),
-        steps => format!(", without what {} gave", steps.join(", ")),
+        steps => format!(", without the results of {}", steps.join(", ")),
     };
     let signed = if summary.signed_by.is_some() { ", signed" } else { "" };
     format!(

@@ -21,26 +21,26 @@ use crate::render::table::Room;
 use crate::render::{harmless, one_line, say, units};
 use crate::which;
 
-/// Shows what the steps of a run changed in files, or would have.
+/// Shows the changes to files that a run made or proposed.
 ///
-/// Only the changes of steps with `changes: staged` or `review` are on record.
+/// Only steps with `changes: staged` or `changes: review` record their changes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster changes @                        the files, deletions first
   lobster changes @ fix --patch            what changed in them, as a diff
   lobster changes @ --json | jq -r '.[].changes[].path'")]
 pub(crate) struct Args {
-    /// The run; @ is the last one, @- the one before, NAME@- the last one of a workflow.
+    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
     run: Option<String>,
-    /// Only this step and what is inside it: its path, as `lobster show` prints it.
+    /// Only this step and the steps inside it. The path of the step as `lobster show` prints it.
     step: Option<String>,
-    /// How many lines changed in each file.
+    /// Prints the number of changed lines in each file.
     #[arg(long, conflicts_with_all = ["json", "patch"])]
     stat: bool,
-    /// The change sets as a JSON array, with the digests of all contents.
+    /// Prints the change sets as a JSON array, with the digests of all contents.
     #[arg(long, conflicts_with = "patch")]
     json: bool,
-    /// The changed lines, as a unified diff.
+    /// Prints a unified diff.
     #[arg(long)]
     patch: bool,
 }
@@ -80,7 +80,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         let what = args.step.as_ref().map_or("The run".to_owned(), |step| format!("Step {}", one_line(step)));
         writeln!(
             out,
-            "{what} has no changes to files on record; steps with `changes: staged` or `review` have."
+            "{what} has no recorded changes to files; only steps with `changes: staged` or `changes: review` \
+             record them."
         )?;
         out.flush()?;
         return Ok(Exit::OK);
@@ -205,7 +206,7 @@ fn mode(entry: &Entry) -> u32 {
     }
 }
 
-/// The sizes of contents that are no text, or too long to be shown.
+/// The sizes of contents that are not text, or too long to be shown.
 fn sizes(change: &Change) -> String {
     let size = |entry: &Option<Entry>| match entry {
         Some(Entry::File { size, .. }) => Some(*size),

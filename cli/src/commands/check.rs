@@ -7,19 +7,20 @@ use std::sync::Arc;
 use lobster_runtime::language::diagnostic::{Diagnostic, Severity};
 use lobster_runtime::language::source::Source;
 use lobster_runtime::language::workflow;
-use lobster_runtime::runtime::{Runtime, read_source, workflow_file};
+use lobster_runtime::runtime::{Runtime, WorkflowFileError, read_source, workflow_file};
 use lobster_runtime::stage::{Mode, Registry};
 
+use super::run_hints;
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::prepare;
 use crate::whole_files::replace_file;
+use crate::{prepare, which};
 
 /// Findings with the same code and advice are shown whole so often; then only their lines.
 const SHOWN_ALIKE: usize = 3;
 
 /// Finds mistakes in workflow files without running them.
 ///
-/// Exit code 0: nothing is wrong (there may be warnings); 1: the file would be refused.
+/// The exit code is 1 if a file has an error and 0 otherwise, also with warnings.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster check inbox-triage.lobster
@@ -27,16 +28,15 @@ const SHOWN_ALIKE: usize = 3;
   lobster check --json flows/*.lobster
   lobster help W0806                         what a code means")]
 pub(crate) struct Args {
-    /// The workflow files.
-    #[arg(required = true)]
+    /// The workflow files. At a terminal lobster lists those of this directory.
     files: Vec<PathBuf>,
-    /// Prints the diagnostics as a JSON array.
+    /// Prints the findings as a JSON array.
     #[arg(long)]
     json: bool,
-    /// Warnings fail the check too.
+    /// Fails on warnings, too.
     #[arg(long)]
     strict: bool,
-    /// Corrects the findings that have one right correction, and checks again.
+    /// Corrects the findings that have exactly one correction, then checks again.
     #[arg(long)]
     fix: bool,
 }
@@ -48,9 +48,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut bad = false;
     let runtime = prepare::runtime(Mode::Human)?;
     let registry = lobster_runtime::stages::builtin();
-    for file in &args.files {
+    let files = match args.files.as_slice() {
+        [] => vec![which::pick_file("check")?],
+        files => files.to_vec(),
+    };
+    for file in &files {
         let path = std::env::current_dir()?.join(file);
-        workflow_file(&path).map_err(CommandError::failed)?;
+        workflow_file(&path).map_err(|error| not_a_file(file, &error))?;
         let fixed = if args.fix { fix(&path, &registry)? } else { 0 };
         let diagnostics = findings(&path, &registry, &runtime)?;
         let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
@@ -61,7 +65,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
         print(&mut out, &diagnostics, color)?;
         match (fixed, diagnostics.len()) {
-            (0, 0) => writeln!(out, "{}: nothing to complain about", file.display())?,
+            (0, 0) => writeln!(out, "{}: ok", file.display())?,
             (0, _) => {}
             (_, left) => writeln!(out, "{}: {fixed} corrected, {left} left", file.display())?,
         }
@@ -70,6 +74,17 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         writeln!(out, "{}", lobster_runtime::json::pretty(&all))?;
     }
     Ok(if bad { Exit::FAILED } else { Exit::OK })
+}
+
+/// Why a file cannot be checked, and which was meant.
+fn not_a_file(file: &Path, error: &WorkflowFileError) -> CommandError {
+    match error {
+        WorkflowFileError::Missing(_) => {
+            let hint = run_hints::file_like(file);
+            CommandError { hint, ..CommandError::failed(format!("{}: no such file", file.display())) }
+        }
+        other => CommandError::failed(other),
+    }
 }
 
 fn findings(path: &Path, registry: &Registry, runtime: &Runtime) -> Result<Vec<Diagnostic>, CommandError> {

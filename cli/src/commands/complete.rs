@@ -136,7 +136,7 @@ struct Place<'c> {
     command: &'c Command,
     /// The names of the commands, without `lobster`.
     path: Vec<&'c str>,
-    /// Words of the command that are no options.
+    /// Words of the command that are not options.
     given: Vec<String>,
     /// An option whose value comes next.
     pending: Option<&'c Arg>,

@@ -8,7 +8,7 @@ use crate::exit::{CommandResult, Exit};
 
 /// Prints a completion script for a shell.
 ///
-/// Those of bash, zsh and fish know runs, steps, gates, workflow files and their arguments.
+/// The scripts for bash, zsh and fish complete runs, steps, gates, workflow files and their arguments.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster completions bash > ~/.local/share/bash-completion/completions/lobster

@@ -17,9 +17,9 @@ use crate::render::pager::Output;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
 
-/// Sums up what calls of models have cost, from the record.
+/// Sums up the cost of model calls from the record.
 ///
-/// A call whose answer was lost under a limit counts with the most that it can have cost.
+/// A call under a cost limit whose answer was lost counts with the highest amount that it can have cost.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster cost                             by run, the newest first
@@ -28,10 +28,10 @@ use crate::render::units;
 
 Prices are those of today: the built-in ones and LOBSTER_LLM_PRICING_JSON.")]
 pub(crate) struct Args {
-    /// What to sum up by.
+    /// How to group the sums.
     #[arg(long, value_enum, default_value_t = By::Run, value_name = "WHAT")]
     by: By,
-    /// An object instead of a table.
+    /// Prints a JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -132,7 +132,7 @@ impl Sum {
             self.usd
         );
         if self.lost > 0 {
-            line.push_str(&format!("; {} lost, counted with the most that it may have cost", self.lost));
+            line.push_str(&format!("; {} lost, counted with the highest possible cost", self.lost));
         }
         if self.unpriced > 0 {
             line.push_str(&format!("; {} without a price", self.unpriced));
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let (pricing, warning) = pricing();
     if warning.is_some() {
         return Err(CommandError::failed(
-            "LOBSTER_LLM_PRICING_JSON is no table of prices: {\"model\": {\"input\": 2.5, \"output\": 10}}",
+            "LOBSTER_LLM_PRICING_JSON is not a table of prices: {\"model\": {\"input\": 2.5, \"output\": 10}}",
         ));
     }
     let store = prepare::runtime(Mode::Human)?.store()?;
@@ -197,7 +197,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     if rows.is_empty() {
-        writeln!(out, "no calls of models")?;
+        writeln!(out, "no model calls")?;
         return Ok(Exit::OK);
     }
     let mut table = Table::new(&[args.by.heading(), "CALLS", "TOKENS IN", "OUT", "COST", "", ""]).figures(&[

@@ -17,17 +17,20 @@ use crate::which;
 
 /// Compares two runs step by step.
 ///
-/// The exit code is 0 when every step did and gave the same, otherwise 1.
+/// The exit code is 0 if every step did the same with the same result, otherwise 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  lobster diff @- @                        the last two runs
+  lobster diff                             the last two runs
+  lobster diff triage@-2                   the one before the last of this name, and the last run
   lobster diff 77b01e44 3f9a1c2b           then `lobster why 3f9a1c2b STEP --vs 77b01e44 --full` for one step")]
 pub(crate) struct Args {
-    /// The earlier run.
+    /// The earlier run. The default is the one before the last.
+    #[arg(default_value = "@-")]
     before: String,
-    /// The later run.
+    /// The later run. The default is the last one.
+    #[arg(default_value = "@")]
     after: String,
-    /// A JSON object.
+    /// Prints a JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -64,11 +67,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut table = Table::new(&["", "", ""]);
     for step in &diff.steps {
         let change = match step.change {
-            StepChange::Removed => Cell::styled("gone", table::state_style("gone")),
-            StepChange::Added => Cell::styled("new", table::state_style("new")),
-            StepChange::Action => Cell::styled("did something else", table::state_style("different")),
+            StepChange::Removed => Cell::styled("removed", table::state_style("removed")),
+            StepChange::Added => Cell::styled("added", table::state_style("added")),
+            StepChange::Action => Cell::styled("action differs", table::state_style("different")),
             StepChange::NotReached => Cell::styled("not reached", table::state_style("skipped")),
-            StepChange::Outcome => Cell::styled("gave something else", table::state_style("different")),
+            StepChange::Outcome => Cell::styled("result differs", table::state_style("different")),
         };
         let place = step.first.as_ref().map(Difference::sentence).unwrap_or_default();
         table.push(vec![step.step.as_str().into(), change, place.into()]);
@@ -76,7 +79,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     // A difference is read to its end.
     table.print(&mut out, Room { columns: None, ..Room::of_stdout() })?;
     if let Some(output) = &diff.output {
-        writeln!(out, "the run gave something else: {}", one_line(&output.sentence()))?;
+        writeln!(out, "the result of the run differs: {}", one_line(&output.sentence()))?;
     }
     Ok(exit)
 }

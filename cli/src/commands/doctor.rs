@@ -19,13 +19,13 @@ use crate::prepare;
 use crate::render::table::{Cell, Room, Table, state_style};
 use crate::render::units;
 
-/// Checks that lobster can work here: the shell, the state directory, the store.
+/// Checks that lobster works here: the shell, the state directory and the store.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Attacks the sandbox of this host and says which of its promises hold.
+    /// Attacks the sandbox of this machine and lists which of its promises hold.
     #[arg(long)]
     sandbox: bool,
-    /// Words that come back in the answer.
+    /// Words to repeat in the answer.
     notes: Vec<String>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
         Envelope::Failed(failure) => Envelope::Failed(Failure { kind: FailureKind::Doctor, ..failure }),
         _ => Envelope::Failed(Failure {
             kind: FailureKind::Doctor,
-            ..Failure::new(Code::Failed, "the shell answered `echo [1]` with something else")
+            ..Failure::new(Code::Failed, "the shell did not print the expected result of `echo [1]`")
         }),
     };
     if std::io::stdout().is_terminal() {
@@ -108,20 +108,22 @@ fn print_findings(
                     units::bytes(stats.database_bytes + stats.blob_file_bytes)
                 ),
             ),
-            Err(error) => line("✗", "store", format!("{error}; `lobster store verify` says more")),
+            Err(error) => line("✗", "store", format!("{error}; `lobster store verify` lists the damage")),
         },
         Err(error) => line("✗", "store", error.to_string()),
     }
     match store.ok().zip(run).and_then(|(store, run)| sandbox_of(&store, run)) {
-        Some(held) => line("✓", "sandbox", format!("{held}; `lobster doctor --sandbox` attacks it")),
-        None => line("!", "sandbox", "not known; `lobster doctor --sandbox` attacks it".to_owned()),
+        Some(held) => line("✓", "sandbox", format!("{held}; `lobster doctor --sandbox` tests it")),
+        None => line("!", "sandbox", "not known; `lobster doctor --sandbox` tests it".to_owned()),
     }
     let files = runtime.services.policy_files.iter();
     let policies: Vec<String> = files.map(|file| file.path.display().to_string()).collect();
     match policies.as_slice() {
-        [] => {
-            line("!", "policy", "none: commands run as they are; `lobster policy init` starts one".to_owned())
-        }
+        [] => line(
+            "!",
+            "policy",
+            "none: all commands run unrestricted; `lobster policy init` writes one".to_owned(),
+        ),
         files => line("✓", "policy", files.join(", ")),
     }
     let mut out = std::io::stdout().lock();
@@ -137,7 +139,7 @@ fn sandbox_of(store: &Store, run: RunId) -> Option<String> {
         _ => None,
     })?;
     Some(match held.as_str() {
-        "unconfined" => "not asked for (no policy)".to_owned(),
+        "unconfined" => "not used (no policy)".to_owned(),
         _ => held,
     })
 }

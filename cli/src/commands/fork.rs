@@ -17,8 +17,8 @@ use crate::which;
 
 /// Starts a new run that reuses the results of unchanged steps from an earlier run.
 ///
-/// Prints on stderr what will run, then answers as `lobster resume` does. Before an effect
-/// is re-run, the questions that led to it are asked again.
+/// Prints the plan on stderr, then the result as `lobster resume` does. Before an effect is re-run, the
+/// questions that led to it are asked again.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster fork 3f9a1c2b --from categorize          re-runs `categorize`, and what changes by it
@@ -26,27 +26,27 @@ use crate::which;
   lobster fork 3f9a1c2b --edit fetch=mails.json    as if `fetch` had given this
   lobster fork 3f9a1c2b --workflow triage.lobster  with the file as it is now")]
 pub(crate) struct Args {
-    /// The run; @ is the last one.
+    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
     run: Option<String>,
-    /// Re-runs this step although it is unchanged; may be given several times.
+    /// Re-runs this step although it is unchanged; may be repeated.
     #[arg(long, value_name = "STEP")]
     from: Vec<String>,
-    /// Another value for an argument: args.NAME=VALUE, where VALUE is JSON or else text.
+    /// Changes an argument. VALUE is read as JSON if it is JSON, otherwise as text.
     #[arg(long, value_name = "args.NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, Value)>,
-    /// Takes the file's content as what the step gave.
+    /// Uses the content of the file as the result of the step.
     #[arg(long, value_name = "STEP=FILE", value_parser = edit)]
     edit: Vec<(String, PathBuf)>,
-    /// Another version of the workflow.
+    /// Uses this version of the workflow file.
     #[arg(long, value_name = "FILE")]
     workflow: Option<PathBuf>,
-    /// Takes nothing from the action cache.
+    /// Reads nothing from the action cache.
     #[arg(long)]
     no_cache: bool,
-    /// Only says what would run.
+    /// Prints what would run, without running it.
     #[arg(long)]
     dry_run: bool,
-    /// What would run as a JSON object; only with --dry-run.
+    /// Prints the plan as a JSON object; only with --dry-run.
     #[arg(long, requires = "dry_run")]
     json: bool,
 }
@@ -100,10 +100,12 @@ fn lines(plan: &ForkPlan) -> Vec<String> {
     }
     lines.push(format!("re-run      {}", list(&plan.done)));
     if !plan.effects.is_empty() {
-        lines.push("            and what reads the results of its effects, if those change".to_owned());
+        lines.push(
+            "            and steps that read results of these effects, if the results change".to_owned(),
+        );
     }
     if plan.more {
-        lines.push("            and what comes after, where the earlier run did not get to".to_owned());
+        lines.push("            and steps that the earlier run did not reach".to_owned());
     }
     if let Some(error) = &plan.fails {
         lines.push(format!("fails       {}", one_line(error)));
@@ -129,7 +131,7 @@ fn lines(plan: &ForkPlan) -> Vec<String> {
 
 /// `args.limit=20`
 fn assignment(text: &str) -> Result<(String, Value), String> {
-    let wrong = || format!("{text:?} sets nothing: write args.NAME=VALUE");
+    let wrong = || format!("{text:?} is not args.NAME=VALUE");
     let (name, value) = text.strip_prefix("args.").and_then(|rest| rest.split_once('=')).ok_or_else(wrong)?;
     if name.is_empty() {
         return Err(wrong());
@@ -141,7 +143,7 @@ fn assignment(text: &str) -> Result<(String, Value), String> {
 fn edit(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((step, file)) if !step.is_empty() && !file.is_empty() => Ok((step.to_owned(), file.into())),
-        _ => Err(format!("{text:?} edits nothing: write STEP=FILE")),
+        _ => Err(format!("{text:?} is not STEP=FILE")),
     }
 }
 

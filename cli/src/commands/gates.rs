@@ -25,10 +25,9 @@ use crate::which;
 
 /// Lists the questions that wait for a person, and answers them.
 ///
-/// Whoever answers gives a name with `LOBSTER_APPROVAL_APPROVED_BY`; a gate that
-/// wants a certain approver takes a yes from no other, and a no from anybody. A
-/// gate's id may be cut short. What answers a gate prints the envelope of `lobster resume`,
-/// also when it fails.
+/// `LOBSTER_APPROVAL_APPROVED_BY` is the name of the person who answers. If a gate names its approver, nobody
+/// else can approve it, but anybody can reject it. The first digits of a gate's id are enough. `approve`,
+/// `reject` and `answer` print the same envelope as `lobster resume`, also when they fail.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -42,53 +41,53 @@ use crate::which;
 pub(crate) struct Args {
     #[command(subcommand)]
     task: Option<Task>,
-    /// Only this gate, like `show`.
+    /// Shows only this gate, like `gates show`.
     id: Option<String>,
-    /// Also the gates that are closed: answered, called off, expired.
+    /// Also lists closed gates: answered, cancelled or expired.
     #[arg(long)]
     all: bool,
-    /// Exact times, and questions that are not shortened.
+    /// Prints exact times, and the questions in full.
     #[arg(long)]
     full: bool,
-    /// An array of objects; of one gate, its object.
+    /// Prints a JSON array, or the object of one gate.
     #[arg(long)]
     json: bool,
 }
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Shows a question whole, and exactly what would run after a yes.
+    /// Shows a question in full, and exactly what a yes would run.
     Show {
-        /// The gate, or a run such as @: the one question that it asks.
+        /// The gate, or a run (such as @) that waits for one answer.
         id: Option<String>,
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Says yes and goes on with the run.
+    /// Approves, and continues the run.
     Approve {
-        /// The gate, or a run such as @: the one question that it asks.
+        /// The gate, or a run (such as @) that waits for one answer.
         id: Option<String>,
     },
-    /// Says no, which ends the run.
+    /// Rejects, which cancels the run.
     Reject {
-        /// The gate, or a run such as @: the one question that it asks.
+        /// The gate, or a run (such as @) that waits for one answer.
         id: Option<String>,
     },
-    /// Gives the value that an input request asks for and goes on with the run.
+    /// Answers an input request, and continues the run.
     Answer {
         /// The gate.
         id: String,
-        /// The value; it has to fit the request's schema. `-` reads it from stdin.
+        /// The value, which must match the request's schema; `-` reads it from stdin.
         json: String,
     },
-    /// Closes a gate without an answer: its token is worth nothing any more.
+    /// Closes a gate without an answer; its token is no longer accepted.
     ///
-    /// Then the run is listed as interrupted; `lobster resume RUN` asks again, under a new id.
+    /// The run is then listed as interrupted. `lobster resume RUN` asks again under a new id.
     Expire {
-        /// The gate, or a run such as @: the one question that it asks.
+        /// The gate, or a run (such as @) that waits for one answer.
         id: Option<String>,
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
@@ -145,9 +144,7 @@ pub(crate) fn tell_of_incumbent(runtime: &Runtime) {
         more => (format!("{more} questions of @clawdbot/lobster wait"), "them"),
     };
     let dir = one_line(&runtime.state_dir().display().to_string());
-    anstream::eprintln!(
-        "{questions} in {dir}; lobster does not take {them} over, answer {them} with that program:"
-    );
+    anstream::eprintln!("{questions} in {dir}. lobster cannot answer {them}; use that program:");
     for gate in gates.iter().take(NAMED) {
         anstream::eprintln!("  {}", one_line(&gate.command(runtime.state_dir(), None)));
     }
@@ -182,9 +179,9 @@ fn question_of(store: &Store, run: RunId) -> Result<Gate, CommandError> {
     let mut gates = store.gates(&open)?;
     match (gates.pop(), gates.len()) {
         (Some(gate), 0) => Ok(gate),
-        (None, _) => Err(CommandError::usage(format!("run {} asks nothing", run.short()))
-            .with_hint("`lobster gates` lists what waits for a person")),
-        (Some(_), _) => Err(CommandError::usage(format!("run {} asks several questions", run.short()))
+        (None, _) => Err(CommandError::usage(format!("run {} has no open question", run.short()))
+            .with_hint("`lobster gates` lists the open questions")),
+        (Some(_), _) => Err(CommandError::usage(format!("run {} has several open questions", run.short()))
             .with_hint("`lobster gates` lists them, each with its id")),
     }
 }
@@ -193,10 +190,10 @@ fn question_of(store: &Store, run: RunId) -> Result<Gate, CommandError> {
 fn pick(store: &Store) -> Result<Gate, CommandError> {
     let mut gates = store.gates(&GateFilter { status: Some(GateStatus::Open), ..GateFilter::default() })?;
     if gates.is_empty() {
-        return Err(CommandError::usage("nothing waits for a person"));
+        return Err(CommandError::usage("no open questions"));
     }
     if !which::can_ask() {
-        return Err(CommandError::usage("this needs the id of a gate")
+        return Err(CommandError::usage("name the gate")
             .with_hint("`lobster gates` lists them; @ is the one of the last run"));
     }
     let rows: Vec<Vec<String>> = gates
@@ -218,7 +215,7 @@ fn list(store: &Store, args: &Args) -> CommandResult {
         return Ok(Exit::OK);
     }
     if gates.is_empty() {
-        writeln!(out, "nothing waits for a person")?;
+        writeln!(out, "no open questions")?;
     }
     for (index, gate) in gates.iter().enumerate() {
         let view = QuestionView::of_gate(store, gate)?;
@@ -235,7 +232,7 @@ fn list(store: &Store, args: &Args) -> CommandResult {
         for line in lines {
             writeln!(out, "{line}")?;
         }
-        answers(&mut out, gate)?;
+        answers(&mut out, gate, args.full)?;
     }
     Ok(Exit::OK)
 }
@@ -273,12 +270,12 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
         writeln!(out, "{line}")?;
     }
     let state = if gate.status == GateStatus::Open { "open" } else { gate.status.as_str() };
-    let status = format!("gate {}, {state}, asked {}", gate.id, iso(gate.created_at));
+    let status = format!("gate {}, {state}, asked {}", gate.id, units::ago(gate.created_at));
     writeln!(out, "  {}", paper.paint(question::DIM, &status))?;
     if let Some(ahead) = ahead {
         what_comes(&mut Quoting::new(&mut out), gate, &ahead, changed)?;
     }
-    answers(&mut out, gate)?;
+    answers(&mut out, gate, false)?;
     Ok(Exit::OK)
 }
 
@@ -311,7 +308,7 @@ fn warn_of_another_directory(store: &Store, gate: &Gate) {
     let (Ok(run), Ok(here)) = (store.run(gate.run), std::env::current_dir()) else { return };
     if here != Path::new(&run.cwd) {
         let (there, here) = (one_line(&run.cwd), one_line(&here.display().to_string()));
-        anstream::eprintln!("the run began in {there}; what follows the answer runs in {here}");
+        anstream::eprintln!("the run was started in {there}; its next steps run in {here}");
     }
 }
 
@@ -398,7 +395,8 @@ fn head(
     let room = paper.columns.saturating_sub(gate.id.len() + kind.len() + 4);
     let prompt = paper.paint(question::BOLD, &cut(&one_line(&view.prompt), room));
     writeln!(out, "{}  {kind}  {prompt}", paper.paint(question::DIM, &gate.id))?;
-    let until = gate.expires_at.map(|at| format!(", until {}", iso(at))).unwrap_or_default();
+    let expires_at = gate.expires_at.filter(|_| gate.status == GateStatus::Open);
+    let until = expires_at.map(|at| format!(", expires {}", units::ahead(at, is_exact))).unwrap_or_default();
     let items = question::item_count(view).map(|items| format!(", {items}")).unwrap_or_default();
     let (run, path) = (gate.run.short(), one_line(&gate.path));
     let line = format!("run {run} at {path}, asked {}{until}{items}", units::time(gate.created_at, is_exact));
@@ -421,12 +419,12 @@ fn commands(gate: &Gate) -> Vec<String> {
     }
 }
 
-fn answers(out: &mut impl Write, gate: &Gate) -> std::io::Result<()> {
+fn answers(out: &mut impl Write, gate: &Gate, is_exact: bool) -> std::io::Result<()> {
     if let Some(at) = gate.answered_at {
         let by = gate.answered_by.as_ref().map(|by| format!(" by {}", one_line(by))).unwrap_or_default();
         let said =
             gate.answer.as_ref().map(|answer| format!(": {}", json::compact(answer))).unwrap_or_default();
-        writeln!(out, "  {}{by} at {}{said}", gate.status, iso(at))?;
+        writeln!(out, "  {}{by} {}{said}", gate.status, units::time(at, is_exact))?;
     }
     commands(gate).iter().try_for_each(|command| writeln!(out, "  {command}"))
 }
@@ -434,21 +432,18 @@ fn answers(out: &mut impl Write, gate: &Gate) -> std::io::Result<()> {
 /// What comes of an answer, beside what the view says.
 fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead, changed: bool) -> std::io::Result<()> {
     if ahead.stale {
-        writeln!(
-            out,
-            "  an answer would be refused: the question, the plan or the policy is not what it was"
-        )?;
+        writeln!(out, "  an answer would be refused: the question, the plan or the policy has changed")?;
     }
     if changed {
         writeln!(
             out,
-            "  a yes sets something else going now than when it was asked; shown is what it is now"
+            "  what a yes starts has changed since the question was asked; this shows it as it is now"
         )?;
     }
     if ahead.next.is_empty() {
         match gate.kind {
-            GateKind::Input => writeln!(out, "  what runs at once depends on the answer")?,
-            GateKind::Approval => writeln!(out, "  nothing outside lobster is done at once")?,
+            GateKind::Input => writeln!(out, "  the next steps depend on the answer")?,
+            GateKind::Approval => writeln!(out, "  a yes starts nothing outside lobster at once")?,
         }
     }
     let others: Vec<_> = ahead.asks.iter().filter(|path| **path != gate.path).cloned().collect();
@@ -456,7 +451,7 @@ fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead, changed: bool) -
         writeln!(out, "  it is also asked at {}", one_line(&others.join(", ")))?;
     }
     if !ahead.then.is_empty() {
-        writeln!(out, "  the plan from there:")?;
+        writeln!(out, "  the rest of the plan:")?;
         ahead.then.lines().try_for_each(|line| writeln!(out, "  {line}"))?;
     }
     Ok(())

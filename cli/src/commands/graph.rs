@@ -10,10 +10,11 @@ use lobster_runtime::runtime::{load_workflow_to_draw, tidied};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::which;
 
-/// Draws the steps of a workflow file and what each needs.
+/// Draws the steps of a workflow file and their dependencies.
 #[derive(Debug, clap::Args)]
-#[command(override_help = "lobster graph — draws the steps of a workflow file and what each needs
+#[command(override_help = "lobster graph — draws the steps of a workflow file and their dependencies
 
 Usage:
   lobster graph --file FILE [--format mermaid|dot|ascii] [--args-json JSON]
@@ -36,10 +37,10 @@ pub(crate) struct Args {
     /// mermaid (default), dot or ascii.
     #[arg(long, value_name = "FORMAT")]
     format: Option<String>,
-    /// Arguments that labels show, a JSON object.
+    /// Arguments to show in the labels, as a JSON object.
     #[arg(long, value_name = "JSON")]
     args_json: Option<String>,
-    /// The workflow file, without --file.
+    /// The workflow file.
     path: Option<String>,
 }
 
@@ -59,10 +60,13 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             _ => {}
         }
     }
-    let file = file
-        .or(positional)
-        .filter(|file| !file.is_empty())
-        .ok_or_else(|| CommandError::usage("graph requires a workflow file path (use --file <path>)"))?;
+    let file = match file.or(positional).filter(|file| !file.is_empty()) {
+        Some(file) => file,
+        None if which::can_ask() => which::pick_file("graph")?.display().to_string(),
+        None => {
+            return Err(CommandError::usage("graph requires a workflow file path (use --file <path>)"));
+        }
+    };
     let format: Format = match format.as_deref() {
         None | Some("") => Format::default(),
         Some(name) => name.parse().map_err(CommandError::usage)?,

@@ -54,11 +54,11 @@ pub(crate) fn general() -> CommandResult {
   lobster help TOPIC                            a command, a pipeline command, an error code
 
 {}
-  --file PATH        the workflow file, whatever its name looks like
+  --file PATH        the workflow file, under any name
   --arg NAME=VALUE   one argument of the workflow; --args-json JSON for all of them
-  --policy FILE      the rules for native commands
-  --dry-run          show what would run, and run nothing
-  --no-cache         do every step, whatever the action cache knows
+  --policy FILE      a policy for native commands
+  --dry-run          print what would run, without running it
+  --no-cache         run every step, even if its result is cached
 
 {}
   lobster init                                  write a first workflow

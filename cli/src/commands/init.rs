@@ -11,7 +11,7 @@ use crate::whole_files::write_new;
 
 /// Writes a first workflow, ready to run.
 ///
-/// Asks what kind it should be, at a terminal; elsewhere it is for the shell unless --kind says otherwise.
+/// At a terminal it asks for the kind. Elsewhere the default is `shell`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster init                             asks, and writes hello.lobster
@@ -21,17 +21,17 @@ pub(crate) struct Args {
     /// The name of the workflow and of its file.
     #[arg(default_value = "hello", value_parser = name)]
     name: String,
-    /// What its steps are made of.
+    /// The kind of steps.
     #[arg(long, value_name = "KIND")]
     kind: Option<Kind>,
-    /// Where to put it.
+    /// The directory to write to.
     #[arg(long, value_name = "DIR", default_value = ".")]
     dir: PathBuf,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// Commands, and a question before the one that writes.
+    /// Shell commands, with an approval before the one that writes.
     Shell,
     /// JavaScript in a sandbox, without node.
     #[value(alias = "js")]
@@ -85,7 +85,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Some(kind) => kind,
         None if which::can_ask() => {
             let kinds = Kind::value_variants();
-            kinds[which::pick(&rows(kinds), "What should it be made of?")?]
+            kinds[which::pick(&rows(kinds), "Which kind of workflow?")?]
         }
         None => Kind::Shell,
     };
@@ -125,8 +125,8 @@ fn rows(kinds: &[Kind]) -> Vec<Vec<String>> {
 fn refuse_to_replace(path: &Path) -> Result<(), CommandError> {
     match path.symlink_metadata() {
         Err(_) => Ok(()),
-        Ok(_) => Err(CommandError::usage(format!("{} exists, and is left as it is", path.display()))
-            .with_hint("choose another name, or another place with --dir")),
+        Ok(_) => Err(CommandError::usage(format!("{} already exists and was not changed", path.display()))
+            .with_hint("choose another name, or another directory with --dir")),
     }
 }
 

@@ -16,7 +16,7 @@ use crate::render::pager::Output;
 use crate::render::path::is_within;
 use crate::which;
 
-/// Prints what the steps of a run wrote to stdout and stderr, or the run's own result.
+/// Prints the output of a run's steps, or the result of the run.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster logs 3f9a1c2b                    everything, step by step
@@ -24,21 +24,21 @@ use crate::which;
   lobster logs 3f9a1c2b --json | jq -r '.[] | select(.stream == \"stderr\") | .text'
   lobster logs 3f9a1c2b --output           the result of the whole run, one JSON value a line")]
 pub(crate) struct Args {
-    /// The run; @ is the last one, @- the one before, NAME@- the last one of a workflow.
+    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
     run: Option<String>,
-    /// Only this step and what is inside it: its path, as `lobster show` prints it.
+    /// Only this step and the steps inside it. The path of the step as `lobster show` prints it.
     step: Option<String>,
-    /// Only stdout, without headings.
+    /// Prints only stdout, without headings.
     #[arg(long, conflicts_with = "stderr")]
     stdout: bool,
-    /// Only stderr, without headings.
+    /// Prints only stderr, without headings.
     #[arg(long)]
     stderr: bool,
-    /// The result of the run itself.
+    /// Prints the result of the run.
     #[arg(long, conflicts_with_all = ["step", "stdout", "stderr"])]
     output: bool,
-    /// A JSON array: of each stream its step, size, digest, and text if it is not too large,
-    /// or the error for which it cannot be had.
+    /// Prints a JSON array with the step, size, digest and text of each stream. A large stream has no text,
+    /// and an unreadable one has an error instead.
     #[arg(long)]
     json: bool,
 }
@@ -117,9 +117,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
     }
     if !seen && args.step.is_some() {
-        return Err(
-            CommandError::failed("no such step wrote anything").with_hint("lobster show RUN lists the steps")
-        );
+        return Err(CommandError::failed("this step has no output on record").with_hint(
+            "`lobster show RUN` lists the \
+                steps",
+        ));
     }
     if args.json {
         objects.extend(broken.map(|broken: BrokenChain| json!({ "broken": broken })));
@@ -140,7 +141,7 @@ impl Streams<'_> {
         self.store.open_blob(digest).map_err(|error| self.store.explained(self.run, error))
     }
 
-    /// One stream. Bytes that are no text are replaced, which the digest tells; of one
+    /// One stream. Bytes that are not text are replaced, which the digest tells; of one
     /// that cannot be had it says why, and `exit` is a failure.
     fn object(&self, step: Option<&str>, stream: &str, blob: Blob, exit: &mut Exit) -> Value {
         let read = || -> Result<Option<String>, CommandError> {

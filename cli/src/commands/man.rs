@@ -8,13 +8,13 @@ use clap::CommandFactory;
 use super::Cli;
 use crate::exit::{CommandError, CommandResult, Exit};
 
-/// Writes the manual pages, one for each command, into a directory; for packagers.
+/// Writes a manual page for each command to a directory.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster man ~/.local/share/man/man1      then `man lobster-run`
   lobster man | man -l -                   the page of lobster itself")]
 pub(crate) struct Args {
-    /// The directory, which is made if it is not there. Without it, the page of `lobster` goes to stdout.
+    /// The directory, which is created if needed. Without it, the page of `lobster` is printed.
     dir: Option<PathBuf>,
 }
 

@@ -62,7 +62,7 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
     #[command(flatten)]
     log: logging::Options,
-    /// Prints straight to the terminal (`LOBSTER_PAGER=cat`).
+    /// Prints without a pager (`LOBSTER_PAGER=cat`).
     #[arg(long, global = true)]
     no_pager: bool,
 }
@@ -110,7 +110,7 @@ pub(crate) enum Command {
     Version,
     /// Explains a command, a pipeline command or an error code.
     Help {
-        /// `exec`, `runs`, `E0123` …
+        /// A command, a pipeline command or an error code: `runs`, `exec`, `E0123`.
         topic: Option<String>,
     },
 }
@@ -127,8 +127,8 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
     let mut exit = result.unwrap_or_else(CommandError::report);
     if let Some(database) = lobster_runtime::store::damage_met() {
         anstream::eprintln!(
-            "Warning: {} is damaged, so this may not be all. `lobster store verify` names the damage, `lobster store \
-             salvage DIR` writes a new store with all that is whole.",
+            "Warning: {} is damaged, so results may be missing. `lobster store verify` lists the damage, \
+             `lobster store salvage DIR` copies the undamaged parts to a new store.",
             harmless(&database.display().to_string())
         );
         if exit == Exit::OK {

@@ -27,70 +27,99 @@ pub(crate) struct Args {
     action: Action,
 }
 
+/// What `policy test` reads.
+const CORPUS: &str = "A corpus has one case a line:
+
+  {\"id\": \"status\", \"command\": \"git status\", \"expect\": \"allow\", \"why\": \"only reads\"}
+  {\"id\": \"push\", \"command\": \"git push\", \"policy_profile\": \"readonly\", \"expect\": \"deny\"}
+
+`expect` is allow, ask or deny. `why`, `cwd` and `policy_profile` (readonly, default, locked) are optional.
+
+Examples:
+  lobster policy test --policy lobster.policy.toml corpus.jsonl";
+
 #[derive(Debug, clap::Subcommand)]
 enum Action {
-    /// Prints a policy file to begin with.
+    /// Prints a policy file to start from.
     ///
-    /// With rules for what the project is made with, as its files tell; at a terminal it asks.
+    /// It has rules for the tools of the project, which lobster detects from the project's files. At a
+    /// terminal it asks.
     Init {
-        /// What the project is made with.
+        /// The kind of project.
         #[arg(long, value_enum)]
         kind: Option<init::ProjectKind>,
     },
-    /// Checks a policy file: syntax, its own examples, and what a reviewer should see.
+    /// Checks the syntax and the examples of a policy file, and lists what a reviewer should look at.
     Check {
-        file: PathBuf,
-        /// Also says which commands of these runs it would have stopped, and which of its rights nobody used.
+        /// The policy file. The default is the nearest lobster.policy.toml in this directory or above.
+        file: Option<PathBuf>,
+        /// Also lists the commands of these runs that the policy would have stopped, and the rights in it
+        /// that they did not use.
         #[arg(long, value_name = "RUN", num_args = 1..)]
         against: Vec<String>,
     },
-    /// Decides every command of a corpus and compares with what it expects. Runs nothing.
+    /// Decides every command of a corpus and compares the verdicts with the expected ones. Runs nothing.
+    #[command(after_help = CORPUS)]
     Test {
+        /// The corpus, a file of JSON Lines.
         corpus: PathBuf,
+        /// The policy. The default is `example.toml` beside the corpus.
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
-        /// Reads the commands as this shell does: dash, ash (busybox) or bash.
+        /// The shell whose language the commands are in: dash, ash (busybox) or bash.
         #[arg(long, value_name = "SHELL", default_value = "bash")]
         shell: Dialect,
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Shows the whole derivation of one decision.
+    /// Explains the decision about one command.
+    #[command(after_help = "Examples:
+  lobster policy explain 'git push | tee log'
+  lobster policy explain -- git push --force")]
     Explain {
-        /// Shell text.
-        command: String,
+        /// The command: shell text as one word, or a program and its arguments.
+        #[arg(required = true, value_name = "COMMAND")]
+        words: Vec<String>,
+        /// The policy. The default is the one in force here.
         #[arg(long, value_name = "FILE")]
         policy: Option<PathBuf>,
-        /// Reads it as this shell does: dash, ash (busybox) or bash. By default the shell that would run it.
+        /// The shell whose language the command is in: dash, ash (busybox) or bash. The default is the shell
+        /// that would run it.
         #[arg(long, value_name = "SHELL")]
         shell: Option<Dialect>,
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Proposes the least policy that covers what recorded runs did.
+    /// Proposes the smallest policy that covers the commands of recorded runs.
+    #[command(after_help = "Examples:
+  lobster policy suggest --from @ > lobster.policy.toml
+  lobster policy suggest --from @ triage@- triage@-2")]
     Suggest {
+        /// The runs.
         #[arg(long, value_name = "RUN", num_args = 1.., required_unless_present = "approved")]
         from: Vec<String>,
-        /// Prints the rules that approvals proposed instead (remember = "policy"), of these runs or of all.
+        /// Prints instead the rules that approvals proposed (remember = "policy"), in these runs or in all.
         #[arg(long)]
         approved: bool,
     },
-    /// Lets a project's policy count as it stands, until its bytes change.
+    /// Trusts a project's policy file until it changes.
     ///
-    /// Shows what it says and asks at the terminal. No run may do this.
+    /// Prints what the file allows, and asks at the terminal. A run cannot do this.
     Trust {
-        /// By default the nearest lobster.policy.toml, here or above.
+        /// The file. The default is the nearest lobster.policy.toml in this directory or above.
         file: Option<PathBuf>,
-        /// Without asking; for operators who set up machines.
+        /// Does not ask; for scripts that set up machines.
         #[arg(long)]
         yes: bool,
-        /// Lists what is trusted.
+        /// Lists the trusted files.
         #[arg(long, conflicts_with = "file")]
         list: bool,
     },
-    /// Takes the trust in a project's policy back.
+    /// No longer trusts a project's policy file.
     Untrust {
-        /// By default the nearest lobster.policy.toml, here or above.
+        /// The file. The default is the nearest lobster.policy.toml in this directory or above.
         file: Option<PathBuf>,
     },
     /// Prints the JSON Schema of policy files.
@@ -101,14 +130,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut out = std::io::stdout().lock();
     match &args.action {
         Action::Init { kind } => return init::run(*kind, &mut out),
-        Action::Check { file, against } => return check(file, against, &mut out),
+        Action::Check { file, against } => return check(file.as_deref(), against, &mut out),
         Action::Test { corpus, policy, shell, json } => {
             return test(corpus, policy.as_deref(), *shell, *json, &mut out);
         }
         Action::Trust { list: true, .. } => trust::list(&mut out)?,
         Action::Trust { file, yes, .. } => return trust::trust(file.as_deref(), *yes, &mut out),
         Action::Untrust { file } => trust::untrust(file.as_deref(), &mut out)?,
-        Action::Explain { command, policy, shell, json } => {
+        Action::Explain { words, policy, shell, json } => {
             let place = PolicySources { place: Some(Path::new(".")), run: None };
             let runtime = prepare::runtime_under(Mode::Human, &place)?;
             let policy = policy_or(policy.as_deref(), &runtime)?;
@@ -116,7 +145,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             if let Some(dialect) = shell {
                 env = env.with_shell(Shell::example(*dialect));
             }
-            let decision = policy.decide(&Proposal::shell(command), &env);
+            let decision = match words.as_slice() {
+                [text] => policy.decide(&Proposal::shell(text), &env),
+                argv => policy.decide(&Proposal::argv(argv.iter().cloned()), &env),
+            };
             if *json {
                 writeln!(out, "{}", json::pretty(&decision))?;
             } else {
@@ -137,12 +169,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             write!(out, "{}", suggestion.toml)?;
             for stopped in &suggestion.uncovered {
                 let command = one_line(&stopped.argv.join(" "));
-                let what =
-                    if stopped.verdict == Verdict::Deny { "still denied" } else { "still asked about" };
+                let what = if stopped.verdict == Verdict::Deny { "still denied" } else { "still asks" };
                 anstream::eprintln!("{what}: {command}: {}", one_line(&stopped.reason));
             }
             if suggestion.uncovered.is_empty() {
-                anstream::eprintln!("held against these runs: all that they did would simply run");
+                anstream::eprintln!("checked against these runs: it allows every command of theirs");
             }
         }
         Action::Schema => writeln!(out, "{}", json::pretty(&PolicyFile::json_schema()))?,
@@ -196,7 +227,11 @@ fn suggest_approved(from: &[String], out: &mut impl Write) -> Result<(), Command
     Ok(())
 }
 
-fn check(file: &Path, against: &[String], out: &mut impl Write) -> CommandResult {
+fn check(file: Option<&Path>, against: &[String], out: &mut impl Write) -> CommandResult {
+    let file = &match file {
+        Some(file) => file.to_owned(),
+        None => trust::find(None)?.path,
+    };
     let policy = load(file)?;
     let runtime = prepare::runtime(Mode::Human)?;
     let env = runtime.decision_env();
@@ -233,9 +268,13 @@ fn test(
 ) -> CommandResult {
     let policy = match policy {
         Some(path) => load(path)?,
+        None if corpus.extension().is_some_and(|e| e == "toml") => {
+            return Err(CommandError::usage(format!("{} is not a corpus", corpus.display()))
+                .with_hint(format!("lobster policy test --policy {} CORPUS.jsonl", corpus.display())));
+        }
         // A corpus has its policy beside it.
         None => load(&corpus.with_file_name("example.toml"))
-            .map_err(|error| error.with_hint("name the policy of the corpus with --policy FILE"))?,
+            .map_err(|error| error.with_hint("name the policy with --policy FILE"))?,
     };
     let report = policy.test_corpus_in(corpus, shell).map_err(CommandError::failed)?;
     if as_json {

@@ -12,23 +12,23 @@ use crate::render::Quoting;
 use crate::render::table::{Room, state_style};
 use crate::which;
 
-/// Executes a recorded run again and says whether everything came out the same.
+/// Executes a recorded run again and compares the results.
 ///
-/// Pure steps are computed anew and compared: their output, digest for digest,
-/// and the fuel they used. Effects are not repeated: components are executed on
-/// the answers that they got from outside, which must be asked for in the same
-/// order; for others the record answers. Nothing is changed. The exit code is 1 if anything differs.
+/// Pure steps are computed again, and their output and fuel are compared with the record. Effects are not
+/// repeated: components get the recorded answers of their hosts and must ask for them in the same order; for
+/// all other effects the record has the result. A replay changes nothing. The exit code is 1 if anything
+/// differs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster replay 3f9a1c2b
   lobster replay 3f9a1c2b --live fetch     also runs the effect `fetch` again and compares what it gives now")]
 pub(crate) struct Args {
-    /// The run; @ is the last one.
+    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
     run: Option<String>,
-    /// Performs this effect again, for comparison; may be given several times.
+    /// Performs this effect again and compares its result; may be repeated.
     #[arg(long, value_name = "STEP")]
     live: Vec<String>,
-    /// The whole report as a JSON object.
+    /// Prints the report as a JSON object.
     #[arg(long)]
     json: bool,
 }
@@ -78,7 +78,7 @@ pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Res
     }
     let mut parts = vec![format!("{} computed again", report.computed)];
     if report.checked > 0 {
-        parts.push(format!("{} on their recorded calls", report.checked));
+        parts.push(format!("{} with recorded calls", report.checked));
     }
     parts.push(format!("{} answered from the record", report.answered));
     if report.performed > 0 {
@@ -86,7 +86,7 @@ pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Res
     }
     writeln!(out, "  steps    {}", parts.join(", "))?;
     if !report.edited.is_empty() {
-        writeln!(out, "  edited by hand, and taken as they are: {}", report.edited.join(", "))?;
+        writeln!(out, "  edited by hand, and not compared: {}", report.edited.join(", "))?;
     }
     for step in &report.unverified {
         writeln!(out, "  not computed: {}, because {}", step.step, step.why)?;

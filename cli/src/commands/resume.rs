@@ -16,9 +16,9 @@ use crate::logging;
 use crate::prepare;
 use crate::which;
 
-/// Answers a question, or goes on with a run that failed or was interrupted.
+/// Answers a question, or continues a run that failed or was interrupted.
 ///
-/// Answers with one JSON envelope on stdout, unless that is a terminal.
+/// Prints one JSON envelope, unless stdout is a terminal.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster resume --id 4f90c468 --approve yes
@@ -27,43 +27,43 @@ use crate::which;
   lobster resume 018f3c2e                    a failed or killed run, from where it stopped
   lobster resume 018f3c2e --cancel           ends such a run, and one that waits, for good")]
 pub(crate) struct Args {
-    /// The run to go on with, instead of a token: an id or the end of one, or @.
+    /// The run to continue: an id, the end of an id, or @. Takes the place of a token.
     run: Option<String>,
-    /// `tool` answers with an envelope at a terminal, too; `human` is for people.
+    /// `human` prints for people; `tool` prints an envelope at a terminal, too.
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
     /// The resume token of the envelope.
     #[arg(long, value_name = "TOKEN")]
     token: Option<String>,
-    /// The short id of the approval; counts before the token.
+    /// The short id of the approval; takes precedence over the token.
     #[arg(long, value_name = "ID")]
     id: Option<String>,
-    /// yes or no.
+    /// The answer to an approval: yes or no.
     #[arg(long, visible_alias = "decision", value_name = "YES|NO")]
     approve: Option<String>,
     /// The answer to an input request; `-` reads it from stdin.
     #[arg(long, value_name = "JSON")]
     response_json: Option<String>,
-    /// Calls the whole run off: nothing more of it is executed.
+    /// Cancels the run: no more of it is executed.
     #[arg(long)]
     cancel: bool,
-    /// Runs a step again that had started when lobster was killed.
+    /// Re-runs a step that was interrupted: it had started when lobster was killed.
     #[arg(long)]
     retry_interrupted: bool,
-    /// Takes such a step as failed without running it again.
+    /// Marks an interrupted step as failed instead of re-running it.
     #[arg(long)]
     skip_interrupted: bool,
-    /// Goes on with a run that was imported unfinished. Only when it goes on nowhere else.
+    /// Continues a run that was imported unfinished. Use this only if nothing else continues the run.
     #[arg(long)]
     take_over: bool,
-    /// Does every step that is left, whatever the action cache knows (`LOBSTER_NO_CACHE`).
+    /// Runs every remaining step, even if its result is cached (`LOBSTER_NO_CACHE`).
     #[arg(long)]
     no_cache: bool,
-    /// Told of each new question, with JSON on stdin (`LOBSTER_NOTIFY`).
+    /// Runs this command for each new question, which it gets as JSON on stdin (`LOBSTER_NOTIFY`).
     #[arg(long, value_name = "COMMAND")]
     notify: Option<String>,
-    /// Writes each event from here on as a line of JSON, as the journal has it: `jsonl` to stderr,
-    /// `jsonl:FILE` to the end of a file (`LOBSTER_EVENTS`).
+    /// Writes each further event of the run as one line of JSON, as in the journal: `jsonl` to stderr,
+    /// `jsonl:FILE` appended to a file (`LOBSTER_EVENTS`).
     #[arg(long, value_name = "FORMAT[:FILE]")]
     events: Option<String>,
 }
@@ -162,7 +162,8 @@ fn with_run(words: &Words) -> Result<WithRun, Failure> {
     }
     if words.decision.is_some() || words.response.is_some() {
         return Err(Failure::parse(
-            "resume RUN answers no question: `lobster gates` lists those that wait, each with the commands that answer it",
+            "resume RUN does not answer questions; `lobster gates` lists the open ones with the commands that \
+             answer them",
         ));
     }
     match (words.cancel, words.retry_interrupted, words.skip_interrupted) {

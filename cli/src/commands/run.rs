@@ -21,58 +21,60 @@ use crate::logging;
 use crate::prepare;
 use crate::render::harmless;
 use crate::reply::Reply;
+use crate::which;
 
 /// Runs a workflow file or a pipeline.
 ///
-/// A single word that names a workflow file (.lobster, .yaml, .yml, .json) is
-/// run as one; anything else is pipeline text. `run` itself may be left out.
+/// A single word that ends in .lobster, .yaml, .yml or .json names a workflow file. Anything else is the text
+/// of a pipeline. The word `run` is optional.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster run inbox-triage.lobster --args-json '{\"folder\":\"inbox\"}'
   lobster run --mode tool \"exec --json --shell 'inbox list --json' | where unread=true | approve --prompt 'Archive?'\"
   lobster \"exec --shell 'ls -1' | head --n 3 | json\"")]
 pub(crate) struct Args {
-    /// `tool` answers with one JSON envelope on stdout; `human` (default) is for a terminal.
+    /// `human` (default) prints for people; `tool` prints one JSON envelope on stdout, for programs.
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
-    /// The workflow file, whatever its words look like.
+    /// The workflow file, under any name.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Arguments of the workflow, a JSON object; `-` reads it from stdin.
+    /// The arguments of the workflow as a JSON object; `-` reads it from stdin.
     #[arg(long, value_name = "JSON")]
     args_json: Option<String>,
-    /// One argument of the workflow; repeat it for more.
+    /// One argument of the workflow; may be repeated.
     #[arg(long, value_name = "NAME=VALUE")]
     arg: Vec<String>,
-    /// The policy for native commands; it can only be stricter than `LOBSTER_POLICY`.
+    /// A policy for native commands. It can make `LOBSTER_POLICY` stricter, never looser.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Told of each new question, with JSON on stdin (`LOBSTER_NOTIFY`).
+    /// Runs this command for each new question, which it gets as JSON on stdin (`LOBSTER_NOTIFY`).
     #[arg(long, value_name = "COMMAND")]
     notify: Option<String>,
-    /// Writes each event of the run as a line of JSON, as the journal has it: `jsonl` to stderr,
-    /// `jsonl:FILE` to the end of a file (`LOBSTER_EVENTS`).
+    /// Writes each event of the run as one line of JSON, as in the journal: `jsonl` to stderr, `jsonl:FILE`
+    /// appended to a file (`LOBSTER_EVENTS`).
     #[arg(long, value_name = "FORMAT[:FILE]")]
     events: Option<String>,
-    /// Shows what would run, and runs nothing.
+    /// Prints what would run, without running it.
     #[arg(long)]
     dry_run: bool,
-    /// Keeps apart what each step changes in files, and commits it as a whole if the step succeeds
-    /// (`changes: staged` in a workflow); `lobster undo` takes it back.
+    /// Collects the changes that a step makes to files and commits them together if the step succeeds, like
+    /// `changes: staged` in a workflow. `lobster undo` reverts them.
     #[arg(long)]
     staged: bool,
-    /// As `--staged`, and asks before what consecutive steps changed is committed, with the difference
-    /// (`changes: review` in a workflow).
+    /// Like `--staged`, and shows the diff of consecutive steps and asks before it is committed, like
+    /// `changes: review` in a workflow.
     #[arg(long)]
     review: bool,
-    /// Does the steps, each finding what those before it changed in files, and commits nothing; ends before
-    /// a step that cannot be done without consequences.
+    /// Runs the steps, each with the changes of the steps before it, and commits nothing. Ends before a step
+    /// that would have other effects.
     #[arg(long)]
     preview: bool,
-    /// Does every step, whatever the action cache knows; what they give is still cached (`LOBSTER_NO_CACHE`).
+    /// Runs every step, even if its result is cached. Results are still added to the cache
+    /// (`LOBSTER_NO_CACHE`).
     #[arg(long)]
     no_cache: bool,
-    /// Pipeline text, whatever it looks like; `-` reads it from stdin.
+    /// The text of a pipeline; `-` reads it from stdin.
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["file", "words"])]
     pipeline: Option<String>,
     /// A workflow file, or the words of a pipeline.
@@ -100,6 +102,13 @@ struct Words {
     /// `--dry-run` that came after a word: ours only if the word is a file.
     late_dry_run: bool,
     rest: Vec<String>,
+}
+
+impl Words {
+    /// Whether they say neither what file nor what pipeline.
+    fn names_nothing(&self) -> bool {
+        self.file.is_none() && self.pipeline.is_none() && self.rest.is_empty()
+    }
 }
 
 /// Options of ours are taken out wherever they stand, as the incumbent does,
@@ -178,6 +187,12 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         }
     };
     let reply = Reply { mode };
+    let words = match mode {
+        Mode::Human if words.names_nothing() && which::can_ask() => {
+            Words { file: Some(which::pick_file("run")?.display().to_string()), ..words }
+        }
+        _ => words,
+    };
     let request = request(&words);
     let place = match &request {
         Ok(RunRequest { target: Target::File(file), .. }) => file.parent().unwrap_or(Path::new(".")),
@@ -194,7 +209,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     };
     let request = match request {
         Ok(request) => request,
-        Err(failure) => return reply.failure(&failure),
+        Err(failure) => return refuse_with_hint(&reply, &failure, &words.rest),
     };
     let planned = runtime.plan(&request).and_then(|planned| {
         run_hints::refuse_undeclared(&planned, &words.args)?;
@@ -223,17 +238,22 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             }
             exit
         }
-        Err(failure) => {
-            let exit = reply.failure(&failure);
-            if mode == Mode::Human
-                && matches!(request.target, Target::Pipeline(_))
-                && let Some(hint) = run_hints::command_like(&words.rest)
-            {
-                crate::render::say(&hint);
-            }
-            exit
+        Err(failure) if matches!(request.target, Target::Pipeline(_)) => {
+            refuse_with_hint(&reply, &failure, &words.rest)
         }
+        Err(failure) => reply.failure(&failure),
     }
+}
+
+/// Words that are nothing that runs, and for a person what they were probably meant to be.
+fn refuse_with_hint(reply: &Reply, failure: &Failure, words: &[String]) -> CommandResult {
+    let exit = reply.failure(failure);
+    if reply.mode == Mode::Human
+        && let Some(hint) = run_hints::command_like(words)
+    {
+        crate::render::say(&hint);
+    }
+    exit
 }
 
 /// The same plan, whose steps keep apart what they change in files, at least as `mode` does.

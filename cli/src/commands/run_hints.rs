@@ -10,6 +10,7 @@ use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::runtime::{Planned, workflow_file};
 
 use super::Cli;
+use crate::which;
 
 /// The long options that a subcommand takes, its own and those of every command, with their dashes.
 pub(super) fn options_of(subcommand: &str) -> Vec<String> {
@@ -63,15 +64,27 @@ pub(super) fn refuse_words(words: &[String]) -> Result<(), Failure> {
 }
 
 fn files_in(folder: &Path) -> String {
-    let entries = folder.read_dir().into_iter().flatten().flatten();
-    let mut names: Vec<String> = entries
-        .filter(|entry| entry.path().extension().is_some_and(|e| e == "lobster") && entry.path().is_file())
-        .map(|entry| entry.path().display().to_string())
-        .take(100)
-        .collect();
-    names.sort();
+    let mut names: Vec<String> =
+        which::workflow_files(folder).iter().map(|file| file.display().to_string()).collect();
     names.truncate(3);
     if names.is_empty() { String::new() } else { format!(", such as {}", names.join(", ")) }
+}
+
+/// The workflow file that a missing one was meant to be, or those that there are.
+pub(super) fn file_like(path: &Path) -> Option<String> {
+    let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let files = which::workflow_files(folder);
+    let names = || files.iter().filter_map(|file| file.file_name()?.to_str());
+    let wanted = path.file_name()?.to_str()?;
+    match nearest(wanted, names()) {
+        Some(near) => Some(format!("did you mean {}?", path.with_file_name(near).display())),
+        None if !folder.is_dir() => Some(format!("there is no directory {}", folder.display())),
+        None if files.is_empty() => None,
+        None => {
+            let some: Vec<&str> = names().take(3).collect();
+            Some(format!("in that directory: {}", some.join(", ")))
+        }
+    }
 }
 
 /// Arguments given by name that the workflow neither declares nor names anywhere.
@@ -104,19 +117,44 @@ pub(super) fn refuse_undeclared(planned: &Planned, given: &[String]) -> Result<(
     Ok(())
 }
 
-/// A command of ours that one unknown word is close to.
+/// A command of ours, or another way, that an unknown first word was meant for.
 pub(super) fn command_like(words: &[String]) -> Option<String> {
-    let first = words.first().filter(|word| word.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'))?;
+    // A pipeline may have come as one word.
+    let text = words.join(" ");
+    let first = text.split_whitespace().next()?;
     if first.starts_with('-') || lobster_runtime::stages::builtin().get(first).is_some() {
         return None;
     }
-    if let Some((_, ours)) = ELSEWHERE.iter().find(|(name, _)| name == first) {
-        return Some(format!("  here that is `lobster {ours}`"));
+    let path = Path::new(first);
+    if has_workflow_extension(path) {
+        return file_like(path).filter(|_| !path.is_file()).map(|hint| format!("  {hint}"));
+    }
+    if first.contains('@') {
+        return Some(format!("  to see that run: lobster show {first}"));
+    }
+    if let Some((_, ours)) = ELSEWHERE.iter().find(|(name, _)| *name == first) {
+        return Some(format!("  the command is `lobster {ours}`"));
     }
     let root = Cli::command();
     let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
     let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
-    nearest(first, names).map(|near| format!("  did you mean `lobster {near}`?"))
+    if let Some(near) = nearest(first, names) {
+        return Some(format!("  did you mean `lobster {near}`?"));
+    }
+    is_program(first).then(|| {
+        let command = text.replace('\'', "'\\''");
+        format!("  to run a program: lobster exec --shell '{command}'")
+    })
+}
+
+/// Whether a word is a program that a shell would find.
+fn is_program(word: &str) -> bool {
+    let is_file = |path: &Path| path.is_file();
+    if word.contains('/') {
+        return is_file(Path::new(word));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| is_file(&folder.join(word)))
 }
 
 /// What other programs call our commands.

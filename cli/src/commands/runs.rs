@@ -17,33 +17,33 @@ use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
 use crate::which;
 
-/// Lists what ran, the newest first.
+/// Lists the recorded runs, newest first.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster runs
   lobster runs --status failed --limit 5
-  lobster runs --interrupted               what stopped in the middle; `lobster resume RUN` goes on")]
+  lobster runs --interrupted               runs to continue with `lobster resume RUN`")]
 pub(crate) struct Args {
-    /// Only runs of this status.
+    /// Only runs with this status.
     #[arg(long, value_name = "STATUS")]
     status: Option<Status>,
     /// Only runs of this name.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Only runs that stopped in the middle: their process died, an effect was cut off
-    /// and is not resolved, or their question expired. The same as `--status interrupted`.
+    /// Only runs that stopped before their end: the process died, an effect was cut off, or the question
+    /// expired. Same as `--status interrupted`.
     #[arg(long, conflicts_with = "status")]
     interrupted: bool,
-    /// At most so many; 0 means all.
+    /// The most runs to list; 0 lists all.
     #[arg(long, default_value_t = 20, value_name = "N")]
     limit: usize,
-    /// Only runs older than this one: the next page.
+    /// Only runs older than this one, to page through a long list.
     #[arg(long, value_name = "RUN")]
     before: Option<String>,
-    /// Exact times instead of how long ago.
+    /// Prints exact times instead of relative ones.
     #[arg(long)]
     full: bool,
-    /// An array of objects instead of a table.
+    /// Prints a JSON array.
     #[arg(long)]
     json: bool,
 }

@@ -13,9 +13,9 @@ use crate::prepare;
 use crate::render::one_line;
 use crate::render::table::{Cell, Room, Table};
 
-/// Lists the secrets that the operator has named, and tries whether they have values.
+/// Lists the secrets that the operator has configured, and checks that they have values.
 ///
-/// No value is ever printed.
+/// Never prints a value.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster secrets list
@@ -29,20 +29,20 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Task {
-    /// Lists names, and where their values come from.
+    /// Lists the secrets and where their values come from.
     List {
-        /// A JSON array.
+        /// Prints a JSON array.
         #[arg(long)]
         json: bool,
     },
-    /// Finds values as a run would, and says which cannot be found. Exit code 1 if there is one.
+    /// Looks up the values as a run would. The exit code is 1 if one cannot be found.
     Check {
-        /// Only these.
+        /// Only these secrets.
         names: Vec<String>,
-        /// Also those that this workflow file grants to its steps.
+        /// Also the secrets that this workflow file grants to its steps.
         #[arg(long, value_name = "FILE")]
         workflow: Option<PathBuf>,
-        /// A JSON array.
+        /// Prints a JSON array.
         #[arg(long)]
         json: bool,
     },
@@ -80,7 +80,7 @@ fn list(runtime: &Runtime, as_json: bool) -> CommandResult {
         return Ok(Exit::OK);
     }
     if secrets.is_empty() {
-        writeln!(out, "no secrets are named; `lobster` looks for them in {place}")?;
+        writeln!(out, "no secrets are configured; lobster looks for them in {place}")?;
         return Ok(Exit::OK);
     }
     let mut table = Table::new(&["NAME", "FROM", "STEPS"]);

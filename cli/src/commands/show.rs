@@ -22,19 +22,20 @@ use crate::render::{clip, harmless, one_line, units};
 use crate::which;
 use timeline::Line;
 
-/// Tells what happened in a run, step by step.
+/// Shows what a run did, step by step.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster show 3f9a1c2b                    an id or the end of one, as `lobster runs` prints it
   lobster show 3f9a1c2b --full             with digests and what each sandbox enforced
   lobster show 3f9a1c2b --json             the journal")]
 pub(crate) struct Args {
-    /// The run; @ is the last one, @- the one before, NAME@- the last one of a workflow.
+    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
     run: Option<String>,
-    /// Exact times, digests, policy decisions and enforcement statements too.
+    /// Prints exact times, and also digests, policy decisions and what each sandbox enforced.
     #[arg(long)]
     full: bool,
-    /// The journal's records as a JSON array. If it is damaged, the last element says where.
+    /// Prints the records of the journal as a JSON array. If the journal is damaged, the last element says
+    /// where.
     #[arg(long)]
     json: bool,
 }

@@ -6,7 +6,7 @@ use crate::exit::{CommandResult, Exit};
 
 /// Prints a short guide to lobster for an agent.
 ///
-/// Put it where your agent reads its skills. Every command in it is run by lobster's tests.
+/// Save it where your agent reads its skills. The tests of lobster run every command in it.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster skill > skills/lobster/SKILL.md")]

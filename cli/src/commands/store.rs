@@ -18,7 +18,7 @@ use crate::prepare;
 use crate::render::{one_line, units};
 use crate::retention::Retention;
 
-/// Looks after what lobster has recorded.
+/// Maintains the store of recorded runs.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster store stats
@@ -33,81 +33,84 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Removes runs by age, number or size, and whatever nothing names any more.
+    /// Removes old runs by age, number or size, and all data that no run refers to.
     ///
-    /// Without a limit every run stays. Pinned runs, and runs that are not over, always stay.
+    /// Without a limit, no run is removed. Pinned and unfinished runs are never removed.
     Gc {
-        /// Runs that ended longer ago go: 36h, 30d, 8w.
+        /// Removes runs that ended longer ago: 36h, 30d, 8w.
         #[arg(long, value_name = "TIME", value_parser = duration)]
         older_than: Option<i64>,
-        /// Of the runs that are over, only so many of the newest stay.
+        /// Keeps only the newest N finished runs.
         #[arg(long, value_name = "N")]
         keep: Option<u64>,
-        /// The oldest runs go until the rest takes at most so much: 500M, 2G.
+        /// Removes the oldest runs until the rest takes at most this much: 500M, 2G.
         #[arg(long, value_name = "SIZE", value_parser = size)]
         max_size: Option<u64>,
-        /// Unfinished runs of which nothing was heard for so long count as over.
+        /// Treats unfinished runs without any activity for this long as finished.
         #[arg(long, value_name = "TIME", value_parser = duration)]
         abandoned: Option<i64>,
-        /// Compiled components, longest unused first, go until the rest takes at most so much; they are compiled again when needed.
+        /// Removes compiled components, least recently used first, until the rest takes at most this much.
+        /// They are compiled again when needed.
         #[arg(long, value_name = "SIZE", value_parser = size, default_value_t = MAX_CODE, hide_default_value = true)]
         max_code: u64,
-        /// As happens by itself once a day: what `LOBSTER_RETENTION` does not keep (365d,10GiB).
+        /// Applies `LOBSTER_RETENTION` (365d,10GiB by default), as lobster does once a day.
         #[arg(long, conflicts_with_all = ["older_than", "keep", "max_size"])]
         retention: bool,
-        /// Only says what would go.
+        /// Prints what would be removed, without removing it.
         #[arg(long)]
         dry_run: bool,
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Reads everything and names whatever is damaged or missing. Changes nothing.
+    /// Reads the whole store and lists what is damaged or missing. Changes nothing.
     Verify {
-        /// Goes on with a database that was rolled back: what is missing stays missing, and gates can be answered again.
+        /// Accepts a database that was rolled back. Missing records stay missing, and gates can be answered a
+        /// second time.
         #[arg(long)]
         accept_rollback: bool,
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Copies the whole store, as it is now, while others go on using it.
+    /// Copies the whole store, also while other processes use it.
     ///
-    /// The copy is a state directory: use it with LOBSTER_STATE_DIR, or put it in the place of a lost one.
+    /// The copy is a state directory. To use it, name it in LOBSTER_STATE_DIR or move it to where the lost
+    /// one was.
     Backup {
-        /// The copy; must not be there yet.
+        /// The directory to create.
         dir: PathBuf,
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Writes a new store with all that is whole in this damaged one, and lists what is not.
+    /// Copies the undamaged parts of a damaged store to a new one, and lists the rest.
     Salvage {
-        /// The new state directory; must not be there yet.
+        /// The state directory to create.
         dir: PathBuf,
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Says how much there is.
+    /// Prints the number of runs and the sizes of the store's parts.
     Stats {
-        /// A JSON object.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Keeps a run whatever its age.
+    /// Protects a run from being removed.
     Pin {
-        /// The run.
-        run: String,
-        /// A JSON object.
+        /// The run. At a terminal lobster lists the latest ones.
+        run: Option<String>,
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
-    /// Lets a pinned run go with the others.
+    /// Lets a pinned run be removed again.
     Unpin {
-        /// The run.
-        run: String,
-        /// A JSON object.
+        /// The run. At a terminal lobster lists the latest ones.
+        run: Option<String>,
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
@@ -147,8 +150,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Task::Backup { dir, json } => copied(&store.backup(dir)?, "copied", dir, *json),
         Task::Salvage { dir, json } => copied(&store.salvage(dir)?, "salvaged", dir, *json),
         Task::Stats { json } => stats(&store, runtime.components().code_use(), *json),
-        Task::Pin { run, json } => pin(&store, run, true, *json),
-        Task::Unpin { run, json } => pin(&store, run, false, *json),
+        Task::Pin { run, json } => pin(&store, run.as_deref(), true, *json),
+        Task::Unpin { run, json } => pin(&store, run.as_deref(), false, *json),
     }
 }
 
@@ -251,8 +254,9 @@ fn stats(store: &Store, code: CodeUse, as_json: bool) -> CommandResult {
     Ok(Exit::OK)
 }
 
-fn pin(store: &Store, run: &str, pinned: bool, as_json: bool) -> CommandResult {
-    let id = crate::which::run(store, run)?;
+fn pin(store: &Store, run: Option<&str>, pinned: bool, as_json: bool) -> CommandResult {
+    let verb = if pinned { "store pin" } else { "store unpin" };
+    let id = crate::which::run_or_ask(store, run, verb)?;
     store.pin_run(id, pinned)?;
     let mut out = std::io::stdout().lock();
     if as_json {
@@ -266,7 +270,7 @@ fn pin(store: &Store, run: &str, pinned: bool, as_json: bool) -> CommandResult {
 /// `90s`, `36h`, `30d`, `8w` as milliseconds.
 fn duration(text: &str) -> Result<i64, String> {
     let span: Span = text.parse()?;
-    i64::try_from(span.milliseconds()).map_err(|_| format!("{text:?} is longer than any time there is"))
+    i64::try_from(span.milliseconds()).map_err(|_| format!("{text:?} is too long"))
 }
 
 /// `4096`, `500M`, `2GiB` as bytes.

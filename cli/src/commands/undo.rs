@@ -10,22 +10,22 @@ use crate::render::{harmless, one_line, say, units};
 use crate::reply::Reply;
 use crate::which;
 
-/// Takes back what a run changed in files.
+/// Reverts the changes to files that a run made.
 ///
-/// Only what steps with `changes: staged` or `review` committed, all of it or nothing, and only onto files that
-/// are as the run left them. The undo is a run of its own, so it can be undone, too.
+/// Reverts what steps with `changes: staged` or `changes: review` committed. If one of the files has changed
+/// since, nothing is reverted. The undo is recorded as a run, so it can be undone, too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
-  lobster undo @ --dry-run                 what would be taken back
+  lobster undo @ --dry-run                 what would be reverted
   lobster undo @
   lobster undo 3f9a1c2b --step fix")]
 pub(crate) struct Args {
-    /// The run; @ is the last one, @- the one before, NAME@- the last one of a workflow.
+    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
     run: String,
-    /// Only this step and what is inside it: its path, as `lobster show` prints it.
+    /// Only this step and the steps inside it. The path of the step as `lobster show` prints it.
     #[arg(long, value_name = "STEP")]
     step: Option<String>,
-    /// Shows what would be done, and does nothing.
+    /// Prints what would be reverted, without reverting it.
     #[arg(long)]
     dry_run: bool,
 }
@@ -46,9 +46,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             say(&format!("{}", harmless(conflict)));
         }
         let count = units::counted(undo.conflicts.len() as u64, "file");
-        return Err(CommandError::failed(format!("nothing was taken back: {count} changed since the run"))
+        return Err(CommandError::failed(format!("nothing was undone: {count} changed since the run"))
             .with_hint(
-                "put them back as the run left them (`lobster changes RUN --patch` shows it), then try again",
+                "restore them to the state after the run (`lobster changes RUN --patch` shows it), then try \
+                 again",
             ));
     }
     if args.dry_run {
@@ -60,9 +61,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if exit == Exit::OK {
         let count = units::counted(undo.set.changes().count() as u64, "change");
         let by = done
-            .map(|run| format!(" by run {run}; `lobster undo {run}` brings them back"))
+            .map(|run| format!(" in run {run}; `lobster undo {run}` reverts this undo"))
             .unwrap_or_default();
-        say(&format!("Took back {count}{by}."));
+        say(&format!("Undid {count}{by}."));
     }
     Ok(exit)
 }
@@ -71,7 +72,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 fn tell_others(undo: &Undo) {
     for other in &undo.others {
         say(&format!(
-            "Not taken back: what step {} did besides ({}).",
+            "Not undone: other effects of step {} ({}).",
             one_line(&other.step),
             one_line(&other.kind)
         ));

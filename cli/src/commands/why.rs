@@ -18,17 +18,17 @@ use crate::which;
   lobster why 3f9a1c2b categorize                     against the run it was forked from, or the last one of that name
   lobster why 3f9a1c2b categorize --vs 77b01e44 --full")]
 pub(crate) struct Args {
-    /// The run that is asked about; @ is the last one.
+    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
     run: Option<String>,
-    /// The step: its path as `lobster show` prints it.
+    /// The path of the step as `lobster show` prints it.
     step: Option<String>,
     /// The run to compare with.
     #[arg(long, value_name = "RUN")]
     vs: Option<String>,
-    /// Everything that differs, not only the first thing.
+    /// Prints every difference, not only the first one.
     #[arg(long)]
     full: bool,
-    /// A JSON object.
+    /// Prints a JSON object.
     #[arg(long)]
     json: bool,
 }

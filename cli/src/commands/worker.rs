@@ -8,16 +8,16 @@ use lobster_runtime::stage::Mode;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 
-/// Carries out steps for another lobster, over stdin and stdout.
+/// Executes steps for another lobster, over stdin and stdout.
 ///
-/// Another lobster starts it as its executor. Requests come as lines of JSON on stdin, answers go
-/// to stdout; the end of stdin ends whatever is still running. What may run is decided by the lobster
-/// that gives the orders, and recorded there; the worker keeps nothing.
+/// The other lobster starts it as its executor (`LOBSTER_EXECUTOR`). Requests are lines of JSON on stdin, and
+/// the answers go to stdout. When stdin ends, all running steps are ended. The lobster that sends the orders
+/// decides and records what may run. The worker keeps nothing.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   LOBSTER_EXECUTOR='lobster worker --stdio' lobster run inbox-triage.lobster")]
 pub(crate) struct Args {
-    /// Talks over stdin and stdout; there is no other way yet.
+    /// Communicates over stdin and stdout. There is no other transport.
     #[arg(long, required = true)]
     stdio: bool,
 }

@@ -54,6 +54,7 @@ fn sign(mark: Mark, now: Duration) -> (&'static str, Style, &'static str) {
         Mark::Reused => ("↻", CYAN, "reused"),
         Mark::Skipped => ("⊘", DIM, "skipped"),
         Mark::Failed => ("✗", RED, "failed"),
+        Mark::Rejected => ("✗", YELLOW, "rejected"),
         Mark::Waiting => ("?", YELLOW, "waiting"),
         Mark::Stopped => ("■", YELLOW, "stopped"),
     }
@@ -112,7 +113,7 @@ fn took(line: &Line, now: Duration) -> Option<u64> {
         Mark::Skipped | Mark::Waiting | Mark::Reused => return None,
         // How long a person thought about it says nothing.
         Mark::Ok if line.what == "approval" || line.what == "input" => return None,
-        Mark::Ok | Mark::Failed | Mark::Stopped => line.took?,
+        Mark::Ok | Mark::Failed | Mark::Rejected | Mark::Stopped => line.took?,
     };
     Some(u64::try_from(took.as_micros()).unwrap_or(u64::MAX))
 }
@@ -137,7 +138,7 @@ fn work(line: &Line, now: Duration) -> String {
         Mark::Stopped => told.push("stopped".to_owned()),
         Mark::Reused => told.push("reused".to_owned()),
         Mark::Skipped => told = vec!["skipped".to_owned()],
-        Mark::Ok | Mark::Failed | Mark::Waiting => {}
+        Mark::Ok | Mark::Failed | Mark::Rejected | Mark::Waiting => {}
     }
     let note_at = usize::from(line.attempt > 1).min(told.len());
     told.splice(note_at..note_at, line.note.clone());
@@ -253,6 +254,7 @@ pub(super) fn summary(model: &Model, run: Option<RunId>, now: Duration, look: &L
         (Mark::Reused, "reused"),
         (Mark::Skipped, "skipped"),
         (Mark::Failed, "failed"),
+        (Mark::Rejected, "rejected"),
         (Mark::Waiting, "waiting"),
         (Mark::Stopped, "stopped"),
     ] {

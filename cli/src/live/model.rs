@@ -21,6 +21,8 @@ pub(super) enum Mark {
     Reused,
     Skipped,
     Failed,
+    /// A person said no to it.
+    Rejected,
     /// Somebody has to answer first.
     Waiting,
     /// The run ended before it did.
@@ -348,7 +350,7 @@ impl Model {
                 let line = self.line(split(path).0, now);
                 line.note = Some(format!("{word}{by}"));
                 if *answer == GateAnswer::Rejected {
-                    (line.mark, line.took) = (Mark::Failed, None);
+                    (line.mark, line.took) = (Mark::Rejected, None);
                 }
             }
             Event::Note { path: None, text, detail } if text == "cost" => {
@@ -468,6 +470,8 @@ fn summary(step: &Step) -> String {
         Work::Js(_) => "js".to_owned(),
         Work::Parallel { .. } => "parallel".to_owned(),
         Work::ForEach { over, .. } => format!("for each of {over}"),
+        Work::Repeat { until, .. } => format!("until {}", until.text()),
+        Work::Switch { on, .. } => format!("switch {on}"),
         Work::Input(_) => "input".to_owned(),
         Work::Wait(wait) => format!("wait {}", wait.display_text()),
     }
@@ -484,6 +488,11 @@ fn fold(step: &Step) -> Option<Fold> {
         Work::ForEach { steps, .. } => {
             Some(Fold { kind: FoldKind::Rounds, per_round: steps.len(), ..Fold::default() })
         }
+        // How many rounds there will be is not known.
+        Work::Repeat { steps, .. } => {
+            Some(Fold { kind: FoldKind::Rounds, per_round: steps.len(), ..Fold::default() })
+        }
+        Work::Switch { .. } => Some(Fold { kind: FoldKind::Steps, per_round: 1, ..Fold::default() }),
         Work::Workflow { .. } => Some(Fold { kind: FoldKind::Steps, per_round: 1, ..Fold::default() }),
         Work::Nothing
         | Work::Shell(_)

@@ -35,7 +35,7 @@ impl Server {
         }
         if !gates::can_ask(context) {
             return Asked::Open(
-                "the client cannot ask its user; `lobster gates` tells how to answer".to_owned(),
+                "the client cannot ask its user; `lobster gates` shows how to answer".to_owned(),
             );
         }
         let run = answer.run.map(|run| run.short()).unwrap_or_default();
@@ -43,12 +43,12 @@ impl Server {
         match self.view(&GateRef::Token(state.to_owned())) {
             Ok((gate, view)) => {
                 if let Some(who) = self.who_else(&gate, &view) {
-                    return Asked::Open(format!("{who}; `lobster gates` tells how to answer"));
+                    return Asked::Open(format!("{who}; `lobster gates` shows how to answer"));
                 }
                 let shown = Shown { view: &view, run: &run, gate: &gate.id };
                 gates::ask(question, &shown, context, state).await
             }
-            Err(problem) => Asked::Open(format!("{problem}; `lobster gates` tells how to answer")),
+            Err(problem) => Asked::Open(format!("{problem}; `lobster gates` shows how to answer")),
         }
     }
 
@@ -98,14 +98,14 @@ impl Server {
         let gate = match (&args.token, &args.approval_id) {
             (Some(token), None) => GateRef::Token(token.clone()),
             (None, Some(id)) => GateRef::Id(id.clone()),
-            _ => return wrong("give `token` or `approvalId`, one of them"),
+            _ => return wrong("give either `token` or `approvalId`"),
         };
         let reply = match (args.approve, args.response, args.cancel) {
             (Some(true), None, false) => Reply::Approve,
             (Some(false), None, false) => Reply::Reject,
             (None, Some(response), false) => Reply::Response(response),
             (None, None, true) => Reply::Cancel,
-            _ => return wrong("give `approve`, `response` or `cancel`, one of them"),
+            _ => return wrong("give one of `approve`, `response` and `cancel`"),
         };
         let limits = match self.limits(args.bounds, Some(Duration::from_millis(call::TIMEOUT_MS))) {
             Ok(limits) => limits,
@@ -123,7 +123,7 @@ impl Server {
             _ if !yes => reply,
             Approvals::Token => reply,
             Approvals::Elicit if gates::can_ask(context) => {
-                // The question itself goes to the person; what the agent says is no answer.
+                // The question itself goes to the person; what the agent says is not an answer.
                 let asked = match &open.others {
                     Some(who) => Asked::Open(who.clone()),
                     None => {
@@ -159,7 +159,7 @@ impl Server {
         let store = runtime.store().map_err(|error| error.to_string())?;
         let run = store.run(gate.run).map_err(|error| error.to_string())?;
         if !self.shared.all_runs && run.actor != place.caller.actor {
-            return Err(format!("gate {} belongs to a run of somebody else", gate.id));
+            return Err(format!("gate {} belongs to a run of another client", gate.id));
         }
         let token = lobster_runtime::engine::gate_token(&store, &gate).map_err(|error| error.to_string())?;
         let question = gate.question.as_object().cloned().unwrap_or_default();

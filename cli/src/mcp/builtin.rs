@@ -103,27 +103,27 @@ pub(super) fn tool(builtin: BuiltinTool) -> (Tool, Reach) {
             "Run a workflow or pipeline",
             "Runs a lobster pipeline (`exec --json git status | where …`) or a workflow file as one \
              recorded operation under the operator's policy, and answers with its envelope. Status \
-             `needs_approval` or `needs_input` means that a person has to answer before it goes on.",
+             `needs_approval` or `needs_input` means that a person has to answer before it continues.",
             &[],
             Reach::ANYTHING,
         ),
         BuiltinTool::Resume => (
             "Answer a waiting run",
-            "Goes on with a run that waits: `approve` answers an approval, `response` a question, \
-             `cancel` calls it off. Whether an approval may come this way is the operator's decision; \
+            "Continues a waiting run: `approve` answers an approval, `response` answers a question, `cancel` \
+             cancels the run. Whether an approval may come this way is the operator's decision; \
              never approve what a person has not approved.",
             &[],
             Reach::ANYTHING,
         ),
         BuiltinTool::Runs => (
             "List runs",
-            "Lists the runs that were made through this server, the newest first.",
+            "Lists the runs that were started through this server, newest first.",
             &[],
             Reach::PURE,
         ),
         BuiltinTool::Show => (
             "Show a run",
-            "Tells how a run stands: its steps, its open questions, its output or error.",
+            "Shows the state of a run: its steps, its open questions, its output or error.",
             &["run"],
             Reach::PURE,
         ),
@@ -139,11 +139,11 @@ pub(super) fn tool(builtin: BuiltinTool) -> (Tool, Reach) {
 fn fields(builtin: BuiltinTool) -> Map<String, Value> {
     let timeout = json!({
         "type": "integer", "minimum": 200,
-        "description": "Milliseconds before it is stopped (20000); waiting for a person does not count.",
+        "description": "Time limit in milliseconds (20000). Time spent waiting for a person does not count.",
     });
     let size = json!({
         "type": "integer", "minimum": 1024,
-        "description": "Most bytes of the answer (512000).",
+        "description": "The most bytes in the answer (512000).",
     });
     let fields = match builtin {
         BuiltinTool::Run => json!({
@@ -159,14 +159,15 @@ fn fields(builtin: BuiltinTool) -> Map<String, Value> {
             "approvalId": {"type": "string", "description": "`approvalId` of the envelope, instead of `token`."},
             "approve": {"type": "boolean", "description": "The person's answer to an approval."},
             "response": {"description": "The person's answer to a question; fits its `responseSchema`."},
-            "cancel": {"type": "boolean", "description": "Calls the run off."},
+            "cancel": {"type": "boolean", "description": "Cancels the run."},
             "timeoutMs": timeout,
             "maxStdoutBytes": size,
         }),
         BuiltinTool::Runs => json!({
             "status": {"enum": ["running", "waiting", "ok", "failed", "cancelled"]},
             "name": {"type": "string", "description": "Only runs of this name."},
-            "limit": {"type": "integer", "minimum": 1, "maximum": 200, "description": "At most so many (20)."},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 200, "description": "The most runs to list \
+                (20)."},
             "before": {"type": "string", "description": "Only runs older than this one."},
         }),
         BuiltinTool::Show => json!({

@@ -214,7 +214,7 @@ impl Catalogue {
             .and_then(|description| description.output_schema.as_deref())
             .and_then(|text| json::parse(text).ok());
         let about = description.map_or_else(
-            || format!("Runs the program {stem} without any rights on this machine."),
+            || format!("Runs the component {stem} without any grants."),
             |description| description.summary,
         );
         let tool = Tool::new(tool_name(&stem), about, takes)
@@ -295,7 +295,7 @@ pub(super) fn difference(listed: &Entry, now: Option<&Entry>) -> String {
             now.runs.short()
         ));
     }
-    if changes.is_empty() { "nothing that shows".to_owned() } else { changes.join("; ") }
+    if changes.is_empty() { "nothing visible".to_owned() } else { changes.join("; ") }
 }
 
 fn as_value(tool: &Tool) -> Value {

@@ -67,7 +67,7 @@ pub(super) async fn ask(
     state: &str,
 ) -> Asked {
     let Some(form) = form(question) else {
-        return Asked::Open("its answer is no simple form, so the client cannot ask for it".to_owned());
+        return Asked::Open("its answer is not a simple form, so the client cannot ask for it".to_owned());
     };
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,
@@ -82,7 +82,7 @@ pub(super) async fn ask(
     }
     let asked = tokio::select! {
         asked = context.peer.create_elicitation_with_timeout(params, Some(PATIENCE)) => asked,
-        () = context.ct.cancelled() => return Asked::Open("the client took the call back".to_owned()),
+        () = context.ct.cancelled() => return Asked::Open("the client withdrew the call".to_owned()),
     };
     match asked {
         Ok(answer) => read(question, answer),
@@ -93,11 +93,11 @@ pub(super) async fn ask(
 /// The answer that a client brought with its second call.
 pub(super) fn brought(question: &Map<String, Value>, responses: Option<&BTreeMap<String, Value>>) -> Asked {
     let Some(answer) = responses.and_then(|responses| responses.get(QUESTION)) else {
-        return Asked::Open("the call brought no answer".to_owned());
+        return Asked::Open("there was no answer".to_owned());
     };
     match serde_json::from_value::<ElicitResult>(answer.clone()) {
         Ok(answer) => read(question, answer),
-        Err(error) => Asked::Open(format!("the call brought no answer that can be read: {error}")),
+        Err(error) => Asked::Open(format!("the answer cannot be read: {error}")),
     }
 }
 
@@ -125,7 +125,7 @@ fn read(question: &Map<String, Value>, answer: ElicitResult) -> Asked {
 /// What a client lays before its user.
 struct Form {
     schema: ElicitationSchema,
-    /// The answer is no object, so it stands under `value`.
+    /// The answer is not an object, so it stands under `value`.
     wrapped: bool,
 }
 

@@ -36,7 +36,7 @@ impl Guard {
             return Err(format!("cwd {given:?} is outside the server's directory"));
         }
         if !real.is_dir() {
-            return Err(format!("cwd {given:?} is no directory"));
+            return Err(format!("cwd {given:?} is not a directory"));
         }
         Ok(real)
     }
@@ -54,7 +54,7 @@ impl Guard {
                 Err("`args` are for workflow files; a pipeline takes its arguments in its text".to_owned())
             }
             (Some(text), None) => {
-                // A text that is no pipeline fails with its own words when it is planned.
+                // A text that is not a pipeline fails with its own words when it is planned.
                 if let Ok(pipeline) = pipeline::parse(text) {
                     self.check(runtime, &pipeline)?;
                 }
@@ -74,7 +74,7 @@ impl Guard {
         }
         if !runtime.policy().is_open() {
             return Err(format!(
-                "file {file:?} is in no folder that the operator named with --workflows; a policy is in \
+                "file {file:?} is not in a directory that the operator named with --workflows; a policy is in \
                  force, so files of other folders are not run"
             ));
         }

@@ -56,6 +56,8 @@ fn of_step(step: &Step, workflow: &Workflow, registry: &Registry) -> Reach {
         | Work::Js(_)
         | Work::Parallel { .. }
         | Work::ForEach { .. }
+        | Work::Repeat { .. }
+        | Work::Switch { .. }
         | Work::Wait(_) => Reach::PURE,
         Work::Component { .. } => of_grants(step.extras.grants.as_ref()),
         Work::Workflow { path, .. } => match workflow.children.get(path) {

@@ -111,7 +111,7 @@ impl History {
         Ok(steps.collect())
     }
 
-    /// The run's output: items, or text that is no item.
+    /// The run's output: items, or text that is not an item.
     fn output(&self, digest: &lobster_runtime::digest::Digest, max: usize) -> Result<Value, String> {
         let mut bytes = Vec::new();
         let reader = self.store.open_blob(digest).map_err(|error| error.to_string())?;

@@ -69,7 +69,7 @@ fn is_own(stream: &UnixStream) -> Result<(), String> {
     match stream.peer_cred() {
         Ok(peer) if peer.uid() == own => Ok(()),
         Ok(peer) => Err(format!("it comes from user {}, and this server is for user {own}", peer.uid())),
-        Err(error) => Err(format!("whose it is cannot be told: {error}")),
+        Err(error) => Err(format!("its owner cannot be determined: {error}")),
     }
 }
 
@@ -98,14 +98,14 @@ fn remove_stale(path: &Path) -> Result<(), String> {
         other => other.map_err(|error| error.to_string())?,
     };
     if !meta.file_type().is_socket() {
-        return Err("something else than a socket is there; remove it, or name another path".to_owned());
+        return Err("there is a file that is not a socket; remove it, or choose another path".to_owned());
     }
     match std::os::unix::net::UnixStream::connect(path) {
-        Ok(_) => Err("another server listens there".to_owned()),
+        Ok(_) => Err("another server already listens there".to_owned()),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
             fs::remove_file(path).map_err(|error| format!("the socket of an earlier server stays: {error}"))
         }
-        Err(error) => Err(format!("a socket is there, and it cannot be told whose: {error}")),
+        Err(error) => Err(format!("there is a socket whose owner cannot be determined: {error}")),
     }
 }
 

@@ -84,7 +84,7 @@ async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Resu
     };
     let service = match begun {
         Ok(service) => service,
-        // A client that goes before it has said anything is no error.
+        // A client that goes before it has said anything is not an error.
         Err(ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
         Err(error) => return Err(CommandError::failed(format!("the client cannot be served: {error}"))),
     };

@@ -48,7 +48,7 @@ pub(super) fn object(properties: Map<String, Value>, required: &[&str]) -> Schem
 pub(super) enum Layout {
     /// The step's arguments beside `input`.
     Flat,
-    /// The step's arguments under `args`: they are no plain object, or have an `input` of their own.
+    /// The step's arguments under `args`: they are not a plain object, or have an `input` of their own.
     Nested,
 }
 
@@ -120,7 +120,7 @@ pub(super) fn envelope(item: Option<&Value>) -> Schema {
         "requiresApproval": request,
         "requiresInput": request,
         "error": {"type": "object"},
-        "runId": {"type": "string", "description": "Names the recorded run: `show` tells what it did."},
+        "runId": {"type": "string", "description": "The id of the recorded run; `show` shows what it did."},
         "note": {"type": "string"},
     });
     let mut schema = Schema::new();

@@ -1,6 +1,7 @@
 //! The server behind every transport: lists tools and runs them.
 
 use std::borrow::Cow;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -53,8 +54,7 @@ impl Server {
         let listed = self.listed();
         let Some(entry) = listed.entries.get(name).cloned() else {
             let known = self.shared.current().entries.contains_key(name);
-            let help =
-                if known { "it is new; list the tools first" } else { "tools/list tells what there is" };
+            let help = if known { "it is new; call tools/list first" } else { "tools/list lists the tools" };
             return Err(Refused::Unknown(format!("Unknown tool: {name} ({help})")));
         };
         let wanted = pin.map(|pin| pin.strip_prefix("blake3:").unwrap_or(pin).to_owned());
@@ -93,6 +93,7 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         let Prepared { mut work, place, limits, entry } = call;
+        self.shared.has_worked.store(true, Ordering::Relaxed);
         let Ok(_turn) = self.shared.turns.acquire().await else {
             return refusal("runtime_error", "the server is ending").into();
         };
@@ -334,7 +335,7 @@ impl ServerHandler for Server {
             }
             Approvals::Operator => {
                 "A run that needs an approval answers `needs_approval`; the operator answers it, and `show` \
-                 tells how it went on."
+                 shows how the run continued."
             }
         };
         let instructions = format!(

@@ -94,7 +94,7 @@ impl Sessions {
                 .extract_if(|_, known| known.under_way == 0 && known.since.elapsed() >= self.idle)
                 .collect();
             for (id, known) in over {
-                let why = format!("the client was not heard of for {} s", self.idle.as_secs());
+                let why = format!("the client was silent for {} s", self.idle.as_secs());
                 known.cancel.cancel(CancelReason::Requested(why));
                 let id: SessionId = id.into();
                 if let Err(error) = self.manager.close_session(&id).await {

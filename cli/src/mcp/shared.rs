@@ -1,5 +1,6 @@
 //! What all sessions of a server have in common: what the folders hold, who is connected, whose turn it is.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -36,6 +37,8 @@ pub(super) struct Shared {
     pub(super) changes: watch::Sender<u64>,
     pub(super) peers: Mutex<Vec<Peer<RoleServer>>>,
     pub(super) turns: Semaphore,
+    /// Whether a call was made since memory was given back.
+    pub(super) has_worked: AtomicBool,
     /// Calls that outlast their requests.
     pub(super) tasks: Tasks,
     /// Ends with the server.
@@ -70,6 +73,7 @@ impl Shared {
             changes: watch::Sender::new(0),
             peers: Mutex::default(),
             turns: Semaphore::new(AT_ONCE),
+            has_worked: AtomicBool::new(false),
         }
     }
 
@@ -96,14 +100,32 @@ impl Shared {
         fresh
     }
 
-    /// Looks at the folders from time to time and tells clients when a list changed.
+    /// Whether no call is under way or was since this was asked last.
+    fn is_idle(&self) -> bool {
+        !self.has_worked.swap(false, Ordering::Relaxed) && self.turns.available_permits() == AT_ONCE
+    }
+
+    /// Looks at the folders from time to time, tells clients when a list changed, and gives
+    /// memory back when calls have ceased.
     pub(super) async fn watch_folders(self: Arc<Self>) {
         const PAUSE: Duration = Duration::from_secs(1);
+        /// Pauses without a call, after which there may be none for a while.
+        const IDLE: u32 = 15;
         let mut changes = self.changes.subscribe();
+        let mut idle = IDLE;
         loop {
             tokio::time::sleep(PAUSE).await;
+            idle = if self.is_idle() { idle.saturating_add(1) } else { 0 };
             let shared = Arc::clone(&self);
-            if tokio::task::spawn_blocking(move || drop(shared.current())).await.is_err() {
+            let look = move || {
+                drop(shared.current());
+                if idle == IDLE
+                    && let Ok(store) = shared.runtime.store()
+                {
+                    store.give_back_memory();
+                }
+            };
+            if tokio::task::spawn_blocking(look).await.is_err() {
                 return;
             }
             if changes.has_changed().unwrap_or(false) {

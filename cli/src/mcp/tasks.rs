@@ -342,7 +342,7 @@ fn recorded(shared: &Shared, id: &str, actor: Option<String>) -> Result<Option<D
         // Somebody else goes on with it.
         RunStatus::Running if history.store.is_claimed(run.id) => TaskPayload::Working,
         RunStatus::Running => failed(&format!(
-            "the server ended while the run was at work; `lobster resume {}` goes on with it",
+            "the server ended while the run was at work; `lobster resume {}` continues it",
             run.id.short()
         )),
         RunStatus::Failed => failed(run.error.as_deref().unwrap_or("the run failed")),

@@ -46,12 +46,16 @@ impl<T: Into<String>> From<T> for Cell {
 pub(crate) fn state_style(state: &str) -> Style {
     let first = state.split([' ', ',', ';']).next().unwrap_or_default();
     match first {
-        "ok" | "approved" | "answered" | "allow" | "held" | "same" => AnsiColor::Green.on_default(),
-        "failed" | "timed_out" | "refused" | "rejected" | "deny" | "broken" | "gone" => {
+        "ok" | "approved" | "answered" | "allow" | "allowed" | "held" | "same" => {
+            AnsiColor::Green.on_default()
+        }
+        "failed" | "timed_out" | "refused" | "rejected" | "deny" | "denied" | "broken" | "removed" => {
             AnsiColor::Red.on_default()
         }
-        "waiting" | "interrupted" | "ask" | "expired" | "different" => AnsiColor::Yellow.on_default(),
-        "running" | "started" | "cached" | "reused" | "edited" | "new" => AnsiColor::Cyan.on_default(),
+        "waiting" | "paused" | "interrupted" | "ask" | "asks" | "asked" | "expired" | "different" => {
+            AnsiColor::Yellow.on_default()
+        }
+        "running" | "started" | "cached" | "reused" | "edited" | "added" => AnsiColor::Cyan.on_default(),
         "cancelled" | "skipped" | "impossible" => Style::new().dimmed(),
         _ => Style::new(),
     }

@@ -24,6 +24,24 @@ pub(crate) fn time(at: i64, exact: bool) -> String {
     if exact { lobster_runtime::store::iso(at) } else { ago(at) }
 }
 
+/// When a time to come is: `in 5 min`, `in 3 h`, `in 2 days`; or to the letter.
+pub(crate) fn ahead(at: i64, exact: bool) -> String {
+    match exact {
+        true => format!("at {}", lobster_runtime::store::iso(at)),
+        false => after((lobster_runtime::store::system_clock())(), at),
+    }
+}
+
+fn after(now: i64, at: i64) -> String {
+    let seconds = (at - now).max(0) / 1000;
+    match (seconds, seconds / 60, seconds / 3600, seconds / 86_400) {
+        (0..60, ..) => format!("in {seconds} s"),
+        (_, minutes @ ..60, ..) => format!("in {minutes} min"),
+        (_, _, hours @ ..48, _) => format!("in {hours} h"),
+        (.., days) => format!("in {days} days"),
+    }
+}
+
 fn before(now: i64, at: i64) -> String {
     let seconds = (now - at) / 1000;
     match (seconds, seconds / 60, seconds / 3600, seconds / 86_400) {
@@ -105,6 +123,10 @@ mod tests {
             [before(20 * 1440 * MINUTE, 0), before(0, MINUTE)],
             ["1970-01-01", "1970-01-01"],
             "a clock that was set back tells no lies"
+        );
+        assert_eq!(
+            [0, 59_999, 5 * MINUTE, 47 * 60 * MINUTE, 72 * 60 * MINUTE].map(|at| after(0, at)),
+            ["in 0 s", "in 59 s", "in 5 min", "in 47 h", "in 3 days"]
         );
         assert_eq!([4_000, 340_000, 1_240_000, 34_900_000].map(rough), ["4 ms", "340 ms", "1.2 s", "34 s"]);
         assert_eq!([0, 1023, 1024, 5 << 20].map(bytes), ["0 B", "1023 B", "1.0 KiB", "5.0 MiB"]);

@@ -24,10 +24,10 @@ const ALL_OF_INPUT: &str = ":s shows all";
 /// Lines below the view: the line that asks, and one that stays free.
 const BELOW: usize = 2;
 
-const YES: &str = "y  yes: go on, with exactly this";
+const YES: &str = "y  yes: run exactly this";
 const NO: &str = "n  no: the run is cancelled";
-const SHOW: &str = "s  show everything, a screen at a time";
-const LATER: &str = "l  later: leave it waiting";
+const SHOW: &str = "s  show everything, one screen at a time";
+const LATER: &str = "l  later: leave the question waiting";
 const HELP: &str = "?  this help";
 
 /// As many of the commands that a rule would allow besides are named.
@@ -107,7 +107,7 @@ impl<'a> Conversation<'a> {
             self.show_choices()?;
             let line = match self.lines.next(self.deadline, self.cancel)? {
                 Typed::Line(line) => line,
-                // Half a line is no answer.
+                // Half a line is not an answer.
                 Typed::End(_) => {
                     let _ = self.voice.say("\n");
                     return Ok((Said::Later, Some(Left::Gone)));
@@ -131,7 +131,7 @@ impl<'a> Conversation<'a> {
                     let typed = crate::render::clip(&typed, 20);
                     let what = if typed.is_empty() { "That".to_owned() } else { format!("'{typed}'") };
                     self.complain(&format!(
-                        "{what} is no answer: y is yes, n is no, s shows all, l leaves it for later"
+                        "{what} is not an answer: y is yes, n is no, s shows all, l leaves it for later"
                     ))?;
                 }
             }
@@ -160,7 +160,7 @@ impl<'a> Conversation<'a> {
             Wish::No => Ok((Said::No, None)),
             Wish::Later => Ok((Said::Later, Some(Left::Later))),
             Wish::ShowAll | Wish::Help | Wish::Rule | Wish::Unclear => refused(match line.trim() {
-                "" => "nothing was answered".to_owned(),
+                "" => "there was no answer".to_owned(),
                 typed => format!("'{}' is neither yes nor no", crate::render::clip(&one_line(typed), 20)),
             }),
         }
@@ -211,13 +211,18 @@ impl<'a> Conversation<'a> {
         let lines: &[&str] = match self.is_input() {
             true => &[
                 "A line of JSON is the answer.",
-                ":s  show everything, a screen at a time",
-                ":l  later: leave it waiting",
+                ":s  show everything, one screen at a time",
+                ":l  later: leave the question waiting",
                 ":?  this help",
             ],
-            false if self.question.command.is_some() => {
-                &[YES, NO, "e  edit a rule that would allow it from the next run on", SHOW, LATER, HELP]
-            }
+            false if self.question.command.is_some() => &[
+                YES,
+                NO,
+                "e  edit: write a policy rule that allows it from the next run on",
+                SHOW,
+                LATER,
+                HELP,
+            ],
             false => &[YES, NO, SHOW, LATER, HELP],
         };
         self.say_lines(&lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>())
@@ -291,7 +296,7 @@ impl<'a> Conversation<'a> {
         let Some(asked) = &self.question.command else { return Ok(()) };
         let mut draft = match Draft::of(asked, self.sources) {
             Ok(draft) => draft,
-            Err(why) => return Ok(self.complain(&format!("No rule can be made of it: {why}"))?),
+            Err(why) => return Ok(self.complain(&format!("No rule can be written for it: {why}"))?),
         };
         loop {
             let rule = draft.text.lines().map(|line| format!("  {}", harmless(line)));
@@ -316,7 +321,8 @@ impl<'a> Conversation<'a> {
                 ("k" | "keep", Ok(weighed)) => match draft.keep(&weighed) {
                     Ok(()) => {
                         let kept = format!(
-                            "Kept in {}: it counts from the next run on. This question stays.",
+                            "Saved in {}. The rule applies from the next run on; this question still needs an \
+                             answer.",
                             weighed.file.display()
                         );
                         return Ok(self.say_lines(&wrap(&harmless(&kept), paper.columns))?);
@@ -350,9 +356,9 @@ fn meaning(weighed: &Weighed) -> String {
         weighed.also.iter().take(NAMED).map(|argv| format!("`{}`", one_line(&argv.join(" ")))).collect();
     let more = weighed.also.len().saturating_sub(NAMED);
     let also = match (also.is_empty(), more) {
-        (true, _) => "nothing else that was recorded".to_owned(),
+        (true, _) => "no other recorded command".to_owned(),
         (false, 0) => also.join(", "),
-        (false, more) => format!("{} and {} more that were recorded", also.join(", "), count(more as u64)),
+        (false, more) => format!("{} and {} more recorded commands", also.join(", "), count(more as u64)),
     };
-    format!("In {} it would allow this, and besides: {also}.", weighed.file.display())
+    format!("In {} it would allow this command, and also: {also}.", weighed.file.display())
 }

@@ -68,7 +68,7 @@ impl Draft {
         settings.use_policies(&from).map_err(|failure| failure.message)?;
         let layers = settings.layers.clone();
         if layers.is_empty() {
-            return Err("a new run would be under no policy; `lobster policy init` begins one".to_owned());
+            return Err("no policy applies to a new run; `lobster policy init` writes one".to_owned());
         }
         let runtime = Runtime::new(settings).map_err(|failure| failure.message)?;
         let mut env = runtime.decision_env();
@@ -112,8 +112,8 @@ impl Draft {
             stopped = Some(decision.message);
         }
         Err(match stopped {
-            Some(why) => format!("with this rule it would still be stopped: {why}"),
-            None => "the policy stands in no file that a rule could be added to".to_owned(),
+            Some(why) => format!("even with this rule it would be stopped: {why}"),
+            None => "the policy is not in a file that a rule could be added to".to_owned(),
         })
     }
 
@@ -133,7 +133,7 @@ impl Draft {
         let shown = weighed.file.display();
         let file = ProjectPolicy::read(&weighed.file).map_err(|error| format!("{shown}: {error}"))?;
         if file.text != self.layers[weighed.layer].text {
-            return Err(format!("{shown} was changed meanwhile: nothing was written"));
+            return Err(format!("{shown} was changed in the meantime; nothing was written"));
         }
         let trusted = TrustedPolicies::of(&self.state_dir);
         let was_trusted = trusted.trust_in(&file).map_err(|error| error.to_string())? == Trust::Trusted;

@@ -75,7 +75,7 @@ function toUtf8(text) {
   return Uint8Array.from(bytes);
 }
 
-/** What is no UTF-8 becomes U+FFFD, one for each byte. */
+/** What is not UTF-8 becomes U+FFFD, one for each byte. */
 function fromUtf8(bytes) {
   let text = "";
   for (let at = 0; at < bytes.length; ) {

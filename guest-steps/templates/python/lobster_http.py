@@ -44,7 +44,7 @@ def request(url, method="GET", headers=None, body=None):
     """
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.netloc:
-        raise StepError("bad-args", f"{url} is no http or https URL")
+        raise StepError("bad-args", f"{url} is not an http or https URL")
     body = body.encode() if isinstance(body, str) else body
     try:
         return _answer(_asked(parts, method.upper(), headers or {}), body)

@@ -78,6 +78,8 @@ codes! {
     BadArguments = "bad_arguments",
     /// A pipeline command failed at its work.
     CommandError = "pipeline_command",
+    /// A `repeat` has had all its rounds and its condition does not hold.
+    RepeatLimit = "repeat_limit",
     /// A step's own fields cannot be used with the values that are there now.
     StepValue = "step_value",
     /// A model gave no usable answer.

@@ -252,7 +252,7 @@ fn sorted(value: &Value) -> Value {
 
 fn text(write: impl FnOnce(&mut Vec<u8>) -> serde_json::Result<()>) -> String {
     let mut buffer = Vec::with_capacity(128);
-    // Only a map with keys that are no strings fails, and `Value` has none.
+    // Only a map with keys that are not strings fails, and `Value` has none.
     if write(&mut buffer).is_err() {
         return String::new();
     }

@@ -79,7 +79,7 @@ impl Bytes {
     /// Also takes a number without a unit, which counts bytes.
     ///
     /// # Errors
-    /// When the text is no size; the error says how one is written.
+    /// When the text is not a size; the error says how one is written.
     pub fn parse_or_bytes(text: &str) -> Result<Self, String> {
         parse_quantity(text, BYTE_UNITS, Some(1)).map(Self).ok_or_else(|| no_size(text))
     }

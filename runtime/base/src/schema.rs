@@ -60,7 +60,7 @@ impl Schema {
     /// # Errors
     /// Why it is none: it does not fit the draft-07 meta-schema, asks for
     /// another draft, refers to what is not there or only to itself, or holds
-    /// a pattern that is no regular expression.
+    /// a pattern that is not a regular expression.
     pub fn compile(schema: &Value) -> Result<Self, String> {
         compile::compile(schema)
     }

@@ -89,7 +89,7 @@ pub enum CommitError {
     Conflicts(Vec<Conflict>),
     /// A file changed during the commit, which was taken back. What somebody changed
     /// meanwhile was left as it is.
-    #[error("{conflict}; the commit was taken back{}", told_left(.left))]
+    #[error("{conflict}; the commit was rolled back{}", told_left(.left))]
     Raced {
         /// The file.
         conflict: Conflict,

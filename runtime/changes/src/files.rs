@@ -47,7 +47,7 @@ pub(crate) struct Place {
 /// The directories that a change set is about. No operation follows a link, and none
 /// leaves a root.
 pub(crate) trait Files {
-    /// `None` when nothing is there, or what is above it is no directory: a link is none either.
+    /// `None` when nothing is there, or what is above it is not a directory: a link is none either.
     fn look(&self, place: &Place) -> io::Result<Option<Seen>>;
     fn read<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>>;
     fn read_link(&self, place: &Place) -> io::Result<ByteText>;

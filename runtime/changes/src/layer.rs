@@ -56,7 +56,7 @@ pub enum LayerError {
     /// A pipe, socket or device was made, replaced or removed.
     #[error(
         "the step made, replaced or removed {path} in {root}, a pipe, socket or device, and only files, \
-         directories and links can be committed and taken back; let it do that in /tmp, or run it with \
+         directories and links can be committed and undone; let it do that in /tmp, or run it with \
          `changes: direct`"
     )]
     Special {
@@ -67,8 +67,8 @@ pub enum LayerError {
     },
     /// Somebody else changed a file below the layer, while the step worked on it.
     #[error(
-        "{path} in {root} was changed by somebody else while the step worked on it, so its changes to files were \
-         not committed, none of them; run it again"
+        "{path} in {root} was changed by another program while the step worked on it, so none of the step's \
+         changes were committed; run the step again"
     )]
     Edited {
         /// The directory.
@@ -134,7 +134,7 @@ impl Layer {
     /// An empty layer over `root`, kept in the new directory `dir`.
     ///
     /// # Errors
-    /// When `root` is no directory by its real path, or something is mounted below it.
+    /// When `root` is not a directory by its real path, or something is mounted below it.
     pub fn new(root: &Path, dir: PathBuf) -> Result<Self, LayerError> {
         let failed = |source| LayerError::Root { root: root.to_owned(), source };
         let found = fs::symlink_metadata(root).map_err(failed)?;

@@ -435,7 +435,7 @@ impl ChangeSet {
     /// Checks what a type cannot: a change set may come from a file.
     ///
     /// # Errors
-    /// When a root is no absolute path, a path stands twice, or a mode would give rights.
+    /// When a root is not an absolute path, a path stands twice, or a mode would give rights.
     pub fn check(&self) -> Result<(), BadChangeSet> {
         if self.version != VERSION {
             return Err(BadChangeSet::Version { version: self.version });

@@ -172,7 +172,9 @@ impl World {
 
 fn act(nodes: &mut BTreeMap<u64, (Node, u32, Time)>, op: &Op) {
     fn names(nodes: &mut BTreeMap<u64, (Node, u32, Time)>, dir: u64) -> &mut Names {
-        let Some((Node::Directory(names), ..)) = nodes.get_mut(&dir) else { panic!("{dir} is no directory") };
+        let Some((Node::Directory(names), ..)) = nodes.get_mut(&dir) else {
+            panic!("{dir} is not a directory")
+        };
         names
     }
     match op {

@@ -286,7 +286,7 @@ fn confine(memory: u64, seconds: u64, parent: u64) -> io::Result<()> {
         rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
         let above = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
         if above.is_none_or(|above| u64::from(above.unsigned_abs()) != parent) {
-            return Err(io::Error::other("whoever wanted the code is gone"));
+            return Err(io::Error::other("the caller is gone"));
         }
         // What is there already, the stacks of the threads that share the work included.
         let held = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| {

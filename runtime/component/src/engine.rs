@@ -93,7 +93,7 @@ impl Engine {
     /// Loads the program in the file `path`.
     ///
     /// # Errors
-    /// When it cannot be read or is no program that runs as a step.
+    /// When it cannot be read or is not a program that runs as a step.
     pub fn load_file(&self, path: impl AsRef<Path>) -> Result<Component, LoadError> {
         self.load_file_within(path, &Patience::default())
     }
@@ -123,7 +123,7 @@ impl Engine {
     /// code cache) and held once per process.
     ///
     /// # Errors
-    /// When they are no program that runs as a step.
+    /// When they are not a program that runs as a step.
     pub fn load_bytes(&self, bytes: &[u8]) -> Result<Component, LoadError> {
         self.load_bytes_within(bytes, &Patience::default())
     }
@@ -270,7 +270,7 @@ impl Core {
 /// The machine code of a program that may be compiled.
 pub(crate) fn machine_code(engine: &wasmtime::Engine, bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
     let named = |error| complexity::refused(bytes, error);
-    // What is no WebAssembly is told apart by what it is instead.
+    // What is not WebAssembly is told apart by what it is instead.
     if matches!(bytes, [0, b'a', b's', b'm', 1, 0, 0, 0, ..] | [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..]) {
         complexity::check(bytes).map_err(named)?;
     }

@@ -185,7 +185,7 @@ impl Knob {
             SetBy::Step => {
                 format!("the step sets this: raise its {step} (`step run`: {option}) if it should have more")
             }
-            SetBy::Policy => format!("the policy sets this: whoever keeps it can raise {policy}"),
+            SetBy::Policy => format!("the policy sets this limit; its owner can raise {policy}"),
             SetBy::Description => {
                 "the component's description sets this, and the lowest limit counts: only its author can raise it"
                     .to_owned()

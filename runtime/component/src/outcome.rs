@@ -23,7 +23,7 @@ pub struct Outcome {
     pub stderr_tail: String,
     /// What it wrote into granted directories, not visible before it is committed.
     pub writes: StagedWrites,
-    /// Whether it read values of the run or blobs: they are no part of the action,
+    /// Whether it read values of the run or blobs: they are not part of the action,
     /// so the outcome may not be reused for an equal one.
     pub read_state: bool,
     /// Hosts and addresses it tried to reach without a grant.

@@ -49,7 +49,7 @@ pub struct LockedStep {
 pub enum ComponentLockError {
     #[error("cannot use {}: {source}", .path.display())]
     Io { path: PathBuf, source: io::Error },
-    #[error("{} is no lock file of this lobster: {why}", .path.display())]
+    #[error("{} is not a lock file of this lobster: {why}", .path.display())]
     Wrong { path: PathBuf, why: String },
     #[error(
         "{} is not the file that was added as {name}: it is blake3:{found}, and {} has blake3:{locked}. `lobster add \

@@ -2,60 +2,74 @@
 
 use std::collections::HashMap;
 use std::num::NonZero;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::at_once::{Schedule, Turn, at_once, first_stop};
+use super::attempts::timeout_as_failure;
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
 use super::redacted::unknown;
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::{CancelReason, CancelToken};
-use lobster_base::sync::lock;
 use lobster_language::plan::{Step, Work};
 use lobster_stage::{StageError, Stop, store_failure};
 
-/// Most rounds at once. More would seldom be faster, and each holds a component's memory.
+/// Most rounds at once that only compute, where the loop does not say. More would seldom be faster,
+/// and each holds a component's memory.
 const MAX_AT_ONCE: usize = 8;
 
-/// Values may nest deeply; the memory is only reserved until it is used.
-const STACK: usize = 64 << 20;
-
-/// Which rounds are under way.
-struct Rounds {
-    next: AtomicUsize,
-    /// The first round that failed so far.
-    failed: AtomicUsize,
-    under_way: Mutex<HashMap<usize, CancelToken>>,
+/// A round, and what ends it before its time.
+struct Round {
+    index: usize,
+    token: CancelToken,
 }
 
-impl Rounds {
-    /// The next round, unless there is none or an earlier one has failed.
-    fn begin<'i>(&self, items: &'i [Value], token: &CancelToken) -> Option<(usize, &'i Value)> {
-        let mut under_way = lock(&self.under_way);
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        if index > self.failed.load(Ordering::Relaxed) {
-            return None;
+/// What rounds end with.
+type Ending = Result<Option<Value>, Stop>;
+
+/// Which rounds are under way. They begin in order.
+struct Rounds<'c> {
+    count: usize,
+    next: usize,
+    /// The first round that failed so far.
+    failed: usize,
+    under_way: HashMap<usize, CancelToken>,
+    cancel: &'c CancelToken,
+    /// Whether rounds that only compute are given up when one before them fails: a sequential loop
+    /// would not have begun them. Effects that have begun are seen to their end.
+    gives_up: bool,
+}
+
+impl Schedule<Round, Ending> for Rounds<'_> {
+    fn next(&mut self) -> Turn<Round> {
+        let index = self.next;
+        if index >= self.count || index > self.failed {
+            return Turn::Over;
         }
-        let item = items.get(index)?;
-        under_way.insert(index, token.clone());
-        Some((index, item))
+        self.next += 1;
+        let token = self.cancel.child();
+        self.under_way.insert(index, token.clone());
+        Turn::Do(Round { index, token })
     }
 
-    /// A round is over. If it failed, what came after it ends too: a sequential
-    /// loop would not have begun it.
-    fn end(&self, index: usize, failed: bool) {
-        let mut under_way = lock(&self.under_way);
-        under_way.remove(&index);
-        if !failed {
-            return;
-        }
-        self.failed.fetch_min(index, Ordering::Relaxed);
-        for (_, token) in under_way.iter().filter(|(other, _)| **other > index) {
-            token.cancel(CancelReason::Superseded);
+    fn ended(&mut self, round: &Round, result: &Ending) -> bool {
+        self.under_way.remove(&round.index);
+        match result {
+            Ok(_) => true,
+            Err(Stop::Paused) => false,
+            Err(_) => {
+                self.failed = self.failed.min(round.index);
+                for (_, token) in self.under_way.iter().filter(|(other, _)| **other > round.index) {
+                    if self.gives_up {
+                        token.cancel(CancelReason::Superseded);
+                    }
+                }
+                true
+            }
         }
     }
 }
@@ -70,7 +84,7 @@ impl Frame<'_> {
         enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
-        let Work::ForEach { over, batch_size, pause_ms, .. } = &step.work else {
+        let Work::ForEach { over, batch_size, pause_ms, concurrency, .. } = &step.work else {
             return Ok(Record::new(&step.id));
         };
         let items = self.items(step, over, scope, path)?;
@@ -78,16 +92,26 @@ impl Frame<'_> {
         if let Some(progress) = &self.run.services.progress {
             progress.rounds(path.as_str(), items.len());
         }
-        let inside = Enclosing {
-            env: enclosing.env.iter().chain(&step.env).cloned().collect(),
-            cwd: step.cwd.clone().or_else(|| enclosing.cwd.clone()),
-            reinject_args: true,
-            pile: Arc::clone(&enclosing.pile),
+        let inside = Enclosing { reinject_args: true, ..enclosing.with(step) };
+        let is_pure = self.rounds_are_independent(step);
+        let width = match concurrency {
+            Some(said) => usize::try_from(*said).unwrap_or(MAX_AT_ONCE),
+            None if is_pure => std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_AT_ONCE),
+            None => 1,
         };
-        if items.len() > 1 && self.rounds_are_independent(step) {
-            let rounds = self.rounds_at_once(items, path, cancel, |index, item, cancel| {
-                self.round(step, scope, path, &inside, index, item, cancel)
-            })?;
+        if items.len() > 1 && width > 1 {
+            // Rounds that only compute change no files.
+            let around = if is_pure {
+                Vec::new()
+            } else {
+                inside.pile.settle(self.run, cancel)?;
+                items.iter().map(|_| inside.apart()).collect()
+            };
+            let rounds =
+                self.rounds_at_once(width, is_pure, items, path, cancel, |index, item, cancel| {
+                    self.round(step, scope, path, around.get(index).unwrap_or(&inside), index, item, cancel)
+                })?;
+            self.join_piles(path, &inside, &around, cancel)?;
             return Ok(rounds_record(step, path, rounds));
         }
         let mut rounds = Vec::with_capacity(items.len());
@@ -114,53 +138,39 @@ impl Frame<'_> {
             && steps.iter().all(is_pure)
     }
 
-    /// Runs rounds on several threads. Results come in the order of the items,
-    /// and so do failures: rounds begin in order, so when one fails, all before
-    /// it have begun and are waited for, and the first of the failures counts.
+    /// Runs several rounds at once. Results come in the order of the items, and so do failures:
+    /// rounds begin in order, so when one fails, all before it have begun and are waited for, and the
+    /// first of the failures counts. A round that waits for a person is one of those under way.
     fn rounds_at_once(
         &self,
+        width: usize,
+        is_pure: bool,
         items: &[Value],
         path: &StepPath,
         cancel: &CancelToken,
-        round: impl Fn(usize, &Value, &CancelToken) -> Result<Option<Value>, Stop> + Sync,
+        round: impl Fn(usize, &Value, &CancelToken) -> Ending + Sync,
     ) -> Result<Vec<Option<Value>>, Stop> {
         let rounds = Rounds {
-            next: AtomicUsize::new(0),
-            failed: AtomicUsize::new(usize::MAX),
-            under_way: Mutex::default(),
+            count: items.len(),
+            next: 0,
+            failed: usize::MAX,
+            under_way: HashMap::new(),
+            cancel,
+            gives_up: is_pure,
         };
-        let work = || {
-            let own = cancel.child();
-            let mut done = Vec::new();
-            while let Some((index, item)) = rounds.begin(items, &own) {
-                let result = round(index, item, &own);
-                rounds.end(index, result.is_err());
-                done.push((index, result));
-            }
-            done
-        };
-        let threads =
-            std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_AT_ONCE).min(items.len());
-        let span = tracing::Span::current();
-        let work = || span.in_scope(work);
-        let mut done = std::thread::scope(|scope| {
-            let others: Vec<_> = (1..threads)
-                // A thread that cannot be had is one less; this one does all there is to do.
-                .filter_map(|_| std::thread::Builder::new().stack_size(STACK).spawn_scoped(scope, work).ok())
-                .collect();
-            let mut done = work();
-            for other in others {
-                match other.join() {
-                    Ok(theirs) => done.extend(theirs),
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-            done
+        let store = (!is_pure).then_some(&self.run.store);
+        let mut done = at_once(width.min(items.len()), store, rounds, |job: &Round| {
+            let result = round(job.index, &items[job.index], &job.token);
+            timeout_as_failure(result, &job.token)
         });
-        done.sort_unstable_by_key(|(index, _)| *index);
-        let results: Result<Vec<_>, _> = done.into_iter().map(|(_, result)| result).collect();
-        // Several rounds may have failed: a retry must take up all of them.
-        results.inspect_err(|_| self.run.record_failure(path))
+        done.sort_unstable_by_key(|(round, _)| round.index);
+        let results = done.into_iter().map(|(_, result)| result).collect();
+        first_stop(results, |error| error).inspect_err(|_| {
+            // What was given up in the middle is taken up with the rest of the loop.
+            if is_pure {
+                self.run.record_failure(path);
+            }
+        })
     }
 
     /// One round; none if what it gave was left out of the record.
@@ -224,7 +234,10 @@ impl Frame<'_> {
 }
 
 /// What the steps of one round gave.
-fn results<'s>(steps: &'s [Step], scope: &Scope<'_>) -> Result<Vec<(&'s String, Arc<Value>)>, Stop> {
+pub(super) fn results<'s>(
+    steps: &'s [Step],
+    scope: &Scope<'_>,
+) -> Result<Vec<(&'s String, Arc<Value>)>, Stop> {
     let mut results = Vec::with_capacity(steps.len());
     for sub in steps {
         let Some(record) = scope.get_own(&sub.id).filter(|record| !record.skipped) else { continue };
@@ -264,6 +277,8 @@ fn is_pure(step: &Step) -> bool {
         | Work::Workflow { .. }
         | Work::Parallel { .. }
         | Work::ForEach { .. }
+        | Work::Repeat { .. }
+        | Work::Switch { .. }
         | Work::Input(_)
         | Work::Wait(_) => false,
     };
@@ -279,22 +294,30 @@ mod tests {
 
     #[test]
     fn nothing_begins_after_a_failed_round_and_what_is_ahead_of_it_ends() {
-        let rounds = Rounds {
-            next: AtomicUsize::new(0),
-            failed: AtomicUsize::new(usize::MAX),
-            under_way: Mutex::default(),
-        };
-        let items = vec![Value::Null; 4];
-        let tokens = [(); 3].map(|()| CancelToken::new());
-        let begun: Vec<_> =
-            tokens.iter().map(|token| rounds.begin(&items, token).map(|(index, _)| index)).collect();
-        assert_eq!(begun, [Some(0), Some(1), Some(2)]);
-        rounds.end(1, true);
-        assert_eq!(tokens.each_ref().map(CancelToken::is_cancelled), [false, false, true]);
-        assert!(rounds.begin(&items, &tokens[0]).is_none());
-        rounds.end(2, true);
-        assert_eq!(rounds.failed.load(Ordering::Relaxed), 1);
-        rounds.end(0, true);
-        assert_eq!(rounds.failed.load(Ordering::Relaxed), 0);
+        for gives_up in [true, false] {
+            let cancel = CancelToken::new();
+            let mut rounds = Rounds {
+                count: 5,
+                next: 0,
+                failed: usize::MAX,
+                under_way: HashMap::new(),
+                cancel: &cancel,
+                gives_up,
+            };
+            let mut begin = |rounds: &mut Rounds<'_>| match rounds.next() {
+                Turn::Do(round) => Some(round),
+                Turn::Await | Turn::Over => None,
+            };
+            let begun: Vec<Round> = (0..3).filter_map(|_| begin(&mut rounds)).collect();
+            assert_eq!(begun.iter().map(|round| round.index).collect::<Vec<_>>(), [0, 1, 2]);
+            let failure = || Err(Stop::Failed(StageError::new("no")));
+            assert!(!rounds.ended(&begun[0], &Err(Stop::Paused)), "a question keeps its place");
+            assert!(rounds.ended(&begun[1], &failure()));
+            let cancelled: Vec<bool> = begun.iter().map(|round| round.token.is_cancelled()).collect();
+            assert_eq!(cancelled, [false, false, gives_up]);
+            assert!(begin(&mut rounds).is_none());
+            rounds.ended(&begun[2], &failure());
+            assert_eq!(rounds.failed, 1);
+        }
     }
 }

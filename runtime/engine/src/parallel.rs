@@ -1,12 +1,12 @@
 //! Branches that run at the same time.
 
 use lobster_base::code::Code;
-use std::sync::Arc;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
+use super::at_once::{Schedule, Turn, at_once, first_stop};
 use super::attempts::{timeout_as_failure, with_timeout};
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
@@ -14,11 +14,45 @@ use super::redacted::unknown;
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::sync::lock;
 use lobster_language::plan::{Step, Wait, Work};
 use lobster_stage::{StageError, Stop, store_failure};
 
-/// What a branch came to: its index, and its record if it completed.
-type Settled = (usize, Result<Option<Arc<Record>>, Stop>);
+/// What a branch came to: its record if it completed.
+type Settled = Result<Option<Arc<Record>>, Stop>;
+
+/// All branches begin at once.
+struct Branches<'t> {
+    count: usize,
+    next: usize,
+    race: Option<Race<'t>>,
+}
+
+/// The first branch that settles decides; the others are called off.
+struct Race<'t> {
+    tokens: &'t [CancelToken],
+    first: Option<usize>,
+}
+
+impl Schedule<usize, Settled> for Branches<'_> {
+    fn next(&mut self) -> Turn<usize> {
+        if self.next == self.count || self.race.as_ref().is_some_and(|race| race.first.is_some()) {
+            return Turn::Over;
+        }
+        self.next += 1;
+        Turn::Do(self.next - 1)
+    }
+
+    fn ended(&mut self, index: &usize, result: &Settled) -> bool {
+        if let Some(race) = self.race.as_mut().filter(|race| race.first.is_none())
+            && !matches!(result, Err(Stop::Paused))
+        {
+            race.first = Some(*index);
+            race.tokens.iter().for_each(|token| token.cancel(CancelReason::Superseded));
+        }
+        true
+    }
+}
 
 impl Frame<'_> {
     /// Runs the branches of a parallel step. Their records become visible
@@ -72,40 +106,18 @@ impl Frame<'_> {
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
         let inside = apart(branches, enclosing);
-        let mut settled: Vec<Settled> = std::thread::scope(|threads| {
-            let (sender, receiver) = mpsc::channel();
-            let place: Vec<_> = branches.iter().map(|_| self.run.store.join_commit_group()).collect();
-            for (((index, branch), place), inside) in branches.iter().enumerate().zip(place).zip(&inside) {
-                let (sender, span) = (sender.clone(), tracing::Span::current());
-                threads.spawn(move || {
-                    let (_span, _member) = (span.entered(), place.begin());
-                    // The receiver outlives the branches: it is read until all senders are gone.
-                    let _ = sender.send((index, self.branch(branch, scope, path, inside, cancel)));
-                });
-            }
-            drop(sender);
-            let _outside = self.run.store.leave_commit_group();
-            receiver.iter().collect()
+        let all = Branches { count: branches.len(), next: 0, race: None };
+        let mut settled = at_once(branches.len(), Some(&self.run.store), all, |index: &usize| {
+            self.branch(&branches[*index], scope, path, &inside[*index], cancel)
         });
         settled.sort_by_key(|(index, _)| *index);
-        let mut records = Vec::with_capacity(branches.len());
-        let mut stop = None;
-        for (_, result) in settled {
-            match (result, &stop) {
-                (Ok(record), _) => records.extend(record),
-                (Err(Stop::Failed(error)), None | Some(Stop::Paused)) => {
-                    let message = format!("Parallel branch failed: {}", error.message);
-                    stop = Some(Stop::Failed(error.reworded(message)));
-                }
-                (Err(Stop::Failed(_) | Stop::Paused), Some(_)) => {}
-                (Err(other), _) => stop = Some(other),
-            }
-        }
-        if let Some(stop) = stop {
-            return Err(stop);
-        }
+        let results = settled.into_iter().map(|(_, result)| result).collect();
+        let records = first_stop(results, |error| {
+            let message = format!("Parallel branch failed: {}", error.message);
+            error.reworded(message)
+        })?;
         self.join_piles(path, enclosing, &inside, cancel)?;
-        self.merged(step, path, records)
+        self.merged(step, path, records.into_iter().flatten().collect())
     }
 
     fn any(
@@ -130,32 +142,20 @@ impl Frame<'_> {
         }
         let inside = apart(branches, enclosing);
         let tokens: Vec<_> = branches.iter().map(|_| cancel.child()).collect();
-        let first = std::thread::scope(|threads| {
-            let (sender, receiver) = mpsc::channel::<Settled>();
-            let place: Vec<_> = branches.iter().map(|_| self.run.store.join_commit_group()).collect();
-            let all = branches.iter().enumerate().zip(&tokens).zip(place).zip(&inside);
-            for ((((index, branch), token), place), inside) in all {
-                let (sender, span) = (sender.clone(), tracing::Span::current());
-                threads.spawn(move || {
-                    let (_span, _member) = (span.entered(), place.begin());
-                    let _ = sender.send((index, self.branch(branch, scope, path, inside, token)));
-                });
+        let race =
+            Branches { count: branches.len(), next: 0, race: Some(Race { tokens: &tokens, first: None }) };
+        let first = Mutex::new(None);
+        let settled = at_once(branches.len(), Some(&self.run.store), race, |index: &usize| {
+            let result = self.branch(&branches[*index], scope, path, &inside[*index], &tokens[*index]);
+            if !matches!(result, Err(Stop::Paused)) {
+                lock(&first).get_or_insert(*index);
             }
-            drop(sender);
-            let _outside = self.run.store.leave_commit_group();
-            let mut paused = None;
-            let first = receiver.iter().find_map(|(index, result)| match result {
-                Err(Stop::Paused) => {
-                    paused = Some(Stop::Paused);
-                    None
-                }
-                other => Some((index, other)),
-            });
-            for token in &tokens {
-                token.cancel(CancelReason::Superseded);
-            }
-            first.ok_or_else(|| paused.unwrap_or(Stop::Cancelled))
+            result
         });
+        let winner = *lock(&first);
+        let is_paused = settled.iter().any(|(_, result)| matches!(result, Err(Stop::Paused)));
+        let first = settled.into_iter().find(|(index, _)| Some(*index) == winner);
+        let first = first.ok_or(if is_paused { Stop::Paused } else { Stop::Cancelled });
         let (index, result) = first?;
         self.run.drop_pending(path);
         let record = result?;
@@ -165,7 +165,7 @@ impl Frame<'_> {
     }
 
     /// Brings together what the branches changed in files.
-    fn join_piles(
+    pub(super) fn join_piles(
         &self,
         path: &StepPath,
         around: &Enclosing,
@@ -209,8 +209,7 @@ impl Frame<'_> {
 
 /// What is around each branch: what one changes in files, the others do not see.
 fn apart(branches: &[Step], around: &Enclosing) -> Vec<Enclosing> {
-    let one = |_: &Step| Enclosing { pile: around.pile.branch(), ..around.clone() };
-    branches.iter().map(one).collect()
+    branches.iter().map(|_| around.apart()).collect()
 }
 
 /// Whether a failure is that of the time limit which says `limit`.

@@ -94,7 +94,7 @@ pub(super) fn cost_tracker(
     if let Some(warning) = warning {
         if limit.is_some_and(|limit| limit.action == LimitAction::Stop) {
             let message = format!(
-                "{VARIABLE} is no table of prices, and cost_limit of the workflow stops at one. It must be a JSON \
+                "{VARIABLE} is not a table of prices, and cost_limit of the workflow stops at one. It must be a JSON \
                  object whose model entries have finite non-negative input and output rates"
             );
             return Err(StageError::permanent(message).with_code(Code::Setting).into());

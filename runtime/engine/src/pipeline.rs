@@ -418,7 +418,7 @@ fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
         number += 1;
         let Value::String(text) = item else {
             let message = format!(
-                "component --text: item {number} is no text: {}",
+                "component --text: item {number} is not text: {}",
                 text::clip(&json::compact(&item), SHOWN, Count::Chars)
             );
             return Err(Stop::Failed(StageError::permanent(message).with_code(Code::BadInput)));

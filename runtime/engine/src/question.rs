@@ -273,7 +273,7 @@ fn who_asks(
         may.push(format!("only {} may approve", identity.approvers.join(" or ")));
     }
     if identity.require_different_approver {
-        let starter = identity.initiated_by.as_deref().unwrap_or("whoever started it");
+        let starter = identity.initiated_by.as_deref().unwrap_or("the person who started the run");
         may.push(format!("{starter} may not approve"));
     }
     if !may.is_empty() {

@@ -40,6 +40,8 @@ pub(super) struct Recall {
     only_for: HashMap<StepPath, Digest>,
     /// What models were paid for.
     ledger: Ledger,
+    /// The places at which the run was taken up again after a failure, as often as it was.
+    retried: Vec<StepPath>,
 }
 
 /// The answers that a journal holds, by their places.
@@ -119,7 +121,9 @@ impl Recall {
                 // A failure at no place was not one of a step: all of them stay as they ended.
                 Event::RetryRequested { path: None, .. } => {}
                 Event::RetryRequested { path: Some(path), .. } => {
-                    self.forget_failures(&StepPath::from(path.as_str()));
+                    let path = StepPath::from(path.as_str());
+                    self.forget_failures(&path);
+                    self.retried.push(path);
                 }
                 Event::RunStarted { .. }
                 | Event::RunResumed { .. }
@@ -131,6 +135,11 @@ impl Recall {
             }
         }
         self.started.retain(|path| !self.ended.contains_key(path));
+    }
+
+    /// How often the run was taken up again after a failure at this very place.
+    pub(super) fn retries_at(&self, path: &StepPath) -> usize {
+        self.retried.iter().filter(|retried| *retried == path).count()
     }
 
     /// What was paid for until now, with the place of each call.

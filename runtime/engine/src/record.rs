@@ -297,13 +297,18 @@ impl<'p> Scope<'p> {
 
     /// Makes a record visible, and those of its branches.
     pub(crate) fn insert(&mut self, record: Arc<Record>) {
-        for inner in &record.inner {
-            self.own.insert(inner.id.clone(), Arc::clone(inner));
-        }
+        self.show_inner(&record);
         if !record.skipped && record.error.is_none() {
             self.last_completed = Some(Arc::clone(&record));
         }
         self.own.insert(record.id.clone(), record);
+    }
+
+    fn show_inner(&mut self, record: &Record) {
+        for inner in &record.inner {
+            self.show_inner(inner);
+            self.own.insert(inner.id.clone(), Arc::clone(inner));
+        }
     }
 
     /// A record of this very scope.

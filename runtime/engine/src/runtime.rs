@@ -504,7 +504,7 @@ fn executor_of(env: &Env) -> Result<Option<ExecutorProgram>, Failure> {
             Ok(millis) if millis > 0 => Duration::from_millis(millis),
             _ => {
                 let message =
-                    format!("{HELLO_VARIABLE} is {text:?}, which is no number of milliseconds above 0");
+                    format!("{HELLO_VARIABLE} is {text:?}, which is not a number of milliseconds above 0");
                 return Err(Failure::new(Code::Setting, message));
             }
         },
@@ -520,7 +520,7 @@ fn executor_words(text: &str) -> Result<Vec<String>, Failure> {
     let words: Vec<String> = serde_json::from_str(text).map_err(|error| {
         Failure::new(
             Code::Setting,
-            format!("{EXECUTOR_VARIABLE} begins with [ and is no JSON list of strings: {error}"),
+            format!("{EXECUTOR_VARIABLE} begins with [ and is not a JSON list of strings: {error}"),
         )
     })?;
     if words.first().is_none_or(String::is_empty) {

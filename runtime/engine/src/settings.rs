@@ -97,7 +97,7 @@ impl Settings {
             progress: None,
             notify: None,
             sandbox: SandboxConfig::default(),
-            // The harness of unit tests is no compiler.
+            // The harness of unit tests is not a compiler.
             compiler: (!cfg!(test)).then(CompilerProgram::default),
             policy: Policy::builtin(),
             layers: Vec::new(),
@@ -119,7 +119,7 @@ impl Settings {
     /// does more than read.
     ///
     /// # Errors
-    /// When a file cannot be read or is no policy. Nothing runs then.
+    /// When a file cannot be read or is not a policy. Nothing runs then.
     pub fn use_policies(&mut self, sources: &PolicySources<'_>) -> Result<Vec<String>, Failure> {
         let env = Env::inherited(self.env.iter().cloned());
         let organisation = env.non_blank("LOBSTER_ORG_POLICY").map(PathBuf::from).or_else(|| {

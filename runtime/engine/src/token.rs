@@ -71,7 +71,7 @@ pub struct Token {
     pub state_key: String,
 }
 
-/// Why a text is no token.
+/// Why a text is not a token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     #[error("Invalid token")]

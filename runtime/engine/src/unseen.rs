@@ -155,9 +155,9 @@ pub(super) fn question(run: &str, unseen: &[Unseen]) -> String {
         first.make_ascii_uppercase();
     }
     format!(
-        "{told}. Whether {did} is not known, so nothing is repeated unasked. Look at what {they} did, then \
-         `lobster resume {run} --retry-interrupted` repeats {it}, `lobster resume {run} --skip-interrupted` goes on \
-         as if {they} had failed, and `lobster resume {run} --cancel` ends the run."
+        "{told}. Whether {did} is not known, so nothing is repeated without asking. Look at what {they} did, then \
+         `lobster resume {run} --retry-interrupted` repeats {it}, `lobster resume {run} --skip-interrupted` \
+         continues as if {they} had failed, and `lobster resume {run} --cancel` ends the run."
     )
 }
 

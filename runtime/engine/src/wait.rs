@@ -1,10 +1,11 @@
-//! Steps that wait for a time.
+//! Steps that wait for a time, and pauses between rounds.
 
 use std::time::Duration;
 
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
 use lobster_language::plan::{Step, WaitFor};
+use lobster_language::wait::{after, at};
 use lobster_stage::{StageError, Stop};
 use lobster_store::{Durability, Store};
 use serde_json::json;
@@ -18,8 +19,7 @@ use super::workflow::Frame;
 const LOOK: Duration = Duration::from_secs(5);
 
 impl Frame<'_> {
-    /// Waits, and hands on what it read. When it is over is decided once, when the run first comes here:
-    /// it is in the journal before the wait begins, so whoever resumes or forks waits for the rest only.
+    /// Waits, and hands on what it read.
     pub(super) fn wait(
         &self,
         step: &Step,
@@ -28,16 +28,39 @@ impl Frame<'_> {
         path: &StepPath,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
-        let text = self.fill(wait.text(), scope, path)?;
+        let whose = format!("{} wait", step.id);
+        match wait {
+            WaitFor::Span(text) => {
+                let text = self.fill(text, scope, path)?;
+                self.pause(&whose, path, &text, |now| after(&text, now), cancel)?;
+            }
+            WaitFor::Time(text) => {
+                let text = self.fill(text, scope, path)?;
+                self.pause(&whose, path, &text, |now| at(&text, now), cancel)?;
+            }
+        }
+        self.carry(step, scope, path)
+    }
+
+    /// Waits until a time that is decided once, when the run first comes here: it is in the journal
+    /// before the wait begins, so whoever resumes or forks waits for the rest only.
+    pub(super) fn pause(
+        &self,
+        whose: &str,
+        path: &StepPath,
+        text: &str,
+        decide: impl FnOnce(u64) -> Result<u64, String>,
+        cancel: &CancelToken,
+    ) -> Result<(), Stop> {
         let place = path.gate("wait");
         let decided = self.run.keep(&place, || {
             let earlier = self.run.overseer().and_then(|overseer| overseer.wait(&place));
             // Another duration or time is another wait.
-            if let Some(earlier) = earlier.filter(|earlier| earlier["for"] == *text) {
+            if let Some(earlier) = earlier.filter(|earlier| earlier["for"] == text) {
                 return Ok(earlier);
             }
-            let until = wait.deadline(&text, now(&self.run.store)).map_err(|why| {
-                let message = format!("Workflow step {} wait: {why}", step.id);
+            let until = decide(now(&self.run.store)).map_err(|why| {
+                let message = format!("Workflow step {whose}: {why}");
                 StageError::permanent(message).with_code(Code::StepValue)
             })?;
             Ok(json!({ "for": text, "until": until }))
@@ -53,7 +76,7 @@ impl Frame<'_> {
                 return Err(Stop::Cancelled);
             }
         }
-        self.carry(step, scope, path)
+        Ok(())
     }
 }
 

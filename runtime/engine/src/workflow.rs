@@ -52,7 +52,9 @@ pub(crate) struct Frame<'f> {
 /// How a step ended, if it did not stop the run.
 pub(super) enum Ended {
     Completed(Arc<Record>),
-    /// Skipped by its condition, or failed and passed over.
+    /// Skipped, by its condition or by what it needs.
+    Skipped,
+    /// Failed and passed over.
     Passed,
     /// Failed, and so nothing after it runs.
     SkipRest,
@@ -69,7 +71,10 @@ impl Frame<'_> {
     pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let mut scope = Scope::default();
         let enclosing = Enclosing::of(Arc::clone(&self.pile));
-        let last = self.sequence(&self.workflow.steps, &mut scope, &self.path, &enclosing, cancel)?;
+        let last = match self.workflow.is_graph() {
+            true => self.graph(cancel)?,
+            false => self.sequence(&self.workflow.steps, &mut scope, &self.path, &enclosing, cancel)?,
+        };
         self.check_cost()?;
         Ok(last)
     }
@@ -90,14 +95,14 @@ impl Frame<'_> {
             }
             match self.step(step, scope, at, enclosing, cancel)? {
                 Ended::Completed(record) => last = Some(record),
-                Ended::Passed => {}
+                Ended::Skipped | Ended::Passed => {}
                 Ended::SkipRest => break,
             }
         }
         Ok(last)
     }
 
-    fn step(
+    pub(super) fn step(
         &self,
         step: &Step,
         scope: &mut Scope<'_>,
@@ -109,11 +114,7 @@ impl Frame<'_> {
         let _span = tracing::info_span!("step", %path, kind = kind_name(&step.work)).entered();
         let wanted = step.when.evaluate(&*scope);
         if !wanted.or_else(|error| self.recorded_condition(&path, &error))? {
-            scope.insert(Arc::new(Record { skipped: true, ..Record::new(&step.id) }));
-            let skipped = StepOutcome::new(StepStatus::Skipped);
-            self.show_end(&path, &skipped);
-            self.run.summarise(&path, skipped, kind_name(&step.work))?;
-            return Ok(Ended::Passed);
+            return self.skip(step, scope, at);
         }
         let begun = std::time::Instant::now();
         let result = match &step.work {
@@ -134,7 +135,7 @@ impl Frame<'_> {
                     Stop::Failed(error) => Stop::Failed(error.or_code(Code::StepValue)),
                     other => other,
                 };
-                // What could not be recorded is no failure of the step: whatever the journal says of it stands.
+                // What could not be recorded is not a failure of the step: whatever the journal says of it stands.
                 if let Stop::Failed(error) = &stop
                     && !error.is(Code::Store)
                 {
@@ -147,7 +148,11 @@ impl Frame<'_> {
         };
         let result = match &step.work {
             // Parts are counted under their own ids.
-            Work::Parallel { .. } | Work::ForEach { .. } | Work::Workflow { .. } => None,
+            Work::Parallel { .. }
+            | Work::ForEach { .. }
+            | Work::Repeat { .. }
+            | Work::Switch { .. }
+            | Work::Workflow { .. } => None,
             _ if self.workflow.cost_limit.is_some() => match record.json() {
                 Ok(value) => value.map(|value| &**value),
                 // It was counted when it was recorded.
@@ -221,7 +226,7 @@ impl Frame<'_> {
         self.run.summarise(path, outcome, kind_name(&step.work))
     }
 
-    fn show_end(&self, path: &StepPath, outcome: &StepOutcome) {
+    pub(super) fn show_end(&self, path: &StepPath, outcome: &StepOutcome) {
         if let Some(progress) = &self.run.services.progress {
             progress.step_ended(path.as_str(), outcome);
         }
@@ -340,6 +345,8 @@ impl Frame<'_> {
             }
             Work::Parallel { .. } => self.parallel(step, scope, path, enclosing, cancel),
             Work::ForEach { .. } => self.for_each(step, scope, path, enclosing, cancel),
+            Work::Repeat { .. } => self.repeat(step, scope, path, enclosing, cancel),
+            Work::Switch { .. } => self.switch(step, scope, path, enclosing, cancel),
             Work::Input(_) => self.input(step, scope, path, cancel),
             Work::Wait(wait) => self.wait(step, wait, scope, path, cancel),
         }
@@ -656,8 +663,23 @@ pub(super) struct Enclosing {
 }
 
 impl Enclosing {
-    fn of(pile: Arc<Pile>) -> Self {
+    pub(super) fn of(pile: Arc<Pile>) -> Self {
         Self { env: Vec::new(), cwd: None, reinject_args: false, pile }
+    }
+
+    /// This for one of several that run at once: what one changes in files, the others do not see.
+    pub(super) fn apart(&self) -> Self {
+        Self { pile: self.pile.branch(), ..self.clone() }
+    }
+
+    /// This, and what a step adds to the steps inside it.
+    pub(super) fn with(&self, step: &Step) -> Self {
+        Self {
+            env: self.env.iter().chain(&step.env).cloned().collect(),
+            cwd: step.cwd.clone().or_else(|| self.cwd.clone()),
+            reinject_args: self.reinject_args,
+            pile: Arc::clone(&self.pile),
+        }
     }
 }
 
@@ -678,6 +700,8 @@ pub(super) fn kind_name(work: &Work) -> &'static str {
         Work::Mcp { .. } => "mcp",
         Work::Parallel { .. } => "parallel",
         Work::ForEach { .. } => "for_each",
+        Work::Repeat { .. } => "repeat",
+        Work::Switch { .. } => "switch",
         Work::Input(_) => "input",
         Work::Wait(_) => "wait",
     }

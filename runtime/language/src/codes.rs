@@ -25,8 +25,8 @@ macro_rules! codes {
 
 codes! {
     YAML_SYNTAX = "E0101", "The file is not YAML",
-    "The text could not be read as YAML 1.2. The marked place is where reading stopped; the cause is often \
-     just before it.\n\nCommon causes: a value that contains `: ` or begins with one of `{ [ & * ! | > % @` and \
+    "The text could not be read as YAML 1.2. Reading stopped at the marked place; the cause is often just \
+     before it.\n\nCommon causes: a value that contains `: ` or begins with one of `{ [ & * ! | > % @` and \
      is not quoted; indentation with tabs; a list item that is indented differently from its siblings.\n\n\
          run: curl -H Accept: text/plain      # wrong: a second `: `\n\
          run: \"curl -H 'Accept: text/plain'\"  # right";
@@ -51,8 +51,8 @@ codes! {
      run: echo hello";
     STEP_SHAPE = "E0202", "A step is incomplete",
     "A step is a map with a non-empty text `id`, and either one kind of work (run, command, pipeline, workflow, \
-     parallel, for_each, component, js, mcp, exec), or a gate (approval, input).";
-    FIELD_TYPE = "E0203", "A field has a value it cannot take",
+     parallel, for_each, repeat, switch, component, js, mcp, exec, wait), or a gate (approval, input).";
+    FIELD_TYPE = "E0203", "A field has an invalid value",
     "The message says what the field takes. Note that in YAML 1.2 only true and false are booleans: yes, no, on \
      and off are texts, and numbers with underscores or units are texts too.";
     CONFLICT = "E0204", "Two fields exclude each other",
@@ -61,30 +61,30 @@ codes! {
     DUPLICATE_ID = "E0205", "Two steps have the same id",
     "References such as `$id.json` must mean one step, so ids are unique over all steps and parallel branches of \
      a file. The ids of a loop's sub-steps must differ from each other and from its variables.";
-    GATE_TYPE = "E0206", "An approval gate is mistyped",
+    GATE_TYPE = "E0206", "An approval has an invalid value",
     "`approval` takes true, a prompt, or a map with prompt, items, preview, initiated_by, required_approver and \
      require_different_approver. Any other value is refused: if it were ignored, the step would run without its \
      gate.";
     INPUT_SCHEMA = "E0207", "An input step's schema cannot be used",
     "`input.responseSchema` is a JSON Schema (draft 7). The message is the schema compiler's.";
     SECRET = "E0208", "A step asks for a secret that the file does not declare",
-    "List every secret under `secrets:` at the top of the file, so that a reader sees at one glance which ones \
-     the workflow can reach.";
+    "List every secret under `secrets:` at the top of the file, so that a reader can see which secrets the \
+     workflow can reach.";
     CACHE = "E0209", "A step's outcome cannot be reused",
     "`cache: true` (or `{ttl: 10m}`) reuses the outcome of an equal action instead of running the step. Steps of \
-     the kinds run, command, exec, component and js take it. It is refused where it could not be true: with \
-     secrets, whose values belong to no action, and for components that write files, which would not be \
-     written. `inputs` names the files that belong to the action of a run, command or exec step:\n\n    \
+     the kinds run, command, exec, component and js take it. It is refused for steps with secrets, because \
+     their values are not part of the action, and for components that write files, because the files would \
+     not be written. `inputs` names the files that belong to the action of a run, command or exec step:\n\n    \
      - id: count\n      run: wc -l data/*.csv\n      inputs: [data/*.csv]\n      cache: true";
 
     TRIGGER = "E0210", "A trigger cannot be used",
-    "`on:` says what starts the workflow under a service: `schedule`, `webhook`, `after` and `watch`. Everything \
-     that could only be found out when the trigger is due is an error of the file: a pattern that is never due, a \
-     time zone that does not exist, an argument that the file does not declare. `lobster run` runs the file all the \
-     same, for it does not use triggers.";
-    TRIGGER_DATA = "E0211", "What a trigger brings becomes part of a command",
-    "The sender of a webhook, and a workflow that ended before this one, decide the value of the argument. In the \
-     text of a command or a pipeline it could begin another command. Hand it over as data: in shell text read \
+    "`on:` says what starts the workflow under a service: `schedule`, `webhook`, `after` and `watch`. Mistakes \
+     that would only appear when the trigger is due are errors of the file: a pattern that is never due, a \
+     time zone that does not exist, an argument that the file does not declare. `lobster run` still runs the \
+     file, because it does not use triggers.";
+    TRIGGER_DATA = "E0211", "The data of a trigger becomes part of a command",
+    "The sender of a webhook, and a workflow that ended before this one, decide the value of the argument. In \
+     the text of a command or a pipeline, the value could start another command. Pass it as data: in shell text read \
      \"$LOBSTER_ARG_NAME\"; elsewhere use `stdin:` or `env:`.";
 
     CONDITION = "E0301", "A condition cannot be read",
@@ -99,6 +99,11 @@ codes! {
     "`for_each` is exactly one reference to a list, such as `$collect.json.items`. Text around the reference \
      makes it text. To loop over a list argument, let a step turn it into JSON first:\n\n    - {id: list, run: cat, \
      stdin: \"${list}\"}\n    - {id: each, for_each: $list.json, steps: [...]}";
+
+    NEEDS_CIRCLE = "E0304", "Steps wait for each other",
+    "In a file in which a step has `needs`, a step begins when the steps that it needs have ended. What a step \
+     refers to, it needs, too. The message shows the steps that need each other, the help which field says so: none \
+     of them could ever begin. Remove one of the needs, or split a step in two.";
 
     ARGUMENT = "E0401", "An argument is missing or has the wrong type",
     "The workflow declares the argument with required, type or enum, and the value given does not fit. Arguments \
@@ -121,16 +126,16 @@ codes! {
     PIPELINE_SYNTAX = "E0602", "A pipeline cannot be read",
     "Stages are joined by `|`; words are separated by spaces; quotes must be closed.";
 
-    COMPONENT = "E0603", "A component cannot run as the step has it",
-    "The program was loaded and shown what the step gives it, before anything runs: it cannot be loaded, does not \
-     take the arguments, imports what the step does not grant, or the policy denies a grant. `lobster step inspect \
-     FILE` prints its arguments and what it asks for.";
+    COMPONENT = "E0603", "A component cannot run in this step",
+    "Before anything runs, lobster loads the component and compares it with the step. It cannot be loaded, \
+     does not accept the arguments, imports something that the step does not grant, or the policy denies a \
+     grant. `lobster step inspect FILE` prints its arguments and the grants that it asks for.";
 
     UNKNOWN_FIELD = "W0701", "A field is not known",
     "The field has no effect. Usually it is a misspelling (timeoutMs for timeout_ms) or belongs to another tool.";
     IGNORED_VALUE = "W0702", "A value has no effect",
-    "The value is of a type that this field does not use, and older runtimes skip it silently, so it is skipped \
-     here too. Environment values, for example, must be texts: quote numbers.";
+    "The value has a type that this field does not use. It is ignored, as older runtimes do. \
+     Environment values, for example, must be texts: quote numbers.";
     CHILD_MISSING = "W0703", "A sub-workflow cannot be read now",
     "The file does not exist or cannot be read at the moment. The step will fail unless an earlier step creates it.";
 
@@ -156,20 +161,20 @@ codes! {
     "A declaration is a map with default, required, type, enum and description.";
     PASTED_REFERENCE = "W0808", "A step's output is pasted into shell text",
     "The output replaces the reference before the shell sees the command: a quote, a space or `$(...)` in it \
-     changes the command. Hand it over with `stdin: $id.json`, or through `env:`.";
+     changes the command. Pass it with `stdin: $id.json`, or through `env:`.";
     INPUT_OUTSIDE = "W0809", "A field has no effect on this kind of step",
     "The field belongs to another kind of step and is ignored here.";
     STAGE_OPTION = "W0810", "An option or word of a pipeline command has no effect",
     "The command does not know the option, or takes no words besides its options, and ignores it. `lobster help \
      <command>` lists what it takes.";
-    IDLE_INPUTS = "W0811", "Input files decide nothing",
+    IDLE_INPUTS = "W0811", "Input files have no effect on caching",
     "`inputs` makes files part of the step's action, so that `lobster why` names the one that changed and `lobster \
-     fork` runs the step again. Whether a new run does the step is another matter: it does, unless `cache: true` \
-     lets it reuse the outcome of an equal action. `cache: false` says that this is meant.";
+     fork` runs the step again. A new run still runs the step, unless `cache: true` lets it reuse the outcome \
+     of an equal action. `cache: false` confirms that this is intended.";
     UNASKED_GRANT = "W0812", "A component does not get a grant",
-    "A component gets the files, variables and hosts that its step grants and its description asks for. What the \
-     description does not ask for does not reach it, and it fails as if nothing had been granted. Remove the grant, \
-     or have the component's author ask for it in `wants`.";
+    "A component gets the files, variables and hosts that its step grants and its description asks for. A \
+     grant that the description does not ask for has no effect, and the component fails as if nothing had \
+     been granted. Remove the grant, or add it to `wants` in the component.";
     BARE_NAME = "W0813", "A reference names no part of a step",
     "`$id` alone is text. The output of a step stands under `.json` (if it is JSON) or `.stdout`, the answer to an \
      approval under `.approved`, to an input step under `.response`. Arguments are written `${name}`.\n\n    \
@@ -181,40 +186,41 @@ codes! {
      the person sees that.";
     SHELL_VARIABLE = "W0815", "A shell variable has the name of an argument or a step",
     "In shell text `$name` is a variable of the shell, and lobster sets none of that name, so it is empty. Arguments \
-     are in the environment as \"$LOBSTER_ARG_NAME\"; the output of a step is handed over with `stdin:` or `env:`.";
+     are in the environment as \"$LOBSTER_ARG_NAME\"; pass the output of a step with `stdin:` or `env:`.";
 
-    IDLE_SECRET = "W0816", "A secret reaches nothing",
-    "The step is granted the secret as a variable that none of its stages takes, so it is granted for nothing, and what \
-     asks for a key uses the one of the environment. A model takes its key as OPENAI_API_KEY, ANTHROPIC_API_KEY or the \
+    IDLE_SECRET = "W0816", "A secret is not used",
+    "The step is granted the secret as a variable that none of its commands uses. A command that needs a key \
+     takes the one from the environment instead. A model takes its key as OPENAI_API_KEY, ANTHROPIC_API_KEY or the \
      `key_env` of its channel, a gateway as OPENCLAW_TOKEN, a component what `--grant-env` names, `exec` any variable.";
 
     EXECUTOR_MISSING = "executor_missing", "The executor cannot be started",
-    "`LOBSTER_EXECUTOR` names a program that carries out effects, and it cannot be started. Nothing was sent to \
-     it. Set the variable to a command that is there, or unset it, then `lobster resume RUN --retry-interrupted`.";
-    EXECUTOR_SILENT = "executor_silent", "The executor did not say hello",
-    "The program of `LOBSTER_EXECUTOR` was started and said nothing within 30 seconds (`LOBSTER_EXECUTOR_HELLO_MS`), so \
+    "`LOBSTER_EXECUTOR` names a program that carries out effects, and that program cannot be started. Nothing was sent to \
+     it. Set the variable to a command that exists, or unset it, then `lobster resume RUN --retry-interrupted`.";
+    EXECUTOR_SILENT = "executor_silent", "The executor did not answer the hello",
+    "The program of `LOBSTER_EXECUTOR` was started and did not answer within 30 seconds (`LOBSTER_EXECUTOR_HELLO_MS`), so \
      it was killed. It has to answer the first line on its stdin with a line of its own: `lobster worker --stdio` does.";
     EXECUTOR_VERSION = "executor_version", "The executor speaks another version",
     "The program of `LOBSTER_EXECUTOR` belongs to another version of lobster, whose protocol this one does not speak. \
      Nothing was sent to it. Use the same version on both sides.";
-    EXECUTOR_GARBLED = "executor_garbled", "The executor said something that is no message",
+    EXECUTOR_GARBLED = "executor_garbled", "The executor sent something that is not a message",
     "The stdout of the program of `LOBSTER_EXECUTOR` is for messages, one JSON object a line, and something else came. \
-     Often a script prints a line of its own, which belongs on stderr. The executor was killed. Whether the step had \
-     an effect is not known: look, then `lobster resume RUN` with --retry-interrupted or --skip-interrupted.";
+     Often a script prints a line to stdout that belongs on stderr. The executor was killed. Whether the step \
+     had an effect is not known. Find out, then run `lobster resume RUN` with --retry-interrupted or \
+     --skip-interrupted.";
     EXECUTOR_DIED = "executor_died", "The executor is gone",
     "The program of `LOBSTER_EXECUTOR` ended, or was killed, before the step ended. Its processes ended with it. \
-     Whether the step had an effect is not known: look, then `lobster resume RUN` with --retry-interrupted or \
-     --skip-interrupted.";
-    EXECUTOR_REFUSED = "executor_refused", "The executor refuses the order",
-    "The program of `LOBSTER_EXECUTOR` does not carry out this kind of step, or lacks something that the order names; \
-     the message has its own words. Unset the variable to have the step done by lobster itself.";
-    EXECUTOR_BLOB = "executor_blob", "The executor did not give what it named",
-    "What a step printed is fetched from the executor by its digest, and the bytes were not there or were others. \
-     Nothing of them is used. Whether the step had an effect is not known: look, then `lobster resume RUN` with \
+     Whether the step had an effect is not known. Find out, then run `lobster resume RUN` with \
      --retry-interrupted or --skip-interrupted.";
+    EXECUTOR_REFUSED = "executor_refused", "The executor refuses the order",
+    "The program of `LOBSTER_EXECUTOR` does not execute this kind of step, or lacks something that the order \
+     names; the message quotes it. Unset the variable to let lobster execute the step itself.";
+    EXECUTOR_BLOB = "executor_blob", "The executor did not deliver a blob",
+    "lobster fetches the output of a step from the executor by its digest. The bytes were missing or \
+     different, and none of them are used. Whether the step had an effect is not known. Find out, then run `lobster resume \
+     RUN` with --retry-interrupted or --skip-interrupted.";
     EXECUTOR_LOST_ORDER = "executor_lost_order", "The executor does not know the order",
-    "An executor was asked for the end of an order that it says it never had. Whether the step had an effect is not \
-     known: look, then `lobster resume RUN` with --retry-interrupted or --skip-interrupted.";
+    "The executor reports that it never received the order whose result it was asked for. Whether the step had an effect \
+     is not known. Find out, then run `lobster resume RUN` with --retry-interrupted or --skip-interrupted.";
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ const NO_FUNCTIONS: &str = "conditions have no functions; compute it in a step, 
 pub(crate) const ARGUMENT_IN_CONDITION: &str = "arguments cannot be used in conditions; let a step print the argument, as in \
      `{id: given, run: printf %s \"$LOBSTER_ARG_NAME\"}`, and compare `$given.stdout`";
 
-/// A text that is no condition.
+/// A text that is not a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Unsupported condition: {text}")]
 pub struct ConditionError {
@@ -265,7 +265,7 @@ impl<'t> Parser<'t> {
             Some(_) if ["in ", "contains ", "matches "].iter().any(|word| rest.starts_with(word)) => {
                 NO_FUNCTIONS.to_owned()
             }
-            _ => "the condition should end here, or go on with an operator".to_owned(),
+            _ => "expected the end of the condition or an operator".to_owned(),
         }
     }
 

@@ -9,6 +9,7 @@ pub mod dry_run;
 pub mod failures;
 pub mod graph;
 mod json_text;
+mod needs;
 pub mod pipeline;
 pub mod plan;
 mod scalar;

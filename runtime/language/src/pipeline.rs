@@ -45,7 +45,7 @@ impl StageCall {
     }
 }
 
-/// Why a text is no pipeline, and the byte where the trouble begins.
+/// Why a text is not a pipeline, and the byte where the trouble begins.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct PipelineError {
@@ -78,7 +78,7 @@ fn is_blank(c: char) -> bool {
 }
 
 /// The pieces between the `|` outside quotes, without the blanks around them.
-/// Nothing after the last `|` is no piece.
+/// Nothing after the last `|` is not a piece.
 fn split(text: &str) -> Result<Vec<Range<usize>>, PipelineError> {
     let mut pieces = Vec::new();
     let mut start = 0;
@@ -201,7 +201,7 @@ fn arguments(words: impl Iterator<Item = Word>, switches: &[&str]) -> Result<Sta
         };
         if key == "_" {
             return Err(PipelineError::new(
-                "--_ is no option; write the words of no option without dashes",
+                "--_ is not an option; write the words of no option without dashes",
                 word.at,
             ));
         }
@@ -350,7 +350,7 @@ mod tests {
             ("é it's", json!(["Unclosed quote", 5])),
             ("exec touch ran | template 'x", json!(["Unclosed quote", 26])),
             ("exec 'it'\\''s'", json!(["Unclosed quote", 13])),
-            ("pick --_ ab", json!(["--_ is no option; write the words of no option without dashes", 5])),
+            ("pick --_ ab", json!(["--_ is not an option; write the words of no option without dashes", 5])),
         ] {
             assert_eq!(args(text), error, "{text}");
         }

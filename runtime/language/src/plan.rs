@@ -70,6 +70,9 @@ pub struct Workflow {
     /// The least of that, whatever it says and its steps say: who started it asked for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub least_changes: Option<ChangesMode>,
+    /// Most steps at once, in a file whose steps say what they need.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency: Option<u64>,
     pub steps: Vec<Step>,
     /// Sub-workflows whose path is fixed, by the path as written, read along with this file.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -86,12 +89,7 @@ impl Workflow {
         let mut pending: Vec<&Step> = self.steps.iter().rev().collect();
         let mut all = Vec::new();
         while let Some(step) = pending.pop() {
-            match &step.work {
-                Work::Parallel { branches: inside, .. } | Work::ForEach { steps: inside, .. } => {
-                    pending.extend(inside.iter().rev());
-                }
-                _ => {}
-            }
+            pending.extend(step.work.inside().into_iter().rev());
             all.push(step);
         }
         all
@@ -130,7 +128,7 @@ mod present {
     }
 }
 
-/// One step. Branches of `parallel` and sub-steps of `for_each` are steps too.
+/// One step. Branches of `parallel`, sub-steps of loops and the steps of the cases of `switch` are steps too.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Step {
     pub id: String,
@@ -141,6 +139,9 @@ pub struct Step {
     pub approval: Option<Approval>,
     #[serde(default, skip_serializing_if = "Condition::is_always")]
     pub when: Condition,
+    /// The steps that end before this one begins; none in a file whose steps run in the order of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub needs: Option<Vec<String>>,
     #[serde(default, skip_serializing_if = "Stdin::is_none")]
     pub stdin: Stdin,
     /// On top of the workflow's variables; values are templates.
@@ -310,12 +311,68 @@ pub enum Work {
         batch_size: u64,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pause_ms: Option<u64>,
+        /// Most rounds at once; none leaves it to what the steps do.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        concurrency: Option<u64>,
         steps: Vec<Step>,
+    },
+    /// The same steps, until a condition holds.
+    Repeat {
+        /// Looked at after each round.
+        until: Condition,
+        /// The pause between two rounds, a duration; a template.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        every: Option<String>,
+        /// Rounds in all, at least 1.
+        max: u64,
+        index_var: String,
+        steps: Vec<Step>,
+    },
+    /// The steps of the one case that a value names.
+    Switch {
+        /// A template; exactly one reference is the value itself.
+        on: String,
+        cases: Vec<Case>,
+        /// What is done for a value that no case names; without it, such a value is a failure.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        default: Option<Vec<Step>>,
     },
     /// A question for structured input.
     Input(InputRequest),
     /// Nothing, later; stdin becomes the result.
     Wait(WaitFor),
+}
+
+impl Work {
+    /// The steps inside, one level down.
+    #[must_use]
+    pub fn inside(&self) -> Vec<&Step> {
+        match self {
+            Self::Parallel { branches: steps, .. }
+            | Self::ForEach { steps, .. }
+            | Self::Repeat { steps, .. } => steps.iter().collect(),
+            Self::Switch { cases, default, .. } => {
+                cases.iter().map(|case| &case.steps).chain(default).flatten().collect()
+            }
+            Self::Nothing
+            | Self::Shell(_)
+            | Self::Exec(_)
+            | Self::Pipeline(_)
+            | Self::Workflow { .. }
+            | Self::Component { .. }
+            | Self::Mcp { .. }
+            | Self::Js(_)
+            | Self::Input(_)
+            | Self::Wait(_) => Vec::new(),
+        }
+    }
+}
+
+/// A value of `switch`, and what is done for it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    pub value: String,
+    pub steps: Vec<Step>,
 }
 
 /// What a step waits for.

@@ -150,7 +150,7 @@ pub struct Answer {
 #[derive(Debug)]
 pub enum Failure {
     Http(HttpError),
-    /// A status that is no success.
+    /// A status that is not a success.
     Status(Reply),
     /// What came back is of no use.
     Request(String),

@@ -5,7 +5,7 @@
 //! has ended ([`CostTracker::step_done`]). Calls of models are billed from the
 //! effects, so a call counts whatever later happened to its answer: dropped,
 //! projected, rejected by a schema, lost with a failed step. An answer from a
-//! cache is no call. Besides, a value with an object `usage` in the result of a
+//! cache is not a call. Besides, a value with an object `usage` in the result of a
 //! step counts as a call that some program made, unless that usage is known to
 //! come from a call of this run or from a cache.
 
@@ -513,7 +513,7 @@ struct Room {
     left: f64,
 }
 
-/// How far sums of dollars may be off, since they are no decimals.
+/// How far sums of dollars may be off, since they are not decimals.
 const SUM_ERROR: f64 = 1e-9;
 
 /// A call that is not made, and why.
@@ -576,7 +576,7 @@ fn usage_digest(usage: &impl Serialize) -> Digest {
 }
 
 /// A token count as ECMAScript's `Number` reads the first field that is there:
-/// rounded down, nothing below zero, nothing that is no number.
+/// rounded down, nothing below zero, nothing that is not a number.
 fn tokens(usage: &Map<String, Value>, names: [&str; 3]) -> u64 {
     let value = names.iter().find_map(|name| usage.get(*name).filter(|value| !value.is_null()));
     let number = match value {

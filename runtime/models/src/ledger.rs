@@ -11,7 +11,7 @@ use super::{CALL, Spend};
 /// The note that a call of a model may cost so much: its detail has the call under `spend`.
 pub const RESERVED: &str = "reserved";
 
-/// The attempt under which a composite step is summed up, which is no effect.
+/// The attempt under which a composite step is summed up, which is not an effect.
 const SUMMARY: u32 = 0;
 
 /// The calls of models in a journal. Every call stays paid, also one whose failure is forgotten
@@ -141,7 +141,7 @@ mod tests {
             (vec![&fresh, &r1, &unseen, &fresh, &refused], vec![paid("r1", true)]),
             (vec![&fresh, &r1, &failed, &fresh, &answered], vec![paid("r1", true), paid("r1", false)]),
             (vec![&begin(json!({"reused": true})), &answered], vec![]),
-            // What another step prints is no call.
+            // What another step prints is not a call.
             (vec![&answered], vec![]),
         ] {
             let journal: Vec<Value> = journal.into_iter().cloned().collect();

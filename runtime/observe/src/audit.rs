@@ -270,7 +270,7 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
         Event::GateAnswered { gate, answer, by, binding, from, .. } => found.push(AuditEntry {
             actor: by.clone().or_else(|| whose.actor.clone()),
             reason: Some(match from {
-                Some(run) => format!("{gate}, taken over from run {}", run.short()),
+                Some(run) => format!("{gate}, reused from run {}", run.short()),
                 None => gate.clone(),
             }),
             digest: Some(binding.to_string()),
@@ -505,7 +505,7 @@ pub fn parse_time(text: &str, now: i64) -> Result<i64, String> {
     if let Ok(Span(ago)) = text.parse::<Span>() {
         return Ok(now.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)));
     }
-    Err(format!("{text:?} is no time: give 2026-05-01T12:00:00Z, 2026-05-01, or how long ago (90m, 7d)"))
+    Err(format!("{text:?} is not a time: give 2026-05-01T12:00:00Z, 2026-05-01, or how long ago (90m, 7d)"))
 }
 
 /// What walking every chain found.

@@ -437,7 +437,7 @@ impl Analysis<'_> {
         let home = self.env.home.clone();
         let next = match target {
             None => home,
-            // An empty unquoted word is no word: cd goes home.
+            // An empty unquoted word is not a word: cd goes home.
             Some(arg) if arg.unknown_start && arg.text.is_empty() && !arg.quoted => home,
             Some(arg) if arg.text == "-" => self.scope.cwd.clone(),
             Some(arg) => normalise(&self.scope.cwd, &arg.text),

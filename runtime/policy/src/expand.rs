@@ -141,7 +141,7 @@ impl Fields {
     fn finish(mut self) -> Vec<Arg> {
         self.done.extend(self.current.take());
         for word in &mut self.done {
-            // A bracket without its partner is no pattern: the commands [ and [[.
+            // A bracket without its partner is not a pattern: the commands [ and [[.
             if matches!(word.text.as_str(), "[" | "[[") {
                 (word.glob, word.glob_start) = (false, false);
             }

@@ -70,7 +70,7 @@ pub enum UndoError {
         what: String,
     },
     /// The store has not everything any more.
-    #[error("{what} cannot be undone: the contents of {missing} of its files are not in the store any more")]
+    #[error("{what} cannot be undone: the contents of {missing} of its files are no longer in the store")]
     Gone {
         /// The run, or the step of it.
         what: String,
@@ -229,6 +229,7 @@ fn planned(name: &str, set: Digest) -> Planned {
         span: Span::default(),
         work: Work::Nothing,
         approval: None,
+        needs: None,
         when: Condition::Always,
         stdin: Stdin::None,
         env: Vec::new(),
@@ -247,6 +248,7 @@ fn planned(name: &str, set: Digest) -> Planned {
         env: Vec::new(),
         secrets: Vec::new(),
         cwd: None,
+        concurrency: None,
         cost_limit: None,
         changes: None,
         least_changes: None,

@@ -492,7 +492,7 @@ fn edited(store: &Store, recorded: &StepOutcome, blob: Blob) -> Result<StepOutco
         const MAX_EDITED: u64 = 256 << 20;
         let bytes = store.load(&blob.digest, MAX_EDITED)?;
         json::parse(String::from_utf8_lossy(&bytes).trim())
-            .map_err(|error| Failure::parse(format!("it is no JSON: {error}")))
+            .map_err(|error| Failure::parse(format!("it is not JSON: {error}")))
     };
     if recorded.stdout.is_some() {
         outcome.stdout = Some(blob);

@@ -22,7 +22,7 @@ struct Step {
     reads: Vec<usize>,
     /// Two steps of one label that read equal values are the same action.
     label: usize,
-    /// Whether it also reads a file, which is no part of its action.
+    /// Whether it also reads a file, which is not part of its action.
     outside: bool,
 }
 

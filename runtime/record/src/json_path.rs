@@ -66,7 +66,7 @@ fn push(found: &mut Vec<Place>, limit: usize, path: String, was: Option<&Value>,
     }
 }
 
-/// `$.name`, or `$["odd name"]` where the name is no identifier.
+/// `$.name`, or `$["odd name"]` where the name is not an identifier.
 fn member(path: &str, name: &str) -> String {
     let plain = !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())

@@ -55,7 +55,8 @@ pub(super) struct Recording {
     pub(super) denied: HashMap<String, Value>,
     /// Parallel steps of which one branch won: the others' steps count for nothing.
     pub(super) races: HashSet<String>,
-    /// Until when steps wait, by the places where that is kept.
+    /// Until when steps wait, and where rounds beyond the most were asked for, by the places where
+    /// that is kept.
     pub(super) waits: HashMap<String, Value>,
     pub(super) status: RunStatus,
     /// A person ended it, wherever it was.
@@ -150,7 +151,7 @@ impl Recording {
                 if let Some(place) = path.strip_suffix("!winner") {
                     self.races.insert(place.to_owned());
                 }
-                if path.ends_with("!wait") {
+                if path.ends_with("!wait") || path.ends_with("!more") {
                     self.waits.insert(path.clone(), outcome.value.clone());
                 }
                 if let Some(step) = self.steps.get_mut(path) {
@@ -219,7 +220,7 @@ impl Recording {
         match inside.as_slice() {
             [only] => Ok((*only).to_owned()),
             [] if self.summaries.contains_key(text) => Err(Failure::parse(format!(
-                "step '{text}' of run {} has no action of its own; `lobster diff` tells whether it changed",
+                "step '{text}' of run {} has no action of its own; `lobster diff` shows whether it changed",
                 self.run.short()
             ))),
             [] => {

@@ -113,7 +113,7 @@ pub struct Divergence {
 /// Replays a recorded run; `run` is an id or the beginning or end of one.
 ///
 /// # Errors
-/// When there is no such run, or its record cannot be read. What differs is no error.
+/// When there is no such run, or its record cannot be read. What differs is not an error.
 pub fn replay(runtime: &Runtime, run: &str, options: &ReplayOptions) -> Result<ReplayReport, Failure> {
     let store = runtime.store()?;
     let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;

@@ -265,8 +265,9 @@ fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) -> Result<Run
         return Err(Failure::new(
             Code::RunState,
             format!(
-                "run {id} is a copy of a run in another store (`lobster bundle import`), which may go on there: an effect \
-             would be done twice. If it goes on nowhere else: `lobster resume {id} --take-over`"
+                "run {id} is a copy of a run in another store (`lobster bundle import`), which may continue \
+             there, and then an effect would run twice. If nothing else continues it: `lobster resume {id} \
+             --take-over`"
             ),
         ));
     }
@@ -275,7 +276,8 @@ fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) -> Result<Run
             return Err(Failure::new(
                 Code::RunState,
                 format!(
-                    "run {id} has ended well; there is nothing to resume. `lobster logs {id} --output` prints what it gave"
+                    "run {id} has succeeded; there is nothing to resume. `lobster logs {id} --output` prints \
+                     its result"
                 ),
             ));
         }
@@ -334,7 +336,7 @@ fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
         RunStatus::Ok => {
             return Err(Failure::new(
                 Code::RunState,
-                format!("run {id} has ended well; there is nothing to cancel"),
+                format!("run {id} has succeeded; there is nothing to cancel"),
             ));
         }
         RunStatus::Failed | RunStatus::Cancelled => refuse_called_off(&sound_journal(&store, id)?)?,
@@ -370,8 +372,8 @@ fn refuse_called_off(journal: &[JournalRecord]) -> Result<(), Failure> {
 pub(crate) fn sound_journal(store: &Store, run: RunId) -> Result<Vec<JournalRecord>, Failure> {
     store.verified_events(run).map_err(|error| match error {
         broken @ StoreError::BrokenChain { .. } => Failure::new(Code::Recording, format!(
-            "{broken}; nothing is built on it, because what was done might be done again. \
-             `lobster show {run}` shows what is left; restore the store from a backup, or run the workflow anew"
+            "{broken}; it is not resumed, because effects could run twice. `lobster show {run}` shows what is \
+             left; restore the store from a backup, or start a new run"
         )),
         other => other.into(),
     })

@@ -24,7 +24,7 @@ impl Place {
         settings.env.retain(|(name, _)| !name.to_string_lossy().starts_with("LOBSTER_"));
         settings.env.push(("LOBSTER_STATE_DIR".into(), dir.path().join("state").into()));
         settings.cwd = dir.path().to_owned();
-        // The harness of unit tests is no compiler.
+        // The harness of unit tests is not a compiler.
         settings.compiler = None;
         let runtime = Runtime::new(settings).unwrap();
         Self { dir, runtime }

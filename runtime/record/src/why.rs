@@ -71,7 +71,7 @@ impl Why {
         let did_the_same = self.action.is_some() && self.action == self.action_before;
         let mut sentence = match (self.differences.first(), &self.outcome) {
             (_, Some(outcome)) => {
-                format!("{} did the same and gave something else: {}", self.step, outcome.sentence())
+                format!("{} did the same with a different result: {}", self.step, outcome.sentence())
             }
             (Some(first), None) if did_the_same => {
                 format!("{} did the same under {}", self.step, first.sentence())

@@ -111,11 +111,34 @@ pub fn check(spec: &StageSpec, args: &StageArgs) -> Vec<Warning> {
     }
     if NO_WORDS.contains(&spec.name) && !args.positional.is_empty() {
         let words = args.positional.join(" ");
-        let help = match spec.flags {
-            [flag, ..] if flag.value.is_some() => Some(format!("did you mean --{} {words}?", flag.name)),
-            _ => None,
+        let help = match args.positional.as_slice() {
+            [dashed, rest @ ..] if dashed.starts_with('-') => option_meant(spec, dashed, rest),
+            _ => match spec.flags {
+                [flag, ..] if flag.value.is_some() => Some(format!("did you mean --{} {words}?", flag.name)),
+                _ => None,
+            },
         };
         warnings.push(Warning { message: format!("{}: the words {words:?} are ignored", spec.name), help });
     }
     warnings
+}
+
+/// What an option with one dash was meant to be: the options of lobster's commands have two.
+fn option_meant(spec: &StageSpec, dashed: &str, rest: &[String]) -> Option<String> {
+    let name = dashed.trim_start_matches('-');
+    // What sort(1) calls the other way round.
+    let name = if spec.name == "sort" && name == "r" { "desc" } else { name };
+    let mut starting = spec.flags.iter().filter(|flag| flag.name.starts_with(name));
+    let flag = match (starting.next(), starting.next()) {
+        (Some(flag), None) if !name.is_empty() => Some(flag),
+        _ => None,
+    };
+    Some(match flag {
+        Some(flag) if flag.value.is_some() => {
+            let words: Vec<&str> = [flag.name].into_iter().chain(rest.iter().map(String::as_str)).collect();
+            format!("did you mean --{}?", words.join(" "))
+        }
+        Some(flag) => format!("did you mean --{}?", flag.name),
+        None => format!("options begin with two dashes; `lobster help {}` lists them", spec.name),
+    })
 }

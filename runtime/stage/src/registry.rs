@@ -59,12 +59,21 @@ impl Registry {
 /// Names less alike than this are not worth suggesting (Jaro-Winkler, 0 to 1).
 const ALIKE: f64 = 0.84;
 
+/// How many letters may differ, unless one name is the beginning of the other.
+fn most_different(name: &str) -> usize {
+    (name.len() / 3).max(2)
+}
+
 /// The name most like `name`, if any is much like it.
 pub(crate) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     let plain = |text: &str| text.replace(['-', '_', '.'], "").to_lowercase();
     let name = plain(name);
     names
-        .map(|known| (strsim::jaro_winkler(&name, &plain(known)), known))
+        .map(|known| (plain(known), known))
+        .filter(|(plain, _)| {
+            plain.starts_with(&name) || strsim::damerau_levenshtein(&name, plain) <= most_different(&name)
+        })
+        .map(|(plain, known)| (strsim::jaro_winkler(&name, &plain), known))
         .filter(|(likeness, _)| *likeness >= ALIKE)
         .max_by(|(a, _), (b, _)| a.total_cmp(b))
         .map(|(_, known)| known)

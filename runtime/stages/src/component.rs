@@ -21,8 +21,9 @@ pub(super) static SPEC: StageSpec = StageSpec {
   component ./step.wasm --input-json '[{\"a\":1}]' | ...
 
 The file is relative to the working directory; `blake3:DIGEST` names a component of the store.
-The component reads the items that come in and its output goes on: items as items, bytes as one
-text. With --input-json it reads those items (or that one) instead. A value of --arg that is JSON is taken as JSON, any other as text.
+The component reads the input items, and its output is passed on: items as items, bytes as one text. \
+    With --input-json it reads those items (or that one) instead. A value of --arg is read as JSON if it is \
+    JSON, otherwise as text.
 
 With --text the items must be texts, and the component reads them as bytes, as lines: for steps that
 read a file, such as csv, mime and html-text. `exec` gives one text for each line that is not empty,
@@ -35,15 +36,19 @@ Without grants it sees nothing of the machine, so its outcome is cached and may 
   --grant-read DIR[:GUEST]    a directory to read      --grant-env NAME    a variable
   --grant-write DIR[:GUEST]   a directory to write     --grant-net H:PORT  a host to connect to
   --grant-clock, --grant-random                        the real clock, real randomness
-Limits, which take the place of the default; the policy and the component's description can lower them:
+Limits, which replace the defaults; the policy and the component's description can lower them:
   --fuel N       most WebAssembly operations    --output SIZE    most output: 8MiB
   --memory SIZE  most memory: 64MiB             --timeout TIME   longest time: 5s
-All options may be given several times. `lobster step inspect FILE` says what a component needs.
+All options may be given several times. `lobster step inspect FILE` shows what a component needs.
 ",
     flags: &[
         Flag { name: "arg", value: Some("NAME=VALUE"), help: "One argument" },
         Flag { name: "args-json", value: Some("JSON"), help: "All arguments as an object" },
-        Flag { name: "input-json", value: Some("JSON"), help: "The items to read instead of those that come in" },
+        Flag {
+            name: "input-json",
+            value: Some("JSON"),
+            help: "The items to read instead of those that come in",
+        },
         Flag { name: "text", value: None, help: "Read the items, which are texts, as lines of bytes" },
         Flag { name: "fuel", value: Some("N"), help: "Most WebAssembly operations" },
         Flag { name: "memory", value: Some("SIZE"), help: "Most memory" },
@@ -64,7 +69,14 @@ All options may be given several times. `lobster step inspect FILE` says what a 
                 ("args-json", option_schema("string", "All arguments as a JSON object", Value::Null)),
                 ("input-json", option_schema("string", "The items to read, as JSON", Value::Null)),
                 ("text", option_schema("boolean", "Read text items as lines of bytes", Value::Null)),
-                ("fuel", option_schema("string", "Most WebAssembly operations, such as 2_000_000_000", Value::Null)),
+                (
+                    "fuel",
+                    option_schema(
+                        "string",
+                        "Most WebAssembly operations, such as 2_000_000_000",
+                        Value::Null,
+                    ),
+                ),
                 ("memory", option_schema("string", "Most memory, such as 64MiB", Value::Null)),
                 ("output", option_schema("string", "Most output, such as 8MiB", Value::Null)),
                 ("timeout", option_schema("string", "Longest time, such as 5s", Value::Null)),
@@ -81,7 +93,9 @@ All options may be given several times. `lobster step inspect FILE` says what a 
     examples: || serde_json::json!([{"args": {"_": ["./classify.wasm"], "arg": "model=small"}, "description": "Classify the items"}]),
     side_effects: Some(&[]),
     kind: StageKind::Effect,
-    build: |args| Ok(Box::new(ComponentStage { call: Some(call(args)?), given: given_input(args)?, input: None })),
+    build: |args| {
+        Ok(Box::new(ComponentStage { call: Some(call(args)?), given: given_input(args)?, input: None }))
+    },
 };
 
 /// What a stage of this command will run.

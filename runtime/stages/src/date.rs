@@ -70,7 +70,7 @@ impl Moment {
     }
 }
 
-/// Milliseconds since 1970, or `None` for what is no date. `zone` names the
+/// Milliseconds since 1970, or `None` for what is not a date. `zone` names the
 /// time zone (the variable `TZ`) of times without one.
 pub(super) fn parse(text: &str, zone: &dyn Fn() -> Option<String>) -> Option<f64> {
     let mut reader = Reader { tokens: tokens(text), ..Reader::default() };

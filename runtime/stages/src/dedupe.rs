@@ -15,7 +15,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     name: "dedupe",
     description: "Remove duplicate items, keeping first occurrence (stable)",
     help: "Usage:\n  ... | dedupe\n  ... | dedupe --key id\n\n\
-           Values are equal when their JSON is, whatever the order of fields. 1 and \"1\" differ, so do null and a missing key.\n",
+           Values are equal when their JSON is, in any order of fields. 1 and \"1\" differ, so do null and a missing key.\n",
     flags: &[Flag {
         name: "key",
         value: Some("PATH"),

@@ -16,9 +16,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
 Usage:
   ... | diff.last --key KEY
 
-Gives {kind, key, changed, before, after}. The order of fields does not matter. The input
-becomes the new snapshot once the whole pipeline has succeeded, so that a change is not
-lost with a stage that fails after it.
+Gives {kind, key, changed, before, after}. The order of fields does not matter. The input becomes the new \
+    snapshot when the whole pipeline has succeeded, so that no change is lost if a later command fails.
 ",
     flags: &[Flag {
         name: "key",

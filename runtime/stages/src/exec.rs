@@ -19,7 +19,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     name: "exec",
     description: "Run an OS command",
     help: "Usage:\n  exec PROGRAM ARG...\n  exec -- PROGRAM --long-option ARG...\n  exec --json PROGRAM ARG...\n  exec --shell \"LINE\"\n  exec --stdin raw|json|jsonl PROGRAM ARG...\n\n\
-           Without --shell no shell is involved: variables, ~ and * are taken as they stand. A single word with\n\
+           Without --shell no shell is involved: variables, ~ and * are not expanded. A single word with\n\
            blanks in it is a shell line. Options of the program need `--` before the program.\n\
            Output: one item for each line that is not empty, or with --json the JSON value, a list item by item.\n\
            With --all-lines empty lines are items, too, so that the text can be put together again.\n",

@@ -22,7 +22,7 @@ Usage:
 
 Takes drafts {to, subject, body} and starts `gog gmail send` once for each (GOG_BIN
 names another program). All drafts are checked before the first is sent. A step that
-sends is never retried; a resumed run goes on after the last draft that was sent.
+sends is never retried; a resumed run continues after the last draft that was sent.
 ",
     flags: &[
         Flag { name: "dry-run", value: None, help: "check and show the drafts, send nothing" },

@@ -11,7 +11,7 @@ use lobster_stage::{
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "head",
     description: "Take first N items",
-    help: "Usage:\n  ... | head --n 10\n\nStops what comes before it as soon as it has enough.\n",
+    help: "Usage:\n  ... | head --n 10\n\nStops the commands before it as soon as it has enough items.\n",
     flags: &[Flag { name: "n", value: Some("N"), help: "How many items (default 10)" }],
     args_schema: || {
         args_schema(

@@ -88,6 +88,8 @@ mod tests {
         for (name, message) in [
             ("wher", "Unknown command: wher (did you mean where?)"),
             ("group_by", "Unknown command: group_by (did you mean groupBy?)"),
+            ("status", "Unknown command: status"),
+            ("state", "Unknown command: state (did you mean state.get?)"),
             ("no.such", "Unknown command: no.such"),
         ] {
             assert_eq!(builtin().resolve(name).err().map(|e| e.to_string()).as_deref(), Some(message));
@@ -119,5 +121,15 @@ mod tests {
             ]
         );
         assert_eq!(warnings("exec -- git log --oneline | where a=1 b | template x y | json"), []);
+        let helps: Vec<_> =
+            warnings("head -n 3 | sort -r | sort -x").into_iter().map(|(_, help)| help).collect();
+        assert_eq!(
+            helps,
+            [
+                help("did you mean --n 3?"),
+                help("did you mean --desc?"),
+                help("options begin with two dashes; `lobster help sort` lists them")
+            ]
+        );
     }
 }

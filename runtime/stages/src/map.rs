@@ -13,7 +13,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
     name: "map",
     description: "Transform items (wrap/unwrap/add fields)",
     help: "Usage:\n  ... | map --wrap NAME\n  ... | map --unwrap NAME\n  ... | map kind=note 'id={{id}}' ...\n\n\
-           Assigned values are text; {{path}} is filled from the item, and sees what was assigned before it.\n",
+           Assigned values are text; {{path}} is replaced by a field of the item, also by one that was \
+           assigned before.\n",
     flags: &[
         Flag { name: "wrap", value: Some("NAME"), help: "Put each item into an object under this name" },
         Flag { name: "unwrap", value: Some("NAME"), help: "Replace each item by this field of it" },

@@ -23,7 +23,7 @@ Usage:
 speaks on its standard streams, --url a server that speaks streamable HTTP. With --each there is
 one call per input item, each recorded by itself; without it the input is ignored.
 
-What goes on is the tool's structured content, else its text. A tool whose description or schema
+The result is the tool's structured content, else its text. A tool whose description or schema
 is not what `lobster mcp lock` has pinned is not called.
 ",
     flags: &[

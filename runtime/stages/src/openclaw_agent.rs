@@ -34,7 +34,7 @@ the object that it prints. Input items follow the prompt, one JSON per line.
         Flag { name: "sessionId", value: Some("ID"), help: "same as --session-id" },
         Flag { name: "thinking", value: Some("LEVEL"), help: "how much to think" },
         Flag { name: "timeout", value: Some("SECONDS"), help: "whole seconds that the turn may take" },
-        Flag { name: "local", value: None, help: "run the agent in this place, not in the gateway" },
+        Flag { name: "local", value: None, help: "run the agent here, not in the gateway" },
     ],
     args_schema: || {
         schema(

@@ -29,8 +29,8 @@ Posts the call to /tools/invoke of the gateway (--url, OPENCLAW_URL or CLAWD_URL
 With --each there is one call per input item; each is recorded by itself, so that a
 resumed run repeats none that was answered. Without it the input is ignored.
 
-The token is --token, else OPENCLAW_TOKEN or CLAWD_TOKEN; one from the environment
-goes to this machine only (localhost, 127.0.0.1, ::1).
+The token is --token, else OPENCLAW_TOKEN or CLAWD_TOKEN; one from the environment is sent to this machine \
+    only (localhost, 127.0.0.1, ::1).
 --token \"\" sends none. LOBSTER_HTTP_TIMEOUT_MS and LOBSTER_MAX_HTTP_RESPONSE_BYTES
 bound the call.
 ",

@@ -9,7 +9,8 @@ use lobster_stage::{
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "pick",
     description: "Project fields from objects",
-    help: "Usage:\n  ... | pick id,subject,from\n\nNames are fields of the item itself, not paths. What is no object passes unchanged.\n",
+    help: "Usage:\n  ... | pick id,subject,from\n\nNames are fields of the item itself, not paths. Items that \
+           are not objects pass unchanged.\n",
     flags: &[],
     args_schema: || {
         args_schema(&[("_", words_schema(Some("First word: comma-separated field names")))], &["_"])

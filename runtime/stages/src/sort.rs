@@ -22,10 +22,10 @@ pub(super) static SPEC: StageSpec = StageSpec {
     name: "sort",
     description: "Sort items (stable) by a key or by stringified value",
     help: "Usage:\n  ... | sort\n  ... | sort --key PATH [--desc]\n\n\
-           Numbers stand by value, everything else by its text; null and missing keys come last, also with --desc.\n",
+           Numbers are ordered by value, everything else by its text; null and missing keys come last, also with --desc.\n",
     flags: &[
         Flag { name: "key", value: Some("PATH"), help: "Order by the value at this path" },
-        Flag { name: "desc", value: None, help: "From great to small" },
+        Flag { name: "desc", value: None, help: "Descending order" },
     ],
     args_schema: || {
         args_schema(

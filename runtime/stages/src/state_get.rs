@@ -15,7 +15,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
 Usage:
   state.get KEY
 
-Gives the value that state.set or diff.last kept under KEY as one item, null if there is
+Gives the value that state.set or diff.last stored under KEY as one item, null if there is
 none. Reads no input.
 ",
     flags: &[],

@@ -15,7 +15,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
 Usage:
   ... | state.set KEY
 
-Keeps the input under KEY and gives what was kept: the item itself if there is one,
+Stores the input under KEY and passes it on: the item itself if there is one,
 otherwise the array of items.
 ",
     flags: &[],

@@ -48,7 +48,7 @@ impl Stage for Table {
 
 impl Table {
     /// The fields of the first items in order of appearance, or `None` when
-    /// one of them is no object.
+    /// one of them is not an object.
     fn columns(&self) -> Result<Option<Vec<String>>, Stop> {
         let mut columns: Vec<String> = Vec::new();
         for slot in self.items.iter().take(SAMPLE) {

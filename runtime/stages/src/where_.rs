@@ -13,7 +13,8 @@ use super::item_path::Path;
 use lobster_base::json::raw::RawItem;
 use lobster_base::json::{js_number, js_string};
 use lobster_stage::{
-    Flow, Host, Sink, Stage, StageError, StageKind, StageSpec, Stop, args_schema, read_raw, words_schema,
+    Flow, Host, Mode, Sink, Stage, StageError, StageKind, StageSpec, Stop, args_schema, read_raw,
+    words_schema,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -33,28 +34,44 @@ pub(super) static SPEC: StageSpec = StageSpec {
         };
         let condition = Condition::parse(text)
             .ok_or_else(|| StageError::permanent(format!("Invalid where expression: {text}")))?;
-        Ok(Box::new(Where { condition }))
+        Ok(Box::new(Where { condition, text: text.clone(), has_items: false, has_field: false }))
     },
 };
 
 struct Where {
     condition: Condition,
+    text: String,
+    has_items: bool,
+    /// Whether an item had the field that the condition names, or passed without it.
+    has_field: bool,
+}
+
+impl Where {
+    fn lets_through(&mut self, found: Option<&Value>) -> bool {
+        let holds = self.condition.holds_for(found);
+        self.has_items = true;
+        self.has_field |= found.is_some() || holds;
+        holds
+    }
 }
 
 impl Stage for Where {
     fn item(&mut self, item: Value, _: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        if self.condition.holds(&item) { out.item(item) } else { Ok(Flow::More) }
+        let found = self.condition.path.get(&item);
+        if self.lets_through(found.as_deref()) { out.item(item) } else { Ok(Flow::More) }
     }
 
     fn raw(&mut self, item: RawItem<'_>, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        match self.condition.holds_in(item) {
-            Some(true) => out.raw(item),
-            Some(false) => Ok(Flow::More),
-            None => self.item(read_raw(item)?, host, out),
-        }
+        let Some(found) = self.condition.found_in(item) else {
+            return self.item(read_raw(item)?, host, out);
+        };
+        if self.lets_through(found.as_ref()) { out.raw(item) } else { Ok(Flow::More) }
     }
 
-    fn end(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+    fn end(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+        if self.has_items && !self.has_field && host.mode() == Mode::Human {
+            host.note(&format!("[WARN] where {}: no item has this field", self.text));
+        }
         Ok(())
     }
 }
@@ -108,17 +125,12 @@ impl Condition {
         Some(Self { path: Path::of_field(path), operator, right: Literal::read(value) })
     }
 
-    /// The same by the text of an item; `None` if one must read it to know.
-    fn holds_in(&self, item: RawItem<'_>) -> Option<bool> {
-        let left = match item.field(self.path.only_name()?)? {
-            Some(value) => Some(value.read().ok()?),
-            None => None,
-        };
-        Some(self.holds_for(left.as_ref()))
-    }
-
-    fn holds(&self, item: &Value) -> bool {
-        self.holds_for(self.path.get(item).as_deref())
+    /// The field's value by the text of an item; `None` if one must read the item to know.
+    fn found_in(&self, item: RawItem<'_>) -> Option<Option<Value>> {
+        match item.field(self.path.only_name()?)? {
+            Some(value) => Some(Some(value.read().ok()?)),
+            None => Some(None),
+        }
     }
 
     fn holds_for(&self, left: Option<&Value>) -> bool {
@@ -180,7 +192,7 @@ impl Literal {
     }
 }
 
-/// ECMA-262 `IsLessThan` both ways; `None` where one side is no number.
+/// ECMA-262 `IsLessThan` both ways; `None` where one side is not a number.
 fn order(left: &Value, right: &Literal) -> Option<Ordering> {
     match (left, right) {
         (Value::String(left), Literal::Text(right)) => Some(text_order(left, right)),
@@ -213,7 +225,7 @@ mod tests {
     use super::*;
 
     fn holds(left: Value, condition: &str) -> bool {
-        Condition::parse(condition).is_some_and(|c| c.holds(&json!({"a": left})))
+        Condition::parse(condition).is_some_and(|c| c.holds_for(c.path.get(&json!({"a": left})).as_deref()))
     }
 
     #[test]

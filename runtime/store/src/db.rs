@@ -43,6 +43,10 @@ const CHECKPOINT_PAGES: i64 = 8000;
 /// more pages writes some of them twice.
 const CACHE_KIB: u32 = 16 * 1024;
 
+/// The same of a connection that only reads, of which there may be several: it reads what
+/// the system has in memory anyhow.
+const READER_CACHE_KIB: u32 = 2 * 1024;
+
 /// A log of more pages is folded into the database when the store closes, so
 /// that the next start has little to read. Folding takes three syncs.
 const LOG_KEPT_AT_CLOSE: i64 = 128;
@@ -228,6 +232,15 @@ impl Database {
         self.or_rescued(value, &work)
     }
 
+    /// Gives back what is held in memory to be quicker. Whoever is at work keeps it.
+    pub(super) fn give_back_memory(&self) {
+        lock(&self.readers).clear();
+        if let Ok(writer) = self.writer.try_lock() {
+            // What cannot be given back is kept.
+            let _ = writer.connection.execute_batch("PRAGMA shrink_memory;");
+        }
+    }
+
     /// Runs `work` on the database as it is: what is damaged is an error.
     pub(super) fn read_raw<T>(
         &self,
@@ -248,7 +261,11 @@ impl Database {
         let idle = lock(&self.readers).pop();
         let connection = match idle {
             Some(connection) => connection,
-            None => connect(&self.path)?,
+            None => {
+                let connection = connect(&self.path)?;
+                connection.execute_batch(&format!("PRAGMA cache_size = -{READER_CACHE_KIB};"))?;
+                connection
+            }
         };
         let value = work(&connection);
         let mut idle = lock(&self.readers);

@@ -18,7 +18,7 @@ pub(super) fn bytes_of(text: &[u8], line: std::ops::Range<usize>) -> Option<Vec<
 }
 
 /// Gives each byte that a line shows, with its place in the line. False if it
-/// is no line of a dump; some may have been given by then.
+/// is not a line of a dump; some may have been given by then.
 pub(super) fn read(line: &[u8], mut each: impl FnMut(u8, std::ops::Range<usize>)) -> bool {
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     // The two never give something both: pairs of digits are no cell of four.

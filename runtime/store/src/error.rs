@@ -48,9 +48,10 @@ pub enum StoreError {
     Exists { path: PathBuf },
     /// It knows less than was promised.
     #[error(
-        "{} is older than what was recorded: its end was lost, or an older copy was put in its place, so what was \
-         answered and done since would be asked and done again; nothing is answered and no run goes on. \
-         `lobster store verify` says what is missing. Put the newer files back, or go on with what is there: \
+        "{} is older than what was recorded: its end was lost, or an older copy was put in its place, so \
+         later answers and effects would be repeated; no question is answered and no run continues. \
+         `lobster store verify` says what is missing. Put the newer files back, or continue with what is \
+         there: \
          `lobster store verify --accept-rollback`", .path.display()
     )]
     RolledBack { path: PathBuf },
@@ -95,7 +96,7 @@ pub enum StoreError {
     )]
     RedactedBlob(Digest),
     /// It was left out on purpose.
-    #[error("what step '{0}' gave was redacted")]
+    #[error("the result of step '{0}' was redacted")]
     LeftOut(String),
     /// Its bytes are not the ones it is named after.
     #[error(
@@ -117,7 +118,7 @@ pub enum StoreError {
     AmbiguousRun { prefix: String, candidates: Vec<String> },
     /// The policy wants the audit copied or anchored there.
     #[error(
-        "{} cannot be kept: {source}; [audit] of the policy names it, and nothing goes on unrecorded",
+        "{} cannot be kept: {source}; [audit] of the policy names it, and no run continues without it",
         .path.display()
     )]
     AuditTrail { path: PathBuf, source: io::Error },

@@ -239,7 +239,7 @@ impl Store {
     }
 
     /// The gate with a short id as a person typed it: case and anything that
-    /// is no hex digit do not matter.
+    /// is not a hex digit do not matter.
     ///
     /// # Errors
     /// [`StoreError::UnknownGate`].

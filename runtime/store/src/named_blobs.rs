@@ -51,7 +51,7 @@ pub(super) fn digests_in(text: &[u8], mut found: impl FnMut(Digest)) {
     let is_hex = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     let mut at = 0;
     while let Some(window) = text.get(at..at + HEX) {
-        // The last byte that is no hex digit rules out every start before it.
+        // The last byte that is not a hex digit rules out every start before it.
         if let Some(bad) = window.iter().rposition(|byte| !is_hex(*byte)) {
             at += bad + 1;
             continue;

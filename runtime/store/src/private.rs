@@ -86,7 +86,7 @@ fn check_owner(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
     Err(unusable(path, io::Error::other(why)))
 }
 
-/// Places that are no directory of lobster's own, though somebody keeps its state in them.
+/// Places that are not a directory of lobster's own, though somebody keeps its state in them.
 fn is_shared(dir: &Path, meta: &Metadata) -> bool {
     let is_home = || std::env::var_os("HOME").is_some_and(|home| same_file(Path::new(&home), meta));
     meta.mode() & STICKY != 0 || dir.parent().is_none() || is_home()

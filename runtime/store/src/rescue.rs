@@ -292,7 +292,7 @@ fn copy_table(
     }
 }
 
-/// A column as it is stored; none if it is text that is no text.
+/// A column as it is stored; none if it is text that is not text.
 fn value(row: &Row<'_>, column: usize) -> Option<Value> {
     Some(match row.get_ref(column).ok()? {
         ValueRef::Null => Value::Null,

@@ -64,10 +64,10 @@ impl Reference {
         if !word(host, ".-:[]")
             || !repository.split('/').all(|part| word(part, "._-") && !part.starts_with('.'))
         {
-            return Err(format!("{text:?} is no registry and repository"));
+            return Err(format!("{text:?} is not a registry and repository"));
         }
         if !tag.iter().all(|tag| word(tag, "._-")) {
-            return Err(format!("{text:?} has no tag as registries have them"));
+            return Err(format!("{text:?} does not have a valid tag"));
         }
         if !digest.iter().all(is_sha256) {
             return Err(format!("{text:?} has no digest `sha256:` with 64 hexadecimal digits"));
@@ -144,7 +144,7 @@ pub(super) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference, Manifes
             [only] => only,
             several => {
                 several.iter().find(|one| one["platform"]["architecture"] == "wasm").ok_or_else(|| {
-                    CommandError::failed(format!("{wanted} is an index without one for WebAssembly"))
+                    CommandError::failed(format!("{wanted} is an index without a WebAssembly manifest"))
                 })?
             }
         };
@@ -190,7 +190,7 @@ impl Session<'_> {
 
     fn parsed(&self, manifest: &[u8]) -> Result<Value, CommandError> {
         json::parse(&String::from_utf8_lossy(manifest)).map_err(|error| {
-            CommandError::failed(format!("the manifest of {} is no JSON: {error}", self.wanted))
+            CommandError::failed(format!("the manifest of {} is not JSON: {error}", self.wanted))
         })
     }
 
@@ -211,14 +211,10 @@ impl Session<'_> {
         match answer.status {
             200 => Ok(Some(answer.body)),
             404 => Ok(None),
-            401 | 403 => Err(CommandError::failed(format!(
-                "{} does not let us have {}",
-                self.wanted.host, self.wanted
-            ))
-            .with_hint(format!(
-                "`docker login {}` or `podman login` keeps a password for it",
-                self.wanted.host
-            ))),
+            401 | 403 => {
+                Err(CommandError::failed(format!("{} refuses access to {}", self.wanted.host, self.wanted))
+                    .with_hint(format!("log in with `docker login {}` or `podman login`", self.wanted.host)))
+            }
             status => Err(CommandError::failed(format!(
                 "{} answers {status} for {}",
                 self.wanted.host, self.wanted
@@ -240,8 +236,8 @@ impl Session<'_> {
         let password = password(&self.wanted.host).map(|basic| format!("Basic {basic}"));
         let Some(parameters) = challenge.strip_prefix("Bearer ") else {
             return password.ok_or_else(|| {
-                CommandError::failed(format!("{} wants a password", self.wanted.host))
-                    .with_hint(format!("`docker login {}` or `podman login` keeps one", self.wanted.host))
+                CommandError::failed(format!("{} requires a password", self.wanted.host))
+                    .with_hint(format!("log in with `docker login {}` or `podman login`", self.wanted.host))
             });
         };
         let parameter = |name: &str| {
@@ -251,7 +247,7 @@ impl Session<'_> {
         let realm = parameter("realm").and_then(|text| Url::parse(&text).ok());
         let mut url = realm.ok_or_else(|| {
             CommandError::failed(format!(
-                "{} says where to sign in in words that are no address",
+                "{} says where to sign in in words that are not an address",
                 self.wanted.host
             ))
         })?;

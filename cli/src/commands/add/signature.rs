@@ -43,7 +43,7 @@ impl Key {
             .trim()
             .strip_prefix("-----BEGIN PUBLIC KEY-----")
             .and_then(|rest| rest.strip_suffix("-----END PUBLIC KEY-----"))
-            .ok_or_else(|| refuse("it is no public key in PEM"))?;
+            .ok_or_else(|| refuse("it is not a public key in PEM"))?;
         Self::of_text(&inside.split_whitespace().collect::<String>()).map_err(|why| refuse(&why))
     }
 
@@ -100,7 +100,7 @@ impl Place {
         let found = self.signatures(bytes)?;
         if found.is_empty() {
             let how = match self {
-                Self::None => "it is known by its digest, and nobody signs it".to_owned(),
+                Self::None => "it is identified by its digest and has no signature".to_owned(),
                 Self::File(file) => format!("there is no {}.sig", file.display()),
                 Self::Web(url) => format!("there is no {}", beside(url)),
                 Self::Registry(_) => "`cosign sign --key` would put one beside it".to_owned(),
@@ -116,7 +116,7 @@ impl Place {
             of_others = true;
         }
         Err(CommandError::failed(if of_others {
-            format!("the signature of {told} by this key is one of something else")
+            format!("the signature of {told} is by this key, but for other content")
         } else {
             format!("{told} is not signed with this key, or was changed since")
         }))
@@ -165,7 +165,7 @@ impl Place {
         };
         let Some(text) = text else { return Ok(Vec::new()) };
         let text: Vec<u8> = text.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        // What is no Base64 verifies nothing, and is a signature all the same.
+        // What is not Base64 verifies nothing, and is a signature all the same.
         let signature = BASE64.decode(&text).unwrap_or_default();
         Ok(vec![Signed { message: bytes.to_owned(), signature }])
     }

@@ -10,6 +10,7 @@ use lobster_runtime::http::{Fetch, Limits, Url, fetch, is_safe};
 use super::registry::{self, Reference};
 use super::signature::Place;
 use crate::exit::CommandError;
+use crate::which;
 
 /// The largest program that is taken from anywhere, and the longest silence on the way.
 pub(super) const LIMITS: Limits = Limits { idle: Duration::from_secs(60), body: 256 << 20 };
@@ -122,7 +123,7 @@ pub(super) fn secure(url: &Url) -> Result<(), CommandError> {
     if is_safe(url) {
         return Ok(());
     }
-    Err(CommandError::usage(format!("{url} is not https, so anybody on the way could give other bytes")))
+    Err(CommandError::usage(format!("{url} does not use https, so its bytes could be replaced on the way")))
 }
 
 /// The ready steps: name and digest.
@@ -132,6 +133,33 @@ fn ready_steps() -> impl Iterator<Item = (&'static str, &'static str)> {
         Some((words.next()?, words.next()?))
     });
     words.filter(|(name, _)| !NOT_OFFERED.contains(name))
+}
+
+/// Has a person at the terminal choose a ready step.
+pub(super) fn pick_ready() -> Result<String, CommandError> {
+    let names: Vec<&str> = ready_steps().map(|(name, _)| name).collect();
+    if !which::can_ask() {
+        return Err(CommandError::usage("add needs a component")
+            .with_hint(format!("a file, an address, or a ready step: {}", names.join(", "))));
+    }
+    let rows: Vec<_> = names.iter().map(|name| vec![(*name).to_owned(), about(name).to_owned()]).collect();
+    Ok(names[which::pick(&rows, "Which ready step?")?].to_owned())
+}
+
+/// What a ready step does, in a few words.
+fn about(name: &str) -> &'static str {
+    match name {
+        "categorize-mail" => "sorts mails into categories",
+        "csv" => "reads and writes CSV and TSV",
+        "diff" => "compares JSON, lists and texts; applies patches",
+        "html-text" => "turns HTML into Markdown or text",
+        "jq" => "runs a jq filter",
+        "json-schema" => "validates items against a JSON Schema",
+        "mime" => "reads mails and mailboxes",
+        "regex" => "finds, extracts and replaces text",
+        "render" => "fills in a Jinja template",
+        _ => "",
+    }
 }
 
 /// A ready step: the directory may be anybody's, the bytes are those of this lobster.
@@ -192,7 +220,7 @@ mod tests {
     fn the_ready_steps_are_there_and_are_those_of_the_list() {
         assert!(ready_steps().count() >= 9);
         for (name, _) in ready_steps() {
-            assert!(!ready_step(name).unwrap().is_empty(), "{name}");
+            assert!(!ready_step(name).unwrap().is_empty() && !about(name).is_empty(), "{name}");
         }
     }
 }

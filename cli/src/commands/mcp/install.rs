@@ -4,17 +4,18 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::{env, fs, iter};
 
+use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
 use super::serve;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::which;
 use crate::whole_files::replace_file;
 
-/// Tells an MCP client of this server, in the client's own configuration file.
+/// Adds this server to the configuration file of an MCP client.
 ///
-/// What stands after `--` are the options of `lobster mcp` that the client starts it with; paths
-/// are made absolute. An entry of the same name that says something else is replaced only
-/// with --force, and nothing else in the file changes.
+/// Options after `--` are passed to `lobster mcp` when the client starts it; paths are made absolute. A
+/// different entry of the same name is replaced only with --force. Nothing else in the file changes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster mcp install --client claude -- --workflows ~/flows
@@ -22,22 +23,22 @@ use crate::whole_files::replace_file;
   lobster mcp install --client codex --print          shows the entry and writes nothing
   lobster mcp install --client openclaw --remove")]
 pub(super) struct Args {
-    /// Whose configuration file.
+    /// The client. At a terminal lobster asks for it.
     #[arg(long, value_enum)]
-    client: Client,
-    /// The file of this directory's project, which its other users share, instead of yours.
+    client: Option<Client>,
+    /// Writes to the configuration of the project in this directory, which its other users share.
     #[arg(long)]
     project: bool,
-    /// What the client calls this server.
+    /// The name of the server in the client.
     #[arg(long, default_value = "lobster", value_parser = server_name)]
     name: String,
-    /// Replaces an entry that says something else.
+    /// Replaces a different entry of the same name.
     #[arg(long)]
     force: bool,
-    /// Takes the entry away.
+    /// Removes the entry.
     #[arg(long, conflicts_with_all = ["force", "words"])]
     remove: bool,
-    /// Prints the file's name and the entry, and writes nothing.
+    /// Prints the name of the file and the entry, without writing.
     #[arg(long, conflicts_with = "remove")]
     print: bool,
     /// Options of `lobster mcp`.
@@ -58,6 +59,21 @@ enum Client {
 }
 
 impl Client {
+    fn ask() -> Result<Self, CommandError> {
+        let all = Self::value_variants();
+        if !which::can_ask() {
+            return Err(CommandError::usage("name the client: --client claude|codex|cursor|openclaw"));
+        }
+        let values = all.iter().filter_map(Self::to_possible_value);
+        let rows: Vec<Vec<String>> = values
+            .map(|value| {
+                let help = value.get_help().map(ToString::to_string).unwrap_or_default();
+                vec![value.get_name().to_owned(), help]
+            })
+            .collect();
+        Ok(all[which::pick(&rows, "Which client?")?])
+    }
+
     fn file(self, project: bool) -> Result<PathBuf, CommandError> {
         if project {
             return match self {
@@ -71,8 +87,11 @@ impl Client {
         }
         let named =
             |variable: &str| env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let home =
-            || named("HOME").ok_or_else(|| CommandError::usage("HOME is not set, so the file is not known"));
+        let home = || {
+            named("HOME").ok_or_else(|| {
+                CommandError::usage("HOME is not set, so the configuration file cannot be found")
+            })
+        };
         Ok(match self {
             Self::Claude => match named("CLAUDE_CONFIG_DIR") {
                 Some(dir) => dir.join(".claude.json"),
@@ -101,10 +120,10 @@ impl Client {
 
     fn shows_it_by(self) -> &'static str {
         match self {
-            Self::Claude => "claude mcp list",
-            Self::Codex => "codex mcp list",
-            Self::Cursor => "Cursor's settings, under MCP",
-            Self::Openclaw => "openclaw mcp list",
+            Self::Claude => "`claude mcp list`",
+            Self::Codex => "`codex mcp list`",
+            Self::Cursor => "The MCP page of Cursor's settings",
+            Self::Openclaw => "`openclaw mcp list`",
         }
     }
 }
@@ -118,21 +137,25 @@ fn server_name(name: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let file = args.client.file(args.project)?;
+    let client = match args.client {
+        Some(client) => client,
+        None => Client::ask()?,
+    };
+    let file = client.file(args.project)?;
     let entry = entry(&args.words)?;
     let mut out = io::stdout().lock();
     if args.print {
-        writeln!(out, "# {}\n{}", file.display(), text_of(args.client, &args.name, &entry)?)?;
+        writeln!(out, "# {}\n{}", file.display(), text_of(client, &args.name, &entry)?)?;
         return Ok(Exit::OK);
     }
-    let config = Config::read(args.client, &file)?;
-    let known = config.entry(args.client, &args.name);
+    let config = Config::read(client, &file)?;
+    let known = config.entry(client, &args.name);
     let new = match (args.remove, known) {
         (true, None) => {
-            writeln!(out, "{} has no server {:?}; nothing to take away", file.display(), args.name)?;
+            writeln!(out, "{} has no server {:?}; there is nothing to remove", file.display(), args.name)?;
             return Ok(Exit::OK);
         }
-        (true, Some(_)) => config.without(args.client, &args.name)?,
+        (true, Some(_)) => config.without(client, &args.name)?,
         (false, Some(known)) if known == entry => {
             writeln!(out, "{} has this entry already", file.display())?;
             return Ok(Exit::OK);
@@ -145,16 +168,16 @@ pub(super) fn run(args: &Args) -> CommandResult {
             ))
             .with_hint("--force replaces it; --name gives this one another name"));
         }
-        (false, Some(_)) => config.without(args.client, &args.name)?.with(args.client, &args.name, &entry)?,
-        (false, None) => config.with(args.client, &args.name, &entry)?,
+        (false, Some(_)) => config.without(client, &args.name)?.with(client, &args.name, &entry)?,
+        (false, None) => config.with(client, &args.name, &entry)?,
     };
     new.write(&file)?;
     if args.remove {
-        writeln!(out, "{} has no server {:?} any more", file.display(), args.name)?;
+        writeln!(out, "{} no longer has the server {:?}", file.display(), args.name)?;
         return Ok(Exit::OK);
     }
-    writeln!(out, "{} has the server {:?} now:\n\n{}", file.display(), args.name, indented(&entry))?;
-    writeln!(out, "\nStart the client anew. What it knows: {}", args.client.shows_it_by())?;
+    writeln!(out, "{} now has the server {:?}:\n\n{}", file.display(), args.name, indented(&entry))?;
+    writeln!(out, "\nRestart the client. {} lists its servers", client.shows_it_by())?;
     Ok(Exit::OK)
 }
 
@@ -231,7 +254,7 @@ impl Config {
         };
         let not_read = |why: String| {
             CommandError::failed(format!("{} is left as it is: {why}", file.display()))
-                .with_hint("--print shows the entry, to put it in by hand")
+                .with_hint("--print shows the entry, to add it by hand")
         };
         if client == Client::Codex {
             let tree = toml::from_str(&text).map_err(|error| not_read(error.to_string()))?;
@@ -241,14 +264,14 @@ impl Config {
             return Ok(Self::Json(Map::new()));
         }
         let map: Map<String, Value> = serde_json::from_str(&text).map_err(|error| {
-            not_read(format!("it is no plain JSON object ({error}); comments would be lost"))
+            not_read(format!("it is not a plain JSON object ({error}); comments would be lost"))
         })?;
         let mut inside = &map;
         for key in client.servers() {
             inside = match inside.get(*key) {
                 None => break,
                 Some(Value::Object(next)) => next,
-                Some(_) => return Err(not_read(format!("its {key:?} is no object"))),
+                Some(_) => return Err(not_read(format!("its {key:?} is not an object"))),
             };
         }
         Ok(Self::Json(map))
@@ -273,7 +296,7 @@ impl Config {
                     let next = inside.entry(*key).or_insert_with(|| json!({}));
                     inside = next
                         .as_object_mut()
-                        .ok_or_else(|| CommandError::failed(format!("{key:?} is no object")))?;
+                        .ok_or_else(|| CommandError::failed(format!("{key:?} is not an object")))?;
                 }
                 inside.insert(name.to_owned(), entry.clone());
                 Ok(Self::Json(map))
@@ -305,7 +328,7 @@ impl Config {
                     None => Ok(new),
                     Some(_) => {
                         Err(CommandError::failed(format!("the entry {name:?} is not written as a table"))
-                            .with_hint("take it away by hand"))
+                            .with_hint("remove it by hand"))
                     }
                 }
             }

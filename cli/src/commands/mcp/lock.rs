@@ -9,10 +9,10 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{one_line, units};
 
-/// Pins what the servers of lobster.mcp.toml say about their tools.
+/// Pins the tools of the servers in lobster.mcp.toml.
 ///
-/// Asks each server for its tools and writes lobster.mcp.lock beside the file, after
-/// showing what is new or different. A tool that later says something else is not called.
+/// Asks each server for its tools, prints what is new or different, and writes lobster.mcp.lock beside the
+/// file. A tool whose description or schema changes later is not called.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster mcp lock
@@ -21,7 +21,7 @@ use crate::render::{one_line, units};
 pub(super) struct Args {
     /// Only these servers.
     servers: Vec<String>,
-    /// Only tells what differs.
+    /// Prints the differences, without writing.
     #[arg(long)]
     check: bool,
 }

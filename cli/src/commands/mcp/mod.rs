@@ -8,13 +8,11 @@ use clap::Subcommand;
 
 use crate::exit::CommandResult;
 
-/// Serves lobster to agents over the Model Context Protocol, tells their clients of it, and pins
-/// the servers that it calls.
+/// Serves lobster to agents over the Model Context Protocol (MCP).
 ///
-/// Without --http or --socket it speaks on stdin and stdout, as a client that starts it expects.
-/// Its tools are run, resume, runs and show, and one for each workflow and component of
-/// the folders that are named. Without a policy (--policy, LOBSTER_POLICY) commands that
-/// only read are run and everything else asks a person.
+/// By default it serves over stdin and stdout, for clients that start it themselves. Its tools are run,
+/// resume, runs and show, and one for each workflow and component of the given directories. Without a policy
+/// (--policy, LOBSTER_POLICY), commands that only read run at once and all others ask a person.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:

@@ -17,57 +17,57 @@ use crate::prepare;
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(super) struct Args {
-    /// A folder whose workflow files become tools; may be given several times.
+    /// A directory whose workflow files become tools; may be repeated.
     #[arg(long, value_name = "DIR")]
     workflows: Vec<PathBuf>,
-    /// A folder whose components (.wasm) become tools, without any rights on this machine.
+    /// A directory whose components (.wasm) become tools, without any grant; may be repeated.
     #[arg(long, value_name = "DIR")]
     components: Vec<PathBuf>,
-    /// The policy for native commands; it can only be stricter than `LOBSTER_POLICY`.
+    /// A policy for native commands. It can make `LOBSTER_POLICY` stricter, never looser.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// What happens to commands that no rule speaks of; `open` runs everything but hard blocks.
+    /// How to treat commands that no rule covers; `open` runs everything except hard blocks.
     #[arg(long, value_name = "PROFILE", value_enum)]
     profile: Option<ProfileName>,
-    /// Who answers a run's questions.
+    /// Who answers the questions of a run.
     #[arg(long, value_name = "WHO", value_enum, default_value = "elicit")]
     approvals: Approvals,
-    /// No tool that runs what the agent writes: only those of the folders.
+    /// Offers only the tools of the directories, and none that runs what an agent writes.
     #[arg(long)]
     no_run: bool,
-    /// A pipeline command that agents may use though it acts beyond what the policy judges.
+    /// A pipeline command that agents may use although the policy does not judge what it does.
     #[arg(long, value_name = "COMMAND")]
     allow: Vec<String>,
-    /// The directory that calls stay inside; the working directory by default.
+    /// The directory that calls cannot leave. The default is the working directory.
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Milliseconds that a call may take if it does not say itself.
+    /// The time limit of calls that do not name one, in milliseconds.
     #[arg(long, value_name = "MS", value_parser = clap::value_parser!(u64).range(200..))]
     timeout_ms: Option<u64>,
-    /// Serves streamable HTTP at /mcp of this address instead of stdin and stdout.
+    /// Serves over streamable HTTP, at /mcp of this address.
     #[arg(long, value_name = "ADDRESS:PORT", group = "over_http")]
     http: Option<SocketAddr>,
-    /// Serves the same over this socket file, which only you can connect to.
+    /// Serves over HTTP on this socket file, which only your user can connect to.
     #[arg(long, value_name = "PATH", group = "over_http")]
     socket: Option<PathBuf>,
-    /// The bearer token that HTTP clients must bring (else `LOBSTER_MCP_TOKEN`). On this machine's
-    /// own addresses one is made and printed if there is none; any other address needs yours.
+    /// The file with the bearer token that HTTP clients must send (or `LOBSTER_MCP_TOKEN`). On a loopback
+    /// address, a missing token is generated and printed; any other address requires yours.
     #[arg(long, value_name = "FILE", requires = "over_http")]
     token_file: Option<PathBuf>,
-    /// Lets everybody call who can connect: every user and every program of this machine.
+    /// Accepts every client that can connect: every user and every program of this machine.
     #[arg(long, requires = "http", conflicts_with = "token_file")]
     no_token: bool,
-    /// A name that HTTP clients call this server by; requests for other hosts are refused.
+    /// A host name that HTTP clients may use for this server. Requests for other hosts are refused.
     #[arg(long, value_name = "NAME", requires = "over_http")]
     allow_host: Vec<String>,
-    /// A web page's origin that may call this server (`https://app.example:443`).
+    /// An origin of web pages that may call this server (`https://app.example:443`).
     #[arg(long, value_name = "ORIGIN", requires = "over_http")]
     allow_origin: Vec<String>,
-    /// Seconds after which a session of HTTP ends, with all that it has started, if its client
-    /// asks for nothing and holds no connection (300).
+    /// Ends an HTTP session, and everything that it started, after this long without a request or a
+    /// connection (300).
     #[arg(long, value_name = "SECONDS", requires = "over_http", value_parser = clap::value_parser!(u64).range(1..))]
     session_idle: Option<u64>,
-    /// Lets agents see and answer runs that others made.
+    /// Lets agents see and answer runs that others started.
     #[arg(long)]
     all_runs: bool,
 }
@@ -87,7 +87,7 @@ pub(super) fn absolute_words(words: &[String]) -> Result<Vec<String>, CommandErr
     let parsed = <Alone as clap::Parser>::try_parse_from(words).map_err(|error| {
         let text = error.to_string();
         let first = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
-        CommandError::usage(format!("what stands after `--` are no options of `lobster mcp`: {first}"))
+        CommandError::usage(format!("the words after `--` are not options of `lobster mcp`: {first}"))
     })?;
     if parsed.args.http.is_some() || parsed.args.socket.is_some() {
         return Err(CommandError::usage(
@@ -145,7 +145,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let http = http_options(args)?;
     let folder = |dir: &PathBuf| {
         let real = dir.canonicalize().ok().filter(|dir| dir.is_dir());
-        real.ok_or_else(|| CommandError::usage(format!("{} is no folder", dir.display())))
+        real.ok_or_else(|| CommandError::usage(format!("{} is not a folder", dir.display())))
     };
     let workflows = args.workflows.iter().map(folder).collect::<Result<Vec<_>, _>>()?;
     let components = args.components.iter().map(folder).collect::<Result<Vec<_>, _>>()?;

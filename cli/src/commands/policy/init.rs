@@ -9,15 +9,15 @@ use crate::which;
 /// What a project is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ProjectKind {
-    /// Nothing in particular: reads run, everything else asks.
+    /// Any project: commands that only read run, all others ask.
     Plain,
-    /// Node.js: npm runs scripts, and fetches packages after a yes.
+    /// Node.js: npm runs scripts; installing packages asks.
     Node,
-    /// Python: pytest runs, and pip fetches packages after a yes.
+    /// Python: pytest runs; installing packages asks.
     Python,
-    /// Rust: cargo builds and tests, and fetches crates after a yes.
+    /// Rust: cargo builds and tests; fetching crates asks.
     Rust,
-    /// Go: go builds and tests, and fetches modules after a yes.
+    /// Go: go builds and tests; fetching modules asks.
     Go,
 }
 
@@ -66,7 +66,7 @@ fn ask(usual: ProjectKind) -> Result<ProjectKind, CommandError> {
     kinds.sort_by_key(|(kind, ..)| *kind != usual);
     let told = |file: &Option<&str>| file.unwrap_or_default().to_owned();
     let rows: Vec<_> = kinds.iter().map(|(_, name, file)| vec![(*name).to_owned(), told(file)]).collect();
-    Ok(kinds[which::pick(&rows, "What is this project made with?")?].0)
+    Ok(kinds[which::pick(&rows, "Which kind of project?")?].0)
 }
 
 /// A small policy that a person can grow: readers run, the rest asks.

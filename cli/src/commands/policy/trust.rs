@@ -16,10 +16,12 @@ const RUN_ID: &str = "LOBSTER_RUN_ID";
 
 pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> CommandResult {
     if std::env::var_os(RUN_ID).is_some() {
-        return Err(CommandError::failed("a run cannot trust a policy; a person does, outside of any run"));
+        return Err(CommandError::failed(
+            "a run cannot trust a policy; a person must do so outside of a run",
+        ));
     }
     if !yes && !io::stdin().is_terminal() {
-        return Err(CommandError::failed("nobody can be asked: standard input is no terminal")
+        return Err(CommandError::failed("nobody can be asked: standard input is not a terminal")
             .with_hint("run it at a terminal; --yes is for operators who have read the file"));
     }
     let runtime = prepare::runtime(Mode::Human)?;
@@ -47,7 +49,7 @@ pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> Com
         }
     }
     trusted.trust(&file)?;
-    writeln!(out, "trusted blake3:{}; a changed file will not be", file.digest)?;
+    writeln!(out, "trusted blake3:{}, until the file changes", file.digest)?;
     Ok(Exit::OK)
 }
 
@@ -59,7 +61,7 @@ pub(super) fn untrust(file: Option<&Path>, out: &mut impl Write) -> Result<(), C
         None => find(None)?.path,
     };
     let known = TrustedPolicies::of(runtime.state_dir()).untrust(&path)?;
-    let what = if known { "is not trusted any more" } else { "was not trusted" };
+    let what = if known { "is no longer trusted" } else { "was not trusted" };
     writeln!(out, "{} {what}", path.display())?;
     Ok(())
 }
@@ -76,19 +78,19 @@ pub(super) fn list(out: &mut impl Write) -> Result<(), CommandError> {
         writeln!(out, "{state:<8} {}  {}", known.at, known.path.display())?;
     }
     if all.is_empty() {
-        writeln!(out, "no project's policy is trusted")?;
+        writeln!(out, "no policy of a project is trusted")?;
     }
     Ok(())
 }
 
-fn find(file: Option<&Path>) -> Result<ProjectPolicy, CommandError> {
+pub(super) fn find(file: Option<&Path>) -> Result<ProjectPolicy, CommandError> {
     let failed =
         |path: PathBuf| move |error: io::Error| CommandError::failed(format!("{}: {error}", path.display()));
     match file {
         Some(path) => ProjectPolicy::read(path).map_err(failed(path.to_owned())),
-        None => ProjectPolicy::find(Path::new("."))
-            .map_err(failed(FILE_NAME.into()))?
-            .ok_or_else(|| CommandError::failed(format!("no {FILE_NAME} here or above"))),
+        None => ProjectPolicy::find(Path::new(".")).map_err(failed(FILE_NAME.into()))?.ok_or_else(|| {
+            CommandError::failed(format!("there is no {FILE_NAME} in this directory or above"))
+        }),
     }
 }
 

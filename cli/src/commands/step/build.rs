@@ -16,28 +16,35 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::units;
 
-/// Builds a step's project to a .wasm file beside its sources.
+/// Builds the project of a step to a .wasm file beside its sources.
 ///
-/// A project's own `build.sh` is used where there is one. Otherwise its language is told by
-/// its files: Cargo.toml, package.json, app.py or pyproject.toml, a Makefile or C sources. A
-/// project in TypeScript or Go needs the build.sh that `lobster step new` writes.
+/// Runs the project's `build.sh` if it has one. Otherwise lobster detects the language by the files:
+/// Cargo.toml, package.json, app.py or pyproject.toml, a Makefile or C sources. TypeScript and Go need the
+/// build.sh that `lobster step new` writes.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster step build
   lobster step build steps/classify && lobster step test steps/classify")]
 pub(super) struct Args {
-    /// The project's directory.
+    /// The directory of the project.
     #[arg(default_value = ".")]
     dir: PathBuf,
 }
 
+/// Whether a directory has sources that can be built.
+pub(super) fn is_project(dir: &Path) -> bool {
+    Language::of(dir).is_ok()
+}
+
+/// Builds the project in a directory; gives the component.
+pub(super) fn build(dir: &Path) -> Result<PathBuf, CommandError> {
+    let absolute =
+        dir.canonicalize().map_err(|error| CommandError::usage(format!("{}: {error}", dir.display())))?;
+    Language::of(&absolute)?.build(&absolute)
+}
+
 pub(super) fn run(args: &Args) -> CommandResult {
-    let dir = args
-        .dir
-        .canonicalize()
-        .map_err(|error| CommandError::usage(format!("{}: {error}", args.dir.display())))?;
-    let language = Language::of(&dir)?;
-    let file = language.build(&dir)?;
+    let file = build(&args.dir)?;
     let runtime = prepare::runtime(Mode::Human)?;
     let component = super::load(&runtime, &file, &super::patience(&runtime, &Limits::default()))?;
     component
@@ -100,8 +107,9 @@ impl Language {
         if has("Makefile") || !c_sources(dir)?.is_empty() {
             return Ok(Self::C);
         }
-        Err(CommandError::usage(format!("{} is no project of a step that lobster knows how to build", dir.display()))
-            .with_hint("it has neither Cargo.toml, go.mod, tsconfig.json, package.json, app.py, pyproject.toml, Makefile nor *.c; `lobster step new` starts one"))
+        Err(CommandError::usage(format!("{} is not a step project that lobster can build", dir.display()))
+            .with_hint("it has neither Cargo.toml, go.mod, tsconfig.json, package.json, app.py, pyproject.toml, Makefile nor *.c; `lobster \
+                        step new` creates one"))
     }
 
     /// What building needs, in words for a person who lacks it.

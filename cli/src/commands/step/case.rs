@@ -39,10 +39,10 @@ pub(super) struct Case {
     /// Hosts that may be asked; what they answer is recorded beside the case.
     #[serde(default)]
     net: Vec<String>,
-    /// The real clock instead of the virtual one.
+    /// Grants the real clock in place of the virtual one.
     #[serde(default)]
     clock: bool,
-    /// Real randomness instead of the seeded one.
+    /// Grants real randomness in place of the seeded one.
     #[serde(default)]
     random: bool,
     expect: Expect,

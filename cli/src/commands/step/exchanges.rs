@@ -92,7 +92,8 @@ impl Exchanges {
         let file = file_of(case);
         let text = fs::read_to_string(&file).map_err(|error| match error.kind() {
             std::io::ErrorKind::NotFound => {
-                "its answers are not recorded yet: `lobster step test --record` asks the world once"
+                "its answers are not recorded yet; `lobster step test --record` sends the requests once and \
+                 records them"
                     .to_owned()
             }
             _ => format!("{}: {error}", file.display()),
@@ -192,7 +193,7 @@ impl Answer {
             Body::Base64(text) => {
                 let body = STANDARD
                     .decode(text)
-                    .map_err(|error| format!("a recorded body is no base64: {error}"))?;
+                    .map_err(|error| format!("a recorded body is not base64: {error}"))?;
                 bytes.extend_from_slice(&body);
             }
         }
@@ -221,7 +222,7 @@ fn unlike(all: &[Exchange], answered: usize, asked: &Request) -> String {
         return format!("the recording has it as request {at}, after {}", known(all, answered));
     }
     if let Some(at) = all.iter().take(answered).position(|exchange| exchange.request == *asked) {
-        return format!("it was answered as request {} already, and is recorded once", at + 1);
+        return format!("it is recorded once, as request {}, which was already used", at + 1);
     }
     // The one that is due wins among equals, then the first that is left.
     let order = (answered..all.len()).chain(0..answered);
@@ -302,7 +303,7 @@ fn differences(recorded: &Request, asked: &Request) -> Vec<String> {
         });
     }
     if found.is_empty() {
-        found.push("the order of its query or its headers is another".to_owned());
+        found.push("the order of its query parameters or headers differs".to_owned());
     }
     found
 }
@@ -429,8 +430,8 @@ mod tests {
             (
                 1,
                 exchange("GET", "https://a.example/list?size=9&page=2", &[], "00"),
-                "the nearest recorded one is request 2, GET https://a.example/list?page=2&size=9: the order of its \
-                 query or its headers is another",
+                "the nearest recorded one is request 2, GET https://a.example/list?page=2&size=9: the order \
+                 of its query parameters or headers differs",
             ),
         ] {
             assert_eq!(unlike(&all, answered, &asked.request), wanted);

@@ -11,22 +11,22 @@ use crate::exit::CommandError;
 /// What a program may touch. Without these: nothing.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct GrantArgs {
-    /// A directory to read, seen by the step as GUEST (default: as written).
+    /// A directory that the step may read, as GUEST (by default under its own path).
     #[arg(long, value_name = "DIR[:GUEST]")]
     read: Vec<String>,
-    /// A directory to read and write; the writes appear when the step has succeeded.
+    /// A directory that the step may read and write. Writes take effect when the step succeeds.
     #[arg(long, value_name = "DIR[:GUEST]")]
     write: Vec<String>,
-    /// An environment variable to pass on.
+    /// An environment variable that the step may read.
     #[arg(long, value_name = "NAME")]
     env: Vec<String>,
-    /// A host to connect to.
+    /// A host that the step may connect to.
     #[arg(long, value_name = "HOST:PORT")]
     net: Vec<String>,
-    /// The real clock instead of the virtual one.
+    /// Grants the real clock in place of the virtual one.
     #[arg(long)]
     clock: bool,
-    /// Real randomness instead of the seeded one.
+    /// Grants real randomness in place of the seeded one.
     #[arg(long)]
     random: bool,
 }
@@ -39,7 +39,7 @@ impl GrantArgs {
         let env = self.env.iter().map(|name| match std::env::var(name) {
             Ok(value) => Ok((name.clone(), value)),
             Err(_) => Err(CommandError::usage(format!(
-                "--env {name}: this variable is not set, or is no UTF-8 text"
+                "--env {name}: this variable is not set, or is not UTF-8 text"
             ))),
         });
         Ok(Grants {
@@ -69,16 +69,16 @@ fn directory(cwd: &Path, text: &str) -> Result<DirGrant, CommandError> {
 /// What a program may use up.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct LimitArgs {
-    /// Most WebAssembly operations, roughly.
+    /// The most WebAssembly operations, approximately.
     #[arg(long, value_name = "N", value_parser = count)]
     fuel: Option<u64>,
-    /// Most memory: 64MiB.
+    /// The most memory, such as 64MiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     memory: Option<u64>,
-    /// Most bytes of output: 8MiB.
+    /// The most output, such as 8MiB.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     output: Option<u64>,
-    /// Longest time: 5s.
+    /// The longest duration, such as 5s.
     #[arg(long, value_name = "TIME", value_parser = time)]
     timeout: Option<Duration>,
 }

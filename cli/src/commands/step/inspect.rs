@@ -12,15 +12,15 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{Quoting, one_line, units};
 
-/// Says what a program is, what it can do and what it cannot.
+/// Describes a component: what it is, what it can do and what it cannot do.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster step inspect classify.wasm
   lobster step inspect classify.wasm --json")]
 pub(super) struct Args {
-    /// The component, or WASI command module.
+    /// The component, or a WASI command module.
     file: PathBuf,
-    /// One JSON object.
+    /// Prints a JSON object.
     #[arg(long)]
     json: bool,
 }

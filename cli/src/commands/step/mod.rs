@@ -20,7 +20,7 @@ use lobster_runtime::runtime::Runtime;
 
 use crate::exit::{CommandError, CommandResult};
 
-/// Makes, builds, tests, inspects and runs WebAssembly steps.
+/// Creates, builds, tests, inspects and runs WebAssembly steps.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -61,6 +61,12 @@ pub(super) fn patience(runtime: &Runtime, limits: &Limits) -> Patience {
     Patience::new(limits, run::cancelled_by(runtime.cancel()))
 }
 
+/// Whether there are programs beside the sources of a project.
+fn has_programs(dir: &Path) -> bool {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "wasm"))
+}
+
 /// The program that a project was built to: the only one beside its sources.
 fn built(dir: &Path) -> Result<PathBuf, CommandError> {
     let entries =
@@ -73,7 +79,10 @@ fn built(dir: &Path) -> Result<PathBuf, CommandError> {
     match found.as_slice() {
         [only] => Ok(only.clone()),
         [] => Err(CommandError::usage(format!("there is no .wasm file in {}", dir.display())).with_hint(
-            format!("run `lobster step build {}` first, or name the file with --component", dir.display()),
+            format!(
+                "build it with `lobster step build {}`, or name the file with --component",
+                dir.display()
+            ),
         )),
         several => {
             let names: Vec<_> = several

@@ -12,48 +12,62 @@ use crate::whole_files::write_new;
 /// What every project's README says, whatever its language.
 const README: &str = include_str!("readme.md");
 
-/// Starts a project for a step: sources, the contract, a case, a build script.
+/// Creates the project of a step: sources, the contract, a test case and a build script.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster step new --lang rust classify
   lobster step new --lang js tidy-names --dir steps/tidy-names")]
 pub(super) struct Args {
-    /// Lower-case words joined by dashes.
+    /// The name of the step: lower-case words joined by dashes. At a terminal lobster asks for it.
     #[arg(value_parser = step_name)]
-    name: String,
-    /// What it is written in; a person at a terminal is asked if this is not said.
+    name: Option<String>,
+    /// The programming language. At a terminal lobster asks for it.
     #[arg(long, value_parser = clap::builder::PossibleValuesParser::new(languages()))]
     lang: Option<String>,
-    /// Where to put it; a directory of that name if not given.
+    /// The directory to create. The default is the name of the step.
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> CommandResult {
-    let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from(&args.name));
+    let name = match &args.name {
+        Some(name) => name.clone(),
+        None if which::can_ask() => which::ask("What is the name of the step?", step_name)?,
+        None => {
+            return Err(CommandError::usage("step new needs a name")
+                .with_hint("lobster step new --lang rust classify"));
+        }
+    };
+    let dir = args.dir.clone().unwrap_or_else(|| PathBuf::from(&name));
     if fs::read_dir(&dir).is_ok_and(|mut entries| entries.next().is_some()) {
         return Err(CommandError::usage(format!("{} exists and is not empty", dir.display()))
-            .with_hint("choose another name, or another place with --dir"));
+            .with_hint("choose another name, or another directory with --dir"));
     }
     let lang = match &args.lang {
         Some(lang) => lang.clone(),
         None => ask()?,
     };
     let mut out = io::stdout().lock();
-    let count = create(&dir, &lang, &args.name)
+    let count = create(&dir, &lang, &name)
         .map_err(|error| CommandError::failed(format!("{}: {error}", dir.display())))?;
     let dir = dir.display();
-    writeln!(out, "{dir}: {count} files\n\nNext:\n  lobster step build {dir}\n  lobster step test {dir}")?;
+    writeln!(
+        out,
+        "{dir}: {count} files\n\nNext:\n  lobster step test {dir}     builds it and runs its cases"
+    )?;
     Ok(Exit::OK)
 }
 
 fn ask() -> Result<String, CommandError> {
     let known = languages();
     if !which::can_ask() {
-        return Err(CommandError::usage(format!("say what it is written in: --lang {}", known.join("|"))));
+        return Err(CommandError::usage(format!(
+            "name the programming language: --lang {}",
+            known.join("|")
+        )));
     }
     let rows: Vec<_> = known.iter().map(|language| vec![(*language).to_owned()]).collect();
-    Ok(known[which::pick(&rows, "What should it be written in?")?].to_owned())
+    Ok(known[which::pick(&rows, "Which programming language?")?].to_owned())
 }
 
 /// Writes the template's files with the step's name filled in; gives their number.

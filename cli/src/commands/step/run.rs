@@ -18,36 +18,36 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{Quoting, one_line, table, units};
 
-/// Runs one program by itself, outside any workflow; nothing is recorded.
+/// Runs one component outside a workflow. Nothing is recorded.
 ///
-/// Input goes in as bytes, or line by line with --items. Output comes on stdout: bytes as
-/// they are, items as one JSON text a line. Exit code 0: it succeeded; 1: it failed, and the
-/// error's name is on stderr; for a command program its own code.
+/// The input is passed as bytes, or as one item a line with --items. The output is printed on stdout: bytes
+/// unchanged, items as one JSON text a line. The exit code is 0 if the step succeeds. If it fails, the exit
+/// code is 1 and stderr has the name of the error. A command program ends with its own exit code.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster step run classify.wasm --arg model=small --input mails.jsonl --items
   cat page.html | lobster step run html-text.wasm --input -
   lobster step run triage.wasm --read ./inbox:/mail --profile")]
 pub(super) struct Args {
-    /// The component, or WASI command module.
+    /// The component, or a WASI command module.
     file: PathBuf,
-    /// The arguments as a JSON object.
+    /// The arguments of the step as a JSON object.
     #[arg(long, value_name = "JSON")]
     args_json: Option<String>,
-    /// One argument; a value that is JSON is taken as JSON, any other as text.
+    /// One argument of the step. VALUE is read as JSON if it is JSON, otherwise as text.
     #[arg(long, value_name = "NAME=VALUE")]
     arg: Vec<String>,
-    /// What it reads: a file, or - for stdin. Without it: nothing.
+    /// The input: a file, or - for stdin. By default the step has no input.
     #[arg(long, value_name = "FILE|-")]
     input: Option<PathBuf>,
-    /// The input is JSON Lines: each line is an item.
+    /// Reads the input as JSON Lines, one item a line.
     #[arg(long, requires = "input")]
     items: bool,
     #[command(flatten)]
     grants: GrantArgs,
     #[command(flatten)]
     limits: LimitArgs,
-    /// Prints what the run used on stderr.
+    /// Prints the fuel, memory and time of the run on stderr.
     #[arg(long)]
     profile: bool,
     /// Words for a command program, after `--`.
@@ -71,7 +71,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
     if let Ok(Some(description)) = component.describe() {
         for refused in description.withhold(&mut invocation.grants.clone()) {
             anstream::eprintln!(
-                "warning: a workflow would withhold {}: the component's description does not ask for it",
+                "warning: in a workflow the step would not get {}, because the component's description does \
+                 not ask for it",
                 one_line(&refused)
             );
         }
@@ -129,12 +130,12 @@ fn words(args: &Args, component: &Component, given: &str) -> Result<Vec<String>,
         return Err(CommandError::usage("words after `--` are for command programs; a step has --arg"));
     }
     if !named.is_empty() && !args.words.is_empty() {
-        return Err(CommandError::usage("give the words once: after `--`, or as `argv`"));
+        return Err(CommandError::usage("give the words either after `--` or as `argv`, not both"));
     }
     Ok(if named.is_empty() { args.words.clone() } else { named })
 }
 
-const WORDS_HINT: &str = "words for a command program stand after `--`";
+const WORDS_HINT: &str = "write the words for a command program after `--`";
 
 fn arguments(args: &Args) -> Result<Map<String, Value>, CommandError> {
     let mut all = match &args.args_json {

@@ -6,14 +6,15 @@ use std::path::{Path, PathBuf};
 use lobster_runtime::component::Limits;
 use lobster_runtime::stage::Mode;
 
+use super::build;
 use super::case::{Case, Place};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::{harmless, one_line, units};
+use crate::render::{harmless, one_line, say, units};
 
-/// Runs a step's cases (cases/*.json) against the built component.
+/// Runs the test cases of a step (cases/*.json) against its component.
 ///
-/// Exit code 0: all pass; 1: some do not.
+/// Builds the project first if it has no component yet. The exit code is 0 if all cases pass, otherwise 1.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "A case is one JSON file:
 
@@ -31,19 +32,23 @@ use crate::render::{harmless, one_line, units};
 Examples:
   lobster step test
   lobster step test steps/classify --filter empty
+  lobster step test --build
   lobster step test --record --filter weather
   lobster step test --component dist/jq.wasm rust/jq")]
 pub(super) struct Args {
-    /// The step's directory.
+    /// The directory of the step.
     #[arg(default_value = ".")]
     dir: PathBuf,
-    /// The program; without it, the only .wasm file in the directory.
+    /// The component, which is not built. The default is the only .wasm file in the directory.
     #[arg(long, value_name = "FILE")]
     component: Option<PathBuf>,
-    /// Only cases whose file name contains this.
+    /// Builds the project first, also if it has a component.
+    #[arg(long, conflicts_with = "component")]
+    build: bool,
+    /// Only cases whose file name contains this text.
     #[arg(long, value_name = "TEXT")]
     filter: Option<String>,
-    /// Asks the world for cases with `net`, and records what it answers in cases/recorded/.
+    /// Sends the requests of cases with `net` to the real hosts, and records the answers in cases/recorded/.
     #[arg(long)]
     record: bool,
 }
@@ -52,7 +57,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let cases = cases(&args.dir.join("cases"), args.filter.as_deref())?;
     let file = match &args.component {
         Some(file) => file.clone(),
-        None => super::built(&args.dir)?,
+        None => built_now(&args.dir, args.build)?,
     };
     let runtime = prepare::runtime(Mode::Human)?;
     let component = super::load(&runtime, &file, &super::patience(&runtime, &Limits::default()))?;
@@ -101,6 +106,52 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
+/// The component of a project, built if it is missing or that is asked for.
+fn built_now(dir: &Path, anyway: bool) -> Result<PathBuf, CommandError> {
+    if anyway || (!super::has_programs(dir) && build::is_project(dir)) {
+        say(&format!("building {}", dir.display()));
+        return build::build(dir);
+    }
+    let file = super::built(dir)?;
+    // A clone has files in any order of time, so this is only said.
+    if build::is_project(dir) && has_newer_source(dir, &file) {
+        say(&format!("warning: {} is older than its sources; --build builds it first", file.display()));
+    }
+    Ok(file)
+}
+
+/// Whether a file of the project was changed after the component was written: no cases, and nothing
+/// that a build leaves behind.
+fn has_newer_source(dir: &Path, component: &Path) -> bool {
+    /// Deeper and more is not looked at.
+    const DEEP: usize = 5;
+    const MOST: usize = 10_000;
+    const NO_SOURCES: &[&str] = &["cases", "node_modules", "target", "__pycache__", "dist"];
+    let changed = |path: &Path| path.metadata().and_then(|about| about.modified()).ok();
+    let Some(built) = changed(component) else { return false };
+    let mut folders = vec![(dir.to_owned(), 0)];
+    let mut seen = 0;
+    while let Some((folder, depth)) = folders.pop() {
+        for entry in folder.read_dir().into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            let path = entry.path();
+            let Ok(kind) = entry.file_type() else { continue };
+            seen += 1;
+            if name.starts_with('.') || seen > MOST {
+                continue;
+            }
+            if kind.is_dir() {
+                if depth < DEEP && !NO_SOURCES.contains(&name.as_str()) {
+                    folders.push((path, depth + 1));
+                }
+            } else if !name.ends_with(".md") && changed(&path).is_some_and(|at| at > built) {
+                return true;
+            }
+        }
+    }
+    false
+}
+
 fn mark(text: &str, code: &str, color: bool) -> String {
     if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
@@ -108,8 +159,7 @@ fn mark(text: &str, code: &str, color: bool) -> String {
 /// The case files, by name. None at all is a mistake, not a success.
 fn cases(dir: &Path, filter: Option<&str>) -> Result<Vec<PathBuf>, CommandError> {
     let entries = std::fs::read_dir(dir).map_err(|error| {
-        CommandError::usage(format!("{}: {error}", dir.display()))
-            .with_hint("cases stand in DIR/cases/*.json")
+        CommandError::usage(format!("{}: {error}", dir.display())).with_hint("the cases are DIR/cases/*.json")
     })?;
     let mut cases: Vec<PathBuf> = entries
         .filter_map(|entry| Some(entry.ok()?.path()))

@@ -103,7 +103,7 @@ func (c Call) Args(to any) error {
 type Payload uint8
 
 const (
-	// Empty is no input at all.
+	// Empty is not an input at all.
 	Empty Payload = iota
 	Bytes
 	JSON

@@ -1,4 +1,4 @@
-//! What `JSON.parse` says of a text that is no JSON, as V8 words it: programs and people know these
+//! What `JSON.parse` says of a text that is not JSON, as V8 words it: programs and people know these
 //! messages, and they show the text that came.
 
 /// V8 shows this many UTF-16 units before and behind the place.

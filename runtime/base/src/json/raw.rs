@@ -18,7 +18,7 @@ impl<'t> RawItem<'t> {
     /// The value.
     ///
     /// # Errors
-    /// When the text is no JSON after all.
+    /// When the text is not JSON after all.
     pub fn read(self) -> serde_json::Result<Value> {
         let mut deserializer = serde_json::Deserializer::from_slice(self.0);
         deserializer.disable_recursion_limit();
@@ -26,7 +26,7 @@ impl<'t> RawItem<'t> {
     }
 
     /// The value of a field of an object; `None` when the text does not tell at
-    /// a glance: it is no object, or some field's name has escapes.
+    /// a glance: it is not an object, or some field's name has escapes.
     pub fn field(self, name: &str) -> Option<Option<Self>> {
         let mut found = None;
         for field in self.fields()? {

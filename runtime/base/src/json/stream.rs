@@ -16,7 +16,7 @@ use super::number_text;
 /// whole value; nothing else of the text is held.
 ///
 /// # Errors
-/// When `text` cannot be read, or is no JSON after all.
+/// When `text` cannot be read, or is not JSON after all.
 pub fn select(text: impl Read, path: &[&str]) -> serde_json::Result<Option<Value>> {
     let mut deserializer = serde_json::Deserializer::from_reader(text);
     deserializer.disable_recursion_limit();
@@ -119,7 +119,7 @@ pub enum Compacted {
 /// name at a time, and eight bytes for each name of the objects that are open.
 ///
 /// # Errors
-/// When `text` cannot be read or is no JSON after all, or `out` cannot be written.
+/// When `text` cannot be read or is not JSON after all, or `out` cannot be written.
 pub fn compact(text: impl BufRead, out: &mut impl Write) -> io::Result<Compacted> {
     Compaction { text, hasher: RandomState::new(), open: Vec::new(), name_comes: false, token: Vec::new() }
         .run(out)

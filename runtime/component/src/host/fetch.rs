@@ -54,11 +54,12 @@ impl Http {
 /// The request as the network takes it, or what is wrong with it.
 fn read(asked: wit::Request) -> Result<Request<WasiBody>, wit::HttpError> {
     let method = Method::from_bytes(asked.method.as_bytes())
-        .map_err(|_| bad(format!("{:?} is no HTTP method", asked.method)))?;
-    let url: Uri = asked.url.parse().map_err(|error| bad(format!("{:?} is no URL: {error}", asked.url)))?;
+        .map_err(|_| bad(format!("{:?} is not an HTTP method", asked.method)))?;
+    let url: Uri =
+        asked.url.parse().map_err(|error| bad(format!("{:?} is not a URL: {error}", asked.url)))?;
     let usual = url.scheme() == Some(&Scheme::HTTP) || url.scheme() == Some(&Scheme::HTTPS);
     let authority = url.authority().filter(|authority| usual && !authority.host().is_empty());
-    let authority = authority.ok_or_else(|| bad(format!("{:?} is no http or https URL", asked.url)))?;
+    let authority = authority.ok_or_else(|| bad(format!("{:?} is not an http or https URL", asked.url)))?;
     if authority.as_str().contains('@') {
         return Err(bad(
             "a URL cannot carry a user and a password; send an `authorization` header".to_owned()
@@ -66,7 +67,7 @@ fn read(asked: wit::Request) -> Result<Request<WasiBody>, wit::HttpError> {
     }
     let mut headers = HeaderMap::new();
     let host = HeaderValue::from_str(authority.as_str());
-    headers.insert(HOST, host.map_err(|_| bad(format!("{authority} is no host")))?);
+    headers.insert(HOST, host.map_err(|_| bad(format!("{authority} is not a host")))?);
     for (name, value) in &asked.headers {
         let (name, value) = header(name, value)?;
         headers.append(name, value);
@@ -81,7 +82,7 @@ fn read(asked: wit::Request) -> Result<Request<WasiBody>, wit::HttpError> {
 
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), wit::HttpError> {
     let known = HeaderName::from_bytes(name.as_bytes())
-        .map_err(|_| bad(format!("{name:?} is no name of a header")))?;
+        .map_err(|_| bad(format!("{name:?} is not a name of a header")))?;
     // The length is that of the body: two lengths are two requests to somebody on the way.
     if known == CONTENT_LENGTH || DEFAULT_FORBIDDEN_HEADERS.contains(&known) {
         return Err(bad(format!("the header {known} is the host's to send")));

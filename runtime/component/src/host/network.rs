@@ -215,7 +215,7 @@ fn parse_address(text: &str) -> Option<IpAddr> {
 }
 
 /// A host name in one spelling. What merely looks like an address to a lenient
-/// resolver (`0x7f.1`, `2130706433`) is no name.
+/// resolver (`0x7f.1`, `2130706433`) is not a name.
 fn dns_name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     let label = |label: &str| {

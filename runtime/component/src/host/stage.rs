@@ -286,7 +286,7 @@ pub(crate) fn copy<E: From<io::Error>>(
     Ok(to.set_len(len)?)
 }
 
-/// The next part of a file from `at` on that is no hole.
+/// The next part of a file from `at` on that is not a hole.
 fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
     if at >= len {
         return Ok(None);

@@ -82,7 +82,7 @@ fn a_limit_that_was_reached_is_traced_to_who_set_it() {
         );
         assert_eq!(
             advice(&silent, set, SetBy::Policy),
-            format!("the policy sets this: whoever keeps it can raise {policy}")
+            format!("the policy sets this limit; its owner can raise {policy}")
         );
         let authors = "the component's description sets this, and the lowest limit counts: only its author can raise it";
         assert_eq!(advice(&described(own, body), none, SetBy::Step), authors);

@@ -118,7 +118,7 @@ fn details_of_the_official_suite() {
     for flags in [0, 2] {
         assert_eq!(code(&opened((4128, 1), flags, 2 | 64)), ISDIR, "{flags}");
     }
-    // What is open is no socket.
+    // What is open is not a socket.
     for (name, rest) in [("sock_accept", 2), ("sock_recv", 5), ("sock_send", 4), ("sock_shutdown", 1)] {
         for (fd, expected) in [(77, BADF), (0, NOTSOCK), (3, NOTSOCK)] {
             let args: Vec<_> = std::iter::once(c(fd)).chain((0..rest).map(|_| c(0))).collect();

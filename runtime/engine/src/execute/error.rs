@@ -45,8 +45,8 @@ pub enum ExecutorError {
         /// What is spoken here.
         ours: u64,
     },
-    /// It said something that is no message.
-    #[error("the executor {executor:?} said something that is no message of the protocol: {said}")]
+    /// It said something that is not a message.
+    #[error("the executor {executor:?} said something that is not a message of the protocol: {said}")]
     Garbled {
         /// Its command.
         executor: String,

@@ -287,7 +287,7 @@ impl<'a> Search<'a> {
             for (name, is_directory) in self.entries_of(&directory) {
                 let path = directory.join(&name);
                 if is_directory {
-                    // What git keeps is no script, and there is very much of it.
+                    // What git keeps is not a script, and there is very much of it.
                     if listing.recursive && name != ".git" {
                         directories.push_back(path);
                     }
@@ -513,7 +513,7 @@ fn is_binary(path: &Path) -> bool {
     read.is_ok_and(|length| head[..length].contains(&0))
 }
 
-/// Whether a path names an entry of the kernel's views, which are no files.
+/// Whether a path names an entry of the kernel's views, which are not files.
 fn is_kernels(path: &Path) -> bool {
     ["/proc", "/sys", "/dev"].iter().any(|root| path.starts_with(root))
 }

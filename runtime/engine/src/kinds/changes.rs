@@ -52,7 +52,7 @@ pub(super) fn stage(run: &Run<'_>, cwd: &Path, decided: &mut Decided) -> Result<
             let roots: Vec<PathBuf> = spec.write.iter().filter(|path| !is_own(path)).cloned().collect();
             if let Some(file) = roots.iter().find(|root| !root.is_dir()) {
                 return Err(failed(format!(
-                    "the policy lets the step write {}, which is no directory, and a layer lies over directories: \
+                    "the policy lets the step write {}, which is not a directory, and a layer lies over directories: \
                      grant the directory that it is in",
                     file.display()
                 )));

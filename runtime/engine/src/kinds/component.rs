@@ -396,7 +396,7 @@ fn compute(
     execute::run_component(work, &run.store, cancel)
 }
 
-/// The command line of a program that is no step, whose arguments are checked.
+/// The command line of a program that is not a step, whose arguments are checked.
 fn argv(job: &Job) -> Result<Vec<String>, RunError> {
     let component = &job.program.component;
     if component.kind() == Kind::Step {

@@ -111,7 +111,7 @@ impl Search<'_> {
     }
 }
 
-/// The name of something in a directory; bytes that are no text are escaped.
+/// The name of something in a directory; bytes that are not text are escaped.
 fn below(dir: &str, name: &OsStr) -> String {
     let slash = if dir.is_empty() || dir.ends_with('/') { "" } else { "/" };
     match name.to_str() {

@@ -124,7 +124,7 @@ fn open_sockets(spec: &mut JailSpec, roots: &RootOpener, paths: &[String]) -> Re
         let Some(held) = roots.open("reach", path)? else { continue };
         if !held.is_socket() {
             let message = format!(
-                "the policy grants unix = [{path:?}], which is no socket; name each socket by its own path"
+                "the policy grants unix = [{path:?}], which is not a socket; name each socket by its own path"
             );
             return Err(StageError::permanent(message));
         }

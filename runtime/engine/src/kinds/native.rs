@@ -291,7 +291,7 @@ fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
 /// under one, the same shell is started by its real path ([`Shell::argv`]).
 ///
 /// Shell text goes to `LOBSTER_SHELL`, called as the incumbent calls it, else to
-/// `/bin/sh`. That is no login shell (unless `LOBSTER_LOGIN_SHELL` is set):
+/// `/bin/sh`. That is not a login shell (unless `LOBSTER_LOGIN_SHELL` is set):
 /// profiles would undo the step's `PATH` and print into its output.
 pub(super) fn argv(job: &Job) -> Vec<String> {
     let text = match &job.program {

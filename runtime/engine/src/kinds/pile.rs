@@ -77,6 +77,21 @@ impl Pile {
         Arc::new(Self { kind, seen: self.all(), own: Mutex::default() })
     }
 
+    /// One for a step of a graph, which sees what lies here and what the steps that it needs left.
+    pub(crate) fn of_step(&self, needed: &[Arc<Self>]) -> Arc<Self> {
+        let left = needed.iter().flat_map(|pile| lock(&pile.own).clone());
+        let seen = self.all().into_iter().chain(left).collect();
+        Arc::new(Self { kind: self.kind, seen, own: Mutex::default() })
+    }
+
+    /// Takes over what the steps of a graph left to wait, in the order of the file.
+    pub(crate) fn take_over(&self, steps: &[Arc<Self>]) {
+        for pile in steps {
+            let left = std::mem::take(&mut *lock(&pile.own));
+            lock(&self.own).extend(left);
+        }
+    }
+
     pub(crate) fn is_preview(&self) -> bool {
         self.kind == Kind::Preview
     }
@@ -166,6 +181,11 @@ impl Pile {
         }
         let what = format!("step {path} would not see what the steps before it changed");
         self.make_way_for(run, &what, cancel)
+    }
+
+    /// Settles it when a step of a graph has ended, unless more than that step has to end first.
+    pub(crate) fn settle_step(&self, run: &Run<'_>, cancel: &CancelToken) -> Result<(), Stop> {
+        if self.kind == Kind::Sequence { self.settle(run, cancel) } else { Ok(()) }
     }
 
     /// Has a person agree to what waits, if somebody has to, and commits it.

@@ -185,7 +185,7 @@ fn mode(entry: &Entry) -> u32 {
     }
 }
 
-/// The unified difference of a file; of what is no text, the sizes.
+/// The unified difference of a file; of what is not text, the sizes.
 fn difference_of(store: &Store, path: &str, change: &Change) -> Option<String> {
     let is_file = |entry: &Option<Entry>| matches!(entry, Some(Entry::File { same_as: None, .. }));
     if change.kind() == Kind::Mode || !is_file(&change.before) && !is_file(&change.after) {

@@ -11,7 +11,7 @@ use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe;
 
-/// Bytes that are no message: logs that a server prints in the wrong place.
+/// Bytes that are not a message: logs that a server prints in the wrong place.
 const MAX_NOISE: usize = 1 << 20;
 
 /// Why a connection ended, for whoever waits for an answer.
@@ -94,7 +94,7 @@ impl Transport<RoleClient> for Lines {
                 Err(_) => self.noise += length,
             }
             if self.noise > MAX_NOISE {
-                note(&self.cause, format!("it sent more than {MAX_NOISE} bytes that are no messages"));
+                note(&self.cause, format!("it sent more than {MAX_NOISE} bytes that are not messages"));
                 return None;
             }
         }

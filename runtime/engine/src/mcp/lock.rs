@@ -44,7 +44,7 @@ pub struct PinnedTool {
 pub enum LockError {
     #[error("cannot use {}: {source}", .path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    #[error("{} is no lock file of this lobster: {message}", .path.display())]
+    #[error("{} is not a lock file of this lobster: {message}", .path.display())]
     Wrong { path: PathBuf, message: String },
 }
 

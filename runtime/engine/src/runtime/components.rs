@@ -212,7 +212,7 @@ fn look_at_step(
     check_args(&loaded, args, &name)?;
     let (grants, withheld) = admitted(&loaded, literal(services, workflow, step));
     for refused in withheld {
-        let message = format!("Workflow step {} component {component}: withheld {refused}", step.id);
+        let message = format!("Workflow step {} component {component}: not granted: {refused}", step.id);
         let places = places(workflow);
         let fields = ["grants"];
         found.diagnostics.push(places.warning(codes::UNASKED_GRANT, step, &fields, message));
@@ -305,7 +305,7 @@ fn look_at_stage(
         random: asked.random,
     };
     let (grants, withheld) = admitted(&loaded, grants);
-    withheld.into_iter().for_each(|refused| warn(format!("{name}: withheld {refused}")));
+    withheld.into_iter().for_each(|refused| warn(format!("{name}: not granted: {refused}")));
     let denied = may_start(services, &loaded, &grants, &name);
     lock(&services.checked).push(loaded);
     denied

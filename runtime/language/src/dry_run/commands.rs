@@ -9,7 +9,7 @@ use super::{Commands, PlanError, Planner};
 /// change, at any depth and in sub-workflows.
 ///
 /// # Errors
-/// The first unknown command, or text that is no pipeline.
+/// The first unknown command, or text that is not a pipeline.
 pub fn check_commands(workflow: &Workflow, commands: Commands<'_>) -> Result<(), PlanError> {
     workflow.steps.iter().try_for_each(|step| step_commands(&step.id, None, step, commands))?;
     workflow.children.values().try_for_each(|child| check_commands(child, commands))
@@ -34,6 +34,9 @@ fn step_commands(
         }
         Work::ForEach { steps, .. } => {
             steps.iter().try_for_each(|s| step_commands(&step.id, Some(Nest::SubStep(&s.id)), s, commands))
+        }
+        Work::Repeat { .. } | Work::Switch { .. } => {
+            step.work.inside().into_iter().try_for_each(|s| step_commands(&s.id, None, s, commands))
         }
         Work::Pipeline(_)
         | Work::Nothing

@@ -20,14 +20,12 @@ macro_rules! line {
 
 /// What a sub-workflow holds, in one line.
 pub(super) fn contents(child: &Workflow) -> String {
-    fn count(steps: &[Step], gates: &mut usize) -> usize {
+    fn count<'s>(steps: impl IntoIterator<Item = &'s Step>, gates: &mut usize) -> usize {
         let mut total = 0;
         for step in steps {
             total += 1;
             *gates += usize::from(step.approval.is_some() || matches!(step.work, Work::Input(_)));
-            if let Work::Parallel { branches: steps, .. } | Work::ForEach { steps, .. } = &step.work {
-                total += count(steps, gates);
-            }
+            total += count(step.work.inside(), gates);
         }
         total
     }
@@ -42,13 +40,22 @@ pub(super) fn contents(child: &Workflow) -> String {
 
 impl Planner<'_> {
     pub(super) fn top_step(&mut self, number: usize, step: &Step, out: &mut String) -> Result<(), PlanError> {
-        let runs = self.runs(step)?;
+        let skipped_need = self.skipped_need(step);
+        let runs = if skipped_need.is_some() { Some(false) } else { self.runs(step)? };
         if runs == Some(false) {
-            line!(out, "  {number}. {}  {SKIPPED}", step.id);
+            match skipped_need {
+                Some(need) => {
+                    line!(out, "  {number}. {}  [skipped — it needs {need}, which is skipped]", step.id)
+                }
+                None => line!(out, "  {number}. {}  {SKIPPED}", step.id),
+            }
             self.visited(step, runs);
             return Ok(());
         }
         line!(out, "  {number}. {}  [{}]{}", step.id, kind(&step.work), runs_if(step, runs));
+        if let Some(needs) = step.needs.as_ref().filter(|needs| !needs.is_empty()) {
+            line!(out, "     needs: {}", needs.join(", "));
+        }
         self.details(step, out)?;
         self.visited(step, runs);
         Ok(())
@@ -65,7 +72,7 @@ impl Planner<'_> {
                 }
                 self.branches(&step.id, branches, indent, out)?;
             }
-            Work::ForEach { over, item_var, index_var, batch_size, pause_ms, steps } => {
+            Work::ForEach { over, item_var, index_var, batch_size, pause_ms, concurrency, steps } => {
                 line!(out, "{indent}for_each: {}{}", self.fill_known(over), self.loop_note(step, over)?);
                 line!(out, "{indent}item_var: {item_var}, index_var: {index_var}");
                 if *batch_size > 1 {
@@ -74,8 +81,21 @@ impl Planner<'_> {
                 if let Some(pause) = pause_ms {
                     line!(out, "{indent}pause_ms: {pause}");
                 }
+                if let Some(concurrency) = concurrency {
+                    line!(out, "{indent}concurrency: {concurrency}");
+                }
                 line!(out, "{indent}sub-steps: {}", steps.len());
-                self.sub_steps(&step.id, [item_var, index_var], steps, "       ", out)?;
+                self.sub_steps(&step.id, &[item_var, index_var], steps, "       ", out)?;
+            }
+            Work::Repeat { index_var, steps, .. } => {
+                line!(out, "{indent}{}", repeat_line(&step.work));
+                line!(out, "{indent}index_var: {index_var}");
+                line!(out, "{indent}sub-steps: {}", steps.len());
+                self.sub_steps(&step.id, &[index_var], steps, "       ", out)?;
+            }
+            Work::Switch { on, .. } => {
+                line!(out, "{indent}switch: {}{}", self.fill_known(on), self.switch_note(step, on)?);
+                self.cases(step, indent, out)?;
             }
             Work::Input(input) => {
                 line!(out, "{indent}prompt: {}", input.prompt);
@@ -111,7 +131,10 @@ impl Planner<'_> {
             }
             Work::Input(input) => format!("prompt: {}", input.prompt),
             Work::Wait(wait) => with_note("wait", &wait.display_text()),
-            Work::Nothing | Work::Parallel { .. } | Work::ForEach { .. } => String::new(),
+            Work::Switch { on, .. } => format!("switch: {on}"),
+            Work::Nothing | Work::Parallel { .. } | Work::ForEach { .. } | Work::Repeat { .. } => {
+                String::new()
+            }
         }
     }
 
@@ -147,8 +170,53 @@ impl Planner<'_> {
             | Work::Mcp { .. }
             | Work::Parallel { .. }
             | Work::ForEach { .. }
+            | Work::Repeat { .. }
+            | Work::Switch { .. }
             | Work::Input(_)
             | Work::Wait(_) => {}
+        }
+        Ok(())
+    }
+
+    fn switch_note(&self, step: &Step, on: &str) -> Result<&'static str, PlanError> {
+        Ok(match self.strict(on, &format!("Workflow step {} switch", step.id))? {
+            Some(_) => UNKNOWN,
+            None if self.depends_on_results(&template::fill_args(on, self.args)) => DEPENDS,
+            None => "",
+        })
+    }
+
+    /// The cases of a switch; the one that is taken, if arguments alone decide that.
+    fn cases(&mut self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
+        let Work::Switch { on, cases, default } = &step.work else { return Ok(()) };
+        let value = self.fill_known(on);
+        let is_known = template::is_constant(&value);
+        let taken = cases.iter().position(|case| case.value == value).filter(|_| is_known);
+        for (index, case) in cases.iter().enumerate() {
+            let skipped = is_known && taken != Some(index);
+            self.case(&format!("case {}", case.value), &case.steps, skipped, (step, indent), out)?;
+        }
+        if let Some(steps) = default {
+            self.case("default", steps, taken.is_some(), (step, indent), out)?;
+        }
+        Ok(())
+    }
+
+    fn case(
+        &mut self,
+        name: &str,
+        steps: &[Step],
+        skipped: bool,
+        (of, indent): (&Step, &str),
+        out: &mut String,
+    ) -> Result<(), PlanError> {
+        match (skipped, steps.is_empty()) {
+            (true, _) => line!(out, "{indent}{name}:  [skipped]"),
+            (false, true) => line!(out, "{indent}{name}:  [nothing to do]"),
+            (false, false) => {
+                line!(out, "{indent}{name}:");
+                self.sub_steps(&of.id, &[], steps, &format!("{indent}  "), out)?;
+            }
         }
         Ok(())
     }
@@ -238,13 +306,13 @@ impl Planner<'_> {
     fn sub_steps(
         &mut self,
         id: &str,
-        variables: [&String; 2],
+        variables: &[&String],
         steps: &[Step],
         indent: &str,
         out: &mut String,
     ) -> Result<(), PlanError> {
         let outside = self.known.clone();
-        self.known.extend(variables.map(|name| (name.clone(), Expectation::Variable)));
+        self.known.extend(variables.iter().map(|name| ((*name).clone(), Expectation::Variable)));
         for (index, step) in steps.iter().enumerate() {
             let runs = self.runs(step)?;
             let number = index + 1;
@@ -277,8 +345,13 @@ impl Planner<'_> {
             Work::Parallel { branches, .. } => self.branches(&step.id, branches, indent, out)?,
             Work::ForEach { over, item_var, index_var, steps, .. } => {
                 line!(out, "{indent}for_each: {}{}", self.fill_known(over), self.loop_note(step, over)?);
-                self.sub_steps(&step.id, [item_var, index_var], steps, indent, out)?;
+                self.sub_steps(&step.id, &[item_var, index_var], steps, indent, out)?;
             }
+            Work::Repeat { index_var, steps, .. } => {
+                line!(out, "{indent}{}", repeat_line(&step.work));
+                self.sub_steps(&step.id, &[index_var], steps, indent, out)?;
+            }
+            Work::Switch { .. } => self.cases(step, indent, out)?,
             Work::Nothing
             | Work::Shell(_)
             | Work::Exec(_)
@@ -309,13 +382,23 @@ fn kind(work: &Work) -> &'static str {
         Work::Mcp { .. } => "mcp",
         Work::Parallel { .. } => "parallel",
         Work::ForEach { .. } => "for_each",
+        Work::Repeat { .. } => "repeat",
+        Work::Switch { .. } => "switch",
         Work::Input(_) => "input",
         Work::Wait(_) => "wait",
     }
 }
 
+/// `repeat: until $probe.json.ready == true, every 5s, at most 60 rounds`.
+fn repeat_line(work: &Work) -> String {
+    let Work::Repeat { until, every, max, .. } = work else { return String::new() };
+    let every = every.as_ref().map(|every| format!(", every {every}")).unwrap_or_default();
+    format!("repeat: until {}{every}, at most {max} rounds", until.text())
+}
+
 fn runs_if(step: &Step, runs: Option<bool>) -> String {
     match runs {
+        None if step.when.is_always() => "  [skipped if what it needs is]".to_owned(),
         None => format!("  [runs if: {} — else skipped]", step.when.text()),
         Some(_) => String::new(),
     }

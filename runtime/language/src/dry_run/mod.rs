@@ -42,9 +42,12 @@ pub fn dry_run(
     let count = workflow.steps.len();
     let plural = if count == 1 { "" } else { "s" };
     let mut out = format!("[DRY RUN] Would execute {count} step{plural}:\n\n");
+    if let Some(concurrency) = workflow.concurrency {
+        out.push_str(&format!("  at most {concurrency} at once\n\n"));
+    }
     let mut planner = Planner { workflow, args, commands, known: HashMap::new() };
-    for (index, step) in workflow.steps.iter().enumerate() {
-        planner.top_step(index + 1, step, &mut out)?;
+    for (number, index) in workflow.order().into_iter().enumerate() {
+        planner.top_step(number + 1, &workflow.steps[index], &mut out)?;
     }
     Ok(out)
 }
@@ -61,8 +64,9 @@ pub fn after(
 ) -> Result<String, PlanError> {
     let mut planner = Planner { workflow, args, commands, known: HashMap::new() };
     let mut out = String::new();
-    for (index, step) in workflow.steps.iter().enumerate() {
-        planner.top_step(index + 1, step, &mut out)?;
+    for (number, index) in workflow.order().into_iter().enumerate() {
+        let step = &workflow.steps[index];
+        planner.top_step(number + 1, step, &mut out)?;
         if step.id == done {
             out.clear();
         }
@@ -144,7 +148,19 @@ impl Planner<'_> {
 
     /// Whether the step runs; none if that depends on results.
     fn runs(&self, step: &Step) -> Result<Option<bool>, PlanError> {
-        step.when.decide(&|reference| self.fact(reference))
+        let runs = step.when.decide(&|reference| self.fact(reference))?;
+        let may_be_skipped = |need: &String| {
+            let sure = matches!(self.known.get(need), Some(Expectation::Runs { surely: true, .. }));
+            !sure && !step.asks_about(need)
+        };
+        let is_open = step.needs.iter().flatten().any(may_be_skipped);
+        Ok(runs.filter(|runs| !runs || !is_open))
+    }
+
+    /// A step that this one needs and that is skipped, and this one with it.
+    fn skipped_need<'s>(&self, step: &'s Step) -> Option<&'s String> {
+        let is_skipped = |need: &&String| matches!(self.known.get(*need), Some(Expectation::Skipped));
+        step.needs.iter().flatten().find(|need| is_skipped(need) && !step.asks_about(need))
     }
 
     fn visited(&mut self, step: &Step, runs: Option<bool>) {
@@ -153,12 +169,13 @@ impl Planner<'_> {
             runs => Expectation::Runs { surely: runs.is_some(), shape: Shape::of(step) },
         };
         self.known.insert(step.id.clone(), expectation);
-        // A winner of `wait: any` alone has a result, but which one is not known.
-        if let Work::Parallel { branches, .. } = &step.work
+        // A winner of `wait: any` alone has a result, and the steps of the case that is taken,
+        // but which ones is not known.
+        if let Work::Parallel { .. } | Work::Switch { .. } = &step.work
             && runs != Some(false)
         {
-            for branch in branches {
-                self.visited(branch, None);
+            for inside in step.work.inside() {
+                self.visited(inside, None);
             }
         }
     }

@@ -24,7 +24,7 @@ pub enum Format {
     Ascii,
 }
 
-/// A name that is no format.
+/// A name that is not a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("graph --format must be one of: mermaid, dot, ascii")]
 pub struct FormatError;
@@ -85,8 +85,10 @@ impl Graph {
         let ids = workflow.steps.iter().enumerate().map(|(index, step)| (step.id.as_str(), index)).collect();
         let mut edges = Edges { ids, seen: HashSet::new(), list: Vec::new() };
         for (to, step) in workflow.steps.iter().enumerate() {
-            if to > 0 {
-                edges.add(to - 1, to, "next");
+            match &step.needs {
+                None if to > 0 => edges.add(to - 1, to, "next"),
+                None => {}
+                Some(needs) => needs.iter().for_each(|need| edges.need(need, to)),
             }
             match &step.stdin {
                 Stdin::None => {}
@@ -95,6 +97,9 @@ impl Graph {
             }
             if let Work::ForEach { over, .. } = &step.work {
                 edges.references(over, to, "for_each");
+            }
+            if let Work::Switch { on, .. } = &step.work {
+                edges.references(on, to, "switch");
             }
             let label = cut(&format!("when: {}", one_line(step.when.text())), MAX_CONDITION);
             edges.references(step.when.text(), to, &label);
@@ -114,6 +119,12 @@ impl Edges<'_> {
         let edge = Edge { from, to, label: label.to_owned() };
         if self.seen.insert(edge.clone()) {
             self.list.push(edge);
+        }
+    }
+
+    fn need(&mut self, id: &str, to: usize) {
+        if let Some(from) = self.ids.get(id).copied() {
+            self.add(from, to, "needs");
         }
     }
 
@@ -143,6 +154,14 @@ impl Node {
                 ("parallel", Some(format!("parallel ({wait})")))
             }
             Work::ForEach { over, .. } => ("for_each", Some(format!("for_each: {over}"))),
+            Work::Repeat { until, max, .. } => {
+                ("repeat", Some(format!("repeat until {}, at most {max} rounds", until.text())))
+            }
+            Work::Switch { on, cases, default } => {
+                let values = cases.iter().map(|case| case.value.as_str());
+                let values: Vec<&str> = values.chain(default.as_ref().map(|_| "default")).collect();
+                ("switch", Some(format!("switch: {on} ({})", values.join(", "))))
+            }
             Work::Workflow { path, .. } => ("workflow", Some(format!("workflow: {path}"))),
             Work::Pipeline(text) => ("pipeline", Some(format!("pipeline: {text}"))),
             Work::Shell(text) => ("run", Some(format!("run: {text}"))),

@@ -65,7 +65,7 @@ pub enum PatternError {
 /// Reads a pattern of five fields, or six with seconds before them; `@daily` and the like as well.
 ///
 /// # Errors
-/// When it is no pattern, or no time fits it.
+/// When it is not a pattern, or no time fits it.
 pub fn parse(text: &str) -> Result<Pattern, PatternError> {
     let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
     let cron = parser.parse(text).map_err(|error| PatternError::Syntax(said_of(&error)))?;

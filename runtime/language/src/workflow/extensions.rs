@@ -8,8 +8,7 @@ use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
 use super::super::plan::{ChangesMode, DirGrant, Extras, Grants, Limits, WaitFor, Work};
 use super::super::source::{Data, Node};
-use super::super::template;
-use super::{Lowering, nearest};
+use super::{Lowering, fields, nearest};
 use lobster_base::quantity::{self, Bytes};
 use lobster_stage::McpServer;
 
@@ -164,28 +163,29 @@ impl Lowering<'_> {
     pub(super) fn wait(&self, node: &Node, prefix: &str) -> Checked<Work> {
         let wait = match &node.data {
             Data::Text(text) => WaitFor::Span(text.clone()),
-            Data::Map(_) => {
-                self.only(node, &["until"], &format!("{prefix}wait"))?;
-                match node.get_some("until").and_then(Node::as_text) {
-                    Some(text) => WaitFor::Time(text.to_owned()),
-                    None => {
-                        return self.error(
-                            codes::FIELD_TYPE,
-                            node.get_some("until").unwrap_or(node),
-                            format!("{prefix}wait.until must be a time as text"),
-                        );
-                    }
-                }
-            }
+            Data::Map(_) => self.wait_map(node, prefix)?,
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite | Data::List(_) => {
                 let message = format!("{prefix}wait must be a duration or a map, not {}", node.kind());
                 let error = Diagnostic::error(self.source, codes::FIELD_TYPE, node.span, message);
-                return Err(error.with_help("for example `wait: 90s`, or `wait: {until: TIME}`").into());
+                let help = "for example `wait: 90s`, or `wait: {until: TIME}`";
+                return Err(error.with_help(help).into());
             }
         };
-        match wait.mistake().filter(|_| template::is_constant(wait.text())) {
+        match wait.mistake() {
             Some(why) => self.error(codes::FIELD_TYPE, node, format!("{prefix}wait: {why}")),
             None => Ok(Work::Wait(wait)),
+        }
+    }
+
+    fn wait_map(&self, node: &Node, prefix: &str) -> Checked<WaitFor> {
+        self.only(node, fields::WAIT_FIELDS, &format!("{prefix}wait"))?;
+        match node.get_some("until").and_then(Node::as_text) {
+            Some(time) => Ok(WaitFor::Time(time.to_owned())),
+            None => self.error(
+                codes::FIELD_TYPE,
+                node.get_some("until").unwrap_or(node),
+                format!("{prefix}wait.until must be a time as text"),
+            ),
         }
     }
 
@@ -263,6 +263,8 @@ impl Lowering<'_> {
             | Work::Workflow { .. }
             | Work::Parallel { .. }
             | Work::ForEach { .. }
+            | Work::Repeat { .. }
+            | Work::Switch { .. }
             | Work::Mcp { .. }
             | Work::Input(_)
             | Work::Wait(_) => false,

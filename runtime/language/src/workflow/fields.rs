@@ -16,6 +16,7 @@ pub(super) const TOP_FIELDS: &[&str] = &[
     "secrets",
     "version",
     "changes",
+    "concurrency",
     "on",
 ];
 
@@ -31,11 +32,16 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
     "workflow_args",
     "parallel",
     "for_each",
+    "repeat",
     "steps",
     "item_var",
     "index_var",
     "batch_size",
     "pause_ms",
+    "concurrency",
+    "switch",
+    "cases",
+    "default",
     "component",
     "args",
     "js",
@@ -49,6 +55,7 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
     "wait",
     "when",
     "condition",
+    "needs",
     "retry",
     "timeout_ms",
     "on_error",
@@ -62,6 +69,8 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
 ];
 
 pub(super) const PARALLEL_FIELDS: &[&str] = &["wait", "timeout_ms", "branches"];
+pub(super) const REPEAT_FIELDS: &[&str] = &["until", "every", "max"];
+pub(super) const WAIT_FIELDS: &[&str] = &["until"];
 pub(super) const RETRY_FIELDS: &[&str] = &["max", "backoff", "delay_ms", "max_delay_ms", "jitter"];
 pub(super) const INPUT_FIELDS: &[&str] = &["prompt", "responseSchema", "defaults"];
 pub(super) const COST_FIELDS: &[&str] = &["max_usd", "action", "unpriced"];
@@ -84,13 +93,16 @@ const FOREIGN: &[(&str, &str)] = &[
     ("on_failure", "use `on_error: continue`, and `when: $<id>.error` on the step that should follow"),
     ("on_approve", "put `when: $<id>.approved` on the step that should follow"),
     ("on_reject", "a refused approval ends the run; steps after it do not run"),
-    ("goto", "steps run in order; choose with `when:`"),
-    ("depends_on", "steps run in order; refer to earlier ones with `$<id>.json`"),
-    ("needs", "steps run in order; refer to earlier ones with `$<id>.json`"),
+    ("goto", "choose with `when:` or `switch:`, repeat with `repeat:`"),
+    ("depends_on", "did you mean `needs`?"),
+    ("dependsOn", "did you mean `needs`?"),
+    ("requires", "did you mean `needs`?"),
+    ("until", "steps are repeated with `repeat: {until: ..., max: ...}` and `steps:`"),
+    ("max_parallel", "did you mean `concurrency`?"),
+    ("parallelism", "did you mean `concurrency`?"),
     ("capture", "output is always captured; read it with `$<id>.json` or `$<id>.stdout`"),
     ("output", "output is always captured; read it with `$<id>.json` or `$<id>.stdout`"),
     ("outputs", "output is always captured; read it with `$<id>.json` or `$<id>.stdout`"),
-    ("concurrency", "loops run one item after the other; use `parallel:` for concurrency"),
     ("foreach", "did you mean `for_each`?"),
     ("approve", "did you mean `approval`?"),
     ("if", "did you mean `when`?"),

@@ -9,6 +9,7 @@ use super::super::plan::{Span, Step, Work, Workflow};
 use super::super::source::{Data, Entry, Node, Source};
 use super::super::template::{self, Reference};
 use super::super::{codes, pipeline};
+use super::control::steps_inside;
 use super::step::bracket_index;
 use super::{Loader, Loading, Lowering, nearest};
 use lobster_stage as stage;
@@ -122,11 +123,7 @@ pub(super) fn collect_ids(node: &Node, ids: &mut HashSet<String>) {
 
 pub(super) fn collect_step(step: &Node, ids: &mut HashSet<String>) {
     ids.extend(step.get("id").and_then(Node::as_text).map(str::to_owned));
-    collect_ids(step, ids);
-    let branches = step.get("parallel").and_then(|parallel| parallel.get("branches"));
-    for branch in branches.and_then(Node::as_list).unwrap_or_default() {
-        collect_step(branch, ids);
-    }
+    steps_inside(step).into_iter().for_each(|inside| collect_step(inside, ids));
 }
 
 impl Lowering<'_> {
@@ -141,7 +138,7 @@ impl Lowering<'_> {
                 self.lint_shell(entry, text);
             }
         }
-        for key in ["run", "command", "pipeline", "workflow", "cwd", "for_each"] {
+        for key in ["run", "command", "pipeline", "workflow", "cwd", "for_each", "switch"] {
             if let Some(value) = node.get(key) {
                 self.lint_text(value, matches!(key, "run" | "command"));
             }
@@ -151,12 +148,19 @@ impl Lowering<'_> {
                 self.lint_texts(value);
             }
         }
+        if let Some(every) = node.get("repeat").and_then(|repeat| repeat.get("every")) {
+            self.lint_text(every, false);
+        }
         self.lint_first_mistakes(node, step);
         let condition = node.get_some("when").or_else(|| node.get_some("condition"));
-        if let Some((condition, text)) = condition.and_then(|node| Some((node, node.as_text()?))) {
-            for (range, reference) in template::references_in(text) {
-                self.lint_record_field(condition, range, &reference);
-            }
+        if let Some(condition) = condition {
+            self.lint_condition(condition);
+        }
+    }
+
+    pub(super) fn lint_condition(&mut self, condition: &Node) {
+        for (range, reference) in condition.as_text().into_iter().flat_map(template::references_in) {
+            self.lint_record_field(condition, range, &reference);
         }
     }
 

@@ -65,7 +65,7 @@ impl Lowering<'_> {
                 self.lint_shell_variables(value, step);
             }
         }
-        for key in ["pipeline", "workflow", "cwd"] {
+        for key in ["pipeline", "workflow", "cwd", "switch"] {
             if let Some(value) = node.get(key) {
                 self.lint_notation(value, Reader::Field);
             }
@@ -199,7 +199,8 @@ impl Lowering<'_> {
         };
         let written = format!("${name}");
         let span = node.part(self.source, 0..text.len());
-        let message = format!("`{written}` is no reference and stays as it is: it names no part of the step");
+        let message =
+            format!("`{written}` stays plain text: a reference names a part of the step, such as `.json`");
         let message = if self.known.contains(name) {
             message
         } else {

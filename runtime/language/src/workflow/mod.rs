@@ -6,10 +6,12 @@
 //! finds out while running, or never.
 
 mod args;
+mod control;
 mod extensions;
 mod fields;
 mod lint;
 mod mistakes;
+mod needs;
 mod places;
 mod schema;
 mod secrets;
@@ -260,6 +262,12 @@ fn collect_calls<'s>(steps: &'s [Step], fatal: bool, calls: &mut Vec<Call<'s>>) 
             }
             // A loop may have no items.
             Work::ForEach { steps, .. } => collect_calls(steps, false, calls),
+            Work::Repeat { steps, .. } => collect_calls(steps, fatal, calls),
+            Work::Switch { cases, default, .. } => {
+                for steps in cases.iter().map(|case| &case.steps).chain(default) {
+                    collect_calls(steps, false, calls);
+                }
+            }
             Work::Workflow { .. }
             | Work::Nothing
             | Work::Shell(_)
@@ -327,10 +335,7 @@ impl Lowering<'_> {
             self.variables = self.env(root, "env").into_iter().map(|(name, _)| name).collect();
             lint::collect_ids(root, &mut self.declared);
         }
-        let mut steps = Vec::new();
-        for node in root.get("steps").and_then(Node::as_list).unwrap_or_default() {
-            steps.push(self.step(node, &secrets, true)?);
-        }
+        let steps = self.file_steps(root, &secrets)?;
         Ok(Workflow {
             file: self.source.path.clone(),
             source: self.source.digest,
@@ -342,6 +347,7 @@ impl Lowering<'_> {
             cost_limit: self.cost_limit(root),
             changes: root.get_some("changes").map(|node| self.changes_mode(node, "Workflow ")).transpose()?,
             least_changes: None,
+            concurrency: step::milliseconds(root.get_some("concurrency")),
             secrets,
             triggers,
             steps,

@@ -107,12 +107,17 @@ fn top(name: &str) -> Option<Value> {
         "secrets" => {
             note(json!({ "$ref": "#/definitions/texts" }), "Names of the secrets that steps may ask for")
         }
+        "concurrency" => at_once("Most steps at once, in a file whose steps say what they need"),
         "on" => note(
             object(named(triggers::TRIGGER_FIELDS, trigger), &[]),
             "What starts the workflow under a service",
         ),
         _ => None,
     }
+}
+
+fn at_once(description: &str) -> Option<Value> {
+    note(json!({ "type": "integer", "minimum": 1, "maximum": 256 }), description)
 }
 
 /// One entry, or a list of them.
@@ -172,7 +177,33 @@ fn work(name: &str) -> Option<Value> {
             "Steps at the same time",
         ),
         "for_each" => text("A reference to a list, $id.json"),
-        "steps" => note(json!({ "$ref": "#/definitions/steps" }), "What is done for each item"),
+        "repeat" => note(
+            object(
+                named(fields::REPEAT_FIELDS, |field| match field {
+                    "until" => json!({ "type": ["string", "boolean"] }),
+                    "every" => json!({ "type": "string", "minLength": 1 }),
+                    _ => json!({ "type": "integer", "minimum": 1 }),
+                }),
+                &["until", "max"],
+            ),
+            "Its steps, again and again until a condition holds",
+        ),
+        "steps" => {
+            note(json!({ "$ref": "#/definitions/steps" }), "What is done for each item, or in each round")
+        }
+        "switch" => text("A reference to the value that chooses among the cases"),
+        "cases" => {
+            let steps = json!({ "type": "array", "items": { "$ref": "#/definitions/step" } });
+            note(
+                json!({ "type": "object", "additionalProperties": steps, "minProperties": 1 }),
+                "What is done, by the value",
+            )
+        }
+        "default" => note(
+            json!({ "type": "array", "items": { "$ref": "#/definitions/step" } }),
+            "What is done for any other value",
+        ),
+        "concurrency" => at_once("Most rounds at once"),
         "item_var" | "index_var" => text("The name that sub-steps read it by"),
         "batch_size" => number("Items of one round"),
         "pause_ms" => number("Pause between rounds"),
@@ -192,7 +223,7 @@ fn work(name: &str) -> Option<Value> {
         "wait" => note(
             json!({ "oneOf": [
                 { "type": "string", "minLength": 1 },
-                object(json!({ "until": { "type": "string", "minLength": 1 } }), &["until"]),
+                object(named(fields::WAIT_FIELDS, |_| json!({ "type": "string", "minLength": 1 })), &["until"]),
             ] }),
             "How long it waits, such as 90s, or until when",
         ),
@@ -245,6 +276,10 @@ fn around(name: &str) -> Option<Value> {
             json!({ "type": ["string", "boolean"] }),
             "Whether it runs: $id.approved, $id.json.n > 3 && ...",
         ),
+        "needs" => note(
+            json!({ "oneOf": [{ "type": "string" }, { "$ref": "#/definitions/texts" }] }),
+            "The steps that end before it begins; the steps of a file with it run by what they need",
+        ),
         "retry" => note(
             object(
                 named(fields::RETRY_FIELDS, |field| match field {
@@ -277,7 +312,11 @@ fn rights(name: &str) -> Option<Value> {
             json!({ "enum": ["direct", "staged", "review"] }),
             "Whether its changes to files are kept apart until it succeeds, or a person agrees; of run, command, exec and pipeline steps",
         ),
-        "idempotent" => note(json!({ "type": "boolean" }), "An interrupted attempt may be repeated unasked"),
+        "idempotent" => note(
+            json!({ "type": "boolean" }),
+            "An interrupted attempt may be repeated without \
+                                                            asking",
+        ),
         "secrets" => note(
             json!({ "oneOf": [
                 { "$ref": "#/definitions/texts" },

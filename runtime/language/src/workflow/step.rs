@@ -26,7 +26,7 @@ pub(crate) struct Known {
 }
 
 impl Known {
-    fn add(&mut self, id: &str) {
+    pub(super) fn add(&mut self, id: &str) {
         *self.counts.entry(id.to_owned()).or_default() += 1;
         self.order.push(id.to_owned());
     }
@@ -39,12 +39,12 @@ impl Known {
         self.counts.iter().filter(|(_, count)| **count > 0).map(|(id, _)| id.as_str()).collect()
     }
 
-    fn mark(&self) -> usize {
+    pub(super) fn mark(&self) -> usize {
         self.order.len()
     }
 
     /// Forgets what was added since the mark, and gives it back.
-    fn forget(&mut self, mark: usize) -> Vec<String> {
+    pub(super) fn forget(&mut self, mark: usize) -> Vec<String> {
         let forgotten = self.order.split_off(mark);
         for id in &forgotten {
             if let Some(count) = self.counts.get_mut(id) {
@@ -82,6 +82,7 @@ impl Lowering<'_> {
             id,
             work,
             when,
+            needs: None,
         };
         self.without_effect(node, &step);
         if let Some(registry) = self.lint.filter(|_| !self.is_full()) {
@@ -97,9 +98,12 @@ impl Lowering<'_> {
     }
 
     fn condition(&mut self, node: &Node, fatal: bool) -> Checked<Condition> {
-        let Some(condition) = node.get_some("when").or_else(|| node.get_some("condition")) else {
-            return Ok(Condition::Always);
-        };
+        self.condition_of(node.get_some("when").or_else(|| node.get_some("condition")), fatal)
+    }
+
+    /// The condition that is written there; without one, it always holds.
+    pub(super) fn condition_of(&mut self, node: Option<&Node>, fatal: bool) -> Checked<Condition> {
+        let Some(condition) = node else { return Ok(Condition::Always) };
         match self.read_condition(condition, fatal) {
             Err(mut error) if self.is_for_drawing => {
                 error.severity = Severity::Warning;
@@ -145,7 +149,7 @@ impl Lowering<'_> {
     }
 
     /// Says that a reference which must name an earlier step does not.
-    fn must_be_known(&mut self, node: &Node, reference: &Reference, prefix: &str, fatal: bool) {
+    pub(super) fn must_be_known(&mut self, node: &Node, reference: &Reference, prefix: &str, fatal: bool) {
         // One certain failure is enough, and there is room for it.
         let enough = self.is_full() && (!fatal || certain_failure(self.warnings).is_some());
         if enough || self.known.contains(&reference.id) || self.aside.contains(&reference.id) {
@@ -184,6 +188,12 @@ impl Lowering<'_> {
         }
         if let Some(over) = node.get("for_each") {
             return self.for_each(node, over, id, prefix, secrets, fatal);
+        }
+        if let Some(repeat) = node.get_some("repeat") {
+            return self.repeat(node, repeat, prefix, secrets, fatal);
+        }
+        if let Some(switch) = node.get_some("switch") {
+            return self.switch(node, switch, prefix, secrets, fatal);
         }
         if let Some(path) = node.get("workflow").and_then(Node::as_text) {
             let args = node.get("workflow_args").and_then(Node::as_map).map(to_map).unwrap_or_default();
@@ -307,6 +317,7 @@ impl Lowering<'_> {
             index_var,
             batch_size: milliseconds(node.get("batch_size")).unwrap_or(1),
             pause_ms: milliseconds(node.get("pause_ms")),
+            concurrency: milliseconds(node.get_some("concurrency")),
             steps,
         })
     }
@@ -334,7 +345,7 @@ impl Lowering<'_> {
         let Some(stdin) = node.get_some("stdin") else { return Stdin::None };
         let Some(text) = stdin.as_text() else { return Stdin::Literal(stdin.to_value()) };
         // These kinds of step never look at their stdin.
-        let reads = !matches!(work, Work::Workflow { .. } | Work::Parallel { .. } | Work::ForEach { .. });
+        let reads = !matches!(work, Work::Workflow { .. }) && work.inside().is_empty();
         if let Some(reference) = template::strict_reference(text).filter(|_| reads) {
             self.must_be_known(stdin, &reference, &format!("Workflow step {id} stdin: "), fatal);
         }
@@ -359,7 +370,7 @@ impl Lowering<'_> {
             Data::Text(text) => Ok(Some(Approval { prompt: Some(text.clone()), ..Approval::default() })),
             Data::Map(_) => Ok(Some(self.approval_map(approval))),
             Data::Null | Data::Number(_) | Data::NotFinite | Data::List(_) => {
-                refuse("as it stands nobody would be asked; write `approval: true` or `approval: <question>`")
+                refuse("nobody would be asked; write `approval: true` or `approval: <question>`")
             }
         }
     }
@@ -451,9 +462,18 @@ impl Lowering<'_> {
         }
         let mut unused: Vec<(&str, String)> = Vec::new();
         let is_loop = matches!(step.work, Work::ForEach { .. });
+        let is_repeat = matches!(step.work, Work::Repeat { .. });
+        let is_switch = matches!(step.work, Work::Switch { .. });
         let is_workflow = matches!(step.work, Work::Workflow { .. });
-        for key in ["steps", "item_var", "index_var", "batch_size", "pause_ms"] {
+        for key in ["item_var", "batch_size", "pause_ms", "concurrency"] {
             unused.extend((!is_loop).then(|| (key, "belongs to for_each".to_owned())));
+        }
+        for key in ["steps", "index_var"] {
+            unused
+                .extend((!is_loop && !is_repeat).then(|| (key, "belongs to for_each and repeat".to_owned())));
+        }
+        for key in ["cases", "default"] {
+            unused.extend((!is_switch).then(|| (key, "belongs to switch".to_owned())));
         }
         unused.extend((!is_workflow).then(|| ("workflow_args", "belongs to workflow".to_owned())));
         if !matches!(step.work, Work::Component { .. } | Work::Mcp { .. }) {
@@ -465,7 +485,7 @@ impl Lowering<'_> {
         if matches!(&step.work, Work::Shell(text) if node.get("run").and_then(Node::as_text) == Some(text)) {
             unused.push(("command", "gives way to `run`".to_owned()));
         }
-        if is_workflow || matches!(step.work, Work::Parallel { .. }) {
+        if is_workflow || is_repeat || is_switch || matches!(step.work, Work::Parallel { .. }) {
             unused.push(("stdin", "is not read by this kind of step".to_owned()));
         }
         for (key, why) in unused {
@@ -484,7 +504,7 @@ impl Lowering<'_> {
     clippy::cast_sign_loss,
     reason = "checked to be finite and not negative"
 )]
-fn milliseconds(node: Option<&Node>) -> Option<u64> {
+pub(super) fn milliseconds(node: Option<&Node>) -> Option<u64> {
     node.and_then(Node::as_f64).map(|number| number.ceil() as u64)
 }
 

@@ -10,6 +10,7 @@ use super::super::plan::{Step, Work, Workflow};
 use super::super::source::{Node, Source as Text};
 use super::super::template;
 use super::super::triggers::{Source, Triggers};
+use super::control::steps_inside;
 use super::{Loading, Lowering};
 use lobster_stage::McpServer;
 
@@ -45,11 +46,7 @@ impl Lowering<'_> {
                 self.warnings.push(error.with_help(help));
             }
         }
-        self.refuse_data_in_steps(step, brought);
-        let branches = step.get("parallel").and_then(|parallel| parallel.get("branches"));
-        for branch in branches.and_then(Node::as_list).unwrap_or_default() {
-            self.refuse_data_in_step(branch, brought);
-        }
+        steps_inside(step).into_iter().for_each(|inside| self.refuse_data_in_step(inside, brought));
     }
 }
 
@@ -111,6 +108,8 @@ fn pasted_below(workflow: &Workflow, step: &Step, brought: &HashSet<&str>) -> Op
             | Work::Js(_)
             | Work::Parallel { .. }
             | Work::ForEach { .. }
+            | Work::Repeat { .. }
+            | Work::Switch { .. }
             | Work::Input(_)
             | Work::Wait(_) => false,
         };

@@ -4,6 +4,8 @@
 //! Two groups of refusals are gone because what they forbade now works: gates,
 //! input, sub-workflows, parallel steps and loops inside branches and loops.
 
+mod control;
+
 use std::collections::HashSet;
 use std::sync::Arc;
 
@@ -39,11 +41,12 @@ pub(super) fn workflow(source: &Arc<Source>, root: &Node) -> Checked<()> {
         }
     };
     check.cost_limit(root)?;
+    check.at_once(root, "Workflow ")?;
     let mut ids = HashSet::new();
     steps.iter().try_for_each(|step| check.step(step, &mut ids))
 }
 
-/// ECMA-262 `Number(value)`; NaN for what is no number.
+/// ECMA-262 `Number(value)`; NaN for what is not a number.
 pub(super) fn js_number_of(node: &Node) -> f64 {
     match &node.data {
         Data::Null => 0.0,
@@ -114,6 +117,8 @@ impl Check<'_> {
         self.sub_workflow(step, &prefix)?;
         self.parallel(step, id, &prefix, ids)?;
         self.for_each(step, &prefix)?;
+        self.repeat(step, &prefix)?;
+        self.switch(step, &prefix, ids)?;
         self.executors(step, &prefix)?;
         self.work_types(step, &prefix)?;
         self.gates_and_settings(step, &prefix)?;
@@ -218,12 +223,13 @@ impl Check<'_> {
         let span = id_span(step);
         if kinds == 0 && !is_gate(step.get("approval")) && step.get_some("input").is_none() {
             let message = format!("{subject}requires run, command, or pipeline");
-            let help = "workflow, parallel, for_each, component, js, mcp, exec, wait, approval and input are possible too";
+            let help = "workflow, parallel, for_each, repeat, switch, component, js, mcp, exec, wait, approval and input \
+                        are possible too";
             return Err(self.error(codes::STEP_SHAPE, span, message).with_help(help).into());
         }
         if kinds > 1 {
             let message = format!("{subject}can only define one of run, command, or pipeline");
-            let help = "this also holds for workflow, parallel, for_each, component, js, mcp, exec and wait";
+            let help = "this also holds for workflow, parallel, for_each, repeat, switch, component, js, mcp, exec and wait";
             return Err(self.error(codes::CONFLICT, span, message).with_help(help).into());
         }
         Ok(())
@@ -235,6 +241,8 @@ impl Check<'_> {
         self.sub_workflow(step, &prefix)?;
         self.parallel(step, id, &prefix, ids)?;
         self.for_each(step, &prefix)?;
+        self.repeat(step, &prefix)?;
+        self.switch(step, &prefix, ids)?;
         self.input_alone(step, &prefix)?;
         self.gates_and_settings(step, &prefix)
     }
@@ -259,22 +267,38 @@ impl Check<'_> {
         {
             return self.refuse(pause, prefix, "pause_ms must be a finite non-negative number");
         }
+        self.at_once(step, prefix)?;
+        let has_pauses = step.get("pause_ms").and_then(Node::as_f64).is_some_and(|pause| pause > 0.0);
+        let is_concurrent = step.get("concurrency").and_then(Node::as_f64).is_some_and(|rounds| rounds > 1.0);
+        if let (Some(node), true, true) = (step.get("pause_ms"), has_pauses, is_concurrent) {
+            let message = format!(
+                "{prefix}pause_ms has no meaning beside concurrency: rounds have no pauses between them"
+            );
+            return Err(self.error(codes::CONFLICT, node.span, message));
+        }
         self.loop_conflicts(step, prefix)?;
-        let variable = |key: &str, default: &'static str| match step.get(key) {
-            None => Ok(default.to_owned()),
-            Some(name) => match name.as_text() {
-                Some(text) => Ok(text.to_owned()),
-                None => self.refuse(name, prefix, &format!("{key} must be a string")),
-            },
-        };
-        let variables = [variable("item_var", "item")?, variable("index_var", "index")?];
+        let variables = [
+            self.variable(step, prefix, "item_var", "item")?,
+            self.variable(step, prefix, "index_var", "index")?,
+        ];
         if variables[0] == variables[1] {
             let node = step.get("index_var").or_else(|| step.get("item_var")).unwrap_or(over);
             return self.refuse(node, prefix, "item_var and index_var cannot be the same");
         }
         // The results of a loop's steps are not visible outside, so their ids are their own.
         let mut ids = HashSet::new();
-        steps.iter().try_for_each(|sub| self.sub_step(sub, prefix, &variables, &mut ids))
+        steps.iter().try_for_each(|sub| self.sub_step(sub, "for_each", prefix, &variables, &mut ids))
+    }
+
+    /// The name of a loop's variable.
+    fn variable(&self, step: &Node, prefix: &str, key: &str, default: &str) -> Checked<String> {
+        match step.get(key) {
+            None => Ok(default.to_owned()),
+            Some(name) => match name.as_text() {
+                Some(text) => Ok(text.to_owned()),
+                None => self.refuse(name, prefix, &format!("{key} must be a string")),
+            },
+        }
     }
 
     fn loop_conflicts(&self, step: &Node, prefix: &str) -> Checked<()> {
@@ -309,28 +333,34 @@ impl Check<'_> {
     fn sub_step(
         &self,
         sub: &Node,
+        kind: &str,
         prefix: &str,
-        variables: &[String; 2],
+        variables: &[String],
         ids: &mut HashSet<String>,
     ) -> Checked<()> {
-        let no_id = format!("{prefix}for_each sub-step requires an id");
+        let no_id = format!("{prefix}{kind} sub-step requires an id");
         let id = self.id(sub, &no_id, &no_id)?;
         let clash = |message: String| Err(self.error(codes::DUPLICATE_ID, id_span(sub), message));
         if variables.iter().any(|variable| variable == id) {
-            return clash(format!("{prefix}for_each sub-step id '{id}' conflicts with loop variable"));
+            return clash(format!("{prefix}{kind} sub-step id '{id}' conflicts with loop variable"));
         }
         if ids.contains(id) {
-            return clash(format!("{prefix}duplicate for_each sub-step id: {id}"));
+            return clash(format!("{prefix}duplicate {kind} sub-step id: {id}"));
         }
-        let subject = format!("{prefix}for_each sub-step {id} ");
-        self.work_types(sub, &subject)?;
-        let filled = |key| sub.get(key).and_then(Node::as_text).is_some_and(|text| !is_blank(text));
-        let shell = filled("run") || filled("command");
-        let kinds = usize::from(shell) + usize::from(filled("pipeline")) + other_kinds(sub);
-        self.one_kind(sub, kinds, &subject)?;
+        let subject = format!("{prefix}{kind} sub-step {id} ");
+        self.kind_of_nested(sub, &subject)?;
         self.nested(sub, id, ids)?;
         ids.insert(id.to_owned());
         Ok(())
+    }
+
+    /// Whether a step inside another one has one kind of work.
+    fn kind_of_nested(&self, sub: &Node, subject: &str) -> Checked<()> {
+        self.work_types(sub, subject)?;
+        let filled = |key| sub.get(key).and_then(Node::as_text).is_some_and(|text| !is_blank(text));
+        let shell = filled("run") || filled("command");
+        let kinds = usize::from(shell) + usize::from(filled("pipeline")) + other_kinds(sub);
+        self.one_kind(sub, kinds, subject)
     }
 
     fn executors(&self, step: &Node, prefix: &str) -> Checked<()> {
@@ -351,7 +381,7 @@ impl Check<'_> {
             let message = format!(
                 "{prefix}can only define one of run, command, pipeline, workflow, parallel, or for_each"
             );
-            let help = "component, js, mcp, exec and wait count as well; split the step";
+            let help = "repeat, switch, component, js, mcp, exec and wait count as well; split the step";
             return Err(self.error(codes::CONFLICT, id_span(step), message).with_help(help).into());
         }
         self.input_alone(step, prefix)
@@ -497,7 +527,8 @@ impl Check<'_> {
 }
 
 /// Kinds of work besides shell, pipeline and sub-workflow.
-const OTHER_KINDS: &[&str] = &["parallel", "for_each", "component", "js", "mcp", "exec", "wait"];
+const OTHER_KINDS: &[&str] =
+    &["parallel", "for_each", "repeat", "switch", "component", "js", "mcp", "exec", "wait"];
 
 /// How many kinds of work a step has besides shell and pipeline.
 fn other_kinds(step: &Node) -> usize {
@@ -527,6 +558,11 @@ fn first_line(source: &Source, span: Span) -> Span {
 const FOREIGN_KINDS: &[(&[&str], &str)] = &[
     (&["approve", "confirm", "gate"], "approval gates are written `approval: true` or `approval: <prompt>`"),
     (&["foreach", "loop", "each", "map"], "loops are written `for_each: $id.json` with `steps:`"),
+    (
+        &["until", "while", "poll"],
+        "steps are repeated with `repeat: {until: CONDITION, max: N}` and `steps:`",
+    ),
+    (&["cases", "match", "choose", "case"], "a choice is written `switch: $id.json` with `cases:`"),
     (&["<<"], "YAML merge keys (`<<`) are not applied; repeat the fields, or use a sub-workflow"),
     (&["shell", "script", "bash", "sh", "cmd", "execute"], "a shell command is written `run: <command>`"),
     (
@@ -562,6 +598,8 @@ const KINDS: &[&str] = &[
     "workflow",
     "parallel",
     "for_each",
+    "repeat",
+    "switch",
     "component",
     "js",
     "mcp",

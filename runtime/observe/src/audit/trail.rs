@@ -180,7 +180,7 @@ pub(super) fn compare(
             Err(error) => report.broken.push(BrokenChain {
                 run: format!("anchor {}", file.display()),
                 seq: number as u64 + 1,
-                why: format!("the line is no anchor: {error}"),
+                why: format!("the line is not an anchor: {error}"),
             }),
         }
     }

@@ -168,7 +168,7 @@ impl Trace {
                 }
                 Event::StepEnded { path, attempt, begun, outcome } => {
                     let begin = started.remove(&(path.as_str(), *attempt));
-                    // What was only found out and kept is no work.
+                    // What was only found out and kept is not work.
                     if begin.is_some() || begun.is_some() || *attempt == 0 {
                         placed.push(self.step(path, begin, record, outcome));
                     }

@@ -485,7 +485,7 @@ fn package_scripts(tool: &str, args: &[Arg]) -> BTreeSet<String> {
         "ci" | "install" | "i" | "add" | "install-ci-test" | "it" | "cit" | "update" | "up" => {
             ["install", "prepare", "publish", "test"].into_iter().flat_map(with_hooks).collect()
         }
-        // What npx runs is a program; its name is no script.
+        // What npx runs is a program; its name is not a script.
         _ if matches!(tool, "npx" | "bunx") => ["npx has no scripts".to_owned()].into(),
         name if tool != "npm" => with_hooks(name).into(),
         _ => BTreeSet::new(),

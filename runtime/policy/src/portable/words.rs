@@ -254,7 +254,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads code that is no part of the words around it.
+    /// Reads code that is not part of the words around it.
     pub(super) fn nested(&mut self, inside: impl FnOnce(&mut Self) -> Read<()>) -> Read<()> {
         let skeleton = std::mem::take(&mut self.skeleton);
         let codes = std::mem::take(&mut self.codes);

@@ -165,7 +165,7 @@ impl<'a> Sought<'a> {
             return Err(Failure::new(
                 Code::Bundle,
                 format!(
-                    "record {} of the run repeats what a redacted step gave, where it cannot be left out",
+                    "record {} of the run contains a result of a redacted step that cannot be left out there",
                     record.seq
                 ),
             ));
@@ -210,7 +210,7 @@ fn too_much(step: &str) -> Failure {
     Failure::new(
         Code::Bundle,
         format!(
-            "what step '{step}' gave is too much to be looked for in the rest of the run, so it cannot be promised that it is left out"
+            "the result of step '{step}' is too large to search for in the rest of the run, so it cannot be promised that it is left out"
         ),
     )
 }

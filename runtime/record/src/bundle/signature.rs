@@ -35,8 +35,8 @@ pub enum KeyError {
     #[error("cannot write the key {}: {source}", .path.display())]
     Write { path: PathBuf, source: io::Error },
     #[error(
-        "{} is no ed25519 {kind} key: {why}; `lobster bundle keygen FILE` makes a pair, \
-         as does `openssl genpkey -algorithm ed25519`", .path.display()
+        "{} is not an ed25519 {kind} key: {why}; `lobster bundle keygen FILE` creates a key pair, as does \
+         `openssl genpkey -algorithm ed25519`", .path.display()
     )]
     NotAKey { path: PathBuf, kind: &'static str, why: String },
     #[error("there is no randomness to make a key from: {0}")]

@@ -61,7 +61,7 @@ pub(super) fn write(
             && sought.is_in_blob(store, &blob)?
         {
             return Err(Failure::parse(format!(
-                "{} repeats what a redacted step gave; export without directories",
+                "{} contains a result of a redacted step; export without directories",
                 entry.what
             )));
         }
@@ -140,7 +140,7 @@ fn steps_to_redact(recording: &Recording, steps: &[String]) -> Result<BTreeSet<S
     let is_effect = |path: &String| recording.steps.get(path).is_some_and(|step| step.effect);
     match paths.first() {
         Some(path) if !paths.iter().any(is_effect) => Err(Failure::parse(format!(
-            "step '{path}' is pure: what it gave follows from its inputs, so leaving it out would hide nothing \
+            "step '{path}' is pure: its result follows from its inputs, so leaving it out would hide nothing \
              unless an effect that it reads from is redacted too"
         ))),
         _ => Ok(paths),

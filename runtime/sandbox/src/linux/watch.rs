@@ -367,8 +367,8 @@ impl<'a> Watch<'a> {
             (Stage::Root, libc::ESTALE) => SpawnError::Io {
                 doing: format!("grant {detail:?} to the step"),
                 source: io::Error::other(
-                    "another file was put in its place while the step was started; resume the run when nothing \
-                     replaces it",
+                    "the file was replaced while the step was starting; resume the run when nothing replaces \
+                     it",
                 ),
             },
             (Stage::Root, _) => SpawnError::Io { doing: format!("grant {detail:?} to the step"), source },

@@ -79,7 +79,7 @@ pub fn items(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
     Ok(())
 }
 
-/// A large value that is no list.
+/// A large value that is not a list.
 fn single(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
     let reader = BufReader::with_capacity(PIECE, payload.open().map_err(unreadable)?);
     let mut deserializer = serde_json::Deserializer::from_reader(reader);

@@ -22,6 +22,7 @@ enum Request {
     Pass(i64),
     Expire,
     Collect(u64),
+    GiveBackMemory,
     Reopen,
 }
 
@@ -40,6 +41,7 @@ fn request() -> impl Strategy<Value = Request> {
         2 => (-2000..4000_i64).prop_map(Request::Pass),
         1 => Just(Request::Expire),
         1 => (0..6_u64).prop_map(Request::Collect),
+        1 => Just(Request::GiveBackMemory),
         2 => Just(Request::Reopen),
     ]
 }
@@ -152,6 +154,7 @@ impl Both {
                 assert_eq!(closed.len(), count);
             }
             Request::Collect(most) => self.collect(most),
+            Request::GiveBackMemory => self.store.give_back_memory(),
             Request::Reopen => {
                 // The old one closes while the new one is open.
                 self.store = Store::open_with(self.dir.path(), Arc::clone(&self.clock)).unwrap();

@@ -65,7 +65,7 @@ impl ExecutorProgram {
 /// Why nothing more comes from an executor.
 #[derive(Clone, Debug)]
 enum Over {
-    /// It said something that is no message.
+    /// It said something that is not a message.
     Garbled(String),
     /// It is gone.
     Died(String),

@@ -34,7 +34,7 @@ pub enum WorkerError {
     #[error("the worker's lobster cannot be talked to: {0}")]
     Io(#[from] io::Error),
     /// Its lobster said something else than a request.
-    #[error("the worker was told something that is no request: {0}")]
+    #[error("the worker was told something that is not a request: {0}")]
     Garbled(String),
     /// Its lobster speaks another version of the protocol.
     #[error("the worker speaks version {PROTOCOL} of the protocol, its lobster speaks {0}")]
@@ -72,7 +72,7 @@ impl Runtime {
             // Nobody is there to see how they would end.
             worker
                 .cancel
-                .force(CancelReason::Requested("the lobster that gave the order is gone".to_owned()));
+                .force(CancelReason::Requested("the lobster that sent the order is gone".to_owned()));
             served
         });
         if let Err(error) = &served {

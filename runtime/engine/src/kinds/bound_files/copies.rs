@@ -30,7 +30,7 @@ const PREFIX: &str = "approved-";
 pub(crate) enum NotHeld {
     /// What would run is not what was approved.
     #[error(
-        "{path} is not what was approved any more: it was changed or replaced{when}. Start the run again and \
+        "{path} is no longer what was approved: it was changed or replaced{when}. Start the run again and \
          approve what it shows"
     )]
     Changed { path: String, when: &'static str },

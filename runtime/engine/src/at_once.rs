@@ -1,0 +1,130 @@
+//! Parts of a run at the same time: branches, the rounds of a loop, the steps of a graph.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use lobster_base::sync::lock;
+use lobster_stage::{StageError, Stop};
+use lobster_store::Store;
+
+/// Values may nest deeply; the memory is only reserved until it is used.
+const STACK: usize = 64 << 20;
+
+/// What a thread without work does.
+pub(super) enum Turn<J> {
+    /// This job.
+    Do(J),
+    /// Nothing, until one that is under way has ended.
+    Await,
+    /// Nothing any more.
+    Over,
+}
+
+/// Which job begins when. `Await` may only be said while a job is under way.
+pub(super) trait Schedule<J, R>: Send {
+    fn next(&mut self) -> Turn<J>;
+
+    /// A job has ended; says whether its place is free for another one. A job that waits for a
+    /// person is under way until that person answers.
+    fn ended(&mut self, job: &J, result: &R) -> bool;
+}
+
+struct State<J, R, S> {
+    schedule: S,
+    done: Vec<(J, R)>,
+    /// A thread panicked: nobody waits for what it would have made possible.
+    is_broken: bool,
+}
+
+/// Does jobs on at most `width` threads, this one among them. With a store, the threads share its
+/// syncs: right for jobs with effects, a loss for those that only compute.
+pub(super) fn at_once<J: Send, R: Send>(
+    width: usize,
+    store: Option<&Store>,
+    schedule: impl Schedule<J, R>,
+    work: impl Fn(&J) -> R + Sync,
+) -> Vec<(J, R)> {
+    let state = Mutex::new(State { schedule, done: Vec::new(), is_broken: false });
+    let changed = Condvar::new();
+    let (state, changed) = (&state, &changed);
+    let run = |store: Option<&Store>| {
+        let _broken = Broken { state, changed };
+        let mut now = lock(state);
+        while !now.is_broken {
+            match now.schedule.next() {
+                Turn::Over => break,
+                Turn::Await => {
+                    // Nobody's sync waits for a thread that has nothing to do.
+                    let _outside = store.map(Store::leave_commit_group);
+                    now = changed.wait(now).unwrap_or_else(PoisonError::into_inner);
+                }
+                Turn::Do(job) => {
+                    drop(now);
+                    let result = work(&job);
+                    now = lock(state);
+                    let goes_on = now.schedule.ended(&job, &result);
+                    now.done.push((job, result));
+                    changed.notify_all();
+                    if !goes_on {
+                        break;
+                    }
+                }
+            }
+        }
+    };
+    let span = tracing::Span::current();
+    std::thread::scope(|threads| {
+        let _outside = store.map(Store::leave_commit_group);
+        let mut places: Vec<_> = (0..width.max(1)).map(|_| store.map(Store::join_commit_group)).collect();
+        let own = places.pop().flatten();
+        for place in places {
+            let (run, span) = (&run, span.clone());
+            let body = move || {
+                let (_span, _member) = (span.entered(), place.map(|place| place.begin()));
+                run(store);
+            };
+            // A thread that cannot be had is one less; this one does all there is to do.
+            let _ = std::thread::Builder::new().stack_size(STACK).spawn_scoped(threads, body);
+        }
+        let member = own.map(|place| place.begin());
+        run(store);
+        drop(member);
+    });
+    let mut state = lock(state);
+    std::mem::take(&mut state.done)
+}
+
+/// Tells the others when its thread panics.
+struct Broken<'a, J, R, S> {
+    state: &'a Mutex<State<J, R, S>>,
+    changed: &'a Condvar,
+}
+
+impl<J, R, S> Drop for Broken<'_, J, R, S> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            lock(self.state).is_broken = true;
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// Why a whole stops whose parts ended so, in their order: a part that ends the run before one that
+/// failed, and that before one that waits for a person.
+pub(super) fn first_stop<R>(
+    results: Vec<Result<R, Stop>>,
+    reword: impl Fn(StageError) -> StageError,
+) -> Result<Vec<R>, Stop> {
+    let mut values = Vec::with_capacity(results.len());
+    let mut stop = None;
+    for result in results {
+        match (result, &stop) {
+            (Ok(value), _) => values.push(value),
+            (Err(Stop::Failed(error)), None | Some(Stop::Paused)) => stop = Some(Stop::Failed(reword(error))),
+            (Err(Stop::Failed(_) | Stop::Paused), Some(_)) => {}
+            (Err(Stop::Paused), None) => stop = Some(Stop::Paused),
+            (Err(other), None | Some(Stop::Paused | Stop::Failed(_))) => stop = Some(other),
+            (Err(_), Some(_)) => {}
+        }
+    }
+    stop.map_or(Ok(values), Err)
+}

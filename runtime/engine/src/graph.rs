@@ -1,0 +1,183 @@
+//! A file whose steps say what they need: a step begins when those have ended.
+
+use std::sync::{Arc, Mutex};
+
+use lobster_base::cancel::CancelToken;
+use lobster_base::sync::lock;
+use lobster_stage::Stop;
+use lobster_store::{StepOutcome, StepStatus};
+
+use super::at_once::{Schedule, Turn, at_once, first_stop};
+use super::record::{Record, Scope};
+use super::workflow::{Enclosing, Ended, Frame, kind_name};
+use lobster_language::plan::Step;
+
+/// Most steps at once, where the file does not say. More are for files that ask for it.
+const MAX_AT_ONCE: usize = 64;
+
+/// A step whose turn it is.
+struct Job {
+    index: usize,
+    /// Something that it needs was skipped, and so is this.
+    is_skipped: bool,
+}
+
+/// How a step stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Standing {
+    /// It has not begun.
+    Open,
+    UnderWay,
+    /// It has a record: it completed, or it failed and that was passed over.
+    Done,
+    /// It was skipped.
+    Skipped,
+    /// It failed, and all that needs it is skipped whatever their conditions say.
+    Closed,
+    /// It failed or waits for a person: what needs it does not begin now.
+    Stopped,
+}
+
+struct Graph<'w> {
+    steps: &'w [Step],
+    needs: &'w [Vec<usize>],
+    standing: Vec<Standing>,
+    /// A failure, or the end of the run: nothing more begins.
+    is_stopped: bool,
+}
+
+impl Graph<'_> {
+    /// What becomes of a step that has not begun; none as long as something that it needs has not ended.
+    fn fate(&self, index: usize) -> Option<Job> {
+        let standing = |need: &usize| self.standing[*need];
+        let needs = &self.needs[index];
+        let ended =
+            |need: &usize| matches!(standing(need), Standing::Done | Standing::Skipped | Standing::Closed);
+        if !needs.iter().all(ended) {
+            return None;
+        }
+        let asks = |need: &usize| self.steps[index].asks_about(&self.steps[*need].id);
+        let is_skipped = needs.iter().any(|need| match standing(need) {
+            Standing::Closed => true,
+            Standing::Skipped => !asks(need),
+            Standing::Open | Standing::UnderWay | Standing::Done | Standing::Stopped => false,
+        });
+        Some(Job { index, is_skipped })
+    }
+
+    /// Whether a step is skipped because one that it needs failed with `skip_rest`.
+    fn is_closed(&self, index: usize) -> bool {
+        self.needs[index].iter().any(|need| self.standing[*need] == Standing::Closed)
+    }
+}
+
+impl Schedule<Job, Result<Ended, Stop>> for Graph<'_> {
+    fn next(&mut self) -> Turn<Job> {
+        if self.is_stopped {
+            return Turn::Over;
+        }
+        let mut open = (0..self.steps.len()).filter(|index| self.standing[*index] == Standing::Open);
+        if let Some(job) = open.find_map(|index| self.fate(index)) {
+            self.standing[job.index] = Standing::UnderWay;
+            return Turn::Do(job);
+        }
+        let is_under_way = self.standing.contains(&Standing::UnderWay);
+        if is_under_way && self.standing.contains(&Standing::Open) { Turn::Await } else { Turn::Over }
+    }
+
+    fn ended(&mut self, job: &Job, result: &Result<Ended, Stop>) -> bool {
+        self.standing[job.index] = match result {
+            Ok(_) if job.is_skipped && self.is_closed(job.index) => Standing::Closed,
+            Ok(Ended::Skipped) => Standing::Skipped,
+            Ok(Ended::Completed(_) | Ended::Passed) => Standing::Done,
+            Ok(Ended::SkipRest) => Standing::Closed,
+            Err(Stop::Paused) => Standing::Stopped,
+            Err(_) => {
+                self.is_stopped = true;
+                Standing::Stopped
+            }
+        };
+        !matches!(result, Err(Stop::Paused))
+    }
+}
+
+impl Frame<'_> {
+    /// Runs the steps of a graph; gives the record of the last one of the file that completed.
+    ///
+    /// A step sees the records of what it needs, near and far, and no others: what it does must not
+    /// depend on which of two steps ends first.
+    pub(super) fn graph(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
+        let steps = &self.workflow.steps;
+        let (needs, order) = (self.workflow.needs(), self.workflow.order());
+        let above = all_needs(&needs, &order);
+        let records: Mutex<Vec<Option<Arc<Record>>>> = Mutex::new(vec![None; steps.len()]);
+        // What each step changed in files and is not committed yet.
+        let piles = Mutex::new(steps.iter().map(|_| self.pile.of_step(&[])).collect::<Vec<_>>());
+        let work = |job: &Job| {
+            let step = &steps[job.index];
+            if cancel.is_cancelled() {
+                return Err(Stop::Cancelled);
+            }
+            let mut scope = Scope::default();
+            for index in order.iter().filter(|index| above[job.index].contains(index)) {
+                lock(&records)[*index].iter().for_each(|record| scope.insert(Arc::clone(record)));
+            }
+            let ended = match job.is_skipped {
+                true => self.skip(step, &mut scope, &self.path),
+                false => {
+                    let needed = order.iter().filter(|index| above[job.index].contains(index));
+                    let needed: Vec<_> = needed.map(|index| Arc::clone(&lock(&piles)[*index])).collect();
+                    let pile = self.pile.of_step(&needed);
+                    lock(&piles)[job.index] = Arc::clone(&pile);
+                    let around = Enclosing::of(Arc::clone(&pile));
+                    let ended = self.step(step, &mut scope, &self.path, &around, cancel);
+                    ended.and_then(|ended| pile.settle_step(self.run, cancel).map(|()| ended))
+                }
+            };
+            lock(&records)[job.index] = scope.get_own(&step.id).cloned();
+            ended
+        };
+        let graph =
+            Graph { steps, needs: &needs, standing: vec![Standing::Open; steps.len()], is_stopped: false };
+        let said = self.workflow.concurrency.and_then(|most| usize::try_from(most).ok());
+        let width = said.unwrap_or(MAX_AT_ONCE).min(steps.len());
+        let mut done = at_once(width, Some(&self.run.store), graph, work);
+        done.sort_by_key(|(job, _)| job.index);
+        let results = done.into_iter().map(|(_, result)| result).collect();
+        let completed = first_stop(results, |error| error)?.into_iter().filter_map(|ended| match ended {
+            Ended::Completed(record) => Some(record),
+            Ended::Skipped | Ended::Passed | Ended::SkipRest => None,
+        });
+        let last = completed.last();
+        self.pile.take_over(&lock(&piles));
+        Ok(last)
+    }
+
+    /// Leaves a step out.
+    pub(super) fn skip(
+        &self,
+        step: &Step,
+        scope: &mut Scope<'_>,
+        at: &super::path::StepPath,
+    ) -> Result<Ended, Stop> {
+        let path = at.step(&step.id);
+        scope.insert(Arc::new(super::switch::skipped(step)));
+        let skipped = StepOutcome::new(StepStatus::Skipped);
+        self.show_end(&path, &skipped);
+        self.run.summarise(&path, skipped, kind_name(&step.work))?;
+        Ok(Ended::Skipped)
+    }
+}
+
+/// By each step, what it needs and what that needs.
+fn all_needs(needs: &[Vec<usize>], order: &[usize]) -> Vec<std::collections::BTreeSet<usize>> {
+    let mut all = vec![std::collections::BTreeSet::new(); needs.len()];
+    for &index in order {
+        for &need in &needs[index] {
+            let above = all[need].clone();
+            all[index].extend(above);
+            all[index].insert(need);
+        }
+    }
+    all
+}

@@ -1,0 +1,116 @@
+//! Loops that end when a condition holds.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::for_each::results;
+use super::path::StepPath;
+use super::record::{Json, Record, Scope};
+use super::redacted::unknown;
+use super::switch::skipped;
+use super::value::Text;
+use super::workflow::{Enclosing, Frame};
+use lobster_base::cancel::CancelToken;
+use lobster_base::code::Code;
+use lobster_base::sync::lock;
+use lobster_language::plan::{Step, Work};
+use lobster_language::wait;
+use lobster_stage::{StageError, Stop};
+
+impl Frame<'_> {
+    /// Runs the steps again and again until the condition holds; gives what the last round gave.
+    pub(super) fn repeat(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        path: &StepPath,
+        enclosing: &Enclosing,
+        cancel: &CancelToken,
+    ) -> Result<Record, Stop> {
+        let Work::Repeat { until, every, max, index_var, steps } = &step.work else {
+            return Ok(Record::new(&step.id));
+        };
+        let max = usize::try_from(*max).unwrap_or(usize::MAX).max(1);
+        let inside = Enclosing { reinject_args: true, ..enclosing.with(step) };
+        for index in 0.. {
+            let round = path.round(index);
+            if index > 0 && index.is_multiple_of(max) && !self.may_go_on(path, &round, index / max)? {
+                self.run.record_failure(path);
+                let message = format!(
+                    "Workflow step {} repeat: its condition does not hold after {index} rounds: {}. `lobster \
+                     resume` goes on for as many rounds again.",
+                    step.id,
+                    until.text()
+                );
+                // Another attempt, if the author wants one, begins anew.
+                return Err(StageError::new(message).with_code(Code::RepeatLimit).into());
+            }
+            if let Some(every) = every.as_ref().filter(|_| index > 0) {
+                let text = self.fill(every, scope, path)?;
+                let decide = |now| wait::after(&text, now);
+                self.pause(&format!("{} repeat.every", step.id), &round, &text, decide, cancel)?;
+            }
+            let mut own = Scope::within(scope);
+            own.insert(Arc::new(Record {
+                stdout: Some(Text::inline(index.to_string())),
+                json: Json::value(json!(index)),
+                ..Record::new(index_var)
+            }));
+            self.sequence(steps, &mut own, &round, &inside, cancel)?;
+            for sub in steps {
+                // What comes after a step with `skip_rest` has no record.
+                if own.get_own(&sub.id).is_none() {
+                    own.insert(Arc::new(skipped(sub)));
+                }
+            }
+            let is_over = until.evaluate(&own).map_err(|error| self.failed(path, &error))?;
+            if is_over {
+                return self.last_round(step, path, (index_var, index), steps, &own);
+            }
+        }
+        Err(Stop::Cancelled)
+    }
+
+    /// Whether rounds beyond the most that there may be were asked for, by resuming the run that
+    /// had failed here. That is on record: a replay and a fork have as many rounds.
+    fn may_go_on(&self, path: &StepPath, round: &StepPath, times: usize) -> Result<bool, Stop> {
+        let place = round.gate("more");
+        if self.run.kept(&place).is_some()
+            || self.run.overseer().is_some_and(|overseer| overseer.wait(&place).is_some())
+        {
+            return Ok(true);
+        }
+        let is_asked = lock(&self.run.recall).retries_at(path) >= times;
+        if is_asked {
+            self.run.keep(&place, || Ok(json!(true)))?;
+        }
+        Ok(is_asked)
+    }
+
+    fn last_round(
+        &self,
+        step: &Step,
+        path: &StepPath,
+        (index_var, index): (&str, usize),
+        steps: &[Step],
+        scope: &Scope<'_>,
+    ) -> Result<Record, Stop> {
+        let results = match results(steps, scope) {
+            Ok(results) => results,
+            Err(stop) => {
+                self.run.recorded_end(path, stop)?;
+                return Ok(unknown(step, path));
+            }
+        };
+        let mut round = Map::new();
+        round.insert(index_var.to_owned(), json!(index));
+        round.extend(results.into_iter().map(|(id, value)| (id.clone(), Arc::unwrap_or_clone(value))));
+        let value = Arc::new(Value::Object(round));
+        Ok(Record {
+            stdout: Some(Text::of_value(Arc::clone(&value))),
+            json: Json::Value(value),
+            ..Record::new(&step.id)
+        })
+    }
+}
