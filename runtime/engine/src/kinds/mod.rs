@@ -15,4 +15,4 @@ pub(crate) mod native;
 pub(crate) mod policy_gate;
 mod review;
 pub(crate) use decided::Decided;
-pub(crate) use policy_gate::{decision_env, journal_decision};
+pub(crate) use policy_gate::{decision_env, journal_decision, shown_credentials};

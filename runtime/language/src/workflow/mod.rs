@@ -6,6 +6,7 @@
 //! finds out while running, or never.
 
 mod args;
+mod credentials;
 mod fields;
 mod lint;
 mod mistakes;
