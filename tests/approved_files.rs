@@ -76,7 +76,7 @@ impl Random {
         usize::try_from(self.0 % u64::try_from(bound).unwrap()).unwrap()
     }
 
-    fn of<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
+    fn pick<'a, T: ?Sized>(&mut self, all: &[&'a T]) -> &'a T {
         all[self.below(all.len())]
     }
 }
@@ -194,6 +194,32 @@ const AROUND: &[&str] = &[
     "if :; then {}; fi",
 ];
 
+/// A script of an interpreter: its name, its text and how it may be run.
+fn script(random: &mut Random) -> (&'static str, String, &'static [&'static str]) {
+    match random.below(4) {
+        0 => (
+            "d.pl",
+            format!("print \"{GOOD}\\n\";\n"),
+            &["perl d.pl", "perl -w ./d.pl 1", "perl -I sub d.pl", "env perl d.pl", "perl <d.pl"],
+        ),
+        1 => (
+            "d.py",
+            format!("print('{GOOD}')\n"),
+            &[
+                "python3 d.py",
+                "python3 -I ./d.py x",
+                "python3 -m d",
+                "python3 -u -W ignore d.py",
+                "python3 <d.py",
+            ],
+        ),
+        2 => ("m.py", format!("print('{GOOD}')\n"), &["python3 main.py", "cd sub && python3 ../main.py"]),
+        _ => {
+            ("d.awk", format!("BEGIN {{ print \"{GOOD}\" }}\n"), &["awk -f d.awk", "awk -fd.awk; ./true.sh"])
+        }
+    }
+}
+
 fn shape(random: &mut Random) -> Shape {
     let list = ("list".to_owned(), "./d.sh\n".to_owned());
     let makefiles = [
@@ -203,7 +229,7 @@ fn shape(random: &mut Random) -> Shape {
         ("sub/keep".to_owned(), String::new()),
     ];
     let mut files: Vec<(String, String)> = makefiles.into_iter().chain([list]).collect();
-    let swap = *random.of(&[&Swap::InPlace, &Swap::RenamedOver, &Swap::Exchanged, &Swap::RemovedAndMade]);
+    let swap = *random.pick(&[&Swap::InPlace, &Swap::RenamedOver, &Swap::Exchanged, &Swap::RemovedAndMade]);
     let plain = |command: String, files, target: &str, good: &str| Shape {
         command,
         files,
@@ -215,43 +241,16 @@ fn shape(random: &mut Random) -> Shape {
     match random.below(10) {
         // The scripts of other interpreters, and what they load.
         0 => {
-            let (name, good, commands): (&str, String, &[&str]) = match random.below(4) {
-                0 => (
-                    "d.pl",
-                    format!("print \"{GOOD}\\n\";\n"),
-                    &["perl d.pl", "perl -w ./d.pl 1", "perl -I sub d.pl", "env perl d.pl", "perl <d.pl"],
-                ),
-                1 => (
-                    "d.py",
-                    format!("print('{GOOD}')\n"),
-                    &[
-                        "python3 d.py",
-                        "python3 -I ./d.py x",
-                        "python3 -m d",
-                        "python3 -u -W ignore d.py",
-                        "python3 <d.py",
-                    ],
-                ),
-                2 => (
-                    "m.py",
-                    format!("print('{GOOD}')\n"),
-                    &["python3 main.py", "cd sub && python3 ../main.py"],
-                ),
-                _ => (
-                    "d.awk",
-                    format!("BEGIN {{ print \"{GOOD}\" }}\n"),
-                    &["awk -f d.awk", "awk -fd.awk; ./true.sh"],
-                ),
-            };
+            let (name, good, commands) = script(random);
             files.push(("main.py".to_owned(), "import m\n".to_owned()));
             files.push(("true.sh".to_owned(), "#!/bin/sh\n".to_owned()));
             files.push((name.to_owned(), good.clone()));
-            plain(random.of(commands).to_owned(), files, name, &good)
+            plain(random.pick(commands).to_owned(), files, name, &good)
         }
         // A file that another one sources or starts.
         1..=3 => {
             let good = sh(GOOD);
-            let inner = random.of(&[
+            let inner = random.pick(&[
                 ". ./inc.sh",
                 "sh ./inc.sh",
                 "./inc.sh",
@@ -267,14 +266,14 @@ fn shape(random: &mut Random) -> Shape {
             files.push(("second.sh".to_owned(), format!("#!/bin/sh\n{inner}\n")));
             files.push(("d.sh".to_owned(), format!("#!/bin/sh\nset -e\n{outer}\n")));
             let run =
-                random.of(&["./d.sh", "sh ./d.sh", "bash ./d.sh", "env sh ./d.sh", "make", "(sh ./d.sh)"]);
+                random.pick(&["./d.sh", "sh ./d.sh", "bash ./d.sh", "env sh ./d.sh", "make", "(sh ./d.sh)"]);
             plain(run.to_owned(), files, "inc.sh", &good)
         }
         // A script behind a link, which is led elsewhere.
         4 => {
             let good = sh(GOOD);
             files.push(("real.sh".to_owned(), good.clone()));
-            let run = random.of(&["./d.sh", "sh d.sh", ". ./d.sh", "cat d.sh | sh", "sub/../d.sh"]);
+            let run = random.pick(&["./d.sh", "sh d.sh", ". ./d.sh", "cat d.sh | sh", "sub/../d.sh"]);
             let swap = if random.below(2) == 0 { Swap::Retargeted } else { swap };
             let target = if matches!(swap, Swap::Retargeted) { "d.sh" } else { "real.sh" };
             Shape {
@@ -287,7 +286,7 @@ fn shape(random: &mut Random) -> Shape {
         5 => {
             let good = sh(GOOD);
             files.push(("sub/d.sh".to_owned(), good.clone()));
-            let run = random.of(&[
+            let run = random.pick(&[
                 "cd sub && ./d.sh",
                 "cd sub; sh d.sh",
                 "(cd ./sub && . ./d.sh)",
@@ -306,13 +305,13 @@ fn shape(random: &mut Random) -> Shape {
         _ => {
             let good = sh(GOOD);
             files.push(("d.sh".to_owned(), good.clone()));
-            let name = random.of(NAMES).replace("{}", "d.sh");
-            let run = random.of(RUNS);
+            let name = random.pick(NAMES).replace("{}", "d.sh");
+            let run = random.pick(RUNS);
             // The braces of find's own.
             let nested = run.contains("'{}'") || (run.contains('\'') && name.contains('\''));
             let name = if nested { "./d.sh".to_owned() } else { name };
             let command = if run.contains("'{}'") { (*run).to_owned() } else { fill(run, &name) };
-            let command = fill(if command.starts_with('(') { "{}" } else { random.of(AROUND) }, &command);
+            let command = fill(if command.starts_with('(') { "{}" } else { random.pick(AROUND) }, &command);
             plain(command, files, "d.sh", &good)
         }
     }
@@ -422,7 +421,7 @@ fn a_file_that_is_swapped_meanwhile_does_not_run_well() {
     for round in 0..rounds {
         let dir = format!("r{round}");
         let command =
-            random.of(&["./d.sh", "sh ./d.sh; ./d.sh", ". ./d.sh; sh d.sh", "cat d.sh | sh; ./d.sh"]);
+            random.pick(&["./d.sh", "sh ./d.sh; ./d.sh", ". ./d.sh; sh d.sh", "cat d.sh | sh; ./d.sh"]);
         workflow(&home, &dir, &format!("{command}; sleep 0.02; ./d.sh"));
         home.write(&format!("{dir}/d.sh"), sh(GOOD)).write(&format!("{dir}/e.sh"), sh(EVIL));
         let asked = ask(&home, &dir);

@@ -76,6 +76,7 @@ mod rule_drafts;
 mod screens;
 mod secrets;
 mod server;
+mod shapes;
 mod shown;
 mod spelling;
 mod staged;

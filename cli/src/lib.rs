@@ -7,7 +7,6 @@ mod commands;
 mod events;
 mod exit;
 mod failed_run;
-mod files;
 mod live;
 mod logging;
 mod mcp;
@@ -18,6 +17,7 @@ mod retention;
 mod signals;
 mod terminal;
 mod which;
+mod whole_files;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

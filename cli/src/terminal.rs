@@ -6,8 +6,8 @@
 //! answer leaves the question waiting.
 
 mod conversation;
-mod lines;
 mod rule;
+mod stdin_lines;
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Mutex;
@@ -18,8 +18,8 @@ use lobster_runtime::engine::{Asked, PromptError, Prompter, Said};
 use lobster_runtime::sync::lock;
 
 use self::conversation::Conversation;
-use self::lines::Lines;
 pub(crate) use self::rule::Sources;
+use self::stdin_lines::Lines;
 use crate::live;
 
 /// Whether somebody can be asked: standard input is a terminal.

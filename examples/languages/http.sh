@@ -8,12 +8,12 @@ python3 "$here/http/server.py" 18123 >"$dir/port" &
 server=$!
 trap 'kill "$server"; rm -rf "$dir"' EXIT
 until [ -s "$dir/port" ]; do kill -0 "$server" && sleep 0.1; done
+cp "$here/http/fetch.lobster" "$dir/"
 for language in ${*:-c go js python rust ts}; do
   project=$dir/fetch-$language
   sh "$here/http/project.sh" "$language" "$project"
   if lobster step build "$project" >"$dir/log" 2>&1; then
-    cp "$project"/*.wasm "$here/http/fetch.lobster" "$dir/"
-    mv "$dir"/fetch-*.wasm "$dir/fetch.wasm"
+    cp "$project"/*.wasm "$dir/fetch.wasm"
     echo "$language: $(lobster run "$dir/fetch.lobster" 2>/dev/null | tr -d '\n')"
   else
     echo "$language: not built here: $(tail -n 1 "$dir/log")"

@@ -1,25 +1,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gen/step.h"
 #include "lobster_step.h"
+#include "texts.h"
 
 static void *room(size_t count, size_t size) {
   void *made = calloc(count ? count : 1, size);
   if (!made) abort();
   return made;
-}
-
-static step_string_t borrowed(const char *text) {
-  return (step_string_t){.ptr = (uint8_t *)text, .len = strlen(text)};
-}
-
-/* A text that ends with 0; the host's is freed. */
-static char *taken(step_string_t text) {
-  char *copy = room(text.len + 1, 1);
-  memcpy(copy, text.ptr, text.len);
-  step_string_free(&text);
-  return copy;
 }
 
 /* "GET http://a/: refused: connection refused", without stdio. */

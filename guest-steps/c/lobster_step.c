@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gen/step.h"
+#include "texts.h"
 
 /* A call into the host costs more than an item. */
 #define AT_ONCE 64
@@ -33,10 +33,6 @@ static struct {
   bool happened;
   step_step_error_t error;
 } failure;
-
-static step_string_t borrowed(const char *text) {
-  return (step_string_t){.ptr = (uint8_t *)text, .len = text ? strlen(text) : 0};
-}
 
 /* A copy that the bindings free once the host has it. */
 static step_string_t owned(const char *text) {
@@ -234,12 +230,7 @@ char *lobster_blob_finish(lobster_blob *blob) {
     refused(error.code, error.message);
     return NULL;
   }
-  char *text = malloc(digest.len + 1);
-  if (!text) abort();
-  memcpy(text, digest.ptr, digest.len);
-  text[digest.len] = 0;
-  step_string_free(&digest);
-  return text;
+  return taken(digest);
 }
 
 static step_option_u64_t limit(uint64_t value) { return (step_option_u64_t){.is_some = value, .val = value}; }

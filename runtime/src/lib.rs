@@ -211,7 +211,7 @@ pub mod replay {
 
 /// The runtime and what it is told: plans, runs, settings.
 pub mod runtime {
-    pub use lobster_engine::recorded::recorded;
+    pub use lobster_engine::recorded_plan::recorded;
     pub use lobster_engine::runtime::{
         NamedSecret, Planned, PolicyFileUsed, PolicySources, RunRequest, RunResult, Runtime, Settings,
         Target, WorkflowFileError, load_workflow_to_draw, read_source, tidied, workflow_file,

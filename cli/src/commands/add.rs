@@ -17,8 +17,8 @@ use self::signature::Key;
 use self::source::{Source, Taken};
 use super::step;
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::files::replace_file;
 use crate::render::{Quoting, units};
+use crate::whole_files::replace_file;
 use crate::{prepare, which};
 
 /// Takes a component into the project: its file below `steps`, its bytes in `lobster.lock`.

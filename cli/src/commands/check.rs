@@ -11,8 +11,8 @@ use lobster_runtime::runtime::{Runtime, read_source, workflow_file};
 use lobster_runtime::stage::{Mode, Registry};
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::files::replace_file;
 use crate::prepare;
+use crate::whole_files::replace_file;
 
 /// Findings with the same code and advice are shown whole so often; then only their lines.
 const SHOWN_ALIKE: usize = 3;

@@ -61,7 +61,7 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
     };
     if std::io::stdout().is_terminal() {
         let exit = Exit::Code(envelope.exit_code());
-        tell(&runtime, &envelope, result.run, begun.elapsed())?;
+        print_findings(&runtime, &envelope, result.run, begun.elapsed())?;
         super::gates::tell_of_incumbent(&runtime);
         return Ok(exit);
     }
@@ -70,7 +70,7 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
 }
 
 /// Says for a person what was looked at, line by line, and what came of it.
-fn tell(
+fn print_findings(
     runtime: &Runtime,
     envelope: &Envelope,
     run: Option<RunId>,

@@ -100,15 +100,15 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Some(Task::Reject { id }) => answer(id.as_deref(), || Ok(Reply::Reject)),
         Some(Task::Answer { id, json }) => answer(Some(id), || response(json)),
         Some(Task::Show { id, json }) => {
-            let (runtime, store) = ready()?;
+            let (runtime, store) = open_store()?;
             show(&store, &find(&runtime, &store, id.as_deref(), None)?, *json)
         }
         Some(Task::Expire { id, json }) => {
-            let (runtime, store) = ready()?;
+            let (runtime, store) = open_store()?;
             expire(&store, &find(&runtime, &store, id.as_deref(), Some(&Reply::Cancel))?, *json)
         }
         None => {
-            let (runtime, store) = ready()?;
+            let (runtime, store) = open_store()?;
             match &args.id {
                 Some(id) => show(&store, &find(&runtime, &store, Some(id), None)?, args.json),
                 None => {
@@ -122,7 +122,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 /// The store, with what is overdue closed.
-fn ready() -> Result<(Runtime, Store), CommandError> {
+fn open_store() -> Result<(Runtime, Store), CommandError> {
     let runtime = prepare::runtime(Mode::Tool)?;
     let store = runtime.store()?;
     match store.expire_gates() {
@@ -285,7 +285,7 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
 /// Answers with an envelope, whatever becomes of it.
 fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>) -> CommandResult {
     let envelope = crate::reply::Reply::for_reader();
-    let asked = ready().and_then(|(runtime, store)| {
+    let asked = open_store().and_then(|(runtime, store)| {
         let reply = reply()?;
         let gate = find(&runtime, &store, id, Some(&reply))?;
         check_answer(&gate, &reply)?;

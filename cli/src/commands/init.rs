@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::files::write_new;
 use crate::which;
+use crate::whole_files::write_new;
 
 /// Writes a first workflow, ready to run.
 ///

@@ -81,7 +81,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     for (line, shown) in lines.iter().zip(shown) {
         writeln!(out, "{shown}")?;
-        for (style, text) in details::of(&store, line, room) {
+        for (style, text) in details::of_step(&store, line, room) {
             writeln!(out, "{}", room.paint(style, &text))?;
         }
     }

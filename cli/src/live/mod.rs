@@ -271,7 +271,7 @@ fn rub_out(drawn: &mut Vec<usize>, columns: usize) -> String {
 struct Feed(&'static View);
 
 impl Feed {
-    fn tell(&self, change: impl FnOnce(&mut Model, Duration)) {
+    fn change_model(&self, change: impl FnOnce(&mut Model, Duration)) {
         if self.0.over.load(Ordering::SeqCst) {
             return;
         }
@@ -288,31 +288,31 @@ impl Feed {
 
 impl Progress for Feed {
     fn started(&self, place: &str, kind: &str) {
-        self.tell(|model, now| model.start(place, kind, now));
+        self.change_model(|model, now| model.start(place, kind, now));
     }
 
     fn ended(&self, place: &str) {
-        self.tell(|model, _| model.end(place));
+        self.change_model(|model, _| model.end(place));
     }
 
     fn rounds(&self, place: &str, count: usize) {
-        self.tell(|model, now| model.count_rounds(place, count, now));
+        self.change_model(|model, now| model.count_rounds(place, count, now));
     }
 
     fn step_ended(&self, place: &str, outcome: &StepOutcome) {
-        self.tell(|model, now| model.end_step(place, outcome, now));
+        self.change_model(|model, now| model.end_step(place, outcome, now));
     }
 
     fn recorded(&self, events: &[Event]) {
         // Not every step has a summary in the journal; the end of each is told by itself.
         let is_summary = |event: &&Event| matches!(event, Event::StepEnded { attempt: 0, .. });
-        self.tell(|model, now| {
+        self.change_model(|model, now| {
             events.iter().filter(|event| !is_summary(event)).for_each(|event| model.record(event, now));
         });
     }
 
     fn stderr(&self, place: &str, chunk: &[u8]) {
-        self.tell(|model, _| model.hear(place, chunk));
+        self.change_model(|model, _| model.hear(place, chunk));
     }
 }
 

@@ -469,7 +469,7 @@ fn summary(step: &Step) -> String {
         Work::Parallel { .. } => "parallel".to_owned(),
         Work::ForEach { over, .. } => format!("for each of {over}"),
         Work::Input(_) => "input".to_owned(),
-        Work::Wait(wait) => format!("wait {}", wait.shown()),
+        Work::Wait(wait) => format!("wait {}", wait.display_text()),
     }
 }
 

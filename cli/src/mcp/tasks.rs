@@ -208,7 +208,7 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> Result<DetailedTask, ErrorData> {
         let actor = self.caller(context, "tasks").actor;
-        if let Some(live) = self.shared.tasks.of(&id, &actor, self.shared.all_runs) {
+        if let Some(live) = self.shared.tasks.find(&id, &actor, self.shared.all_runs) {
             return Ok(live.detailed());
         }
         let (shared, wanted) = (Arc::clone(&self.shared), id.clone());
@@ -229,7 +229,7 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let actor = self.caller(context, "tasks").actor;
-        let live = self.shared.tasks.of(id, &actor, self.shared.all_runs).ok_or_else(|| unknown(id))?;
+        let live = self.shared.tasks.find(id, &actor, self.shared.all_runs).ok_or_else(|| unknown(id))?;
         let mut asked = None;
         live.state.send_if_modified(|state| match state {
             State::Asks(question) => {
@@ -257,7 +257,7 @@ impl Server {
         context: &RequestContext<RoleServer>,
     ) -> Result<(), ErrorData> {
         let actor = self.caller(context, "tasks").actor;
-        let live = self.shared.tasks.of(&id, &actor, self.shared.all_runs);
+        let live = self.shared.tasks.find(&id, &actor, self.shared.all_runs);
         if let Some(live) = &live
             && !live.is_over()
         {
@@ -303,7 +303,7 @@ impl Tasks {
         all.insert(live.id.clone(), Arc::clone(live));
     }
 
-    fn of(&self, id: &str, actor: &Option<String>, all_runs: bool) -> Option<Arc<Live>> {
+    fn find(&self, id: &str, actor: &Option<String>, all_runs: bool) -> Option<Arc<Live>> {
         let live = lock(&self.live).get(id).cloned()?;
         (all_runs || live.actor == *actor).then_some(live)
     }

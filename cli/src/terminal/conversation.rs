@@ -7,8 +7,8 @@ use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::engine::{Asked, PromptError, QuestionKind, Said};
 use lobster_runtime::stage::Answer;
 
-use super::lines::{Deadline, Lines, Typed};
 use super::rule::{Draft, Sources, Weighed};
+use super::stdin_lines::{Deadline, Lines, Typed};
 use super::{Left, Voice};
 use crate::render::question::{BOLD, DIM, Paper, answered, screen};
 use crate::render::text::wrap;

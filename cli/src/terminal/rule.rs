@@ -16,7 +16,7 @@ use lobster_runtime::replay::observed;
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
 use lobster_runtime::store::RunFilter;
 
-use crate::files::replace_file;
+use crate::whole_files::replace_file;
 
 /// The newest runs that a rule is held against.
 const RUNS: usize = 200;

@@ -59,7 +59,7 @@ pub struct FileDigests {
 
 impl FileDigests {
     /// The digest of a regular file's content.
-    pub fn of(&self, path: &Path) -> io::Result<Digest> {
+    pub fn digest(&self, path: &Path) -> io::Result<Digest> {
         self.of_at(path, SystemTime::now())
     }
 
@@ -116,7 +116,7 @@ mod tests {
         for round in 0..200_u32 {
             let content = format!("{round:06}");
             fs::write(&path, &content).unwrap();
-            assert_eq!(files.of(&path).unwrap(), Digest::of(content.as_bytes()), "round {round}");
+            assert_eq!(files.digest(&path).unwrap(), Digest::of(content.as_bytes()), "round {round}");
         }
         assert!(files.known().is_empty(), "a file that was just written is not remembered");
     }

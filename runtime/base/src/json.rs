@@ -7,9 +7,9 @@
 //! as `null`, which is what clients of the incumbent expect (ECMA-262
 //! `Number::toString` and `JSON.stringify`).
 
-pub mod aside;
 pub mod complaint;
 pub mod raw;
+pub mod scan_thread;
 pub mod scanner;
 pub mod stream;
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeSet;
 use std::io;
 
+use crate::commit_log::Journal;
 use crate::files::{Files, Place, Seen, What};
-use crate::journal::Journal;
 use crate::prepare::{new_of, old_of, workbench};
 use crate::set::RelPath;
 use crate::steps::{Act, Step};

@@ -14,8 +14,8 @@ use std::path::Path;
 use lobster_base::digest::Digest;
 
 use crate::apply::{Halt, apply};
+use crate::commit_log::{Journal, Log, LogFile, Phase};
 use crate::files::{Files, Place, Seen, What};
-use crate::journal::{Journal, Log, LogFile, Phase};
 use crate::prepare::{clean, compare, lay_ready};
 use crate::revert::revert;
 use crate::set::{BadChangeSet, ByteText, ChangeSet, RelPath};
@@ -85,7 +85,7 @@ impl Found {
 #[derive(Debug, thiserror::Error)]
 pub enum CommitError {
     /// Files are not what the change set was made from.
-    #[error("{}", told(.0))]
+    #[error("{}", conflict_list(.0))]
     Conflicts(Vec<Conflict>),
     /// A file changed during the commit, which was taken back. What somebody changed
     /// meanwhile was left as it is.
@@ -140,7 +140,7 @@ pub enum CommitError {
 /// As many conflicts are named in a message.
 const TOLD: usize = 5;
 
-fn told(conflicts: &[Conflict]) -> String {
+fn conflict_list(conflicts: &[Conflict]) -> String {
     let mut text: Vec<String> = conflicts.iter().take(TOLD).map(ToString::to_string).collect();
     if conflicts.len() > TOLD {
         text.push(format!("{} more", conflicts.len() - TOLD));

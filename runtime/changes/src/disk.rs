@@ -108,7 +108,7 @@ fn name(place: &Place) -> &OsStr {
 }
 
 /// What a stat tells.
-fn seen(stat: &Stat) -> Seen {
+fn seen_by_stat(stat: &Stat) -> Seen {
     let what = match FileType::from_raw_mode(stat.st_mode) {
         FileType::RegularFile => What::File,
         FileType::Directory => What::Directory,
@@ -170,7 +170,7 @@ impl Files for Disk {
             Ok(above) => above,
         };
         match statat(above, name(place), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(seen(&stat))),
+            Ok(stat) => Ok(Some(seen_by_stat(&stat))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -11,11 +11,11 @@
 
 mod apply;
 mod commit;
+mod commit_log;
 #[cfg(target_os = "linux")]
 mod disk;
 mod fault;
 mod files;
-mod journal;
 #[cfg(target_os = "linux")]
 mod layer;
 mod prepare;

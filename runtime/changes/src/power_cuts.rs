@@ -7,7 +7,7 @@ use std::rc::Rc;
 use lobster_base::digest::Digest;
 
 use crate::commit::{CommitError, Contents, commit_in, recover_in};
-use crate::journal::Phase;
+use crate::commit_log::Phase;
 use crate::set::Time;
 use crate::set::{Change, ChangeSet, Entry, RootChanges};
 use crate::simulated::{Chance, Fault, Names, Node, Op, ROOT, Simulated, World, path};
@@ -159,7 +159,7 @@ fn survives(world: &World, expected: [&BTreeMap<String, String>; 2], seed: u64) 
         let world = disk.world.borrow().cut(&mut Chance(seed ^ again as u64));
         let disk = Simulated::new(world, 0, Fault::None);
         let second = recover_all(&disk).unwrap();
-        let shown = disk.world.borrow().shown();
+        let shown = disk.world.borrow().contents();
         assert!(expected.contains(&&shown), "{first:?} {second:?} {shown:#?}");
         assert!(disk.world.borrow().journal.is_none());
         if !is_off {
@@ -179,7 +179,7 @@ fn a_power_cut_at_any_operation_leaves_the_old_tree_or_the_new() {
         let (before, after, set) = case(&entries);
         // The way there, and the way back: undo is the same.
         for (from, to, set) in [(&before, &after, set.clone()), (&after, &before, set.inverse())] {
-            let (old, new) = (from.shown(), to.shown());
+            let (old, new) = (from.contents(), to.contents());
             for at in 0.. {
                 let disk = Simulated::new(from.clone(), at, Fault::Cut);
                 let done = commit_in(&disk, &disk, "x", &set, &Known);
@@ -190,7 +190,7 @@ fn a_power_cut_at_any_operation_leaves_the_old_tree_or_the_new() {
                 }
                 if !is_off {
                     done.unwrap();
-                    assert_eq!(disk.world.borrow().shown(), new);
+                    assert_eq!(disk.world.borrow().contents(), new);
                     break;
                 }
             }
@@ -204,17 +204,17 @@ fn a_power_cut_at_any_operation_leaves_the_old_tree_or_the_new() {
 fn a_full_disk_at_any_operation_changes_nothing_or_is_finished_by_the_recovery() {
     for entries in cases() {
         let (before, after, set) = case(&entries);
-        let (old, new) = (before.shown(), after.shown());
+        let (old, new) = (before.contents(), after.contents());
         for at in 0.. {
             let disk = Simulated::new(before.clone(), at, Fault::Error);
             let done = commit_in(&disk, &disk, "x", &set, &Known);
-            let shown = disk.world.borrow().shown();
+            let shown = disk.world.borrow().contents();
             if disk.fault.get() == Fault::Error {
                 assert_eq!(shown, new);
                 break;
             }
             recover_all(&disk).unwrap();
-            let shown = disk.world.borrow().shown();
+            let shown = disk.world.borrow().contents();
             assert!(shown == old || shown == new, "{done:?} {shown:#?}");
             match done {
                 Ok(()) => assert_eq!(shown, new),
@@ -230,7 +230,7 @@ fn a_full_disk_at_any_operation_changes_nothing_or_is_finished_by_the_recovery()
 fn an_edit_at_any_moment_is_never_overwritten() {
     for entries in cases() {
         let (before, after, set) = case(&entries);
-        let (old, new) = (before.shown(), after.shown());
+        let (old, new) = (before.contents(), after.contents());
         // A file that is rewritten in place keeps its names; only the comparison guards it.
         for name in entries.iter().map(|entry| entry.0).filter(|name| *name != "h1") {
             for at in 0.. {
@@ -240,7 +240,7 @@ fn an_edit_at_any_moment_is_never_overwritten() {
                     break;
                 }
                 let (world, key) = (disk.world.borrow(), format!("/{name}"));
-                let shown = world.shown();
+                let shown = world.contents();
                 // What was edited was edited on what lay there then: it need not exist any more if
                 // it was taken out as the very thing that had been compared.
                 let edited = shown.get(&key).is_some_and(|told| told.contains("somebody's own"));
@@ -274,5 +274,5 @@ fn a_commit_that_was_never_sealed_leaves_nothing_behind() {
     assert_eq!(world.journal.as_ref().map(|journal| journal.phase), Some(Phase::Preparing));
     let disk = Simulated::new(world, 0, Fault::None);
     assert_eq!(recover_all(&disk).unwrap(), Some(false));
-    assert_eq!(disk.world.borrow().shown(), before.shown());
+    assert_eq!(disk.world.borrow().contents(), before.contents());
 }

@@ -6,8 +6,8 @@ use std::io;
 use lobster_base::digest::Digest;
 
 use crate::commit::{CommitError, Conflict, Contents, Found, failed};
+use crate::commit_log::Journal;
 use crate::files::{Files, Looks, Place, Seen, What};
-use crate::journal::Journal;
 use crate::set::{Change, ChangeSet, Entry, RelPath};
 use crate::steps::{Act, Step, ready_mode};
 

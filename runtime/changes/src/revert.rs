@@ -4,8 +4,8 @@
 use std::io;
 
 use crate::apply::{Halt, bench_of, sync_touched};
+use crate::commit_log::Journal;
 use crate::files::{Files, Place, What};
-use crate::journal::Journal;
 use crate::prepare::{new_of, old_of};
 use crate::set::RelPath;
 use crate::steps::{Act, Step};

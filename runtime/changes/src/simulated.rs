@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::rc::Rc;
 
+use crate::commit_log::{Journal, Log};
 use crate::files::{Files, Looks, Place, Seen, What};
-use crate::journal::{Journal, Log};
 use crate::set::{ByteText, RelPath, Time};
 
 pub(crate) type Names = BTreeMap<Vec<u8>, u64>;
@@ -140,7 +140,7 @@ impl World {
     }
 
     /// All that a reader can tell of the tree, and which names are one file.
-    pub(crate) fn shown(&self) -> BTreeMap<String, String> {
+    pub(crate) fn contents(&self) -> BTreeMap<String, String> {
         let mut all = BTreeMap::new();
         let mut names_of: BTreeMap<u64, Vec<String>> = BTreeMap::new();
         let mut walk = vec![(String::new(), ROOT)];

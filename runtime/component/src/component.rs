@@ -9,7 +9,7 @@ use wasmtime::component::{self, ComponentExportIndex, InstancePre};
 
 use crate::cache::Compiled;
 use crate::engine::{Core, POOL_TABLE_ELEMENTS, fits_pool};
-use crate::host::given::Given;
+use crate::host::readable_blobs::ReadableBlobs;
 use crate::host::step_wit::types as wit;
 use crate::kind::PREVIEW1;
 use crate::schema::Schema;
@@ -259,7 +259,7 @@ impl Component {
         args: &str,
         input: &mut dyn io::Read,
     ) -> io::Result<impl Iterator<Item = Digest> + use<>> {
-        let mut given = Given::new(self.0.opens_blobs, args);
+        let mut given = ReadableBlobs::new(self.0.opens_blobs, args);
         let mut piece = vec![0; if self.0.opens_blobs { 64 << 10 } else { 0 }];
         loop {
             match input.read(&mut piece) {
@@ -392,7 +392,7 @@ fn abilities(imports: &[String]) -> (Vec<String>, Vec<String>) {
     // A preview-1 module imports single functions; what it could do is fixed.
     let preview1 = imports.iter().any(|import| import.starts_with(PREVIEW1));
     for (prefixes, able, unable) in ABILITIES {
-        let network = prefixes.iter().any(|prefix| ["wasi:http/", "wasi:sockets/"].contains(prefix));
+        let network = prefixes.iter().any(|prefix| names::uses_network(prefix));
         let has = |import: &String| prefixes.iter().any(|prefix| import.starts_with(prefix));
         if (preview1 && !network) || imports.iter().any(has) {
             can.push(able.to_owned());

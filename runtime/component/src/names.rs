@@ -137,7 +137,8 @@ const HTTP: [&str; 2] = ["wasi:http/outgoing-handler@", OWN_HTTP];
 /// The contract's own HTTP, for languages that cannot link WASI's.
 pub(crate) const OWN_HTTP: &str = "lobster:step/http@";
 
-fn uses_network(import: &str) -> bool {
+/// Whether an interface reaches hosts.
+pub(crate) fn uses_network(import: &str) -> bool {
     ["wasi:sockets/", "wasi:http/", OWN_HTTP].iter().any(|network| import.starts_with(network))
 }
 

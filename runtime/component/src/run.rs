@@ -18,12 +18,12 @@ use wasmtime_wasi_http::WasiHttpCtx;
 use crate::component::{Described, Entry, Inner};
 use crate::host::clocks::Clock;
 use crate::host::filesystem::Filesystem;
-use crate::host::given::Given;
 use crate::host::http::Http;
 use crate::host::io::{Pipes, Stdio, StepInput, StepOutput};
 use crate::host::network::NetGrants;
 use crate::host::preview1::Preview1;
 use crate::host::random::{Real, Seeded};
+use crate::host::readable_blobs::ReadableBlobs;
 use crate::host::services::Tracer;
 use crate::host::step_wit::types as wit;
 use crate::state::{Limiter, State, Stop};
@@ -82,7 +82,7 @@ pub(crate) fn run(component: &Inner, mut invocation: Invocation) -> Result<Outco
         }
     }
     let args = std::mem::take(&mut invocation.args);
-    let given = Given::new(component.opens_blobs, &args);
+    let given = ReadableBlobs::new(component.opens_blobs, &args);
     let mut run = Run::new(component, invocation, described, given)?;
     let result = match &component.entry {
         Entry::Step { pre, run: index, .. } => {
@@ -105,7 +105,7 @@ pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> 
         return Err(RunError::BadDescription { message: "a command program has none".to_owned() });
     };
     let invocation = Invocation { limits: DESCRIBE_LIMITS, ..Invocation::new("{}", Box::new(Vec::new())) };
-    let mut run = Run::new(component, invocation, None, Given::new(false, ""))?;
+    let mut run = Run::new(component, invocation, None, ReadableBlobs::new(false, ""))?;
     match run.call::<_, (wit::Description,)>(pre, *describe, ()) {
         Ok((description,)) => Ok(description),
         Err(error) => Err(run.explain(error)),
@@ -181,7 +181,7 @@ impl<'a> Run<'a> {
         component: &'a Inner,
         invocation: Invocation,
         described: Option<&Described>,
-        given: Given,
+        given: ReadableBlobs,
     ) -> Result<Self, RunError> {
         let Invocation { argv, input, output, stderr, grants, mut limits, seed, start_time, .. } = invocation;
         // A program that is large enough to have more functions in a table was compiled,

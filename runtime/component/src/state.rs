@@ -9,11 +9,11 @@ use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::WasiHttpCtx;
 
 use crate::host::filesystem::{Filesystem, FsError};
-use crate::host::given::Given;
 use crate::host::http::Http;
 use crate::host::io::Pipes;
 use crate::host::network::NetGrants;
 use crate::host::preview1::Preview1;
+use crate::host::readable_blobs::ReadableBlobs;
 use crate::host::services::Services;
 use crate::{Cancel, Limits, RunError};
 
@@ -29,7 +29,7 @@ pub(crate) struct State {
     pub(crate) http_limits: WasiHttpCtx,
     pub(crate) preview1: Preview1,
     pub(crate) services: Services,
-    pub(crate) given: Given,
+    pub(crate) given: ReadableBlobs,
     /// Whether the program asked for values of the run or for blobs.
     pub(crate) read_state: bool,
     /// Calls of the program into the host or the engine.

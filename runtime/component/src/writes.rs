@@ -55,7 +55,7 @@ impl CommitError {
     /// Why the run was ended, if it was its time or a cancellation that ended the
     /// commit; nothing is visible then.
     #[must_use]
-    pub fn stopped(&self) -> Option<&RunError> {
+    pub fn run_error(&self) -> Option<&RunError> {
         self.source.get_ref()?.downcast_ref()
     }
 }

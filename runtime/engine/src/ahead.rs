@@ -19,7 +19,7 @@ use super::perform::output_of;
 use super::question::{Occasion, quoted};
 use super::run::{Interrupted, Run, Task};
 use super::services::Services;
-use crate::recorded::recorded;
+use crate::recorded_plan::recorded;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
 use lobster_base::json;

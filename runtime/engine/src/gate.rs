@@ -3,7 +3,7 @@
 use lobster_base::code::Code;
 use serde_json::json;
 
-use super::ask::Outcome;
+use super::ask_terminal::Outcome;
 use super::binding::{Binding, GateQuestion, KnownAnswer, PendingGate};
 use super::path::StepPath;
 use super::run::Run;

@@ -72,7 +72,7 @@ impl Profile {
     }
 
     /// Whether actions tell arguments apart that only differ in their order or spelling.
-    pub(crate) fn tells_text(self) -> bool {
+    pub(crate) fn tells_argument_text(self) -> bool {
         matches!(self, Self::Component | Self::Js)
     }
 }
@@ -157,7 +157,7 @@ pub trait Overseer: Send + Sync {
     }
 
     /// Until when the step here waits, if a run that this one goes on from has decided it.
-    fn kept(&self, _path: &StepPath) -> Option<Value> {
+    fn wait(&self, _path: &StepPath) -> Option<Value> {
         None
     }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use super::attempts::{timeout_as_failure, with_timeout};
-use super::left_out::unknown;
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
+use super::redacted::unknown;
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
 use lobster_base::cancel::{CancelReason, CancelToken};

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 
 use super::binding::{Asker, GateQuestion, KEPT, SetsGoing};
 use super::upcoming::plan_after;
-use crate::recorded::recorded;
+use crate::recorded_plan::recorded;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_language::plan::Plan;

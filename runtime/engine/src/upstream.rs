@@ -88,7 +88,7 @@ impl StepUpstream {
     }
 
     /// What the process did with its credentials, for its outcome.
-    pub(crate) fn told(&self) -> Value {
+    pub(crate) fn used(&self) -> Value {
         let used = self.upstream.used();
         let mut told = json!({ "used": used.reached });
         if !used.refused.is_empty() {

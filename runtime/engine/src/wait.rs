@@ -1,12 +1,12 @@
 //! Steps that wait for a time.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
 use lobster_language::plan::{Step, WaitFor};
 use lobster_stage::{StageError, Stop};
-use lobster_store::Durability;
+use lobster_store::{Durability, Store};
 use serde_json::json;
 
 use super::path::StepPath;
@@ -31,12 +31,12 @@ impl Frame<'_> {
         let text = self.fill(wait.text(), scope, path)?;
         let place = path.gate("wait");
         let decided = self.run.keep(&place, || {
-            let earlier = self.run.overseer().and_then(|overseer| overseer.kept(&place));
+            let earlier = self.run.overseer().and_then(|overseer| overseer.wait(&place));
             // Another duration or time is another wait.
             if let Some(earlier) = earlier.filter(|earlier| earlier["for"] == *text) {
                 return Ok(earlier);
             }
-            let until = wait.deadline(&text, now()).map_err(|why| {
+            let until = wait.deadline(&text, now(&self.run.store)).map_err(|why| {
                 let message = format!("Workflow step {} wait: {why}", step.id);
                 StageError::permanent(message).with_code(Code::StepValue)
             })?;
@@ -44,10 +44,10 @@ impl Frame<'_> {
         })?;
         let deadline = decided["until"].as_u64().unwrap_or_default();
         // A replay shows what was; it waits for nothing.
-        if self.run.journals() && now() < deadline {
+        if self.run.journals() && now(&self.run.store) < deadline {
             self.run.append(Vec::new(), Durability::Synced)?;
             let outside = self.run.store.leave_commit_group();
-            let cancelled = until(deadline, cancel);
+            let cancelled = until(deadline, &self.run.store, cancel);
             drop(outside);
             if cancelled {
                 return Err(Stop::Cancelled);
@@ -58,9 +58,9 @@ impl Frame<'_> {
 }
 
 /// Waits for a time of the clock, in milliseconds since 1970; true when cancelled.
-fn until(deadline: u64, cancel: &CancelToken) -> bool {
+fn until(deadline: u64, store: &Store, cancel: &CancelToken) -> bool {
     loop {
-        let left = Duration::from_millis(deadline.saturating_sub(now()));
+        let left = Duration::from_millis(deadline.saturating_sub(now(store)));
         if left.is_zero() {
             return cancel.is_cancelled();
         }
@@ -70,7 +70,6 @@ fn until(deadline: u64, cancel: &CancelToken) -> bool {
     }
 }
 
-fn now() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+fn now(store: &Store) -> u64 {
+    u64::try_from(store.clock_ms()).unwrap_or_default()
 }

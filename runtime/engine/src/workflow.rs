@@ -347,7 +347,7 @@ impl Frame<'_> {
         path: &StepPath,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
-        let shown = program.shown();
+        let shown = program.display_text();
         let job = native::Job {
             program,
             stdin,

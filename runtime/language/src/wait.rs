@@ -20,7 +20,7 @@ impl WaitFor {
 
     /// As a person reads it.
     #[must_use]
-    pub fn shown(&self) -> String {
+    pub fn display_text(&self) -> String {
         match self {
             Self::Span(text) => text.clone(),
             Self::Time(text) => format!("until {text}"),

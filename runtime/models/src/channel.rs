@@ -4,7 +4,7 @@ use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
 use super::request::{Request, Retry};
-use super::{anthropic, envelope, openai};
+use super::{adapter_answer, anthropic, openai};
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
@@ -350,8 +350,8 @@ impl Channel {
         // As with the incumbent, no body is an answer without a result.
         let answer = reply.json().map_err(|_| Failure::Request("Response was not JSON".to_owned()))?;
         let result = match self.provider {
-            Provider::OpenClaw => envelope::of_gateway(answer)?,
-            Provider::Pi | Provider::Http => envelope::of_adapter(answer)?,
+            Provider::OpenClaw => adapter_answer::of_gateway(answer)?,
+            Provider::Pi | Provider::Http => adapter_answer::of_adapter(answer)?,
             Provider::OpenAi => openai::result(&answer, request)?,
             Provider::Anthropic => anthropic::result(&answer, request)?,
         };

@@ -204,7 +204,7 @@ impl CostTracker {
                 self.allow_unpriced(step, model)?;
             }
             if let Some(why) = self.unbounded_before().filter(|_| !self.allows_unpriced()) {
-                return Err(stopped(why));
+                return Err(over_limit(why));
             }
         }
         let held = self.held.get(step).copied().unwrap_or(0.0) + usd.unwrap_or(0.0);
@@ -256,14 +256,14 @@ impl CostTracker {
     fn allow_unpriced(&self, step: &str, model: &str) -> Result<(), StageError> {
         let name = json::compact(&model);
         if self.too_dear.contains(step) {
-            return Err(stopped(format!(
+            return Err(over_limit(format!(
                 "a call of a model with a price was refused, and model {name} has none that could be less"
             )));
         }
         if self.allows_unpriced() {
             return Ok(());
         }
-        Err(stopped(format!(
+        Err(over_limit(format!(
             "model {name} has no price, so nothing could stop it at the limit. Give its price with \
              LOBSTER_LLM_PRICING_JSON, or write `unpriced: allow` under cost_limit"
         )))
@@ -517,7 +517,7 @@ struct Room {
 const SUM_ERROR: f64 = 1e-9;
 
 /// A call that is not made, and why.
-fn stopped(why: impl std::fmt::Display) -> StageError {
+fn over_limit(why: impl std::fmt::Display) -> StageError {
     StageError::permanent(format!("Cost limit: the call was not made, since {why}."))
         .with_code(Code::CostLimit)
 }
@@ -527,14 +527,14 @@ fn refused(worst: &WorstCase, usd: Option<f64>, room: &Room) -> StageError {
     let left = exact(rounded(room.left.max(0.0)), 4);
     let limit = exact(room.limit, 2);
     match (usd, worst.output_tokens) {
-        (Some(usd), Some(output)) => stopped(format!(
+        (Some(usd), Some(output)) => over_limit(format!(
             "it may cost up to ${} (model {}: at most {} tokens in, {output} out) and ${left} of the limit of \
              ${limit} is left. Lower --max-output-tokens, or raise cost_limit.max_usd",
             fixed(usd, 4),
             worst.model.as_deref().unwrap_or_default(),
             worst.input_tokens,
         )),
-        _ => stopped(format!("${left} of the limit of ${limit} is left. Raise cost_limit.max_usd")),
+        _ => over_limit(format!("${left} of the limit of ${limit} is left. Raise cost_limit.max_usd")),
     }
 }
 

@@ -1,10 +1,10 @@
 //! Calls of language models: who is asked and how, what is remembered, what it costs.
 
+pub(crate) mod adapter_answer;
 mod anthropic;
 pub mod cache;
 pub mod channel;
 pub mod cost;
-pub(crate) mod envelope;
 pub mod health;
 pub mod http;
 pub mod ledger;

@@ -12,8 +12,8 @@ use brush_parser::ast;
 use serde::Serialize;
 
 use super::Policy;
+use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
-use super::env::DecisionEnv;
 use super::file::Rule;
 use super::paths::Roots;
 
@@ -148,7 +148,7 @@ impl Arg {
     }
 
     /// The text a person is shown: `‹?›` for what cannot be known.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn display_text(&self) -> String {
         match (self.unknown, self.unknown_start) {
             (false, _) => self.text.clone(),
             (true, true) => format!("‹?›{}", self.text),

@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 
 use super::Policy;
 use super::decide::{Command, Decision, Proposal, Verdict};
-use super::env::DecisionEnv;
+use super::decision_env::DecisionEnv;
 use super::file::{Effect, Remember, Rule, RuleGrant};
 use super::suggest::{Observed, list, text};
 use lobster_base::digest::Digest;

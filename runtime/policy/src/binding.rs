@@ -11,8 +11,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::decide::{Command, Decision, Proposal};
+use super::decision_env::DecisionEnv;
 use super::dialect::Shell;
-use super::env::DecisionEnv;
 use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 

@@ -36,6 +36,18 @@ const BASH_ONLY: &[&str] = &[
 /// Options of `set` that leave the meaning of later words alone.
 const PLAIN_OPTIONS: &str = "efuxvnCbmhETo";
 
+/// Options of `shopt` that leave the meaning of later words alone.
+const HARMLESS_SHOPT: &[&str] = &[
+    "nullglob",
+    "failglob",
+    "globstar",
+    "nocaseglob",
+    "nocasematch",
+    "inherit_errexit",
+    "lastpipe",
+    "checkwinsize",
+];
+
 impl Analysis<'_> {
     /// The shell's own commands. `None` when the name is a program.
     pub(crate) fn builtin(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
@@ -78,33 +90,6 @@ impl Analysis<'_> {
                 self.scope.functions = saved;
                 return Some(flow);
             }
-            "export" | "declare" | "typeset" | "local" | "readonly" => self.declare(name, args),
-            "unset" => {
-                for arg in skip_flags(args) {
-                    self.refuse_subscript(arg);
-                    let name = arg.text.clone();
-                    self.check_assignment(&name, &Arg::unset());
-                    if !arg.unknown {
-                        self.scope.arrays.remove(&name);
-                        self.set_variable(&name, Arg::unset());
-                    }
-                }
-            }
-            "read" => self.read(args, "REPLY", "adinNptu"),
-            "mapfile" | "readarray" => self.read(args, "MAPFILE", "dnOsuCc"),
-            "getopts" => {
-                if let Some(name) = args.get(1) {
-                    let name = name.text.clone();
-                    self.assign(&name, Arg::unknown());
-                }
-            }
-            "let" => {
-                for arg in args {
-                    self.arithmetic_data(arg);
-                    let text = arg.text.clone();
-                    self.arithmetic(&text);
-                }
-            }
             "printf" => {
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
                 return Some(self.printf(args));
@@ -135,25 +120,84 @@ impl Analysis<'_> {
             "popd" => {
                 // Back to a directory an earlier pushd left, inside the roots.
             }
+            ":" | "true" | "false" | "pwd" | "exit" | "return" | "break" | "continue" | "logout" | "jobs"
+            | "fg" | "bg" | "disown" | "times" | "dirs" | "type" | "help" | "caller" | "umask"
+            | "unalias" | "suspend" => {
+                self.record(&inv.args, None, vec!["catalogue".to_owned()]);
+            }
+            _ if self.variable_builtin(name, args) || self.option_builtin(name, args) => {}
+            _ => return None,
+        }
+        Some(quiet)
+    }
+
+    /// The builtins that change variables or positional parameters; false if it is none of them.
+    fn variable_builtin(&mut self, name: &str, args: &[Arg]) -> bool {
+        match name {
+            "export" | "declare" | "typeset" | "local" | "readonly" => self.declare(name, args),
+            "unset" => {
+                for arg in skip_flags(args) {
+                    self.refuse_subscript(arg);
+                    let name = arg.text.clone();
+                    self.check_assignment(&name, &Arg::unset());
+                    if !arg.unknown {
+                        self.scope.arrays.remove(&name);
+                        self.set_variable(&name, Arg::unset());
+                    }
+                }
+            }
+            "read" => self.read(args, "REPLY", "adinNptu"),
+            "mapfile" | "readarray" => self.read(args, "MAPFILE", "dnOsuCc"),
+            "getopts" => {
+                if let Some(name) = args.get(1) {
+                    let name = name.text.clone();
+                    self.assign(&name, Arg::unknown());
+                }
+            }
+            "let" => {
+                for arg in args {
+                    self.arithmetic_data(arg);
+                    let text = arg.text.clone();
+                    self.arithmetic(&text);
+                }
+            }
+            "shift" => {
+                let count = args.first().map_or(Some(1), |a| a.known()?.parse::<usize>().ok());
+                match count {
+                    Some(count) if self.conditional == 0 => {
+                        let count = count.min(self.scope.positional.len());
+                        self.scope.positional.drain(..count);
+                    }
+                    Some(_) | None => self.scope.positional_unknown = true,
+                }
+            }
+            "wait" => {
+                if let Some(at) = args.iter().position(|a| a.text == "-p")
+                    && let Some(name) = args.get(at + 1)
+                {
+                    self.refuse_subscript(&name.clone());
+                    let name = name.text.clone();
+                    self.assign(&name, Arg::number());
+                }
+            }
+            _ => return false,
+        }
+        true
+    }
+
+    /// The builtins that change how the shell itself works; false if it is none of them.
+    fn option_builtin(&mut self, name: &str, args: &[Arg]) -> bool {
+        match name {
             "set" => self.set_builtin(args),
             "shopt" => {
                 if args.iter().any(|a| !a.text.starts_with('-') || a.unknown)
                     && args.iter().any(|a| a.text.starts_with("-s") || a.text.starts_with("-u"))
                 {
-                    const HARMLESS: &[&str] = &[
-                        "nullglob",
-                        "failglob",
-                        "globstar",
-                        "nocaseglob",
-                        "nocasematch",
-                        "inherit_errexit",
-                        "lastpipe",
-                        "checkwinsize",
-                    ];
                     if args.iter().any(|a| a.text == "expand_aliases") {
                         self.deny("alias", "aliases change what later words mean");
                     }
-                    let harmless = |a: &Arg| a.text.starts_with('-') || HARMLESS.contains(&a.text.as_str());
+                    let harmless =
+                        |a: &Arg| a.text.starts_with('-') || HARMLESS_SHOPT.contains(&a.text.as_str());
                     if !args.iter().all(|a| !a.unknown && harmless(a)) {
                         self.ask("shell-option", "shopt changes how later text is read");
                     }
@@ -189,33 +233,9 @@ impl Analysis<'_> {
             "bind" | "complete" | "compopt" | "compgen" | "fc" | "history" => {
                 self.ask("interactive", format!("{name} belongs to interactive shells"));
             }
-            "shift" => {
-                let count = args.first().map_or(Some(1), |a| a.known()?.parse::<usize>().ok());
-                match count {
-                    Some(count) if self.conditional == 0 => {
-                        let count = count.min(self.scope.positional.len());
-                        self.scope.positional.drain(..count);
-                    }
-                    Some(_) | None => self.scope.positional_unknown = true,
-                }
-            }
-            "wait" => {
-                if let Some(at) = args.iter().position(|a| a.text == "-p")
-                    && let Some(name) = args.get(at + 1)
-                {
-                    self.refuse_subscript(&name.clone());
-                    let name = name.text.clone();
-                    self.assign(&name, Arg::number());
-                }
-            }
-            ":" | "true" | "false" | "pwd" | "exit" | "return" | "break" | "continue" | "logout" | "jobs"
-            | "fg" | "bg" | "disown" | "times" | "dirs" | "type" | "help" | "caller" | "umask"
-            | "unalias" | "suspend" => {
-                self.record(&inv.args, None, vec!["catalogue".to_owned()]);
-            }
-            _ => return None,
+            _ => return false,
         }
-        Some(quiet)
+        true
     }
 
     fn eval(&mut self, args: &[Arg]) -> Flow {

@@ -239,7 +239,7 @@ impl Analysis<'_> {
             return self.dynamic_program(&inv);
         }
         if first.from_split && !self.policy.is_open() {
-            let would: Vec<String> = inv.args.iter().map(Arg::shown).collect();
+            let would: Vec<String> = inv.args.iter().map(Arg::display_text).collect();
             self.facts.dynamic = true;
             self.ask("dynamic-program", format!("a value is split into the command {:?}", would.join(" ")));
             self.draw("a program that is not known", Vec::new(), false);

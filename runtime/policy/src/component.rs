@@ -7,10 +7,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::decide::Verdict;
-use super::env::DecisionEnv;
+use super::decision_env::DecisionEnv;
 use super::file::{NetDefault, Profile, Sandbox};
-use super::layers::intersect_roots;
 use super::paths::Roots;
+use super::trust_layers::intersect_roots;
 use super::{ENGINE_VERSION, Policy};
 use lobster_base::digest::Digest;
 use lobster_base::quantity::{Bytes, Span};

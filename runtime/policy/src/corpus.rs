@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::Policy;
 use super::decide::{Command, Proposal, Verdict};
+use super::decision_env::DecisionEnv;
 use super::dialect::{Dialect, Shell};
-use super::env::DecisionEnv;
 use super::file::Profile;
 
 /// Why a corpus could not be run.

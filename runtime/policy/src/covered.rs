@@ -13,11 +13,11 @@ use std::collections::BTreeMap;
 
 use self::programs::{attached_values, is_file_option, script_operands, tool};
 use super::analysis::{Analysis, Arg, Input};
-use super::code::is_interpreter;
 use super::command::Invocation;
 use super::decide::Command;
+use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
-use super::env::DecisionEnv;
+use super::inline_code::is_interpreter;
 use super::mentions::{FileRole, Language, Listing, Lookup, MAX_MENTIONS, MAX_NAME, Mention, Mentions};
 use super::paths::{Roots, is_harmless_device, normalise};
 use super::portable;
@@ -255,7 +255,7 @@ impl Analysis<'_> {
         let name = full.rsplit('/').next().unwrap_or(&full).to_owned();
         self.mention_program(&full, rest);
         let reads_only = covered.iter().any(|by| by == "catalogue") && !is_shell(&name);
-        let writes = super::effects::is_writer(&name) && self.resolve(&full).is_some();
+        let writes = super::touches::is_writer(&name) && self.resolve(&full).is_some();
         if !(reads_only || writes)
             && let Some(mentions) = &mut self.mentions
         {
@@ -306,7 +306,7 @@ impl Analysis<'_> {
         };
         if full.contains('/') {
             for arg in args.iter().filter(|arg| arg.unknown) {
-                let note = format!("{full} {}: a word that is only known when it runs", arg.shown());
+                let note = format!("{full} {}: a word that is only known when it runs", arg.display_text());
                 mentions.not_covered.insert(note);
             }
         }
@@ -328,7 +328,8 @@ impl Analysis<'_> {
                 self.mention(&inside, FileRole::Executed, language.clone(), false);
             }
             if script.unknown {
-                let note = format!("{name} {}: a name that is only known when it runs", script.shown());
+                let note =
+                    format!("{name} {}: a name that is only known when it runs", script.display_text());
                 self.note_not_covered(note);
             }
         }

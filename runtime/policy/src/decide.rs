@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 
 use super::analysis::{Analysis, Arg, CommandFact, Finding, Level, TextSpan};
 use super::command::Invocation;
+use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
-use super::env::DecisionEnv;
 use super::file::{NetDefault, NetGrantSpec, NetWord, Profile, Rule};
 use super::parse::{parse, unshowable};
 use super::paths::{Roots, expand_root, normalise};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::Policy;
-use super::env::Resolve;
+use super::decision_env::Resolve;
 use super::paths::is_under;
 
 /// Whose language shell text is read in.

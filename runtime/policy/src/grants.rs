@@ -9,7 +9,7 @@
 use super::Policy;
 use super::analysis::{Analysis, Draw};
 use super::decide::{Grant, NetGrant};
-use super::env::DecisionEnv;
+use super::decision_env::DecisionEnv;
 use super::file::{NetGrantSpec, NetWord, Rule};
 use super::paths::{Roots, expand_root, is_under};
 

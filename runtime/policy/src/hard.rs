@@ -290,7 +290,7 @@ impl Analysis<'_> {
                 if certain && !arg.text.is_empty() && self.roots.is_vital(&self.target(arg)) {
                     self.deny_hint(
                         "dynamic-delete",
-                        format!("{name} removes everything if {} begins empty", arg.shown()),
+                        format!("{name} removes everything if {} begins empty", arg.display_text()),
                         "check the value first, and write the directory out",
                     );
                 }

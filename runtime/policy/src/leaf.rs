@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::analysis::{Analysis, Arg, CommandFact, Flow, Level};
 use super::catalogue;
-use super::code::is_interpreter;
 use super::command::{Invocation, taint};
 use super::file::{Effect, Rule};
+use super::inline_code::is_interpreter;
 use super::paths::{is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, normalise};
 
 /// Programs whose output or effect is the network's.
@@ -329,7 +329,7 @@ impl<'a> Analysis<'a> {
         let program =
             program.or_else(|| args.first().filter(|a| !a.unknown).and_then(|a| self.resolve(&a.text)));
         let fact = CommandFact {
-            argv: args.iter().map(Arg::shown).collect(),
+            argv: args.iter().map(Arg::display_text).collect(),
             program,
             covered_by: covered,
             facts: std::mem::take(&mut self.facts),
@@ -355,7 +355,7 @@ impl<'a> Analysis<'a> {
         self.facts.reads.push(path.clone());
         self.mention_read(arg);
         if arg.unknown && path.starts_with("/proc") {
-            self.ask("dynamic", format!("{} is some file of the kernel's", arg.shown()));
+            self.ask("dynamic", format!("{} is some file of the kernel's", arg.display_text()));
         }
         if self.refuse_secret(&path, arg.stands_for_names()) {
         } else if is_net_pseudo_device(&path) {

@@ -13,21 +13,19 @@ mod arithmetic;
 mod binding;
 mod builtins;
 mod catalogue;
-mod code;
 mod command;
 mod component;
 mod corpus;
 mod covered;
 mod decide;
+mod decision_env;
 mod dialect;
-mod effects;
-mod env;
 mod expand;
 mod explain;
 mod file;
 mod grants;
 mod hard;
-mod layers;
+mod inline_code;
 mod leaf;
 mod lint;
 mod mentions;
@@ -39,6 +37,8 @@ mod output;
 mod parse;
 mod paths;
 mod portable;
+mod touches;
+mod trust_layers;
 
 mod quoting;
 mod redirects;
@@ -63,21 +63,21 @@ pub use corpus::{CaseResult, CorpusError, CorpusReport};
 pub use covered::{Surroundings, interpreter_language};
 pub use decide::denial;
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
+pub use decision_env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use dialect::{Dialect, Shell};
-pub use env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use file::{
     ArgPattern, ArgShape, AskTerms, Audit, AuditPlaces, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard,
     HardRule, LeastChanges, Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf,
     OutputLimit, Overflow, PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule, RuleGrant,
     Sandbox, SandboxMode, SandboxUser,
 };
-pub use layers::{Layer, LayerText};
 pub use lint::{Lint, LintKind};
 pub use lobster_base::quantity::{Bytes, Span};
 pub use mentions::{FileRole, Language, Listing, Lookup, Mention, Mentions};
 pub use paths::{Roots, SYSTEM_READ_ONLY, builtin_protected, glob_match, secret_patterns, write_roots};
 pub use reference::{SecretOrigin, SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, ObservedStart, Stopped, Suggestion};
+pub use trust_layers::{Layer, LayerText};
 
 use serde::Serialize;
 

@@ -4,9 +4,9 @@
 use serde::Serialize;
 
 use super::Policy;
-use super::code::is_interpreter;
-use super::env::DecisionEnv;
+use super::decision_env::DecisionEnv;
 use super::file::{Effect, NetGrantSpec, NetWord, Rule};
+use super::inline_code::is_interpreter;
 use super::paths::{expand_root, normalise};
 use super::wrappers::is_shell;
 

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Policy;
-use super::env::DecisionEnv;
+use super::decision_env::DecisionEnv;
 pub use lobster_base::glob::glob_match;
 
 /// Files nobody needs to name in a policy for them to be secret.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Policy;
 use super::decide::{Command, Decision, Proposal, Verdict};
-use super::env::DecisionEnv;
+use super::decision_env::DecisionEnv;
 use super::file::Effect;
 use super::paths::{is_under, normalise};
 use lobster_sandbox::HostPort;

@@ -237,7 +237,7 @@ impl Wrapper {
         };
         let option =
             own.iter().find(|a| a.text.len() > 1 && a.text.starts_with('-') && !is_known(&a.text))?;
-        Some(option.shown())
+        Some(option.display_text())
     }
 
     /// Splits a wrapper's arguments into values that are code, and the words

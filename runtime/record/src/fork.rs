@@ -111,7 +111,7 @@ pub fn plan_fork(runtime: &Runtime, request: &ForkRequest) -> Result<ForkPlan, F
     let task = keep_task(&store, &planned)?;
     let (pricing, _) = Pricing::new(runtime.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
     let fork = Arc::new(Fork::new(&store, &journal, &terms, task, Stage::Preview(pricing))?);
-    let services = super::verify::services(runtime, &store, &recording);
+    let services = super::replay::services(runtime, &store, &recording);
     let mut run = Run::recalled(&services, store, None, parent, task, &[], Interrupted::Ask);
     run.policy = runtime.services.policy_digest();
     let run = run.overseen(Arc::<Fork>::clone(&fork));
@@ -412,7 +412,7 @@ impl Overseer for Fork {
         self.recording.preimage(&self.store, path.as_str()).as_ref().map(NativeProfile::of_action)
     }
 
-    fn kept(&self, path: &StepPath) -> Option<Value> {
+    fn wait(&self, path: &StepPath) -> Option<Value> {
         let place = path.as_str();
         self.recording.waits.get(place).filter(|_| !self.terms.is_from(place)).cloned()
     }

@@ -12,19 +12,19 @@ mod diff;
 mod fork;
 #[cfg(test)]
 mod fork_model;
-mod helpers;
 mod incumbent_gates;
 mod json_path;
 mod observed;
+mod precompute;
 mod preimage;
-mod programs;
+mod recorded_programs;
 mod recording;
+mod replay;
 mod resume;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
 mod tests;
-mod verify;
 mod why;
 
 pub use ahead::ahead;
@@ -34,9 +34,9 @@ pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest, fork, plan_fork};
 pub use incumbent_gates::{IncumbentGate, incumbent_gates, incumbent_refusal};
 pub use observed::{observed, rules_of_approvals};
 pub use preimage::{Difference, Part};
+pub use replay::{Divergence, ReplayOptions, ReplayReport, Unverified, replay};
 pub use resume::{
     GateRef, Reply, ResumeRequest, cancel_run, check_approver, open_gate, policy_of, resume, resume_run,
     run_of_gate, take_over,
 };
-pub use verify::{Divergence, ReplayOptions, ReplayReport, Unverified, replay};
 pub use why::{Why, WhyError, why};

@@ -9,7 +9,7 @@ use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_engine::envelope::Failure;
 use lobster_engine::recall::{CUT_OFF, SUMMARY};
-use lobster_engine::recorded::recorded;
+use lobster_engine::recorded_plan::recorded;
 use lobster_engine::run::Task;
 use lobster_engine::runtime::GIVEN_ARGS;
 use lobster_language::plan::Plan;

@@ -11,7 +11,7 @@ use lobster_base::digest::Digest;
 use lobster_base::schema::Schema;
 use lobster_engine::binding::GateQuestion;
 use lobster_engine::envelope::{Envelope, Failure};
-use lobster_engine::recorded::recorded;
+use lobster_engine::recorded_plan::recorded;
 use lobster_engine::run::{Run, Task};
 use lobster_engine::runtime::{RunResult, Runtime, read_source};
 use lobster_engine::token::{Token, TokenKind};

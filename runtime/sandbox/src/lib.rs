@@ -11,7 +11,7 @@
 mod confinement;
 mod doctor;
 mod enforcement;
-mod held;
+mod opened_roots;
 mod outcome;
 mod patterns;
 #[cfg(target_os = "linux")]
@@ -36,7 +36,7 @@ use std::process::ExitCode;
 pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net, Overlay, Ports, Replaced};
 pub use doctor::{Checkup, Finding, Probe, Verdict};
 pub use enforcement::{Denial, Enforcement, Lacking, Mechanism, Missing, Promise};
-pub use held::{HeldRoot, RootId};
+pub use opened_roots::{HeldRoot, RootId};
 pub use outcome::{Ended, Exit, ExitStatus, OutputSinks, SpawnError, Stream};
 pub use request::{ProcessLimits, SpawnRequest, Stdin, UPSTREAM, Upstream};
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::Value;
 
 use super::compare::identity;
-use super::path::Path;
+use super::item_path::Path;
 use lobster_base::digest::Digest;
 use lobster_stage::{
     Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema, option_schema, words_schema,

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::describe::{Arg, examples, schema};
-use super::kept;
 use super::state_set::as_value;
+use super::user_state;
 use lobster_base::json;
 use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 use lobster_store::StoreError;
@@ -70,20 +70,20 @@ pub(super) struct Compared {
 
 /// Compares `now` with the snapshot under `key` and makes it the next one when the pipeline succeeds.
 pub(super) fn compare(key: &str, now: Value, host: &mut dyn Host) -> Result<Compared, Stop> {
-    let answer = host.effect(kept::reading(key), &mut |effect| {
-        let before = match kept::get(effect, key) {
+    let answer = host.effect(user_state::reading(key), &mut |effect| {
+        let before = match user_state::get(effect, key) {
             // What is no JSON is no snapshot: everything has changed.
             Err(StoreError::StateText { .. }) => Value::Null,
-            other => other.map_err(kept::failed)?,
+            other => other.map_err(user_state::failed)?,
         };
         Ok(json!({"value": before}))
     })?;
     let before = answer["value"].clone();
     let (kept_key, snapshot) = (key.to_owned(), now.clone());
     host.on_success(
-        kept::writing(key, &now),
+        user_state::writing(key, &now),
         Box::new(move |effect| {
-            kept::set(effect, &kept_key, &snapshot).map_err(kept::failed)?;
+            user_state::set(effect, &kept_key, &snapshot).map_err(user_state::failed)?;
             Ok(json!({}))
         }),
     );

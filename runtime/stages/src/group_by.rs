@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use serde_json::{Map, Value};
 
 use super::compare::identity;
-use super::held::{Held, Slot};
-use super::path::Path;
+use super::item_path::Path;
+use super::text_arena::{Slot, TextArena};
 use lobster_base::digest::Digest;
 use lobster_base::json::js_string;
 use lobster_stage::{
@@ -37,7 +37,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
         let key = key.ok_or_else(|| StageError::permanent("groupBy requires --key"))?;
         Ok(Box::new(GroupBy {
             key: Path::new(&key),
-            held: Held::default(),
+            held: TextArena::default(),
             groups: Vec::new(),
             by_key: HashMap::new(),
         }))
@@ -46,7 +46,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
 
 struct GroupBy {
     key: Path,
-    held: Held,
+    held: TextArena,
     groups: Vec<Group>,
     by_key: HashMap<Digest, usize>,
 }

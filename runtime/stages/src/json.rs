@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::held::{Held, Slot};
+use super::text_arena::{Slot, TextArena};
 use lobster_base::json::pretty;
 use lobster_stage::{Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema};
 
@@ -20,7 +20,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
 
 #[derive(Default)]
 struct Json {
-    held: Held,
+    held: TextArena,
     items: Vec<Slot>,
 }
 

@@ -19,19 +19,17 @@ mod gog_search;
 mod gog_send;
 mod group_by;
 mod head;
-mod held;
 #[cfg(test)]
 #[path = "../../models/src/http/testing.rs"]
 mod http_server;
+mod item_path;
 mod js;
 mod json;
-mod kept;
 mod llm;
 mod map;
 mod mcp_call;
 mod openclaw_agent;
 mod openclaw_invoke;
-mod path;
 mod pick;
 mod pr_monitor;
 #[cfg(test)]
@@ -43,7 +41,9 @@ mod table;
 mod template;
 #[cfg(test)]
 mod testing;
+mod text_arena;
 mod tool;
+mod user_state;
 mod where_;
 mod workflows_list;
 mod workflows_run;

@@ -11,8 +11,8 @@ use std::cmp::Ordering;
 use serde_json::Value;
 
 use super::compare::{Num, text_order};
-use super::held::{Held, Slot};
-use super::path::Path;
+use super::item_path::Path;
+use super::text_arena::{Slot, TextArena};
 use lobster_base::json::{float_text, js_string};
 use lobster_stage::{
     Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema, option_schema, words_schema,
@@ -50,8 +50,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
 struct Sort {
     key: Option<Path>,
     descending: bool,
-    items: Held,
-    texts: Held,
+    items: TextArena,
+    texts: TextArena,
     by_number: Vec<Entry<Num>>,
     by_text: Vec<Entry<Slot>>,
     last: Vec<Slot>,

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::describe::examples;
-use super::kept;
+use super::user_state;
 use lobster_stage::{
     Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, words_schema,
 };
@@ -42,8 +42,8 @@ impl Stage for Get {
     }
 
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
-        let answer = host.effect(kept::reading(&self.key), &mut |effect| {
-            Ok(json!({"value": kept::get(effect, &self.key).map_err(kept::failed)?}))
+        let answer = host.effect(user_state::reading(&self.key), &mut |effect| {
+            Ok(json!({"value": user_state::get(effect, &self.key).map_err(user_state::failed)?}))
         })?;
         out.item(answer["value"].clone()).map(drop)
     }

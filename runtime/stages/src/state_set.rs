@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::describe::examples;
-use super::kept;
+use super::user_state;
 use lobster_stage::{
     Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, args_schema, words_schema,
 };
@@ -45,8 +45,8 @@ impl Stage for Set {
 
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let value = as_value(std::mem::take(&mut self.items));
-        host.effect(kept::writing(&self.key, &value), &mut |effect| {
-            kept::set(effect, &self.key, &value).map_err(kept::failed)?;
+        host.effect(user_state::writing(&self.key, &value), &mut |effect| {
+            user_state::set(effect, &self.key, &value).map_err(user_state::failed)?;
             Ok(json!({}))
         })?;
         out.item(value).map(drop)

@@ -3,7 +3,7 @@
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
-use super::held::{Held, Slot};
+use super::text_arena::{Slot, TextArena};
 use lobster_base::json::{compact, number_text};
 use lobster_stage::{Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema};
 
@@ -26,7 +26,7 @@ const MIN_WIDTH: usize = 3;
 
 #[derive(Default)]
 struct Table {
-    held: Held,
+    held: TextArena,
     items: Vec<Slot>,
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde_json::{Value, json};
 
 use super::filters::{Call, Filter};
-use super::path::Path;
+use super::item_path::Path;
 use lobster_base::json::{compact, js_string};
 use lobster_stage::{
     EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
@@ -72,7 +72,7 @@ impl Source {
 
     /// Reads the file at the first need, through the journal: a replay must
     /// see the same text.
-    fn ready(&mut self, host: &mut dyn Host) -> Result<&Template, Stop> {
+    fn load(&mut self, host: &mut dyn Host) -> Result<&Template, Stop> {
         if let Self::File(path) = self {
             let action = EffectAction {
                 kind: "read_file".to_owned(),
@@ -102,7 +102,7 @@ impl Source {
 
 impl Stage for Render {
     fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
-        let template = self.source.ready(host)?;
+        let template = self.source.load(host)?;
         let text = template.fill(&item, &|name| host.env(name))?;
         out.item(text.into())
     }

@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 use serde_json::Value;
 
 use super::compare::{Num, text_order};
-use super::path::Path;
+use super::item_path::Path;
 use lobster_base::json::raw::RawItem;
 use lobster_base::json::{js_number, js_string};
 use lobster_stage::{

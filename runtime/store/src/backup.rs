@@ -21,9 +21,9 @@ use super::db::{self, sync_dir};
 use super::error::StoreError;
 use super::event::RunId;
 use super::gc::entries;
-use super::log::log_path;
 use super::rescue::rescue;
 use super::verify::Problem;
+use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 
 /// How long a backup waits for a collection that is at work.

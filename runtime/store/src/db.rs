@@ -20,8 +20,8 @@ use super::error::StoreError;
 use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
 use super::identity::Identity;
-use super::log::{LogFile, log_path};
 use super::rescue::{Rescued, rescue};
+use super::wal_file::{LogFile, log_path};
 use super::{fault, private};
 
 /// How long a writer waits for other processes. A write takes well under a

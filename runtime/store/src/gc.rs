@@ -23,7 +23,7 @@ use super::error::StoreError;
 use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
-use super::mark::{Marks, NAMES_AT_MOST, digests_in};
+use super::named_blobs::{Marks, NAMES_AT_MOST, digests_in};
 use super::{Store, fault, private};
 use lobster_base::digest::Digest;
 

@@ -16,24 +16,37 @@ use std::time::{Duration, Instant};
 
 use super::db::{lock, sync_dir};
 use super::error::StoreError;
-use super::log::log_path;
+use super::wal_file::log_path;
 use super::{Store, fault};
 
-/// The longest that a leader waits for others, whatever happens: as many as a
-/// machine can have at once are there by then, even on a busy one.
-const GATHER_AT_MOST: Duration = Duration::from_secs(1);
+/// How long a leader waits for others.
+#[derive(Clone, Copy)]
+pub(super) struct Patience {
+    /// Altogether, whatever happens: as many as a machine can have at once are
+    /// there by then, even on a busy one.
+    pub(super) gather: Duration,
+    /// For the next of those who are committing right now. They need
+    /// microseconds, unless another process holds the database.
+    pub(super) commit: Duration,
+    /// For the next of those who are expected. They need some milliseconds each,
+    /// and on a busy machine their turn; who takes longer does something else
+    /// first and is not waited for again before another of them comes.
+    pub(super) arrive: Duration,
+}
 
-/// How long it waits for the next of those who are committing right now. They
-/// need microseconds, unless another process holds the database.
-const COMMIT_AT_MOST: Duration = Duration::from_millis(20);
-
-/// How long it waits for the next of those who are expected. They need some
-/// milliseconds each, and on a busy machine their turn; who takes longer does
-/// something else first and is not waited for again before another of them comes.
-const ARRIVE_AT_MOST: Duration = Duration::from_millis(100);
+impl Default for Patience {
+    fn default() -> Self {
+        Self {
+            gather: Duration::from_secs(1),
+            commit: Duration::from_millis(20),
+            arrive: Duration::from_millis(100),
+        }
+    }
+}
 
 #[derive(Default)]
 struct State {
+    patience: Patience,
     /// Writers that asked for durability and have not committed yet.
     on_the_way: usize,
     /// Commits that asked for it.
@@ -189,6 +202,12 @@ impl Group {
         }
     }
 
+    /// Other patience than the usual, so that a test hangs on no machine's speed.
+    #[cfg(test)]
+    pub(super) fn set_patience(&self, patience: Patience) {
+        lock(&self.state).patience = patience;
+    }
+
     /// How many syncs there have been, of whatever file.
     pub(super) fn syncs(&self) -> u64 {
         lock(&self.state).syncs
@@ -248,10 +267,11 @@ impl Group {
 
     /// Lets those on their way arrive, and those who are expected.
     fn gather<'a>(&'a self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-        let deadline = Instant::now() + GATHER_AT_MOST;
+        let patience = state.patience;
+        let deadline = Instant::now() + patience.gather;
         while state.somebody_comes() {
-            let patience = if state.members > state.absent { ARRIVE_AT_MOST } else { COMMIT_AT_MOST };
-            let left = deadline.saturating_duration_since(Instant::now()).min(patience);
+            let next = if state.members > state.absent { patience.arrive } else { patience.commit };
+            let left = deadline.saturating_duration_since(Instant::now()).min(next);
             let seen = (state.committed, state.members);
             let (next, timeout) =
                 self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use super::error::StoreError;
-use super::log::log_path;
+use super::wal_file::log_path;
 
 /// What names a file for as long as somebody has it open.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

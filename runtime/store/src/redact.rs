@@ -8,8 +8,8 @@ use std::sync::Arc;
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
 
-use super::disguise::{Form, disguises};
 use super::dump;
+use super::secret_spellings::{Form, disguises};
 use super::spelling::{self, Found, Glance, Kind};
 
 /// Shorter values are not looked for: they would be found everywhere.

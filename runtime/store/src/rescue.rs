@@ -20,8 +20,8 @@ use super::error::StoreError;
 use super::event::RunId;
 use super::journal::{Record, parse_record};
 use super::leaves::{self, LeafRow, PAGE};
-use super::log::log_path;
 use super::verify::update_summary;
+use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 

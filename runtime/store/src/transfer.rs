@@ -11,7 +11,7 @@ use super::db::Durability;
 use super::error::StoreError;
 use super::event::{RunId, RunStatus};
 use super::journal::{Record, insert_run, parse_record, run_number};
-use super::mark::{NAMES_AT_MOST, digests_in};
+use super::named_blobs::{NAMES_AT_MOST, digests_in};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 

@@ -17,8 +17,8 @@ use super::gate::{GateStatus, status_after};
 use super::gc::entries;
 use super::high_water::{Mark, Rollback};
 use super::journal::{Record, RunSummary, record_text_of};
-use super::log::log_path;
 use super::rescue::{LostRows, Rescued};
+use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 

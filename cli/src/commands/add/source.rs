@@ -53,14 +53,14 @@ impl Source {
             secure(&url)?;
             return Ok(Self::Web(url));
         }
-        if ready().any(|(name, _)| name == text) {
+        if ready_steps().any(|(name, _)| name == text) {
             return Ok(Self::Ready(text.to_owned()));
         }
         let path = Path::new(text);
         if text.contains('/') || path.extension().is_some() || path.exists() {
             return Ok(Self::File(path.to_owned()));
         }
-        let names: Vec<&str> = ready().map(|(name, _)| name).collect();
+        let names: Vec<&str> = ready_steps().map(|(name, _)| name).collect();
         let near = names.iter().min_by_key(|name| strsim::damerau_levenshtein(name, text));
         Err(CommandError::usage(format!("there is no ready step {text:?}; there are {}", names.join(", ")))
             .with_hint(match near.filter(|name| strsim::damerau_levenshtein(name, text) <= 2) {
@@ -126,7 +126,7 @@ pub(super) fn secure(url: &Url) -> Result<(), CommandError> {
 }
 
 /// The ready steps: name and digest.
-fn ready() -> impl Iterator<Item = (&'static str, &'static str)> {
+fn ready_steps() -> impl Iterator<Item = (&'static str, &'static str)> {
     let words = READY.lines().filter_map(|line| {
         let mut words = line.split(' ');
         Some((words.next()?, words.next()?))
@@ -136,7 +136,8 @@ fn ready() -> impl Iterator<Item = (&'static str, &'static str)> {
 
 /// A ready step: the directory may be anybody's, the bytes are those of this lobster.
 fn ready_step(name: &str) -> Result<Vec<u8>, CommandError> {
-    let wanted = ready().find(|(known, _)| *known == name).map(|(_, digest)| digest).unwrap_or_default();
+    let wanted =
+        ready_steps().find(|(known, _)| *known == name).map(|(_, digest)| digest).unwrap_or_default();
     let beside = std::env::current_exe().ok();
     // As the archive has them, and as a prefix has them where it was unpacked.
     let beside = beside
@@ -189,8 +190,8 @@ mod tests {
 
     #[test]
     fn the_ready_steps_are_there_and_are_those_of_the_list() {
-        assert!(ready().count() >= 9);
-        for (name, _) in ready() {
+        assert!(ready_steps().count() >= 9);
+        for (name, _) in ready_steps() {
             assert!(!ready_step(name).unwrap().is_empty(), "{name}");
         }
     }

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::serve;
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::files::replace_file;
+use crate::whole_files::replace_file;
 
 /// Tells an MCP client of this server, in the client's own configuration file.
 ///

@@ -28,7 +28,7 @@ const LINE: usize = 160;
 const MAX_ACTION: u64 = 1 << 20;
 
 /// The lines, without a line break, each with its style.
-pub(super) fn of(store: &Store, line: &Line, room: Room) -> Vec<(Style, String)> {
+pub(super) fn of_step(store: &Store, line: &Line, room: Room) -> Vec<(Style, String)> {
     let indent = "  ".repeat(line.depth + 1);
     let fit = |text: String| match room.columns {
         Some(columns) => cut(&text, columns.saturating_sub(1)).into_owned(),

@@ -13,7 +13,7 @@ use lobster_runtime::component::{HostCall, HostCallTrace};
 use lobster_runtime::json;
 use serde::{Deserialize, Serialize};
 
-use crate::files::replace_file;
+use crate::whole_files::replace_file;
 
 /// The name of an HTTP request among the calls of a component.
 const HTTP: &str = "http";
@@ -113,7 +113,7 @@ impl Exchanges {
                 None => Ok(()),
                 Some(next) => Err(format!(
                     "the recording has {} here, and the step asks nothing more; `--record` records it again",
-                    told(&next.request)
+                    request_line(&next.request)
                 )),
             },
         }
@@ -125,7 +125,7 @@ impl Exchanges {
             return Err(format!(
                 "request {} is {}; {}; `lobster step test --record` records it again",
                 *answered + 1,
-                told(asked),
+                request_line(asked),
                 unlike(all, *answered, asked)
             ));
         };
@@ -209,7 +209,7 @@ fn hide(headers: &mut [(String, String)]) {
     }
 }
 
-fn told(request: &Request) -> String {
+fn request_line(request: &Request) -> String {
     format!("{} {}", request.method, request.uri)
 }
 
@@ -233,13 +233,13 @@ fn unlike(all: &[Exchange], answered: usize, asked: &Request) -> String {
     format!(
         "{ends}the nearest recorded one is request {}, {}: {}",
         at + 1,
-        told(nearest),
+        request_line(nearest),
         differences(nearest, asked).join("; ")
     )
 }
 
 fn known(all: &[Exchange], at: usize) -> String {
-    all.get(at).map_or_else(String::new, |exchange| told(&exchange.request))
+    all.get(at).map_or_else(String::new, |exchange| request_line(&exchange.request))
 }
 
 /// How unlike two requests are. The address weighs most, then the method, the body, the headers.

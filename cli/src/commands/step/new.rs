@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use super::templates::{files, languages};
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::files::write_new;
 use crate::which;
+use crate::whole_files::write_new;
 
 /// What every project's README says, whatever its language.
 const README: &str = include_str!("readme.md");

@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     }
     let exit = outcome.exit_code;
     if exit == 0 {
-        outcome.writes.commit().map_err(|error| match error.stopped() {
+        outcome.writes.commit().map_err(|error| match error.run_error() {
             Some(reason) => CommandError::failed(super::failure(reason)),
             None => CommandError::failed(error),
         })?;

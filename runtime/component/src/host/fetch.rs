@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::{BodyExt, Full};
 use wasmtime_wasi_http::{DEFAULT_FORBIDDEN_HEADERS, Error, RequestOptions, WasiBody, WasiHttpHooks};
 
-use super::http::{CONNECT_TIMEOUT, Http, plain, whole};
+use super::http::{CONNECT_TIMEOUT, Http, header_value, plain, whole};
 use super::step_http::lobster::step::http as wit;
 use crate::state::State;
 
@@ -86,8 +86,7 @@ fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), wit::Htt
     if known == CONTENT_LENGTH || DEFAULT_FORBIDDEN_HEADERS.contains(&known) {
         return Err(bad(format!("the header {known} is the host's to send")));
     }
-    let bytes: Option<Vec<u8>> = value.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
-    let value = bytes.and_then(|bytes| HeaderValue::from_bytes(&bytes).ok());
+    let value = header_value(value);
     Ok((
         known,
         value.ok_or_else(|| bad(format!("the header {name} has characters that no header can have")))?,

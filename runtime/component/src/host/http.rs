@@ -279,9 +279,8 @@ fn parse(answer: &[u8]) -> Option<(Response<WasiBody>, Driver)> {
     let head: Head = serde_json::from_slice(head).ok()?;
     let mut response = Response::builder().status(head.status);
     for (name, value) in head.headers {
-        let bytes: Option<Vec<u8>> = value.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
         let name = HeaderName::from_bytes(name.as_bytes()).ok()?;
-        response = response.header(name, HeaderValue::from_bytes(&bytes?).ok()?);
+        response = response.header(name, header_value(&value)?);
     }
     let body = Full::new(Bytes::copy_from_slice(body)).map_err(Error::from).boxed_unsync();
     let driver: Driver = Box::new(std::future::ready(Ok(())));
@@ -292,6 +291,12 @@ fn parse(answer: &[u8]) -> Option<(Response<WasiBody>, Driver)> {
 pub(crate) fn plain(headers: &HeaderMap) -> Vec<(String, String)> {
     let text = |value: &HeaderValue| value.as_bytes().iter().map(|byte| char::from(*byte)).collect();
     headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
+}
+
+/// The other way: none for a text that no header can have.
+pub(crate) fn header_value(text: &str) -> Option<HeaderValue> {
+    let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
+    HeaderValue::from_bytes(&bytes?).ok()
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@ pub(crate) mod clocks;
 pub(crate) mod fetch;
 pub(crate) mod file_streams;
 pub(crate) mod filesystem;
-pub(crate) mod given;
 pub(crate) mod http;
 pub(crate) mod io;
 pub(crate) mod network;
 pub(crate) mod overlay;
 pub(crate) mod preview1;
 pub(crate) mod random;
+pub(crate) mod readable_blobs;
 pub(crate) mod services;
 pub(crate) mod stage;
 

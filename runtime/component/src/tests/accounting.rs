@@ -223,7 +223,7 @@ fn a_commit_that_is_stopped_leaves_nothing() {
                     break;
                 }
                 Err(error) => {
-                    assert_eq!(error.stopped().map(RunError::name), Some("cancelled"), "{error}");
+                    assert_eq!(error.run_error().map(RunError::name), Some("cancelled"), "{error}");
                     stopped[1] += 1;
                 }
             },

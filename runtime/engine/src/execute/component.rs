@@ -1,6 +1,6 @@
 //! Runs components: those of orders, and those that are computed where the run is.
 
-mod lent;
+mod run_services;
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
@@ -16,8 +16,6 @@ use serde_json::{Map, Value, json};
 use super::{ComponentArgs, ComponentInput, ComponentTask, Host, Outcome, StdinSource};
 use crate::host_calls::{RecordedCalls, Recording};
 use crate::outcome::failed_outcome;
-pub(crate) use lent::{Keeper, RunServices};
-use lent::{SharedWriter, Sink};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::code::{Code, FailureCode};
 use lobster_base::digest::Digest;
@@ -25,6 +23,8 @@ use lobster_base::json;
 use lobster_credentials::Credential;
 use lobster_stage::StageError;
 use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
+pub(crate) use run_services::{Keeper, RunServices};
+use run_services::{SharedWriter, Sink};
 
 /// Largest component that is loaded, in bytes. The largest seen is 70 MB.
 pub(crate) const MAX_COMPONENT: u64 = 512 << 20;
@@ -261,7 +261,7 @@ fn ended(done: Done, is_again: bool, cancel: &CancelToken) -> StepOutcome {
         return outcome;
     }
     if let Err(error) = done.writes.commit() {
-        match error.stopped() {
+        match error.run_error() {
             // Nothing has become visible.
             Some(reason) => return failure(reason, cancel),
             None => {

@@ -15,7 +15,7 @@ use crate::outcome::failed_outcome as failed;
 use crate::unseen::{Lost, UnseenEnd};
 use crate::upstream::{CREDENTIALS, StepUpstream};
 use lobster_base::cancel::{CancelReason, CancelToken};
-use lobster_base::json::aside::ScanAside;
+use lobster_base::json::scan_thread::ScanThread;
 use lobster_sandbox::{
     Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, RootId, SpawnError,
     SpawnRequest, Stdin,
@@ -56,7 +56,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
     };
     // Made now that all that is to be hidden is known.
     let stdout = host.store.blob_writer();
-    let scan = (task.scan_json && stdout.is_verbatim()).then(ScanAside::default);
+    let scan = (task.scan_json && stdout.is_verbatim()).then(ScanThread::default);
     let mut sinks = Sinks {
         stdout,
         stderr: HeadAndTail::default(),
@@ -72,10 +72,10 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         .and_then(|request| host.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn));
     match result {
         Ok(exit) => {
-            let plain_json = sinks.scan.take().and_then(ScanAside::finish);
+            let plain_json = sinks.scan.take().and_then(ScanThread::finish);
             let mut outcome = ended(task, host.store, exit, sinks, cancel);
             if let Some(upstream) = &upstream {
-                tell(&mut outcome, CREDENTIALS, upstream.told());
+                note_detail(&mut outcome, CREDENTIALS, upstream.used());
             }
             if let (Some(layers), StepStatus::Ok) = (&layers, outcome.status) {
                 keep_changes(layers, host.store, &mut outcome);
@@ -126,7 +126,7 @@ fn request(
 /// fails the step, and nothing of it is done.
 fn keep_changes(layers: &Layers, store: &Store, outcome: &mut StepOutcome) {
     match layers.change_set(store) {
-        Ok(set) => tell(outcome, CHANGES, json!(set)),
+        Ok(set) => note_detail(outcome, CHANGES, json!(set)),
         Err(error) => {
             let code = error.known_code().unwrap_or(Code::Changes);
             stop(outcome, StepStatus::Failed, error.message, code);
@@ -136,7 +136,7 @@ fn keep_changes(layers: &Layers, store: &Store, outcome: &mut StepOutcome) {
 }
 
 /// Adds to the detail of an outcome.
-fn tell(outcome: &mut StepOutcome, name: &str, what: Value) {
+fn note_detail(outcome: &mut StepOutcome, name: &str, what: Value) {
     if outcome.detail.is_null() {
         outcome.detail = json!({});
     }
@@ -332,7 +332,7 @@ struct Sinks<'h> {
     stderr: HeadAndTail,
     /// Of stderr: what is left out of its middle must not leave halves of a secret.
     redactor: Option<Redactor>,
-    scan: Option<ScanAside>,
+    scan: Option<ScanThread>,
     watcher: Option<(&'h dyn Progress, &'h str)>,
 }
 

@@ -6,9 +6,9 @@
 //! what is found is bound to the answer, and [`held`] sees to it that nothing
 //! else runs.
 
-mod held;
+mod copies;
 mod inside;
-mod watch;
+mod name_watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fs::{self, File};
@@ -17,7 +17,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags, open};
 
-pub(crate) use held::Held;
+pub(crate) use copies::Held;
 
 use self::inside::Inside;
 use lobster_base::digest::Digest;
@@ -441,7 +441,7 @@ impl<'a> Search<'a> {
     /// Reads the content of all that was found.
     fn finish(mut self) -> Result<Covered, Uncovered> {
         let mut files = Vec::new();
-        let (mut left, mut copies_left) = (MAX_BYTES, held::MAX_COPY);
+        let (mut left, mut copies_left) = (MAX_BYTES, copies::MAX_COPY);
         for (path, entry) in &self.files {
             let shown = path.display().to_string();
             let content = open_regular(&entry.real).and_then(|file| {

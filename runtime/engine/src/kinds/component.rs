@@ -5,7 +5,7 @@ mod grants;
 mod inline;
 mod loading;
 mod ordered;
-mod recorded;
+mod recompute;
 
 use lobster_base::code::Code;
 use std::collections::BTreeMap;
@@ -48,7 +48,7 @@ pub(crate) use loading::JS_EVALUATOR;
 pub(crate) use loading::of_stage;
 use loading::{Program, js_evaluator, load, not_loaded};
 pub use loading::{js_evaluator_digest, keep};
-pub use recorded::compute_recorded;
+pub use recompute::compute_recorded;
 
 /// A component to be run once.
 pub(crate) struct Job {

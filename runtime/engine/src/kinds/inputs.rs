@@ -99,7 +99,7 @@ impl Search<'_> {
                 }
             }
         } else if metadata.is_file()
-            && let Some(digest) = there(at, self.files.of(at))?
+            && let Some(digest) = there(at, self.files.digest(at))?
         {
             if self.found.len() >= MAX_INPUTS {
                 return Err(InputError::TooMany);

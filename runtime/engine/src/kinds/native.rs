@@ -47,7 +47,7 @@ pub(crate) enum ShellText {
 
 impl ShellText {
     /// The command as an error quotes it.
-    pub(crate) fn shown(&self) -> String {
+    pub(crate) fn display_text(&self) -> String {
         match self {
             Self::Shell(text) => text.clone(),
             Self::Argv(argv) => argv.join(" "),
@@ -262,7 +262,7 @@ fn declared(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Resul
 fn programs(run: &Run<'_>, job: &Job, argv: &[String]) -> Value {
     let mut paths = super::policy_gate::programs(run, job);
     paths.extend(argv.first().filter(|program| program.contains('/')).cloned());
-    let digest = |path: &String| run.services.files.of(&job.cwd.join(path)).ok();
+    let digest = |path: &String| run.services.files.digest(&job.cwd.join(path)).ok();
     paths.iter().map(|path| (path.clone(), json!(digest(path)))).collect()
 }
 

@@ -60,77 +60,7 @@ pub(crate) fn decide(
             return Err(Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied)));
         }
         Verdict::Ask => {
-            let stdin = match &job.stdin {
-                Some(payload) => Some(Digest::of_reader(payload.open()?)?),
-                None => None,
-            };
-            // Whoever approves sees digests of all that decides what will run;
-            // if any of it differs when the run goes on, the approval is stale.
-            let binding = Binding::new(&proposal, &decision, &place, stdin, |path| {
-                fs::File::open(path).and_then(Digest::of_reader)
-            })?;
-            let covered = covered_files(run, job, &proposal, &place, &decision)
-                .inspect_err(|_| run.record_failure(path))?;
-            let not_covered = covered.not_covered;
-            let binding = binding.with_files(covered.files).with_credentials(job.env.credentials().to_vec());
-            let terms = decision.ask.clone().unwrap_or_default();
-            let mut item = json!({
-                "command": proposal.command,
-                "cwd": proposal.cwd,
-                "commands": decision.commands,
-                "grant": decision.grant,
-                "programs": binding.programs,
-                "binding": binding.digest().map_err(store_failure)?,
-            });
-            if !binding.credentials.is_empty() {
-                item["credentials"] = shown_credentials(&binding.credentials);
-            }
-            if !binding.files.is_empty() {
-                item[FILES] = json!(binding.files);
-            }
-            if !not_covered.is_empty() {
-                item["not_covered"] = json!(not_covered);
-            }
-            let question = GateQuestion {
-                question: Question::Approval {
-                    prompt: format!("Policy asks before this runs: {}", decision.message),
-                    items: vec![item],
-                    preview: Some(match &proposal.command {
-                        Command::Shell(text) => text.clone(),
-                        Command::Argv(words) => words.join(" "),
-                    }),
-                    emit: false,
-                },
-                identity: Identity {
-                    approvers: terms.approvers.clone(),
-                    ttl_ms: decision.ask.as_ref().and_then(|ask| i64::try_from(ask.ttl.0.as_millis()).ok()),
-                    ..Identity::default()
-                },
-                asker: job.asker.clone(),
-            };
-            let gate = path.gate("policy");
-            if !run.is_answered(&gate.gate("approval")) {
-                journal_decision(run, path, json!(proposal), statement.clone())?;
-            }
-            // The same command, bound to the same files and rights, was approved for the run.
-            let approved =
-                StepPath::root().gate(&format!("approved:{}", binding.digest().map_err(store_failure)?));
-            if terms.remember == Remember::Never || run.kept(&approved).is_none() {
-                let asked = run.gate(&gate, question, cancel);
-                asked.map_err(|stop| naming_changes(run, &gate.gate("approval"), stop, &binding.files))?;
-                // An answer that a fork took over approves nothing that it does itself.
-                let given = run.is_answered(&gate.gate("approval"));
-                if given && terms.remember != Remember::Never {
-                    run.keep(&approved, || Ok(json!(path.as_str())))?;
-                }
-                if given
-                    && terms.remember == Remember::Policy
-                    && let Some(rule) = policy.rules_of_approval(&decision, proposal.cwd.as_deref(), &place)
-                {
-                    propose(run, path, &rule)?;
-                }
-            }
-            approved_files = Some(binding.files);
+            approved_files = Some(ask(run, path, job, (&proposal, &place, &decision), &statement, cancel)?);
         }
     }
     let mut decided = decided(run.services, &decision, statement, &job.env, &place, &run.id.to_string())?;
@@ -147,6 +77,89 @@ pub(crate) fn decide(
             .inspect_err(|_| run.record_failure(path))?;
     }
     Ok(decided)
+}
+
+/// Asks a person whether the command may run, unless an equal one was approved for the run.
+/// Gives the files that the approval covers.
+fn ask(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: &Job,
+    (proposal, place, decision): (&Proposal, &DecisionEnv, &Decision),
+    statement: &Value,
+    cancel: &CancelToken,
+) -> Result<Vec<BoundFile>, Stop> {
+    let stdin = match &job.stdin {
+        Some(payload) => Some(Digest::of_reader(payload.open()?)?),
+        None => None,
+    };
+    // Whoever approves sees digests of all that decides what will run;
+    // if any of it differs when the run goes on, the approval is stale.
+    let binding = Binding::new(proposal, decision, place, stdin, |path| {
+        fs::File::open(path).and_then(Digest::of_reader)
+    })?;
+    let covered =
+        covered_files(run, job, proposal, place, decision).inspect_err(|_| run.record_failure(path))?;
+    let not_covered = covered.not_covered;
+    let binding = binding.with_files(covered.files).with_credentials(job.env.credentials().to_vec());
+    let terms = decision.ask.clone().unwrap_or_default();
+    let mut item = json!({
+        "command": proposal.command,
+        "cwd": proposal.cwd,
+        "commands": decision.commands,
+        "grant": decision.grant,
+        "programs": binding.programs,
+        "binding": binding.digest().map_err(store_failure)?,
+    });
+    if !binding.credentials.is_empty() {
+        item["credentials"] = shown_credentials(&binding.credentials);
+    }
+    if !binding.files.is_empty() {
+        item[FILES] = json!(binding.files);
+    }
+    if !not_covered.is_empty() {
+        item["not_covered"] = json!(not_covered);
+    }
+    let question = GateQuestion {
+        question: Question::Approval {
+            prompt: format!("Policy asks before this runs: {}", decision.message),
+            items: vec![item],
+            preview: Some(match &proposal.command {
+                Command::Shell(text) => text.clone(),
+                Command::Argv(words) => words.join(" "),
+            }),
+            emit: false,
+        },
+        identity: Identity {
+            approvers: terms.approvers.clone(),
+            ttl_ms: decision.ask.as_ref().and_then(|ask| i64::try_from(ask.ttl.0.as_millis()).ok()),
+            ..Identity::default()
+        },
+        asker: job.asker.clone(),
+    };
+    let gate = path.gate("policy");
+    if !run.is_answered(&gate.gate("approval")) {
+        journal_decision(run, path, json!(proposal), statement.clone())?;
+    }
+    // The same command, bound to the same files and rights, was approved for the run.
+    let approved = StepPath::root().gate(&format!("approved:{}", binding.digest().map_err(store_failure)?));
+    if terms.remember == Remember::Never || run.kept(&approved).is_none() {
+        let asked = run.gate(&gate, question, cancel);
+        asked.map_err(|stop| naming_changes(run, &gate.gate("approval"), stop, &binding.files))?;
+        // An answer that a fork took over approves nothing that it does itself.
+        let given = run.is_answered(&gate.gate("approval"));
+        if given && terms.remember != Remember::Never {
+            run.keep(&approved, || Ok(json!(path.as_str())))?;
+        }
+        if given
+            && terms.remember == Remember::Policy
+            && let Some(rule) =
+                run.services.policy.rules_of_approval(decision, proposal.cwd.as_deref(), place)
+        {
+            propose(run, path, &rule)?;
+        }
+    }
+    Ok(binding.files)
 }
 
 /// Credentials as a question shows them.

@@ -111,7 +111,7 @@ impl Planner<'_> {
                 format!("exec: {}", words.join(" "))
             }
             Work::Input(input) => format!("prompt: {}", input.prompt),
-            Work::Wait(wait) => with_note("wait", &wait.shown()),
+            Work::Wait(wait) => with_note("wait", &wait.display_text()),
             Work::Nothing | Work::Parallel { .. } | Work::ForEach { .. } => String::new(),
         }
     }

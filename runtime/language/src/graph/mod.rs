@@ -151,7 +151,7 @@ impl Node {
             Work::Mcp { server, tool, .. } => ("mcp", Some(format!("mcp: {server} {tool}"))),
             Work::Js(text) => ("js", Some(format!("js: {text}"))),
             Work::Input(_) => ("input", Some("input request".to_owned())),
-            Work::Wait(wait) => ("wait", Some(format!("wait: {}", wait.shown()))),
+            Work::Wait(wait) => ("wait", Some(format!("wait: {}", wait.display_text()))),
             Work::Nothing if step.approval.is_some() => ("approval", Some("approval gate".to_owned())),
             Work::Nothing => ("step", None),
         };

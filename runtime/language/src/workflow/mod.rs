@@ -7,10 +7,10 @@
 
 mod args;
 mod credentials;
+mod extensions;
 mod fields;
 mod lint;
 mod mistakes;
-mod own;
 mod places;
 mod schema;
 mod secrets;

@@ -65,176 +65,179 @@ fn messages_of_the_incumbent_are_kept() {
     }
 }
 
+/// Steps that the incumbent refuses, and how its message begins.
+const REFUSED_STEPS: &[(&str, &str)] = &[
+    ("- 5", "Workflow step must be an object"),
+    ("- {run: x}", "Workflow step requires an id"),
+    ("- []", "Workflow step requires an id"),
+    ("- {id: 5, run: x}", "Workflow step requires an id"),
+    ("- {id: a, workflow: 5}", "Workflow step a workflow must be a string (file path)"),
+    ("- {id: a, workflow: ' '}", "Workflow step a workflow path cannot be blank"),
+    ("- {id: a, run: x, workflow_args: [1]}", "Workflow step a workflow_args must be a plain object"),
+    ("- {id: a, parallel: [x]}", "Workflow step a parallel must be an object"),
+    ("- {id: a, parallel: {wait: all}}", "Workflow step a parallel requires a non-empty branches array"),
+    (
+        "- {id: a, parallel: {wait: x, branches: [1]}}",
+        "Workflow step a parallel wait must be \"all\" or \"any\"",
+    ),
+    (
+        "- {id: a, parallel: {timeout_ms: 0, branches: [1]}}",
+        "Workflow step a parallel timeout_ms must be a positive integer between 1 and 2147483647",
+    ),
+    ("- {id: a, parallel: {branches: [1]}}", "Workflow step a parallel branches must be objects"),
+    ("- {id: a, parallel: {branches: [{run: x}]}}", "Workflow step a parallel branch requires an id"),
+    (
+        "- {id: a, parallel: {branches: [{id: a, run: x}]}}",
+        "Workflow step a parallel branch id cannot match the step id",
+    ),
+    (
+        "- {id: a, parallel: {branches: [{id: b, run: x}, {id: b, run: x}]}}",
+        "Workflow step a duplicate parallel branch id: b",
+    ),
+    (
+        "- {id: b, run: x}\n- {id: a, parallel: {branches: [{id: b, run: x}]}}",
+        "Duplicate workflow id across steps/parallel branches: b",
+    ),
+    (
+        "- {id: a, parallel: {branches: [{id: b}]}}",
+        "Workflow step a parallel branch b requires run, command, or pipeline",
+    ),
+    (
+        "- {id: a, parallel: {branches: [{id: b, run: x, pipeline: y}]}}",
+        "Workflow step a parallel branch b can only define one of run, command, or pipeline",
+    ),
+    (
+        "- {id: a, parallel: {branches: [{id: b, run: 5}]}}",
+        "Workflow step a parallel branch b run must be a string",
+    ),
+    ("- {id: a, for_each: 3}", "Workflow step a for_each must be a string (step reference expression)"),
+    ("- {id: a, for_each: ''}", "Workflow step a for_each requires a non-empty steps array"),
+    (
+        "- {id: a, for_each: x, steps: [1], batch_size: 1.5}",
+        "Workflow step a batch_size must be a positive integer",
+    ),
+    (
+        "- {id: a, for_each: x, steps: [1], pause_ms: -1}",
+        "Workflow step a pause_ms must be a finite non-negative number",
+    ),
+    (
+        "- {id: a, for_each: x, steps: [1], approval: ok}",
+        "Workflow step a for_each steps cannot define approval (use a separate step after the loop)",
+    ),
+    (
+        "- {id: a, for_each: x, steps: [1], input: {}}",
+        "Workflow step a for_each steps cannot define input (use a separate step after the loop)",
+    ),
+    (
+        "- {id: a, for_each: x, steps: [1], stdin: y}",
+        "Workflow step a for_each steps cannot define stdin (loop input comes from the for_each expression)",
+    ),
+    (
+        "- {id: a, for_each: x, steps: [1], run: y}",
+        "Workflow step a for_each cannot also define run, command, pipeline, workflow, or parallel",
+    ),
+    ("- {id: a, for_each: x, steps: [1], item_var: 5}", "Workflow step a item_var must be a string"),
+    ("- {id: a, for_each: x, steps: [1], index_var: [i]}", "Workflow step a index_var must be a string"),
+    (
+        "- {id: a, for_each: x, steps: [1], item_var: v, index_var: v}",
+        "Workflow step a item_var and index_var cannot be the same",
+    ),
+    ("- {id: a, for_each: x, steps: [1]}", "Workflow step a for_each sub-step requires an id"),
+    (
+        "- {id: a, for_each: x, steps: [{id: item, run: x}]}",
+        "Workflow step a for_each sub-step id 'item' conflicts with loop variable",
+    ),
+    (
+        "- {id: a, for_each: x, steps: [{id: s, run: x}, {id: s, run: x}]}",
+        "Workflow step a duplicate for_each sub-step id: s",
+    ),
+    (
+        "- {id: a, for_each: x, steps: [{id: s, run: 5}]}",
+        "Workflow step a for_each sub-step s run must be a string",
+    ),
+    (
+        "- {id: a, for_each: x, steps: [{id: s, run: ' '}]}",
+        "Workflow step a for_each sub-step s requires run, command, or pipeline",
+    ),
+    (
+        "- {id: a, for_each: x, steps: [{id: s, run: x, pipeline: y}]}",
+        "Workflow step a for_each sub-step s can only define one of run, command, or pipeline",
+    ),
+    (
+        "- {id: a}",
+        "Workflow step a requires run, command, pipeline, workflow, parallel, for_each, approval, or input",
+    ),
+    (
+        "- {id: a, run: ''}",
+        "Workflow step a requires run, command, pipeline, workflow, parallel, for_each, approval, or input",
+    ),
+    (
+        "- {id: a, run: x, pipeline: y}",
+        "Workflow step a can only define one of run, command, pipeline, workflow, parallel, or for_each",
+    ),
+    (
+        "- {id: a, run: x, input: {}}",
+        "Workflow step a input steps cannot define run, command, pipeline, workflow, parallel, or for_each",
+    ),
+    ("- {id: a, approval: true, input: {}}", "Workflow step a cannot define both approval and input"),
+    ("- {id: a, approval: true, run: }", "Workflow step a run must be a string"),
+    ("- {id: a, command: [echo]}", "Workflow step a command must be a string"),
+    ("- {id: a, approval: true, pipeline: 5}", "Workflow step a pipeline must be a string"),
+    ("- {id: a, input: x}", "Workflow step a input must be an object"),
+    ("- {id: a, input: {responseSchema: {}}}", "Workflow step a input.prompt must be a string"),
+    (
+        "- {id: a, input: {prompt: p, responseSchema: 1}}",
+        "Workflow step a input.responseSchema must be an object",
+    ),
+    (
+        "- {id: a, input: {prompt: p, responseSchema: {type: strng}}}",
+        "Workflow step a input.responseSchema is invalid: schema is invalid: data/type must be equal to one of the allowed values",
+    ),
+    ("- {id: a, approval: {initiated_by: 5}}", "Workflow step a approval.initiated_by must be a string"),
+    (
+        "- {id: a, approval: {requireDifferentApprover: 1}}",
+        "Workflow step a approval.requireDifferentApprover must be a boolean",
+    ),
+    (
+        "- {id: a, run: x, timeout_ms: 3000000000}",
+        "Workflow step a timeout_ms must be a positive integer between 1 and 2147483647",
+    ),
+    (
+        "- {id: a, run: x, timeout_ms: }",
+        "Workflow step a timeout_ms must be a positive integer between 1 and 2147483647",
+    ),
+    (
+        "- {id: a, run: x, on_error: skip}",
+        "Workflow step a on_error must be \"stop\", \"continue\", or \"skip_rest\"",
+    ),
+    ("- {id: a, run: x, retry: }", "Workflow step a retry must be an object"),
+    ("- {id: a, run: x, retry: {max: '3'}}", "Workflow step a retry.max must be a positive integer"),
+    (
+        "- {id: a, run: x, retry: {backoff: linear}}",
+        "Workflow step a retry.backoff must be \"fixed\" or \"exponential\"",
+    ),
+    (
+        "- {id: a, run: x, retry: {delay_ms: '10'}}",
+        "Workflow step a retry.delay_ms must be a finite non-negative number",
+    ),
+    (
+        "- {id: a, run: x, retry: {max_delay_ms: .inf}}",
+        "Workflow step a retry.max_delay_ms must be a finite non-negative number",
+    ),
+    ("- {id: a, run: x, retry: {jitter: 'yes'}}", "Workflow step a retry.jitter must be a boolean"),
+    ("- {id: a, run: x}\n- {id: a, run: x}", "Duplicate workflow step id: a"),
+    (
+        "- {id: a, parallel: {branches: [{id: b, run: x}]}}\n- {id: b, run: x}",
+        "Duplicate workflow step id: b",
+    ),
+    ("- {id: a, run: x, when: 5}", "Unsupported condition type"),
+    ("- {id: a, run: x, when: yes}", "Unsupported condition: yes"),
+];
+
 #[test]
 fn step_messages_of_the_incumbent_are_kept() {
     let run = "run: echo";
-    for (steps, message) in [
-        ("- 5", "Workflow step must be an object"),
-        ("- {run: x}", "Workflow step requires an id"),
-        ("- []", "Workflow step requires an id"),
-        ("- {id: 5, run: x}", "Workflow step requires an id"),
-        ("- {id: a, workflow: 5}", "Workflow step a workflow must be a string (file path)"),
-        ("- {id: a, workflow: ' '}", "Workflow step a workflow path cannot be blank"),
-        ("- {id: a, run: x, workflow_args: [1]}", "Workflow step a workflow_args must be a plain object"),
-        ("- {id: a, parallel: [x]}", "Workflow step a parallel must be an object"),
-        ("- {id: a, parallel: {wait: all}}", "Workflow step a parallel requires a non-empty branches array"),
-        (
-            "- {id: a, parallel: {wait: x, branches: [1]}}",
-            "Workflow step a parallel wait must be \"all\" or \"any\"",
-        ),
-        (
-            "- {id: a, parallel: {timeout_ms: 0, branches: [1]}}",
-            "Workflow step a parallel timeout_ms must be a positive integer between 1 and 2147483647",
-        ),
-        ("- {id: a, parallel: {branches: [1]}}", "Workflow step a parallel branches must be objects"),
-        ("- {id: a, parallel: {branches: [{run: x}]}}", "Workflow step a parallel branch requires an id"),
-        (
-            "- {id: a, parallel: {branches: [{id: a, run: x}]}}",
-            "Workflow step a parallel branch id cannot match the step id",
-        ),
-        (
-            "- {id: a, parallel: {branches: [{id: b, run: x}, {id: b, run: x}]}}",
-            "Workflow step a duplicate parallel branch id: b",
-        ),
-        (
-            "- {id: b, run: x}\n- {id: a, parallel: {branches: [{id: b, run: x}]}}",
-            "Duplicate workflow id across steps/parallel branches: b",
-        ),
-        (
-            "- {id: a, parallel: {branches: [{id: b}]}}",
-            "Workflow step a parallel branch b requires run, command, or pipeline",
-        ),
-        (
-            "- {id: a, parallel: {branches: [{id: b, run: x, pipeline: y}]}}",
-            "Workflow step a parallel branch b can only define one of run, command, or pipeline",
-        ),
-        (
-            "- {id: a, parallel: {branches: [{id: b, run: 5}]}}",
-            "Workflow step a parallel branch b run must be a string",
-        ),
-        ("- {id: a, for_each: 3}", "Workflow step a for_each must be a string (step reference expression)"),
-        ("- {id: a, for_each: ''}", "Workflow step a for_each requires a non-empty steps array"),
-        (
-            "- {id: a, for_each: x, steps: [1], batch_size: 1.5}",
-            "Workflow step a batch_size must be a positive integer",
-        ),
-        (
-            "- {id: a, for_each: x, steps: [1], pause_ms: -1}",
-            "Workflow step a pause_ms must be a finite non-negative number",
-        ),
-        (
-            "- {id: a, for_each: x, steps: [1], approval: ok}",
-            "Workflow step a for_each steps cannot define approval (use a separate step after the loop)",
-        ),
-        (
-            "- {id: a, for_each: x, steps: [1], input: {}}",
-            "Workflow step a for_each steps cannot define input (use a separate step after the loop)",
-        ),
-        (
-            "- {id: a, for_each: x, steps: [1], stdin: y}",
-            "Workflow step a for_each steps cannot define stdin (loop input comes from the for_each expression)",
-        ),
-        (
-            "- {id: a, for_each: x, steps: [1], run: y}",
-            "Workflow step a for_each cannot also define run, command, pipeline, workflow, or parallel",
-        ),
-        ("- {id: a, for_each: x, steps: [1], item_var: 5}", "Workflow step a item_var must be a string"),
-        ("- {id: a, for_each: x, steps: [1], index_var: [i]}", "Workflow step a index_var must be a string"),
-        (
-            "- {id: a, for_each: x, steps: [1], item_var: v, index_var: v}",
-            "Workflow step a item_var and index_var cannot be the same",
-        ),
-        ("- {id: a, for_each: x, steps: [1]}", "Workflow step a for_each sub-step requires an id"),
-        (
-            "- {id: a, for_each: x, steps: [{id: item, run: x}]}",
-            "Workflow step a for_each sub-step id 'item' conflicts with loop variable",
-        ),
-        (
-            "- {id: a, for_each: x, steps: [{id: s, run: x}, {id: s, run: x}]}",
-            "Workflow step a duplicate for_each sub-step id: s",
-        ),
-        (
-            "- {id: a, for_each: x, steps: [{id: s, run: 5}]}",
-            "Workflow step a for_each sub-step s run must be a string",
-        ),
-        (
-            "- {id: a, for_each: x, steps: [{id: s, run: ' '}]}",
-            "Workflow step a for_each sub-step s requires run, command, or pipeline",
-        ),
-        (
-            "- {id: a, for_each: x, steps: [{id: s, run: x, pipeline: y}]}",
-            "Workflow step a for_each sub-step s can only define one of run, command, or pipeline",
-        ),
-        (
-            "- {id: a}",
-            "Workflow step a requires run, command, pipeline, workflow, parallel, for_each, approval, or input",
-        ),
-        (
-            "- {id: a, run: ''}",
-            "Workflow step a requires run, command, pipeline, workflow, parallel, for_each, approval, or input",
-        ),
-        (
-            "- {id: a, run: x, pipeline: y}",
-            "Workflow step a can only define one of run, command, pipeline, workflow, parallel, or for_each",
-        ),
-        (
-            "- {id: a, run: x, input: {}}",
-            "Workflow step a input steps cannot define run, command, pipeline, workflow, parallel, or for_each",
-        ),
-        ("- {id: a, approval: true, input: {}}", "Workflow step a cannot define both approval and input"),
-        ("- {id: a, approval: true, run: }", "Workflow step a run must be a string"),
-        ("- {id: a, command: [echo]}", "Workflow step a command must be a string"),
-        ("- {id: a, approval: true, pipeline: 5}", "Workflow step a pipeline must be a string"),
-        ("- {id: a, input: x}", "Workflow step a input must be an object"),
-        ("- {id: a, input: {responseSchema: {}}}", "Workflow step a input.prompt must be a string"),
-        (
-            "- {id: a, input: {prompt: p, responseSchema: 1}}",
-            "Workflow step a input.responseSchema must be an object",
-        ),
-        (
-            "- {id: a, input: {prompt: p, responseSchema: {type: strng}}}",
-            "Workflow step a input.responseSchema is invalid: schema is invalid: data/type must be equal to one of the allowed values",
-        ),
-        ("- {id: a, approval: {initiated_by: 5}}", "Workflow step a approval.initiated_by must be a string"),
-        (
-            "- {id: a, approval: {requireDifferentApprover: 1}}",
-            "Workflow step a approval.requireDifferentApprover must be a boolean",
-        ),
-        (
-            "- {id: a, run: x, timeout_ms: 3000000000}",
-            "Workflow step a timeout_ms must be a positive integer between 1 and 2147483647",
-        ),
-        (
-            "- {id: a, run: x, timeout_ms: }",
-            "Workflow step a timeout_ms must be a positive integer between 1 and 2147483647",
-        ),
-        (
-            "- {id: a, run: x, on_error: skip}",
-            "Workflow step a on_error must be \"stop\", \"continue\", or \"skip_rest\"",
-        ),
-        ("- {id: a, run: x, retry: }", "Workflow step a retry must be an object"),
-        ("- {id: a, run: x, retry: {max: '3'}}", "Workflow step a retry.max must be a positive integer"),
-        (
-            "- {id: a, run: x, retry: {backoff: linear}}",
-            "Workflow step a retry.backoff must be \"fixed\" or \"exponential\"",
-        ),
-        (
-            "- {id: a, run: x, retry: {delay_ms: '10'}}",
-            "Workflow step a retry.delay_ms must be a finite non-negative number",
-        ),
-        (
-            "- {id: a, run: x, retry: {max_delay_ms: .inf}}",
-            "Workflow step a retry.max_delay_ms must be a finite non-negative number",
-        ),
-        ("- {id: a, run: x, retry: {jitter: 'yes'}}", "Workflow step a retry.jitter must be a boolean"),
-        ("- {id: a, run: x}\n- {id: a, run: x}", "Duplicate workflow step id: a"),
-        (
-            "- {id: a, parallel: {branches: [{id: b, run: x}]}}\n- {id: b, run: x}",
-            "Duplicate workflow step id: b",
-        ),
-        ("- {id: a, run: x, when: 5}", "Unsupported condition type"),
-        ("- {id: a, run: x, when: yes}", "Unsupported condition: yes"),
-    ] {
+    for (steps, message) in REFUSED_STEPS {
         let said = refusal(steps);
         assert!(said.starts_with(message), "{steps}\n  said: {said}\n  want: {message}");
     }

@@ -296,9 +296,9 @@ impl Check<'_> {
                 "for_each steps cannot define stdin (loop input comes from the for_each expression)";
             return conflict(stdin, message);
         }
-        let others =
-            ["run", "command", "pipeline", "workflow", "parallel", "component", "js", "mcp", "exec", "wait"];
-        match others.iter().find_map(|key| step.get(key)) {
+        let others = ["run", "command", "pipeline", "workflow"];
+        let others = others.iter().chain(OTHER_KINDS.iter().filter(|kind| **kind != "for_each"));
+        match others.copied().find_map(|key| step.get(key)) {
             Some(node) => {
                 conflict(node, "for_each cannot also define run, command, pipeline, workflow, or parallel")
             }
@@ -496,11 +496,13 @@ impl Check<'_> {
     }
 }
 
-/// Kinds of work besides shell and pipeline.
+/// Kinds of work besides shell, pipeline and sub-workflow.
+const OTHER_KINDS: &[&str] = &["parallel", "for_each", "component", "js", "mcp", "exec", "wait"];
+
+/// How many kinds of work a step has besides shell and pipeline.
 fn other_kinds(step: &Node) -> usize {
     let workflow = step.get("workflow").and_then(Node::as_text).is_some_and(|text| !is_blank(text));
-    let rest = ["parallel", "for_each", "component", "js", "mcp", "exec", "wait"];
-    usize::from(workflow) + rest.iter().filter(|key| step.get_some(key).is_some()).count()
+    usize::from(workflow) + OTHER_KINDS.iter().filter(|key| step.get_some(key).is_some()).count()
 }
 
 fn has_any(step: &Node, keys: &[&str]) -> bool {

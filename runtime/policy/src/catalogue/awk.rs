@@ -163,25 +163,8 @@ fn tokenize(program: &str) -> (Vec<Token>, bool) {
                 certain &= chars[i - 1] != '\\';
             }
             '"' => {
-                let mut text = String::new();
-                i += 1;
-                while i < chars.len() && chars[i] != '"' {
-                    certain &= chars[i] != '\n';
-                    if chars[i] == '\\' && i + 1 < chars.len() {
-                        i += 1;
-                        certain &= chars[i] != '\n';
-                        text.push(match chars[i] {
-                            'n' => '\n',
-                            't' => '\t',
-                            other => other,
-                        });
-                    } else {
-                        text.push(chars[i]);
-                    }
-                    i += 1;
-                }
-                certain &= i < chars.len();
-                i += 1;
+                let (text, end) = quoted(&chars, i + 1, &mut certain);
+                i = end;
                 tokens.push(Token::Text(text));
             }
             '/' => match slash(tokens.last(), closed_condition) {
@@ -229,25 +212,7 @@ fn tokenize(program: &str) -> (Vec<Token>, bool) {
             }
             _ => {
                 let pair: String = chars[i..(i + 2).min(chars.len())].iter().collect();
-                if matches!(
-                    pair.as_str(),
-                    "||" | "&&"
-                        | ">>"
-                        | ">="
-                        | "<="
-                        | "=="
-                        | "!="
-                        | "|&"
-                        | "!~"
-                        | "++"
-                        | "--"
-                        | "+="
-                        | "-="
-                        | "*="
-                        | "%="
-                        | "^="
-                        | "**"
-                ) {
+                if PAIRS.contains(&pair.as_str()) {
                     tokens.push(Token::Op(pair));
                     i += 2;
                 } else {
@@ -265,6 +230,32 @@ fn tokenize(program: &str) -> (Vec<Token>, bool) {
         }
     }
     (tokens, certain)
+}
+
+/// The operators of two characters.
+const PAIRS: &[&str] =
+    &["||", "&&", ">>", ">=", "<=", "==", "!=", "|&", "!~", "++", "--", "+=", "-=", "*=", "%=", "^=", "**"];
+
+/// The text of a string constant whose first character is at `i`, and where what follows it begins.
+fn quoted(chars: &[char], mut i: usize, certain: &mut bool) -> (String, usize) {
+    let mut text = String::new();
+    while i < chars.len() && chars[i] != '"' {
+        *certain &= chars[i] != '\n';
+        if chars[i] == '\\' && i + 1 < chars.len() {
+            i += 1;
+            *certain &= chars[i] != '\n';
+            text.push(match chars[i] {
+                'n' => '\n',
+                't' => '\t',
+                other => other,
+            });
+        } else {
+            text.push(chars[i]);
+        }
+        i += 1;
+    }
+    *certain &= i < chars.len();
+    (text, i + 1)
 }
 
 enum Slash {

@@ -109,32 +109,8 @@ impl Analysis<'_> {
     pub(crate) fn find_command(&mut self, inv: &Invocation) -> Flow {
         let args: Vec<Arg> = inv.args[1..].to_vec();
         let mut at = 0;
-        let mut starts: Vec<Arg> = Vec::new();
         let mut covered = true;
-        // Global options, then starting points, then the expression.
-        while let Some(arg) = args.get(at) {
-            let text = arg.text.as_str();
-            let optimises = text.strip_prefix("-O").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
-            if matches!(text, "-H" | "-L" | "-P") || optimises {
-                at += 1;
-            } else {
-                break;
-            }
-        }
-        while let Some(arg) = args.get(at) {
-            if !arg.unknown_start && arg.text.starts_with(['-', '(', '!', ',']) {
-                break;
-            }
-            if arg.may_be_flag() {
-                covered = false;
-                self.ask("not-read-only", "find: a word that is not known yet may turn into an action");
-            }
-            starts.push(arg.clone());
-            at += 1;
-        }
-        if starts.is_empty() {
-            starts.push(Arg::literal("."));
-        }
+        let starts = self.find_starts(&args, &mut at, &mut covered);
         self.mention_listing(&starts, &args, true);
         let mut acts = false;
         let mut selects = false;
@@ -157,29 +133,9 @@ impl Analysis<'_> {
                 }
             } else if EXEC.contains(&text.as_str()) {
                 acts = true;
-                // `+` ends the command only behind `{}`.
-                let ends = |n: usize| {
-                    args[n].text == ";" || (args[n].text == "+" && n > at && args[n - 1].text == "{}")
-                };
-                let end = (at..args.len()).find(|n| ends(*n)).unwrap_or(args.len());
-                let command = args[at..end].to_vec();
-                if end == args.len() || command.iter().any(|word| word.text == "+") {
-                    covered = false;
-                    self.ask("not-read-only", format!("find: {text} has no end that is certain"));
-                }
+                let (end, is_certain) = self.find_executes(&text, &args, at, &starts);
+                covered &= is_certain;
                 at = end + 1;
-                for start in &starts {
-                    // The file stands for something below its starting point.
-                    let item = Arg { unknown: true, glob: false, ..start.clone() };
-                    let words: Vec<Arg> = command.iter().map(|word| substitute(word, "{}", &item)).collect();
-                    let cwd = self.scope.cwd.clone();
-                    if text.ends_with("dir") {
-                        self.scope.cwd = normalise(&cwd, &start.text);
-                    }
-                    let outer = Invocation::default();
-                    self.inner(words, &outer, false);
-                    self.scope.cwd = cwd;
-                }
             } else if WRITE_VALUES.contains(&text.as_str()) {
                 covered = false;
                 if let Some(file) = args.get(at) {
@@ -228,6 +184,62 @@ impl Analysis<'_> {
                 || (!start.unknown_start && self.roots.is_vital(&normalise(&self.scope.cwd, &start.text)))
         };
         Flow { vital: !selects && !acts && starts.iter().any(is_vital), ..Flow::default() }
+    }
+
+    /// The starting points, which stand between the global options and the expression.
+    fn find_starts(&mut self, args: &[Arg], at: &mut usize, covered: &mut bool) -> Vec<Arg> {
+        let mut starts: Vec<Arg> = Vec::new();
+        // Global options, then starting points, then the expression.
+        while let Some(arg) = args.get(*at) {
+            let text = arg.text.as_str();
+            let optimises = text.strip_prefix("-O").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
+            if matches!(text, "-H" | "-L" | "-P") || optimises {
+                *at += 1;
+            } else {
+                break;
+            }
+        }
+        while let Some(arg) = args.get(*at) {
+            if !arg.unknown_start && arg.text.starts_with(['-', '(', '!', ',']) {
+                break;
+            }
+            if arg.may_be_flag() {
+                *covered = false;
+                self.ask("not-read-only", "find: a word that is not known yet may turn into an action");
+            }
+            starts.push(arg.clone());
+            *at += 1;
+        }
+        if starts.is_empty() {
+            starts.push(Arg::literal("."));
+        }
+        starts
+    }
+
+    /// Judges the command of an `-exec`, whose words begin at `at`. Gives where it ends, and whether that is certain.
+    fn find_executes(&mut self, text: &str, args: &[Arg], at: usize, starts: &[Arg]) -> (usize, bool) {
+        // `+` ends the command only behind `{}`.
+        let ends =
+            |n: usize| args[n].text == ";" || (args[n].text == "+" && n > at && args[n - 1].text == "{}");
+        let end = (at..args.len()).find(|n| ends(*n)).unwrap_or(args.len());
+        let command = args[at..end].to_vec();
+        let is_certain = end < args.len() && command.iter().all(|word| word.text != "+");
+        if !is_certain {
+            self.ask("not-read-only", format!("find: {text} has no end that is certain"));
+        }
+        for start in starts {
+            // The file stands for something below its starting point.
+            let item = Arg { unknown: true, glob: false, ..start.clone() };
+            let words: Vec<Arg> = command.iter().map(|word| substitute(word, "{}", &item)).collect();
+            let cwd = self.scope.cwd.clone();
+            if text.ends_with("dir") {
+                self.scope.cwd = normalise(&cwd, &start.text);
+            }
+            let outer = Invocation::default();
+            self.inner(words, &outer, false);
+            self.scope.cwd = cwd;
+        }
+        (end, is_certain)
     }
 
     fn find_removes(&mut self, start: &Arg) {

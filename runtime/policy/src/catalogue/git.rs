@@ -91,7 +91,7 @@ fn split(args: &[Arg]) -> Parts {
                 at += 1;
             }
             _ if text.starts_with('-') || arg.unknown_start => {
-                parts.refused = Some(format!("{} changes what git runs or where", arg.shown()));
+                parts.refused = Some(format!("{} changes what git runs or where", arg.display_text()));
                 // These take a word of their own.
                 at += if matches!(
                     text,
@@ -219,7 +219,7 @@ impl Analysis<'_> {
         }
         for setting in &parts.config {
             if !HARMLESS_CONFIG.iter().any(|key| setting.text.to_ascii_lowercase().starts_with(key)) {
-                return Err(format!("-c {} may run a program", setting.shown()));
+                return Err(format!("-c {} may run a program", setting.display_text()));
             }
         }
         let Some(verb_at) = parts.verb else {

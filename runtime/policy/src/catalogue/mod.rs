@@ -357,13 +357,13 @@ impl Analysis<'_> {
         for (nth, at) in line.operands().enumerate() {
             let arg = &args[at];
             if nth == 0 && !entry.verbs.is_empty() && !entry.verbs.contains(&arg.text.as_str()) {
-                refuse(format!("{} is not one of the verbs that only read", arg.shown()));
+                refuse(format!("{} is not one of the verbs that only read", arg.display_text()));
             }
             match entry.operands {
                 Operands::Paths | Operands::Pattern => self.read_path(arg),
                 Operands::FirstOnly if nth == 0 => self.read_path(arg),
                 Operands::FirstOnly => refuse("the second operand is written".to_owned()),
-                Operands::None => refuse(format!("the operand {} changes something", arg.shown())),
+                Operands::None => refuse(format!("the operand {} changes something", arg.display_text())),
                 Operands::Meta | Operands::Text | Operands::Free | Operands::Git => {}
             }
         }

@@ -393,7 +393,7 @@ const HOOKS: &[&str] = &[
 ];
 
 fn option_value(args: &[Arg], options: &[&str]) -> Vec<String> {
-    super::super::effects::flag_values(args, options)
+    super::super::touches::flag_values(args, options)
         .into_iter()
         .filter(|v| !v.unknown)
         .map(|v| v.text)

@@ -4,6 +4,23 @@ use super::super::analysis::{Analysis, Arg, Flow};
 use super::super::command::Invocation;
 use super::super::paths::normalise;
 
+/// The long options of `env` that are known.
+const ENV_LONG: &[&str] = &[
+    "ignore-environment",
+    "null",
+    "unset",
+    "chdir",
+    "split-string",
+    "argv0",
+    "block-signal",
+    "default-signal",
+    "ignore-signal",
+    "list-signal-handling",
+    "debug",
+    "help",
+    "version",
+];
+
 impl Analysis<'_> {
     pub(super) fn env_wrapper(&mut self, inv: &Invocation) -> Flow {
         let mut args: Vec<Arg> = inv.args[1..].to_vec();
@@ -48,30 +65,13 @@ impl Analysis<'_> {
                     value_at.and_then(|i| short[i..].chars().next())
                 };
                 let is_known = match long {
-                    Some(long) => {
-                        const LONG: &[&str] = &[
-                            "ignore-environment",
-                            "null",
-                            "unset",
-                            "chdir",
-                            "split-string",
-                            "argv0",
-                            "block-signal",
-                            "default-signal",
-                            "ignore-signal",
-                            "list-signal-handling",
-                            "debug",
-                            "help",
-                            "version",
-                        ];
-                        LONG.contains(&long.split('=').next().unwrap_or(long))
-                    }
+                    Some(long) => ENV_LONG.contains(&long.split('=').next().unwrap_or(long)),
                     None => {
                         short[..value_at.unwrap_or(short.len())].chars().all(|c| matches!(c, 'i' | '0' | 'v'))
                     }
                 };
                 if !is_known {
-                    self.ask("wrapper", format!("option {} of env is not known", arg.shown()));
+                    self.ask("wrapper", format!("option {} of env is not known", arg.display_text()));
                 }
                 let Some(takes) = takes else { continue };
                 let attached = match (long, value_at) {
@@ -86,21 +86,7 @@ impl Analysis<'_> {
                         args.get(at - 1).cloned().unwrap_or_default()
                     }
                 };
-                match takes {
-                    'C' => {
-                        self.read_path(&value);
-                        self.scope.cwd = normalise(&self.scope.cwd, &value.text);
-                    }
-                    'S' => {
-                        if value.unknown {
-                            self.deny("opaque-code", "env -S splits text that is not known");
-                        }
-                        let words = split_words(&value.text).into_iter().map(Arg::literal);
-                        let at = at.min(args.len());
-                        args.splice(at..at, words);
-                    }
-                    _ => {}
-                }
+                self.env_option(takes, &value, &mut args, at);
                 continue;
             }
             if arg.unknown && text.is_empty() {
@@ -119,6 +105,25 @@ impl Analysis<'_> {
         };
         self.scope.cwd = cwd;
         flow
+    }
+
+    /// An option that takes `value`; what `-S` splits is put into `args` at `at`.
+    fn env_option(&mut self, option: char, value: &Arg, args: &mut Vec<Arg>, at: usize) {
+        match option {
+            'C' => {
+                self.read_path(value);
+                self.scope.cwd = normalise(&self.scope.cwd, &value.text);
+            }
+            'S' => {
+                if value.unknown {
+                    self.deny("opaque-code", "env -S splits text that is not known");
+                }
+                let words = split_words(&value.text).into_iter().map(Arg::literal);
+                let at = at.min(args.len());
+                args.splice(at..at, words);
+            }
+            _ => {}
+        }
     }
 }
 

@@ -4,99 +4,44 @@ use super::super::analysis::{Analysis, Arg, Flow, Input};
 use super::super::command::Invocation;
 use super::{Kind, wrapper};
 
+/// The long options of `xargs` that are known.
+const XARGS_LONG: &[&str] = &[
+    "null",
+    "no-run-if-empty",
+    "verbose",
+    "interactive",
+    "exit",
+    "open-tty",
+    "show-limits",
+    "eof",
+    "max-lines",
+    "replace",
+    "arg-file",
+    "delimiter",
+    "max-args",
+    "max-procs",
+    "max-chars",
+    "process-slot-var",
+    "help",
+    "version",
+];
+
+/// What the options of `xargs` say of the commands that it makes.
+#[derive(Default)]
+struct XargsOptions {
+    /// The text that an item takes the place of.
+    replace: Option<String>,
+    /// The items are those of a file.
+    from_file: bool,
+    /// Where the command begins.
+    command_at: usize,
+}
+
 impl Analysis<'_> {
     pub(super) fn xargs(&mut self, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
-        let mut replace: Option<String> = None;
-        let mut from_file = false;
-        let mut at = 0;
-        while let Some(arg) = args.get(at) {
-            let text = arg.text.as_str();
-            if !text.starts_with('-') || text == "-" {
-                break;
-            }
-            at += 1;
-            if text == "--" {
-                break;
-            }
-            if let Some(long) = text.strip_prefix("--") {
-                let (name, value) = match long.split_once('=') {
-                    Some((name, value)) => (name, Some(value.to_owned())),
-                    None => (long, None),
-                };
-                let is = |full: &str| full.starts_with(name) && name.len() > 1;
-                const LONG: &[&str] = &[
-                    "null",
-                    "no-run-if-empty",
-                    "verbose",
-                    "interactive",
-                    "exit",
-                    "open-tty",
-                    "show-limits",
-                    "eof",
-                    "max-lines",
-                    "replace",
-                    "arg-file",
-                    "delimiter",
-                    "max-args",
-                    "max-procs",
-                    "max-chars",
-                    "process-slot-var",
-                    "help",
-                    "version",
-                ];
-                if !LONG.contains(&name) {
-                    self.ask("wrapper", format!("option --{name} of xargs is not known"));
-                }
-                if is("replace") {
-                    replace = Some(value.unwrap_or_else(|| "{}".to_owned()));
-                } else if is("arg-file") {
-                    from_file = true;
-                    let file = match value {
-                        Some(value) => Arg::literal(value),
-                        None => {
-                            at += 1;
-                            args.get(at - 1).cloned().unwrap_or_default()
-                        }
-                    };
-                    self.read_path(&file);
-                } else if value.is_none()
-                    && ["delimiter", "max-args", "max-procs", "max-chars", "process-slot-var"]
-                        .iter()
-                        .any(|full| is(full))
-                {
-                    at += 1;
-                }
-                continue;
-            }
-            let flags = &text[1..];
-            let takes = ['I', 'i', 'n', 'P', 's', 'd', 'E', 'e', 'L', 'l', 'a', 'J', 'R'];
-            if !flags[..flags.find(takes).unwrap_or(flags.len())].chars().all(|c| "0rtpxo".contains(c)) {
-                self.ask("wrapper", format!("option {text} of xargs is not known"));
-            }
-            let Some(i) = flags.find(takes) else { continue };
-            let flag = &flags[i..=i];
-            let attached = &flags[i + 1..];
-            let optional = matches!(flag, "i" | "e" | "l");
-            let value = if !attached.is_empty() || optional {
-                Arg::literal(attached)
-            } else {
-                at += 1;
-                args.get(at - 1).cloned().unwrap_or_default()
-            };
-            match flag {
-                "I" | "J" => replace = Some(value.text),
-                "i" => {
-                    replace = Some(if value.text.is_empty() { "{}".to_owned() } else { value.text });
-                }
-                "a" => {
-                    from_file = true;
-                    self.read_path(&value);
-                }
-                _ => {}
-            }
-        }
-        let mut template = args[at.min(args.len())..].to_vec();
+        let XargsOptions { replace, from_file, command_at } = self.xargs_options(args);
+        let mut template = args[command_at.min(args.len())..].to_vec();
         if template.is_empty() {
             template.push(Arg::literal("echo"));
         }
@@ -136,6 +81,78 @@ impl Analysis<'_> {
             self.facts.dynamic = true;
         }
         flow
+    }
+
+    fn xargs_options(&mut self, args: &[Arg]) -> XargsOptions {
+        let mut options = XargsOptions::default();
+        let mut at = 0;
+        while let Some(arg) = args.get(at) {
+            let text = arg.text.as_str();
+            if !text.starts_with('-') || text == "-" {
+                break;
+            }
+            at += 1;
+            if text == "--" {
+                break;
+            }
+            if let Some(long) = text.strip_prefix("--") {
+                let (name, value) = match long.split_once('=') {
+                    Some((name, value)) => (name, Some(value.to_owned())),
+                    None => (long, None),
+                };
+                let is = |full: &str| full.starts_with(name) && name.len() > 1;
+                if !XARGS_LONG.contains(&name) {
+                    self.ask("wrapper", format!("option --{name} of xargs is not known"));
+                }
+                if is("replace") {
+                    options.replace = Some(value.unwrap_or_else(|| "{}".to_owned()));
+                } else if is("arg-file") {
+                    options.from_file = true;
+                    let file = match value {
+                        Some(value) => Arg::literal(value),
+                        None => {
+                            at += 1;
+                            args.get(at - 1).cloned().unwrap_or_default()
+                        }
+                    };
+                    self.read_path(&file);
+                } else if value.is_none()
+                    && ["delimiter", "max-args", "max-procs", "max-chars", "process-slot-var"]
+                        .iter()
+                        .any(|full| is(full))
+                {
+                    at += 1;
+                }
+                continue;
+            }
+            let flags = &text[1..];
+            let takes = ['I', 'i', 'n', 'P', 's', 'd', 'E', 'e', 'L', 'l', 'a', 'J', 'R'];
+            if !flags[..flags.find(takes).unwrap_or(flags.len())].chars().all(|c| "0rtpxo".contains(c)) {
+                self.ask("wrapper", format!("option {text} of xargs is not known"));
+            }
+            let Some(i) = flags.find(takes) else { continue };
+            let flag = &flags[i..=i];
+            let attached = &flags[i + 1..];
+            let optional = matches!(flag, "i" | "e" | "l");
+            let value = if !attached.is_empty() || optional {
+                Arg::literal(attached)
+            } else {
+                at += 1;
+                args.get(at - 1).cloned().unwrap_or_default()
+            };
+            match flag {
+                "I" | "J" => options.replace = Some(value.text),
+                "i" => {
+                    options.replace = Some(if value.text.is_empty() { "{}".to_owned() } else { value.text });
+                }
+                "a" => {
+                    options.from_file = true;
+                    self.read_path(&value);
+                }
+                _ => {}
+            }
+        }
+        XargsOptions { command_at: at, ..options }
     }
 
     /// What xargs starts reads nothing: the input was the list.

@@ -24,7 +24,7 @@ pub use signature::{KeyError, PublicKey, SigningKey};
 pub use trees::Directory;
 pub(super) use trees::Unpacked;
 
-use super::verify::{Carried, ReplayOptions, ReplayReport, replay_journal};
+use super::replay::{Carried, ReplayOptions, ReplayReport, replay_journal};
 use lobster_base::code::Code;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
@@ -199,7 +199,7 @@ fn read_file(file: &Path, store: &Store) -> Result<Bundle, BundleError> {
     if from.metadata().map_err(unreadable)?.is_dir() {
         return Err(unreadable(ErrorKind::IsADirectory.into()));
     }
-    read::read(BufReader::new(from), store).map_err(|error| error.of(file))
+    read::read(BufReader::new(from), store).map_err(|error| error.in_file(file))
 }
 
 #[cfg(test)]

@@ -52,7 +52,7 @@ impl From<Failure> for BundleError {
 
 impl BundleError {
     /// The same, naming the file.
-    pub(super) fn of(self, file: &Path) -> Self {
+    pub(super) fn in_file(self, file: &Path) -> Self {
         match self {
             Self::NotABundle | Self::Damaged { .. } => {
                 Self::Useless { file: file.to_owned(), why: Box::new(self) }

@@ -18,7 +18,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::jail::{Identity, Obstacle};
 use super::supervisor::supervise;
 use super::wire::{News, Stage};
-use super::{attack, channel, sys, tree};
+use super::{attack, datagrams, sys, tree};
 
 /// The namespaces of every jail.
 const NAMESPACES: libc::c_int =
@@ -105,7 +105,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
             collect(&mut supervisors);
         }
         if asked {
-            let Some((message, fds)) = channel::receive(socket.as_fd())? else {
+            let Some((message, fds)) = datagrams::receive(socket.as_fd())? else {
                 // Supervisors end with lobster; what they took counts as its own.
                 while !supervisors.is_empty() && collect_one(&mut supervisors) {}
                 return Ok(());
@@ -114,11 +114,11 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
             let Some(control) = fds.next() else { continue };
             let network: Vec<OwnedFd> = fds.collect();
             let namespaces = match message.as_slice() {
-                channel::JAIL => NAMESPACES | libc::CLONE_NEWNET,
-                channel::JAIL_ON_HOST_NETWORK => NAMESPACES,
-                channel::NETWORK => libc::CLONE_NEWUSER | libc::CLONE_NEWNET,
+                datagrams::JAIL => NAMESPACES | libc::CLONE_NEWNET,
+                datagrams::JAIL_ON_HOST_NETWORK => NAMESPACES,
+                datagrams::NETWORK => libc::CLONE_NEWUSER | libc::CLONE_NEWNET,
                 // Made by a process that has entered the network.
-                channel::JAIL_IN_NETWORK => 0,
+                datagrams::JAIL_IN_NETWORK => 0,
                 _ => 0,
             };
             let fork = if namespaces == 0 { sys::fork() } else { sys::fork_into(namespaces) };
@@ -127,8 +127,8 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
                 Ok(sys::Fork::Child) => {
                     drop((socket, ended));
                     match message.as_slice() {
-                        channel::NETWORK => give_network(&control, identity),
-                        channel::JAIL_IN_NETWORK => supervise_in(&network, &control, identity),
+                        datagrams::NETWORK => give_network(&control, identity),
+                        datagrams::JAIL_IN_NETWORK => supervise_in(&network, &control, identity),
                         _ => supervise(&control, (namespaces != 0).then_some(identity)),
                     }
                 }
@@ -136,7 +136,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
                     let errno = error.raw_os_error().unwrap_or_default();
                     let stage = if namespaces == 0 { Stage::Setup } else { Stage::Namespaces };
                     let news = News::Failed { stage, errno, detail: "make a process".into() };
-                    let _ = channel::send(control.as_fd(), &news.encode(), &[]);
+                    let _ = datagrams::send(control.as_fd(), &news.encode(), &[]);
                 }
             }
         }
@@ -147,7 +147,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
 fn give_network(control: &OwnedFd, identity: Identity) -> ! {
     match identity.settle() {
         Ok([user, net]) => {
-            let _ = channel::send(control.as_fd(), &News::Network.encode(), &[user.as_fd(), net.as_fd()]);
+            let _ = datagrams::send(control.as_fd(), &News::Network.encode(), &[user.as_fd(), net.as_fd()]);
         }
         Err(obstacle) => fail(control, obstacle),
     }
@@ -186,7 +186,7 @@ fn supervise_in(network: &[OwnedFd], control: &OwnedFd, identity: Identity) -> !
 
 fn fail(control: &OwnedFd, Obstacle { stage, error, detail }: Obstacle) {
     let news = News::Failed { stage, errno: error.raw_os_error().unwrap_or_default(), detail };
-    let _ = channel::send(control.as_fd(), &news.encode(), &[]);
+    let _ = datagrams::send(control.as_fd(), &news.encode(), &[]);
 }
 
 /// Waits for a child to end; false when there is none.

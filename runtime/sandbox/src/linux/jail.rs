@@ -23,7 +23,7 @@ use rustix::mount::{
 };
 use rustix::process::{chdir, fchdir, pivot_root};
 
-use super::super::held::FileId;
+use super::super::opened_roots::FileId;
 use super::sys;
 use super::wire::{Confined, Network, Stage};
 

@@ -11,7 +11,7 @@ use landlock::{
 
 use rustix::fs::{FileType, fstat};
 
-use super::super::held::FileId;
+use super::super::opened_roots::FileId;
 use super::jail::{DEVICES, Obstacle, at, open_exactly, open_held};
 use super::sys;
 use super::wire::{Confined, Network, Stage};

@@ -16,7 +16,7 @@ use super::landlock::Rules;
 use super::seccomp::{Filters, Sockets};
 use super::sys::Strings;
 use super::wire::{Groups, Job, Network, News, Stage};
-use super::{channel, sys};
+use super::{datagrams, sys};
 
 /// The resources that a job's limits number.
 const LIMITS: [(Resource, &str); 5] = [
@@ -121,7 +121,7 @@ pub(super) fn launch(
 ) -> ! {
     let Err(Obstacle { stage, error, detail }) = become_step(job, program, bonds, inherited);
     let news = News::Failed { stage, errno: error.raw_os_error().unwrap_or_default(), detail };
-    let _ = channel::send(control.as_fd(), &news.encode(), &[]);
+    let _ = datagrams::send(control.as_fd(), &news.encode(), &[]);
     sys::exit_now(127)
 }
 

@@ -11,22 +11,22 @@
 
 mod attack;
 mod cgroup;
-mod channel;
-mod checkup;
-mod disk;
+mod datagrams;
+mod disk_use;
 mod helper;
 mod jail;
 mod landlock;
 mod launch;
 mod listing;
+mod mechanisms;
+mod mount_stubs;
 mod network;
-mod placeholder;
 mod seccomp;
+mod self_test;
 mod supervisor;
 mod sweep;
 mod sys;
 mod tree;
-mod walls;
 mod watch;
 mod wire;
 
@@ -52,10 +52,10 @@ use super::{
 use lobster_base::cancel::CancelToken;
 
 use cgroup::{Entrance, Hierarchy, Lack, Leaf};
+use mechanisms::{Wall, Walls};
+use mount_stubs::Placeholders;
 use network::Network;
-use placeholder::Placeholders;
 use sweep::Found;
-use walls::{Wall, Walls};
 use watch::Trouble;
 
 pub(super) use helper::helper_main;
@@ -108,7 +108,7 @@ impl Helper {
     fn send(&self, message: &[u8], fds: &[&OwnedFd]) -> io::Result<()> {
         let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
-        channel::send(socket.as_fd(), message, &fds)
+        datagrams::send(socket.as_fd(), message, &fds)
     }
 }
 
@@ -133,7 +133,7 @@ pub(super) struct Sandbox {
     helpers: Mutex<Helpers>,
     /// What this host was found to lack.
     lacking: Mutex<Vec<(Wall, String)>>,
-    placeholders: placeholder::Register,
+    placeholders: mount_stubs::Register,
     networks: network::Register,
     /// What directories held when a jail was last made.
     listings: listing::Memory,
@@ -148,7 +148,7 @@ impl Sandbox {
             helpers: Mutex::default(),
             idle: Mutex::default(),
             lacking: Mutex::new(Vec::new()),
-            placeholders: placeholder::Register::default(),
+            placeholders: mount_stubs::Register::default(),
             networks: network::Register::default(),
             listings: listing::Memory::default(),
             groups: OnceLock::new(),
@@ -158,8 +158,8 @@ impl Sandbox {
     pub(super) fn warm(&self, jails: bool) {
         // A helper that cannot start is reported by the run that needs it.
         if jails {
-            let _ = self.helper(channel::JAIL, None);
-        } else if let Ok(control) = self.supervisor(channel::SUPERVISOR) {
+            let _ = self.helper(datagrams::JAIL, None);
+        } else if let Ok(control) = self.supervisor(datagrams::SUPERVISOR) {
             lock(&self.idle).push(control);
         }
     }
@@ -232,11 +232,11 @@ impl Sandbox {
     }
 
     pub(super) fn probe(&self) -> Result<Probe, SpawnError> {
-        checkup::probe(&self.config)
+        self_test::probe(&self.config)
     }
 
     pub(super) fn doctor(&self) -> Result<Checkup, SpawnError> {
-        checkup::doctor(&self.config)
+        self_test::doctor(&self.config)
     }
 
     fn attempt(
@@ -328,16 +328,16 @@ impl Sandbox {
     fn submit(&self, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
         while let Some(control) = lock(&self.idle).pop() {
             // One that is gone has refused the job unseen.
-            if channel::send(control.as_fd(), channel::JOB, fds).is_ok() {
+            if datagrams::send(control.as_fd(), datagrams::JOB, fds).is_ok() {
                 return Ok(control);
             }
         }
-        give(self.supervisor(channel::SUPERVISOR)?, fds)
+        give(self.supervisor(datagrams::SUPERVISOR)?, fds)
     }
 
     /// The network of this name, which whoever holds it shares.
     fn network(&self, name: &str) -> Result<Arc<Network>, Trouble> {
-        self.networks.get(name, || Network::receive(self.supervisor(channel::NETWORK)?))
+        self.networks.get(name, || Network::receive(self.supervisor(datagrams::NETWORK)?))
     }
 
     fn supervisor(&self, kind: &[u8]) -> Result<OwnedFd, SpawnError> {
@@ -366,7 +366,7 @@ impl Sandbox {
     fn helper(&self, kind: &[u8], broken: Option<&Arc<Helper>>) -> Result<Arc<Helper>, SpawnError> {
         let mut helpers = lock(&self.helpers);
         let well = |helper: &&mut Arc<Helper>| broken.is_none_or(|broken| !Arc::ptr_eq(helper, broken));
-        if kind == channel::SUPERVISOR {
+        if kind == datagrams::SUPERVISOR {
             if helpers.forked.is_none() && self.config.helper == SandboxConfig::default().helper {
                 helpers.forked = lock(&FORKED).take().map(Arc::new);
             }
@@ -400,16 +400,16 @@ impl OutputSinks for Nowhere {
 /// What the helper is asked for.
 fn kind_of(spec: &JailSpec, walls: &Walls) -> &'static [u8] {
     match (walls.has(Wall::Namespaces), &spec.net) {
-        (true, Net::Host) => channel::JAIL_ON_HOST_NETWORK,
-        (true, Net::None) if spec.ports.is_some() => channel::JAIL_IN_NETWORK,
-        (true, Net::None | Net::Hosts(_)) => channel::JAIL,
-        (false, _) => channel::SUPERVISOR,
+        (true, Net::Host) => datagrams::JAIL_ON_HOST_NETWORK,
+        (true, Net::None) if spec.ports.is_some() => datagrams::JAIL_IN_NETWORK,
+        (true, Net::None | Net::Hosts(_)) => datagrams::JAIL,
+        (false, _) => datagrams::SUPERVISOR,
     }
 }
 
 /// Hands a job to a new supervisor.
 fn give(control: OwnedFd, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
-    match channel::send(control.as_fd(), channel::JOB, fds) {
+    match datagrams::send(control.as_fd(), datagrams::JOB, fds) {
         // It could not be made, and has said why.
         Err(error) if is_gone(&error) => Ok(control),
         other => other.map(|()| control).map_err(SpawnError::io("hand the job over")),

@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use super::super::SpawnError;
-use super::channel;
-use super::walls::Wall;
+use super::datagrams;
+use super::mechanisms::Wall;
 use super::watch::Trouble;
 use super::wire::{News, Stage};
 
@@ -22,11 +22,11 @@ pub(super) struct Network {
 }
 
 impl Network {
-    /// Takes what the helper sends for [`channel::NETWORK`].
+    /// Takes what the helper sends for [`datagrams::NETWORK`].
     pub(super) fn receive(control: OwnedFd) -> Result<Self, Trouble> {
         let doing = "make a network for the run";
         let gone = || io::Error::other("its maker was killed");
-        let (message, fds) = channel::receive(control.as_fd())
+        let (message, fds) = datagrams::receive(control.as_fd())
             .and_then(|received| received.ok_or_else(gone))
             .map_err(SpawnError::io(doing))?;
         match News::decode(&message).map_err(SpawnError::io(doing))? {

@@ -13,12 +13,12 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Pid, getpid, getppid, set_child_subreaper, set_dumpable_behavior};
 
 use super::super::{ExitStatus, UPSTREAM, proxy};
-use super::disk::Growth;
+use super::disk_use::Growth;
 use super::jail::{self, Identity, Obstacle, at};
 use super::launch::{Bonds, Inherited, Program};
 use super::tree::{self, Tree};
 use super::wire::{Groups, Job, Network, News, Order, Report, Stage};
-use super::{channel, launch, sys};
+use super::{datagrams, launch, sys};
 
 /// How a step left its supervisor.
 enum After {
@@ -35,8 +35,8 @@ enum After {
 pub(super) fn supervise(control: &OwnedFd, jail: Option<Identity>) -> ! {
     let helper = getppid();
     loop {
-        let mut fds = match channel::receive(control.as_fd()) {
-            Ok(Some((message, fds))) if message == channel::JOB => fds,
+        let mut fds = match datagrams::receive(control.as_fd()) {
+            Ok(Some((message, fds))) if message == datagrams::JOB => fds,
             // An order that came too late for the step before.
             Ok(Some(_)) => continue,
             _ => sys::exit_now(0),
@@ -73,7 +73,7 @@ fn start_and_watch(
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, proxy::PORT))?;
                 let upstream = spec.upstream.then(|| TcpListener::bind(UPSTREAM)).transpose()?;
                 let sockets: Vec<_> = std::iter::once(&listener).chain(&upstream).map(AsFd::as_fd).collect();
-                channel::send(control.as_fd(), &News::Listening.encode(), &sockets)
+                datagrams::send(control.as_fd(), &News::Listening.encode(), &sockets)
             };
             open().map_err(at(Stage::Namespaces, "open the way to the proxy"))?;
         }
@@ -145,7 +145,7 @@ fn watch(
         let ordered = !fds[0].revents().is_empty();
         tree::drain(ended);
         if ordered {
-            match channel::receive(control.as_fd()) {
+            match datagrams::receive(control.as_fd()) {
                 Ok(Some((message, _))) if Order::decode(&message) == Some(Order::Terminate) => {
                     tree.terminate()
                 }
@@ -168,5 +168,5 @@ fn report(tree: &Tree, survivors: u64, reusable: bool) -> Report {
 
 fn send_news(control: &OwnedFd, news: &News) {
     // Nobody there means that the next poll sees the closed socket.
-    let _ = channel::send(control.as_fd(), &news.encode(), &[]);
+    let _ = datagrams::send(control.as_fd(), &news.encode(), &[]);
 }

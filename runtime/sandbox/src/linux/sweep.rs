@@ -26,7 +26,7 @@ use rustix::io::Errno;
 use super::super::patterns::{Patterns, StateId, Walk};
 use super::super::{JailSpec, Missing, Promise};
 use super::listing::{Listing, Memory, Recall, Unread, Wanted, kind_of};
-use super::placeholder::Stand;
+use super::mount_stubs::Stand;
 
 /// Entries that are looked at before a step. A million take about a second;
 /// who has more in the roots of one step is told that patterns do not hold.

@@ -14,8 +14,8 @@ use rustix::pipe::fcntl_setpipe_size;
 use super::super::proxy::Proxy;
 use super::super::{Denial, Ended, HostPort, Net, OutputSinks, SpawnError, SpawnRequest, Stream};
 use super::cgroup::Lack;
-use super::channel;
-use super::walls::Wall;
+use super::datagrams;
+use super::mechanisms::Wall;
 use super::wire::{News, Order, Report, Stage};
 use lobster_base::cancel::CancelToken;
 
@@ -244,7 +244,7 @@ impl<'a> Watch<'a> {
     fn order(&self, order: Order) {
         // A supervisor that is gone already has sent its report, or its
         // closed socket is about to be seen.
-        let _ = channel::send(self.control.as_fd(), order.encode(), &[]);
+        let _ = datagrams::send(self.control.as_fd(), order.encode(), &[]);
     }
 
     /// One read from one pipe; gives the number of bytes.
@@ -313,7 +313,7 @@ impl<'a> Watch<'a> {
 
     /// Takes the supervisor's news; gives its report when that is it.
     fn hear(&mut self) -> Result<Option<Report>, Trouble> {
-        let (message, fds) = channel::receive(self.control.as_fd())
+        let (message, fds) = datagrams::receive(self.control.as_fd())
             .map_err(SpawnError::io("hear from the supervisor"))?
             .ok_or(SpawnError::SupervisorKilled)?;
         match News::decode(&message).map_err(SpawnError::io("understand the supervisor"))? {

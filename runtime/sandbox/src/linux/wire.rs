@@ -7,10 +7,10 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::super::held::FileId;
+use super::super::opened_roots::FileId;
 use super::super::{ExitStatus, JailSpec, Net, ProcessLimits, SpawnRequest, proxy};
+use super::mechanisms::{Wall, Walls};
 use super::sweep::Found;
-use super::walls::{Wall, Walls};
 
 /// What to start, as read by the supervisor.
 #[derive(Debug, PartialEq, Eq)]

@@ -23,7 +23,7 @@ fn python(dir: &Path, ports: Option<Ports>, code: &str, args: &[&str]) -> SpawnR
     request
 }
 
-fn of(network: &str, listen: &[u16], connect: &[u16]) -> Option<Ports> {
+fn ports_of(network: &str, listen: &[u16], connect: &[u16]) -> Option<Ports> {
     Some(Ports { network: network.to_owned(), listen: listen.to_vec(), connect: connect.to_vec() })
 }
 
@@ -38,33 +38,34 @@ fn a_port_is_served_to_the_same_network_and_to_nobody_else() {
         (exit.enforcement, format!("{out}{err}"))
     };
     std::thread::scope(|scope| {
-        let server = scope.spawn(|| go(of("run", &[3000], &[]), SERVER, &["3000", up.to_str().unwrap()]));
+        let server =
+            scope.spawn(|| go(ports_of("run", &[3000], &[]), SERVER, &["3000", up.to_str().unwrap()]));
         until_there(&up);
-        let (enforcement, out) = go(of("run", &[], &[3000]), CLIENT, &["3000"]);
+        let (enforcement, out) = go(ports_of("run", &[], &[3000]), CLIENT, &["3000"]);
         assert_eq!(out, "hello\n");
         let held =
             (Promise::NetPorts, vec![Mechanism::NetNamespace, Mechanism::Landlock, Mechanism::Seccomp]);
         assert!(enforcement.held.contains(&held), "{enforcement:?}");
         assert_eq!(enforcement.missing, []);
         // Not without the grant, not from another run, not from the host.
-        assert_eq!(go(of("run", &[], &[4000]), CLIENT, &["3000"]).1, "Permission denied\n");
-        assert_eq!(go(of("other", &[], &[3000]), CLIENT, &["3000"]).1, "Connection refused\n");
+        assert_eq!(go(ports_of("run", &[], &[4000]), CLIENT, &["3000"]).1, "Permission denied\n");
+        assert_eq!(go(ports_of("other", &[], &[3000]), CLIENT, &["3000"]).1, "Connection refused\n");
         assert_eq!(go(None, CLIENT, &["3000"]).1, "Connection refused\n");
         assert!(std::net::TcpStream::connect(("127.0.0.1", 3000)).is_err());
         // And no way to the host's own loopback interface, whatever the port.
         let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = host.local_addr().unwrap().port();
-        assert_eq!(go(of("run", &[], &[port]), CLIENT, &[&port.to_string()]).1, "Connection refused\n");
-        assert_eq!(go(of("run", &[], &[3000]), CLIENT, &["3000"]).1, "hello\n");
+        assert_eq!(go(ports_of("run", &[], &[port]), CLIENT, &[&port.to_string()]).1, "Connection refused\n");
+        assert_eq!(go(ports_of("run", &[], &[3000]), CLIENT, &["3000"]).1, "hello\n");
         assert_eq!(server.join().unwrap().1, "served\n");
     });
     // The network goes with the last who used it, and the next one is new.
-    assert_eq!(go(of("run", &[], &[3000]), CLIENT, &["3000"]).1, "Connection refused\n");
+    assert_eq!(go(ports_of("run", &[], &[3000]), CLIENT, &["3000"]).1, "Connection refused\n");
     let bind = "import socket\n\
         for port in 3000, 3001:\n\
         \x20try: socket.socket().bind(('127.0.0.1', port)); print('bound')\n\
         \x20except OSError as e: print(e.strerror)\n";
-    assert_eq!(go(of("run", &[3000], &[]), bind, &[]).1, "bound\nPermission denied\n");
+    assert_eq!(go(ports_of("run", &[3000], &[]), bind, &[]).1, "bound\nPermission denied\n");
 }
 
 #[test]
@@ -73,7 +74,7 @@ fn a_server_ends_with_its_step_and_a_killed_one_leaves_nothing() {
     let up = dir.path().join("up");
     let sandbox = Sandbox::new(SandboxConfig::default());
     let token = CancelToken::new();
-    let request = python(dir.path(), of("run", &[3000], &[]), SERVER, &["3000", up.to_str().unwrap()]);
+    let request = python(dir.path(), ports_of("run", &[3000], &[]), SERVER, &["3000", up.to_str().unwrap()]);
     std::thread::scope(|scope| {
         let server = scope.spawn(|| run_with(&sandbox, &request, &token).unwrap());
         until_there(&up);
@@ -88,7 +89,7 @@ fn a_server_ends_with_its_step_and_a_killed_one_leaves_nothing() {
         let server = scope.spawn(move || run_with(sandbox, request, &token).unwrap());
         until_there(&up);
         for _ in 0..2 {
-            let client = python(dir.path(), of("run", &[], &[3000]), CLIENT, &["3000"]);
+            let client = python(dir.path(), ports_of("run", &[], &[3000]), CLIENT, &["3000"]);
             assert_eq!(run_with(sandbox, &client, &CancelToken::new()).unwrap().1, "hello\n");
         }
         assert_eq!(server.join().unwrap().1, "served\n");

@@ -151,25 +151,7 @@ impl Both {
                 }
                 assert_eq!(closed.len(), count);
             }
-            Request::Collect(most) => {
-                let policy = GcPolicy { max_runs: Some(most), ..GcPolicy::default() };
-                self.store.gc(&policy).unwrap();
-                let mut over = 0;
-                let kept: Vec<bool> = self
-                    .model
-                    .runs
-                    .iter()
-                    .rev()
-                    .map(|run| {
-                        over += u64::from(run.status.is_over());
-                        !run.status.is_over() || over <= most
-                    })
-                    .collect();
-                let mut kept = kept.into_iter().rev();
-                self.model.runs.retain(|_| kept.next().unwrap());
-                let runs: Vec<_> = self.model.runs.iter().map(|r| r.id).collect();
-                self.model.gates.retain(|gate| runs.contains(&gate.run));
-            }
+            Request::Collect(most) => self.collect(most),
             Request::Reopen => {
                 // The old one closes while the new one is open.
                 self.store = Store::open_with(self.dir.path(), Arc::clone(&self.clock)).unwrap();
@@ -181,6 +163,26 @@ impl Both {
             | Request::Cancel(_)
             | Request::Value(..) => {}
         }
+    }
+
+    fn collect(&mut self, most: u64) {
+        let policy = GcPolicy { max_runs: Some(most), ..GcPolicy::default() };
+        self.store.gc(&policy).unwrap();
+        let mut over = 0;
+        let kept: Vec<bool> = self
+            .model
+            .runs
+            .iter()
+            .rev()
+            .map(|run| {
+                over += u64::from(run.status.is_over());
+                !run.status.is_over() || over <= most
+            })
+            .collect();
+        let mut kept = kept.into_iter().rev();
+        self.model.runs.retain(|_| kept.next().unwrap());
+        let runs: Vec<_> = self.model.runs.iter().map(|r| r.id).collect();
+        self.model.gates.retain(|gate| runs.contains(&gate.run));
     }
 
     fn grown(&mut self, gate: usize) {

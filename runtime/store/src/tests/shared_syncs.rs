@@ -3,6 +3,7 @@
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
+use super::super::group::Patience;
 use super::*;
 
 fn started(path: &str) -> Event {
@@ -46,6 +47,9 @@ fn one_effect_costs_two_syncs() {
 fn sixty_four_parallel_effects_share_their_syncs() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path()).unwrap();
+    // Longer than any machine keeps a thread from its turn.
+    let patient = Duration::from_secs(60);
+    store.inner.db.group.set_patience(Patience { gather: patient, commit: patient, arrive: patient });
     let run = new_run(&store, "w");
     let working = Barrier::new(64);
     std::thread::scope(|scope| {
@@ -56,7 +60,7 @@ fn sixty_four_parallel_effects_share_their_syncs() {
                 let _member = place.begin();
                 let path = format!("branch{i}");
                 // As on a busy machine: it takes a while until the last has had its turn.
-                std::thread::sleep(Duration::from_millis(3 * i));
+                std::thread::sleep(Duration::from_millis(i));
                 store.append(run, vec![started(&path)], Durability::Synced).unwrap();
                 let outside = store.leave_commit_group();
                 working.wait();

@@ -49,6 +49,14 @@ pub(super) fn descriptors(l: &mut Linker<State>) -> wasmtime::Result<()> {
             Ok(())
         })
     })?;
+    attributes(l)?;
+    preopens(l)?;
+    contents(l)
+}
+
+/// What is said and set about a descriptor or its file.
+fn attributes(l: &mut Linker<State>) -> wasmtime::Result<()> {
+    type C<'a> = Caller<'a, State>;
     l.func_wrap(PREVIEW1, "fd_fdstat_get", |mut c: C<'_>, fd: u32, at: u32| {
         call(&mut c, |mem, state| {
             let (kind, flags, rights) = match state.preview1.fd(fd)? {
@@ -108,6 +116,12 @@ pub(super) fn descriptors(l: &mut Linker<State>) -> wasmtime::Result<()> {
             })
         },
     )?;
+    Ok(())
+}
+
+/// The directories that are open when the program starts.
+fn preopens(l: &mut Linker<State>) -> wasmtime::Result<()> {
+    type C<'a> = Caller<'a, State>;
     l.func_wrap(PREVIEW1, "fd_prestat_get", |mut c: C<'_>, fd: u32, at: u32| {
         call(&mut c, |mem, state| match state.preview1.fd(fd)? {
             Fd::Directory { preopen: Some(name), .. } => {
@@ -126,6 +140,12 @@ pub(super) fn descriptors(l: &mut Linker<State>) -> wasmtime::Result<()> {
             _ => Err(ErrorCode::BadDescriptor.into()),
         })
     })?;
+    Ok(())
+}
+
+/// What is read, written and listed.
+fn contents(l: &mut Linker<State>) -> wasmtime::Result<()> {
+    type C<'a> = Caller<'a, State>;
     l.func_wrap(PREVIEW1, "fd_read", |mut c: C<'_>, fd: u32, iovs: u32, count: u32, got: u32| {
         call(&mut c, |mem, state| read(mem, state, fd, (iovs, count), None, got))
     })?;

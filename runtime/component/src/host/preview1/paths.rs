@@ -75,6 +75,11 @@ pub(super) fn paths(l: &mut Linker<State>) -> wasmtime::Result<()> {
             })
         },
     )?;
+    removals_and_links(l)
+}
+
+fn removals_and_links(l: &mut Linker<State>) -> wasmtime::Result<()> {
+    type C<'a> = Caller<'a, State>;
     l.func_wrap(PREVIEW1, "path_remove_directory", |mut c: C<'_>, fd: u32, at: u32, len: u32| {
         call(&mut c, |mem, state| {
             let place = resolve(mem, state, fd, (at, len), false)?;

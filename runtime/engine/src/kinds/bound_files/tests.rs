@@ -2,7 +2,7 @@ use std::os::unix::fs::symlink;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::held::NotHeld;
+use super::copies::NotHeld;
 use super::*;
 use lobster_base::cancel::CancelToken;
 use lobster_sandbox::JailSpec;

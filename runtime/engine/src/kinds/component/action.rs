@@ -74,7 +74,7 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
     };
     let profile = job.profile();
     let (args, given) = arguments(&job.args.members, &job.args.text)?;
-    let given = given.filter(|_| profile.tells_text());
+    let given = given.filter(|_| profile.tells_argument_text());
     let given = given.map_or_else(String::new, |given| format!(r#""given":"{given}","#));
     let credentials = match job.credentials.as_slice() {
         [] => String::new(),
@@ -145,7 +145,7 @@ pub fn tree_digest(dir: &Path, files: &FileDigests) -> io::Result<Digest> {
                 let to = std::fs::read_link(entry.path())?;
                 hasher.update(format!("link {name}\0{}\0", to.display()).as_bytes());
             } else if kind.is_file() {
-                let digest = files.of(&entry.path())?;
+                let digest = files.digest(&entry.path())?;
                 hasher.update(format!("file {name}\0{digest}\0").as_bytes());
             }
         }

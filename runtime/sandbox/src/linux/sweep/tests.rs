@@ -53,12 +53,12 @@ impl Random {
         usize::try_from(self.0 % bound as u64).unwrap()
     }
 
-    fn of<'a>(&mut self, all: &[&'a str]) -> &'a str {
+    fn pick<'a>(&mut self, all: &[&'a str]) -> &'a str {
         all[self.below(all.len())]
     }
 
     fn place(&mut self, root: &Path) -> PathBuf {
-        (0..=self.below(4)).fold(root.to_owned(), |path, _| path.join(self.of(&NAMES)))
+        (0..=self.below(4)).fold(root.to_owned(), |path, _| path.join(self.pick(&NAMES)))
     }
 }
 
@@ -155,7 +155,7 @@ fn a_walk_finds_what_a_naive_one_finds_whatever_it_remembers() {
         (0..60).for_each(|_| change(&mut random, &root));
         let memory = Memory::with_clocks_of(coarse);
         let list = |random: &mut Random| -> Vec<String> {
-            let patterns = (0..=random.below(6)).map(|_| random.of(&PATTERNS));
+            let patterns = (0..=random.below(6)).map(|_| random.pick(&PATTERNS));
             patterns.map(|pattern| pattern.replace("ROOT", root.to_str().unwrap())).collect()
         };
         let lists = [list(&mut random), list(&mut random)];

@@ -6,7 +6,7 @@
 //! step is judged by itself and not by what came before it.
 
 mod compare;
-mod left_out;
+mod redacted;
 
 use lobster_base::code::Code;
 use std::collections::{BTreeSet, HashMap};
@@ -16,11 +16,11 @@ use std::sync::{Arc, Mutex, OnceLock};
 use serde::Serialize;
 use serde_json::Value;
 
-use self::left_out::NEEDS_REDACTED;
+use self::redacted::NEEDS_REDACTED;
 use super::bundle::Unpacked;
-use super::helpers::Helpers;
+use super::precompute::Precomputed;
 use super::preimage::input_digest;
-use super::programs::Programs;
+use super::recorded_programs::Programs;
 use super::recording::{Recording, is_within};
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
@@ -164,7 +164,7 @@ pub(super) fn replay_journal(
         redacted: carried.redacted,
         left_out: carried.left_out,
         directories: carried.directories,
-        helpers: Helpers::default(),
+        precomputed: Precomputed::default(),
         programs: Programs::default(),
         seen: Mutex::default(),
     });
@@ -180,7 +180,7 @@ pub(super) fn replay_journal(
     );
     run.policy = policy;
     let run = run.overseen(Arc::<Replay>::clone(&replay));
-    let result = replay.helpers.beside(&run, recording, || output_of(&run, &plan, &args));
+    let result = replay.precomputed.beside(&run, recording, || output_of(&run, &plan, &args));
     replay.end(&run, result.and_then(|output| keep_output(&run, &output).map_err(store_failure)));
     let report = replay.report();
     match lock(&replay.seen).hindered.take() {
@@ -235,7 +235,7 @@ struct Replay {
     redacted: BTreeSet<String>,
     left_out: BTreeSet<Digest>,
     directories: Unpacked,
-    helpers: Helpers,
+    precomputed: Precomputed,
     programs: Programs,
     seen: Mutex<Seen>,
 }
@@ -316,7 +316,7 @@ impl Overseer for Replay {
     }
 
     fn computed(&self, action: &Digest) -> Option<StepOutcome> {
-        self.helpers.take(action)
+        self.precomputed.take(action)
     }
 
     fn done(&self, path: &StepPath, outcome: Arc<StepOutcome>) -> Arc<StepOutcome> {
@@ -423,7 +423,7 @@ impl Overseer for Replay {
     }
 
     fn recorded_end(&self, path: &StepPath, error: &StageError) -> Option<Result<RecordedEnd, Stop>> {
-        self.is_blinded(path.as_str(), error).then(|| self.end_on_record(path.as_str()))
+        self.depends_on_redacted(path.as_str(), error).then(|| self.end_on_record(path.as_str()))
     }
 
     fn secrets(&self, path: &StepPath) -> Option<Value> {
@@ -506,7 +506,7 @@ impl Replay {
         let recording = &self.recording;
         let seq = recording.last_seq;
         if let Err(Stop::Failed(error)) = &result
-            && self.names_left_out(error)
+            && self.mentions_redacted(error)
         {
             // The stages of a pipeline go together; the steps of a file have all been looked at.
             match run.failed_at().filter(|path| path.as_str().starts_with('|')) {

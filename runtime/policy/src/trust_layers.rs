@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::analysis::{Analysis, Arg};
 use super::decide::Proposal;
-use super::env::DecisionEnv;
+use super::decision_env::DecisionEnv;
 use super::file::{Effect, NetDefault, NetGrantSpec, NetWord, PolicyError, PolicyFile, Rule};
 use super::parse::parse;
 use super::paths::{expand_root, is_under, normalise};

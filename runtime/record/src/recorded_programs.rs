@@ -46,7 +46,7 @@ impl Programs {
         read.extend(programs);
         let known = read.get(&action).copied();
         drop(read);
-        known.or_else(|| lobster_engine::recorded::recorded(store, &action).ok())
+        known.or_else(|| lobster_engine::recorded_plan::recorded(store, &action).ok())
     }
 }
 

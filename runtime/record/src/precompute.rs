@@ -22,14 +22,14 @@ const STACK: usize = 64 << 20;
 
 /// What was computed ahead of the plan.
 #[derive(Default)]
-pub(super) struct Helpers {
+pub(super) struct Precomputed {
     /// What an action gave, until the plan comes to it.
     computed: Mutex<HashMap<Digest, StepOutcome>>,
     /// What the plan has come to.
     reached: Mutex<HashSet<Digest>>,
 }
 
-impl Helpers {
+impl Precomputed {
     /// Does `work`, which executes the plan, while other threads compute steps of its record.
     pub(super) fn beside<T>(&self, run: &Run<'_>, recording: &Recording, work: impl FnOnce() -> T) -> T {
         let actions = actions(recording);

@@ -11,7 +11,7 @@ const CHUNK: usize = 1 << 20;
 
 /// Texts, each named by a [`Slot`].
 #[derive(Default)]
-pub(crate) struct Held {
+pub(crate) struct TextArena {
     chunks: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ pub(crate) struct Slot {
     len: u32,
 }
 
-impl Held {
+impl TextArena {
     pub(crate) fn push_text(&mut self, text: &str) -> Result<Slot, StageError> {
         let full = self.chunks.last().is_none_or(|chunk| chunk.len() + text.len() > chunk.capacity());
         if full {
@@ -63,7 +63,7 @@ mod tests {
 
     #[test]
     fn items_come_back_as_they_were() {
-        let mut held = Held::default();
+        let mut held = TextArena::default();
         let items: Vec<_> = (0..3000)
             .map(|i| json!({"i": i, "f": f64::from(i) / 7.0, "s": "é".repeat(i as usize % 700), "n": null}))
             .chain([json!("x".repeat(CHUNK + 1)), json!(u64::MAX), json!("")])

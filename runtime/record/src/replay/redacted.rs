@@ -21,17 +21,17 @@ pub(super) const NEEDS_REDACTED: &str = "it needs what was redacted";
 
 impl Replay {
     /// Whether a failure at this place comes from what was left out of the record.
-    pub(super) fn is_blinded(&self, path: &str, error: &StageError) -> bool {
+    pub(super) fn depends_on_redacted(&self, path: &str, error: &StageError) -> bool {
         // Without its action, a step's program may not be had.
         let lacks_action = || {
             matches!(error.known_code(), Some(Code::Store | Code::Component))
                 && self.recorded_inside(path).iter().any(|(inside, _)| self.action_left_out(inside).is_some())
         };
-        self.names_left_out(error) || lacks_action()
+        self.mentions_redacted(error) || lacks_action()
     }
 
     /// Whether a failure names what was left out of the record.
-    pub(super) fn names_left_out(&self, error: &StageError) -> bool {
+    pub(super) fn mentions_redacted(&self, error: &StageError) -> bool {
         !self.redacted.is_empty()
             && error.is(Code::Store)
             && match error.caused_by::<StoreError>() {

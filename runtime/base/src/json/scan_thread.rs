@@ -14,7 +14,7 @@ const AHEAD: usize = 8;
 
 /// Finds out whether all that comes is JSON as a [`Scanner`] takes it.
 #[derive(Default)]
-pub struct ScanAside {
+pub struct ScanThread {
     held: Vec<u8>,
     scan: Option<Scan>,
     /// Nothing more needs to be looked at.
@@ -26,7 +26,7 @@ struct Scan {
     thread: JoinHandle<Result<(), NotPlain>>,
 }
 
-impl ScanAside {
+impl ScanThread {
     /// Takes what comes next.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.over {
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     fn verdict(text: &[u8]) -> Option<bool> {
-        let mut aside = ScanAside::default();
+        let mut aside = ScanThread::default();
         text.chunks(50_000).for_each(|chunk| aside.push(chunk));
         aside.finish()
     }

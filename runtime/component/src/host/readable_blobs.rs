@@ -15,7 +15,7 @@ const DIGITS: usize = 64;
 const REMEMBERED: usize = 100_000;
 
 /// The digests that a run has seen, in bounded memory.
-pub(crate) struct Given {
+pub(crate) struct ReadableBlobs {
     /// A program that cannot open blobs costs nothing.
     watching: bool,
     recent: HashSet<Digest>,
@@ -24,7 +24,7 @@ pub(crate) struct Given {
     digits: Vec<u8>,
 }
 
-impl Given {
+impl ReadableBlobs {
     /// What `args` name, if the program can open blobs at all.
     pub(crate) fn new(opens_blobs: bool, args: &str) -> Self {
         let mut given =
@@ -90,17 +90,19 @@ mod tests {
     #[test]
     fn digests_are_found_wherever_they_stand() {
         let [a, b, c] = [1, 2, 3].map(digest);
-        let given =
-            Given::new(true, &format!(r#"{{"a":"blake3:{a}","b":["x","{}"]}}"#, b.to_hex().to_uppercase()));
+        let given = ReadableBlobs::new(
+            true,
+            &format!(r#"{{"a":"blake3:{a}","b":["x","{}"]}}"#, b.to_hex().to_uppercase()),
+        );
         assert!(given.holds(&a) && given.holds(&b) && !given.holds(&c));
-        assert!(!Given::new(false, &c.to_hex()).holds(&c));
+        assert!(!ReadableBlobs::new(false, &c.to_hex()).holds(&c));
     }
 
     #[test]
     fn a_digest_may_be_cut_by_the_stream_but_not_put_together_from_texts() {
         let hex = digest(1).to_hex();
         let (begin, end) = hex.split_at(20);
-        let mut given = Given::new(true, "{}");
+        let mut given = ReadableBlobs::new(true, "{}");
         given.text(begin);
         given.text(end);
         assert!(!given.holds(&digest(1)));
@@ -108,7 +110,7 @@ mod tests {
         given.bytes(end.as_bytes());
         assert!(given.holds(&digest(1)));
         // One digit more or less names something else.
-        let mut given = Given::new(true, "{}");
+        let mut given = ReadableBlobs::new(true, "{}");
         given.text(&format!("0{hex}"));
         given.text(&hex[1..]);
         assert!(!given.holds(&digest(1)));
@@ -116,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut given = Given::new(true, "");
+        let mut given = ReadableBlobs::new(true, "");
         (0..3 * REMEMBERED).for_each(|n| given.digest(digest(n)));
         assert!(given.recent.len() + given.older.len() <= 2 * REMEMBERED);
         assert!((2 * REMEMBERED..3 * REMEMBERED).all(|n| given.holds(&digest(n))));

@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, open, statvfs};
 
+use super::name_watch::Watch;
 use super::open_regular;
-use super::watch::Watch;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_policy::{BoundFile, FileRole};

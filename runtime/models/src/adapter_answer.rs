@@ -87,7 +87,7 @@ mod tests {
 
     use super::*;
 
-    fn shown(result: Result<Map<String, Value>, Failure>) -> String {
+    fn text_of(result: Result<Map<String, Value>, Failure>) -> String {
         match result {
             Ok(map) => Value::Object(map).to_string(),
             Err(failure) => failure.message("C"),
@@ -110,7 +110,7 @@ mod tests {
             (json!([1]), "C received invalid response envelope (result must be object)"),
             (json!({"text": "x"}), "C received invalid response envelope (result/output must be object)"),
         ] {
-            assert_eq!(shown(of_adapter(answer.clone())), expected, "{answer}");
+            assert_eq!(text_of(of_adapter(answer.clone())), expected, "{answer}");
         }
     }
 
@@ -133,7 +133,7 @@ mod tests {
             (json!({"ok": 1}), "C request failed: openclaw adapter error: Unknown error"),
             (json!({"output": {}}), r#"{"output":{}}"#),
         ] {
-            assert_eq!(shown(of_gateway(answer.clone())), expected, "{answer}");
+            assert_eq!(text_of(of_gateway(answer.clone())), expected, "{answer}");
         }
     }
 
@@ -152,7 +152,7 @@ mod tests {
             for (name, value) in extra.as_object().unwrap() {
                 answer[name] = value.clone();
             }
-            assert!(shown(of_adapter(answer)).contains(&format!("(result/{place} must be")), "{place}");
+            assert!(text_of(of_adapter(answer)).contains(&format!("(result/{place} must be")), "{place}");
         }
     }
 }

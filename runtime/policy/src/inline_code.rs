@@ -290,7 +290,7 @@ impl Analysis<'_> {
             self.deny("obfuscated", format!("{name} runs decoded data"));
         }
         self.read_path(file);
-        self.draw(&file.shown(), Vec::new(), false);
+        self.draw(&file.display_text(), Vec::new(), false);
         if !check_only {
             self.facts.opaque = true;
             self.ask("script", format!("{name} runs a file whose content is not shown"));

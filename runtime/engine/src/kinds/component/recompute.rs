@@ -13,7 +13,7 @@ use super::loading::{self, recorded_program};
 use super::{Arguments, Job, JobInput, grants, inline};
 use crate::binding::Asker;
 use crate::overseer::{Profile, RecordedProgram};
-use crate::recorded::recorded;
+use crate::recorded_plan::recorded;
 use crate::reuse::Reuse;
 use crate::run::Run;
 use crate::value::{Items, StoreHandle, Text};
@@ -45,7 +45,7 @@ enum RecordedInput {
 /// The arguments as the program got them, if the action tells that: it has their
 /// members sorted, and the digest of what was given instead.
 fn as_given(args: Map<String, Value>, given: Option<Digest>, profile: Profile) -> Option<Arguments> {
-    if !profile.tells_text() {
+    if !profile.tells_argument_text() {
         return args.is_empty().then(|| args.into());
     }
     let args = if profile.is_js() { inline::in_order(args)? } else { args };
