@@ -33,9 +33,9 @@ use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{ChangesMode, Extras};
 use lobster_models::cost::CostTracker;
 use lobster_stage::{
-    Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
-    Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
-    StageError, Stop, Token, ToolCall, WorstCase, read_raw,
+    Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, Destination, EffectAction, EffectHost,
+    Flow, Host, Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage,
+    StageArgs, StageError, Stop, Token, ToolCall, WorstCase, read_raw,
 };
 use lobster_store::{StepOutcome, StepStatus};
 
@@ -363,6 +363,7 @@ impl Shared<'_, '_> {
                     is_under_policy: !self.run.services.policy.is_open(),
                     env: &env,
                     token: &|name| self.run.token_to_send(&self.place.env, name),
+                    credential: &|to| self.run.credential_to_send(&self.place.env, to),
                     cwd: &self.place.cwd,
                     send: &|request| requests.send(request),
                 };
@@ -455,6 +456,10 @@ impl Host for StageHost<'_, '_, '_> {
 
     fn token(&self, variable: &str) -> Result<Option<Token>, StageError> {
         self.shared.run.token(&self.shared.place.env, variable)
+    }
+
+    fn credential(&self, to: Destination<'_>) -> Result<Option<Token>, StageError> {
+        self.shared.run.credential(&self.shared.place.env, to)
     }
 
     fn cwd(&self) -> &Path {
@@ -577,6 +582,7 @@ impl Host for StageHost<'_, '_, '_> {
             },
             opened: None,
             secrets,
+            credentials: place.env.credentials().to_vec(),
             withheld: Vec::new(),
             asker: place.asker.clone(),
             limits: Limits::of_step(call.limits),

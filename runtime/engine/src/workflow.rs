@@ -529,7 +529,11 @@ impl Frame<'_> {
             }
         }
         layers.extend(filled(&step.env)?);
-        Ok(self.env.with(layers).with_secrets(&step.extras.secrets))
+        Ok(self
+            .env
+            .with(layers)
+            .with_secrets(&step.extras.secrets)
+            .with_credentials(&step.extras.credentials))
     }
 
     fn step_cwd(&self, step: &Step, enclosing: &Enclosing) -> PathBuf {

@@ -16,6 +16,7 @@ use lobster_stage::McpServer;
 use super::condition::Condition;
 use super::pipeline::Pipeline;
 use super::triggers::Triggers;
+use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 
 /// What one run executes.
@@ -178,6 +179,9 @@ pub struct Extras {
     /// Secrets that reach this step as variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretGrant>,
+    /// Secrets that are added to what the step sends to a host, and do not reach it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<CredentialGrant>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grants: Option<Grants>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -38,7 +38,7 @@ pub use doctor::{Checkup, Finding, Probe, Verdict};
 pub use enforcement::{Denial, Enforcement, Lacking, Mechanism, Missing, Promise};
 pub use opened_roots::{HeldRoot, RootId};
 pub use outcome::{Ended, Exit, ExitStatus, OutputSinks, SpawnError, Stream};
-pub use request::{ProcessLimits, SpawnRequest, Stdin};
+pub use request::{ProcessLimits, SpawnRequest, Stdin, UPSTREAM, Upstream};
 
 use lobster_base::cancel::CancelToken;
 

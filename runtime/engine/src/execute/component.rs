@@ -21,6 +21,7 @@ use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::code::{Code, FailureCode};
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_credentials::Credential;
 use lobster_stage::StageError;
 use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 pub(crate) use run_services::{Keeper, RunServices};
@@ -44,6 +45,8 @@ pub(crate) struct Prepared {
     /// With the values of secrets.
     pub(crate) grants: Grants,
     pub(crate) opened: Option<OpenedDirs>,
+    /// With the values of secrets, which do not reach it.
+    pub(crate) credentials: Vec<Credential>,
     pub(crate) limits: Limits,
     /// What of its time is gone already.
     pub(crate) spent: Duration,
@@ -109,6 +112,8 @@ fn prepare(
         }
     };
     let secrets = host.secrets.values(&task.secrets).map_err(failed)?;
+    let credentials =
+        super::credential_values::with_values(&task.credentials, host.secrets).map_err(failed)?;
     let mut grants = task.grants.grants();
     let judged = |dirs: &[super::ComponentDir]| dirs.iter().map(|dir| dir.judged.clone()).collect::<Vec<_>>();
     let opened = grants.open_known(&judged(&task.grants.read), &judged(&task.grants.write));
@@ -120,6 +125,7 @@ fn prepare(
         input,
         grants,
         opened: Some(opened),
+        credentials,
         limits: task.limits,
         spent: Duration::from_micros(task.spent_us).saturating_add(patience.spent()),
         described_limits: task.described_limits,
@@ -202,6 +208,7 @@ pub(crate) fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOu
         stderr: Box::new(SharedWriter(Arc::clone(&stderr))),
         grants: work.grants,
         opened: work.opened,
+        credentials: work.credentials,
         limits: work.limits,
         spent: work.spent,
         described_limits: work.described_limits,

@@ -34,6 +34,7 @@ use crate::value::Scratch;
 use crate::value::{Items, StoreHandle, Text};
 use crate::workflow::Frame;
 use lobster_base::cancel::CancelToken;
+use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_language::plan::{self, ChangesMode, Step, Work};
@@ -64,6 +65,8 @@ pub(crate) struct Job {
     pub(crate) limits: Limits,
     /// Granted secrets by their variables.
     pub(crate) secrets: BTreeMap<String, String>,
+    /// Secrets that are added to what it sends, and never reach it.
+    pub(crate) credentials: Vec<CredentialGrant>,
     /// Grants that the component does not get, each with who refused it.
     pub(crate) withheld: Vec<String>,
     pub(crate) asker: Asker,
@@ -163,6 +166,7 @@ pub(crate) fn step(
         grants: grants::of_step(frame, wanted, base, env, scope, path)?,
         opened: None,
         secrets: env.secrets().clone(),
+        credentials: env.credentials().to_vec(),
         limits: grants::limits(step),
         withheld: Vec::new(),
         asker: Asker::Step(step.id.clone()),
@@ -269,7 +273,10 @@ pub(crate) fn run_component(
         }
     }
     // What a secret decides cannot be told by the action, which only names it.
-    let pure = job.grants.is_pure() && job.grants.write.is_empty() && job.secrets.is_empty();
+    let pure = job.grants.is_pure()
+        && job.grants.write.is_empty()
+        && job.secrets.is_empty()
+        && job.credentials.is_empty();
     let preimage = action::preimage(run, path, &job)?;
     let action = preimage.digest;
     let store = run.store.clone();
@@ -278,7 +285,8 @@ pub(crate) fn run_component(
         let (pile, asker) = (Arc::clone(&job.pile), job.asker.clone());
         let record =
             ActionRecord { kind: "component".to_owned(), preimage, decision, idempotent: job.idempotent };
-        let reuse = if job.secrets.is_empty() { job.reuse } else { Reuse::Never };
+        let reuse =
+            if job.secrets.is_empty() && job.credentials.is_empty() { job.reuse } else { Reuse::Never };
         let recorded = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
         let perform = || match recorded {
             Some(outside) => again(run, job, action, outside, cancel),
@@ -384,6 +392,8 @@ fn compute(
         input,
         grants: job.grants,
         opened: job.opened,
+        // What it is computed with needs no host, or answers from a record.
+        credentials: Vec::new(),
         limits: job.limits,
         spent: job.program.spent,
         described_limits,

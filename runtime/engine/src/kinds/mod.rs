@@ -16,4 +16,4 @@ pub(crate) mod pile;
 pub(crate) mod policy_gate;
 mod review;
 pub(crate) use decided::Decided;
-pub(crate) use policy_gate::{decision_env, journal_decision};
+pub(crate) use policy_gate::{decision_env, journal_decision, shown_credentials};

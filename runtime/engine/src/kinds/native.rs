@@ -199,7 +199,7 @@ fn run_process(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -
 /// Whether the outcome may answer for a later step. What a secret decides
 /// cannot be told by the action, which only names it.
 fn is_cached(job: &Job) -> bool {
-    job.reuse.covers(false) && job.env.secrets().is_empty()
+    job.reuse.covers(false) && job.env.secrets().is_empty() && job.env.credentials().is_empty()
 }
 
 /// The name under which the outcome of an effect is cached. An outcome holds for
@@ -398,6 +398,9 @@ fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: V
     if !job.env.secrets().is_empty() {
         action["secrets"] = run.named_secrets(path, job.env.secrets());
     }
+    if !job.env.credentials().is_empty() {
+        action["credentials"] = json!(job.env.credentials());
+    }
     let Declared { inputs, programs } = declared(run, path, job, argv)?;
     for (name, part) in [("inputs", inputs), ("programs", programs)] {
         if !part.is_null() {
@@ -440,6 +443,7 @@ fn order(
         stdin: prepared.stdin.clone(),
         env: env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
         secrets: job.env.secrets().clone(),
+        credentials: job.env.credentials().to_vec(),
         cwd: job.cwd.clone().into(),
         limits: ProcessLimits { stdout_cap, stderr_cap, ..decision.limits.clone() },
         confinement: decision.confinement.clone(),

@@ -1,5 +1,5 @@
 //! The fields that the incumbent does not know: `exec`, `component`, `js`, `mcp`,
-//! `grants`, `limits`, `cache`, `changes`, `inputs`, `idempotent`, `secrets`.
+//! `grants`, `limits`, `cache`, `changes`, `inputs`, `idempotent`, `secrets`, `credentials`.
 //!
 //! Files that use them were written for this runtime, so every mistake in them
 //! is an error.
@@ -214,12 +214,14 @@ impl Lowering<'_> {
             inputs: self.texts(step, "inputs", &format!("{prefix}inputs"))?,
             idempotent: self.flag(step, "idempotent", &format!("{prefix}idempotent"))?,
             secrets: self.secrets(step, declared, prefix)?,
+            credentials: self.credentials(step, declared, prefix)?,
             grants: step.get_some("grants").map(|node| self.grants(node, prefix)).transpose()?,
             changes: self.changes(step, work, prefix)?,
             commit: None,
             limits: step.get_some("limits").map(|node| self.limits(node, prefix)).transpose()?,
         };
         self.secrets_in_text(step, work, &extras.secrets, declared, prefix)?;
+        self.credentials_in_place(step, work, &extras, prefix)?;
         self.out_of_place(step, work, prefix)?;
         self.caching(step, work, &extras, prefix)?;
         Ok(extras)
@@ -304,10 +306,10 @@ impl Lowering<'_> {
                     "put it on the steps inside; model calls have a cache of their own",
                 );
             }
-            if !extras.secrets.is_empty() {
+            if !extras.secrets.is_empty() || !extras.credentials.is_empty() {
                 return refuse(
                     node,
-                    "cache: a step with secrets is never cached".to_owned(),
+                    "cache: a step with secrets or credentials is never cached".to_owned(),
                     "let a step without secrets do what is to be cached",
                 );
             }

@@ -65,6 +65,8 @@ pub(super) struct Confined {
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
     pub(super) network: Network,
+    /// Whether something answers at [`super::super::UPSTREAM`].
+    pub(super) upstream: bool,
     /// Of a shared network.
     pub(super) listen: Vec<u16>,
     pub(super) connect: Vec<u16>,
@@ -133,6 +135,7 @@ impl Confined {
                 Net::Hosts(_) => Network::Proxy,
                 Net::Host => Network::Host,
             },
+            upstream: false,
             processes: limits.processes.filter(|_| walls.has(Wall::ProcessNumbers)),
         }
     }
@@ -191,6 +194,7 @@ impl Confined {
         }
         out.number(self.private_size);
         out.number(self.network as u64);
+        out.number(u64::from(self.upstream));
         for ports in [&self.listen, &self.connect] {
             out.number(ports.len() as u64);
             for port in ports {
@@ -225,6 +229,7 @@ impl Confined {
                 .collect::<io::Result<_>>()?,
             private_size: from.number()?,
             network: *NETWORKS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
+            upstream: from.number()? != 0,
             listen: from.ports()?,
             connect: from.ports()?,
             processes: Some(from.number()?).filter(|processes| *processes < u64::MAX),
@@ -243,7 +248,10 @@ impl Job {
             cwd: request.cwd.as_os_str().as_bytes().to_vec(),
             linger: limits.linger,
             limits: (0u8..).zip(values).filter_map(|(number, value)| Some((number, value?))).collect(),
-            confined: request.confinement.spec().map(|spec| Confined::new(spec, found, limits, walls)),
+            confined: request.confinement.spec().map(|spec| Confined {
+                upstream: request.upstream.is_some(),
+                ..Confined::new(spec, found, limits, walls)
+            }),
             groups: Groups::None,
             disk: limits.disk.filter(|_| request.confinement.spec().is_some()),
         }
@@ -289,7 +297,9 @@ impl Job {
 /// The environment as given, and in a jail with granted hosts the proxy's variables.
 fn environment(request: &SpawnRequest, walls: &Walls) -> Vec<Vec<u8>> {
     let proxy = match request.confinement.spec().map(|spec| &spec.net) {
-        Some(Net::Hosts(hosts)) if walls.has(Wall::Namespaces) => proxy::environment(hosts),
+        Some(Net::Hosts(hosts)) if walls.has(Wall::Namespaces) => {
+            proxy::environment(hosts, request.upstream.is_some())
+        }
         _ => Vec::new(),
     };
     let given = request.env.iter().filter(|(name, _)| !proxy.iter().any(|(own, _)| name == own));
@@ -383,7 +393,8 @@ pub(super) struct Report {
 pub(super) enum News {
     /// The step never started. Written by the step process itself, up to its `execve`.
     Failed { stage: Stage, errno: i32, detail: String },
-    /// The jail's listening socket comes along, for the proxy to accept on.
+    /// The jail's listening socket comes along, for the proxy to accept on, and that of its
+    /// upstream if it has one.
     Listening,
     /// The user and the network namespace of a shared network come along.
     Network,
@@ -546,6 +557,7 @@ mod tests {
                 private: vec!["/tmp".into()],
                 private_size: 1 << 33,
                 network: Network::Proxy,
+                upstream: true,
                 listen: vec![1, 65535],
                 connect: vec![3000],
                 processes: Some(12),

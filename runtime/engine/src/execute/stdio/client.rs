@@ -212,7 +212,7 @@ impl<'h> StdioExecutor<'h> {
 impl Executor for StdioExecutor<'_> {
     fn submit(&self, order: Order) -> Result<(), ExecutorError> {
         let secrets = order.task.secrets();
-        let values = self.secrets.values(secrets).map_err(ExecutorError::Secret)?;
+        let values = self.secrets.values(&secrets).map_err(ExecutorError::Secret)?;
         // By the names of the secrets, which the order has.
         let values = values.into_iter().filter_map(|(variable, value)| {
             let name = secrets.get(&variable)?;

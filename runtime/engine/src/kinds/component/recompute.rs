@@ -85,6 +85,7 @@ pub fn compute_recorded(run: &Run<'_>, action: &Digest, cancel: &CancelToken) ->
         opened: None,
         limits: Limits::default(),
         secrets: BTreeMap::new(),
+        credentials: Vec::new(),
         withheld: Vec::new(),
         asker: Asker::Pipeline,
         reuse: Reuse::Never,
