@@ -269,7 +269,7 @@ fn an_edited_result_is_shown_as_one() {
     let forked = newest(&home);
     assert!(shown(&home, &forked, "pay").contains(" edited "));
     let replayed = home.lobster(["replay", &forked]).run();
-    assert!(replayed.stdout.contains("edited by hand, and taken as they are: pay"), "{replayed:?}");
+    assert!(replayed.stdout.contains("edited by hand, and not compared: pay"), "{replayed:?}");
     // It stays one where it is taken over, and in a bundle.
     fork(&home, &forked, &[]).output();
     let again = newest(&home);

@@ -442,7 +442,7 @@ fn a_changed_tool_is_refused_until_it_is_listed_again() {
     assert_eq!(refused["error"]["type"], "tool_changed");
     assert!(message.contains("Sends it.") && message.contains("Sends it, and more."), "{message}");
     let unknown = client.request("tools/call", json!({"name": "new", "arguments": {}}));
-    assert!(unknown["error"]["message"].as_str().unwrap().contains("list the tools"), "{unknown}");
+    assert!(unknown["error"]["message"].as_str().unwrap().contains("call tools/list first"), "{unknown}");
     let begun = Instant::now();
     while !client.heard.iter().any(|message| message["method"] == "notifications/tools/list_changed") {
         assert!(begun.elapsed() < PATIENCE, "the client is told");

@@ -147,7 +147,7 @@ mod tests {
         assert!(path.exists());
         drop(Listener::socket(&path).ok().unwrap());
         fs::write(&path, "x").unwrap();
-        assert!(why(&path).contains("something else"));
+        assert!(why(&path).contains("not a socket"));
         let open = dir.path().join("open");
         fs::create_dir(&open).unwrap();
         fs::set_permissions(&open, Permissions::from_mode(0o755)).unwrap();

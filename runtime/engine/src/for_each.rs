@@ -164,6 +164,12 @@ impl Frame<'_> {
             timeout_as_failure(result, &job.token)
         });
         done.sort_unstable_by_key(|(round, _)| round.index);
+        // Rounds behind the first failure were given up, and say no more than that.
+        if is_pure
+            && let Some(at) = done.iter().position(|(_, result)| matches!(result, Err(Stop::Failed(_))))
+        {
+            done.truncate(at + 1);
+        }
         let results = done.into_iter().map(|(_, result)| result).collect();
         first_stop(results, |error| error).inspect_err(|_| {
             // What was given up in the middle is taken up with the rest of the loop.
@@ -304,7 +310,7 @@ mod tests {
                 cancel: &cancel,
                 gives_up,
             };
-            let mut begin = |rounds: &mut Rounds<'_>| match rounds.next() {
+            let begin = |rounds: &mut Rounds<'_>| match rounds.next() {
                 Turn::Do(round) => Some(round),
                 Turn::Await | Turn::Over => None,
             };

@@ -278,7 +278,7 @@ pub const PAGES: &[CodePage] = &[
     CodePage {
         code: Code::McpArguments.as_str(),
         title: "The arguments do not fit the MCP tool",
-        text: "They do not match the tool's input schema. Nothing was sent.",
+        text: "The arguments do not match the input schema that the tool's server gives. Nothing was sent to the server.",
     },
     CodePage {
         code: Code::McpAnswerLimit.as_str(),

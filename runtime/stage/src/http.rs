@@ -71,7 +71,7 @@ pub enum HttpError {
         "HTTP response body exceeded {limit} bytes: the answer of {origin} (LOBSTER_MAX_HTTP_RESPONSE_BYTES)"
     )]
     TooLarge { origin: String, limit: u64 },
-    #[error("fetch failed: {origin} redirects to what is no http(s) address without user and password")]
+    #[error("fetch failed: {origin} redirects to what is not an http(s) address without user and password")]
     BadRedirect { origin: String },
     #[error("fetch failed: more than {most} redirects, the last from {origin}")]
     TooManyRedirects { origin: String, most: usize },

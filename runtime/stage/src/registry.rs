@@ -75,6 +75,6 @@ pub(crate) fn nearest<'n>(name: &str, names: impl Iterator<Item = &'n str>) -> O
         })
         .map(|(plain, known)| (strsim::jaro_winkler(&name, &plain), known))
         .filter(|(likeness, _)| *likeness >= ALIKE)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .max_by(|(a, first), (b, second)| a.total_cmp(b).then_with(|| second.cmp(first)))
         .map(|(_, known)| known)
 }

@@ -420,7 +420,7 @@ mod tests {
                 all[2].clone(),
                 "the recording has it as request 3, after GET https://a.example/list?page=1&size=9",
             ),
-            (1, all[0].clone(), "it was answered as request 1 already, and is recorded once"),
+            (1, all[0].clone(), "it is recorded once, as request 1, which was already used"),
             (
                 3,
                 exchange("GET", "https://a.example/add", &[], "00"),
