@@ -51,7 +51,7 @@ fn a_project_policy_counts_once_a_person_trusts_its_bytes() {
     assert!(message.contains("[policy_denied, hard:"), "{message}");
 
     let refused = home.lobster(["policy", "trust", "app/lobster.policy.toml"]).run();
-    assert!(refused.code() != 0 && refused.stderr.contains("no terminal"), "{refused:?}");
+    assert!(refused.code() != 0 && refused.stderr.contains("not a terminal"), "{refused:?}");
     let inside = home
         .lobster(["policy", "trust", "app/lobster.policy.toml", "--yes"])
         .env("LOBSTER_RUN_ID", "x")

@@ -242,7 +242,7 @@ fn what_is_wrong_is_said_and_the_server_stays_up() {
     for (words, about) in [
         (vec!["serve", "--listen", &served.address], "is in use"),
         (vec!["serve", "--listen", "0.0.0.0:0"], "--behind-proxy"),
-        (vec!["serve", "--workflows", "nowhere"], "is no folder"),
+        (vec!["serve", "--workflows", "nowhere"], "is not a directory"),
         (vec!["serve", "--config", "nowhere.toml"], "--config"),
     ] {
         let refused = home.lobster(&words).run();

@@ -22,7 +22,7 @@ use crate::render::pager::Output;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
 
-/// Registers workflows with the service and looks after their schedules.
+/// Registers workflows with the service and manages their schedules.
 ///
 /// All of it works with and without a running `lobster serve`, on the same store. SCHEDULE is the
 /// name of a workflow, or WORKFLOW/SCHEDULE where it has several.

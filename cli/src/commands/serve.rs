@@ -86,7 +86,7 @@ struct Serve {
     /// themselves.
     #[arg(long, value_name = "TIME")]
     stop_after: Option<Span>,
-    /// Registers what is in the folders, also when it changes: whoever can write there decides what runs.
+    /// Registers what is in the folders, also when it changes: all who can write there decide what runs.
     #[arg(long)]
     trust: bool,
     /// Prints a link that logs you in as an admin, once, within a minute.
@@ -207,7 +207,7 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
 
 fn folder(dir: &PathBuf) -> Result<PathBuf, CommandError> {
     let real = dir.canonicalize().ok().filter(|dir| dir.is_dir());
-    real.ok_or_else(|| CommandError::usage(format!("{} is no folder", dir.display())))
+    real.ok_or_else(|| CommandError::usage(format!("{} is not a directory", dir.display())))
 }
 
 /// A unit for systemd: the server ends alone, and its runs with it only when the machine does.

@@ -44,7 +44,7 @@ pub(crate) fn receive(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         tracing::error!(
             workflow = workflow.name,
             error = failure.message,
-            "the secret of a webhook cannot be had"
+            "the secret of a webhook cannot be read"
         );
         Problem::new(StatusCode::SERVICE_UNAVAILABLE, "secret", "the webhook cannot be verified now")
             .retry_after(60)

@@ -74,7 +74,7 @@ pub(in super::super) fn register(app: &App, asked: &Asked) -> Result<Reply, Prob
         None => app
             .problems
             .file_of(name)
-            .ok_or_else(|| Problem::not_found(format!("no folder of this server has a workflow {name}")))?,
+            .ok_or_else(|| Problem::not_found(format!("this server's folders have no workflow {name}")))?,
     };
     let unusable = |why: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "workflow", why);
     let candidate = workflows::read(&app.runtime, &path).map_err(unusable)?;
