@@ -105,7 +105,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let hidden = &runtime.policy().file().audit.redact;
     let mut all = Vec::new();
     let mut timeline = Timeline { rows: Vec::new(), exact: args.full, any: false };
-    audit::read(&store, &filter, hidden, |entry| -> Result<(), Stopped> {
+    let read = audit::read(&store, &filter, hidden, |entry| -> Result<(), Stopped> {
         if args.json {
             all.push(entry);
         } else if args.jsonl {
@@ -114,16 +114,18 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             timeline.push(&entry, &mut out)?;
         }
         Ok(())
-    })?;
+    });
+    // What was read before a failure is shown, too.
     if args.json {
         writeln!(out, "{}", json::pretty(&all))?;
     } else if !args.jsonl {
         timeline.flush(&mut out)?;
-        if !timeline.any {
+        if !timeline.any && read.is_ok() {
             writeln!(out, "nothing recorded")?;
         }
     }
     out.flush()?;
+    read?;
     Ok(Exit::OK)
 }
 

@@ -79,7 +79,7 @@ impl Service {
         origin: &str,
     ) -> Result<(), StoreError> {
         let now = self.now();
-        let scope = new.scope.as_ref().map(|scope| lobster_base::json::compact(scope));
+        let scope = new.scope.as_ref().map(lobster_base::json::compact);
         self.write(Durability::Synced, |tx| {
             tx.execute(
                 "INSERT INTO credentials (id, kind, hash, name, role, scope, by, created, expires)
