@@ -4,7 +4,7 @@ mod config;
 mod credentials;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -205,16 +205,16 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
     })
 }
 
-fn folder(dir: &PathBuf) -> Result<PathBuf, CommandError> {
+fn folder(dir: &Path) -> Result<PathBuf, CommandError> {
     let real = dir.canonicalize().ok().filter(|dir| dir.is_dir());
     real.ok_or_else(|| CommandError::usage(format!("{} is not a directory", dir.display())))
 }
 
 /// A unit for systemd: the server ends alone, and its runs with it only when the machine does.
-fn unit(workflows: Option<&std::path::Path>) -> CommandResult {
+fn unit(workflows: Option<&Path>) -> CommandResult {
     let program = std::env::current_exe()
         .map_err(|error| CommandError::failed(format!("this program cannot be found again: {error}")))?;
-    let folder = workflows.map(|dir| folder(&dir.to_owned())).transpose()?;
+    let folder = workflows.map(folder).transpose()?;
     let folder =
         folder.map(|dir| format!(" --workflows {}", quoted(&dir.display().to_string()))).unwrap_or_default();
     let state = prepare::runtime(Mode::Tool)?.state_dir().display().to_string();

@@ -289,7 +289,7 @@ impl Dispatcher {
             return Standing::Again;
         }
         let how = match ended {
-            Some((status, said)) if said.is_empty() => format!("its process ended ({status})"),
+            Some((status, "")) => format!("its process ended ({status})"),
             Some((status, said)) => format!("its process ended ({status}): {said}"),
             None => "its process died".to_owned(),
         };

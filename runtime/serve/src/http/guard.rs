@@ -55,7 +55,7 @@ impl Hosts {
     }
 }
 
-fn text<'h>(headers: &'h HeaderMap, name: impl header::AsHeaderName) -> Option<&'h str> {
+fn text(headers: &HeaderMap, name: impl header::AsHeaderName) -> Option<&str> {
     headers.get(name)?.to_str().ok()
 }
 

@@ -15,7 +15,7 @@ pub struct Problem {
     /// A sentence for people: what, and what to do.
     pub detail: String,
     /// What else a program may want to know.
-    pub more: Value,
+    pub more: Box<Value>,
     /// Seconds after which it is worth trying again.
     pub retry_after: Option<u32>,
 }
@@ -23,7 +23,7 @@ pub struct Problem {
 impl Problem {
     #[must_use]
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: detail.into(), more: Value::Null, retry_after: None }
+        Self { status, code, detail: detail.into(), more: Box::default(), retry_after: None }
     }
 
     #[must_use]
@@ -43,7 +43,7 @@ impl Problem {
 
     #[must_use]
     pub fn with(mut self, more: Value) -> Self {
-        self.more = more;
+        *self.more = more;
         self
     }
 
@@ -63,7 +63,7 @@ impl Problem {
             "code": self.code,
             "detail": self.detail,
         });
-        if let (Value::Object(body), Value::Object(more)) = (&mut body, &self.more) {
+        if let (Value::Object(body), Value::Object(more)) = (&mut body, &*self.more) {
             body.extend(more.clone());
         }
         let mut response = Response::new(Body::from(json::compact(&body)));
