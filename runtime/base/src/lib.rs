@@ -4,7 +4,6 @@
 
 pub mod cancel;
 pub mod code;
-pub mod credential;
 pub mod digest;
 pub mod file_digests;
 pub mod glob;

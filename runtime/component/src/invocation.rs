@@ -1,7 +1,6 @@
 //! What a run is given: data only, apart from the streams and services that
 //! the engine lends it.
 
-use lobster_credentials::Credential;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -28,8 +27,6 @@ pub struct Invocation {
     /// The directories of the grants, if they are open already because somebody
     /// decided about them.
     pub opened: Option<OpenedDirs>,
-    /// What is added to the requests that it sends, and never reaches it.
-    pub credentials: Vec<Credential>,
     /// What it may use up.
     pub limits: Limits,
     /// What of its time is gone already: loading the program belongs to it.
@@ -63,7 +60,6 @@ impl Invocation {
             stderr: Box::new(io::sink()),
             grants: Grants::default(),
             opened: None,
-            credentials: Vec::new(),
             limits: Limits::default(),
             spent: Duration::ZERO,
             described_limits: true,

@@ -19,7 +19,6 @@ use crate::envelope::Envelope;
 use crate::mcp;
 use crate::secrets::{self, Reader, SecretError, Secrets};
 use lobster_base::cancel::CancelToken;
-use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_base::file_digests::FileDigests;
 use lobster_base::json;
@@ -224,7 +223,6 @@ impl Services {
     pub(crate) fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), SecretError> {
         self.learn_secrets(secrets::grants_of(plan))?;
         self.learn_secrets(&self.grants_of_servers(plan))?;
-        self.learn_credentials(secrets::credentials_of(plan))?;
         if self.secrets.is_empty() {
             return Ok(());
         }
@@ -248,16 +246,6 @@ impl Services {
         grants: impl IntoIterator<Item = &'g SecretGrant>,
     ) -> Result<(), SecretError> {
         self.secrets.learn(grants, &self.reader())?;
-        self.hide_secrets();
-        Ok(())
-    }
-
-    /// Finds the values of credentials, and hides them from now on.
-    pub(crate) fn learn_credentials<'g>(
-        &self,
-        grants: impl IntoIterator<Item = &'g CredentialGrant>,
-    ) -> Result<(), SecretError> {
-        self.secrets.learn_credentials(grants, &self.reader())?;
         self.hide_secrets();
         Ok(())
     }

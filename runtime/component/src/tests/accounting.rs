@@ -223,8 +223,7 @@ fn a_commit_that_is_stopped_leaves_nothing() {
                     break;
                 }
                 Err(error) => {
-                    let crate::WritesError::Stopped(reason) = error else { panic!("{error}") };
-                    assert_eq!(reason.name(), "cancelled");
+                    assert_eq!(error.run_error().map(RunError::name), Some("cancelled"), "{error}");
                     stopped[1] += 1;
                 }
             },

@@ -8,7 +8,6 @@
 
 mod component;
 mod component_task;
-mod credential_values;
 mod error;
 mod host_text;
 mod http;

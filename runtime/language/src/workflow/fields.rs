@@ -63,7 +63,6 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
     "inputs",
     "idempotent",
     "secrets",
-    "credentials",
     "grants",
     "limits",
     "changes",

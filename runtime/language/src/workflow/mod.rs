@@ -7,7 +7,6 @@
 
 mod args;
 mod control;
-mod credentials;
 mod extensions;
 mod fields;
 mod lint;
