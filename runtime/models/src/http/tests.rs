@@ -100,7 +100,7 @@ fn redirects_end() {
     assert!(error.starts_with("fetch failed: more than 20 redirects"), "{error}");
     assert_eq!(server.requests().len(), 21);
     let server = Server::start([Answer::redirect(302, "file:///etc/passwd")]);
-    assert!(post_to(&server.url("/")).unwrap_err().contains("no http(s) address"));
+    assert!(post_to(&server.url("/")).unwrap_err().contains("not an http(s) address"));
 }
 
 #[test]
