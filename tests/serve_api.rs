@@ -242,6 +242,13 @@ fn what_is_wrong_is_said_and_the_server_stays_up() {
     for (words, about) in [
         (vec!["serve", "--listen", &served.address], "is in use"),
         (vec!["serve", "--listen", "0.0.0.0:0"], "--behind-proxy"),
+        (vec!["serve", "--listen", "0.0.0.0:0", "--behind-proxy"], "--allow-host"),
+        (vec!["serve", "--tls-cert", "cert.pem"], "go together"),
+        (vec!["serve", "--tls-cert", "flows/good.lobster", "--tls-key", "key.pem"], "key.pem: No such file"),
+        (
+            vec!["serve", "--tls-cert", "flows/good.lobster", "--tls-key", "flows/good.lobster"],
+            "good.lobster: there is no certificate in it",
+        ),
         (vec!["serve", "--workflows", "nowhere"], "is not a directory"),
         (vec!["serve", "--config", "nowhere.toml"], "--config"),
     ] {

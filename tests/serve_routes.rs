@@ -38,6 +38,9 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("POST", "/api/v1/workflows/{workflow}/schedules/{schedule}/backfill", Some("operator")),
     ("GET", "/api/v1/deliveries", Some("viewer")),
     ("POST", "/api/v1/deliveries/{delivery}/redeliver", Some("operator")),
+    ("POST", "/api/v1/events", Some("operator")),
+    ("GET", "/api/v1/waits", Some("viewer")),
+    ("GET", "/api/v1/notices", Some("viewer")),
     ("GET", "/api/v1/tokens", Some("admin")),
     ("POST", "/api/v1/tokens", Some("admin")),
     ("DELETE", "/api/v1/tokens/{token}", Some("admin")),
@@ -249,4 +252,30 @@ fn an_expired_or_revoked_token_counts_no_more_and_what_was_done_is_written_down(
     // No secret is in the state directory.
     let found = world.home.program("grep", ["-ra", secret.trim_start_matches("lob_"), "../state"]).run();
     assert_eq!(found.stdout, "");
+}
+
+#[test]
+fn doctor_attacks_a_server_that_is_at_work() {
+    let home = Home::new();
+    let nobody = home.lobster(["doctor", "--service"]).run();
+    assert!(nobody.code() == 1 && nobody.stderr.contains("no server is at work"), "{nobody:?}");
+    let served = Served::start(&home, &[]);
+    let mut told = home.lobster(["doctor", "--service"]).run();
+    wait_until("the server is known", || {
+        told = home.lobster(["doctor", "--service"]).run();
+        told.code() == 0
+    });
+    for promise in [
+        "without a login",
+        "made-up token",
+        "made-up session",
+        "DNS rebinding",
+        "another origin",
+        "too large",
+    ] {
+        assert!(told.stdout.contains(promise), "{told:?}");
+    }
+    assert!(!told.stdout.contains("broken"), "{told:?}");
+    let viewer = token(&home, "viewer", None);
+    assert_eq!(served.get(&viewer, "/api/v1/me").status, 200, "it still listens to those who may");
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::home::{Home, wait_until};
+use crate::home::{Call, Home, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -38,6 +38,12 @@ impl Reply {
         self.json()
     }
 
+    /// The same of one that is no JSON.
+    pub(crate) fn good_text(&self) -> &str {
+        assert!((200..300).contains(&self.status), "{self:?}");
+        &self.body
+    }
+
     /// The name of the problem, which has to be one.
     pub(crate) fn problem(&self) -> String {
         assert!(self.head.contains("application/problem+json"), "{self:?}");
@@ -54,10 +60,18 @@ impl Served {
         Self::start_on(home, "127.0.0.1:0", words)
     }
 
+    /// The same under an operator's policy.
+    pub(crate) fn start_under(home: &Home, policy: &std::path::Path) -> Self {
+        let call = home.lobster(["serve", "--listen", "127.0.0.1:0"]).env("LOBSTER_POLICY", policy);
+        Self::started(call)
+    }
+
     pub(crate) fn start_on(home: &Home, listen: &str, words: &[&str]) -> Self {
-        let call = home
-            .lobster(["serve", "--listen", listen].iter().chain(words))
-            .env("HOOK_KEY", "s3cret-of-hooks");
+        Self::started(home.lobster(["serve", "--listen", listen].iter().chain(words)))
+    }
+
+    fn started(call: Call) -> Self {
+        let call = call.env("HOOK_KEY", "s3cret-of-hooks");
         let mut child = call.start();
         let mut from = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();

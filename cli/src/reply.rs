@@ -64,6 +64,12 @@ impl Reply {
                     None => waiting(gate, approval, pipeline),
                 }
             }
+            (Envelope::Waiting(waits), Mode::Human) => {
+                let what: Vec<_> = waits.iter().map(shown_wait).collect();
+                let run = result.run.map(|run| format!("Run {} ", run.short())).unwrap_or_default();
+                say(&format!("{run}waits {}; `lobster serve` goes on with it", what.join(" and ")));
+                Ok(Exit::OK)
+            }
             // Only a no at the terminal ends a run of a person in this way; the incumbent fails then.
             (Envelope::Cancelled, Mode::Human) => {
                 let run =
@@ -96,6 +102,16 @@ impl Reply {
                 error => Err(error),
             },
         }
+    }
+}
+
+/// What a run without a process waits for.
+fn shown_wait(wait: &Value) -> String {
+    match (wait["event"].as_str(), wait["until"].as_str()) {
+        (Some(event), Some(until)) => format!("for event {event}, until {until}"),
+        (Some(event), None) => format!("for event {event}"),
+        (None, Some(until)) => format!("until {until}"),
+        (None, None) => "for a moment".to_owned(),
     }
 }
 

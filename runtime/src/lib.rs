@@ -98,6 +98,11 @@ pub mod events {
     pub use lobster_observe::events::EventLines;
 }
 
+/// Shell wildcards.
+pub mod glob {
+    pub use lobster_base::glob::glob_match;
+}
+
 /// JSON as ECMAScript reads and writes it.
 pub mod json {
     pub use lobster_base::json::{compact, js_string, parse, parse_as, pretty, write_pretty};
@@ -113,6 +118,11 @@ pub mod language {
     /// Mistakes in a file, with their place.
     pub mod diagnostic {
         pub use lobster_language::diagnostic::{Diagnostic, Severity};
+    }
+
+    /// What steps wait for.
+    pub mod wait {
+        pub use lobster_language::wait::event_name;
     }
 
     /// Pipelines: the form `a | b | c`.
@@ -139,7 +149,7 @@ pub mod language {
     pub mod triggers {
         pub use lobster_language::triggers::{
             After, CatchUp, Due, Ended, Missed, Overlap, Schedule, Tick as DueTick, TickError, Triggers,
-            Verify, Webhook, find_args,
+            Verify, Watch, Webhook, find_args,
         };
     }
 
@@ -263,9 +273,10 @@ pub mod store {
     /// What a service keeps beside runs.
     pub mod service {
         pub use lobster_store::{
-            Accepted, Credential, CredentialKind, Delivery, NewCredential, NewDelivery, NewStart, NewTick,
-            Registered, Registration, Retraction, ScheduleRow, Service, Settlement, SpecOfSchedule, Standing,
-            Start, StartState, Tick, TickState,
+            Accepted, Credential, CredentialKind, Delivery, MAX_EVENT_DATA, NewCredential, NewDelivery,
+            NewNotice, NewStart, NewTick, Notice, Occasion, Registered, Registration, Retraction,
+            ScheduleRow, Service, Settlement, SpecOfSchedule, Standing, Start, StartState, Tick, TickState,
+            Watched,
         };
     }
 }

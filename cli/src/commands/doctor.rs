@@ -25,6 +25,9 @@ pub(crate) struct Args {
     /// Attacks the sandbox of this machine and lists which of its promises hold.
     #[arg(long)]
     sandbox: bool,
+    /// Attacks the servers that are at work on this store and lists which of their promises hold.
+    #[arg(long)]
+    service: bool,
     /// Words to repeat in the answer.
     notes: Vec<String>,
 }
@@ -37,6 +40,11 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
         && first == "--sandbox"
     {
         return attack(rest.iter().any(|word| word == "--json"));
+    }
+    if let [first, rest @ ..] = notes
+        && first == "--service"
+    {
+        return attack_servers(rest.iter().any(|word| word == "--json"));
     }
     let reply = crate::reply::Reply { mode: Mode::Tool };
     let runtime = prepare::runtime(Mode::Tool)?;
@@ -142,6 +150,48 @@ fn sandbox_of(store: &Store, run: RunId) -> Option<String> {
         "unconfined" => "not used (no policy)".to_owned(),
         _ => held,
     })
+}
+
+/// A server that was not heard of for so long, in milliseconds, is gone.
+const SERVER_HEARD_MS: i64 = 10_000;
+
+/// Attacks the servers of this store and tells what came of it.
+fn attack_servers(as_json: bool) -> CommandResult {
+    let service = prepare::runtime(Mode::Human)?.store()?.service()?;
+    let servers = service.servers(service.store().clock_ms() - SERVER_HEARD_MS)?;
+    if servers.is_empty() {
+        return Err(CommandError::failed("no server is at work on this store; `lobster serve` starts one"));
+    }
+    let mut rows = Vec::new();
+    for server in &servers {
+        let address = server.listen.parse().map_err(|_| {
+            CommandError::failed(format!("server {} does not say where it listens", server.id))
+        })?;
+        let found = lobster_serve::probe::attack(address).map_err(CommandError::failed)?;
+        rows.extend(found.into_iter().map(|finding| (server.listen.clone(), finding)));
+    }
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        let rows: Vec<_> = rows
+            .iter()
+            .map(|(server, one)| json!({ "server": server, "promise": one.promise, "tries": one.tries, "broken": one.broken }))
+            .collect();
+        writeln!(out, "{}", json::pretty(&rows))?;
+    } else {
+        let mut table = Table::new(&["SERVER", "PROMISE", "RESULT", "TRIES", ""]);
+        for (server, one) in &rows {
+            let verdict = if one.broken.is_empty() { "held" } else { "broken" };
+            table.push(vec![
+                server.as_str().into(),
+                one.promise.into(),
+                Cell::state(verdict),
+                one.tries.to_string().into(),
+                one.broken.join(", ").into(),
+            ]);
+        }
+        table.print(&mut out, Room { columns: None, ..Room::of_stdout() })?;
+    }
+    Ok(if rows.iter().all(|(_, one)| one.broken.is_empty()) { Exit::OK } else { Exit::FAILED })
 }
 
 /// Attacks our own sandbox and tells what came of it.

@@ -16,6 +16,7 @@ pub(crate) mod cost;
 pub(crate) mod describe;
 pub(crate) mod diff;
 pub(crate) mod doctor;
+pub(crate) mod event;
 pub(crate) mod fork;
 pub(crate) mod gates;
 pub(crate) mod graph;
@@ -82,6 +83,7 @@ pub(crate) enum Command {
     Undo(undo::Args),
     Gates(gates::Args),
     Schedule(schedule::Args),
+    Event(event::Args),
     Serve(serve::Args),
     Replay(replay::Args),
     Fork(fork::Args),
@@ -244,6 +246,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Worker(args) => worker::run(&args),
         Command::Begin(args) => begin::run(&args),
         Command::Schedule(args) => schedule::run(&args),
+        Command::Event(args) => event::run(&args),
         Command::Serve(args) => serve::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Completions(args) => completions::run(&args),

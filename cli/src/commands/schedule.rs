@@ -146,7 +146,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 /// What is written down as the place that a change came from.
-const ORIGIN: &str = "command line";
+pub(super) const ORIGIN: &str = "command line";
 
 /// A server that was not heard of for so long, in milliseconds, is gone.
 const SERVER_HEARD_MS: i64 = 10_000;
@@ -158,7 +158,7 @@ pub(crate) fn actor() -> Option<String> {
 }
 
 /// A run must not give itself more runs, or change what starts it.
-fn refuse_inside_a_run(what: &str) -> Result<(), CommandError> {
+pub(super) fn refuse_inside_a_run(what: &str) -> Result<(), CommandError> {
     if std::env::var_os("LOBSTER_RUN_ID").is_some() {
         return Err(CommandError::failed(format!("a run cannot {what}; a person does, outside of any run")));
     }

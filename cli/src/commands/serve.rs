@@ -2,6 +2,7 @@
 
 mod config;
 mod credentials;
+mod notices;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,10 +10,12 @@ use std::time::Duration;
 
 use clap::Subcommand;
 use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::quantity::Span;
+use lobster_runtime::quantity::{Bytes, Span};
 use lobster_runtime::runtime::{PolicySources, Runtime};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::Store;
+use lobster_serve::net::{Tls, TlsFiles};
+use lobster_serve::notify::NotifySettings;
 use lobster_serve::server::{Server, ServerSettings};
 use lobster_serve::workers::WorkerSettings;
 
@@ -49,6 +52,15 @@ enum Task {
     },
     /// Prints a link that opens one session in a browser, for a minute.
     Link(credentials::LinkArgs),
+    /// Lists what people were told, or are to be told, and how that went.
+    Notices {
+        /// So many, the newest first.
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+        count: usize,
+        /// An array of objects instead of a table.
+        #[arg(long)]
+        json: bool,
+    },
     /// Prints a systemd unit for this program and this directory.
     Unit {
         /// The folder whose workflows it serves.
@@ -72,16 +84,29 @@ struct Serve {
     /// A name that clients call this server by; requests for other names are refused.
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// Says that a proxy in front of the server has TLS and passes the name on: needed for any
-    /// address but this machine's own.
+    /// Says that a proxy in front of the server has TLS and passes the name on: this or --tls-cert is
+    /// needed for any address but this machine's own.
     #[arg(long)]
     behind_proxy: bool,
+    /// The server's certificate and those between it and its authority, in PEM; read again when it
+    /// changes.
+    #[arg(long, value_name = "FILE")]
+    tls_cert: Option<PathBuf>,
+    /// The key of the certificate, in PEM.
+    #[arg(long, value_name = "FILE")]
+    tls_key: Option<PathBuf>,
     /// Runs at once (4).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     max_runs: Option<u64>,
     /// A run is told to end when its process has worked for so long: 30m, 6h.
     #[arg(long, value_name = "TIME")]
     max_time: Option<Span>,
+    /// A run is told to end when its processes together have more in memory: 512MiB, 4GiB.
+    #[arg(long, value_name = "SIZE")]
+    max_memory: Option<Bytes>,
+    /// A run is told to end when its processes have used so much time on processors.
+    #[arg(long, value_name = "TIME")]
+    max_cpu: Option<Span>,
     /// How long a server that is told to end waits for its runs (20s). Those that are left go on by
     /// themselves.
     #[arg(long, value_name = "TIME")]
@@ -109,6 +134,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         None => serve(&args.serve),
         Some(Task::Token { task }) => credentials::token(task),
         Some(Task::Link(args)) => credentials::link(args),
+        Some(Task::Notices { count, json }) => notices::list(*count, *json),
         Some(Task::Unit { workflows }) => unit(workflows.as_deref()),
     }
 }
@@ -140,12 +166,13 @@ async fn work(
     cancel: CancelToken,
 ) -> CommandResult {
     let failed = |error: lobster_serve::server::ServerError| CommandError::failed(error.to_string());
-    let has_folders = !settings.folders.is_empty();
+    let (has_folders, has_tls) = (!settings.folders.is_empty(), settings.tls.is_some());
     let server = Server::bind(settings, store.clone()).await.map_err(failed)?;
     let address = server.address();
-    anstream::eprintln!("lobster serve listens on http://{address}");
+    let scheme = if has_tls { "https" } else { "http" };
+    anstream::eprintln!("lobster serve listens on {scheme}://{address}");
     if args.open {
-        let url = credentials::login_link(&store, &format!("http://{address}"))?;
+        let url = credentials::login_link(&store, &format!("{scheme}://{address}"))?;
         anstream::eprintln!("log in within a minute, once: {url}");
     }
     if !has_folders && store.service()?.workflows()?.is_empty() {
@@ -171,10 +198,11 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
     };
     let behind_proxy = args.behind_proxy || config.behind_proxy;
     let hosts: Vec<String> = args.allow_host.iter().chain(&config.allow_host).cloned().collect();
-    if !listen.ip().is_loopback() && (!behind_proxy || hosts.is_empty()) {
+    let tls = tls_of(args, config)?;
+    if !listen.ip().is_loopback() && ((!behind_proxy && tls.is_none()) || hosts.is_empty()) {
         return Err(CommandError::usage(format!(
-            "{listen} can be reached by others, and this server speaks plain HTTP: put a proxy with TLS in front of it, \
-             and say so with --behind-proxy and --allow-host NAME"
+            "{listen} can be reached by others, so it needs TLS and the name that clients call: --tls-cert FILE \
+             --tls-key FILE --allow-host NAME; or a proxy with TLS in front of it: --behind-proxy --allow-host NAME"
         )));
     }
     let dirs: Vec<&PathBuf> = args.workflows.iter().chain(&config.workflows).collect();
@@ -196,13 +224,36 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
                 .max_time
                 .or(config.time("max_time", config.max_time.as_deref())?)
                 .map(|span| span.0),
+            max_memory: args
+                .max_memory
+                .or(config.size("max_memory", config.max_memory.as_deref())?)
+                .map(|size| size.0),
+            max_cpu: args.max_cpu.or(config.time("max_cpu", config.max_cpu.as_deref())?).map(|span| span.0),
             stop_after: args
                 .stop_after
                 .or(config.time("stop_after", config.stop_after.as_deref())?)
                 .map_or(STOP_AFTER, |span| span.0),
         },
-        is_secure: behind_proxy,
+        is_secure: behind_proxy || tls.is_some(),
+        tls,
+        notify: NotifySettings { url: config.url.clone(), targets: config.notify.clone() },
     })
+}
+
+/// The certificate that options or the file name.
+fn tls_of(args: &Serve, config: &Config) -> Result<Option<Tls>, CommandError> {
+    let certificate = args.tls_cert.as_ref().or(config.tls_cert.as_ref());
+    let key = args.tls_key.as_ref().or(config.tls_key.as_ref());
+    match (certificate, key) {
+        (None, None) => Ok(None),
+        (Some(certificate), Some(key)) => {
+            let files = TlsFiles { certificate: certificate.clone(), key: key.clone() };
+            Tls::load(files).map(Some).map_err(|why| CommandError::usage(format!("TLS: {why}")))
+        }
+        (Some(_), None) | (None, Some(_)) => {
+            Err(CommandError::usage("a certificate and its key go together: --tls-cert FILE --tls-key FILE"))
+        }
+    }
 }
 
 fn folder(dir: &Path) -> Result<PathBuf, CommandError> {

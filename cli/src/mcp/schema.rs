@@ -115,7 +115,7 @@ pub(super) fn envelope(item: Option<&Value>) -> Schema {
     let properties = json!({
         "protocolVersion": {"type": "integer"},
         "ok": {"type": "boolean"},
-        "status": {"enum": ["ok", "needs_approval", "needs_input", "cancelled"]},
+        "status": {"enum": ["ok", "needs_approval", "needs_input", "cancelled", "waiting"]},
         "output": output,
         "requiresApproval": request,
         "requiresInput": request,

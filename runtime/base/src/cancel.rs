@@ -52,6 +52,8 @@ struct Inner {
     state: Mutex<State>,
     changed: Condvar,
     event: OnceLock<OwnedFd>,
+    /// It, or one above it, is cancelled when some time has passed.
+    has_limit: bool,
 }
 
 /// A node of the cancellation tree. Clones are the same node.
@@ -68,7 +70,23 @@ impl CancelToken {
     /// A token that is cancelled when `self` is, and can be cancelled alone.
     #[must_use]
     pub fn child(&self) -> Self {
-        let child = Self::new();
+        self.child_with(self.0.has_limit)
+    }
+
+    /// The same, for one that is cancelled when some time of this process has passed.
+    #[must_use]
+    pub fn limited_child(&self) -> Self {
+        self.child_with(true)
+    }
+
+    /// Whether a time limit may cancel it.
+    #[must_use]
+    pub fn has_limit(&self) -> bool {
+        self.0.has_limit
+    }
+
+    fn child_with(&self, has_limit: bool) -> Self {
+        let child = Self(Arc::new(Inner { has_limit, ..Inner::default() }));
         let mut state = self.lock();
         if let Some(reason) = &state.reason {
             let mut own = child.lock();

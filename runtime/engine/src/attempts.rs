@@ -80,7 +80,7 @@ pub(super) fn with_timeout<T>(
     message: &str,
     work: impl FnOnce(&CancelToken) -> Result<T, Stop>,
 ) -> Result<T, Stop> {
-    let own = cancel.child();
+    let own = cancel.limited_child();
     let finished = CancelToken::new();
     let result = std::thread::scope(|threads| {
         let timer = threads.spawn(|| {

@@ -25,6 +25,8 @@ pub enum Envelope {
     NeedsApproval(Value),
     /// A person has to give input; the object is the request with its token.
     NeedsInput(Value),
+    /// It waits for times or events and has no process: the service goes on with it.
+    Waiting(Vec<Value>),
     /// A person said no, or called it off.
     Cancelled,
     /// It failed.
@@ -117,7 +119,11 @@ impl Envelope {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Failed(failure) => failure.kind.exit_code(),
-            Self::Done(_) | Self::NeedsApproval(_) | Self::NeedsInput(_) | Self::Cancelled => 0,
+            Self::Done(_)
+            | Self::NeedsApproval(_)
+            | Self::NeedsInput(_)
+            | Self::Waiting(_)
+            | Self::Cancelled => 0,
         }
     }
 
@@ -167,7 +173,7 @@ pub fn json_schema() -> Value {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "lobster envelope",
         "oneOf": [
-            good(&["ok", "cancelled"], "none", "none"),
+            good(&["ok", "cancelled", "waiting"], "none", "none"),
             good(&["needs_approval"], "approval", "none"),
             good(&["needs_input"], "none", "input"),
             closed(
@@ -213,6 +219,7 @@ impl Serialize for Envelope {
             Self::Done(_) => ("ok", &Value::Null, &Value::Null),
             Self::NeedsApproval(request) => ("needs_approval", request, &Value::Null),
             Self::NeedsInput(request) => ("needs_input", &Value::Null, request),
+            Self::Waiting(_) => ("waiting", &Value::Null, &Value::Null),
             Self::Cancelled => ("cancelled", &Value::Null, &Value::Null),
         };
         map.serialize_entry("status", status)?;

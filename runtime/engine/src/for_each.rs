@@ -150,8 +150,8 @@ impl Frame<'_> {
             cancel,
             gives_up: is_pure,
         };
-        let store = (!is_pure).then_some(&self.run.store);
-        let mut done = at_once(width.min(items.len()), store, rounds, |job: &Round| {
+        let of = (!is_pure).then_some(self.run);
+        let mut done = at_once(width.min(items.len()), of, rounds, |job: &Round| {
             let result = round(job.index, &items[job.index], &job.token);
             timeout_as_failure(result, &job.token)
         });

@@ -131,7 +131,7 @@ impl Frame<'_> {
             Graph { steps, needs: &needs, standing: vec![Standing::Open; steps.len()], is_stopped: false };
         let said = self.workflow.concurrency.and_then(|most| usize::try_from(most).ok());
         let width = said.unwrap_or(MAX_AT_ONCE).min(steps.len());
-        let mut done = at_once(width, Some(&self.run.store), graph, work);
+        let mut done = at_once(width, Some(self.run), graph, work);
         done.sort_by_key(|(job, _)| job.index);
         let results = done.into_iter().map(|(_, result)| result).collect();
         let completed = first_stop(results, |error| error)?.into_iter().filter_map(|ended| match ended {

@@ -156,7 +156,7 @@ pub trait Overseer: Send + Sync {
         false
     }
 
-    /// Until when the step here waits, or that more rounds were asked for here, if a run that this one
+    /// Until when the step here waits, which event ended that, or that more rounds were asked for here, if a run that this one
     /// goes on from has decided it.
     fn wait(&self, _path: &StepPath) -> Option<Value> {
         None

@@ -98,7 +98,7 @@ impl Frame<'_> {
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
         let all = Branches { count: branches.len(), next: 0, race: None };
-        let mut settled = at_once(branches.len(), Some(&self.run.store), all, |index: &usize| {
+        let mut settled = at_once(branches.len(), Some(self.run), all, |index: &usize| {
             self.branch(&branches[*index], scope, path, enclosing, cancel)
         });
         settled.sort_by_key(|(index, _)| *index);
@@ -131,7 +131,7 @@ impl Frame<'_> {
         let race =
             Branches { count: branches.len(), next: 0, race: Some(Race { tokens: &tokens, first: None }) };
         let first = Mutex::new(None);
-        let settled = at_once(branches.len(), Some(&self.run.store), race, |index: &usize| {
+        let settled = at_once(branches.len(), Some(self.run), race, |index: &usize| {
             let result = self.branch(&branches[*index], scope, path, enclosing, &tokens[*index]);
             if !matches!(result, Err(Stop::Paused)) {
                 lock(&first).get_or_insert(*index);

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use lobster_component::Component;
 use serde_json::{Value, json};
 
+use super::at_once::Activity;
 use super::binding::PendingGate;
 use super::binding::{Binding, KnownAnswer};
 use super::env::Env;
@@ -33,7 +34,7 @@ use lobster_models::Spend;
 use lobster_models::ledger::RESERVED;
 use lobster_stage::{StageError, Stop, Token, store_failure};
 use lobster_store::{
-    Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
+    Durability, Event, NewWait, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
 };
 
 /// What to do with an effect that an earlier process started and did not end.
@@ -73,6 +74,11 @@ pub struct Run<'s> {
     /// Events whose loss would only cost recomputation; written with the next durable one.
     buffered: Mutex<Buffered>,
     pending: Mutex<Vec<PendingGate>>,
+    /// What it was left at, to go on when that is over.
+    left_at: Mutex<Vec<(StepPath, NewWait)>>,
+    pub(super) activity: Activity,
+    /// When this execution began, in milliseconds since 1970.
+    pub(super) begun_at: i64,
     /// Questions whose answers were taken over from another run.
     unconfirmed: Mutex<Vec<PendingGate>>,
     failed_at: Mutex<Option<StepPath>>,
@@ -136,6 +142,9 @@ impl<'s> Run<'s> {
         Self {
             services,
             executor,
+            begun_at: store.clock_ms(),
+            left_at: Mutex::default(),
+            activity: Activity::default(),
             store,
             id,
             task,
@@ -532,9 +541,28 @@ impl<'s> Run<'s> {
         std::mem::take(&mut *lock(&self.pending))
     }
 
-    /// Forgets questions inside a place whose outcome no longer matters.
+    /// Notes what the run waits for when it is left; somebody else takes it up again.
+    pub(super) fn leave_at(&self, path: &StepPath, due: Option<u64>, event: Option<&str>) {
+        let wait = NewWait {
+            path: path.to_string(),
+            due: due.map(|due| i64::try_from(due).unwrap_or(i64::MAX)),
+            event: event.map(str::to_owned),
+        };
+        lock(&self.left_at).push((path.clone(), wait));
+    }
+
+    /// What the run waits for, besides people.
+    pub(super) fn take_left_at(&self) -> Vec<NewWait> {
+        let mut waits: Vec<_> =
+            std::mem::take(&mut *lock(&self.left_at)).into_iter().map(|(_, wait)| wait).collect();
+        waits.sort_by(|a, b| a.path.cmp(&b.path));
+        waits
+    }
+
+    /// Forgets questions and waits inside a place whose outcome no longer matters.
     pub(crate) fn drop_pending(&self, within: &StepPath) {
         lock(&self.pending).retain(|gate| !gate.path.is_within(within));
+        lock(&self.left_at).retain(|(path, _)| !path.is_within(within));
     }
 }
 

@@ -277,7 +277,7 @@ impl Services {
         match &mut envelope {
             Envelope::Failed(failure) => failure.message = redactions.text(&failure.message).into_owned(),
             Envelope::NeedsApproval(request) | Envelope::NeedsInput(request) => redactions.value(request),
-            Envelope::Done(_) | Envelope::Cancelled => {}
+            Envelope::Done(_) | Envelope::Waiting(_) | Envelope::Cancelled => {}
         }
         envelope
     }

@@ -17,7 +17,8 @@ use lobster_base::text::{self, Count};
 use lobster_language::plan::Plan;
 use lobster_stage::{Mode, Question, StageError, Stop};
 use lobster_store::{
-    Blob, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, RunStatus, StoreError,
+    Blob, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, NewWait, RunStatus,
+    StoreError, iso,
 };
 
 /// Executes a plan to its end, or as far as it goes now.
@@ -132,22 +133,47 @@ pub fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>, Store
     run.store.put(&lines).map(Some)
 }
 
-/// Opens the gates that came up and shows the first of them.
+/// Opens the gates that came up and shows the first of them, and writes down what else is waited for.
+///
+/// Killed in between, nothing is forgotten: a waiting run without a gate and without a wait is taken up
+/// again, and as long as gates are still to be opened its waits are due at once.
 fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, StoreError> {
     let mut pending = run.take_pending();
     pending.sort_by(|a, b| a.path.cmp(&b.path));
-    let known =
-        run.store.gates(&GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 0 })?;
+    let known = run.store.gates(&GateFilter { status: None, run: Some(run.id), limit: 0 })?;
+    // Somebody answered while this execution went on; the next one will see it.
+    let is_answered = |gate: &PendingGate| {
+        known.iter().any(|other| {
+            other.status == GateStatus::Answered
+                && other.path == gate.path.as_str()
+                && gate.binding.is(other.binding)
+                && other.answered_at.is_some_and(|at| at >= run.begun_at)
+        })
+    };
+    let was_pending = !pending.is_empty();
+    pending.retain(|gate| !is_answered(gate));
+    let waits = run.take_left_at();
+    if !waits.is_empty() && !pending.is_empty() {
+        let at_once: Vec<_> =
+            waits.iter().map(|wait| NewWait { due: Some(run.store.clock_ms()), ..wait.clone() }).collect();
+        park(run, &at_once)?;
+    }
     let kind = match plan {
         Plan::Pipeline(_) => TokenKind::Pipeline,
         Plan::Workflow(_) => TokenKind::Workflow,
     };
-    run.end(vec![Event::RunPaused { detail: Value::Null }], Durability::Synced)?;
+    let waiting: Vec<_> = waits.iter().map(shown_wait).collect();
+    let detail = if waiting.is_empty() { Value::Null } else { json!({ "waits": waiting }) };
+    run.end(vec![Event::RunPaused { detail }], Durability::Synced)?;
     let (mut shown, mut fresh) = (None, Vec::new());
     for gate in pending {
         let existing = known
             .iter()
-            .find(|open| open.path == gate.path.as_str() && gate.binding.is(open.binding))
+            .find(|other| {
+                other.status == GateStatus::Open
+                    && other.path == gate.path.as_str()
+                    && gate.binding.is(other.binding)
+            })
             .cloned();
         let opened = match existing {
             Some(open) => open,
@@ -161,10 +187,25 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
         shown.get_or_insert((opened, gate));
     }
     super::notify::notify_of_gates(run, fresh);
+    if !waits.is_empty() {
+        park(run, &waits)?;
+    }
     let Some((opened, gate)) = shown else {
+        if was_pending || !waits.is_empty() {
+            return Ok(Ok(Envelope::Waiting(waiting)));
+        }
         return Ok(Err(StageError::permanent("the run stopped for a person, but nothing was asked")));
     };
     Ok(envelope(run, kind, &opened, &gate))
+}
+
+fn park(run: &Run<'_>, waits: &[NewWait]) -> Result<(), StoreError> {
+    run.store.service()?.park(run.id, run.store.run(run.id)?.started_at, waits)
+}
+
+/// A wait as the journal and the envelope have it.
+fn shown_wait(wait: &NewWait) -> Value {
+    json!({ "path": wait.path, "until": wait.due.map(iso), "event": wait.event })
 }
 
 fn open(run: &Run<'_>, gate: &PendingGate) -> Result<Gate, StoreError> {

@@ -1,25 +1,40 @@
-//! Steps that wait for a time, and pauses between rounds.
+//! Steps that wait for a time or an event, and pauses between rounds.
+//!
+//! A run that the service looks after is left when all that is under way in it waits: what for is
+//! written down, and the process ends. Any other run waits in its process.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
 use lobster_language::plan::{Step, WaitFor};
-use lobster_language::wait::{after, at};
-use lobster_stage::{StageError, Stop};
-use lobster_store::{Durability, Store};
-use serde_json::json;
+use lobster_language::wait::{after, at, event_name};
+use lobster_stage::{StageError, Stop, store_failure};
+use lobster_store::{Durability, SentEvent, Store};
+use serde_json::{Value, json};
 
 use super::path::StepPath;
-use super::record::{Record, Scope};
+use super::record::{Json, Record, Scope};
+use super::run::Run;
+use super::value::Text;
 use super::workflow::Frame;
 
-/// How long the clock is not looked at: a machine that slept, or whose clock was
-/// set, is noticed within this.
-const LOOK: Duration = Duration::from_secs(5);
+/// How long the clock is not looked at: a machine that slept, or whose clock was set, is noticed
+/// within this, and so is that nothing else is under way any more.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How often somebody who waits for an event looks for it.
+const LOOK_FOR_EVENT: Duration = Duration::from_millis(250);
+
+/// A run is not left for less: another process would be busy as long with taking it up.
+const WORTH_LEAVING: Duration = Duration::from_secs(3);
+
+/// A server that was not heard of for so long looks after nothing. It says that it lives each 2 s.
+const SERVER_IS_GONE_MS: i64 = 30_000;
 
 impl Frame<'_> {
-    /// Waits, and hands on what it read.
+    /// Waits, and hands on what it read or what the event brought.
     pub(super) fn wait(
         &self,
         step: &Step,
@@ -38,12 +53,21 @@ impl Frame<'_> {
                 let text = self.fill(text, scope, path)?;
                 self.pause(&whose, path, &text, |now| at(&text, now), cancel)?;
             }
+            WaitFor::Event { name, timeout } => {
+                let name = self.fill(name, scope, path)?;
+                let limit = timeout.as_ref().map(|limit| self.fill(limit, scope, path)).transpose()?;
+                let data = Arc::new(self.event(&whose, path, &name, limit.as_deref(), cancel)?);
+                return Ok(Record {
+                    stdout: Some(Text::of_value(Arc::clone(&data))),
+                    json: Json::Value(data),
+                    ..Record::new(&step.id)
+                });
+            }
         }
         self.carry(step, scope, path)
     }
 
-    /// Waits until a time that is decided once, when the run first comes here: it is in the journal
-    /// before the wait begins, so whoever resumes or forks waits for the rest only.
+    /// Waits until a time that is decided once, when the run first comes here.
     pub(super) fn pause(
         &self,
         whose: &str,
@@ -52,6 +76,38 @@ impl Frame<'_> {
         decide: impl FnOnce(u64) -> Result<u64, String>,
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
+        let deadline = self.deadline(whose, path, text, decide)?;
+        // A replay shows what was; it waits for nothing.
+        if !self.run.journals() || now(&self.run.store) >= deadline {
+            return Ok(());
+        }
+        self.run.append(Vec::new(), Durability::Synced)?;
+        let _outside = self.run.store.leave_commit_group();
+        let _paused = self.run.activity.pause();
+        loop {
+            let left = Duration::from_millis(deadline.saturating_sub(now(&self.run.store)));
+            if left.is_zero() {
+                return if cancel.is_cancelled() { Err(Stop::Cancelled) } else { Ok(()) };
+            }
+            if left >= WORTH_LEAVING && self.run.may_be_left(cancel)? {
+                self.run.leave_at(path, Some(deadline), None);
+                return Err(Stop::Paused);
+            }
+            if cancel.wait(left.min(LOOK)) {
+                return Err(Stop::Cancelled);
+            }
+        }
+    }
+
+    /// Until when a step waits. It is in the journal before the wait begins, so whoever resumes or
+    /// forks waits for the rest only.
+    fn deadline(
+        &self,
+        whose: &str,
+        path: &StepPath,
+        text: &str,
+        decide: impl FnOnce(u64) -> Result<u64, String>,
+    ) -> Result<u64, Stop> {
         let place = path.gate("wait");
         let decided = self.run.keep(&place, || {
             let earlier = self.run.overseer().and_then(|overseer| overseer.wait(&place));
@@ -65,31 +121,104 @@ impl Frame<'_> {
             })?;
             Ok(json!({ "for": text, "until": until }))
         })?;
-        let deadline = decided["until"].as_u64().unwrap_or_default();
-        // A replay shows what was; it waits for nothing.
-        if self.run.journals() && now(&self.run.store) < deadline {
-            self.run.append(Vec::new(), Durability::Synced)?;
-            let outside = self.run.store.leave_commit_group();
-            let cancelled = until(deadline, &self.run.store, cancel);
-            drop(outside);
-            if cancelled {
+        Ok(decided["until"].as_u64().unwrap_or_default())
+    }
+
+    /// Waits for an event, and gives its data. Which one it was, or that none came in time, is decided
+    /// once and in the journal.
+    fn event(
+        &self,
+        whose: &str,
+        path: &StepPath,
+        name: &str,
+        limit: Option<&str>,
+        cancel: &CancelToken,
+    ) -> Result<Value, Stop> {
+        let failed = |why: String| StageError::permanent(format!("Workflow step {whose}: {why}"));
+        let name = event_name(name).map_err(|why| {
+            self.run.record_failure(path);
+            failed(why).with_code(Code::StepValue)
+        })?;
+        let deadline = match limit {
+            None => None,
+            Some(limit) => {
+                let text = format!("event {name}, at most {limit}");
+                Some(self.deadline(whose, path, &text, |now| after(limit, now))?)
+            }
+        };
+        let place = path.gate("event");
+        let came = match self.run.kept(&place) {
+            Some(came) => came,
+            None => {
+                let earlier = self.run.overseer().and_then(|overseer| overseer.wait(&place));
+                let came = match earlier.filter(|earlier| earlier["name"] == name && earlier["late"] != true)
+                {
+                    Some(earlier) => earlier,
+                    None => match self.await_event(path, name, deadline, cancel)? {
+                        Some(event) => {
+                            json!({ "name": name, "event": event.n, "data": event.data, "at": event.at, "by": event.by })
+                        }
+                        None => json!({ "name": name, "late": true }),
+                    },
+                };
+                self.run.keep(&place, || Ok(came))?
+            }
+        };
+        if came["late"] == true {
+            self.run.record_failure(path);
+            let message =
+                format!("Workflow step {whose}: no event {name} came within {}", limit.unwrap_or_default());
+            return Err(StageError::new(message).with_code(Code::Timeout).into());
+        }
+        Ok(came["data"].clone())
+    }
+
+    /// The event that a place waits for; none if it does not come in time.
+    fn await_event(
+        &self,
+        path: &StepPath,
+        name: &str,
+        deadline: Option<u64>,
+        cancel: &CancelToken,
+    ) -> Result<Option<SentEvent>, Stop> {
+        // Nothing but the record says which event it was.
+        if !self.run.journals() {
+            return Err(Stop::Paused);
+        }
+        self.run.append(Vec::new(), Durability::Synced)?;
+        let store = &self.run.store;
+        let service = store.service().map_err(store_failure)?;
+        let since = store.run(self.run.id).map_err(store_failure)?.started_at;
+        let _outside = store.leave_commit_group();
+        let _paused = self.run.activity.pause();
+        loop {
+            let is_late = deadline.is_some_and(|deadline| now(store) >= deadline);
+            let found = service.take_event(self.run.id, path.as_str(), name, since).map_err(store_failure)?;
+            if found.is_some() || is_late {
+                return if cancel.is_cancelled() { Err(Stop::Cancelled) } else { Ok(found) };
+            }
+            if self.run.may_be_left(cancel)? {
+                self.run.leave_at(path, deadline, Some(name));
+                return Err(Stop::Paused);
+            }
+            let left = deadline.map(|deadline| Duration::from_millis(deadline.saturating_sub(now(store))));
+            if cancel.wait(left.unwrap_or(LOOK_FOR_EVENT).min(LOOK_FOR_EVENT)) {
                 return Err(Stop::Cancelled);
             }
         }
-        Ok(())
     }
 }
 
-/// Waits for a time of the clock, in milliseconds since 1970; true when cancelled.
-fn until(deadline: u64, store: &Store, cancel: &CancelToken) -> bool {
-    loop {
-        let left = Duration::from_millis(deadline.saturating_sub(now(store)));
-        if left.is_zero() {
-            return cancel.is_cancelled();
+impl Run<'_> {
+    /// Whether somebody takes this run up again when a wait is over, and nothing of it is under way. A
+    /// limit on the time of a step counts the time of this process, so inside one the run is not left.
+    fn may_be_left(&self, cancel: &CancelToken) -> Result<bool, Stop> {
+        if cancel.is_cancelled() || cancel.has_limit() || !self.activity.is_idle() {
+            return Ok(false);
         }
-        if cancel.wait(left.min(LOOK)) {
-            return true;
-        }
+        let Some(service) = self.store.existing_service().map_err(store_failure)? else { return Ok(false) };
+        let since = self.store.clock_ms().saturating_sub(SERVER_IS_GONE_MS);
+        service.looks_after(self.id, since).map_err(store_failure)
     }
 }
 

@@ -336,7 +336,7 @@ pub enum Work {
     },
     /// A question for structured input.
     Input(InputRequest),
-    /// Nothing, later; stdin becomes the result.
+    /// Nothing, later; stdin becomes the result, or what the event brings.
     Wait(WaitFor),
 }
 
@@ -380,6 +380,14 @@ pub enum WaitFor {
     Span(String),
     /// A time, RFC 3339 with an offset or a time zone; a template.
     Time(String),
+    /// What somebody sends.
+    Event {
+        /// A template.
+        name: String,
+        /// A duration, after which the step fails; a template.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        timeout: Option<String>,
+    },
 }
 
 /// Which branches a parallel step waits for.

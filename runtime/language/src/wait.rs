@@ -17,6 +17,8 @@ impl WaitFor {
         match self {
             Self::Span(text) => text.clone(),
             Self::Time(text) => format!("until {text}"),
+            Self::Event { name, timeout: None } => format!("for event {name}"),
+            Self::Event { name, timeout: Some(limit) } => format!("for event {name}, at most {limit}"),
         }
     }
 
@@ -26,8 +28,31 @@ impl WaitFor {
         match self {
             Self::Span(text) => after(&known(text)?, 0).err(),
             Self::Time(text) => time_ms(known(text)?.trim()).err(),
+            Self::Event { name, timeout } => {
+                let name = known(name).and_then(|name| event_name(&name).err());
+                let limit = timeout.as_deref().and_then(known);
+                name.or_else(|| limit.and_then(|limit| after(&limit, 0).err()))
+            }
         }
     }
+}
+
+/// Longest name of an event, in bytes.
+const MAX_EVENT_NAME: usize = 200;
+
+/// The name of an event, if it can be one.
+///
+/// # Errors
+/// A sentence that says what a name is.
+pub fn event_name(text: &str) -> Result<&str, String> {
+    let name = text.trim();
+    let fits = |c: char| c.is_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
+    if name.is_empty() || name.len() > MAX_EVENT_NAME || !name.chars().all(fits) {
+        return Err(format!(
+            "{text:?} is no name of an event: 1 to {MAX_EVENT_NAME} letters, digits and . _ - / :"
+        ));
+    }
+    Ok(name)
 }
 
 /// When a duration from `now` on is over: both in milliseconds since 1970.
@@ -75,6 +100,21 @@ fn time_ms(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_have_plain_names() {
+        assert_eq!(event_name(" deploy/eu-1:done "), Ok("deploy/eu-1:done"));
+        for wrong in ["", " ", "a b", "a\nb", "$x", &"x".repeat(201)] {
+            assert!(event_name(wrong).is_err(), "{wrong}");
+        }
+        let event = |name: &str, timeout: Option<&str>| WaitFor::Event {
+            name: name.to_owned(),
+            timeout: timeout.map(str::to_owned),
+        };
+        assert_eq!(event("paid-${id}", Some("${limit}")).mistake(), None);
+        assert!(event("a b", None).mistake().is_some() && event("a", Some("soon")).mistake().is_some());
+        assert_eq!(event("paid", Some("1h")).display_text(), "for event paid, at most 1h");
+    }
 
     #[test]
     fn durations_count_from_now_and_times_do_not() {

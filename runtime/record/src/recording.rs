@@ -55,7 +55,7 @@ pub(super) struct Recording {
     pub(super) denied: HashMap<String, Value>,
     /// Parallel steps of which one branch won: the others' steps count for nothing.
     pub(super) races: HashSet<String>,
-    /// Until when steps wait, and where rounds beyond the most were asked for, by the places where
+    /// Until when steps wait, which events came, and where rounds beyond the most were asked for, by the places where
     /// that is kept.
     pub(super) waits: HashMap<String, Value>,
     pub(super) status: RunStatus,
@@ -151,7 +151,7 @@ impl Recording {
                 if let Some(place) = path.strip_suffix("!winner") {
                     self.races.insert(place.to_owned());
                 }
-                if path.ends_with("!wait") || path.ends_with("!more") {
+                if ["!wait", "!more", "!event"].iter().any(|kept| path.ends_with(kept)) {
                     self.waits.insert(path.clone(), outcome.value.clone());
                 }
                 if let Some(step) = self.steps.get_mut(path) {

@@ -281,8 +281,9 @@ fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) -> Result<Run
                 ),
             ));
         }
-        // Killed between stopping and asking, or between an answer and going on: no gate holds it.
-        RunStatus::Waiting if !has_open_gate(&store, id)? && !store.is_claimed(id) => {}
+        // It was left in a wait, or killed between stopping and asking, or between an answer and going on.
+        RunStatus::Waiting
+            if !store.is_claimed(id) && (was_left_in_a_wait(&store, id)? || !has_open_gate(&store, id)?) => {}
         RunStatus::Waiting => {
             return Err(Failure::new(
                 Code::RunState,
@@ -382,6 +383,16 @@ pub(crate) fn sound_journal(store: &Store, run: RunId) -> Result<Vec<JournalReco
 fn has_open_gate(store: &Store, run: RunId) -> Result<bool, Failure> {
     let open = GateFilter { status: Some(GateStatus::Open), run: Some(run), limit: 1 };
     Ok(!store.gates(&open)?.is_empty())
+}
+
+/// Whether a run waits for more than a person: what of it can go on may not have to wait for an answer.
+fn was_left_in_a_wait(store: &Store, run: RunId) -> Result<bool, Failure> {
+    let journal = store.events_after(run, 0, usize::MAX)?;
+    let last = journal.iter().rev().find_map(|record| match &record.event {
+        Event::RunPaused { detail } => Some(!detail["waits"].is_null()),
+        _ => None,
+    });
+    Ok(last.unwrap_or(false))
 }
 
 /// Executes a run again from its recorded plan; the journal answers for what was done.

@@ -15,8 +15,10 @@ use tokio::net::TcpListener;
 
 use crate::folders::Folders;
 use crate::http::{App, AppSettings, Hosts, router};
-use crate::net;
+use crate::net::{self, Tls};
+use crate::notify::{NotifySettings, Teller};
 use crate::schedule::Scheduler;
+use crate::watch::{self, Watcher};
 use crate::workers::{Dispatcher, Waker, WorkerSettings};
 
 /// Schedules are looked at so often even if none is due: the clock or a schedule may have changed.
@@ -37,6 +39,10 @@ pub struct ServerSettings {
     pub workers: WorkerSettings,
     /// Whether browsers reach it over TLS, by a proxy in front of it.
     pub is_secure: bool,
+    /// Who is told of questions, ends of runs and missed ticks.
+    pub notify: NotifySettings,
+    /// What encrypts connections, if this server does it.
+    pub tls: Option<Tls>,
 }
 
 /// Why a server cannot start.
@@ -126,18 +132,21 @@ impl Server {
         })?;
         let app = Arc::new(app);
         let (end_schedules, schedules) = decide_schedules(&store, waker.clone())?;
+        let files = watch_files(Watcher::new(service.clone(), waker.clone()))?;
+        let notices = tell_people(Teller::new(Arc::clone(&app), settings.notify))?;
         let workers = spawn("dispatcher", move || dispatcher.work())?;
         let watch = spawn("folders", move || {
             folders.watch(&for_folders, &service, |problem| tracing::warn!("{problem}"));
         })?;
         let router = extend(&app, router(&app));
-        net::serve(listener, router, stop).await;
+        net::serve(listener, settings.tls, router, stop).await;
         // Nothing new begins; what has begun is given its time.
         problems.stop();
         drop(end_schedules);
+        drop((notices.0, files.0));
         waker.stop();
         let left = tokio::task::spawn_blocking(move || {
-            let _ = (schedules.join(), watch.join());
+            let _ = (schedules.join(), watch.join(), notices.1.join(), files.1.join());
             workers.join().unwrap_or_default()
         });
         Ok(left.await.unwrap_or_default())
@@ -149,6 +158,31 @@ fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, ServerError> {
     std::thread::Builder::new().name(name.to_owned()).spawn(work).map_err(ServerError::Thread)
+}
+
+/// Looks at watched files until what it gives is dropped.
+fn watch_files(mut watcher: Watcher) -> Result<(Sender<()>, JoinHandle<()>), ServerError> {
+    let (end, ended) = mpsc::channel::<()>();
+    let thread = spawn("files", move || {
+        loop {
+            if let Err(error) = watcher.look() {
+                tracing::error!(%error, "the service cannot look at watched files");
+            }
+            if !matches!(ended.recv_timeout(watch::LOOK), Err(RecvTimeoutError::Timeout)) {
+                return;
+            }
+        }
+    })?;
+    Ok((end, thread))
+}
+
+/// Tells people until what it gives is dropped.
+fn tell_people(teller: Teller) -> Result<(Sender<()>, JoinHandle<()>), ServerError> {
+    let (end, ended) = mpsc::channel::<()>();
+    let thread = spawn("notices", move || {
+        teller.work(|wait| !matches!(ended.recv_timeout(wait), Err(RecvTimeoutError::Timeout)));
+    })?;
+    Ok((end, thread))
 }
 
 /// Decides about schedules until what it gives is dropped.

@@ -19,9 +19,13 @@ use lobster_runtime::store::{RunId, RunStatus, StoreError};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::after;
+use crate::usage::Processes;
 
 /// How often the queue is looked at when nobody says that there is something new.
 const PAUSE: Duration = Duration::from_millis(200);
+
+/// What is due, and cannot be taken up yet, is looked at again after this, in milliseconds.
+const SHORTEST_MS: i64 = 20;
 
 /// How often runs without a worker are looked after, and the lease is prolonged.
 const ROUND: Duration = Duration::from_secs(2);
@@ -63,6 +67,10 @@ pub struct WorkerSettings {
     pub max_runs: usize,
     /// How long one may take; then it is told to end, and a little later it is ended.
     pub max_time: Option<Duration>,
+    /// Resident memory that the processes of one may use together, in bytes; then it is told to end.
+    pub max_memory: Option<u64>,
+    /// The same for time on processors.
+    pub max_cpu: Option<Duration>,
     /// How long a stopping server waits for its workers.
     pub stop_after: Duration,
 }
@@ -162,8 +170,9 @@ impl Dispatcher {
                 round = Some(Instant::now());
                 self.or_say("look after runs", Self::look_after);
             }
+            self.or_say("take up runs that waited", |this| this.service.wake_due(AT_ONCE).map(|_| ()));
             self.or_say("take starts", Self::take);
-            match self.heard.recv_timeout(PAUSE) {
+            match self.heard.recv_timeout(self.pause()) {
                 Ok(Heard::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Ok(Heard::Ended(run, status, said)) => self.ended(run, status, &said),
                 Ok(Heard::Wake) | Err(RecvTimeoutError::Timeout) => {}
@@ -182,6 +191,13 @@ impl Dispatcher {
         self.or_say("give leases back", |this| this.service.prolong(&this.server, 0));
         self.or_say("leave", |this| this.service.leave(&this.server));
         self.workers.into_keys().collect()
+    }
+
+    /// How long there is nothing to look at: until the next wait is over, but not for long.
+    fn pause(&self) -> Duration {
+        let next = self.service.next_wake().ok().flatten();
+        let left = next.map(|next| next.saturating_sub(self.service.store().clock_ms()).max(SHORTEST_MS));
+        left.map_or(PAUSE, |ms| Duration::from_millis(ms.unsigned_abs()).min(PAUSE))
     }
 
     /// A store that cannot be used now may be used later: the server goes on and says so.
@@ -330,6 +346,7 @@ impl Dispatcher {
         self.look_after_parked(now)?;
         self.cancel()?;
         self.end_late();
+        self.end_greedy();
         Ok(())
     }
 
@@ -376,6 +393,26 @@ impl Dispatcher {
         for (run, worker) in self.workers.iter_mut().filter(|(_, worker)| worker.begun.elapsed() >= max) {
             tracing::warn!(%run, "a run takes longer than it may and is told to end");
             tell_to_end(worker);
+        }
+    }
+
+    /// Ends workers whose processes use more than they may. Looked at from outside, because a limit of the
+    /// system counts for each process alone, and a step may have many.
+    fn end_greedy(&mut self) {
+        let (memory, cpu) = (self.settings.max_memory, self.settings.max_cpu);
+        if (memory.is_none() && cpu.is_none()) || self.workers.is_empty() {
+            return;
+        }
+        let processes = Processes::now();
+        for (run, worker) in &mut self.workers {
+            let Some(pid) = worker.group.map(|group| group.as_raw_nonzero().get().unsigned_abs()) else {
+                continue;
+            };
+            let usage = processes.usage(pid);
+            if memory.is_some_and(|most| usage.memory > most) || cpu.is_some_and(|most| usage.cpu > most) {
+                tracing::warn!(%run, memory = usage.memory, cpu = ?usage.cpu, "a run uses more than it may and is told to end");
+                tell_to_end(worker);
+            }
         }
     }
 }

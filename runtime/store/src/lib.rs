@@ -72,9 +72,10 @@ pub use redact::Redactions;
 pub use redact::Redactor;
 pub use rescue::{LostRows, Rescued};
 pub use service::{
-    Accepted, Credential, CredentialKind, Deed, Delivery, NewCredential, NewDelivery, NewStart, NewTick,
-    Registered, Registration, Retraction, ScheduleRow, Served, Service, Settlement, SpecOfSchedule, Standing,
-    Start, StartState, Tick, TickState,
+    Accepted, Credential, CredentialKind, Deed, Delivery, MAX_EVENT_DATA, NewCredential, NewDelivery,
+    NewNotice, NewStart, NewTick, NewWait, Notice, NoticeState, Occasion, Registered, Registration,
+    Retraction, ScheduleRow, Sent, SentEvent, Served, Service, Settlement, SpecOfSchedule, Standing, Start,
+    StartState, Tick, TickState, WaitRow, Watched,
 };
 pub use transfer::Redacted;
 pub use user_state::{LockedState, UserState, state_dir};

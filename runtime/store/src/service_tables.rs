@@ -5,16 +5,39 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 /// The layout that this code reads and writes.
-pub(super) const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 2;
 
 /// All but the one that names the layout.
-const TABLES: [&str; 8] =
-    ["workflows", "schedules", "ticks", "starts", "deliveries", "credentials", "trail", "servers"];
+const TABLES: [&str; 13] = [
+    "workflows",
+    "schedules",
+    "ticks",
+    "starts",
+    "deliveries",
+    "credentials",
+    "trail",
+    "servers",
+    "waits",
+    "events",
+    "taken_events",
+    "notices",
+    "watched",
+];
 
 /// Makes the tables, empty.
 pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(include_str!("service/schema.sql"))?;
+    db.execute_batch(include_str!("service/schema_2.sql"))?;
     db.execute("INSERT INTO service (key, value) VALUES ('version', ?1)", [VERSION])?;
+    Ok(())
+}
+
+/// Brings tables of an earlier layout to this one.
+pub(super) fn upgrade(db: &Connection, from: i64) -> rusqlite::Result<()> {
+    if from < 2 {
+        db.execute_batch(include_str!("service/schema_2.sql"))?;
+    }
+    db.execute("UPDATE service SET value = ?1 WHERE key = 'version'", [VERSION])?;
     Ok(())
 }
 
@@ -31,10 +54,17 @@ pub(super) fn version(db: &Connection) -> rusqlite::Result<Option<i64>> {
 /// Copies what can be read of the tables of a damaged database. Gives the tables of which rows are lost,
 /// each with how many were copied.
 pub(super) fn copy(from: &Connection, into: &Connection) -> Vec<(&'static str, i64)> {
-    if !matches!(version(from), Ok(Some(VERSION))) || make(into).is_err() {
+    if !matches!(version(from), Ok(Some(..=VERSION))) || make(into).is_err() {
         return Vec::new();
     }
-    let copied = TABLES.into_iter().map(|table| {
+    let is_there = |table: &&str| {
+        let found = from
+            .prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1")
+            .and_then(|mut found| found.exists([table]));
+        // What cannot be told apart counts as lost.
+        found.unwrap_or(true)
+    };
+    let copied = TABLES.into_iter().filter(is_there).map(|table| {
         let mut copied = 0;
         let whole = copy_table(from, into, table, &mut copied).is_ok();
         (table, copied, whole)

@@ -53,6 +53,8 @@ pub enum Problem {
     NoRun { what: String, run: String },
     /// An outcome in the action cache that cannot be read; it is not used.
     CachedOutcome { action: String, why: String },
+    /// A row of what the service keeps.
+    Service { row: String, why: String },
     /// A blob whose bytes are not the ones it is named after.
     DamagedBlob {
         digest: Digest,
@@ -89,6 +91,7 @@ impl fmt::Display for Problem {
             Self::CachedOutcome { action, why } => {
                 write!(f, "the cached outcome of action {action} cannot be read: {why}")
             }
+            Self::Service { row, why } => write!(f, "service, {row}: {why}"),
             Self::DamagedBlob { digest, place, named_by } => {
                 write!(f, "blob {digest} is damaged ({place})")?;
                 let (first, more) = named_by.split_at(named_by.len().min(NAMES_IN_A_LINE));
@@ -191,6 +194,11 @@ impl Store {
         self.verify_gates(&mut report)?;
         self.verify_belonging(&mut report)?;
         self.verify_actions(&mut report)?;
+        if let Some(service) = self.existing_service()? {
+            for wrong in service.wrong_rows()? {
+                report.note_problem(Problem::Service { row: wrong.row, why: wrong.why.to_owned() });
+            }
+        }
         Vec::from(damaged).into_iter().for_each(|problem| report.note_problem(problem));
         Ok(report)
     }

@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::quantity::Span;
+use lobster_runtime::quantity::{Bytes, Span};
+use lobster_serve::notify::Target;
 use serde::Deserialize;
 
 use crate::exit::CommandError;
@@ -19,11 +20,20 @@ pub(super) struct Config {
     pub(super) allow_host: Vec<String>,
     #[serde(default)]
     pub(super) behind_proxy: bool,
+    /// Relative to the file, as is the key.
+    pub(super) tls_cert: Option<PathBuf>,
+    pub(super) tls_key: Option<PathBuf>,
     pub(super) max_runs: Option<u64>,
     pub(super) max_time: Option<String>,
+    pub(super) max_memory: Option<String>,
+    pub(super) max_cpu: Option<String>,
     pub(super) stop_after: Option<String>,
     #[serde(default)]
     pub(super) trust: bool,
+    /// What links in notices begin with.
+    pub(super) url: Option<String>,
+    #[serde(default)]
+    pub(super) notify: Vec<Target>,
 }
 
 impl Config {
@@ -34,9 +44,24 @@ impl Config {
         if config.max_runs == Some(0) {
             return Err(wrong("max_runs must be at least 1".to_owned()));
         }
+        let mut names: Vec<_> = config.notify.iter().map(|target| &target.name).collect();
+        names.sort();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(wrong(format!("two of [[notify]] have the name {:?}", twice[0])));
+        }
         let here = path.parent().unwrap_or(Path::new("."));
+        config.tls_cert = config.tls_cert.map(|file| here.join(file));
+        config.tls_key = config.tls_key.map(|file| here.join(file));
         config.workflows = config.workflows.iter().map(|dir| here.join(dir)).collect();
         Ok(config)
+    }
+
+    /// An amount of memory of the file.
+    pub(super) fn size(&self, name: &str, text: Option<&str>) -> Result<Option<Bytes>, CommandError> {
+        let parse = |text: &str| {
+            text.parse::<Bytes>().map_err(|error| CommandError::usage(format!("{name} = {text:?}: {error}")))
+        };
+        text.map(parse).transpose()
     }
 
     /// A duration of the file.

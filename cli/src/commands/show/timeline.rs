@@ -90,7 +90,7 @@ impl Line {
 }
 
 /// What the engine keeps for itself: no steps of anybody's.
-const KEPT: [&str; 5] = ["!identity", "!plan", "!shown", "!wait", "!winner"];
+const KEPT: [&str; 6] = ["!event", "!identity", "!plan", "!shown", "!wait", "!winner"];
 
 /// The lines of a journal; of a run that nobody executes, what has no end was cut off.
 pub(super) fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {

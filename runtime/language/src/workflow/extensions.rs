@@ -159,7 +159,7 @@ impl Lowering<'_> {
         }
     }
 
-    /// `wait: 90s`, or `wait: {until: TIME}`.
+    /// `wait: 90s`, `wait: {until: TIME}` or `wait: {event: NAME, timeout: 1h}`.
     pub(super) fn wait(&self, node: &Node, prefix: &str) -> Checked<Work> {
         let wait = match &node.data {
             Data::Text(text) => WaitFor::Span(text.clone()),
@@ -167,7 +167,7 @@ impl Lowering<'_> {
             Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite | Data::List(_) => {
                 let message = format!("{prefix}wait must be a duration or a map, not {}", node.kind());
                 let error = Diagnostic::error(self.source, codes::FIELD_TYPE, node.span, message);
-                let help = "for example `wait: 90s`, or `wait: {until: TIME}`";
+                let help = "for example `wait: 90s`, `wait: {until: TIME}` or `wait: {event: NAME}`";
                 return Err(error.with_help(help).into());
             }
         };
@@ -179,13 +179,28 @@ impl Lowering<'_> {
 
     fn wait_map(&self, node: &Node, prefix: &str) -> Checked<WaitFor> {
         self.only(node, fields::WAIT_FIELDS, &format!("{prefix}wait"))?;
-        match node.get_some("until").and_then(Node::as_text) {
-            Some(time) => Ok(WaitFor::Time(time.to_owned())),
-            None => self.error(
-                codes::FIELD_TYPE,
-                node.get_some("until").unwrap_or(node),
-                format!("{prefix}wait.until must be a time as text"),
-            ),
+        let text = |key: &str, what: &str| match node.get_some(key) {
+            None => Ok(None),
+            Some(found) => match found.as_text() {
+                Some(text) => Ok(Some(text.to_owned())),
+                None => self.error(
+                    codes::FIELD_TYPE,
+                    found,
+                    format!("{prefix}wait.{key} must be {what} as text, not {}", found.kind()),
+                ),
+            },
+        };
+        let until = text("until", "a time")?;
+        let event = text("event", "a name")?;
+        match (until, event, text("timeout", "a duration")?) {
+            (Some(time), None, None) => Ok(WaitFor::Time(time)),
+            (None, Some(name), timeout) => Ok(WaitFor::Event { name, timeout }),
+            (Some(_), ..) => {
+                self.error(codes::CONFLICT, node, format!("{prefix}wait.until stands alone in its map"))
+            }
+            (None, None, _) => {
+                self.error(codes::FIELD_TYPE, node, format!("{prefix}wait names neither `until` nor `event`"))
+            }
         }
     }
 

@@ -70,7 +70,7 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
 
 pub(super) const PARALLEL_FIELDS: &[&str] = &["wait", "timeout_ms", "branches"];
 pub(super) const REPEAT_FIELDS: &[&str] = &["until", "every", "max"];
-pub(super) const WAIT_FIELDS: &[&str] = &["until"];
+pub(super) const WAIT_FIELDS: &[&str] = &["until", "event", "timeout"];
 pub(super) const RETRY_FIELDS: &[&str] = &["max", "backoff", "delay_ms", "max_delay_ms", "jitter"];
 pub(super) const INPUT_FIELDS: &[&str] = &["prompt", "responseSchema", "defaults"];
 pub(super) const COST_FIELDS: &[&str] = &["max_usd", "action", "unpriced"];

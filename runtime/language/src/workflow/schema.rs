@@ -223,9 +223,9 @@ fn work(name: &str) -> Option<Value> {
         "wait" => note(
             json!({ "oneOf": [
                 { "type": "string", "minLength": 1 },
-                object(named(fields::WAIT_FIELDS, |_| json!({ "type": "string", "minLength": 1 })), &["until"]),
+                object(named(fields::WAIT_FIELDS, |_| json!({ "type": "string", "minLength": 1 })), &[]),
             ] }),
-            "How long it waits, such as 90s, or until when",
+            "How long it waits, such as 90s, until when, or for which event",
         ),
         "exec" => {
             note(json!({ "$ref": "#/definitions/texts" }), "A program and its arguments, without a shell")

@@ -4,7 +4,8 @@
 //! the start that it makes before its sender hears that it was taken. What it says is data: it fills
 //! declared arguments and nothing else.
 
-mod verify;
+mod rate;
+pub(crate) mod verify;
 
 use axum::http::StatusCode;
 use lobster_runtime::digest::Digest;
@@ -16,6 +17,7 @@ use serde_json::{Value, json};
 use crate::http::{App, Asked, Problem, Reply};
 use crate::workflows::{Content, check_args};
 
+pub(crate) use rate::Rates;
 pub use verify::{Verified, verify};
 
 /// Equal bytes within this time are one delivery where a signature says nothing about when it was
@@ -55,6 +57,11 @@ pub(crate) fn receive(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         refused()
     })?;
     asked.door.belongs();
+    app.rates.take(path).map_err(|wait| {
+        let seconds = u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX);
+        Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate", "this webhook gets more deliveries than it may")
+            .retry_after(seconds)
+    })?;
     let waiting: u64 = app
         .service
         .count_starts()?

@@ -30,6 +30,7 @@ use lobster_runtime::store::service::Service;
 use serde_json::Value;
 
 use crate::access::{Actor, Object, can};
+use crate::hooks::Rates;
 use crate::net::Door;
 use crate::workers::Waker;
 
@@ -58,6 +59,7 @@ pub struct App {
     /// Whether browsers reach the server over TLS.
     pub(crate) is_secure: bool,
     failures: guard::Failures,
+    pub(crate) rates: Rates,
     started_at: i64,
     /// Requests by the first digit of what they were answered with.
     requests: [AtomicU64; 6],
@@ -91,6 +93,7 @@ impl App {
             problems: settings.problems,
             is_secure: settings.is_secure,
             failures: guard::Failures::default(),
+            rates: Rates::default(),
             requests: Default::default(),
         })
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::api::{access, gates, runs, schedules, state, workflows};
+use super::api::{access, events, gates, runs, schedules, state, workflows};
 use super::{App, Asked, Problem, Reply};
 use crate::access::Verb;
 use crate::hooks;
@@ -245,6 +245,27 @@ static ROUTES: &[Route] = &[
         202,
         hooks::redeliver,
     ),
+    post(
+        "/api/v1/events",
+        Access::To(Verb::Operate, Of::Everything),
+        "Sends an event to the runs that wait for its name; it is durable when this is answered",
+        Takes::Json(event_schema),
+        202,
+        events::send,
+    ),
+    with_query(
+        get("/api/v1/waits", READ_LIST, "What parked runs wait for, besides people", events::waits),
+        &["limit"],
+    ),
+    with_query(
+        get(
+            "/api/v1/notices",
+            Access::To(Verb::Read, Of::Everything),
+            "What people were told or are to be told, the newest first",
+            state::notices,
+        ),
+        &["limit"],
+    ),
     get("/api/v1/tokens", ADMINISTER, "The tokens of programs, without their secrets", access::tokens),
     post(
         "/api/v1/tokens",
@@ -297,6 +318,15 @@ fn answer_schema() -> Value {
             "response": { "description": "the value, for `respond`" },
             "digest": { "type": "string", "description": "the binding of the question as it was shown" },
         },
+    })
+}
+
+fn event_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["name"],
+        "additionalProperties": false,
+        "properties": { "name": { "type": "string" }, "data": { "description": "what the waiting steps get" } },
     })
 }
 

@@ -15,10 +15,12 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use super::newcomers::{Newcomer, Newcomers};
+use super::tls::Tls;
 use super::unread;
 
 /// How long a client may take to send the head of a request.
@@ -45,7 +47,7 @@ impl Door {
 }
 
 /// Serves until `stop` is done.
-pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Output = ()>) {
+pub async fn serve(listener: TcpListener, tls: Option<Tls>, router: Router, stop: impl Future<Output = ()>) {
     let newcomers = Arc::new(Newcomers::default());
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let (ending, _) = tokio::sync::watch::channel(false);
@@ -69,27 +71,19 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
         let newcomer = Arc::new(newcomers.enter());
         let door = Door { peer: address_of(peer), newcomer: Arc::clone(&newcomer) };
         let router = TowerToHyperService::new(router.clone());
-        let mut end = ending.subscribe();
+        let end = ending.subscribe();
+        let acceptor = tls.as_ref().map(Tls::acceptor);
         tokio::spawn(async move {
             let _seat = seat;
-            let answer = service_fn(move |request: Request<Incoming>| {
-                let (router, door) = (router.clone(), door.clone());
-                async move { Ok::<_, Infallible>(answer(&router, door, request).await) }
-            });
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(HEAD)
-                .serve_connection(TokioIo::new(stream), answer);
-            tokio::pin!(connection);
-            tokio::select! {
-                ended = &mut connection => if let Err(error) = ended {
-                    tracing::debug!("a connection ended: {error}");
-                },
-                () = newcomer.must_go() => tracing::debug!("a connection made way for a newer one"),
-                _ = end.changed() => {
-                    connection.as_mut().graceful_shutdown();
-                    let _ = tokio::time::timeout(LAST, connection).await;
-                }
+            let Some(acceptor) = acceptor else { return talk(stream, router, door, newcomer, end).await };
+            let encrypted = tokio::select! {
+                encrypted = tokio::time::timeout(HEAD, acceptor.accept(stream)) => encrypted,
+                () = newcomer.must_go() => return,
+            };
+            match encrypted {
+                Ok(Ok(stream)) => talk(stream, router, door, newcomer, end).await,
+                Ok(Err(error)) => tracing::debug!("a connection is not encrypted: {error}"),
+                Err(_) => tracing::debug!("a connection was not encrypted in time"),
             }
         });
     }
@@ -97,6 +91,35 @@ pub async fn serve(listener: TcpListener, router: Router, stop: impl Future<Outp
     drop(listener);
     let all = u32::try_from(CONNECTIONS).unwrap_or(u32::MAX);
     let _ = tokio::time::timeout(LAST, room.acquire_many(all)).await;
+}
+
+/// Answers the requests of one connection.
+async fn talk(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    router: TowerToHyperService<Router>,
+    door: Door,
+    newcomer: Arc<Newcomer>,
+    mut end: tokio::sync::watch::Receiver<bool>,
+) {
+    let answer = service_fn(move |request: Request<Incoming>| {
+        let (router, door) = (router.clone(), door.clone());
+        async move { Ok::<_, Infallible>(answer(&router, door, request).await) }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD)
+        .serve_connection(TokioIo::new(stream), answer);
+    tokio::pin!(connection);
+    tokio::select! {
+        ended = &mut connection => if let Err(error) = ended {
+            tracing::debug!("a connection ended: {error}");
+        },
+        () = newcomer.must_go() => tracing::debug!("a connection made way for a newer one"),
+        _ = end.changed() => {
+            connection.as_mut().graceful_shutdown();
+            let _ = tokio::time::timeout(LAST, connection).await;
+        }
+    }
 }
 
 /// An IPv4 address that came over IPv6 is the IPv4 address.

@@ -2,8 +2,10 @@
 
 mod accept;
 mod newcomers;
+mod tls;
 mod unread;
 
 pub use accept::{Door, serve};
 pub use newcomers::{Newcomer, Newcomers};
+pub use tls::{Tls, TlsFiles};
 pub use unread::Shared;

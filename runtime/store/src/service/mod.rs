@@ -8,9 +8,14 @@
 
 mod credentials;
 mod deliveries;
+mod events;
+mod notices;
 mod schedules;
 mod starts;
 mod trail;
+mod verify;
+mod waits;
+mod watched;
 mod workflows;
 
 #[cfg(test)]
@@ -21,13 +26,17 @@ use rusqlite::{Connection, Transaction};
 use super::Store;
 use super::db::Durability;
 use super::error::StoreError;
-use super::service_tables::{VERSION, make, version};
+use super::service_tables::{VERSION, make, upgrade, version};
 
 pub use credentials::{Credential, CredentialKind, NewCredential};
 pub use deliveries::{Accepted, Delivery, NewDelivery};
+pub use events::{MAX_EVENT_DATA, Sent, SentEvent};
+pub use notices::{NewNotice, Notice, NoticeState, Occasion};
 pub use schedules::{NewTick, Retraction, ScheduleRow, Settlement, Tick, TickState};
 pub use starts::{NewStart, Standing, Start, StartState};
 pub use trail::{Deed, Served};
+pub use waits::{NewWait, WaitRow};
+pub use watched::Watched;
 pub use workflows::{Registered, Registration, SpecOfSchedule};
 
 /// The service's part of a store. Clones are the same one.
@@ -45,11 +54,12 @@ impl Store {
         let found = self.inner.db.read(|db| Ok(version(db)?))?;
         match found {
             Some(VERSION) => {}
-            Some(newer) => return Err(too_new(self, newer)),
-            None => self.write(Durability::Synced, |tx| match version(tx)? {
+            Some(newer) if newer > VERSION => return Err(too_new(self, newer)),
+            Some(_) | None => self.write(Durability::Synced, |tx| match version(tx)? {
                 // Another process may have made it since.
                 Some(VERSION) => Ok(()),
-                Some(newer) => Err(too_new(self, newer)),
+                Some(newer) if newer > VERSION => Err(too_new(self, newer)),
+                Some(older) => Ok(upgrade(tx, older)?),
                 None => Ok(make(tx)?),
             })?,
         }
@@ -63,8 +73,7 @@ impl Store {
     pub fn existing_service(&self) -> Result<Option<Service>, StoreError> {
         match self.inner.db.read(|db| Ok(version(db)?))? {
             None => Ok(None),
-            Some(VERSION) => Ok(Some(Service { store: self.clone() })),
-            Some(newer) => Err(too_new(self, newer)),
+            Some(_) => self.service().map(Some),
         }
     }
 }
@@ -86,6 +95,9 @@ impl Store {
                 "DELETE FROM starts WHERE ended < ?1 AND state IN ('over', 'refused', 'withdrawn')",
                 "DELETE FROM deliveries WHERE received < ?1",
                 "DELETE FROM credentials WHERE ended < ?1 OR expires < ?1",
+                "DELETE FROM events WHERE at < ?1",
+                "DELETE FROM taken_events WHERE event NOT IN (SELECT n FROM events)",
+                "DELETE FROM notices WHERE ended < ?1",
             ] {
                 tx.execute(sql, [before])?;
             }

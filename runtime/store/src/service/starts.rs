@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Service;
+use super::waits;
 use super::workflows::deed;
 use crate::db::Durability;
 use crate::error::StoreError;
@@ -193,11 +194,16 @@ impl Service {
         };
         let why = why.map(|why| self.store.hide(why).into_owned());
         self.write(Durability::Synced, |tx| {
+            // A process that got as far as a wait did what it was tried for.
             tx.prepare_cached(
-                "UPDATE starts SET state = ?2, why = coalesce(?3, why), ended = ?4, server = NULL, lease = NULL
+                "UPDATE starts SET state = ?2, why = coalesce(?3, why), ended = ?4, server = NULL, lease = NULL,
+                     attempts = CASE ?2 WHEN 'parked' THEN 0 ELSE attempts END
                  WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')",
             )?
             .execute(params![run.as_bytes(), state.as_str(), why, state.is_over().then_some(now)])?;
+            if state.is_over() {
+                waits::forget(tx, run)?;
+            }
             Ok(())
         })
     }
@@ -211,7 +217,7 @@ impl Service {
         self.select(sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)])
     }
 
-    /// Those that are parked though their run has ended, or no question of it is open any more.
+    /// Those that are parked though their run has ended, or waits neither for a person nor for anything else.
     ///
     /// # Errors
     /// When they cannot be read.
@@ -220,6 +226,9 @@ impl Service {
                        SELECT 1 FROM runs JOIN gates ON gates.run = runs.n
                        WHERE runs.id = starts.run AND runs.status = 'waiting' AND gates.status = 'open'
                        AND (gates.expires IS NULL OR gates.expires > ?1)
+                   ) AND NOT EXISTS (
+                       SELECT 1 FROM waits JOIN runs ON runs.id = waits.run
+                       WHERE waits.run = starts.run AND runs.status = 'waiting'
                    ) ORDER BY n LIMIT ?2";
         self.select(sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)])
     }

@@ -332,3 +332,109 @@ fn copies_and_rescues_have_what_the_service_keeps() {
         assert_eq!(copied.deeds(9).unwrap().len(), 2);
     }
 }
+
+fn wait(path: &str, due: Option<i64>, event: Option<&str>) -> NewWait {
+    NewWait { path: path.to_owned(), due, event: event.map(str::to_owned) }
+}
+
+#[test]
+fn a_run_is_queued_when_one_of_its_waits_is_over_and_not_before() {
+    let (service, time) = service();
+    let workflow = service.register(&registration("a", &[]), None, "cli").unwrap();
+    let run = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
+    assert!(!service.looks_after(run, 0).unwrap(), "no server is at work");
+    service.beat("s", 1, "127.0.0.1:1", 0).unwrap();
+    assert!(service.looks_after(run, 1_000_000).unwrap() && !service.looks_after(run, 1_000_001).unwrap());
+    assert!(!service.looks_after(RunId::new().unwrap(), 0).unwrap(), "nobody started it here");
+    service.park(run, 0, &[wait("a", Some(2_000_000), None), wait("b", None, Some("paid"))]).unwrap();
+    time.store(2_000_000, Ordering::SeqCst);
+    assert_eq!(service.wake_due(9).unwrap(), 0, "its process is not gone yet");
+    time.store(1_500_000, Ordering::SeqCst);
+    service.stand(run, &Standing::Parked).unwrap();
+    assert_eq!((service.wake_due(9).unwrap(), service.next_wake().unwrap()), (0, Some(2_000_000)));
+    assert_eq!(service.send_event("other", &Value::Null, None, "cli").unwrap().waiting, 0);
+    assert_eq!(service.send_event("paid", &json!(5), Some("ann"), "cli").unwrap().waiting, 1);
+    assert_eq!((service.wake_due(9).unwrap(), service.wake_due(9).unwrap()), (1, 0));
+    assert_eq!(service.start_of(run).unwrap().unwrap().state, StartState::Queued);
+    assert!(service.waits(9).unwrap().is_empty());
+    // What came before it was parked counts, and what is over waits for nothing.
+    service.park(run, 0, &[wait("b", None, Some("paid"))]).unwrap();
+    assert_eq!(service.next_wake().unwrap(), Some(1_500_000));
+    service.stand(run, &Standing::Over).unwrap();
+    assert!(service.waits(9).unwrap().is_empty());
+    assert_eq!(service.deeds(1).unwrap()[0].verb, "send-event");
+}
+
+#[test]
+fn a_place_has_one_event_and_each_event_once_a_run() {
+    let (service, time) = service();
+    let (one, other) = (RunId::new().unwrap(), RunId::new().unwrap());
+    for data in 1..=3 {
+        service.send_event("e", &json!(data), None, "cli").unwrap();
+        time.fetch_add(10, Ordering::SeqCst);
+    }
+    let take = |run, path, since| service.take_event(run, path, "e", since).unwrap().map(|event| event.data);
+    assert_eq!(take(one, "a", 0), Some(json!(1)));
+    assert_eq!(take(one, "a", 0), Some(json!(1)), "as it was");
+    assert_eq!(
+        (take(one, "b", 0), take(one, "c", 0), take(one, "d", 0)),
+        (Some(json!(2)), Some(json!(3)), None)
+    );
+    assert_eq!(take(other, "a", 1_000_011), Some(json!(3)), "what was sent before it began is not for it");
+    assert_eq!(service.take_event(other, "a", "f", 0).unwrap(), None);
+}
+
+#[test]
+fn tables_of_the_first_layout_are_brought_to_this_one() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("state");
+    Store::open(&path).unwrap().service().unwrap();
+    let store = Store::open(&path).unwrap();
+    store
+        .write(Durability::Synced, |tx| {
+            tx.execute_batch(
+                "DROP TABLE waits; DROP TABLE events; DROP TABLE taken_events; DROP TABLE notices; DROP TABLE watched;
+                 UPDATE service SET value = 1 WHERE key = 'version'",
+            )?;
+            Ok(())
+        })
+        .unwrap();
+    let salvaged = dir.path().join("salvaged");
+    assert_eq!(store.salvage(&salvaged).unwrap().problems, []);
+    let service = store.existing_service().unwrap().unwrap();
+    assert!(service.waits(1).unwrap().is_empty() && service.events(1).unwrap().is_empty());
+    assert!(Store::open(&salvaged).unwrap().service().unwrap().waits(1).unwrap().is_empty());
+}
+
+#[test]
+fn rows_of_the_service_that_contradict_each_other_are_named() {
+    let (service, _) = service();
+    let store = service.store();
+    let workflow = service.register(&registration("a", &[("s", "{}")]), None, "cli").unwrap();
+    let run = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
+    service.send_event("e", &json!({"a": 1}), None, "cli").unwrap();
+    service.park(run, 0, &[wait("w", None, Some("f"))]).unwrap();
+    assert_eq!(store.verify().unwrap().problems, []);
+    for (damage, told) in [
+        ("UPDATE workflows SET content = '{'", "workflows a: its content is not JSON"),
+        ("UPDATE schedules SET workflow = 99", "schedules 1: it belongs to no workflow"),
+        (
+            "INSERT INTO ticks (schedule, revision, key, due, count, last, state, at) VALUES (7, 1, 'k', 1, 1, 1, 'odd', 1)",
+            "ticks 1: its state is not one",
+        ),
+        ("UPDATE starts SET state = 'parked'", "starts 1: it waits, and there is no run"),
+        ("UPDATE starts SET workflow = 99", "starts 1: it belongs to no workflow"),
+        ("UPDATE waits SET run = zeroblob(16)", "waits 1: nobody started the run that waits"),
+        ("UPDATE events SET data = 'x'", "events 1: its data is not JSON"),
+    ] {
+        store
+            .write(Durability::Synced, |tx| {
+                tx.execute_batch(damage)?;
+                Ok(())
+            })
+            .unwrap();
+        let problems: Vec<String> =
+            store.verify().unwrap().problems.iter().map(ToString::to_string).collect();
+        assert!(problems.iter().any(|problem| problem.contains(told)), "{damage}: {problems:?}");
+    }
+}

@@ -1,6 +1,7 @@
 //! What the routes do, a module for each kind of thing.
 
 pub(super) mod access;
+pub(super) mod events;
 pub(super) mod gates;
 pub(super) mod runs;
 pub(super) mod schedules;

@@ -92,6 +92,18 @@ pub(in super::super) fn deliveries(app: &App, asked: &Asked) -> Result<Reply, Pr
     Ok(Reply::json(&json!({ "deliveries": rows.collect::<Vec<_>>() })))
 }
 
+pub(in super::super) fn notices(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let found = app.service.notices(asked.number("limit", 100)?.min(ROWS))?;
+    let rows = found.into_iter().map(|one| {
+        json!({
+            "key": one.key, "target": one.target, "kind": one.kind, "run": one.run.map(|run| run.to_string()),
+            "gate": one.gate, "state": one.state, "attempts": one.attempts, "due": one.due.map(iso),
+            "queuedAt": iso(one.queued_at), "endedAt": one.ended_at.map(iso), "error": one.said,
+        })
+    });
+    Ok(Reply::json(&json!({ "notices": rows.collect::<Vec<_>>() })))
+}
+
 pub(in super::super) fn trail(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let found = app.service.deeds(asked.number("limit", 100)?.min(ROWS))?;
     let rows: Vec<Value> = found

@@ -1,0 +1,156 @@
+//! `lobster event`
+
+use std::io::{Read, Write};
+
+use clap::Subcommand;
+use lobster_runtime::json;
+use lobster_runtime::language::wait::event_name;
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::iso;
+use lobster_runtime::store::service::{MAX_EVENT_DATA, Service};
+use serde_json::{Value, json};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
+use crate::render::pager::Output;
+use crate::render::table::{Room, Table};
+
+use super::schedule::{ORIGIN, actor, refuse_inside_a_run};
+
+/// Sends events to runs that wait for them (`wait: {event: NAME}`).
+///
+/// A run takes an event that was sent since the run began, once: it may come before its step does.
+/// Every run that waits for the name takes it.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster event send ready
+  lobster event send paid/4711 --data '{\"amount\": 12}'
+  lobster event send report --data - < report.json
+  lobster event list                               what was sent, and what runs wait for")]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Sends an event; it is on disk when this returns.
+    Send {
+        /// Letters, digits and . _ - / :
+        name: String,
+        /// What the waiting steps get, as JSON; `-` reads it from stdin. Null without it.
+        #[arg(long, value_name = "JSON")]
+        data: Option<String>,
+    },
+    /// Lists the last events, and what parked runs wait for.
+    List {
+        /// So many of each.
+        #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
+        count: usize,
+        /// An object instead of tables.
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    match &args.task {
+        Task::Send { name, data } => send(name, data.as_deref()),
+        Task::List { count, json } => list(*count, *json),
+    }
+}
+
+fn service() -> Result<Service, CommandError> {
+    Ok(prepare::runtime(Mode::Human)?.store()?.service()?)
+}
+
+fn send(name: &str, data: Option<&str>) -> CommandResult {
+    refuse_inside_a_run("send an event")?;
+    let name = event_name(name).map_err(CommandError::usage)?;
+    let data = match data {
+        None => Value::Null,
+        Some(text) => parsed(text)?,
+    };
+    let sent = service()?.send_event(name, &data, actor().as_deref(), ORIGIN)?;
+    let runs = match sent.waiting {
+        0 => "no parked run waits for it".to_owned(),
+        1 => "1 parked run goes on".to_owned(),
+        more => format!("{more} parked runs go on"),
+    };
+    anstream::println!("event {} sent: {name}; {runs}", sent.n);
+    Ok(Exit::OK)
+}
+
+/// The data of an event, given or from stdin.
+fn parsed(text: &str) -> Result<Value, CommandError> {
+    let read;
+    let text = match text {
+        "-" => {
+            let mut bytes = Vec::new();
+            std::io::stdin().lock().take(MAX_EVENT_DATA as u64 + 1).read_to_end(&mut bytes)?;
+            read = String::from_utf8(bytes).map_err(|_| CommandError::usage("the data is not UTF-8 text"))?;
+            &read
+        }
+        text => text,
+    };
+    if text.len() > MAX_EVENT_DATA {
+        return Err(CommandError::usage(format!(
+            "the data is larger than {MAX_EVENT_DATA} bytes; send the name of a file or a digest instead"
+        )));
+    }
+    json::parse(text).map_err(|error| {
+        CommandError::usage(format!("--data must be JSON: {error}")).with_hint("text is written '\"text\"'")
+    })
+}
+
+fn list(count: usize, as_json: bool) -> CommandResult {
+    let service = service()?;
+    let (events, waits) = (service.events(count)?, service.waits(count)?);
+    let mut out = Output::for_reader(as_json);
+    if as_json {
+        let events: Vec<_> = events
+            .iter()
+            .map(|one| json!({ "n": one.n, "name": one.name, "data": one.data, "at": iso(one.at), "by": one.by }))
+            .collect();
+        let waits: Vec<_> = waits
+            .iter()
+            .map(|one| {
+                json!({ "run": one.run.to_string(), "path": one.path, "until": one.due.map(iso), "event": one.event })
+            })
+            .collect();
+        writeln!(out, "{}", json::pretty(&json!({ "events": events, "waits": waits })))?;
+        return Ok(Exit::OK);
+    }
+    if events.is_empty() && waits.is_empty() {
+        writeln!(out, "no event was sent, and no parked run waits for a time or an event")?;
+        return Ok(Exit::OK);
+    }
+    if !events.is_empty() {
+        let mut table = Table::new(&["SENT", "BY", "NAME", "DATA"]);
+        for one in &events {
+            let by = one.by.clone().unwrap_or_else(|| "-".to_owned());
+            table.push(vec![
+                iso(one.at).into(),
+                by.into(),
+                one.name.as_str().into(),
+                json::compact(&one.data).into(),
+            ]);
+        }
+        table.print(&mut out, Room::of_stdout())?;
+    }
+    if !waits.is_empty() {
+        let mut table = Table::new(&["RUN", "STEP", "EVENT", "UNTIL"]);
+        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+        for one in waits {
+            table.push(vec![
+                one.run.short().into(),
+                one.path.into(),
+                or_none(one.event).into(),
+                or_none(one.due.map(iso)).into(),
+            ]);
+        }
+        table.print(&mut out, Room::of_stdout())?;
+    }
+    out.flush()?;
+    Ok(Exit::OK)
+}

@@ -1,0 +1,53 @@
+//! `lobster serve notices`
+
+use std::io::Write;
+
+use lobster_runtime::json;
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::iso;
+use lobster_runtime::store::service::Notice;
+use serde_json::{Value, json};
+
+use crate::exit::{CommandResult, Exit};
+use crate::prepare;
+use crate::render::pager::Output;
+use crate::render::table::{Cell, Room, Table};
+use crate::render::units;
+
+pub(super) fn list(count: usize, as_json: bool) -> CommandResult {
+    let found = prepare::runtime(Mode::Human)?.store()?.service()?.notices(count)?;
+    let mut out = Output::for_reader(as_json);
+    if as_json {
+        let rows: Vec<Value> = found.iter().map(object).collect();
+        writeln!(out, "{}", json::pretty(&rows))?;
+        return Ok(Exit::OK);
+    }
+    if found.is_empty() {
+        writeln!(out, "nobody was told anything; `[[notify]]` in the file of --config says who is")?;
+        return Ok(Exit::OK);
+    }
+    let mut table = Table::new(&["QUEUED", "TARGET", "ABOUT", "STATE", "TRIED", "ERROR"]);
+    for one in &found {
+        let workflow = one.content["workflow"].as_str().unwrap_or("-");
+        table.push(vec![
+            units::ago(one.queued_at).into(),
+            one.target.as_str().into(),
+            format!("{} {workflow}", one.kind).into(),
+            Cell::state(one.state.as_str()),
+            one.attempts.to_string().into(),
+            one.said.clone().unwrap_or_else(|| "-".to_owned()).into(),
+        ]);
+    }
+    table.print(&mut out, Room::of_stdout())?;
+    out.flush()?;
+    Ok(Exit::OK)
+}
+
+fn object(one: &Notice) -> Value {
+    json!({
+        "key": one.key, "target": one.target, "kind": one.kind, "run": one.run.map(|run| run.to_string()),
+        "gate": one.gate, "content": one.content, "state": one.state, "attempts": one.attempts,
+        "due": one.due.map(iso), "queuedAt": iso(one.queued_at), "endedAt": one.ended_at.map(iso),
+        "error": one.said,
+    })
+}

@@ -1,0 +1,129 @@
+//! Telling people: of questions, of ends of runs, of ticks that were missed.
+//!
+//! What there is to tell is found in the store and queued there, once for each who is to hear of it
+//! ([`occasions`]); it is sent from there until they took it or it was tried long enough. Who hears of
+//! what is the operator's, never a workflow's. A notice carries no right: whoever wants to answer logs in.
+
+mod email;
+mod occasions;
+mod send;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use lobster_runtime::store::StoreError;
+use lobster_runtime::store::service::Notice;
+
+use crate::http::App;
+
+pub use settings::{NotifySettings, Target};
+
+/// How often the store is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Notices sent at once.
+const AT_ONCE: usize = 16;
+
+/// So long a notice is nobody else's; an attempt takes less.
+const LEASE_MS: i64 = 45_000;
+
+/// How long after each failed attempt the next one is made, in milliseconds.
+const BACKOFF_MS: [i64; 8] =
+    [1_000, 5_000, 30_000, 120_000, 600_000, 3_600_000, 6 * 3_600_000, 12 * 3_600_000];
+
+/// Tells people what a store says.
+pub(crate) struct Teller {
+    app: Arc<App>,
+    settings: NotifySettings,
+}
+
+impl Teller {
+    pub(crate) fn new(app: Arc<App>, settings: NotifySettings) -> Self {
+        Self { app, settings }
+    }
+
+    /// Works until `ended` says so.
+    pub(crate) fn work(&self, ended: impl Fn(Duration) -> bool) {
+        if self.settings.targets.is_empty() {
+            return;
+        }
+        let http = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                tracing::error!(%error, "nobody can be told anything");
+                return;
+            }
+        };
+        let mut looked = None::<Instant>;
+        loop {
+            if looked.is_none_or(|at| at.elapsed() >= LOOK) {
+                looked = Some(Instant::now());
+                if let Err(error) = occasions::queue(&self.app.service, &self.settings) {
+                    tracing::error!(%error, "the service cannot look for what people are to be told");
+                }
+            }
+            if let Err(error) = self.send_due(&http) {
+                tracing::error!(%error, "the service cannot read what people are to be told");
+            }
+            if ended(LOOK) {
+                return;
+            }
+        }
+    }
+
+    fn send_due(&self, http: &tokio::runtime::Runtime) -> Result<(), StoreError> {
+        let now = self.app.service.store().clock_ms();
+        let due = self.app.service.take_notices(now + LEASE_MS, AT_ONCE)?;
+        let sent = http.block_on(async {
+            let mut at_work = tokio::task::JoinSet::new();
+            for notice in due {
+                match self.message_for(&notice) {
+                    Err(why) => {
+                        at_work.spawn(async move { (notice, Err(why)) });
+                    }
+                    Ok(message) => {
+                        at_work.spawn(async move {
+                            let sent = send::send(&message).await;
+                            (notice, sent)
+                        });
+                    }
+                }
+            }
+            at_work.join_all().await
+        });
+        for (notice, result) in sent {
+            let failed = result.as_ref().err().map(|why| (why.as_str(), next_attempt(&notice, now)));
+            if let Some((why, again)) = &failed {
+                tracing::warn!(target = notice.target, why, again, "a notice was not taken");
+            }
+            self.app.service.end_attempt(notice.n, failed)?;
+        }
+        Ok(())
+    }
+
+    /// Everything that sending needs.
+    fn message_for(&self, notice: &Notice) -> Result<send::Message, String> {
+        let found = self.settings.targets.iter().find(|target| target.name == notice.target);
+        let target = found.ok_or_else(|| format!("no target {} is configured any more", notice.target))?;
+        let names: Vec<String> = target.channel.secret().into_iter().map(str::to_owned).collect();
+        let secret = self.app.runtime.secret_values(&names).map_err(|failure| failure.message)?.pop();
+        Ok(send::Message {
+            channel: Arc::clone(&target.channel),
+            secret,
+            key: notice.key.clone(),
+            at: notice.queued_at,
+            text: occasions::text_of(notice),
+            content: notice.content.clone(),
+            dir: self.app.runtime.state_dir().to_owned(),
+        })
+    }
+}
+
+/// When a notice is tried again whose attempt failed now; never, if it was tried long enough.
+fn next_attempt(notice: &Notice, now: i64) -> Option<i64> {
+    let failed = usize::try_from(notice.attempts).unwrap_or(usize::MAX);
+    BACKOFF_MS.get(failed).map(|wait| now + wait)
+}

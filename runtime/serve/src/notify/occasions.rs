@@ -1,0 +1,170 @@
+//! What there is to tell, and its words.
+
+use lobster_runtime::store::service::{NewNotice, Notice, Occasion, Service, StartState};
+use lobster_runtime::store::{Gate, RunStatus, StoreError, iso};
+use serde_json::{Value, json};
+
+use super::settings::{NotifySettings, Target};
+
+/// How far gates and ticks were looked at, and until when ends of runs.
+const GATES: &str = "told_gates";
+const TICKS: &str = "told_ticks";
+const ENDS: &str = "told_ends";
+
+/// Ends are looked for so far back, in milliseconds: a clock may be set back, and a transaction may end late.
+const OVERLAP_MS: i64 = 60_000;
+
+/// Longest text of a question or an error in a notice, in characters.
+const MAX_TEXT: usize = 1000;
+
+/// Queues what has come up since the last look, for whoever wants to hear of it. The first look ever
+/// begins with what comes after it.
+pub(super) fn queue(service: &Service, settings: &NotifySettings) -> Result<(), StoreError> {
+    let now = service.store().clock_ms();
+    let (gates, ticks) = service.newest()?;
+    let seen = (service.mark(GATES)?, service.mark(TICKS)?, service.mark(ENDS)?);
+    let (Some(seen_gates), Some(seen_ticks), Some(seen_ends)) = seen else {
+        return service.queue_notices(&[(GATES, gates), (TICKS, ticks), (ENDS, now)], &[]);
+    };
+    let since = (seen_ends - OVERLAP_MS).max(0);
+    let occasions = service.occasions(seen_gates, seen_ticks, since)?;
+    let mut notices = Vec::new();
+    // What was looked at, and not what came meanwhile.
+    let (mut to_gate, mut to_tick) = (seen_gates, seen_ticks);
+    for occasion in &occasions {
+        match occasion {
+            Occasion::Question { n, .. } => to_gate = to_gate.max(*n),
+            Occasion::Missed { n, .. } => to_tick = to_tick.max(*n),
+            Occasion::Answered { .. } | Occasion::Ended { .. } => {}
+        }
+        notices.extend(notices_of(service, settings, occasion, now)?);
+    }
+    // Writing costs a sync, so ends move only when there is something to write anyway, or now and then.
+    if notices.is_empty() && (to_gate, to_tick) == (seen_gates, seen_ticks) && now - seen_ends < OVERLAP_MS {
+        return Ok(());
+    }
+    service.queue_notices(&[(GATES, to_gate), (TICKS, to_tick), (ENDS, now)], &notices)
+}
+
+fn notices_of(
+    service: &Service,
+    settings: &NotifySettings,
+    occasion: &Occasion,
+    now: i64,
+) -> Result<Vec<NewNotice>, StoreError> {
+    let targets = settings.targets.iter();
+    let link =
+        |path: String| settings.url.as_ref().map(|url| format!("{}/{path}", url.trim_end_matches('/')));
+    let new = |target: &Target, kind: &str, what: &str, content: &Value| NewNotice {
+        key: format!("{kind}/{what}/{}", target.name),
+        target: target.name.clone(),
+        kind: kind.to_owned(),
+        run: None,
+        gate: None,
+        content: content.clone(),
+        due: target.due(kind, now),
+    };
+    Ok(match occasion {
+        Occasion::Question { gate, run, workflow, .. } => {
+            let found = service.store().find_gate(gate)?;
+            let content = json!({
+                "type": "question", "workflow": workflow, "run": run.to_string(), "gate": gate,
+                "question": prompt_of(&found), "kind": found.kind, "digest": found.binding,
+                "approver": found.required_approver, "expiresAt": found.expires_at.map(iso),
+                "link": link(format!("gates/{gate}")),
+            });
+            let wanting = targets.filter(|target| target.wants("question", workflow));
+            let named = |one: NewNotice| NewNotice { run: Some(*run), gate: Some(gate.clone()), ..one };
+            wanting.map(|target| named(new(target, "question", gate, &content))).collect()
+        }
+        Occasion::Answered { gate, target, run, workflow } => {
+            let found = service.store().find_gate(gate)?;
+            let content = json!({
+                "type": "answered", "workflow": workflow, "run": run.to_string(), "gate": gate,
+                "question": prompt_of(&found), "status": found.status, "answer": found.answer,
+                "by": found.answered_by, "link": link(format!("runs/{run}")),
+            });
+            // Whoever was asked hears of it, whatever else they want to hear.
+            let wanting = targets.filter(|one| one.name == *target);
+            let named = |one: NewNotice| NewNotice { run: Some(*run), gate: Some(gate.clone()), ..one };
+            wanting.map(|target| named(new(target, "answered", gate, &content))).collect()
+        }
+        Occasion::Ended { run, workflow, state, why, ended_at, asked } => {
+            let summary = service.store().run(*run).ok();
+            let status = match (&summary, state) {
+                (_, StartState::Refused) | (None, _) => "refused",
+                (Some(summary), _) => summary.status.as_str(),
+            };
+            let kind = if status == RunStatus::Ok.as_str() { "ok" } else { "failed" };
+            let error = summary.and_then(|summary| summary.error).or_else(|| why.clone());
+            let content = json!({
+                "type": kind, "workflow": workflow, "run": run.to_string(), "status": status,
+                "error": error.map(|error| short(&error)), "endedAt": iso(*ended_at),
+                "link": link(format!("runs/{run}")),
+            });
+            let wanting = targets.filter(|one| one.wants(kind, workflow) || asked.contains(&one.name));
+            let named = |one: NewNotice| NewNotice { run: Some(*run), ..one };
+            wanting.map(|target| named(new(target, kind, &run.to_string(), &content))).collect()
+        }
+        Occasion::Missed { n, schedule, workflow, due, count, reason } => {
+            let content = json!({
+                "type": "missed", "workflow": workflow, "schedule": format!("{workflow}/{schedule}"),
+                "due": iso(*due), "count": count, "reason": reason, "link": link("schedules".to_owned()),
+            });
+            let wanting = targets.filter(|target| target.wants("missed", workflow));
+            wanting.map(|target| new(target, "missed", &n.to_string(), &content)).collect()
+        }
+    })
+}
+
+fn prompt_of(gate: &Gate) -> String {
+    short(gate.question.get("prompt").and_then(Value::as_str).unwrap_or("a question"))
+}
+
+/// Text of somebody else in a notice: one line, and not for ever.
+fn short(text: &str) -> String {
+    let plain: String =
+        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TEXT + 1).collect();
+    match plain.chars().count() > MAX_TEXT {
+        true => plain.chars().take(MAX_TEXT).chain(['…']).collect(),
+        false => plain,
+    }
+}
+
+/// A notice as people read it: a title, and lines.
+pub(super) fn text_of(notice: &Notice) -> (String, String) {
+    let content = &notice.content;
+    let text = |name: &str| content[name].as_str().unwrap_or_default().to_owned();
+    let workflow = text("workflow");
+    let (title, mut lines) = match notice.kind.as_str() {
+        "question" => {
+            let approver = content["approver"].as_str().map(|who| format!("Only {who} may answer."));
+            let mut lines = vec![text("question")];
+            lines.extend(approver);
+            lines.push(format!("lobster gates show {}", text("gate")));
+            (format!("{workflow} asks"), lines)
+        }
+        "answered" => {
+            let by = content["by"].as_str().map(|by| format!(" by {by}")).unwrap_or_default();
+            (format!("{workflow}: {}{by}", text("status")), vec![text("question")])
+        }
+        "ok" => (format!("{workflow} has succeeded"), vec![format!("lobster show {}", text("run"))]),
+        "failed" => {
+            let lines = vec![text("error"), format!("lobster show {}", text("run"))];
+            (format!("{workflow}: {}", text("status")), lines)
+        }
+        _ => {
+            let count = content["count"].as_u64().unwrap_or(1);
+            let times = if count > 1 { format!(" and {} more", count - 1) } else { String::new() };
+            let lines = vec![
+                format!("due {}{times}", text("due")),
+                text("reason"),
+                format!("lobster schedule why {}", text("schedule")),
+            ];
+            (format!("{workflow} was not run"), lines)
+        }
+    };
+    lines.extend(content["link"].as_str().map(str::to_owned));
+    lines.retain(|line| !line.is_empty());
+    (title, lines.join("\n"))
+}

@@ -1,0 +1,179 @@
+//! Sends one notice.
+
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::path::PathBuf;
+use std::process::Stdio;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use lobster_runtime::digest::Digest;
+use lobster_runtime::json;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
+use ring::hmac;
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::Value;
+
+use super::email;
+use super::settings::Channel;
+
+/// How long one attempt may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// All that sending a notice needs.
+pub(super) struct Message {
+    pub(super) channel: Arc<Channel>,
+    /// The value of the channel's secret, if it has one.
+    pub(super) secret: Option<String>,
+    pub(super) key: String,
+    /// When it was queued, in milliseconds since 1970.
+    pub(super) at: i64,
+    /// Title and lines.
+    pub(super) text: (String, String),
+    pub(super) content: Value,
+    /// Where commands run.
+    pub(super) dir: PathBuf,
+}
+
+impl Message {
+    /// A name that is the same at every attempt, for receivers that want to hear of it once.
+    pub(super) fn id(&self) -> String {
+        let hex = Digest::of(format!("{} {}", self.key, self.at).as_bytes()).to_string();
+        format!("msg_{}", hex.chars().filter(char::is_ascii_hexdigit).take(32).collect::<String>())
+    }
+}
+
+/// Sends it.
+///
+/// # Errors
+/// Why it was not taken.
+pub(super) async fn send(message: &Message) -> Result<(), String> {
+    let sending = async {
+        match &*message.channel {
+            Channel::Command(words) => command(message, words).await,
+            Channel::Webhook(webhook) => {
+                let body = json::compact(&message.content);
+                let time = jiff::Timestamp::now().as_second().to_string();
+                let headers = signed(message, &time, &body);
+                post(&webhook.url, &headers, body).await
+            }
+            Channel::Ntfy(ntfy) => {
+                let mut headers = vec![("title", message.text.0.clone())];
+                if message.content["type"] == "question" {
+                    headers.push(("priority", "high".to_owned()));
+                }
+                headers.extend(message.content["link"].as_str().map(|link| ("click", link.to_owned())));
+                headers.extend(
+                    message.secret.as_ref().map(|token| ("authorization", format!("Bearer {token}"))),
+                );
+                post(&ntfy.url, &headers, message.text.1.clone()).await
+            }
+            Channel::Email(settings) => email::send(message, settings).await,
+        }
+    };
+    match tokio::time::timeout(PATIENCE, sending).await {
+        Ok(sent) => sent,
+        Err(_) => Err(format!("no answer within {} s", PATIENCE.as_secs())),
+    }
+}
+
+/// The headers of Standard Webhooks.
+pub(super) fn signed(message: &Message, time: &str, body: &str) -> Vec<(&'static str, String)> {
+    let id = message.id();
+    let secret = message.secret.as_deref().unwrap_or_default();
+    let key = match secret.strip_prefix("whsec_") {
+        Some(encoded) => STANDARD.decode(encoded).unwrap_or_else(|_| secret.as_bytes().to_vec()),
+        None => secret.as_bytes().to_vec(),
+    };
+    let signature =
+        hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &key), format!("{id}.{time}.{body}").as_bytes());
+    vec![
+        ("content-type", "application/json".to_owned()),
+        ("webhook-id", id),
+        ("webhook-timestamp", time.to_owned()),
+        ("webhook-signature", format!("v1,{}", STANDARD.encode(signature.as_ref()))),
+    ]
+}
+
+async fn post(url: &str, headers: &[(&'static str, String)], body: String) -> Result<(), String> {
+    let mut request = client()?.post(url).header(CONTENT_TYPE, "text/plain; charset=utf-8").body(body);
+    for (name, value) in headers {
+        // Bytes, because a title is in the language of its workflow.
+        let mut value =
+            HeaderValue::from_bytes(value.as_bytes()).map_err(|_| format!("{name} has no form"))?;
+        value.set_sensitive(*name == AUTHORIZATION.as_str());
+        request = request.header(HeaderName::from_static(name), value);
+    }
+    // The address is left out of what is kept: some carry a key in it.
+    let answer = request.send().await.map_err(|error| cause(&error.without_url()))?;
+    match answer.status() {
+        status if status.is_success() => Ok(()),
+        status => Err(format!("it answered {status}")),
+    }
+}
+
+/// What is behind an error, as far down as it goes.
+fn cause(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(inner) = source {
+        text = format!("{text}: {inner}");
+        source = inner.source();
+    }
+    text
+}
+
+fn client() -> Result<&'static reqwest::Client, String> {
+    static CLIENT: OnceLock<reqwest::Client> = OnceLock::new();
+    if let Some(client) = CLIENT.get() {
+        return Ok(client);
+    }
+    // Fails only where another part of the process has chosen a provider, which then is used.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let made = reqwest::Client::builder()
+        .redirect(reqwest::redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .pool_max_idle_per_host(0)
+        .user_agent(concat!("lobster/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .map_err(|error| cause(&error))?;
+    Ok(CLIENT.get_or_init(|| made))
+}
+
+/// Runs the operator's program with the notice on its stdin.
+async fn command(message: &Message, words: &[String]) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("it cannot be run: {error}");
+    let Some((program, args)) = words.split_first() else { return Err("no command".to_owned()) };
+    let mut input = tempfile::tempfile().map_err(failed)?;
+    input.write_all(json::compact(&message.content).as_bytes()).map_err(failed)?;
+    input.seek(SeekFrom::Start(0)).map_err(failed)?;
+    let mut child = tokio::process::Command::new(program)
+        .args(args)
+        .env("LOBSTER_NOTICE_ID", message.id())
+        .env("LOBSTER_NOTICE_TITLE", &message.text.0)
+        .env("LOBSTER_NOTICE_TEXT", &message.text.1)
+        .env_remove("LOBSTER_RUN_ID")
+        .current_dir(&message.dir)
+        .process_group(0)
+        .stdin(input)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .map_err(failed)?;
+    let group = Group(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw));
+    let status = child.wait().await.map_err(failed)?;
+    drop(group);
+    if status.success() { Ok(()) } else { Err(format!("it ended with {status}")) }
+}
+
+/// Ends what a command has left, also when its time is over.
+struct Group(Option<Pid>);
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if let Some(group) = self.0 {
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! Who is told of what, and how: `[[notify]]` in the file of `lobster serve --config`.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::civil::Time;
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan};
+use serde::Deserialize;
+
+/// All who are told.
+#[derive(Clone, Debug, Default)]
+pub struct NotifySettings {
+    /// What links to the console begin with.
+    pub url: Option<String>,
+    pub targets: Vec<Target>,
+}
+
+/// One who is told.
+#[derive(Clone, Debug)]
+pub struct Target {
+    pub name: String,
+    pub(crate) on: Vec<String>,
+    pub(crate) workflows: Option<Vec<String>>,
+    pub(crate) quiet: Option<Quiet>,
+    pub(crate) channel: Arc<Channel>,
+}
+
+/// How somebody is told. Secrets stand here by their names.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Channel {
+    /// A program and its arguments; the notice is JSON on its stdin.
+    Command(Vec<String>),
+    Webhook(Webhook),
+    Ntfy(Ntfy),
+    Email(Email),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Webhook {
+    pub(crate) url: String,
+    pub(crate) secret: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Ntfy {
+    /// With the topic.
+    pub(crate) url: String,
+    pub(crate) token: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Email {
+    /// HOST:PORT.
+    pub(crate) server: String,
+    #[serde(default)]
+    pub(crate) tls: Tls,
+    pub(crate) from: String,
+    pub(crate) to: Vec<String>,
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+}
+
+/// How the way to a mail server is protected.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Tls {
+    /// From the first byte.
+    Implicit,
+    /// After STARTTLS, or not at all.
+    #[default]
+    Starttls,
+    /// In the clear: for a server on this machine.
+    None,
+}
+
+/// Hours in which nothing is sent.
+#[derive(Clone, Debug)]
+pub(crate) struct Quiet {
+    from: Time,
+    to: Time,
+    zone: TimeZone,
+    /// Kinds that are sent nevertheless.
+    except: Vec<String>,
+}
+
+/// Kinds that one may want to hear of.
+const KINDS: [&str; 4] = ["question", "ok", "failed", "missed"];
+
+/// `[[notify]]` as it is written.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Written {
+    name: String,
+    #[serde(default)]
+    on: Option<Vec<String>>,
+    workflows: Option<Vec<String>>,
+    command: Option<Vec<String>>,
+    webhook: Option<Webhook>,
+    ntfy: Option<Ntfy>,
+    email: Option<Email>,
+    quiet_hours: Option<String>,
+    #[serde(default)]
+    quiet_except: Vec<String>,
+    timezone: Option<String>,
+}
+
+impl<'de> Deserialize<'de> for Target {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Written::deserialize(from)?.target().map_err(serde::de::Error::custom)
+    }
+}
+
+impl Written {
+    fn target(self) -> Result<Target, String> {
+        let name = self.name;
+        let wrong = |why: &str| Err(format!("notify {name:?}: {why}"));
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.'))
+        {
+            return wrong("a name has letters, digits, `-`, `_` and `.`");
+        }
+        let on = self.on.unwrap_or_else(|| ["question", "failed", "missed"].map(str::to_owned).to_vec());
+        let mut kinds = on.iter().chain(&self.quiet_except);
+        if let Some(unknown) = kinds.find(|kind| !KINDS.contains(&kind.as_str())) {
+            return wrong(&format!("{unknown:?} is none of {}", KINDS.join(", ")));
+        }
+        let mut channels: Vec<Channel> = Vec::new();
+        channels.extend(self.command.map(Channel::Command));
+        channels.extend(self.webhook.map(Channel::Webhook));
+        channels.extend(self.ntfy.map(Channel::Ntfy));
+        channels.extend(self.email.map(Channel::Email));
+        let channel = match (channels.pop(), channels.is_empty()) {
+            (Some(channel), true) => channel,
+            _ => return wrong("it has one of command, webhook, ntfy and email"),
+        };
+        if let Err(why) = channel.check() {
+            return wrong(&why);
+        }
+        let quiet = match &self.quiet_hours {
+            None => None,
+            Some(hours) => match Quiet::parse(hours, self.timezone.as_deref(), self.quiet_except.clone()) {
+                Ok(quiet) => Some(quiet),
+                Err(why) => return wrong(&why),
+            },
+        };
+        Ok(Target { name, on, workflows: self.workflows, quiet, channel: Arc::new(channel) })
+    }
+}
+
+impl Channel {
+    /// The name of the secret that it needs.
+    pub(crate) fn secret(&self) -> Option<&str> {
+        match self {
+            Self::Command(_) => None,
+            Self::Webhook(webhook) => Some(&webhook.secret),
+            Self::Ntfy(ntfy) => ntfy.token.as_deref(),
+            Self::Email(email) => email.password.as_deref(),
+        }
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self {
+            Self::Command(words) => match words.first().map(PathBuf::from) {
+                Some(program) if program.is_absolute() => Ok(()),
+                Some(_) => Err("command names its program by its whole path".to_owned()),
+                None => Err("command is empty".to_owned()),
+            },
+            Self::Webhook(Webhook { url, .. }) => check_url(url, false),
+            Self::Ntfy(Ntfy { url, token }) => check_url(url, token.is_some()),
+            Self::Email(email) => email.check(),
+        }
+    }
+}
+
+/// Secrets do not go over a network in the clear.
+fn check_url(text: &str, has_secret: bool) -> Result<(), String> {
+    let url = reqwest::Url::parse(text).map_err(|error| format!("url = {text:?}: {error}"))?;
+    let is_local = match url.host_str() {
+        Some(host) => host == "localhost" || host == "[::1]" || host.starts_with("127."),
+        None => return Err(format!("url = {text:?} names no host")),
+    };
+    match url.scheme() {
+        "https" => Ok(()),
+        "http" if !has_secret || is_local => Ok(()),
+        "http" => Err(format!("url = {text:?} would send its token in the clear: use https")),
+        other => Err(format!("url = {text:?}: {other} is neither https nor http")),
+    }
+}
+
+impl Email {
+    fn check(&self) -> Result<(), String> {
+        let port = self.server.rsplit_once(':').map(|(_, port)| port.parse::<u16>().is_ok());
+        if port != Some(true) {
+            return Err(format!("server = {:?} is no HOST:PORT", self.server));
+        }
+        let is_address = |text: &&String| {
+            let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '<' | '>' | ',' | ';' | '"');
+            text.split_once('@').is_some_and(|(who, at)| !who.is_empty() && !at.is_empty())
+                && text.chars().all(plain)
+        };
+        if let Some(wrong) = self.to.iter().chain([&self.from]).find(|text| !is_address(text)) {
+            return Err(format!("{wrong:?} is no address such as ann@example.org"));
+        }
+        if self.to.is_empty() {
+            return Err("to is empty".to_owned());
+        }
+        match (&self.user, &self.password, self.tls) {
+            (Some(_), Some(_), Tls::None) if !self.is_local() => {
+                Err("the password would go over the network in the clear: tls = \"starttls\" or \"implicit\""
+                    .to_owned())
+            }
+            (Some(_), Some(_), _) | (None, None, _) => Ok(()),
+            (Some(_), None, _) | (None, Some(_), _) => Err("user and password go together".to_owned()),
+        }
+    }
+
+    fn is_local(&self) -> bool {
+        let host = self.server.rsplit_once(':').map_or("", |(host, _)| host);
+        host == "localhost" || host == "[::1]" || host.starts_with("127.")
+    }
+}
+
+impl Target {
+    /// Whether it wants to hear of a kind of occasion of a workflow.
+    pub(crate) fn wants(&self, kind: &str, workflow: &str) -> bool {
+        self.on.iter().any(|on| on == kind)
+            && self.workflows.as_ref().is_none_or(|all| all.iter().any(|one| one == workflow))
+    }
+
+    /// When something that comes up now is sent.
+    pub(crate) fn due(&self, kind: &str, now: i64) -> i64 {
+        self.quiet.as_ref().map_or(now, |quiet| quiet.due(kind, now))
+    }
+}
+
+impl Quiet {
+    pub(crate) fn parse(hours: &str, zone: Option<&str>, except: Vec<String>) -> Result<Self, String> {
+        let wrong = || format!("quiet_hours = {hours:?} is not written as in \"22:00-07:00\"");
+        let (from, to) = hours.split_once('-').ok_or_else(wrong)?;
+        let time = |text: &str| text.trim().parse::<Time>().map_err(|_| wrong());
+        let (from, to) = (time(from)?, time(to)?);
+        if from == to {
+            return Err(format!("quiet_hours = {hours:?} has no end"));
+        }
+        let zone = match zone {
+            None => TimeZone::system(),
+            Some(name) => TimeZone::get(name).map_err(|_| format!("timezone = {name:?} is not known"))?,
+        };
+        Ok(Self { from, to, zone, except })
+    }
+
+    /// `now`, or the end of the quiet hours in which it is.
+    pub(crate) fn due(&self, kind: &str, now: i64) -> i64 {
+        let Ok(at) = Timestamp::from_millisecond(now).map(|at| at.to_zoned(self.zone.clone())) else {
+            return now;
+        };
+        let time = at.time();
+        let is_quiet = match self.from < self.to {
+            true => self.from <= time && time < self.to,
+            false => time >= self.from || time < self.to,
+        };
+        if !is_quiet || self.except.iter().any(|one| one == kind) {
+            return now;
+        }
+        let ends_today = time < self.to;
+        let day = if ends_today { Ok(at.date()) } else { at.date().checked_add(1.day()) };
+        let end = day.and_then(|day| day.to_datetime(self.to).to_zoned(self.zone.clone()));
+        end.map_or(now, |end| end.timestamp().as_millisecond())
+    }
+}

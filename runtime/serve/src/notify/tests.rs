@@ -1,0 +1,131 @@
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::send::{Message, signed};
+use super::settings::{Channel, Email, Quiet, Tls};
+use super::{BACKOFF_MS, Target, email};
+use crate::hooks::verify::verify;
+
+fn target(written: Value) -> Result<Target, String> {
+    serde_json::from_value(written).map_err(|error| error.to_string())
+}
+
+fn message(title: &str, text: &str) -> Message {
+    Message {
+        channel: Arc::new(Channel::Command(vec!["/bin/true".to_owned()])),
+        secret: Some("whsec_c2VjcmV0".to_owned()),
+        key: "question/1a2b3c4d/team".to_owned(),
+        at: 5,
+        text: (title.to_owned(), text.to_owned()),
+        content: json!({ "type": "question" }),
+        dir: PathBuf::from("/"),
+    }
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_with_its_name() {
+    let email = |more: Value| {
+        let mut email = json!({ "server": "127.0.0.1:25", "from": "a@b.example", "to": ["c@d.example"] });
+        email.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        json!({ "name": "m", "email": email })
+    };
+    for (written, about) in [
+        (json!({ "name": "a b", "command": ["/bin/true"] }), "a name has letters"),
+        (json!({ "name": "a" }), "one of command, webhook, ntfy and email"),
+        (
+            json!({ "name": "a", "command": ["/bin/true"], "ntfy": { "url": "https://n.example/t" } }),
+            "one of command",
+        ),
+        (json!({ "name": "a", "command": ["tell"] }), "its whole path"),
+        (json!({ "name": "a", "command": ["/bin/true"], "on": ["asked"] }), "\"asked\" is none of question"),
+        (json!({ "name": "a", "ntfy": { "url": "n.example/t" } }), "url ="),
+        (json!({ "name": "a", "ntfy": { "url": "http://n.example/t", "token": "T" } }), "in the clear"),
+        (json!({ "name": "a", "webhook": { "url": "https://n.example" } }), "secret"),
+        (json!({ "name": "a", "webhook": { "url": "file:///x", "secret": "S" } }), "names no host"),
+        (email(json!({ "to": ["no address"] })), "\"no address\" is no address"),
+        (email(json!({ "to": [] })), "to is empty"),
+        (email(json!({ "server": "mail.example" })), "is no HOST:PORT"),
+        (email(json!({ "user": "u" })), "go together"),
+        (
+            email(json!({ "server": "m.example:25", "tls": "none", "user": "u", "password": "P" })),
+            "in the clear",
+        ),
+        (json!({ "name": "a", "command": ["/bin/true"], "quiet_hours": "late" }), "22:00-07:00"),
+        (
+            json!({ "name": "a", "command": ["/bin/true"], "quiet_hours": "22:00-07:00", "timezone": "Mars/Base" }),
+            "timezone = \"Mars/Base\"",
+        ),
+        (json!({ "name": "a", "command": ["/bin/true"], "colour": 1 }), "unknown field"),
+    ] {
+        let refused = target(written.clone()).map(|target| target.name);
+        assert!(refused.as_ref().is_err_and(|why| why.contains(about)), "{written}: {refused:?}");
+    }
+    let good = target(json!({ "name": "a", "command": ["/bin/true"], "workflows": ["report"] })).unwrap();
+    assert!(
+        good.wants("question", "report") && !good.wants("ok", "report") && !good.wants("failed", "other")
+    );
+}
+
+#[test]
+fn quiet_hours_end_where_the_clock_of_the_zone_says() {
+    let quiet = Quiet::parse("22:00-07:00", Some("Europe/Zurich"), vec!["question".to_owned()]).unwrap();
+    let at = |text: &str| text.parse::<Timestamp>().unwrap().as_millisecond();
+    for (now, kind, due) in [
+        ("2026-06-01T12:00:00Z", "failed", "2026-06-01T12:00:00Z"),
+        ("2026-06-01T20:00:00Z", "failed", "2026-06-02T05:00:00Z"),
+        ("2026-06-02T04:59:59Z", "failed", "2026-06-02T05:00:00Z"),
+        ("2026-06-02T05:00:00Z", "failed", "2026-06-02T05:00:00Z"),
+        ("2026-06-01T23:00:00Z", "question", "2026-06-01T23:00:00Z"),
+        // The night in which the clock is put back has an hour more.
+        ("2026-10-24T21:00:00Z", "failed", "2026-10-25T06:00:00Z"),
+    ] {
+        assert_eq!(quiet.due(kind, at(now)), at(due), "{kind} at {now}");
+    }
+    let noon = Quiet::parse("12:00-13:00", Some("UTC"), Vec::new()).unwrap();
+    assert_eq!(noon.due("ok", at("2026-06-01T12:30:00Z")), at("2026-06-01T13:00:00Z"));
+    assert_eq!(noon.due("ok", at("2026-06-01T13:00:00Z")), at("2026-06-01T13:00:00Z"));
+}
+
+#[test]
+fn our_signature_is_what_our_own_webhooks_believe() {
+    let message = message("t", "x");
+    let body = r#"{"type":"question"}"#;
+    let headers = signed(&message, "1800000000", body);
+    let headers =
+        headers.iter().map(|(name, value)| (name.parse().unwrap(), value.parse().unwrap())).collect();
+    let how = lobster_runtime::language::triggers::Verify::Standard;
+    let secrets = [message.secret.clone().unwrap()];
+    let now = 1_800_000_000_000;
+    assert!(
+        verify(&how, &headers, body.as_bytes(), &secrets, now)
+            .is_ok_and(|found| found.id == Some(message.id()))
+    );
+    assert!(verify(&how, &headers, b"{}", &secrets, now).is_err());
+    assert!(verify(&how, &headers, body.as_bytes(), &["other".to_owned()], now).is_err());
+}
+
+#[test]
+fn a_mail_is_a_mail_whatever_its_words_are() {
+    let settings = Email {
+        server: "localhost:25".to_owned(),
+        tls: Tls::None,
+        from: "lobster@example.org".to_owned(),
+        to: vec!["ann@example.org".to_owned(), "ben@example.org".to_owned()],
+        user: None,
+        password: None,
+    };
+    let title = "Prüfung läuft\r\nBcc: eve@example.org ".repeat(4);
+    let mail = email::mail_of(&message(&title, ".\r\n.\r\nQUIT\r\n"), &settings);
+    let (head, body) = mail.split_once("\r\n\r\n").unwrap();
+    assert!(!head.contains("Bcc") && head.contains("To: <ann@example.org>, <ben@example.org>"), "{head}");
+    assert!(mail.lines().all(|line| line.len() <= 78 && !line.starts_with('.')), "{mail}");
+    assert!(head.is_ascii() && !body.contains("QUIT"), "{mail}");
+}
+
+#[test]
+fn a_notice_is_tried_for_most_of_a_day() {
+    assert!(BACKOFF_MS.is_sorted() && BACKOFF_MS.iter().sum::<i64>() > 18 * 3_600_000);
+}

@@ -1,0 +1,137 @@
+//! Attacks a running server from outside, as a stranger on this machine could. It changes nothing where
+//! the attacks fail; what an attack would have done is named, not done, where that can be helped.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::http::{Access, COOKIE, MAX_BODY, Route, routes};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// One promise, and whether it held.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    pub promise: &'static str,
+    /// How often it was tried.
+    pub tries: usize,
+    /// What worked that must not.
+    pub broken: Vec<String>,
+}
+
+/// What is sent besides the route.
+struct Disguise {
+    promise: &'static str,
+    host: Option<&'static str>,
+    headers: String,
+    /// Statuses that refuse it.
+    refusals: &'static [u16],
+    /// Whether routes that are open to anybody are tried, too.
+    open_too: bool,
+    /// So many routes are tried: who fails too often with a secret is not heard for a while.
+    routes: usize,
+}
+
+/// Attacks the server at an address.
+///
+/// # Errors
+/// When it cannot be reached, or does not speak plain HTTP.
+pub fn attack(address: SocketAddr) -> Result<Vec<Finding>, String> {
+    let health = ask(address, "GET", "/healthz", &format!("Host: {address}\r\n"))?;
+    if !matches!(health, 200 | 503) {
+        return Err(format!("{address} answered {health} to /healthz"));
+    }
+    let made_up = format!("lob_{}", "A".repeat(43));
+    let disguises = [
+        Disguise {
+            promise: "no route answers without a login",
+            host: None,
+            headers: String::new(),
+            refusals: &[401],
+            open_too: false,
+            routes: usize::MAX,
+        },
+        Disguise {
+            promise: "a made-up token is none",
+            host: None,
+            headers: format!("Authorization: Bearer {made_up}\r\n"),
+            refusals: &[401, 429],
+            open_too: false,
+            routes: 1,
+        },
+        Disguise {
+            promise: "a made-up session is none",
+            host: None,
+            headers: format!("Cookie: {COOKIE}={made_up}\r\nSec-Fetch-Site: same-origin\r\n"),
+            refusals: &[401, 429],
+            open_too: false,
+            routes: 1,
+        },
+        Disguise {
+            promise: "another name is not answered (DNS rebinding)",
+            host: Some("rebound.example"),
+            headers: String::new(),
+            refusals: &[421],
+            open_too: true,
+            routes: usize::MAX,
+        },
+        Disguise {
+            promise: "a page of another origin is refused",
+            host: None,
+            headers: "Origin: https://other.example\r\nSec-Fetch-Site: cross-site\r\n".to_owned(),
+            refusals: &[401, 403],
+            open_too: false,
+            routes: usize::MAX,
+        },
+    ];
+    let mut found = Vec::new();
+    for disguise in &disguises {
+        let mut finding = Finding { promise: disguise.promise, tries: 0, broken: Vec::new() };
+        for route in tried(disguise) {
+            let host = disguise.host.map_or_else(|| address.to_string(), str::to_owned);
+            let path = path_of(route);
+            let status = ask(address, route.method, &path, &format!("Host: {host}\r\n{}", disguise.headers))?;
+            finding.tries += 1;
+            if !disguise.refusals.contains(&status) {
+                finding.broken.push(format!("{} {path}: {status}", route.method));
+            }
+        }
+        found.push(finding);
+    }
+    let large = format!(
+        "Host: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
+        MAX_BODY * 2048
+    );
+    let status = ask(address, "POST", "/api/v1/login", &large)?;
+    found.push(Finding {
+        promise: "a body that is too large is not read",
+        tries: 1,
+        broken: if status == 413 { Vec::new() } else { vec![format!("POST /api/v1/login: {status}")] },
+    });
+    Ok(found)
+}
+
+fn tried(disguise: &Disguise) -> impl Iterator<Item = &'static Route> {
+    let open_too = disguise.open_too;
+    routes().iter().filter(move |route| open_too || route.access != Access::Open).take(disguise.routes)
+}
+
+/// A path of a route that names nothing that there is.
+fn path_of(route: &Route) -> String {
+    let parts = route.path.split('/').map(|part| if part.starts_with('{') { "none" } else { part });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// The status of the answer to a request.
+fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Result<u16, String> {
+    let failed = |error: std::io::Error| format!("{address}: {error}");
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
+    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    write!(stream, "{method} {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n").map_err(failed)?;
+    let mut answer = [0; 64];
+    let length = stream.read(&mut answer).map_err(failed)?;
+    let head = String::from_utf8_lossy(&answer[..length]).into_owned();
+    let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
+    status.ok_or_else(|| format!("{address} does not speak plain HTTP, so it is not tested"))
+}

@@ -1,0 +1,105 @@
+//! What the processes of a run use, counted over all that descend from its worker.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+/// What a tree of processes uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Usage {
+    /// Resident memory, in bytes. What processes share counts for each of them.
+    pub(crate) memory: u64,
+    /// Time on processors, those that have ended included.
+    pub(crate) cpu: Duration,
+}
+
+/// One process as the system tells of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Process {
+    parent: u32,
+    /// Ticks of the clock, of its own and of children that it has waited for.
+    ticks: u64,
+}
+
+/// Ticks in a second: what Linux tells programs, whatever its own clock does.
+const TICKS: u64 = 100;
+
+/// All processes, read once for all runs of a round.
+pub(crate) struct Processes {
+    all: HashMap<u32, Process>,
+    children: HashMap<u32, Vec<u32>>,
+}
+
+impl Processes {
+    /// Those that this process may see now.
+    pub(crate) fn now() -> Self {
+        let mut all = HashMap::new();
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let stat = std::fs::read_to_string(entry.path().join("stat")).ok();
+            all.extend(stat.and_then(|stat| parse(&stat)).map(|process| (pid, process)));
+        }
+        Self::of(all)
+    }
+
+    fn of(all: HashMap<u32, Process>) -> Self {
+        let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+        for (pid, process) in &all {
+            children.entry(process.parent).or_default().push(*pid);
+        }
+        Self { all, children }
+    }
+
+    /// What a process and all below it use.
+    pub(crate) fn usage(&self, root: u32) -> Usage {
+        let mut usage = Usage::default();
+        let mut ticks = 0;
+        let mut open = vec![root];
+        // Each process has one parent, so none comes twice.
+        while let Some(pid) = open.pop() {
+            if let Some(process) = self.all.get(&pid) {
+                ticks += process.ticks;
+                usage.memory += memory_of(pid);
+            }
+            open.extend(self.children.get(&pid).into_iter().flatten().filter(|child| **child != root));
+        }
+        usage.cpu = Duration::from_millis(ticks * 1000 / TICKS);
+        usage
+    }
+}
+
+/// Reads `/proc/PID/stat`. The name of the program stands in brackets and may have any in it.
+fn parse(stat: &str) -> Option<Process> {
+    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    let number = |at: usize| fields.get(at)?.parse::<u64>().ok();
+    Some(Process { parent: fields.get(1)?.parse().ok()?, ticks: (11..=14).filter_map(number).sum() })
+}
+
+/// Resident memory of a process; none of one that has ended.
+fn memory_of(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+    kib.unwrap_or(0) * 1024
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_is_counted_whole() {
+        let stat = "7 (a) b (c)) S 3 7 7 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0 99 1000 55 18446744073709551615 1";
+        assert_eq!(parse(stat), Some(Process { parent: 3, ticks: 100 }));
+        assert_eq!(parse("7 (a"), None);
+        let process = |parent| Process { parent, ticks: 50 };
+        let all = Processes::of(HashMap::from([
+            (2, process(1)),
+            (3, process(2)),
+            (4, process(3)),
+            (5, process(1)),
+        ]));
+        assert_eq!(all.usage(2).cpu, Duration::from_millis(1500));
+        assert_eq!(all.usage(9), Usage::default());
+        assert!(Processes::now().usage(std::process::id()).memory > 0);
+    }
+}

@@ -1,0 +1,307 @@
+//! `watch:`: workflows that start when files have changed, and nothing has changed for a while.
+//!
+//! The folders are looked at each second. That a file may have changed is told by its size and time; that it
+//! has, by the digest of its bytes, which stands in the store: neither a restart nor a second server
+//! starts a run for bytes that a run was started for. A watch begins with the files that are there.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime};
+
+use lobster_runtime::digest::Digest;
+use lobster_runtime::glob::glob_match;
+use lobster_runtime::json;
+use lobster_runtime::language::triggers::{Watch, find_args};
+use lobster_runtime::store::StoreError;
+use lobster_runtime::store::service::{NewStart, Registered, Service, Watched};
+use serde_json::{Value, json};
+
+use crate::workers::Waker;
+use crate::workflows::{Content, check_args};
+
+/// How often folders are looked at.
+pub(crate) const LOOK: Duration = Duration::from_secs(1);
+
+/// Most files of one watch.
+const MOST_FILES: usize = 10_000;
+
+/// Most bytes of one file that is watched.
+const MOST_BYTES: u64 = 1 << 30;
+
+/// Folders inside folders for `**`.
+const MOST_DEPTH: usize = 32;
+
+type Stamp = (u64, Option<SystemTime>);
+
+/// Files by their names relative to the workflow's folder.
+type Files = BTreeMap<String, Digest>;
+
+/// What this server has seen of one watch.
+#[derive(Default)]
+struct Seen {
+    stamps: BTreeMap<String, Stamp>,
+    digests: HashMap<(String, Stamp), Digest>,
+    changed: Option<Instant>,
+    problem: Option<String>,
+}
+
+/// Looks at the files of all watches.
+pub(crate) struct Watcher {
+    service: Service,
+    waker: Waker,
+    seen: HashMap<String, Seen>,
+}
+
+impl Watcher {
+    pub(crate) fn new(service: Service, waker: Waker) -> Self {
+        Self { service, waker, seen: HashMap::new() }
+    }
+
+    /// Looks once.
+    pub(crate) fn look(&mut self) -> Result<(), StoreError> {
+        let mut keys = Vec::new();
+        for workflow in self.service.workflows()? {
+            let content = Content::of(&workflow);
+            for (at, watch) in content.triggers.watch.iter().enumerate() {
+                let key = format!("{}/{at} {}", workflow.name, watch.paths.join(" "));
+                self.look_at(&key, &workflow, &content, watch)?;
+                keys.push(key);
+            }
+        }
+        self.seen.retain(|key, _| keys.contains(key));
+        Ok(())
+    }
+
+    fn look_at(
+        &mut self,
+        key: &str,
+        workflow: &Registered,
+        content: &Content,
+        watch: &Watch,
+    ) -> Result<(), StoreError> {
+        let here = Path::new(&workflow.path).parent().unwrap_or(Path::new("/"));
+        let seen = self.seen.entry(key.to_owned()).or_default();
+        let stamps = match stamps_of(here, &watch.paths) {
+            Ok(stamps) => stamps,
+            Err(why) => {
+                say(seen, workflow, why);
+                return Ok(());
+            }
+        };
+        if stamps != seen.stamps || seen.changed.is_none() {
+            (seen.stamps, seen.changed) = (stamps, Some(Instant::now()));
+        }
+        let known = self.service.watched(key)?;
+        let is_settled =
+            seen.changed.is_some_and(|at| at.elapsed() >= Duration::from_millis(watch.settle_ms));
+        if known.is_some() && !is_settled {
+            return Ok(());
+        }
+        let files = match digests_of(here, seen) {
+            Ok(Some(files)) => files,
+            // A file changes while it is read: it has not settled.
+            Ok(None) => {
+                seen.changed = Some(Instant::now());
+                return Ok(());
+            }
+            Err(why) => {
+                say(seen, workflow, why);
+                return Ok(());
+            }
+        };
+        seen.problem = None;
+        let state = json::compact(&files);
+        let Some((revision, before)) = known else {
+            self.service.set_watched(key, None, &state, None)?;
+            return Ok(());
+        };
+        if state == before {
+            return Ok(());
+        }
+        let before: Files = json::parse_as(&before).unwrap_or_default();
+        let changed: Vec<&String> = files
+            .iter()
+            .filter(|(path, digest)| before.get(*path) != Some(*digest))
+            .map(|(path, _)| path)
+            .collect();
+        let start = if changed.is_empty() {
+            // Files that went start nothing; when they come again, they are new.
+            None
+        } else {
+            let brought = json!({ "paths": changed });
+            let args = Value::Object(find_args(&watch.args, &brought));
+            if let Err(why) = check_args(content, &args) {
+                say(seen, workflow, format!("what changed does not fit its arguments: {why}"));
+                None
+            } else {
+                Some(NewStart {
+                    workflow: workflow.n,
+                    digest: workflow.digest,
+                    schedule: None,
+                    cause: "watch".to_owned(),
+                    detail: brought,
+                    args,
+                    actor: Some(format!("watch:{}", workflow.name)),
+                    is_serial: false,
+                })
+            }
+        };
+        if let Watched::Counted(Some(_)) =
+            self.service.set_watched(key, Some(revision), &state, start.as_ref())?
+        {
+            self.waker.wake();
+        }
+        Ok(())
+    }
+}
+
+/// Says once what is wrong with a watch.
+fn say(seen: &mut Seen, workflow: &Registered, why: String) {
+    if seen.problem.as_ref() != Some(&why) {
+        tracing::warn!(workflow = workflow.name, "its files cannot be watched: {why}");
+        seen.problem = Some(why);
+    }
+}
+
+/// The files that fit patterns, by size and time.
+fn stamps_of(here: &Path, patterns: &[String]) -> Result<BTreeMap<String, Stamp>, String> {
+    let mut found = BTreeMap::new();
+    for pattern in patterns {
+        let parts: Vec<&str> = pattern.split('/').filter(|part| !matches!(*part, "" | ".")).collect();
+        if pattern.starts_with('/') {
+            let mut below = BTreeMap::new();
+            find(Path::new("/"), &parts, &mut String::new(), 0, &mut below)?;
+            found.extend(below.into_iter().map(|(path, stamp)| (format!("/{path}"), stamp)));
+        } else {
+            find(here, &parts, &mut String::new(), 0, &mut found)?;
+        }
+    }
+    Ok(found)
+}
+
+/// Finds the files below a folder that fit the rest of a pattern.
+fn find(
+    dir: &Path,
+    parts: &[&str],
+    name: &mut String,
+    depth: usize,
+    found: &mut BTreeMap<String, Stamp>,
+) -> Result<(), String> {
+    let Some((first, rest)) = parts.split_first() else { return Ok(()) };
+    if *first == ".." {
+        return in_part(name, "..", |name| find(&dir.join(".."), rest, name, depth, found));
+    }
+    if *first == "**" {
+        // No folder, or any.
+        find(dir, rest, name, depth, found)?;
+    }
+    let entries = match std::fs::read_dir(dir) {
+        Ok(entries) => entries,
+        // A folder may come later.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(format!("{}: {error}", dir.display())),
+    };
+    for entry in entries.flatten() {
+        // Patterns are text.
+        let Some(own) = entry.file_name().to_str().map(str::to_owned) else { continue };
+        let Ok(kind) = entry.file_type() else { continue };
+        // A star means files that are seen, as in a shell.
+        let is_hidden = own.starts_with('.') && !first.starts_with('.');
+        if is_hidden {
+            continue;
+        }
+        if *first == "**" {
+            if kind.is_dir() && depth < MOST_DEPTH {
+                in_part(name, &own, |name| find(&entry.path(), parts, name, depth + 1, found))?;
+            }
+        } else if glob_match(first, &own) {
+            match std::fs::metadata(entry.path()) {
+                Ok(meta) if meta.is_dir() => {
+                    in_part(name, &own, |name| find(&entry.path(), rest, name, depth, found))?;
+                }
+                Ok(meta) if meta.is_file() && rest.is_empty() => {
+                    let path = if name.is_empty() { own } else { format!("{name}/{own}") };
+                    found.insert(path, (meta.len(), meta.modified().ok()));
+                    if found.len() > MOST_FILES {
+                        return Err(format!("more than {MOST_FILES} files fit; name fewer"));
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Does something with a part of a path added.
+fn in_part<T>(name: &mut String, part: &str, work: impl FnOnce(&mut String) -> T) -> T {
+    let before = name.len();
+    if before > 0 {
+        name.push('/');
+    }
+    name.push_str(part);
+    let done = work(name);
+    name.truncate(before);
+    done
+}
+
+/// The digests of the files; none if one of them is not as it was a moment ago.
+fn digests_of(here: &Path, seen: &mut Seen) -> Result<Option<Files>, String> {
+    let mut files = Files::new();
+    let mut digests = HashMap::new();
+    for (path, stamp) in &seen.stamps {
+        let at = (path.clone(), *stamp);
+        let digest = match seen.digests.get(&at) {
+            Some(known) => *known,
+            None => {
+                let file = here.join(path);
+                let read = digest_of(&file).map_err(|error| format!("{}: {error}", file.display()));
+                let now = std::fs::metadata(&file).map(|meta| (meta.len(), meta.modified().ok()));
+                match (read, now) {
+                    (Ok(digest), Ok(now)) if now == *stamp => digest,
+                    (Err(why), Ok(now)) if now == *stamp => return Err(why),
+                    _ => return Ok(None),
+                }
+            }
+        };
+        digests.insert(at, digest);
+        files.insert(path.clone(), digest);
+    }
+    seen.digests = digests;
+    Ok(Some(files))
+}
+
+fn digest_of(path: &Path) -> std::io::Result<Digest> {
+    let file = File::open(path)?;
+    if file.metadata()?.len() > MOST_BYTES {
+        return Err(std::io::Error::other(format!("it is larger than {MOST_BYTES} bytes")));
+    }
+    Digest::of_reader(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_find_what_a_shell_would() {
+        let dir = tempfile::tempdir().unwrap();
+        for file in ["in/a.csv", "in/b.txt", "in/.c.csv", "in/deep/er/d.csv", "e.csv"] {
+            let path = dir.path().join(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, file).unwrap();
+        }
+        let found = |patterns: &[&str]| {
+            let patterns: Vec<String> = patterns.iter().map(|one| (*one).to_owned()).collect();
+            stamps_of(dir.path(), &patterns).unwrap().into_keys().collect::<Vec<_>>()
+        };
+        assert_eq!(found(&["in/*.csv"]), ["in/a.csv"]);
+        assert_eq!(found(&["./in/.*.csv"]), ["in/.c.csv"]);
+        assert_eq!(found(&["**/*.csv"]), ["e.csv", "in/a.csv", "in/deep/er/d.csv"]);
+        assert_eq!(found(&["i?/[ab].*", "nowhere/*"]), ["in/a.csv", "in/b.txt"]);
+        assert_eq!(found(&["in/../*.csv"]), ["in/../e.csv"]);
+        let whole = format!("{}/in/*.txt", dir.path().display());
+        assert_eq!(found(&[&whole]), [format!("{}/in/b.txt", dir.path().display())]);
+    }
+}

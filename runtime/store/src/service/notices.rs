@@ -1,0 +1,302 @@
+//! What people are told: a row for each occasion and each who is told, made once and sent at least once.
+//!
+//! Occasions are found in what the store has anyway: gates, ends of starts, entries of the ledger. How
+//! far that was looked at is a mark, and moving a mark and queueing what was found are one transaction.
+
+use std::fmt;
+use std::str::FromStr;
+
+use rusqlite::{OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{Service, StartState, TickState};
+use crate::db::Durability;
+use crate::error::StoreError;
+use crate::event::{RunId, words};
+use crate::journal::word;
+use lobster_base::json;
+
+words! {
+    /// Where a notice stands.
+    NoticeState {
+        /// It is to be sent.
+        Queued = "queued",
+        /// Who was to hear of it took it.
+        Sent = "sent",
+        /// It was tried as often as it is tried.
+        Failed = "failed",
+    }
+}
+
+/// What somebody is to be told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewNotice {
+    /// Names the occasion and who is told: there is one notice of a key.
+    pub key: String,
+    pub target: String,
+    /// `question`, `failed` …
+    pub kind: String,
+    pub run: Option<RunId>,
+    /// The short id of the gate that it is about.
+    pub gate: Option<String>,
+    pub content: Value,
+    /// When it is to be sent, in milliseconds since 1970.
+    pub due: i64,
+}
+
+/// A notice as it stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Notice {
+    pub n: i64,
+    pub key: String,
+    pub target: String,
+    pub kind: String,
+    pub run: Option<RunId>,
+    pub gate: Option<String>,
+    pub content: Value,
+    pub state: NoticeState,
+    pub attempts: u32,
+    pub due: Option<i64>,
+    pub queued_at: i64,
+    pub ended_at: Option<i64>,
+    /// Why the last attempt failed.
+    pub said: Option<String>,
+}
+
+/// Something that somebody may want to hear of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Occasion {
+    /// A question came up in a run of the service: its number and its key.
+    Question { n: i64, gate: String, run: RunId, workflow: String },
+    /// A question is open no more of which somebody was told.
+    Answered { gate: String, target: String, run: RunId, workflow: String },
+    /// A run of the service has ended, or cannot begin. `asked`: who was told of a question of it.
+    Ended {
+        run: RunId,
+        workflow: String,
+        state: StartState,
+        why: Option<String>,
+        ended_at: i64,
+        asked: Vec<String>,
+    },
+    /// A tick was missed.
+    Missed { n: i64, schedule: String, workflow: String, due: i64, count: u64, reason: Option<String> },
+}
+
+const COLUMNS: &str = "n, key, target, kind, run, gate, content, state, attempts, due, queued, ended, said";
+
+impl Service {
+    /// How far something was looked at; none if never.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn mark(&self, name: &str) -> Result<Option<i64>, StoreError> {
+        self.read(|db| {
+            let mut found = db.prepare_cached("SELECT value FROM service WHERE key = ?1")?;
+            Ok(found.query_row([name], |row| row.get(0)).optional()?)
+        })
+    }
+
+    /// The newest number of gates and of entries of the ledger: where somebody begins who was never told.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn newest(&self) -> Result<(i64, i64), StoreError> {
+        let sql = "SELECT (SELECT coalesce(max(n), 0) FROM gates), (SELECT coalesce(max(n), 0) FROM ticks)";
+        self.read(|db| Ok(db.prepare_cached(sql)?.query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?))
+    }
+
+    /// Queues notices that are not there yet, and moves marks.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn queue_notices(&self, marks: &[(&str, i64)], notices: &[NewNotice]) -> Result<(), StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            for new in notices {
+                let content = self.store.hide(&json::compact(&new.content)).into_owned();
+                tx.prepare_cached(
+                    "INSERT OR IGNORE INTO notices (key, target, kind, run, gate, content, state, due, queued, open)
+                     VALUES (?1, ?2, ?3, ?4, ?5, ?6, 'queued', ?7, ?8, CASE ?3 WHEN 'question' THEN 1 END)",
+                )?
+                .execute(params![
+                    new.key,
+                    new.target,
+                    new.kind,
+                    new.run.as_ref().map(RunId::as_bytes),
+                    new.gate,
+                    content,
+                    new.due,
+                    now
+                ])?;
+                if new.kind == "answered" {
+                    tx.prepare_cached("UPDATE notices SET open = NULL WHERE gate = ?1 AND target = ?2 AND open = 1")?
+                        .execute(params![new.gate, new.target])?;
+                }
+            }
+            for (name, at) in marks {
+                tx.prepare_cached(
+                    "INSERT INTO service (key, value) VALUES (?1, ?2)
+                     ON CONFLICT (key) DO UPDATE SET value = max(value, ?2)",
+                )?
+                .execute(params![name, at])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Takes notices that are due, at most `limit`: until `lease` nobody else sends them.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn take_notices(&self, lease: i64, limit: usize) -> Result<Vec<Notice>, StoreError> {
+        let due = format!("SELECT {COLUMNS} FROM notices WHERE due <= ?1 ORDER BY due, n LIMIT ?2");
+        let (now, limit) = (self.now(), i64::try_from(limit).unwrap_or(i64::MAX));
+        if !self.read(|db| Ok(db.prepare_cached(&due)?.exists([now, 1])?))? {
+            return Ok(Vec::new());
+        }
+        self.write(Durability::Lazy, |tx| {
+            let taken: Vec<Notice> = {
+                let mut statement = tx.prepare_cached(&due)?;
+                let rows = statement.query_map([now, limit], notice)?;
+                rows.collect::<Result<_, _>>()?
+            };
+            for one in &taken {
+                tx.prepare_cached("UPDATE notices SET due = ?2, attempts = attempts + 1 WHERE n = ?1")?
+                    .execute([one.n, lease])?;
+            }
+            Ok(taken)
+        })
+    }
+
+    /// Writes down how an attempt ended: it was taken, or why not and when it is tried again, if it is.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn end_attempt(&self, n: i64, failed: Option<(&str, Option<i64>)>) -> Result<(), StoreError> {
+        let now = self.now();
+        let (state, said, due) = match failed {
+            None => (NoticeState::Sent, None, None),
+            Some((why, None)) => (NoticeState::Failed, Some(why), None),
+            Some((why, again)) => (NoticeState::Queued, Some(why), again),
+        };
+        let said = said.map(|said| self.store.hide(said).into_owned());
+        let ended = (state != NoticeState::Queued).then_some(now);
+        self.write(Durability::Synced, |tx| {
+            tx.prepare_cached("UPDATE notices SET state = ?2, said = ?3, due = ?4, ended = ?5 WHERE n = ?1")?
+                .execute(params![n, state.as_str(), said, due, ended])?;
+            Ok(())
+        })
+    }
+
+    /// The newest notices; at most `limit`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn notices(&self, limit: usize) -> Result<Vec<Notice>, StoreError> {
+        self.read(|db| {
+            let mut statement =
+                db.prepare_cached(&format!("SELECT {COLUMNS} FROM notices ORDER BY n DESC LIMIT ?1"))?;
+            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], notice)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// What has come up since the marks, of runs that the service has started.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn occasions(&self, gates: i64, ticks: i64, ended_since: i64) -> Result<Vec<Occasion>, StoreError> {
+        let run = |row: &Row<'_>, column: usize| {
+            Ok::<_, rusqlite::Error>(RunId(Uuid::from_bytes(row.get(column)?)))
+        };
+        self.read(|db| {
+            let mut found = Vec::new();
+            let mut questions = db.prepare_cached(
+                "SELECT gates.n, gates.id, runs.id, workflows.name FROM gates JOIN runs ON runs.n = gates.run
+                 JOIN starts ON starts.run = runs.id JOIN workflows ON workflows.n = starts.workflow
+                 WHERE gates.n > ?1 ORDER BY gates.n",
+            )?;
+            let rows = questions.query_map([gates], |row| {
+                Ok(Occasion::Question {
+                    n: row.get(0)?,
+                    gate: row.get(1)?,
+                    run: run(row, 2)?,
+                    workflow: row.get(3)?,
+                })
+            })?;
+            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
+            let mut answered = db.prepare_cached(
+                "SELECT notices.gate, target, notices.run, workflows.name FROM notices
+                 JOIN gates ON gates.id = notices.gate JOIN starts ON starts.run = notices.run
+                 JOIN workflows ON workflows.n = starts.workflow
+                 WHERE notices.open = 1 AND gates.status <> 'open'",
+            )?;
+            let rows = answered.query_map([], |row| {
+                Ok(Occasion::Answered {
+                    gate: row.get(0)?,
+                    target: row.get(1)?,
+                    run: run(row, 2)?,
+                    workflow: row.get(3)?,
+                })
+            })?;
+            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
+            let mut ended = db.prepare_cached(
+                "SELECT starts.run, workflows.name, state, why, ended,
+                     (SELECT group_concat(DISTINCT target) FROM notices
+                      WHERE notices.run = starts.run AND notices.kind = 'question')
+                 FROM starts JOIN workflows ON workflows.n = starts.workflow
+                 WHERE ended >= ?1 AND state IN ('over', 'refused') ORDER BY starts.n",
+            )?;
+            let rows = ended.query_map([ended_since], |row| {
+                let asked: Option<String> = row.get(5)?;
+                Ok(Occasion::Ended {
+                    run: run(row, 0)?,
+                    workflow: row.get(1)?,
+                    state: word(row, 2)?,
+                    why: row.get(3)?,
+                    ended_at: row.get(4)?,
+                    asked: asked.iter().flat_map(|all| all.split(',')).map(str::to_owned).collect(),
+                })
+            })?;
+            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
+            let mut missed = db.prepare_cached(
+                "SELECT ticks.n, schedules.name, workflows.name, due, count, reason FROM ticks
+                 JOIN schedules ON schedules.n = ticks.schedule JOIN workflows ON workflows.n = schedules.workflow
+                 WHERE ticks.n > ?1 AND state = ?2 ORDER BY ticks.n",
+            )?;
+            let rows = missed.query_map(params![ticks, TickState::Missed.as_str()], |row| {
+                Ok(Occasion::Missed {
+                    n: row.get(0)?,
+                    schedule: row.get(1)?,
+                    workflow: row.get(2)?,
+                    due: row.get(3)?,
+                    count: row.get::<_, i64>(4)?.unsigned_abs(),
+                    reason: row.get(5)?,
+                })
+            })?;
+            found.extend(rows.collect::<Result<Vec<_>, _>>()?);
+            Ok(found)
+        })
+    }
+}
+
+fn notice(row: &Row<'_>) -> rusqlite::Result<Notice> {
+    Ok(Notice {
+        n: row.get(0)?,
+        key: row.get(1)?,
+        target: row.get(2)?,
+        kind: row.get(3)?,
+        run: row.get::<_, Option<[u8; 16]>>(4)?.map(|bytes| RunId(Uuid::from_bytes(bytes))),
+        gate: row.get(5)?,
+        content: json::parse(&row.get::<_, String>(6)?).unwrap_or_default(),
+        state: word(row, 7)?,
+        attempts: row.get(8)?,
+        due: row.get(9)?,
+        queued_at: row.get(10)?,
+        ended_at: row.get(11)?,
+        said: row.get(12)?,
+    })
+}

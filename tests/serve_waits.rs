@@ -1,0 +1,229 @@
+//! Runs that the service leaves while they wait: no process, and nothing lost.
+
+use std::time::Duration;
+
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+use crate::home::{Home, wait_until};
+use crate::served::{Served, register, token};
+
+/// Waits for an event, so that nothing but the test ends the wait.
+const WAITS: &str = "args: {n: {type: integer, default: 0}}\nsteps:\n  - {id: before, run: 'echo before >> said'}\n  - {id: paid, wait: {event: 'paid/${n}'}}\n  - {id: after, run: 'cat >> said', stdin: $paid.json.sum}\n";
+
+fn numbered(name: &str, fallback: usize) -> usize {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(fallback)
+}
+
+fn start(served: &Served, token: &str, workflow: &str, args: &Value) -> String {
+    let path = format!("/api/v1/workflows/{workflow}/runs");
+    let run = served.post(token, &path, &json!({ "args": args })).good();
+    run["run"].as_str().unwrap().to_owned()
+}
+
+/// Waits until so many waits of so many runs stand in the store and no process is at work.
+fn wait_until_parked(served: &Served, token: &str, count: usize, runs: usize) -> Vec<Value> {
+    let mut waits = Vec::new();
+    wait_until("the runs are parked", || {
+        let found = served.get(token, "/api/v1/waits?limit=1000").good();
+        waits = found["waits"].as_array().unwrap().clone();
+        waits.len() == count && lines_of(served, token, "parked") == runs
+    });
+    waits
+}
+
+/// So many runs stand like this, as the figures have it.
+fn lines_of(served: &Served, token: &str, state: &str) -> usize {
+    let metrics = served.get(token, "/metrics").body;
+    let line = format!("lobster_starts{{state=\"{state}\"}} ");
+    metrics.lines().find_map(|found| found.strip_prefix(&line)?.parse().ok()).unwrap_or(0)
+}
+
+#[test]
+fn a_run_that_waits_for_an_event_is_a_row_and_survives_every_server() {
+    let home = Home::new();
+    home.write("order.lobster", WAITS);
+    register(&home, &["order.lobster"]);
+    let mut served = Served::start(&home, &["--max-runs", "1"]);
+    let operator = token(&home, "operator", None);
+    let run = start(&served, &operator, "order", &json!({ "n": 1 }));
+    let other = start(&served, &operator, "order", &json!({ "n": 2 }));
+    // The second one begins though the only place was the first one's: a wait keeps none.
+    let waits = wait_until_parked(&served, &operator, 2, 2);
+    assert_eq!((&waits[0]["event"], &waits[0]["until"]), (&json!("paid/1"), &Value::Null), "{waits:?}");
+    assert_eq!(served.get(&operator, &format!("/api/v1/runs/{run}")).good()["status"], "waiting");
+    served.kill();
+    let sent = home.lobster(["event", "send", "paid/1", "--data", r#"{"sum": "twelve "}"#]).run();
+    assert!(sent.code() == 0 && sent.stdout.contains("1 parked run goes on"), "{sent:?}");
+    let served = Served::start(&home, &[]);
+    assert_eq!(served.ended(&operator, &run)["status"], "ok");
+    assert_eq!(served.get(&operator, &format!("/api/v1/runs/{other}")).good()["status"], "waiting");
+    let answer =
+        served.post(&operator, "/api/v1/events", &json!({ "name": "paid/2", "data": {"sum": "two"} }));
+    assert_eq!((answer.status, answer.good()["waiting"].as_i64()), (202, Some(1)));
+    assert_eq!(served.ended(&operator, &other)["status"], "ok");
+    assert_eq!(home.read("said"), "before\nbefore\ntwelve two");
+    assert_eq!(served.get(&operator, "/api/v1/waits").good()["waits"], json!([]));
+    let admin = token(&home, "admin", None);
+    let trail = served.get(&admin, "/api/v1/trail").good();
+    let sent: Vec<_> =
+        trail["trail"].as_array().unwrap().iter().filter(|deed| deed["verb"] == "send-event").collect();
+    assert_eq!((sent.len(), &sent[0]["actor"]), (2, &json!("operator-person")), "{trail}");
+    for (body, code) in [
+        (json!({ "name": "a b" }), "bad_request"),
+        (json!({ "data": 1 }), "bad_request"),
+        (json!({ "name": "a", "data": "x".repeat(70_000) }), "too_large"),
+    ] {
+        assert_eq!(served.post(&operator, "/api/v1/events", &body).problem(), code);
+    }
+    drop(served);
+    let replayed = home.lobster(["replay", &run]).run();
+    assert_eq!(replayed.code(), 0, "{replayed:?}");
+    home.assert_deserted();
+}
+
+#[test]
+fn a_run_is_taken_up_when_its_time_has_come() {
+    let home = Home::new();
+    home.write(
+        "later.lobster",
+        "steps:\n  - id: both\n    parallel:\n      branches:\n        - {id: pause, wait: 5s}\n        - {id: none, wait: {event: never, timeout: 6s}, on_error: continue}\n  - {id: after, run: 'echo after >> said'}\n",
+    );
+    register(&home, &["later.lobster"]);
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let run = start(&served, &operator, "later", &json!({}));
+    let waits = wait_until_parked(&served, &operator, 2, 1);
+    assert!(waits.iter().all(|wait| wait["until"].is_string()), "{waits:?}");
+    assert_eq!(served.ended(&operator, &run)["status"], "ok");
+    assert_eq!(home.read("said"), "after\n");
+    let shown = home.lobster(["show", &run]).run();
+    assert!(shown.stdout.contains("both/none   wait      failed"), "{shown:?}");
+}
+
+#[test]
+fn a_question_and_a_wait_of_one_run_do_not_hold_each_other() {
+    let home = Home::new();
+    home.write(
+        "both.lobster",
+        "steps:\n  - id: both\n    parallel:\n      branches:\n        - {id: ask, approval: 'Go on?'}\n        - {id: come, wait: {event: come}}\n  - {id: after, run: 'echo after >> said'}\n",
+    );
+    register(&home, &["both.lobster"]);
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let answer = |gate: &Value| {
+        let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+        served.post(&operator, &path, &json!({ "decision": "approve", "digest": gate["digest"] })).good();
+    };
+    // The answer first, then the event; and the other way round.
+    let one = start(&served, &operator, "both", &json!({}));
+    let gate = served.question(&operator);
+    wait_until_parked(&served, &operator, 1, 1);
+    answer(&gate);
+    wait_until("it waits for the event alone", || {
+        served.get(&operator, "/api/v1/gates").good()["gates"] == json!([])
+            && lines_of(&served, &operator, "parked") == 1
+            && served.get(&operator, "/api/v1/waits").good()["waits"].as_array().unwrap().len() == 1
+    });
+    served.run_with(&operator, &one, |status| status == "waiting");
+    home.lobster(["event", "send", "come"]).run();
+    assert_eq!(served.ended(&operator, &one)["status"], "ok");
+    let two = start(&served, &operator, "both", &json!({}));
+    let gate = served.question(&operator);
+    wait_until_parked(&served, &operator, 1, 1);
+    home.lobster(["event", "send", "come"]).run();
+    wait_until("the event is taken and the question is the same", || {
+        served.get(&operator, "/api/v1/waits").good()["waits"] == json!([])
+            && lines_of(&served, &operator, "parked") == 1
+            && served.get(&operator, "/api/v1/gates").good()["gates"][0]["id"] == gate["id"]
+    });
+    answer(&gate);
+    assert_eq!(served.ended(&operator, &two)["status"], "ok");
+    assert_eq!(home.read("said"), "after\nafter\n");
+}
+
+#[test]
+fn without_a_server_a_run_waits_for_an_event_in_its_process() {
+    let home = Home::new();
+    home.write("order.lobster", WAITS);
+    let running = home.lobster(["run", "order.lobster", "--arg", "n=7"]).start();
+    wait_until("it waits", || home.read("said") == "before\n");
+    for (words, about) in [
+        (vec!["event", "send", "a b"], "is no name of an event"),
+        (vec!["event", "send", "a", "--data", "{"], "--data must be JSON"),
+    ] {
+        let refused = home.lobster(words).run();
+        assert!(refused.code() == 2 && refused.stderr.contains(about), "{refused:?}");
+    }
+    let inside = home.lobster(["event", "send", "paid/7"]).env("LOBSTER_RUN_ID", "x").run();
+    assert!(inside.code() == 1 && inside.stderr.contains("a run cannot send an event"), "{inside:?}");
+    let sent = home.lobster(["event", "send", "paid/7", "--data", r#"{"sum": 3}"#]).run();
+    assert!(sent.stdout.contains("no parked run"), "{sent:?}");
+    let ended = running.wait_with_output().unwrap();
+    assert!(ended.status.success(), "{ended:?}");
+    assert_eq!(home.read("said"), "before\n3");
+    let listed = home.lobster(["event", "list"]).run();
+    assert!(listed.stdout.contains("paid/7") && listed.stdout.contains(r#"{"sum":3}"#), "{listed:?}");
+    let late = "steps:\n  - {id: a, wait: {event: never, timeout: 200ms}}\n";
+    home.write("late.lobster", late);
+    let failed = home.lobster(["run", "late.lobster"]).run();
+    assert!(failed.code() == 1 && failed.stderr.contains("no event never came within 200ms"), "{failed:?}");
+}
+
+/// Resident memory of a process, in KiB.
+fn memory_of(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").trim().parse().unwrap()
+}
+
+/// `LOBSTER_SERVE_WAITS` runs that wait, and a server that is killed `LOBSTER_SERVE_KILLS` times
+/// while they begin to, while they do, and while they go on.
+#[test]
+fn waiting_runs_cost_no_process_and_outlive_servers_that_are_killed() {
+    let (count, kills) = (numbered("LOBSTER_SERVE_WAITS", 6), numbered("LOBSTER_SERVE_KILLS", 3));
+    let home = Home::new();
+    home.write("order.lobster", WAITS.replace("${n}", "all"));
+    register(&home, &["order.lobster"]);
+    let operator = token(&home, "operator", None);
+    let mut served = Served::start(&home, &[]);
+    for n in 0..count {
+        start(&served, &operator, "order", &json!({ "n": n }));
+        if n % (count / kills + 1) == count / kills {
+            served.kill();
+            served = Served::start(&home, &[]);
+        }
+    }
+    let parked = |served: &Served| lines_of(served, &operator, "parked");
+    let patience = std::time::Instant::now();
+    while parked(&served) < count {
+        assert!(patience.elapsed() < Duration::from_secs(60 + count as u64), "{}", parked(&served));
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    served.kill();
+    let begun = std::time::Instant::now();
+    let served = Served::start(&home, &[]);
+    served.get(&operator, "/metrics").good_text();
+    let restart = begun.elapsed();
+    std::thread::sleep(Duration::from_secs(if count > 100 { 30 } else { 0 }));
+    let memory = memory_of(served.child.id());
+    println!("{count} waiting runs: {memory} KiB, started again in {restart:?}");
+    if count > 100 {
+        assert!(memory <= 80 << 10, "{memory} KiB");
+    }
+    assert_eq!(home.read("said"), "before\n".repeat(count), "each has done its first step once");
+    served.post(&operator, "/api/v1/events", &json!({ "name": "paid/all", "data": {"sum": "x\n"} })).good();
+    let mut served = served;
+    let patience = std::time::Instant::now();
+    while home.read("said").matches("x\n").count() < count {
+        assert!(patience.elapsed() < Duration::from_secs(60 + count as u64));
+        std::thread::sleep(Duration::from_millis(300));
+        if patience.elapsed() < Duration::from_secs(2) {
+            served.kill();
+            served = Served::start(&home, &[]);
+        }
+    }
+    wait_until("all are over", || lines_of(&served, &operator, "over") == count);
+    assert_eq!(home.read("said").matches("x\n").count(), count, "each went on once");
+    served.signal(Signal::TERM);
+}

@@ -1,0 +1,52 @@
+//! Workflows that start when files have changed: once for what changed, whatever becomes of the server.
+
+use std::time::Duration;
+
+use crate::home::{Home, wait_until};
+use crate::served::{Served, register};
+
+const INBOX: &str = "args: {paths: {type: array, default: []}, first: {type: string, default: none}}\non:\n  watch: {paths: ['inbox/*.csv'], settle: 1s, args: {paths: $watch.paths, first: $watch.paths.0}}\nsteps:\n  - {id: say, run: 'echo \"$LOBSTER_ARG_FIRST\" >> said'}\n";
+
+fn lines(home: &Home) -> Vec<String> {
+    home.read("said").lines().map(str::to_owned).collect()
+}
+
+/// Long enough for a change to be seen and to settle.
+fn several_looks() {
+    std::thread::sleep(Duration::from_secs(4));
+}
+
+#[test]
+fn files_that_have_changed_start_one_run_when_they_have_settled() {
+    let home = Home::new();
+    home.write("inbox.lobster", INBOX);
+    home.write("inbox/old.csv", "1");
+    register(&home, &["inbox.lobster"]);
+    let mut served = Served::start(&home, &[]);
+    let other = Served::start(&home, &[]);
+    several_looks();
+    assert!(lines(&home).is_empty(), "what was there before is not new: {:?}", lines(&home));
+    // Written in pieces, and beside it something else: one run, when all is there.
+    for part in 0..4 {
+        home.write("inbox/new.csv", "x".repeat(part + 1));
+        home.write("inbox/note.txt", part.to_string());
+        std::thread::sleep(Duration::from_millis(300));
+    }
+    wait_until("the run", || lines(&home) == ["inbox/new.csv"]);
+    // The same bytes again, and a file that goes, are no change to run for; two servers see it all.
+    home.write("inbox/new.csv", "xxxx");
+    std::fs::remove_file(home.dir().join("inbox/old.csv")).unwrap();
+    served.kill();
+    drop(other);
+    served = Served::start(&home, &[]);
+    several_looks();
+    assert_eq!(lines(&home), ["inbox/new.csv"]);
+    // What changes while nobody looks is seen afterwards.
+    served.kill();
+    home.write("inbox/new.csv", "other");
+    home.write("inbox/old.csv", "1");
+    let _served = Served::start(&home, &[]);
+    wait_until("the second run", || lines(&home).len() == 2);
+    let runs = home.lobster(["runs"]).run();
+    assert_eq!(runs.stdout.matches("inbox").count(), 2, "{runs:?}");
+}
