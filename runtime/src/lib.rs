@@ -64,7 +64,7 @@ pub mod component {
         BlobError, BlobRead, BlobWrite, COMPILE_ARGUMENT, Cancel, Capability, Ceilings, CodeLimits, CodeUse,
         Component, Description, DirGrant, Grants, HostCall, HostCallTrace, HostServices, Input, Invocation,
         Kind, Level, Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError,
-        compile_main,
+        WritesError, compile_main,
     };
     pub use lobster_engine::component_lock::{ComponentLock, ComponentLockError, LockedStep};
 }
@@ -204,7 +204,7 @@ pub mod replay {
 
     /// What steps changed in files, and what takes it back.
     pub mod changes {
-        pub use lobster_changes::{ByteText, Change, Entry, Kind as ChangeKind};
+        pub use lobster_changes::{ByteText, Change, ChangeSet, Entry, Kind as ChangeKind};
         pub use lobster_record::{StepChanges, Undo, changes_of_run, plan_undo};
     }
 

@@ -5,9 +5,10 @@ use std::io::{self, Write};
 use anstyle::{AnsiColor, Style};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
-use lobster_runtime::replay::changes::{Change, ChangeKind, Entry, StepChanges, changes_of_run};
+use lobster_runtime::replay::changes::{Change, ChangeKind, ChangeSet, Entry, StepChanges, changes_of_run};
+use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::Store;
+use lobster_runtime::store::{RunId, Store};
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
@@ -17,7 +18,7 @@ use crate::render::pager::Output;
 use crate::render::path::is_within;
 use crate::render::question::{BOLD, DIM};
 use crate::render::table::Room;
-use crate::render::{harmless, one_line, units};
+use crate::render::{harmless, one_line, say, units};
 use crate::which;
 
 /// Shows the changes to files that a run made or proposed.
@@ -91,6 +92,29 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     out.flush()?;
     Ok(Exit::OK)
+}
+
+/// As many files are named after a preview.
+const TOLD: usize = 20;
+
+/// Says on stderr what a preview would have changed. What cannot be read is left out: the run has been told.
+pub(crate) fn tell_preview(runtime: &Runtime, run: RunId) {
+    let Ok(store) = runtime.store() else { return };
+    let Ok(found) = changes_of_run(&store, run) else { return };
+    let sets: Vec<&ChangeSet> = found.iter().map(|part| &part.set).collect();
+    let all = ChangeSet::compose(&sets);
+    let changes = in_reading_order(all.changes().map(|(root, change)| (root.to_string(), change)));
+    let count = units::counted(changes.len() as u64, "change");
+    say(&format!("Preview: {count} to files, and none was made."));
+    for (root, change) in changes.iter().take(TOLD) {
+        say(&format!("  {}", line(&store, root, change, true)));
+    }
+    if changes.len() > TOLD {
+        say(&format!("  … {} more", changes.len() - TOLD));
+    }
+    if !changes.is_empty() {
+        say(&format!("  `lobster changes {} --patch` shows the difference", run.short()));
+    }
 }
 
 /// Deletions first, then modes, links and contents; what programs wrote for themselves last.

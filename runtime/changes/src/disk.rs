@@ -55,6 +55,15 @@ impl Disk {
         }
     }
 
+    /// Whom what is at a place belongs to: a user and a group.
+    pub(crate) fn owner(&self, place: &Place) -> io::Result<Option<(u32, u32)>> {
+        if self.look(place)?.is_none() {
+            return Ok(None);
+        }
+        let stat = statat(self.above(place)?, name(place), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(Some((stat.st_uid, stat.st_gid)))
+    }
+
     fn root(&self, root: usize) -> io::Result<&OwnedFd> {
         self.roots.get(root).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
@@ -127,10 +136,15 @@ fn seen_by_stat(stat: &Stat) -> Seen {
     }
 }
 
-fn set_time(file: &File, Time(seconds, nanos): Time) -> io::Result<()> {
-    let since = Duration::new(seconds.unsigned_abs(), nanos);
-    let time = if seconds >= 0 { SystemTime::UNIX_EPOCH + since } else { SystemTime::UNIX_EPOCH - since };
-    file.set_times(FileTimes::new().set_modified(time))
+fn set_time(file: &File, time: Time) -> io::Result<()> {
+    file.set_times(FileTimes::new().set_modified(time_of(time)))
+}
+
+/// A time as the standard library has it.
+pub(crate) fn time_of(Time(seconds, nanos): Time) -> SystemTime {
+    let since = Duration::new(seconds.unsigned_abs(), 0);
+    let whole = if seconds >= 0 { SystemTime::UNIX_EPOCH + since } else { SystemTime::UNIX_EPOCH - since };
+    whole + Duration::new(0, nanos)
 }
 
 /// Owner and attributes of the file that is replaced.
@@ -308,7 +322,7 @@ impl Files for Disk {
 }
 
 /// A block of nothing is left a hole, as sparse files have them.
-fn copy_sparse(from: &mut dyn Read, to: &mut File) -> io::Result<()> {
+pub(crate) fn copy_sparse(from: &mut dyn Read, to: &mut File) -> io::Result<()> {
     use std::io::{Seek, SeekFrom, Write};
     let mut block = vec![0; 64 << 10];
     let mut length = 0;

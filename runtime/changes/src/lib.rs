@@ -18,10 +18,14 @@ mod fault;
 mod files;
 #[cfg(target_os = "linux")]
 mod layer;
+#[cfg(target_os = "linux")]
+mod pile;
 mod prepare;
 mod revert;
 mod set;
 mod steps;
+#[cfg(target_os = "linux")]
+mod written;
 
 #[cfg(test)]
 mod power_cuts;
@@ -35,5 +39,7 @@ pub use commit::conflicts;
 pub use commit::{CommitError, Conflict, Contents, Found, Recovered, commit, recover};
 pub use fault::{FaultHook, install_fault_hook};
 #[cfg(target_os = "linux")]
-pub use layer::{Keep, Layer, LayerError, remove_tree};
+pub use layer::{Keep, Layer, LayerError, lay_over, remove_tree};
 pub use set::{BadChangeSet, ByteText, Change, ChangeSet, Entry, Kind, RelPath, RootChanges, Time};
+#[cfg(target_os = "linux")]
+pub use written::{Written, changes_of};

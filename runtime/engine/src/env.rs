@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use lobster_base::credential::CredentialGrant;
 use lobster_base::json;
 use lobster_language::plan::SecretGrant;
 use lobster_models::http;
@@ -36,6 +37,8 @@ pub struct Env {
     tokens: Arc<BTreeSet<String>>,
     /// Granted secrets by their variables; the values come when the step starts.
     secrets: Arc<BTreeMap<String, String>>,
+    /// Secrets that are added to what the step sends, and never reach it.
+    credentials: Arc<[CredentialGrant]>,
 }
 
 impl Env {
@@ -61,6 +64,11 @@ impl Env {
         let secrets: BTreeMap<_, _> =
             grants.into_iter().map(|grant| (grant.variable.clone(), grant.secret.clone())).collect();
         if secrets.is_empty() { self.clone() } else { Self { secrets: Arc::new(secrets), ..self.clone() } }
+    }
+
+    /// This environment with credentials.
+    pub(crate) fn with_credentials(&self, grants: &[CredentialGrant]) -> Self {
+        if grants.is_empty() { self.clone() } else { Self { credentials: grants.into(), ..self.clone() } }
     }
 
     /// This environment with exactly these secrets, by their variables.
@@ -139,6 +147,11 @@ impl Env {
     /// The granted secrets by their variables.
     pub(crate) fn secrets(&self) -> &BTreeMap<String, String> {
         &self.secrets
+    }
+
+    /// The secrets that are added to what the step sends.
+    pub(crate) fn credentials(&self) -> &[CredentialGrant] {
+        &self.credentials
     }
 
     fn is_withheld(&self, name: &OsStr) -> bool {

@@ -57,6 +57,7 @@ mod tests;
 pub mod token;
 pub(crate) mod unseen;
 pub mod upcoming;
+mod upstream;
 pub(crate) mod value;
 mod wait;
 mod workflow;

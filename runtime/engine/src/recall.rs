@@ -184,7 +184,10 @@ impl Recall {
         let failed: Vec<_> = self
             .ended
             .iter()
-            .filter(|(path, outcome)| path.is_within(at) && outcome.status != StepStatus::Ok)
+            // A commit that failed did nothing, and fails the step that it stands before.
+            .filter(|(path, outcome)| {
+                (path.is_within(at) || path.is_commit()) && outcome.status != StepStatus::Ok
+            })
             .map(|(path, _)| path.clone())
             .filter(|path| !made_up_for.contains(&path.any_attempt()))
             .collect();

@@ -18,6 +18,7 @@ use super::value::Text;
 use crate::kinds::changes;
 use crate::kinds::mcp;
 use crate::kinds::native::{self, ShellText};
+use crate::kinds::pile::Pile;
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
 use lobster_base::sync::lock;
@@ -44,6 +45,8 @@ pub(crate) struct Frame<'f> {
     pub(super) cost: Arc<Mutex<CostTracker>>,
     /// What becomes of changes to files at least, whatever a step says.
     pub(super) least_changes: ChangesMode,
+    /// The changes that wait.
+    pub(super) pile: Arc<Pile>,
 }
 
 /// How a step ended, if it did not stop the run.
@@ -59,7 +62,7 @@ pub(super) enum Ended {
 
 impl Frame<'_> {
     /// What becomes of the changes that a step makes to files.
-    fn changes_of(&self, step: &Step) -> ChangesMode {
+    pub(crate) fn changes_of(&self, step: &Step) -> ChangesMode {
         let said = step.extras.changes.or(self.workflow.changes).unwrap_or(ChangesMode::Direct);
         said.max(self.least_changes)
     }
@@ -67,11 +70,10 @@ impl Frame<'_> {
     /// Runs all steps; gives the record of the last one that completed.
     pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let mut scope = Scope::default();
+        let enclosing = Enclosing::of(Arc::clone(&self.pile));
         let last = match self.workflow.is_graph() {
             true => self.graph(cancel)?,
-            false => {
-                self.sequence(&self.workflow.steps, &mut scope, &self.path, &Enclosing::default(), cancel)?
-            }
+            false => self.sequence(&self.workflow.steps, &mut scope, &self.path, &enclosing, cancel)?,
         };
         self.check_cost()?;
         Ok(last)
@@ -161,7 +163,7 @@ impl Frame<'_> {
         };
         self.count_cost(&step.id, result)?;
         if let Some(approval) = &step.approval {
-            self.approve(step, approval, &mut record, &path, cancel)
+            self.approve(step, approval, &mut record, &path, &enclosing.pile, cancel)
                 .or_else(|stop| self.recorded_approval(&path, &mut record, stop))?;
         }
         self.summarise(step, &path, StepStatus::Ok, None, begun)?;
@@ -177,6 +179,7 @@ impl Frame<'_> {
         approval: &Approval,
         record: &mut Record,
         path: &StepPath,
+        pile: &Pile,
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
         let mut question = super::approval::question(step, approval, record, &self.run.services.env)?;
@@ -186,9 +189,16 @@ impl Frame<'_> {
         })?;
         question.identity = serde_json::from_value(identity).map_err(lobster_stage::store_failure)?;
         record.initiated_by.clone_from(&question.identity.initiated_by);
+        let waits = pile.shown(self.run, path)?;
+        if let Some((total, shown)) = &waits {
+            shown.join(&mut question.question, total);
+        }
         if let Answer::Approved { by } = self.run.gate(path, question, cancel)? {
             record.approved = true;
             record.approved_by = by;
+            if let Some((total, _)) = &waits {
+                pile.commit_agreed(self.run, total)?;
+            }
         }
         Ok(())
     }
@@ -267,23 +277,18 @@ impl Frame<'_> {
                     return self.carry(step, scope, path);
                 }
                 let stdin = self.payload(step, scope, path)?;
-                self.shell(step, ShellText::Shell(text), stdin, &env, &cwd, path, cancel)
+                self.shell(step, ShellText::Shell(text), stdin, &env, &cwd, path, enclosing, cancel)
             }
             Work::Exec(argv) => {
                 let argv: Vec<_> =
                     argv.iter().map(|word| self.fill(word, scope, path)).collect::<Result<_, _>>()?;
                 let stdin = self.payload(step, scope, path)?;
-                self.shell(step, ShellText::Argv(argv), stdin, &env, &cwd, path, cancel)
+                self.shell(step, ShellText::Argv(argv), stdin, &env, &cwd, path, enclosing, cancel)
             }
             Work::Pipeline(text) => {
                 let text = self.fill(text, scope, path)?;
-                let input = match self.large_stdin(step, scope) {
-                    Some(items) => PipelineInput::Items(items),
-                    None => {
-                        let value = self.stdin(step, scope, path)?.load()?;
-                        value.map_or(PipelineInput::Nothing, PipelineInput::Value)
-                    }
-                };
+                enclosing.pile.settle(self.run, cancel)?;
+                let input = self.pipeline_input(step, scope, path)?;
                 let place = pipeline::Place {
                     path: path.clone(),
                     env,
@@ -293,6 +298,7 @@ impl Frame<'_> {
                     capture: true,
                     cost: Some((Arc::clone(&self.cost), step.id.clone())),
                     extras: Some(Extras { changes: Some(self.changes_of(step)), ..step.extras.clone() }),
+                    pile: Arc::clone(&enclosing.pile),
                 };
                 let done = pipeline::run_text(self.run, &text, input, place).map_err(|stop| match stop {
                     pipeline::TextStop::Syntax(message) => Stop::Failed(StageError::permanent(format!(
@@ -304,12 +310,14 @@ impl Frame<'_> {
                 self.of_pipeline(&step.id, done)
             }
             Work::Workflow { path: file, args } => {
-                self.child(step, file, args, scope, path, &env, &cwd, cancel)
+                self.child(step, file, args, scope, path, &env, &cwd, enclosing, cancel)
             }
             Work::Component { .. } | Work::Js(_) => {
-                super::kinds::component::step(self, step, scope, path, &env, cancel)
+                super::kinds::component::step(self, step, scope, path, &env, &enclosing.pile, cancel)
             }
             Work::Mcp { server, tool, args } => {
+                let what = format!("step {path} calls the tool {tool} of {server}");
+                enclosing.pile.make_way_for(self.run, &what, cancel)?;
                 let filled =
                     super::kinds::component::fill_all(self, &Value::Object(args.clone()), scope, path)?;
                 let call = ToolCall {
@@ -335,7 +343,7 @@ impl Frame<'_> {
                 record.json = if value.is_string() { Json::of_stdout() } else { Json::value(value) };
                 Ok(record)
             }
-            Work::Parallel { .. } => self.parallel(step, scope, path, cancel),
+            Work::Parallel { .. } => self.parallel(step, scope, path, enclosing, cancel),
             Work::ForEach { .. } => self.for_each(step, scope, path, enclosing, cancel),
             Work::Repeat { .. } => self.repeat(step, scope, path, enclosing, cancel),
             Work::Switch { .. } => self.switch(step, scope, path, enclosing, cancel),
@@ -353,6 +361,7 @@ impl Frame<'_> {
         env: &Env,
         cwd: &Path,
         path: &StepPath,
+        enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
         let shown = program.display_text();
@@ -375,6 +384,8 @@ impl Frame<'_> {
             asker: Asker::Step(step.id.clone()),
             missing_shell: "workflow shell not found; check LOBSTER_SHELL or ComSpec",
             changes: self.changes_of(step),
+            pile: Arc::clone(&enclosing.pile),
+            settles: false,
         };
         let done = native::run(self.run, path, job, cancel)?;
         if done.exit != Some(0) {
@@ -384,6 +395,15 @@ impl Frame<'_> {
             return Err(done.failure(format!("workflow command failed ({code}): {detail}")).into());
         }
         Ok(Record { stdout: Some(done.stdout), json: Json::of_stdout(), ..Record::new(&step.id) })
+    }
+
+    /// What the pipeline of a step reads.
+    fn pipeline_input(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<PipelineInput, Stop> {
+        if let Some(items) = self.large_stdin(step, scope) {
+            return Ok(PipelineInput::Items(items));
+        }
+        let value = self.stdin(step, scope, path)?.load()?;
+        Ok(value.map_or(PipelineInput::Nothing, PipelineInput::Value))
     }
 
     /// A pipeline's result as a step's record.
@@ -509,7 +529,11 @@ impl Frame<'_> {
             }
         }
         layers.extend(filled(&step.env)?);
-        Ok(self.env.with(layers).with_secrets(&step.extras.secrets))
+        Ok(self
+            .env
+            .with(layers)
+            .with_secrets(&step.extras.secrets)
+            .with_credentials(&step.extras.credentials))
     }
 
     fn step_cwd(&self, step: &Step, enclosing: &Enclosing) -> PathBuf {
@@ -530,6 +554,7 @@ impl Frame<'_> {
         path: &StepPath,
         env: &Env,
         cwd: &Path,
+        enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
         let filled = self.fill(file, scope, path)?;
@@ -581,6 +606,7 @@ impl Frame<'_> {
                 .workflow
                 .changes
                 .map_or(self.least_changes, |mode| mode.max(self.least_changes)),
+            pile: Arc::clone(&enclosing.pile),
         };
         let last = frame.steps(cancel);
         let spent = lock(&cost).clone();
@@ -630,21 +656,33 @@ impl Frame<'_> {
 }
 
 /// What a loop or a parallel step adds to the steps inside it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Enclosing {
     pub(super) env: Vec<(String, String)>,
     pub(super) cwd: Option<String>,
     /// Loops put the argument variables between their own and the sub-step's.
     pub(super) reinject_args: bool,
+    /// The changes that wait in this sequence.
+    pub(super) pile: Arc<Pile>,
 }
 
 impl Enclosing {
+    pub(super) fn of(pile: Arc<Pile>) -> Self {
+        Self { env: Vec::new(), cwd: None, reinject_args: false, pile }
+    }
+
+    /// This for one of several that run at once: what one changes in files, the others do not see.
+    pub(super) fn apart(&self) -> Self {
+        Self { pile: self.pile.branch(), ..self.clone() }
+    }
+
     /// This, and what a step adds to the steps inside it.
     pub(super) fn with(&self, step: &Step) -> Self {
         Self {
             env: self.env.iter().chain(&step.env).cloned().collect(),
             cwd: step.cwd.clone().or_else(|| self.cwd.clone()),
             reinject_args: self.reinject_args,
+            pile: Arc::clone(&self.pile),
         }
     }
 }

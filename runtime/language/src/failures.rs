@@ -105,6 +105,14 @@ pub const PAGES: &[CodePage] = &[
                `lobster resume RUN`, or keep them and start a new run.",
     },
     CodePage {
+        code: Code::Preview.as_str(),
+        title: "A preview came to its end early",
+        text: "`lobster run --preview` commits nothing, so it ends before a step that cannot be done without \
+               consequences: a call of a tool, a request, or a step that works on files which only a commit would \
+               make. What the steps before it would change is on record: `lobster changes RUN --patch`. `lobster \
+               run --review` does the step, after a yes.",
+    },
+    CodePage {
         code: Code::RootIsLink.as_str(),
         title: "A granted directory is reached through a link",
         text: "A grant names a path that leads through a symbolic link, which could be changed between the \

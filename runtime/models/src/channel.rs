@@ -7,7 +7,7 @@ use super::request::{Request, Retry};
 use super::{adapter_answer, anthropic, openai};
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_base::json;
-use lobster_stage::{HttpSender, StageError, Token, WorstCase};
+use lobster_stage::{Destination, HttpSender, StageError, Token, WorstCase};
 
 /// The languages that models are spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,6 +123,8 @@ pub struct Variables<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Variables that hold a token or a key: a secret of the step, else its environment.
     pub token: &'a dyn Fn(&str) -> Result<Option<Token>, StageError>,
+    /// The credential that the step is granted for the address itself.
+    pub credential: &'a dyn Fn(Destination<'_>) -> Result<Option<Token>, StageError>,
 }
 
 /// What of a channel is given, and not taken from the variables of its provider.
@@ -172,6 +174,16 @@ fn own_token(provider: Provider, variables: Variables<'_>) -> Result<Option<Toke
         }
     }
     Ok(ambient)
+}
+
+/// The credential that the step is granted for this address.
+fn credential(url: &Url, variables: Variables<'_>) -> Result<Option<Token>, StageError> {
+    match (url.host_str(), url.port_or_known_default()) {
+        (Some(host), Some(port)) if url.scheme() == "https" => {
+            (variables.credential)(Destination { host, port, path: url.path() })
+        }
+        _ => Ok(None),
+    }
 }
 
 /// Whether a credential may go to an address that is not this machine.
@@ -229,8 +241,13 @@ impl Channel {
             .filter(http::is_http)
             .map(|url| provider.endpoint(url))
             .ok_or_else(|| refuse("request failed: Invalid URL".to_owned()))?;
+        let granted = match given.token {
+            None => credential(&url, variables)?,
+            Some(_) => None,
+        };
         let (token, is_named) = match (given.token, given.key_env) {
             (Some(token), _) => (Some(Token::of_environment(token.to_owned())), true),
+            (None, _) if granted.is_some() => (granted, true),
             (None, Some(name)) => {
                 let token = (variables.token)(name)?;
                 (Some(token.ok_or_else(|| refuse(format!("needs the variable {name}")))?), true)
@@ -409,7 +426,7 @@ mod tests {
     fn channel(provider: Provider, given: Given<'_>, vars: &[(&str, &str)]) -> Result<Channel, String> {
         let env = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
         let token = |name: &str| Ok(env(name).map(Token::of_environment));
-        Channel::new("C", provider, given, Variables { env: &env, token: &token })
+        Channel::new("C", provider, given, Variables { env: &env, token: &token, credential: &|_| Ok(None) })
             .map_err(|error| error.message)
     }
 
@@ -487,7 +504,7 @@ mod tests {
                 let secret = Token { value: "granted".to_owned(), secret: Some("key".to_owned()) };
                 Ok(if name == variable { Some(secret) } else { env(name).map(Token::of_environment) })
             };
-            let variables = Variables { env: &env, token: &token };
+            let variables = Variables { env: &env, token: &token, credential: &|_| Ok(None) };
             Channel::new("C", provider, Given::default(), variables).map_err(|error| error.message)
         };
         for (provider, variable) in [

@@ -343,7 +343,7 @@ mod tests {
             _ => vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()),
         };
         let token = |name: &str| Ok(env(name).map(Token::of_environment));
-        let variables = Variables { env: &env, token: &token };
+        let variables = Variables { env: &env, token: &token, credential: &|_| Ok(None) };
         Pool::from_env("C", None, variables, Path::new("/")).map_err(|error| error.message)
     }
 
@@ -551,10 +551,15 @@ mod tests {
         }
         let env = |_: &str| Some("no/such/file.json".to_owned());
         assert!(
-            Pool::from_env("C", None, Variables { env: &env, token: &|_| Ok(None) }, Path::new("/"))
-                .unwrap_err()
-                .message
-                .contains("/no/such/file.json")
+            Pool::from_env(
+                "C",
+                None,
+                Variables { env: &env, token: &|_| Ok(None), credential: &|_| Ok(None) },
+                Path::new("/")
+            )
+            .unwrap_err()
+            .message
+            .contains("/no/such/file.json")
         );
     }
 }

@@ -109,12 +109,19 @@ const SUFFIX: &str = "!changes";
 /// When the journal or a change set cannot be read.
 pub fn changes_of_run(store: &Store, run: RunId) -> Result<Vec<StepChanges>, UndoError> {
     let mut found: Vec<(String, Digest, bool)> = Vec::new();
+    let mut together: Vec<(Vec<String>, Digest)> = Vec::new();
     for record in store.events(run)? {
         let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
         let read = |value: Option<&Value>| value.and_then(Value::as_str)?.parse::<Digest>().ok();
         if let Some(step) = path.strip_suffix(SUFFIX) {
             let committed = read(outcome.value.get("committed")).filter(|_| outcome.status == StepStatus::Ok);
             let Some(digest) = committed else { continue };
+            let steps: Vec<String> =
+                serde_json::from_value(outcome.value["steps"].clone()).unwrap_or_default();
+            if steps.len() > 1 {
+                together.push((steps, digest));
+                continue;
+            }
             found.retain(|(known, ..)| known != step);
             found.push((step.to_owned(), digest, true));
         } else if let Some(digest) = read(outcome.detail.get("changes").and_then(|blob| blob.get("digest"))) {
@@ -126,7 +133,31 @@ pub fn changes_of_run(store: &Store, run: RunId) -> Result<Vec<StepChanges>, Und
         let set = load(store, &digest)?;
         Ok(StepChanges { step, digest, set, committed })
     };
-    found.into_iter().map(read).collect()
+    let mut all = found.into_iter().map(read).collect::<Result<Vec<StepChanges>, UndoError>>()?;
+    for (steps, digest) in together {
+        mark_committed(store, &mut all, &steps, digest)?;
+    }
+    Ok(all)
+}
+
+/// Of changes of several steps that were committed as one: each step did its part of it. If that is not
+/// what all parts come to, somebody chose, and it stands at the last of the steps.
+fn mark_committed(
+    store: &Store,
+    all: &mut Vec<StepChanges>,
+    steps: &[String],
+    digest: Digest,
+) -> Result<(), UndoError> {
+    let set = load(store, &digest)?;
+    let parts: Vec<&ChangeSet> =
+        all.iter().filter(|part| steps.contains(&part.step)).map(|part| &part.set).collect();
+    if ChangeSet::compose(&parts) == set {
+        all.iter_mut().filter(|part| steps.contains(&part.step)).for_each(|part| part.committed = true);
+    } else if let Some(last) = steps.last() {
+        all.retain(|part| part.step != *last);
+        all.push(StepChanges { step: last.clone(), digest, set, committed: true });
+    }
+    Ok(())
 }
 
 /// Prepares the run that takes another one back, or one step of it. Nothing is changed yet.

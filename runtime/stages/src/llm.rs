@@ -17,8 +17,8 @@ use lobster_models::pricing::{Pricing, VARIABLE as PRICES};
 use lobster_models::request::{Request, Retry, number};
 use lobster_models::{CALL, CUT_SHORT, KEEP, LOOKUP, Spend};
 use lobster_stage::{
-    EffectAction, EffectHost, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec,
-    Stop,
+    Destination, EffectAction, EffectHost, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind,
+    StageSpec, Stop,
 };
 use lobster_store::{iso, system_clock};
 
@@ -264,7 +264,8 @@ impl Llm {
             },
         };
         let token = |name: &str| host.token(name);
-        let variables = Variables { env: &env, token: &token };
+        let credential = |to: Destination<'_>| host.credential(to);
+        let variables = Variables { env: &env, token: &token, credential: &credential };
         Ok((Way::One(self.channel(provider, variables)?), provider.name().to_owned()))
     }
 
@@ -420,7 +421,7 @@ impl Llm {
                 give_back: effect.give_back,
                 send: effect.send,
             };
-            let variables = Variables { env: effect.env, token: effect.token };
+            let variables = Variables { env: effect.env, token: effect.token, credential: effect.credential };
             let (mut answer, provider, secret, hops) = match way {
                 Way::One(channel) => {
                     // Now with its key, which a mere look at the record does not need.

@@ -8,6 +8,7 @@
 
 mod component;
 mod component_task;
+mod credential_values;
 mod error;
 mod host_text;
 mod http;

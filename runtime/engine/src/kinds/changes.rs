@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
-use lobster_changes::{BadChangeSet, ChangeSet, CommitError, Contents, Recovered};
+use lobster_changes::{BadChangeSet, ChangeSet, CommitError, Contents, Recovered, conflicts};
+use lobster_language::plan::ChangesMode;
+use lobster_policy::LeastChanges;
 use lobster_sandbox::{Confinement, JailSpec, Mode, Net, Promise};
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Blob, StepOutcome, StepStatus, Store};
@@ -117,6 +119,16 @@ fn jail(root: &Path) -> io::Result<JailSpec> {
     })
 }
 
+/// What becomes of changes: what a step says, or what the policy demands, if that is more. The action says
+/// only the first, so that another policy reads the same record.
+pub(super) fn least(run: &Run<'_>, said: ChangesMode) -> ChangesMode {
+    said.max(match run.services.policy.file().sandbox.changes {
+        LeastChanges::Direct => ChangesMode::Direct,
+        LeastChanges::Staged => ChangesMode::Staged,
+        LeastChanges::Review => ChangesMode::Review,
+    })
+}
+
 /// Where commits keep their journals.
 fn journals(store: &Store) -> PathBuf {
     store.dir().join("commits")
@@ -152,8 +164,18 @@ pub(super) fn of_outcome(outcome: &StepOutcome) -> Option<Blob> {
     serde_json::from_value(outcome.detail.get(CHANGES)?.clone()).ok()
 }
 
-/// Commits a change set, once a run.
-pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
+/// Whether the changes that an earlier run of an action made can be committed for this one: the files are
+/// what they were then, or what they became. Otherwise it is done anew.
+pub(crate) fn are_applicable(store: &Store, outcome: &StepOutcome) -> bool {
+    let Some(blob) = of_outcome(outcome) else { return true };
+    let Ok(set) = load(store, &blob.digest) else { return false };
+    let has_all = set.contents().iter().all(|digest| matches!(store.blob_len(digest), Ok(Some(_))));
+    let fits = |set: &ChangeSet| conflicts(set).is_ok_and(|found| found.is_empty());
+    has_all && (fits(&set) || fits(&set.inverse()))
+}
+
+/// Commits a change set, once a run. `steps` are those that it is of, if they are several.
+pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepPath]) -> Result<(), Stop> {
     let path = path.changes();
     let record = ActionRecord {
         kind: COMMIT.to_owned(),
@@ -166,6 +188,9 @@ pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), 
         Ok(files) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);
             outcome.value = json!({ "committed": set, "files": files });
+            if !steps.is_empty() {
+                outcome.value["steps"] = json!(steps);
+            }
             outcome
         }
         Err(error) => failed_outcome(&error),
@@ -201,7 +226,7 @@ fn perform(run: &Run<'_>, path: &StepPath, digest: &Digest) -> Result<usize, Sta
 }
 
 /// The contents of change sets, in the store.
-struct InStore<'s>(&'s Store);
+pub(crate) struct InStore<'s>(pub(crate) &'s Store);
 
 impl Contents for InStore<'_> {
     fn open(&self, digest: &Digest) -> io::Result<Box<dyn Read + '_>> {
@@ -213,5 +238,5 @@ impl Contents for InStore<'_> {
 pub(crate) fn commit_step(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
     // What cannot be read now could be read when the plan was made.
     load(&run.store, &set).map_err(store_failure)?;
-    commit(run, path, set)
+    commit(run, path, set, &[])
 }

@@ -6,15 +6,14 @@
 
 use std::fmt::Write as _;
 
-use lobster_base::digest::Digest;
 use lobster_changes::{Change, ChangeSet, Entry, Kind};
 use lobster_stage::{Question, StageError, Stop, store_failure};
 use lobster_store::Store;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use similar::TextDiff;
 
-use super::changes::load;
+use super::pile::{Total, names};
 use crate::binding::{Asker, GateQuestion, Identity};
 use crate::path::StepPath;
 use crate::run::Run;
@@ -40,7 +39,7 @@ const CONTEXT: usize = 3;
 
 /// What a question about a change set shows.
 #[derive(Serialize, Deserialize)]
-struct Shown {
+pub(crate) struct Shown {
     /// How many files change.
     count: usize,
     /// What becomes of each, deletions first.
@@ -49,34 +48,51 @@ struct Shown {
     difference: String,
 }
 
-/// Asks whether a change set is to be committed. A set without changes needs no answer.
-pub(super) fn ask(
+impl Shown {
+    /// The change set as an item of a question: its digest, and what becomes of each file.
+    fn item(&self, total: &Total) -> Value {
+        let mut item = json!({ "changes": total.blob.digest, "files": self.files });
+        if self.count > self.files.len() {
+            item["more"] = json!(self.count - self.files.len());
+        }
+        item
+    }
+
+    /// Adds it to a question that asks about something else as well.
+    pub(crate) fn join(&self, question: &mut Question, total: &Total) {
+        if let Question::Approval { items, preview, .. } = question {
+            items.push(self.item(total));
+            let own = preview.take().map(|text| text + "\n").unwrap_or_default();
+            *preview = Some(own + &self.difference).filter(|text| !text.is_empty());
+        }
+    }
+}
+
+/// What a question at `gate` shows of changes.
+pub(crate) fn shown(run: &Run<'_>, gate: &StepPath, total: &Total) -> Result<Shown, Stop> {
+    // What is hidden depends on the secrets that a process knows, and the answer may come in another one.
+    let shown = run.keep(&gate.gate("shown"), || {
+        serde_json::to_value(show(&run.store, &total.set, run.id.short())).map_err(StageError::permanent_from)
+    })?;
+    serde_json::from_value(shown).map_err(store_failure)
+}
+
+/// Asks whether what waits is to be committed.
+pub(crate) fn ask(
     run: &Run<'_>,
     path: &StepPath,
-    digest: Digest,
+    total: &Total,
     asker: Asker,
     cancel: &CancelToken,
 ) -> Result<(), Stop> {
     let gate = path.gate("review");
-    // What is hidden depends on the secrets that a process knows, and the answer may come in another one.
-    let shown = run.keep(&gate.gate("shown"), || {
-        let set = load(&run.store, &digest)?;
-        serde_json::to_value(show(&run.store, &set, run.id.short())).map_err(StageError::permanent_from)
-    })?;
-    let Shown { count, files, difference } = serde_json::from_value(shown).map_err(store_failure)?;
-    if count == 0 {
-        return Ok(());
-    }
-    let noun = if count == 1 { "path" } else { "paths" };
-    let mut item = json!({ "changes": digest, "files": files });
-    if count > files.len() {
-        item["more"] = json!(count - files.len());
-    }
+    let shown = shown(run, &gate, total)?;
+    let noun = if shown.count == 1 { "path" } else { "paths" };
     let question = GateQuestion {
         question: Question::Approval {
-            prompt: format!("Commit the changes of step {path} to {count} {noun}?"),
-            items: vec![item],
-            preview: Some(difference).filter(|text| !text.is_empty()),
+            prompt: format!("Commit the changes of {} to {} {noun}?", names(&total.steps), shown.count),
+            items: vec![shown.item(total)],
+            preview: Some(shown.difference).filter(|text| !text.is_empty()),
             emit: false,
         },
         identity: Identity::default(),

@@ -7,6 +7,7 @@
 
 mod args;
 mod control;
+mod credentials;
 mod extensions;
 mod fields;
 mod lint;
