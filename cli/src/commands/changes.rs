@@ -175,7 +175,9 @@ pub(crate) fn line(store: &Store, root: &str, change: &Change, counts_lines: boo
     };
     let mut text = format!("{mark}  {}/{}", one_line(root), one_line(&change.path.to_string()));
     match (&change.before, &change.after) {
-        (_, Some(Entry::Link { target })) => text.push_str(&format!(" -> {}", one_line(&target.to_string()))),
+        (_, Some(Entry::Link { target, .. })) => {
+            text.push_str(&format!(" -> {}", one_line(&target.to_string())))
+        }
         (_, Some(Entry::File { same_as: Some(other), .. })) => {
             text.push_str(&format!(" = {}", one_line(&other.to_string())));
         }

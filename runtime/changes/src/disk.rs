@@ -9,9 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fchmod, fchown, fgetxattr,
-    flistxattr, fsetxattr, fstat, fsync, linkat, mkdirat, openat, openat2, readlinkat, renameat_with, statat,
-    symlinkat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps, fchmod,
+    fchown, fgetxattr, flistxattr, fsetxattr, fstat, fsync, linkat, mkdirat, openat, openat2, readlinkat,
+    renameat_with, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -140,6 +140,13 @@ fn set_time(file: &File, time: Time) -> io::Result<()> {
     file.set_times(FileTimes::new().set_modified(time_of(time)))
 }
 
+/// Sets when a link was modified, not what it leads to.
+pub(crate) fn set_link_time(above: impl AsFd, name: &OsStr, Time(seconds, nanos): Time) -> io::Result<()> {
+    let time = Timespec { tv_sec: seconds, tv_nsec: nanos.into() };
+    let times = Timestamps { last_access: time, last_modification: time };
+    Ok(utimensat(above, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
 /// A time as the standard library has it.
 pub(crate) fn time_of(Time(seconds, nanos): Time) -> SystemTime {
     let since = Duration::new(seconds.unsigned_abs(), 0);
@@ -239,9 +246,11 @@ impl Files for Disk {
         if sync { file.sync_all() } else { Ok(()) }
     }
 
-    fn make_link(&self, place: &Place, target: &ByteText) -> io::Result<()> {
+    fn make_link(&self, place: &Place, target: &ByteText, modified: Option<Time>) -> io::Result<()> {
         point("make link")?;
-        Ok(symlinkat(OsStr::from_bytes(target.as_bytes()), self.above(place)?, name(place))?)
+        let above = self.above(place)?;
+        symlinkat(OsStr::from_bytes(target.as_bytes()), &above, name(place))?;
+        modified.map_or(Ok(()), |time| set_link_time(&above, name(place), time))
     }
 
     fn make_name(&self, of: &Place, place: &Place) -> io::Result<()> {

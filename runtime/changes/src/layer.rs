@@ -374,7 +374,8 @@ impl<'k> Reader<'k> {
         let before = self.before(path, lower)?;
         let after = if kind.is_symlink() {
             let target = fs::read_link(&at).map_err(|source| self.unread(Some(path), source))?;
-            Entry::Link { target: target.into_os_string().into_vec().into() }
+            let modified = Some(modified_of(&found));
+            Entry::Link { target: target.into_os_string().into_vec().into(), modified }
         } else {
             self.file(path, &found, lower)?
         };
@@ -404,8 +405,7 @@ impl<'k> Reader<'k> {
         let keep = &mut self.keep;
         let kept = with_access(&at, 0o400, || keep.keep(&mut File::open(&at)?));
         let (digest, size) = kept.map_err(|source| self.unread(Some(path), source))?;
-        let nanos = u32::try_from(found.mtime_nsec()).unwrap_or_default();
-        let modified = Some(Time(found.mtime(), nanos));
+        let modified = Some(modified_of(found));
         let entry = |same_as| Entry::File { digest, size, mode, modified, same_as };
         if found.nlink() > 1 {
             let first = self.files.entry(found.ino()).or_insert_with(|| path.clone());
@@ -496,7 +496,10 @@ impl<'k> Reader<'k> {
         let unread = |source| LayerError::Read { root: self.root.clone(), path: path.clone(), source };
         Ok(Some(match lower.what {
             What::Other => return Err(LayerError::Special { root: self.root.clone(), path: path.clone() }),
-            What::Link => Entry::Link { target: self.below.read_link(&place).map_err(unread)? },
+            What::Link => {
+                let target = self.below.read_link(&place).map_err(unread)?;
+                Entry::Link { target, modified: Some(lower.modified) }
+            }
             What::File => {
                 let keep = &mut self.keep;
                 let kept = self.below.read(&place).and_then(|mut file| keep.keep(&mut file));
@@ -563,6 +566,10 @@ impl<'k> Reader<'k> {
             None => LayerError::Root { root: as_root(&self.root), source },
         }
     }
+}
+
+fn modified_of(found: &fs::Metadata) -> Time {
+    Time(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default())
 }
 
 fn as_root(root: &ByteText) -> PathBuf {

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use crate::commit::Contents;
-use crate::disk::{Disk, copy_sparse, time_of};
+use crate::disk::{Disk, copy_sparse, set_link_time, time_of};
 use crate::files::{Files, Place, Seen, What};
 use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, Time};
 
@@ -75,7 +75,10 @@ pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Con
                 mknodat(CWD, &at, FileType::CharacterDevice, Mode::empty(), 0)?;
             }
             Some(Entry::Directory { mode }) => laid.directory(&change.path, *mode)?,
-            Some(Entry::Link { target }) => symlink(OsStr::from_bytes(target.as_bytes()), &at)?,
+            Some(Entry::Link { target, modified }) => {
+                symlink(OsStr::from_bytes(target.as_bytes()), &at)?;
+                modified.map_or(Ok(()), |time| set_link_time(CWD, at.as_os_str(), time))?;
+            }
             Some(Entry::File { same_as: Some(of), .. }) => names.push((of, at, change)),
             Some(Entry::File { .. }) => laid.file(change, &at, contents)?,
         }

@@ -66,7 +66,7 @@ fn is_as_before(files: &impl Files, place: &Place, change: &Change, now: Option<
     };
     Ok(match before {
         Entry::Directory { mode } => now.what == What::Directory && now.mode == *mode,
-        Entry::Link { target } => now.what == What::Link && files.read_link(place)? == *target,
+        Entry::Link { target, .. } => now.what == What::Link && files.read_link(place)? == *target,
         Entry::File { digest, size, mode, .. } => {
             (now.what, now.size, now.mode) == (What::File, *size, *mode)
                 && Digest::of_reader(files.read(place)?)? == *digest
@@ -109,7 +109,9 @@ pub(crate) fn lay_ready(
             Entry::Directory { mode } => {
                 files.make_directory(&new, ready_mode(*mode)).map_err(error("lay ready"))?;
             }
-            Entry::Link { target } => files.make_link(&new, target).map_err(error("lay ready"))?,
+            Entry::Link { target, modified } => {
+                files.make_link(&new, target, *modified).map_err(error("lay ready"))?;
+            }
             Entry::File { digest, mode, modified, .. } => {
                 let like = step.old.is_some_and(|old| old.what == What::File).then_some(&step.place);
                 let mut content = contents.open(digest).map_err(error("find the new content of"))?;

@@ -226,6 +226,9 @@ pub enum Entry {
     Link {
         /// Where it leads, as it is written.
         target: ByteText,
+        /// When it was made, or the time that was set. Set by a commit, never compared.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        modified: Option<Time>,
     },
 }
 
@@ -238,9 +241,8 @@ impl Entry {
                 Self::File { digest, size, mode, .. },
                 Self::File { digest: digest2, size: size2, mode: mode2, .. },
             ) => (digest, size, mode) == (digest2, size2, mode2),
-            (Self::Directory { .. }, Self::Directory { .. }) | (Self::Link { .. }, Self::Link { .. }) => {
-                self == other
-            }
+            (Self::Directory { mode }, Self::Directory { mode: mode2 }) => mode == mode2,
+            (Self::Link { target, .. }, Self::Link { target: target2, .. }) => target == target2,
             (Self::File { .. } | Self::Directory { .. } | Self::Link { .. }, _) => false,
         }
     }

@@ -87,7 +87,7 @@ fn a_commit_and_its_inverse_lead_there_and_back() {
     let dir_mode = fs::metadata(bench.tree().join("gone")).unwrap().mode() & 0o7777;
     let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file("new", 0o755));
     let x = bench.memory.file("x", 0o644);
-    let link = |target: &[u8]| Entry::Link { target: target.to_vec().into() };
+    let link = |target: &[u8]| Entry::Link { target: target.to_vec().into(), modified: None };
     let set = set(
         &bench.tree(),
         vec![

@@ -24,6 +24,8 @@ pub enum Written {
     Link {
         /// Where it leads.
         target: ByteText,
+        /// Its time, if that was set.
+        modified: Option<Time>,
     },
     /// A file, whose content is kept already.
     File {
@@ -68,7 +70,9 @@ pub fn changes_of(
                 Some(lower) if lower.what == What::Directory => continue,
                 _ => Some(Entry::Directory { mode: DIRECTORY }),
             },
-            Written::Link { target } => Some(Entry::Link { target: target.clone() }),
+            Written::Link { target, modified } => {
+                Some(Entry::Link { target: target.clone(), modified: *modified })
+            }
             Written::File { digest, size, mode, modified } => Some(Entry::File {
                 digest: *digest,
                 size: *size,

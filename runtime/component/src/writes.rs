@@ -153,7 +153,7 @@ impl StagedWrites {
     }
 
     /// Commits them without a record, by the same rules. `journals` is where commits of this user keep their
-    /// journals: what a crash interrupts is finished or taken back by the next command that looks there.
+    /// journals: what a crash interrupts is finished or rolled back by the next command that looks there.
     ///
     /// # Errors
     /// When nothing was committed.
@@ -192,16 +192,21 @@ fn written_as(change: &Change, stage: &Stage, keep: &mut dyn Keep) -> io::Result
     Ok(match change {
         Change::Gone => Written::Gone,
         Change::Directory { .. } => Written::Directory,
-        Change::Link { target, .. } => Written::Link { target: target.clone().into_bytes().into() },
+        Change::Link { target, modified, times_set } => Written::Link {
+            target: target.clone().into_bytes().into(),
+            modified: times_set.then(|| as_time(*modified)),
+        },
         Change::File(staged) => {
             let (digest, size) = keep.keep(&mut Watched { file: stage.open(&staged.name)?, stage })?;
-            let modified = staged.own_time().map(|time| {
-                let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-                Time(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
-            });
-            Written::File { digest, size, mode: staged.mode, modified }
+            Written::File { digest, size, mode: staged.mode, modified: staged.own_time().map(as_time) }
         }
     })
+}
+
+/// A program cannot set a time before 1970.
+fn as_time(time: SystemTime) -> Time {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
 /// Contents in a directory of their own, by their digests.

@@ -167,7 +167,7 @@ fn line(path: &str, change: &Change) -> String {
         text.push('/');
     }
     let told = match (&change.before, &change.after) {
-        (_, Some(Entry::Link { target })) => format!(" -> {target}"),
+        (_, Some(Entry::Link { target, .. })) => format!(" -> {target}"),
         (_, Some(Entry::File { same_as: Some(other), .. })) => format!(" = {other}"),
         (Some(before), Some(after)) if mode(before) != mode(after) => {
             format!("  {:04o} -> {:04o}", mode(before), mode(after))
