@@ -18,6 +18,7 @@ mod bundles;
 mod cached;
 mod canary;
 mod children;
+mod choices;
 mod codes;
 mod compatibility;
 mod compiling;

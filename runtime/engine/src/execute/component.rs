@@ -13,7 +13,7 @@ use lobster_component::{
 };
 use serde_json::{Map, Value, json};
 
-use super::layers::{CHANGES, Kept, keep_set, told};
+use super::layers::{CHANGES, Kept, explain_layer, keep_set};
 use super::{ComponentArgs, ComponentInput, ComponentTask, Host, Outcome, StdinSource};
 use crate::host_calls::{RecordedCalls, Recording};
 use crate::outcome::failed_outcome;
@@ -263,7 +263,7 @@ fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> Ste
     }
     let kept = done.writes.change_set(&mut Kept(store)).map_err(|error| match error {
         WritesError::Stopped(reason) => Err(reason),
-        WritesError::Layer(error) => Ok(told(&error)),
+        WritesError::Layer(error) => Ok(explain_layer(&error)),
         other => Ok(StageError::permanent(other.to_string()).with_code(Code::Changes)),
     });
     match kept.and_then(|set| keep_set(store, &set).map_err(Ok)) {

@@ -33,7 +33,7 @@ pub use component_task::{ComponentArgs, ComponentDir, ComponentGrants, Component
 pub use error::ExecutorError;
 pub use host_text::{HostPath, HostText};
 pub use http_task::{HttpBody, HttpEnd, HttpKey, HttpTask};
-pub(crate) use layers::CHANGES;
+pub(crate) use layers::{CHANGES, Kept, keep_set};
 pub(crate) use local::{Host, LocalExecutor, SecretSource};
 pub(crate) use mcp::LOCK_HINT;
 pub use mcp_task::{McpPin, McpProgram, McpReach, McpTask};
