@@ -34,6 +34,7 @@ mod differences;
 mod documents;
 mod drop_in;
 mod durability;
+mod escapes;
 mod examples;
 mod executor_requests;
 mod executors;
