@@ -45,7 +45,13 @@ pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<BTreeMap<Pl
             }
             let now = files.look(&place).map_err(failed("look at", set, &place))?;
             let same = is_as_before(files, &place, change, now).map_err(failed("read", set, &place))?;
-            if !same {
+            let goes = change.before.as_ref().is_some_and(Entry::is_directory)
+                && !change.after.as_ref().is_some_and(Entry::is_directory);
+            let has_more = || -> io::Result<bool> {
+                let names = files.list(&place)?;
+                Ok(names.iter().any(|name| !becomes.contains_key(&change.path.join(name))))
+            };
+            if !same || goes && has_more().map_err(failed("list", set, &place))? {
                 let found = Found::of(now.as_ref());
                 let root = of_root.root.clone();
                 conflicts.push(Conflict { root, path: change.path.clone(), found });

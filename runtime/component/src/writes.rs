@@ -139,7 +139,7 @@ impl StagedWrites {
             let root = self.real_root(tree)?;
             let mut written = BTreeMap::new();
             for (path, change) in &tree.changes {
-                let kept = |source| match stopped(source) {
+                let kept = |source: io::Error| match source.downcast() {
                     Ok(reason) => WritesError::Stopped(reason),
                     Err(source) => WritesError::Keep { path: tree.host.join(path), source },
                 };
@@ -226,11 +226,6 @@ impl lobster_changes::Contents for Aside {
     fn open(&self, digest: &lobster_base::digest::Digest) -> io::Result<Box<dyn Read + '_>> {
         Ok(Box::new(File::open(self.0.path().join(digest.to_string()))?))
     }
-}
-
-/// The reason why a run was ended, if that is what an error is.
-fn stopped(error: io::Error) -> Result<RunError, io::Error> {
-    error.downcast()
 }
 
 /// A private file, read until the run is to end.

@@ -22,6 +22,8 @@ pub mod audience;
 pub(crate) mod background;
 pub mod binding;
 mod budget;
+mod child_workflow;
+mod committed;
 mod effects;
 pub mod env;
 pub mod execute;

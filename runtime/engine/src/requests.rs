@@ -2,7 +2,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use super::execute::{HttpBody, HttpTask, Order, Task};
+use super::execute::{HttpTask, Order, OrderText, Task};
 use super::path::StepPath;
 use super::run::Run;
 use lobster_base::cancel::CancelToken;
@@ -52,14 +52,14 @@ impl<'r, 's> Requests<'r, 's> {
     }
 
     /// The body as the order has it. Where it holds what no store may keep, it travels in the order alone.
-    fn body(&self, text: &str) -> HttpBody {
-        if text.len() > HttpBody::MAX_TEXT
+    fn body(&self, text: &str) -> OrderText {
+        if text.len() > OrderText::MAX_INLINE
             && let Ok(blob) = self.run.store.put(text.as_bytes())
             && blob.digest == Digest::of(text.as_bytes())
         {
-            return HttpBody::Blob(blob);
+            return OrderText::Blob(blob);
         }
-        HttpBody::Text(text.to_owned())
+        OrderText::Text(text.to_owned())
     }
 
     /// The outcome of an effect of which the executor lost a request.

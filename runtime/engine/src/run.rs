@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::binding::PendingGate;
 use super::binding::{Binding, KnownAnswer};
+use super::committed::Committed;
 use super::env::Env;
 use super::execute::{Executor, Order, OrderId, Outcome, SecretSource, SessionEnd};
 use super::overseer::Overseer;
@@ -92,6 +93,8 @@ pub struct Run<'s> {
     kept: Mutex<HashMap<StepPath, Value>>,
     /// Nothing is taken from the action cache.
     cache_disabled: bool,
+    /// What it has committed in files.
+    pub(crate) committed: Committed,
     /// What carries out its effects.
     executor: Box<dyn Executor + 's>,
     /// Nobody else executes this run meanwhile.
@@ -145,6 +148,7 @@ impl<'s> Run<'s> {
             overseer: None,
             interrupted: Interrupted::Ask,
             recall: Mutex::default(),
+            committed: Committed::default(),
             buffered: Mutex::default(),
             pending: Mutex::default(),
             unconfirmed: Mutex::default(),
@@ -477,6 +481,11 @@ impl<'s> Run<'s> {
             return Ok(());
         }
         self.store.append(self.id, all, durability).map_err(store_failure)
+    }
+
+    /// The change set that is committed where this one was to be: another one after a conflict.
+    pub(crate) fn resolved(&self, set: Digest) -> Digest {
+        lock(&self.recall).resolved(set)
     }
 
     /// Shows events to whoever watches the run.

@@ -22,7 +22,6 @@ use crate::kinds::pile::Pile;
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
 use lobster_base::sync::lock;
-use lobster_language as language;
 use lobster_language::plan::{Approval, ChangesMode, Extras, OnError, Step, Work, Workflow};
 use lobster_language::template::{self, ExprError};
 use lobster_models::cost::{CostTracker, Verdict};
@@ -123,8 +122,9 @@ impl Frame<'_> {
         };
         let mut record = match self.or_recorded(step, &path, result) {
             Ok(record) => record,
-            Err(Stop::Failed(error)) if step.on_error != OnError::Stop && !ends_the_run(&error) => {
+            Err(Stop::Failed(error)) if step.on_error.passes_over() && !ends_the_run(&error) => {
                 self.run.clear_failure_within(&path);
+                self.run.committed.forget_undo_within(&path);
                 self.summarise(step, &path, StepStatus::Failed, Some(&error), begun)?;
                 self.count_cost(&step.id, None)?;
                 scope.insert(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));
@@ -135,6 +135,9 @@ impl Frame<'_> {
                     Stop::Failed(error) => Stop::Failed(error.or_code(Code::StepValue)),
                     other => other,
                 };
+                if matches!(&stop, Stop::Failed(_)) && step.on_error == OnError::Undo {
+                    self.run.committed.undo_for(&path);
+                }
                 // What could not be recorded is not a failure of the step: whatever the journal says of it stands.
                 if let Stop::Failed(error) = &stop
                     && !error.is(Code::Store)
@@ -189,15 +192,15 @@ impl Frame<'_> {
         })?;
         question.identity = serde_json::from_value(identity).map_err(lobster_stage::store_failure)?;
         record.initiated_by.clone_from(&question.identity.initiated_by);
-        let waits = pile.shown(self.run, path)?;
+        let waits = pile.render_for(self.run, path)?;
         if let Some((total, shown)) = &waits {
             shown.join(&mut question.question, total);
         }
-        if let Answer::Approved { by } = self.run.gate(path, question, cancel)? {
+        if let Answer::Approved { by, part } = self.run.gate(path, question, cancel)? {
             record.approved = true;
             record.approved_by = by;
-            if let Some((total, _)) = &waits {
-                pile.commit_agreed(self.run, total)?;
+            if let Some((total, _)) = waits {
+                pile.commit_agreed(self.run, total, part, cancel)?;
             }
         }
         Ok(())
@@ -542,116 +545,6 @@ impl Frame<'_> {
             Some(dir) => self.run.cwd.join(&*template::fill_args(dir, self.args)),
             None => self.cwd.clone(),
         }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "a child inherits all of these")]
-    fn child(
-        &self,
-        step: &Step,
-        file: &str,
-        args: &Map<String, Value>,
-        scope: &Scope<'_>,
-        path: &StepPath,
-        env: &Env,
-        cwd: &Path,
-        enclosing: &Enclosing,
-        cancel: &CancelToken,
-    ) -> Result<Record, Stop> {
-        let filled = self.fill(file, scope, path)?;
-        let location = self.workflow.file.parent().unwrap_or(Path::new("/")).join(&filled);
-        let resolved = std::fs::canonicalize(&location).unwrap_or_else(|_| location.clone());
-        if self.active.contains(&resolved) {
-            return Err(StageError::permanent(format!(
-                "Workflow step {} creates a cycle: {} is already being executed",
-                step.id,
-                resolved.display()
-            ))
-            .into());
-        }
-        let loaded;
-        let workflow = match self.workflow.children.get(&filled).filter(|_| filled == file) {
-            Some(child) => child,
-            None => {
-                loaded = self.load_child(step, &location, path)?;
-                &loaded
-            }
-        };
-        let provided: Map<String, Value> = args
-            .iter()
-            .map(|(name, value)| {
-                Ok((
-                    name.clone(),
-                    match value {
-                        Value::String(text) => Value::String(self.fill(text, scope, path)?),
-                        other => other.clone(),
-                    },
-                ))
-            })
-            .collect::<Result<_, Stop>>()?;
-        let bound = language::workflow::bind_args(workflow, &Value::Object(provided))
-            .map_err(|error| StageError::permanent(format!("Workflow step {} {error}", step.id)))?;
-        let mut active = self.active.clone();
-        active.push(resolved);
-        let cost = super::perform::cost_tracker(self.run, workflow, path, Some((&self.cost, &step.id)))?;
-        let frame = Frame {
-            run: self.run,
-            workflow,
-            args: &bound,
-            env: env.clone(),
-            cwd: cwd.to_owned(),
-            path: path.clone(),
-            active,
-            cost: Arc::clone(&cost),
-            least_changes: self
-                .workflow
-                .changes
-                .map_or(self.least_changes, |mode| mode.max(self.least_changes)),
-            pile: Arc::clone(&enclosing.pile),
-        };
-        let last = frame.steps(cancel);
-        let spent = lock(&cost).clone();
-        lock(&self.cost).absorb(&step.id, &spent);
-        let last = last?;
-        let items = match last {
-            Some(record) => record.output()?.to_vec()?,
-            None => Vec::new(),
-        };
-        let value = match <[Value; 1]>::try_from(items) {
-            Ok([only]) => only,
-            Err(many) => Value::Array(many),
-        };
-        let value = Arc::new(value);
-        let stdout = match &*value {
-            Value::Array(items) if items.is_empty() => Text::inline(""),
-            _ => Text::of_value(Arc::clone(&value)),
-        };
-        Ok(Record { stdout: Some(stdout), json: Json::Value(value), ..Record::new(&step.id) })
-    }
-
-    /// Reads a child whose path became known only now; the run remembers what it read.
-    fn load_child(&self, step: &Step, location: &Path, path: &StepPath) -> Result<Workflow, Stop> {
-        let kept = self.run.keep(&path.gate("plan"), || {
-            let source = crate::runtime::read_source(location).map_err(|error| {
-                if error.kind() == std::io::ErrorKind::NotFound {
-                    StageError::permanent(format!(
-                        "Workflow step {} workflow file not found: {}",
-                        step.id,
-                        crate::runtime::tidied(location).display()
-                    ))
-                } else {
-                    StageError::permanent(format!("{}: {error}", location.display()))
-                }
-            })?;
-            let (workflow, _) = crate::runtime::load_with_warnings(source)
-                .map_err(|diagnostic| StageError::permanent(diagnostic.one_line_with_snippet()))?;
-            serde_json::to_value(workflow).map_err(StageError::permanent_from)
-        })?;
-        let workflow: Workflow = serde_json::from_value(kept).map_err(StageError::permanent_from)?;
-        if self.run.overseer().is_none() {
-            let found = self.run.services.learn_secrets(crate::secrets::grants_of_file(&workflow));
-            found.map_err(|error| StageError::permanent_from(error).with_code(Code::Secret))?;
-        }
-        Ok(workflow)
     }
 }
 

@@ -102,7 +102,8 @@ pub const PAGES: &[CodePage] = &[
         text: "Another program changed one of the files between the step and the commit of its changes (or \
                the undo). lobster does not overwrite such changes, so it changed no file. The message names \
                each file. `lobster changes RUN --patch` shows the intended changes. Restore the files and run \
-               `lobster resume RUN`, or keep them and start a new run.",
+               `lobster resume RUN`, or continue from what they are now: `lobster resume RUN --conflicts merge` puts both \
+               changes together, `keep` leaves these files as they are, `overwrite` overwrites them.",
     },
     CodePage {
         code: Code::Preview.as_str(),

@@ -465,6 +465,19 @@ pub enum OnError {
     Stop,
     Continue,
     SkipRest,
+    /// As with [`OnError::Stop`], and what the run has committed in files is undone.
+    Undo,
+}
+
+impl OnError {
+    /// Whether the run goes on after a failure.
+    #[must_use]
+    pub fn passes_over(self) -> bool {
+        match self {
+            Self::Continue | Self::SkipRest => true,
+            Self::Stop | Self::Undo => false,
+        }
+    }
 }
 
 /// `cost_limit`.

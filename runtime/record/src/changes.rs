@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use lobster_base::digest::Digest;
-use lobster_changes::{ChangeSet, CommitError, conflicts};
+use lobster_changes::{ChangeSet, CommitError, NotChanged, Resolution, conflicts};
 use lobster_engine::envelope::Failure;
-use lobster_engine::kinds::changes::{load, recover};
+use lobster_engine::kinds::changes::{load, recover, resolve_conflicts};
 use lobster_engine::runtime::{Planned, Runtime};
 use lobster_language::condition::Condition;
 use lobster_language::plan::{Extras, OnError, Plan, Span, Stdin, Step, Work, Workflow};
@@ -37,6 +37,19 @@ pub struct OtherEffect {
     pub step: String,
     /// What it was: `native`, `component`, `http` …
     pub kind: String,
+}
+
+/// What is to be undone.
+#[derive(Clone, Debug)]
+pub struct WhatToUndo {
+    /// Of this run.
+    pub run: RunId,
+    /// Only this step and what is inside it.
+    pub step: Option<String>,
+    /// Only what lies at these places and below them; all without any.
+    pub only: Vec<PathBuf>,
+    /// What becomes of files that have changed since. Without it nothing is undone then.
+    pub conflicts: Option<Resolution>,
 }
 
 /// What a run would do that takes another one back.
@@ -68,6 +81,20 @@ pub enum UndoError {
     Done {
         /// The run, or the step of it.
         what: String,
+    },
+    /// Nothing is left to be done.
+    #[error("nothing of {what} is left to undo: all of its files changed since and are kept")]
+    Kept {
+        /// The run, or the step of it.
+        what: String,
+    },
+    /// It did nothing there.
+    #[error("{what}: {error}")]
+    NotChanged {
+        /// The run, or the step of it.
+        what: String,
+        /// Where.
+        error: NotChanged,
     },
     /// The store has not everything any more.
     #[error("{what} cannot be undone: the contents of {missing} of its files are no longer in the store")]
@@ -101,7 +128,7 @@ impl From<UndoError> for Failure {
 }
 
 /// How the place of a commit ends: see the engine's paths.
-const SUFFIX: &str = "!changes";
+pub(crate) const SUFFIX: &str = "!changes";
 
 /// What the steps of a run changed in files, in the order in which they did.
 ///
@@ -164,7 +191,8 @@ fn mark_committed(
 ///
 /// # Errors
 /// When there is nothing to take back, or what it takes is not there any more.
-pub fn plan_undo(runtime: &Runtime, run: RunId, step: Option<&str>) -> Result<Undo, UndoError> {
+pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoError> {
+    let (run, step) = (wanted.run, wanted.step.as_deref());
     let store = runtime.store()?;
     recover(&store)?;
     let is_meant = |path: &str| step.is_none_or(|step| is_within(path, step));
@@ -176,23 +204,38 @@ pub fn plan_undo(runtime: &Runtime, run: RunId, step: Option<&str>) -> Result<Un
         return Err(UndoError::Nothing { what });
     }
     let sets: Vec<&ChangeSet> = committed.iter().map(|changes| &changes.set).collect();
-    let done = ChangeSet::compose(&sets);
-    let set = done.inverse();
+    let mut done = ChangeSet::compose(&sets);
+    if !wanted.only.is_empty() {
+        done =
+            done.only(&wanted.only).map_err(|error| UndoError::NotChanged { what: what.clone(), error })?;
+    }
+    let mut set = done.inverse();
+    if set.is_empty() {
+        return Err(UndoError::Done { what });
+    }
     let missing =
         set.contents().iter().filter(|digest| !matches!(store.blob_len(digest), Ok(Some(_)))).count();
     if missing > 0 {
         return Err(UndoError::Gone { what, missing });
     }
-    let found = conflicts(&set)?;
+    let mut found = conflicts(&set)?;
     if !found.is_empty() && conflicts(&done)?.is_empty() {
         return Err(UndoError::Done { what });
     }
-    let blob = store.put_verbatim(&serde_json::to_vec(&set)?)?;
+    let mut blob = store.put_verbatim(&serde_json::to_vec(&set)?)?.digest;
+    if let Some(how) = wanted.conflicts.filter(|_| !found.is_empty()) {
+        blob = resolve_conflicts(&store, &blob, how)?;
+        set = load(&store, &blob)?;
+        found = conflicts(&set)?;
+        if set.is_empty() {
+            return Err(UndoError::Kept { what });
+        }
+    }
     let name = store.run(run)?.name;
     Ok(Undo {
         others: other_effects(&store, run, &committed, &is_meant)?,
         conflicts: found.iter().map(ToString::to_string).collect(),
-        planned: planned(&format!("undo of {name}"), blob.digest),
+        planned: planned(&format!("undo of {name}"), blob),
         set,
     })
 }

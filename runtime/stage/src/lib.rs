@@ -39,6 +39,7 @@ pub use lobster_base::code::{Code, FailureCode};
 pub use lobster_base::json::raw::RawItem;
 
 use lobster_base::cancel::CancelToken;
+use lobster_base::digest::Digest;
 
 /// Whether a consumer wants more items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -562,6 +563,9 @@ pub enum Answer {
     Approved {
         /// Who gave it.
         by: Option<String>,
+        /// The change set that it is about, if that is a part of the one that the question shows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        part: Option<Digest>,
     },
     /// The input, which fits the question's schema.
     Response(Value),

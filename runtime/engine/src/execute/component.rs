@@ -13,8 +13,9 @@ use lobster_component::{
 };
 use serde_json::{Map, Value, json};
 
-use super::layers::{CHANGES, Kept, keep_set, told};
-use super::{ComponentArgs, ComponentInput, ComponentTask, Host, Outcome, StdinSource};
+use super::layers::{CHANGES, Kept, explain_layer, keep_set};
+use super::order_text::text_of;
+use super::{ComponentInput, ComponentTask, Host, Outcome, StdinSource};
 use crate::host_calls::{RecordedCalls, Recording};
 use crate::outcome::failed_outcome;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -29,9 +30,6 @@ use run_services::{SharedWriter, Sink};
 
 /// Largest component that is loaded, in bytes. The largest seen is 70 MB.
 pub(crate) const MAX_COMPONENT: u64 = 512 << 20;
-
-/// Longest arguments, and most values of a run, that an order brings, in bytes: both are held in memory.
-const MAX_TEXT: u64 = 1 << 30;
 
 /// `detail.host_calls` of an effect that could ask the outside and asked nothing.
 pub const NO_CALLS: &str = "none";
@@ -93,10 +91,7 @@ fn prepare(
     let patience = Patience::new(&task.limits, told_by(cancel));
     let component = load(task.program, host, &patience).map_err(|error| not_loaded(&error, task, cancel))?;
     let unread = |error: io::Error| failed(StageError::new(format!("cannot read the step's input: {error}")));
-    let args = match &task.args {
-        ComponentArgs::Text(text) => text.clone(),
-        ComponentArgs::Blob(blob) => text_of(*blob, host.store).map_err(unread)?,
-    };
+    let args = task.args.read(host.store).map_err(unread)?;
     let input = match &task.input {
         ComponentInput::Nothing => Input::Empty,
         ComponentInput::Bytes(source) => Input::Bytes(open(source, host.store).map_err(unread)?),
@@ -175,11 +170,6 @@ pub(crate) fn open(source: &StdinSource, store: &Store) -> io::Result<Box<dyn Re
         StdinSource::Blob(blob) => Box::new(store.open_blob(&blob.digest).map_err(io::Error::other)?),
         StdinSource::Secret(bytes) => Box::new(Cursor::new(Arc::clone(bytes))),
     })
-}
-
-fn text_of(blob: Blob, store: &Store) -> io::Result<String> {
-    let bytes = store.load(&blob.digest, MAX_TEXT).map_err(io::Error::other)?;
-    String::from_utf8(bytes).map_err(io::Error::other)
 }
 
 /// What ends a component when `cancel` is cancelled.
@@ -263,7 +253,7 @@ fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> Ste
     }
     let kept = done.writes.change_set(&mut Kept(store)).map_err(|error| match error {
         WritesError::Stopped(reason) => Err(reason),
-        WritesError::Layer(error) => Ok(told(&error)),
+        WritesError::Layer(error) => Ok(explain_layer(&error)),
         other => Ok(StageError::permanent(other.to_string()).with_code(Code::Changes)),
     });
     match kept.and_then(|set| keep_set(store, &set).map_err(Ok)) {

@@ -6,7 +6,7 @@ use lobster_component::{DirGrant, DirId, Grants, Limits};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{HostPath, StdinSource};
+use super::{HostPath, OrderText, StdinSource};
 use lobster_base::credential::CredentialGrant;
 use lobster_store::Blob;
 
@@ -17,7 +17,7 @@ pub struct ComponentTask {
     /// The component's bytes.
     pub program: Blob,
     /// The JSON text of its arguments.
-    pub args: ComponentArgs,
+    pub args: OrderText,
     /// The command line of a command program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub argv: Vec<String>,
@@ -49,27 +49,6 @@ pub struct ComponentTask {
     /// What an error says about grants that were withheld from it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub withheld: Option<String>,
-}
-
-/// The JSON text of a component's arguments.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ComponentArgs {
-    /// The text itself.
-    Text(String),
-    /// A blob, where the text is long.
-    Blob(Blob),
-}
-
-impl ComponentArgs {
-    /// The blob that they are, if they are one.
-    #[must_use]
-    pub fn blob(&self) -> Option<Blob> {
-        match self {
-            Self::Text(_) => None,
-            Self::Blob(blob) => Some(*blob),
-        }
-    }
 }
 
 /// What a component reads.

@@ -1,8 +1,6 @@
 //! Carries out requests of pipeline commands.
 
-use std::io::Read;
-
-use super::{Host, HttpBody, HttpEnd, HttpTask, OrderToken, Outcome};
+use super::{Host, HttpEnd, HttpTask, OrderText, OrderToken, Outcome};
 use crate::outcome::failed_outcome;
 use lobster_base::cancel::CancelToken;
 use lobster_models::http;
@@ -17,7 +15,7 @@ pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) ->
     };
     let end = match http::make(&request, cancel) {
         Ok(HttpReply { status, reason, retry_after, body }) => {
-            HttpEnd::Reply { status, reason, retry_after, body: HttpBody::Text(body) }
+            HttpEnd::Reply { status, reason, retry_after, body: OrderText::Text(body) }
         }
         Err(error) => HttpEnd::Failed(error),
     };
@@ -25,15 +23,7 @@ pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) ->
 }
 
 fn request(task: &HttpTask, host: &Host<'_>) -> Result<HttpRequest, StageError> {
-    let body = match &task.body {
-        HttpBody::Text(text) => text.clone(),
-        HttpBody::Blob(blob) => {
-            let mut text = String::new();
-            let mut reader = host.store.open_blob(&blob.digest).map_err(StageError::permanent_from)?;
-            reader.read_to_string(&mut text).map_err(StageError::permanent_from)?;
-            text
-        }
-    };
+    let body = task.body.read(host.store).map_err(StageError::permanent_from)?;
     let credential = match &task.credential {
         None => None,
         Some(key) => {
@@ -55,7 +45,7 @@ fn request(task: &HttpTask, host: &Host<'_>) -> Result<HttpRequest, StageError> 
 
 impl HttpTask {
     /// A request as an order has it; `body` is its body.
-    pub(crate) fn new(request: &HttpRequest, body: HttpBody) -> Self {
+    pub(crate) fn new(request: &HttpRequest, body: OrderText) -> Self {
         let key = |credential: &HttpCredential| {
             let HttpCredential { header, token } = credential;
             let secrets = token.secret.iter().map(|name| ("token".to_owned(), name.clone())).collect();
@@ -78,10 +68,10 @@ impl HttpEnd {
     /// What the command is told. A long body was fetched before.
     pub(crate) fn result(self) -> Result<HttpReply, HttpError> {
         match self {
-            Self::Reply { status, reason, retry_after, body: HttpBody::Text(body) } => {
+            Self::Reply { status, reason, retry_after, body: OrderText::Text(body) } => {
                 Ok(HttpReply { status, reason, retry_after, body })
             }
-            Self::Reply { body: HttpBody::Blob(blob), .. } => {
+            Self::Reply { body: OrderText::Blob(blob), .. } => {
                 Err(HttpError::Executor(format!("the body {} of an answer did not come", blob.digest)))
             }
             Self::Failed(error) => Err(error),

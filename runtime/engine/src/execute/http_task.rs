@@ -5,9 +5,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::OrderToken;
+use super::{OrderText, OrderToken};
 use lobster_stage::HttpError;
-use lobster_store::Blob;
 
 /// A POST of JSON to be made once; redirects are part of it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,7 +21,7 @@ pub struct HttpTask {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub credential: Option<HttpKey>,
     /// JSON text.
-    pub body: HttpBody,
+    pub body: OrderText,
     /// Longest silence of the server.
     pub idle: Duration,
     /// Most bytes of the answer's body.
@@ -44,30 +43,6 @@ pub struct HttpKey {
     pub secrets: BTreeMap<String, String>,
 }
 
-/// Text that is short, or a blob.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum HttpBody {
-    /// The text itself.
-    Text(String),
-    /// A blob, where the text is long.
-    Blob(Blob),
-}
-
-impl HttpBody {
-    /// Longer texts are blobs: escaped, a text of this length fits well into a line.
-    pub(crate) const MAX_TEXT: usize = 2 << 20;
-
-    /// The blob that it is, if it is one.
-    #[must_use]
-    pub fn blob(&self) -> Option<Blob> {
-        match self {
-            Self::Text(_) => None,
-            Self::Blob(blob) => Some(*blob),
-        }
-    }
-}
-
 /// How a request ended. Its answer is never kept as it came: it may repeat the token.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,7 +58,7 @@ pub enum HttpEnd {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         retry_after: Option<Duration>,
         /// The body as it came.
-        body: HttpBody,
+        body: OrderText,
     },
     /// Without one.
     Failed(HttpError),

@@ -103,18 +103,18 @@ impl Layers {
         let mut keep = Kept(store);
         let roots =
             self.layers.iter().map(|layer| layer.changes(&mut keep)).collect::<Result<Vec<_>, LayerError>>();
-        keep_set(store, &ChangeSet::new(roots.map_err(|error| told(&error))?))
+        keep_set(store, &ChangeSet::new(roots.map_err(|error| explain_layer(&error))?))
     }
 }
 
 /// Why a layer makes no change set.
-pub(super) fn told(error: &LayerError) -> StageError {
+pub(super) fn explain_layer(error: &LayerError) -> StageError {
     let code = if matches!(error, LayerError::Edited { .. }) { Code::ChangesConflict } else { Code::Changes };
     StageError::permanent(error.to_string()).with_code(code)
 }
 
 /// Keeps a change set.
-pub(super) fn keep_set(store: &Store, set: &ChangeSet) -> Result<Blob, StageError> {
+pub(crate) fn keep_set(store: &Store, set: &ChangeSet) -> Result<Blob, StageError> {
     set.check().map_err(|error| failed(error.to_string()))?;
     let text = serde_json::to_vec(set).map_err(|error| failed(error.to_string()))?;
     if text.len() > MAX_CHANGE_SET {
@@ -164,7 +164,7 @@ fn remove_left_behind(dir: &Path) {
 }
 
 /// Contents go to the store as they are: they are committed, and not shown.
-pub(super) struct Kept<'s>(pub(super) &'s Store);
+pub(crate) struct Kept<'s>(pub(crate) &'s Store);
 
 impl Keep for Kept<'_> {
     fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {

@@ -19,6 +19,7 @@ mod mcp;
 mod mcp_task;
 mod native;
 mod order;
+mod order_text;
 mod place;
 pub mod stdio;
 
@@ -29,16 +30,17 @@ pub(crate) use component::{
     Keeper, LoadProblem, MAX_COMPONENT, Prepared, RunServices, command_arguments, failure,
     open as open_input, run as run_component, told_by,
 };
-pub use component_task::{ComponentArgs, ComponentDir, ComponentGrants, ComponentInput, ComponentTask};
+pub use component_task::{ComponentDir, ComponentGrants, ComponentInput, ComponentTask};
 pub use error::ExecutorError;
 pub use host_text::{HostPath, HostText};
-pub use http_task::{HttpBody, HttpEnd, HttpKey, HttpTask};
-pub(crate) use layers::CHANGES;
+pub use http_task::{HttpEnd, HttpKey, HttpTask};
+pub(crate) use layers::{CHANGES, Kept, keep_set};
 pub(crate) use local::{Host, LocalExecutor, SecretSource};
 pub(crate) use mcp::LOCK_HINT;
 pub use mcp_task::{McpPin, McpProgram, McpReach, McpTask};
 pub(crate) use native::{PARTIAL_STDOUT, hold_roots};
 pub use order::{NativeTask, Order, OrderId, OrderToken, StdinSource, Task};
+pub use order_text::OrderText;
 pub use place::{NativeProfile, Place};
 
 use lobster_base::cancel::CancelToken;

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
-use lobster_changes::{BadChangeSet, ChangeSet, CommitError, Contents, Recovered, conflicts};
+use lobster_changes::{
+    BadChangeSet, ChangeSet, CommitError, Contents, Recovered, Resolution, conflicts, resolve,
+};
 use lobster_language::plan::ChangesMode;
 use lobster_policy::LeastChanges;
 use lobster_sandbox::{Confinement, JailSpec, Mode, Net, Promise};
@@ -21,7 +23,7 @@ use serde_json::{Value, json};
 use super::decided::Decided;
 use super::jail_spec::hide_store;
 use crate::action::{ActionRecord, Preimage};
-use crate::execute::CHANGES;
+use crate::execute::{CHANGES, Kept, keep_set};
 use crate::outcome::{failed_outcome, outcome_error};
 use crate::path::StepPath;
 use crate::run::Run;
@@ -31,6 +33,9 @@ pub const COMMIT: &str = "commit";
 
 /// A change set is read into memory; [`crate::execute`] makes no larger one.
 const MAX_CHANGE_SET: u64 = 64 << 20;
+
+/// In the value of a commit that failed: its change set.
+pub const REFUSED: &str = "refused";
 
 /// What a temporary directory of a staged step is called where it can have none at `/tmp`.
 const MEMORY: &str = "/dev/shm";
@@ -174,9 +179,17 @@ pub(crate) fn are_applicable(store: &Store, outcome: &StepOutcome) -> bool {
     has_all && (fits(&set) || fits(&set.inverse()))
 }
 
+/// Whether the files are what the commit of this outcome made of them.
+#[must_use]
+pub fn is_still_committed(store: &Store, outcome: &StepOutcome) -> bool {
+    let digest = |outcome: &StepOutcome| outcome.value.get("committed")?.as_str()?.parse::<Digest>().ok();
+    let set = digest(outcome).and_then(|digest| load(store, &digest).ok());
+    set.is_some_and(|set| conflicts(&set.inverse()).is_ok_and(|found| found.is_empty()))
+}
+
 /// Commits a change set, once a run. `steps` are those that it is of, if they are several.
 pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepPath]) -> Result<(), Stop> {
-    let path = path.changes();
+    let (path, set) = (path.changes(), run.resolved(set));
     let record = ActionRecord {
         kind: COMMIT.to_owned(),
         preimage: Preimage::of(&json!({ "kind": COMMIT, CHANGES: set }))?,
@@ -193,10 +206,17 @@ pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepP
             }
             outcome
         }
-        Err(error) => failed_outcome(&error),
+        Err(error) => {
+            let mut outcome = failed_outcome(&error);
+            outcome.value = json!({ REFUSED: set });
+            outcome
+        }
     };
     run.perform_once(&path, &record, perform, |outcome| match outcome.status {
-        StepStatus::Ok => Ok(()),
+        StepStatus::Ok => {
+            run.committed.note(set);
+            Ok(())
+        }
         _ => Err(Stop::Failed(outcome_error(outcome))),
     })
 }
@@ -212,8 +232,9 @@ fn perform(run: &Run<'_>, path: &StepPath, digest: &Digest) -> Result<usize, Sta
         Ok(()) => Ok(set.changes().count()),
         Err(error @ (CommitError::Conflicts(_) | CommitError::Raced { .. })) => {
             let message = format!(
-                "step {step}: its changes to files were not committed, none of them: {error}. Put the files back as they were \
-                 and `lobster resume {0}` commits; `lobster changes {0} --patch` shows what it would do",
+                "step {step}: its changes to files were not committed, none of them: {error}. Restore these files and \
+                 `lobster resume {0}` commits; `lobster resume {0} --conflicts merge`, `keep` or `overwrite` continues from what \
+                 they are now; `lobster changes {0} --patch` shows the changes",
                 run.id.short()
             );
             Err(StageError::permanent(message).with_code(Code::ChangesConflict))
@@ -223,6 +244,16 @@ fn perform(run: &Run<'_>, path: &StepPath, digest: &Digest) -> Result<usize, Sta
             Err(StageError::permanent(message).with_code(Code::Changes))
         }
     }
+}
+
+/// Makes the change set that can be committed in place of one that conflicts.
+///
+/// # Errors
+/// When a file has no such way out, or the store cannot be read or written.
+pub fn resolve_conflicts(store: &Store, digest: &Digest, how: Resolution) -> Result<Digest, StageError> {
+    let set = resolve(&load(store, digest)?, how, &InStore(store), &mut Kept(store))
+        .map_err(|error| StageError::permanent(error.to_string()).with_code(Code::ChangesConflict))?;
+    Ok(keep_set(store, &set)?.digest)
 }
 
 /// The contents of change sets, in the store.

@@ -14,6 +14,6 @@ pub(crate) mod mcp_servers;
 pub(crate) mod native;
 pub(crate) mod pile;
 pub(crate) mod policy_gate;
-mod review;
+pub mod review;
 pub(crate) use decided::Decided;
 pub(crate) use policy_gate::{decision_env, journal_decision, shown_credentials};

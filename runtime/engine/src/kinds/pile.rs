@@ -193,41 +193,43 @@ impl Pile {
         let own = lock(&self.own).clone();
         let Some(last) = own.last().filter(|_| !self.is_preview()) else { return Ok(()) };
         if let Some(total) = total(run, &own)? {
-            if own.iter().any(|waiting| waiting.is_asked) {
-                review::ask(run, &last.path, &total, last.asker.clone(), cancel)?;
-            }
-            self.commit(run, &total)?;
+            let is_asked = own.iter().any(|waiting| waiting.is_asked);
+            let part = match is_asked {
+                true => review::ask(run, &last.path.gate("review"), &total, last.asker.clone(), cancel)?,
+                false => None,
+            };
+            commit(run, &part_of(run, total, part)?, is_asked.then(|| last.asker.clone()), cancel)?;
         }
         lock(&self.own).clear();
         Ok(())
     }
 
     /// What an `approval:` has to show besides its own.
-    pub(crate) fn shown(
+    pub(crate) fn render_for(
         &self,
         run: &Run<'_>,
         gate: &StepPath,
     ) -> Result<Option<(Total, review::Shown)>, Stop> {
         let own = if self.is_preview() { self.all() } else { lock(&self.own).clone() };
         let Some(total) = total(run, &own)? else { return Ok(None) };
-        let shown = review::shown(run, gate, &total)?;
+        let shown = review::render(run, gate, &total)?;
         Ok(Some((total, shown)))
     }
 
-    /// Commits what a person has agreed to.
-    pub(crate) fn commit_agreed(&self, run: &Run<'_>, total: &Total) -> Result<(), Stop> {
-        if self.is_preview() {
+    /// Commits what a person has agreed to: all of it, or a part.
+    pub(crate) fn commit_agreed(
+        &self,
+        run: &Run<'_>,
+        total: Total,
+        part: Option<Digest>,
+        cancel: &CancelToken,
+    ) -> Result<(), Stop> {
+        let Some(last) = lock(&self.own).last().cloned().filter(|_| !self.is_preview()) else {
             return Ok(());
-        }
-        self.commit(run, total)?;
+        };
+        commit(run, &part_of(run, total, part)?, Some(last.asker), cancel)?;
         lock(&self.own).clear();
         Ok(())
-    }
-
-    fn commit(&self, run: &Run<'_>, total: &Total) -> Result<(), Stop> {
-        let Some(last) = total.steps.last() else { return Ok(()) };
-        let steps: &[StepPath] = if total.steps.len() > 1 { &total.steps } else { &[] };
-        changes::commit(run, last, total.blob.digest, steps).inspect_err(|_| run.record_failure(last))
     }
 
     /// Takes over what branches left, and commits what need not wait. No two of them may have
@@ -263,6 +265,34 @@ impl Pile {
         lock(&self.own).extend(joined);
         if is_asked || self.kind != Kind::Sequence { Ok(()) } else { self.settle(run, cancel) }
     }
+}
+
+/// The part of it that a person agreed to.
+fn part_of(run: &Run<'_>, total: Total, part: Option<Digest>) -> Result<Total, Stop> {
+    let Some(digest) = part else { return Ok(total) };
+    let set = changes::load(&run.store, &digest).map_err(Stop::Failed)?;
+    Ok(Total { blob: Blob { digest, ..total.blob }, set, steps: total.steps })
+}
+
+/// Commits it, or the change set that a person put in its place after a conflict. If somebody had to agree,
+/// that is asked about, too.
+fn commit(run: &Run<'_>, total: &Total, asker: Option<Asker>, cancel: &CancelToken) -> Result<(), Stop> {
+    let Some(last) = total.steps.last() else { return Ok(()) };
+    let several: &[StepPath] = if total.steps.len() > 1 { &total.steps } else { &[] };
+    let mut digest = run.resolved(total.blob.digest);
+    if let Some(asker) = asker
+        && digest != total.blob.digest
+    {
+        let set = changes::load(&run.store, &digest).map_err(Stop::Failed)?;
+        if !set.is_empty() {
+            let gate = last.gate(&format!("review-{}", digest.short()));
+            let resolved = Total { blob: Blob { digest, ..total.blob }, set, steps: total.steps.clone() };
+            if let Some(part) = review::ask(run, &gate, &resolved, asker, cancel)? {
+                digest = part;
+            }
+        }
+    }
+    changes::commit(run, last, digest, several).inspect_err(|_| run.record_failure(last))
 }
 
 /// What waits, put together; none if that changes nothing.

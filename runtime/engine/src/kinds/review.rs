@@ -6,8 +6,8 @@
 
 use std::fmt::Write as _;
 
-use lobster_changes::{Change, ChangeSet, Entry, Kind};
-use lobster_stage::{Question, StageError, Stop, store_failure};
+use lobster_changes::{Change, ChangeSet, Entry, Kind, Reading, is_executable};
+use lobster_stage::{Answer, Question, StageError, Stop, store_failure};
 use lobster_store::Store;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -18,6 +18,7 @@ use crate::binding::{Asker, GateQuestion, Identity};
 use crate::path::StepPath;
 use crate::run::Run;
 use lobster_base::cancel::CancelToken;
+use lobster_base::digest::Digest;
 
 /// A longer text is told by its size: nobody reads its difference in a question.
 const MAX_TEXT: u64 = 256 << 10;
@@ -44,6 +45,9 @@ pub(crate) struct Shown {
     count: usize,
     /// What becomes of each, deletions first.
     files: Vec<String>,
+    /// How many more lines there would be.
+    #[serde(default)]
+    more: usize,
     /// The difference, folded.
     difference: String,
 }
@@ -52,8 +56,8 @@ impl Shown {
     /// The change set as an item of a question: its digest, and what becomes of each file.
     fn item(&self, total: &Total) -> Value {
         let mut item = json!({ "changes": total.blob.digest, "files": self.files });
-        if self.count > self.files.len() {
-            item["more"] = json!(self.count - self.files.len());
+        if self.more > 0 {
+            item["more"] = json!(self.more);
         }
         item
     }
@@ -69,7 +73,7 @@ impl Shown {
 }
 
 /// What a question at `gate` shows of changes.
-pub(crate) fn shown(run: &Run<'_>, gate: &StepPath, total: &Total) -> Result<Shown, Stop> {
+pub(crate) fn render(run: &Run<'_>, gate: &StepPath, total: &Total) -> Result<Shown, Stop> {
     // What is hidden depends on the secrets that a process knows, and the answer may come in another one.
     let shown = run.keep(&gate.gate("shown"), || {
         serde_json::to_value(show(&run.store, &total.set, run.id.short())).map_err(StageError::permanent_from)
@@ -77,16 +81,16 @@ pub(crate) fn shown(run: &Run<'_>, gate: &StepPath, total: &Total) -> Result<Sho
     serde_json::from_value(shown).map_err(store_failure)
 }
 
-/// Asks whether what waits is to be committed.
+/// Asks whether what waits is to be committed; gives the change set that a person agreed to, if that is
+/// only a part.
 pub(crate) fn ask(
     run: &Run<'_>,
-    path: &StepPath,
+    gate: &StepPath,
     total: &Total,
     asker: Asker,
     cancel: &CancelToken,
-) -> Result<(), Stop> {
-    let gate = path.gate("review");
-    let shown = shown(run, &gate, total)?;
+) -> Result<Option<Digest>, Stop> {
+    let shown = render(run, gate, total)?;
     let noun = if shown.count == 1 { "path" } else { "paths" };
     let question = GateQuestion {
         question: Question::Approval {
@@ -98,20 +102,33 @@ pub(crate) fn ask(
         identity: Identity::default(),
         asker,
     };
-    run.gate(&gate, question, cancel).map(|_| ())
+    Ok(match run.gate(gate, question, cancel)? {
+        Answer::Approved { part, .. } => part,
+        Answer::Response(_) => None,
+    })
+}
+
+/// The change set that a question shows, if it shows one.
+#[must_use]
+pub fn changes_of_question(question: &Question) -> Option<Digest> {
+    let Question::Approval { items, .. } = question else { return None };
+    items.iter().rev().find_map(|item| item.get("changes")?.as_str()?.parse().ok())
 }
 
 fn show(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
-    let mut changes: Vec<(String, &Change)> =
-        set.changes().map(|(root, change)| (format!("{root}/{}", change.path), change)).collect();
-    changes.sort_by_cached_key(|(path, change)| (rank(change), path.clone()));
-    let files = changes.iter().take(MAX_FILES);
-    let files = files.map(|(path, change)| store.hide(&line(path, change)).into_owned()).collect();
+    let readings = set.readings();
+    let files = readings.iter().take(MAX_FILES);
+    let files = files.map(|reading| store.hide(&line(reading)).into_owned()).collect();
     let mut difference = String::new();
     let (mut room, mut folded) = (LINES_OF_ALL, 0);
-    for (path, change) in &changes {
-        let Some(text) = difference_of(store, path, change) else { continue };
+    for reading in &readings {
+        let path = path_of(reading);
+        let Some(text) = difference_of(store, &path, reading.change) else { continue };
         let lines: Vec<&str> = text.lines().collect();
+        if reading.is_generated {
+            let _ = writeln!(difference, "[… {path} is generated: {} lines of difference]", lines.len());
+            continue;
+        }
         let kept = lines.len().min(LINES_OF_FILE).min(room);
         if kept == 0 && !lines.is_empty() {
             folded += 1;
@@ -133,27 +150,20 @@ fn show(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
     if difference.contains("[… ") {
         let _ = writeln!(difference, "`lobster changes {run} --patch` shows all of it");
     }
-    Shown { count: changes.len(), files, difference }
+    let more = readings.len().saturating_sub(MAX_FILES);
+    Shown { count: set.changes().count(), files, more, difference }
 }
 
-/// Deletions first, then what gets other rights, links, contents, and what is new.
-fn rank(change: &Change) -> u8 {
-    match change.kind() {
-        Kind::Delete => 0,
-        Kind::Mode => 1,
-        Kind::Create if is_executable(change) => 2,
-        Kind::Link => 3,
-        Kind::Modify => 4,
-        Kind::Create => 5,
-    }
-}
-
-fn is_executable(change: &Change) -> bool {
-    matches!(change.after, Some(Entry::File { mode, .. }) if mode & 0o111 != 0)
+fn path_of(reading: &Reading<'_>) -> String {
+    format!("{}/{}", reading.root, reading.change.path)
 }
 
 /// What becomes of a path, in one line.
-fn line(path: &str, change: &Change) -> String {
+fn line(reading: &Reading<'_>) -> String {
+    let (path, change) = (path_of(reading), reading.change);
+    if let Some(from) = reading.renamed_from {
+        return format!("renamed {}/{from} -> {}", reading.root, change.path);
+    }
     let kind = match change.kind() {
         Kind::Create => "new",
         Kind::Modify => "modified",
@@ -172,7 +182,7 @@ fn line(path: &str, change: &Change) -> String {
         (Some(before), Some(after)) if mode(before) != mode(after) => {
             format!("  {:04o} -> {:04o}", mode(before), mode(after))
         }
-        (None, Some(_)) if is_executable(change) => "  executable".to_owned(),
+        (None, after @ Some(_)) if is_executable(after.as_ref()) => "  executable".to_owned(),
         _ => String::new(),
     };
     text + &told

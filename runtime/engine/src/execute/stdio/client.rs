@@ -9,7 +9,7 @@ use super::connection::{Connection, ExecutorProgram};
 use super::message::{Request, send_chunks};
 use crate::execute::CHANGES;
 use crate::execute::{
-    Executor, ExecutorError, HttpBody, HttpEnd, NO_CALLS, Order, OrderId, Outcome, PARTIAL_STDOUT,
+    Executor, ExecutorError, HttpEnd, NO_CALLS, Order, OrderId, OrderText, Outcome, PARTIAL_STDOUT,
     SecretSource, SessionEnd, Standing,
 };
 use crate::kinds::changes::load;
@@ -93,9 +93,9 @@ impl<'h> StdioExecutor<'h> {
             *values = self.take_blob(connection, *values, false)?;
         }
         if let Some(HttpEnd::Reply { body, .. }) = &mut outcome.http
-            && let HttpBody::Blob(blob) = *body
+            && let OrderText::Blob(blob) = *body
         {
-            *body = HttpBody::Text(self.take_text(connection, blob)?);
+            *body = OrderText::Text(self.take_text(connection, blob)?);
         }
         // What was found out about other bytes says nothing about these.
         outcome.plain_json =

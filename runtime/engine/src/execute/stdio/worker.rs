@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use super::message::{PROTOCOL, Reply, Request, clipped, decode, line, read_line, send_chunks};
 use crate::execute::{
-    Executor, ExecutorError, HttpBody, HttpEnd, LocalExecutor, Order, OrderId, Outcome, SecretSource,
+    Executor, ExecutorError, HttpEnd, LocalExecutor, Order, OrderId, OrderText, Outcome, SecretSource,
     Standing,
 };
 use crate::runtime::Runtime;
@@ -313,11 +313,11 @@ impl<'w, W: Write + Send> Worker<'w, W> {
     /// Names the long body of an answer by a blob.
     fn shorten(&self, outcome: &mut Outcome) {
         if let Some(HttpEnd::Reply { body, .. }) = &mut outcome.http
-            && let HttpBody::Text(text) = body
-            && text.len() > HttpBody::MAX_TEXT
+            && let OrderText::Text(text) = body
+            && text.len() > OrderText::MAX_INLINE
             && let Ok(blob) = self.store.put_verbatim(text.as_bytes())
         {
-            *body = HttpBody::Blob(blob);
+            *body = OrderText::Blob(blob);
         }
     }
 

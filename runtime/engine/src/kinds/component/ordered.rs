@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{Job, JobInput, argv, grants};
 use crate::execute::{
-    ComponentArgs, ComponentGrants, ComponentInput, ComponentTask, Order, Outcome, StdinSource, Task,
-    failure, open_input,
+    ComponentGrants, ComponentInput, ComponentTask, Order, OrderText, Outcome, StdinSource, Task, failure,
+    open_input,
 };
 use crate::kinds::native::keep_input;
 use crate::outcome::failed_outcome;
@@ -95,14 +95,14 @@ fn task(run: &Run<'_>, mut job: Job, argv: Vec<String>) -> Result<ComponentTask,
 }
 
 /// Arguments; long ones as a blob, unless they hold what no store may keep.
-fn args(run: &Run<'_>, text: String) -> Result<ComponentArgs, Stop> {
+fn args(run: &Run<'_>, text: String) -> Result<OrderText, Stop> {
     if text.len() <= INLINE_MAX {
-        return Ok(ComponentArgs::Text(text));
+        return Ok(OrderText::Text(text));
     }
     let payload = Payload::Bytes(text.as_bytes().into());
     Ok(match keep_input(run, Some(&payload))?.0 {
-        StdinSource::Blob(blob) => ComponentArgs::Blob(blob),
-        StdinSource::Empty | StdinSource::Secret(_) => ComponentArgs::Text(text),
+        StdinSource::Blob(blob) => OrderText::Blob(blob),
+        StdinSource::Empty | StdinSource::Secret(_) => OrderText::Text(text),
     })
 }
 
