@@ -62,7 +62,7 @@ struct FromFiles {
 
 /// Whom to ask.
 enum Way {
-    One(Channel),
+    One(Box<Channel>),
     /// Perhaps by its name. Read when the effect is performed: it may be a file.
     Pool(Option<String>),
 }
@@ -219,7 +219,7 @@ impl Llm {
         let token = |name: &str| host.token(name);
         let credential = |to: Destination<'_>| host.credential(to);
         let variables = Variables { env: &env, token: &token, credential: &credential };
-        Ok((Way::One(self.channel(provider, variables)?), provider.name().to_owned()))
+        Ok((Way::One(Box::new(self.channel(provider, variables)?)), provider.name().to_owned()))
     }
 
     fn channel(&self, provider: Provider, variables: Variables<'_>) -> Result<Channel, StageError> {
