@@ -2,59 +2,14 @@
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
-use std::sync::atomic::{AtomicIsize, Ordering};
-
 use lobster_base::sync::lock;
 use lobster_stage::{StageError, Stop};
 use lobster_store::Store;
 
-use super::run::Run;
+use super::activity::Activity;
 
 /// Values may nest deeply; the memory is only reserved until it is used.
 const STACK: usize = 64 << 20;
-
-/// How many threads of a run do something, other than wait for a time or an event, or for each other.
-pub(super) struct Activity(AtomicIsize);
-
-impl Default for Activity {
-    /// The thread that executes the run.
-    fn default() -> Self {
-        Self(AtomicIsize::new(1))
-    }
-}
-
-impl Activity {
-    /// Whether all threads wait: nothing goes on unless a time comes or somebody does something.
-    pub(super) fn is_idle(&self) -> bool {
-        self.0.load(Ordering::SeqCst) <= 0
-    }
-
-    /// This thread does nothing until what it gets is dropped.
-    pub(super) fn pause(&self) -> Share<'_> {
-        self.share(-1)
-    }
-
-    fn begin(&self) -> Share<'_> {
-        self.share(1)
-    }
-
-    fn share(&self, by: isize) -> Share<'_> {
-        self.0.fetch_add(by, Ordering::SeqCst);
-        Share { activity: self, by }
-    }
-}
-
-/// A thread that counts, or does not, as long as this lives.
-pub(super) struct Share<'a> {
-    activity: &'a Activity,
-    by: isize,
-}
-
-impl Drop for Share<'_> {
-    fn drop(&mut self) {
-        self.activity.0.fetch_sub(self.by, Ordering::SeqCst);
-    }
-}
 
 /// What a thread without work does.
 pub(super) enum Turn<J> {
@@ -82,18 +37,19 @@ struct State<J, R, S> {
     is_broken: bool,
 }
 
-/// Does jobs on at most `width` threads, this one among them. With a run, the threads share the syncs of
-/// its store: right for jobs with effects, a loss for those that only compute.
+/// Does jobs on at most `width` threads, this one among them. With what belongs to a run, the
+/// threads share the syncs of its store, and count as its: right for jobs with effects, a loss for those
+/// that only compute.
 pub(super) fn at_once<J: Send, R: Send>(
     width: usize,
-    of: Option<&Run<'_>>,
+    of: Option<(&Store, &Activity)>,
     schedule: impl Schedule<J, R>,
     work: impl Fn(&J) -> R + Sync,
 ) -> Vec<(J, R)> {
     let state = Mutex::new(State { schedule, done: Vec::new(), is_broken: false });
     let changed = Condvar::new();
     let (state, changed) = (&state, &changed);
-    let (store, activity) = (of.map(|run| &run.store), of.map(|run| &run.activity));
+    let (store, activity) = (of.map(|(store, _)| store), of.map(|(_, activity)| activity));
     let _waits_for_all = activity.map(Activity::pause);
     let run = |store: Option<&Store>| {
         let _broken = Broken { state, changed };
