@@ -67,6 +67,7 @@ mod overspend;
 mod piles;
 mod policy;
 mod promises;
+mod providers;
 mod pty;
 mod questions;
 mod random_kills;

@@ -189,7 +189,8 @@ impl Env {
 
 /// Settings that earlier versions did not record: where they are unset the record
 /// says null, and a record without them leaves them as they are.
-const ADDED_SETTINGS: [&str; 3] = ["ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", RUN_STATE_KEY];
+const ADDED_SETTINGS: [&str; 5] =
+    ["ANTHROPIC_BASE_URL", "AZURE_OPENAI_ENDPOINT", "GEMINI_BASE_URL", "OPENAI_BASE_URL", RUN_STATE_KEY];
 
 /// The name under which a run keeps its model answers; it opens nothing.
 const RUN_STATE_KEY: &str = "LOBSTER_RUN_STATE_KEY";
@@ -198,7 +199,13 @@ fn is_setting(name: &str) -> bool {
     let ours = name.starts_with("LOBSTER_")
         || matches!(
             name,
-            "ANTHROPIC_BASE_URL" | "CLAWD_URL" | "GOG_BIN" | "OPENAI_BASE_URL" | "OPENCLAW_URL"
+            "ANTHROPIC_BASE_URL"
+                | "AZURE_OPENAI_ENDPOINT"
+                | "CLAWD_URL"
+                | "GEMINI_BASE_URL"
+                | "GOG_BIN"
+                | "OPENAI_BASE_URL"
+                | "OPENCLAW_URL"
         );
     let private =
         ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"].iter().any(|word| name.contains(word));
