@@ -23,6 +23,7 @@ mod compiling;
 mod completion;
 mod components;
 mod conformance;
+mod console;
 mod control;
 mod crash;
 mod credentials;

@@ -12,3 +12,4 @@ pub mod quantity;
 pub mod schema;
 pub mod sync;
 pub mod text;
+pub mod visible;
