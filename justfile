@@ -96,7 +96,7 @@ kills KILLS="1000":
 
 # random programs staged, undone and dropped, and commits killed at every change of the disk; nightly
 changes CASES="2000":
-    LOBSTER_CHANGES_CASES={{CASES}} LOBSTER_CHANGES_SEED=$(date +%Y%j) LOBSTER_CHANGES_KILLS=1 cargo test --release --workspace --test lobster -- staged --nocapture
+    LOBSTER_CHANGES_CASES={{CASES}} LOBSTER_CHANGES_SEED=$(date +%Y%j) LOBSTER_CHANGES_KILLS=1 cargo test --release --workspace --test lobster -- staged piles review:: --nocapture
 
 # copies of a store that 16 processes write to; nightly
 backups COPIES="50":

@@ -280,7 +280,11 @@ fn a_promise_that_cannot_be_kept_is_refused_at_its_line() {
         ),
         ("{id: a, workflow: x.lobster, cache: {ttl: 1m}}", "only run, command, exec, component and js"),
         ("{id: a, js: '1', inputs: [x]}", "only run, command and exec steps take input files"),
-        ("{id: a, run: x, secrets: [T], cache: true}", "a step with secrets is never cached"),
+        ("{id: a, run: x, secrets: [T], cache: true}", "a step with secrets or credentials is never cached"),
+        (
+            "{id: a, run: x, credentials: {api.test: T}, cache: true}",
+            "secrets or credentials is never cached",
+        ),
         ("{id: a, component: x.wasm, grants: {write: [o]}, cache: true}", "may write files is never cached"),
     ] {
         let home = Home::new();

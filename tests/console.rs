@@ -574,3 +574,58 @@ fn pages_of_many_runs_and_steps_stay_small() {
     let step = browser.get(&format!("/runs/{}/step?path=a", id("big")));
     assert!(step.body.len() < 120_000, "{}", step.body.len());
 }
+
+#[test]
+fn what_is_damaged_or_gone_is_a_page_that_says_so() {
+    let world = World::new();
+    let browser = Browser::log_in(&world.home, &world.served, "admin");
+    let database = rusqlite::Connection::open(world.home.state().join("store/lobster.db")).unwrap();
+    let change = |sql: &str| assert!(database.execute(sql, []).unwrap() > 0, "{sql}");
+    change(
+        "DELETE FROM blobs WHERE instr(CAST(data AS TEXT), '17: no such column') AND NOT instr(CAST(data AS TEXT), 'exit')",
+    );
+    let step = format!("/runs/{}/step?path=bad", world.failed);
+    let page = browser.page(&step);
+    page.assert_tame(&step);
+    assert!(page.text.contains("It is missing from the store"), "{}", page.text);
+    let file = browser.get(&format!("/runs/{}/output?path=bad&stream=stderr", world.failed));
+    assert!(file.status >= 400 && file.body.contains("data-problem"), "{file:?}");
+    change(
+        "UPDATE journal SET record = replace(record, 'step_ended', 'step_endet') WHERE seq = 3 AND run = 1",
+    );
+    let damaged = browser.page(&format!("/runs/{}", world.failed));
+    assert!(
+        damaged.text.contains("The record is damaged") && damaged.text.contains("salvage"),
+        "{}",
+        damaged.text
+    );
+    for gone in ["/runs/00000000", "/questions/00000000", "/workflows/none", "/nothing"] {
+        let reply = browser.get(gone);
+        assert!(reply.status == 404 && reply.body.contains("This is not here"), "{gone}: {reply:?}");
+        Page::parse(&reply).assert_tame(gone);
+    }
+}
+
+#[test]
+fn the_console_is_opened_at_a_run() {
+    let home = Home::new();
+    home.lobster(["run", "exec true"]).run();
+    let alone = home.lobster(["console", "--no-browser"]).run();
+    assert!(alone.code() == 2 && alone.stderr.contains("no server is at work"), "{alone:?}");
+    let served = Served::start(&home, &[]);
+    let mut link = String::new();
+    wait_until("the server is known", || {
+        link = home.lobster(["console", "@", "--no-browser"]).run().stdout;
+        !link.is_empty()
+    });
+    let (address, secret) = link.trim().split_once('#').unwrap();
+    let path = address.strip_prefix(&format!("http://{}", served.address)).unwrap();
+    let page = Page::parse(&served.send("GET", path, &[], b""));
+    let next = page.field("next").to_owned();
+    assert!(next.starts_with("/runs/"), "{next}");
+    let body = format!("link={}&next={}", encoded(secret), encoded(&next));
+    let reply = send(&served, "POST", "/login", None, &body);
+    assert_eq!((reply.status, header(&reply, "location")), (303, Some(next.as_str())), "{reply:?}");
+    // Once.
+    assert_eq!(send(&served, "POST", "/login", None, &body).status, 401);
+}

@@ -1,11 +1,9 @@
 //! A secret that a step is granted is the key that models, gateways and MCP servers are sent, whatever
 //! else the environment holds; and it is nowhere else.
 
-use std::path::Path;
-
-use base64::Engine as _;
 use serde_json::{Value, json};
 
+use crate::canary::Canary;
 use crate::home::{Answer, Call, Home};
 use crate::server::{Reply, Request, Server};
 
@@ -45,7 +43,7 @@ fn sent(request: &Request) -> String {
 }
 
 /// An MCP server over HTTP that tells the token too.
-fn mcp_over_http(request: &Request) -> Reply {
+pub(crate) fn mcp_over_http(request: &Request) -> Reply {
     let Ok(ask) = serde_json::from_slice::<Value>(&request.body) else {
         return Reply::status(405, "", "");
     };
@@ -241,50 +239,9 @@ fn a_secret_is_not_sent_in_the_clear_to_another_machine() {
     }
 }
 
-/// The key in the forms in which it could lie somewhere.
-fn traces() -> Vec<String> {
-    let json = serde_json::to_string(KEY).unwrap();
-    let hex: String = KEY.bytes().map(|byte| format!("{byte:02x}")).collect();
-    let mut traces = vec![
-        KEY.to_owned(),
-        KEY[..20].to_owned(),
-        KEY[KEY.len() - 16..].to_owned(),
-        json[1..json.len() - 1].to_owned(),
-        hex,
-        "t0p%2FS3cret".to_owned(),
-        "t0p%2fS3cret".to_owned(),
-    ];
-    // Base64 at each of three places; its ends belong to what stands beside it.
-    traces.extend((0..3).map(|before| {
-        let text = format!("{}{KEY}", &"xyz"[..before]);
-        base64::engine::general_purpose::STANDARD.encode(text)[4..40].to_owned()
-    }));
-    traces
-}
-
-fn assert_clean(what: &str, bytes: &[u8]) {
-    for trace in traces() {
-        let found = bytes.windows(trace.len()).any(|window| window == trace.as_bytes());
-        assert!(!found, "{what} holds {trace:?}");
-    }
-}
-
-fn assert_clean_tree(dir: &Path) -> usize {
-    let mut files = 0;
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_dir() {
-            files += assert_clean_tree(&entry.path());
-        } else if entry.file_type().unwrap().is_file() {
-            assert_clean(&entry.path().display().to_string(), &std::fs::read(entry.path()).unwrap());
-            files += 1;
-        }
-    }
-    files
-}
-
 #[test]
 fn a_key_that_was_sent_is_in_no_file_log_envelope_bundle_or_span() {
+    let canary = Canary(KEY);
     let server = telling_server();
     let collector = Server::start(|_, _| Reply::json(&json!({})));
     let home = home(&server);
@@ -311,8 +268,8 @@ fn a_key_that_was_sent_is_in_no_file_log_envelope_bundle_or_span() {
             .env("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url())
             .env("LOBSTER_EVENTS", "jsonl:events.jsonl");
         let answer = call.run();
-        assert_clean(&format!("stdout of {words:?}"), answer.stdout.as_bytes());
-        assert_clean(&format!("stderr of {words:?}"), answer.stderr.as_bytes());
+        canary.assert_not_in(&format!("stdout of {words:?}"), answer.stdout.as_bytes());
+        canary.assert_not_in(&format!("stderr of {words:?}"), answer.stderr.as_bytes());
         answer
     };
     let asked = watched(&["run", "--mode", "tool", "flow.lobster"]);
@@ -339,10 +296,10 @@ fn a_key_that_was_sent_is_in_no_file_log_envelope_bundle_or_span() {
     }
     assert!(home.dir().join("run.bundle").exists() && home.dir().join("events.jsonl").exists());
     for span in collector.requests() {
-        assert_clean("a span", &span.body);
+        canary.assert_not_in("a span", &span.body);
     }
     assert!(!collector.requests().is_empty(), "no spans");
-    assert!(assert_clean_tree(home.dir().parent().unwrap()) > 10);
+    assert!(canary.assert_not_below(home.dir().parent().unwrap()) > 10);
 }
 
 #[test]

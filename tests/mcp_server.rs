@@ -395,6 +395,16 @@ fn an_agent_cannot_widen_what_it_may() {
     }
     let recorded = refusals(&home);
     assert_eq!(recorded.len(), 15, "what no tool takes is recorded, too: {recorded:?}");
+    // A command that the operator allows sends what it is given, and reads nothing by itself.
+    let mut allowed = Client::ready(&home, &with(&["--allow", "llm.invoke"]), None);
+    for option in ["--file secret", "--prompt-file secret", "--system @secret", "--output-schema ' @secret'"]
+    {
+        let prompt = if option.starts_with("--prompt") { "" } else { "--prompt p" };
+        let pipeline = format!("llm.invoke {prompt} --provider openai --model m {option}");
+        let refused = allowed.call("run", json!({ "pipeline": pipeline }));
+        let message = refused["error"]["message"].as_str().unwrap_or_default();
+        assert!(message.contains("past the policy"), "{option}: {refused}");
+    }
     let without = Client::ready(&home, &with(&["--no-run"]), None).call_names();
     assert!(!without.contains(&"run".to_owned()));
 }

@@ -8,17 +8,17 @@ use serde_json::{Value, json};
 use crate::home::{Answer, Call, Home, wait};
 use crate::server::{Reply, Server};
 
-const KEY: &str = "sk-4f2a-never-to-be-seen-9c1e";
+pub(crate) const KEY: &str = "sk-4f2a-never-to-be-seen-9c1e";
 
-fn openai(call: Call, server: &Server) -> Call {
+pub(crate) fn openai(call: Call, server: &Server) -> Call {
     call.env("OPENAI_BASE_URL", server.url()).env("OPENAI_API_KEY", KEY).env("LOBSTER_LLM_PROVIDER", "openai")
 }
 
-fn tool(home: &Home, text: &str) -> Call {
+pub(crate) fn tool(home: &Home, text: &str) -> Call {
     home.lobster(["run", "--mode", "tool", text])
 }
 
-fn text(answer: &Answer) -> String {
+pub(crate) fn text(answer: &Answer) -> String {
     answer.output()[0]["output"]["text"].as_str().unwrap_or_default().to_owned()
 }
 
@@ -82,7 +82,9 @@ fn a_schema_is_on_the_wire_and_a_misfit_is_asked_again() {
     let format = &requests[0].json()["response_format"];
     assert_eq!((&format["type"], &format["json_schema"]["strict"]), (&json!("json_schema"), &json!(true)));
     assert_eq!(format["json_schema"]["schema"], serde_json::from_str::<Value>(schema).unwrap());
-    assert!(requests[2].json()["messages"][0]["content"].as_str().unwrap().contains("/n must be integer"));
+    let asked = requests[2].json();
+    assert_eq!(asked["messages"][1], json!({"role": "assistant", "content": "{\"n\":\"x\"}"}));
+    assert!(asked["messages"][2]["content"].as_str().unwrap().contains("/n must be integer"));
 
     let claude = Server::start(|_, _| {
         Reply::json(
@@ -127,7 +129,7 @@ fn a_key_is_nowhere_but_on_the_wire() {
     }
 }
 
-fn holds_nowhere(dir: &Path, needle: &[u8]) {
+pub(crate) fn holds_nowhere(dir: &Path, needle: &[u8]) {
     for entry in std::fs::read_dir(dir).unwrap() {
         let path = entry.unwrap().path();
         if path.is_dir() {

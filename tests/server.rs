@@ -1,15 +1,20 @@
 //! A real HTTP server on the loopback that answers as a test tells it, and plays faults.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use serde_json::Value;
 
 /// What arrived.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
+    pub(crate) method: String,
     pub(crate) path: String,
     /// Names in lower case.
     pub(crate) headers: Vec<(String, String)>,
@@ -54,7 +59,7 @@ impl Reply {
     }
 }
 
-/// Answers one request per connection.
+/// Answers one request per connection, over TLS as many as come.
 pub(crate) struct Server {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Request>>>,
@@ -63,6 +68,18 @@ pub(crate) struct Server {
 impl Server {
     /// `answer` gets each request with the number of those before it.
     pub(crate) fn start(answer: impl Fn(usize, &Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::answering(answer, None)
+    }
+
+    /// The same over TLS, for whoever trusts [`authority`].
+    pub(crate) fn start_tls(answer: impl Fn(usize, &Request) -> Reply + Send + Sync + 'static) -> Self {
+        Self::answering(answer, Some(tls()))
+    }
+
+    fn answering(
+        answer: impl Fn(usize, &Request) -> Reply + Send + Sync + 'static,
+        tls: Option<Arc<ServerConfig>>,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let seen: Arc<Mutex<Vec<Request>>> = Arc::default();
@@ -71,8 +88,8 @@ impl Server {
             for stream in listener.incoming() {
                 let Ok(mut stream) = stream else { return };
                 let (log, answer) = (Arc::clone(&log), Arc::clone(&answer));
-                std::thread::spawn(move || {
-                    let Some(request) = read(&mut stream) else { return };
+                let serve = move |stream: &mut dyn Stream| {
+                    let Some(request) = read(stream) else { return false };
                     let before = {
                         let mut log = log.lock().unwrap();
                         log.push(request.clone());
@@ -80,15 +97,29 @@ impl Server {
                     };
                     match answer(before, &request) {
                         // A client that is gone is what some tests want.
-                        Reply::Bytes(bytes) => drop(stream.write_all(&bytes)),
+                        Reply::Bytes(bytes) => stream.write_all(&bytes).and_then(|()| stream.flush()).is_ok(),
                         Reply::Silence => {
                             let _ = stream.read_to_end(&mut Vec::new());
+                            false
                         }
+                    }
+                };
+                let tls = tls.clone();
+                std::thread::spawn(move || match tls {
+                    None => drop(serve(&mut stream)),
+                    Some(tls) => {
+                        let connection = ServerConnection::new(tls).unwrap();
+                        let mut stream = StreamOwned::new(connection, stream);
+                        while serve(&mut stream) {}
                     }
                 });
             }
         });
         Self { address, seen }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.address.port()
     }
 
     pub(crate) fn url(&self) -> String {
@@ -109,11 +140,34 @@ impl Server {
     }
 }
 
-fn read(stream: &mut TcpStream) -> Option<Request> {
+/// Both ends of a connection.
+trait Stream: Read + Write {}
+impl<T: Read + Write> Stream for T {}
+
+/// The certificate of the authority that servers of these tests have theirs from.
+pub(crate) fn authority() -> PathBuf {
+    crate::binary::repository().join("tests/tls/ca.pem")
+}
+
+fn tls() -> Arc<ServerConfig> {
+    let place = crate::binary::repository().join("tests/tls");
+    let chain =
+        CertificateDer::pem_file_iter(place.join("server.pem")).unwrap().map(Result::unwrap).collect();
+    let key = PrivateKeyDer::from_pem_file(place.join("server.key")).unwrap();
+    let config = ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(chain, key);
+    Arc::new(config.unwrap())
+}
+
+fn read(stream: &mut dyn Stream) -> Option<Request> {
     let mut reader = BufReader::new(stream);
     let mut line = String::new();
     reader.read_line(&mut line).ok()?;
-    let path = line.split_whitespace().nth(1)?.to_owned();
+    let mut words = line.split_whitespace();
+    let (method, path) = (words.next()?.to_owned(), words.next()?.to_owned());
     let mut headers = Vec::new();
     loop {
         line.clear();
@@ -125,5 +179,5 @@ fn read(stream: &mut TcpStream) -> Option<Request> {
     let length = length.map_or(Some(0), |(_, length)| length.parse().ok())?;
     let mut body = vec![0; length];
     reader.read_exact(&mut body).ok()?;
-    Some(Request { path, headers, body })
+    Some(Request { method, path, headers, body })
 }

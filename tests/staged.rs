@@ -244,7 +244,10 @@ fn mistakes_in_the_field_are_told_with_their_place() {
     for (text, said) in [
         ("steps:\n  - {id: a, run: ls, changes: maybe}\n", "must be direct, staged or review"),
         ("changes: 3\nsteps:\n  - {id: a, run: ls}\n", "must be direct, staged or review"),
-        ("steps:\n  - {id: a, js: '1', changes: staged}\n", "only run, command, exec and pipeline steps"),
+        (
+            "steps:\n  - {id: a, js: '1', changes: staged}\n",
+            "only run, command, exec, pipeline and component steps",
+        ),
     ] {
         let home = Home::new();
         home.write("flow.lobster", text);

@@ -60,6 +60,7 @@ fn sandboxed(sandbox: &Sandbox, confinement: &Confinement, limits: &ProcessLimit
         stdin: Stdin::Empty,
         limits: limits.clone(),
         confinement: confinement.clone(),
+        upstream: None,
     };
     sandbox.run(&request, &mut Ignore, &CancelToken::new()).map_err(|error| error.to_string()).map(drop)
 }
@@ -79,6 +80,7 @@ fn flood(sandbox: &Sandbox) -> Result<(), String> {
         stdin: Stdin::Empty,
         limits: ProcessLimits { wall: Some(Duration::from_secs(seconds)), ..ProcessLimits::default() },
         confinement: Confinement::None,
+        upstream: None,
     };
     let before = resident();
     let mut count = Count(0);

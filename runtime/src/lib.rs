@@ -64,7 +64,7 @@ pub mod component {
         BlobError, BlobRead, BlobWrite, COMPILE_ARGUMENT, Cancel, Capability, Ceilings, CodeLimits, CodeUse,
         Component, Description, DirGrant, Grants, HostCall, HostCallTrace, HostServices, Input, Invocation,
         Kind, Level, Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError,
-        compile_main,
+        WritesError, compile_main,
     };
     pub use lobster_engine::component_lock::{ComponentLock, ComponentLockError, LockedStep};
 }
@@ -204,7 +204,7 @@ pub mod replay {
         Difference, Divergence, FORK_NOTE, ForkPlan, ForkRequest, GateRef, ReplayOptions, ReplayReport,
         Reply, ResumeRequest, StepChange, WhyError, ahead, cancel_run, check_approver, diff, failed_step,
         fork, incumbent_gates, incumbent_refusal, observed, open_gate, place_of_step, plan_fork, policy_of,
-        replay, resume, resume_run, rules_of_approvals, run_of_gate, take_over, why,
+        replay, resume, resume_conflicting, resume_run, rules_of_approvals, run_of_gate, take_over, why,
     };
 
     /// Paths of a run.
@@ -219,8 +219,12 @@ pub mod replay {
 
     /// What steps changed in files, and what takes it back.
     pub mod changes {
-        pub use lobster_changes::{ByteText, Change, Entry, Kind as ChangeKind};
-        pub use lobster_record::{StepChanges, Undo, changes_of_run, plan_undo};
+        pub use lobster_changes::{
+            ByteText, Change, ChangeSet, Entry, Kind as ChangeKind, Reading, Resolution, is_executable,
+        };
+        pub use lobster_record::{
+            StepChanges, Undo, WhatToUndo, changes_of_run, part_of_question, plan_undo,
+        };
     }
 
     /// One file that holds a run.

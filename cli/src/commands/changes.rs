@@ -1,14 +1,18 @@
 //! `lobster changes`
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use anstyle::{AnsiColor, Style};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
-use lobster_runtime::replay::changes::{Change, ChangeKind, Entry, StepChanges, changes_of_run};
+use lobster_runtime::replay::changes::{
+    Change, ChangeKind, ChangeSet, Entry, Reading, Resolution, StepChanges, changes_of_run, is_executable,
+};
 use lobster_runtime::replay::place::is_within;
+use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::Store;
+use lobster_runtime::store::{RunId, Store};
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
@@ -17,7 +21,7 @@ use crate::prepare;
 use crate::render::pager::Output;
 use crate::render::question::{BOLD, DIM};
 use crate::render::table::Room;
-use crate::render::{harmless, one_line, units};
+use crate::render::{harmless, one_line, say, units};
 use crate::which;
 
 /// Shows the changes to files that a run made or proposed.
@@ -50,19 +54,6 @@ const MAX_TEXT: u64 = 1 << 20;
 /// Lines around a change.
 const CONTEXT: usize = 3;
 
-/// Files that programs write and nobody reads line by line: they come last.
-const GENERATED: [&str; 9] = [
-    "Cargo.lock",
-    "Gemfile.lock",
-    "composer.lock",
-    "go.sum",
-    "package-lock.json",
-    "pnpm-lock.yaml",
-    "poetry.lock",
-    "uv.lock",
-    "yarn.lock",
-];
-
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
     let id = which::run_or_ask(&store, args.run.as_deref(), "show the changes of")?;
@@ -93,29 +84,63 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// Deletions first, then modes, links and contents; what programs wrote for themselves last.
-pub(crate) fn in_reading_order<'c>(
-    changes: impl Iterator<Item = (String, &'c Change)>,
-) -> Vec<(String, &'c Change)> {
-    let mut changes: Vec<_> = changes.collect();
-    changes.sort_by_cached_key(|(root, change)| {
-        let path = change.path.to_string();
-        let is_generated = GENERATED.contains(&path.rsplit('/').next().unwrap_or_default());
-        let rank = match change.kind() {
-            ChangeKind::Delete => 0,
-            ChangeKind::Mode => 1,
-            ChangeKind::Create if is_executable(change.after.as_ref()) => 2,
-            ChangeKind::Link => 3,
-            ChangeKind::Modify => 4,
-            ChangeKind::Create => 5,
-        };
-        (is_generated, rank, root.clone(), path)
-    });
-    changes
+/// Paths as a person typed them, as change sets have them: absolute, the directory above resolved.
+pub(crate) fn places(typed: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+    let here = std::env::current_dir()?;
+    let place = |path: &PathBuf| {
+        let path = here.join(path);
+        // The last name may be that of a link, and the directories above may be gone.
+        let above = path.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)));
+        match above.and_then(|(above, real)| Some(real.join(path.strip_prefix(above).ok()?))) {
+            Some(real) => real,
+            None => path,
+        }
+    };
+    Ok(typed.iter().map(place).collect())
 }
 
-fn is_executable(entry: Option<&Entry>) -> bool {
-    matches!(entry, Some(Entry::File { mode, .. }) if mode & 0o111 != 0)
+/// What a person says about files that somebody has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Conflicts {
+    /// Leaves these files as they are now.
+    Keep,
+    /// Overwrites them.
+    Overwrite,
+    /// Puts both changes of a text together.
+    Merge,
+}
+
+impl From<Conflicts> for Resolution {
+    fn from(said: Conflicts) -> Self {
+        match said {
+            Conflicts::Keep => Self::Keep,
+            Conflicts::Overwrite => Self::Overwrite,
+            Conflicts::Merge => Self::Merge,
+        }
+    }
+}
+
+/// As many files are named after a preview.
+const TOLD: usize = 20;
+
+/// Says on stderr what a preview would have changed. What cannot be read is left out: the run has been told.
+pub(crate) fn tell_preview(runtime: &Runtime, run: RunId) {
+    let Ok(store) = runtime.store() else { return };
+    let Ok(found) = changes_of_run(&store, run) else { return };
+    let sets: Vec<&ChangeSet> = found.iter().map(|part| &part.set).collect();
+    let all = ChangeSet::compose(&sets);
+    let readings = all.readings();
+    let count = units::counted(all.changes().count() as u64, "change");
+    say(&format!("Preview: {count} to files, and none was made."));
+    for reading in readings.iter().take(TOLD) {
+        say(&format!("  {}", line(&store, reading, true)));
+    }
+    if readings.len() > TOLD {
+        say(&format!("  … {} more", readings.len() - TOLD));
+    }
+    if !readings.is_empty() {
+        say(&format!("  `lobster changes {} --patch` shows the difference", run.short()));
+    }
 }
 
 fn print_step(
@@ -129,19 +154,22 @@ fn print_step(
     let state = if changes.committed { "" } else { ", not committed" };
     let head = format!("{}: {}{state}", one_line(&changes.step), units::counted(count, "change"));
     writeln!(out, "{}", room.paint(BOLD, &head))?;
-    for (root, change) in
-        in_reading_order(changes.set.changes().map(|(root, change)| (root.to_string(), change)))
-    {
-        writeln!(out, "  {}", line(store, &root, change, args.stat))?;
-        if args.patch {
-            print_patch(out, store, change, room)?;
+    for reading in changes.set.readings() {
+        writeln!(out, "  {}", line(store, &reading, args.stat))?;
+        if args.patch && reading.renamed_from.is_none() {
+            print_patch(out, store, reading.change, room)?;
         }
     }
     Ok(())
 }
 
 /// One change in one line.
-pub(crate) fn line(store: &Store, root: &str, change: &Change, counts_lines: bool) -> String {
+pub(crate) fn line(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> String {
+    let (root, change) = (one_line(&reading.root.to_string()), reading.change);
+    if let Some(from) = reading.renamed_from {
+        let [from, to] = [from, &change.path].map(|path| one_line(&path.to_string()));
+        return format!("renamed   {root}/{from} -> {to}");
+    }
     let mark = match change.kind() {
         ChangeKind::Create => "new     ",
         ChangeKind::Modify => "modified",
@@ -149,9 +177,11 @@ pub(crate) fn line(store: &Store, root: &str, change: &Change, counts_lines: boo
         ChangeKind::Mode => "mode    ",
         ChangeKind::Link => "link    ",
     };
-    let mut text = format!("{mark}  {}/{}", one_line(root), one_line(&change.path.to_string()));
+    let mut text = format!("{mark}  {root}/{}", one_line(&change.path.to_string()));
     match (&change.before, &change.after) {
-        (_, Some(Entry::Link { target })) => text.push_str(&format!(" -> {}", one_line(&target.to_string()))),
+        (_, Some(Entry::Link { target, .. })) => {
+            text.push_str(&format!(" -> {}", one_line(&target.to_string())))
+        }
         (_, Some(Entry::File { same_as: Some(other), .. })) => {
             text.push_str(&format!(" = {}", one_line(&other.to_string())));
         }

@@ -1,17 +1,19 @@
 //! `lobster gates`
 
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use lobster_runtime::engine::{Ahead, QuestionView, SetsGoing};
 use lobster_runtime::json;
+use lobster_runtime::replay::changes::part_of_question;
 use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, RunId, Store, StoreError, iso};
 use serde_json::{Value, json};
 
+use super::changes;
 use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::live;
@@ -35,6 +37,7 @@ use crate::which;
   lobster gates
   lobster gates show 4f90                  everything that it asks, and exactly what would run
   lobster gates approve 4f90
+  lobster gates approve 4f90 --only docs   only the changes in docs; the others are dropped
   lobster gates answer 4f90 '{\"decision\":\"later\"}'
   LOBSTER_APPROVAL_APPROVED_BY=ann lobster gates approve 4f90"
 )]
@@ -68,6 +71,10 @@ enum Task {
     Approve {
         /// The gate, or a run (such as @) that waits for one answer.
         id: Option<String>,
+        /// Approves only these of the changes to files that the question shows: the files at these paths and in
+        /// these directories. The other changes are dropped. May be repeated.
+        #[arg(long, value_name = "PATH")]
+        only: Vec<PathBuf>,
     },
     /// Rejects, which cancels the run.
     Reject {
@@ -95,7 +102,10 @@ enum Task {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     match &args.task {
-        Some(Task::Approve { id }) => answer(id.as_deref(), || Ok(Reply::Approve)),
+        Some(Task::Approve { id, only }) if only.is_empty() => answer(id.as_deref(), || Ok(Reply::Approve)),
+        Some(Task::Approve { id, only }) => {
+            answer(id.as_deref(), || Ok(Reply::ApproveOnly(changes::places(only)?)))
+        }
         Some(Task::Reject { id }) => answer(id.as_deref(), || Ok(Reply::Reject)),
         Some(Task::Answer { id, json }) => answer(Some(id), || response(json)),
         Some(Task::Show { id, json }) => {
@@ -286,6 +296,9 @@ fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>)
         let reply = reply()?;
         let gate = find(&runtime, &store, id, Some(&reply))?;
         check_answer(&gate, &reply)?;
+        if let Reply::ApproveOnly(places) = &reply {
+            tell_part(&store, &gate, places)?;
+        }
         let runtime = prepare::runtime_of_run(envelope.mode, None, |_| Some(gate.run))?;
         events::follow(&runtime, None)?;
         if envelope.mode == Mode::Human {
@@ -300,6 +313,18 @@ fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>)
         Ok((runtime, request)) => envelope.result(&runtime, replay::resume(&runtime, &request), false),
         Err(error) => envelope.failure(&error.into()),
     }
+}
+
+/// Says what is approved of the changes that a gate shows.
+fn tell_part(store: &Store, gate: &Gate, places: &[PathBuf]) -> Result<(), CommandError> {
+    let part = part_of_question(store, gate, places).map_err(CommandError::from)?;
+    let count = units::counted(part.of as u64, "change");
+    anstream::eprintln!(
+        "approving {} of {count} as change set {}; the others are dropped",
+        part.count,
+        part.changes.short()
+    );
+    Ok(())
 }
 
 /// Without a policy, what an answer sets going runs where the answer is given, as
@@ -341,7 +366,7 @@ fn check_answer(gate: &Gate, reply: &Reply) -> Result<(), CommandError> {
         }
     }
     match (gate.kind, reply) {
-        (GateKind::Input, Reply::Approve | Reply::Reject) => {
+        (GateKind::Input, Reply::Approve | Reply::ApproveOnly(_) | Reply::Reject) => {
             let hint = format!("lobster gates answer {} JSON", gate.id);
             Err(CommandError::usage("this gate asks for a value, not for yes or no").with_hint(hint))
         }

@@ -3,11 +3,13 @@
 use lobster_runtime::engine::Interrupted;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
+use lobster_runtime::replay::changes::Resolution;
 use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::RunId;
 
+use super::changes;
 use super::runs::Status;
 use crate::events;
 use crate::exit::{CommandError, CommandResult};
@@ -25,6 +27,7 @@ use crate::which;
   lobster resume --token eyJwcm90… --response-json '{\"decision\":\"approve\"}'
   lobster resume @                           the last run, from where it stopped
   lobster resume 018f3c2e                    a failed or killed run, from where it stopped
+  lobster resume @ --conflicts merge         commits changes to files that somebody edited meanwhile
   lobster resume 018f3c2e --cancel           ends such a run, and one that waits, for good")]
 pub(crate) struct Args {
     /// The run to continue: an id, the end of an id, or @. Takes the place of a token.
@@ -53,6 +56,10 @@ pub(crate) struct Args {
     /// Marks an interrupted step as failed instead of re-running it.
     #[arg(long)]
     skip_interrupted: bool,
+    /// Commits changes to files although some of the files changed meanwhile: `keep` leaves these as they are now,
+    /// `overwrite` overwrites them, `merge` puts both changes of a text together. Reviewed changes are asked about again.
+    #[arg(long, value_name = "HOW")]
+    conflicts: Option<changes::Conflicts>,
     /// Continues a run that was imported unfinished. Use this only if nothing else continues the run.
     #[arg(long)]
     take_over: bool,
@@ -81,6 +88,7 @@ struct Words {
     skip_interrupted: bool,
     no_cache: bool,
     take_over: bool,
+    conflicts: Option<String>,
     run: Option<String>,
     /// What the incumbent does not read: an error only beside the id of a run.
     unread: Vec<String>,
@@ -109,6 +117,9 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
             }
             "--notify" => out.notify = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
             "--events" => out.events = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
+            "--conflicts" => {
+                out.conflicts = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default());
+            }
             "--mode" => out.mode = attached.or_else(|| words.next().cloned()),
             "--log" => out.log.log = attached.or_else(|| words.next().cloned()),
             "--log-format" => out.log.log_format = attached.or_else(|| words.next().cloned()),
@@ -134,6 +145,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
 /// The options that go with the id of a run.
 const OPTIONS: &[&str] = &[
     "--cancel",
+    "--conflicts",
     "--mode",
     "--no-cache",
     "--notify",
@@ -145,7 +157,7 @@ const OPTIONS: &[&str] = &[
 /// What to do with a run that is named by its id, where no word may go unread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WithRun {
-    GoOn(Interrupted),
+    GoOn(Interrupted, Option<Resolution>),
     Cancel,
 }
 
@@ -166,18 +178,32 @@ fn with_run(words: &Words) -> Result<WithRun, Failure> {
              answer them",
         ));
     }
-    match (words.cancel, words.retry_interrupted, words.skip_interrupted) {
-        (false, false, false) => Ok(WithRun::GoOn(Interrupted::Ask)),
-        (false, true, false) => Ok(WithRun::GoOn(Interrupted::Retry)),
-        (false, false, true) => Ok(WithRun::GoOn(Interrupted::Skip)),
-        (true, false, false) => Ok(WithRun::Cancel),
+    let how = words.conflicts.as_deref().map(read_conflicts).transpose()?;
+    match (words.cancel, words.retry_interrupted, words.skip_interrupted, how) {
+        (false, false, false, how) => Ok(WithRun::GoOn(Interrupted::Ask, how)),
+        (false, true, false, how) => Ok(WithRun::GoOn(Interrupted::Retry, how)),
+        (false, false, true, how) => Ok(WithRun::GoOn(Interrupted::Skip, how)),
+        (true, false, false, None) => Ok(WithRun::Cancel),
+        (true, false, false, Some(_)) => {
+            Err(Failure::parse("resume RUN takes only one of --conflicts and --cancel"))
+        }
         _ => Err(Failure::parse(
             "resume RUN takes only one of --retry-interrupted, --skip-interrupted and --cancel",
         )),
     }
 }
 
+fn read_conflicts(word: &str) -> Result<Resolution, Failure> {
+    let said = <changes::Conflicts as clap::ValueEnum>::from_str(word, false);
+    said.map(Resolution::from).map_err(|_| {
+        Failure::parse(format!("resume --conflicts must be keep, overwrite or merge, not {word:?}"))
+    })
+}
+
 fn request(words: Words) -> Result<ResumeRequest, Failure> {
+    if words.conflicts.is_some() {
+        return Err(Failure::parse("resume --conflicts goes with the id of a run that failed"));
+    }
     let gate = match (words.id.filter(|id| !id.is_empty()), words.token.filter(|token| !token.is_empty())) {
         (Some(id), _) => GateRef::Id(id),
         (None, Some(token)) => GateRef::Token(token),
@@ -269,7 +295,10 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             return reply.failure(&failure);
         }
         let result = match task {
-            WithRun::GoOn(interrupted) => replay::resume_run(&runtime, run, interrupted),
+            WithRun::GoOn(interrupted, None) => replay::resume_run(&runtime, run, interrupted),
+            WithRun::GoOn(interrupted, Some(how)) => {
+                replay::resume_conflicting(&runtime, run, interrupted, how)
+            }
             WithRun::Cancel => replay::cancel_run(&runtime, run),
         };
         return reply.result(&runtime, result, false);
@@ -332,9 +361,11 @@ mod tests {
     fn a_run_takes_no_word_that_it_does_not_read() {
         let task =
             |words: &[&str]| with_run(&scanned(words).unwrap_or_default()).map_err(|error| error.message);
-        assert_eq!(task(&["018f", "--skip-interrupted"]), Ok(WithRun::GoOn(Interrupted::Skip)));
+        assert_eq!(task(&["018f", "--skip-interrupted"]), Ok(WithRun::GoOn(Interrupted::Skip, None)));
+        let merge = Ok(WithRun::GoOn(Interrupted::Ask, Some(Resolution::Merge)));
+        assert_eq!(task(&["018f", "--conflicts", "merge"]), merge);
         assert_eq!(task(&["018f", "--cancel"]), Ok(WithRun::Cancel));
-        assert_eq!(task(&["018f", "--cancel", "no"]), Ok(WithRun::GoOn(Interrupted::Ask)));
+        assert_eq!(task(&["018f", "--cancel", "no"]), Ok(WithRun::GoOn(Interrupted::Ask, None)));
         for words in [
             &["018f", "--approve", "no"][..],
             &["018f", "--response-json", "{}"],
@@ -343,6 +374,9 @@ mod tests {
             &["018f", "77b0"],
             &["018f", "--retry-interrupted", "--skip-interrupted"],
             &["018f", "--cancel", "--retry-interrupted"],
+            &["018f", "--conflicts"],
+            &["018f", "--conflicts=theirs"],
+            &["018f", "--cancel", "--conflicts=keep"],
         ] {
             assert!(task(words).is_err(), "{words:?}");
         }

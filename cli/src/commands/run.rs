@@ -62,9 +62,14 @@ pub(crate) struct Args {
     /// `changes: staged` in a workflow. `lobster undo` reverts them.
     #[arg(long)]
     staged: bool,
-    /// Like `--staged`, and shows the diff and asks before each commit, like `changes: review` in a workflow.
+    /// Like `--staged`, and shows the diff of consecutive steps and asks before it is committed, like
+    /// `changes: review` in a workflow.
     #[arg(long)]
     review: bool,
+    /// Runs the steps, each with the changes of the steps before it, and commits nothing. Ends before a step
+    /// that would have other effects.
+    #[arg(long)]
+    preview: bool,
     /// Runs every step, even if its result is cached. Results are still added to the cache
     /// (`LOBSTER_NO_CACHE`).
     #[arg(long)]
@@ -92,6 +97,7 @@ struct Words {
     no_cache: bool,
     staged: bool,
     review: bool,
+    preview: bool,
     dry_run: bool,
     /// `--dry-run` that came after a word: ours only if the word is a file.
     late_dry_run: bool,
@@ -148,6 +154,8 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
             out.staged = true;
         } else if word == "--review" {
             out.review = true;
+        } else if word == "--preview" {
+            out.preview = true;
         } else if word == "--no-cache" {
             out.no_cache = true;
         } else if word == "--dry-run" && out.rest.is_empty() {
@@ -205,10 +213,14 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     };
     let planned = runtime.plan(&request).and_then(|planned| {
         run_hints::refuse_undeclared(&planned, &words.args)?;
-        match (words.review, words.staged) {
-            (true, _) => keeping_apart(planned, ChangesMode::Review),
-            (false, true) => keeping_apart(planned, ChangesMode::Staged),
-            (false, false) => Ok(planned),
+        let asked = [
+            (words.preview, ChangesMode::Preview),
+            (words.review, ChangesMode::Review),
+            (words.staged, ChangesMode::Staged),
+        ];
+        match asked.into_iter().find(|(is_asked, _)| *is_asked) {
+            Some((_, mode)) => keeping_apart(planned, mode),
+            None => Ok(planned),
         }
     });
     match planned {
@@ -218,11 +230,13 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
                 return reply.failure(&error.into());
             }
             live::expect(&planned.plan);
-            reply.result(
-                &runtime,
-                runtime.run_planned(&planned),
-                matches!(request.target, Target::Pipeline(_)),
-            )
+            let result = runtime.run_planned(&planned);
+            let previewed = result.run.filter(|_| words.preview);
+            let exit = reply.result(&runtime, result, matches!(request.target, Target::Pipeline(_)));
+            if let Some(run) = previewed {
+                super::changes::tell_preview(&runtime, run);
+            }
+            exit
         }
         Err(failure) if matches!(request.target, Target::Pipeline(_)) => {
             refuse_with_hint(&reply, &failure, &words.rest)
@@ -248,8 +262,9 @@ fn keeping_apart(mut planned: Planned, mode: ChangesMode) -> Result<Planned, Fai
         Plan::Workflow(workflow) => workflow.least_changes = Some(mode),
         Plan::Pipeline(_) => {
             return Err(Failure::parse(format!(
-                "--{0} needs a workflow file: a step with `pipeline:` and `changes: {0}` runs a pipeline",
-                mode.name()
+                "--{} needs a workflow file: a step with `pipeline:` and `changes: {}` runs a pipeline",
+                mode.name(),
+                mode.min(ChangesMode::Review).name()
             )));
         }
     }

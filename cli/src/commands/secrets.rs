@@ -84,11 +84,11 @@ fn list(runtime: &Runtime, as_json: bool) -> CommandResult {
         return Ok(Exit::OK);
     }
     let mut table = Table::new(&["NAME", "FROM", "STEPS"]);
-    for NamedSecret { name, from, is_allowed } in &secrets {
-        let steps = if *is_allowed {
-            Cell::state("allow")
-        } else {
-            Cell::state("deny: not in [sandbox.env] secrets")
+    for NamedSecret { name, from, hosts, is_allowed } in &secrets {
+        let steps = match (hosts.as_slice(), *is_allowed) {
+            ([], true) => Cell::state("allow"),
+            ([], false) => Cell::state("deny: not in [sandbox.env] secrets"),
+            (hosts, _) => format!("only as a credential for {}", hosts.join(", ")).as_str().into(),
         };
         table.push(vec![one_line(name).as_str().into(), one_line(from).as_str().into(), steps]);
     }

@@ -1,9 +1,11 @@
 //! `lobster undo`
 
-use lobster_runtime::replay::changes::{Undo, plan_undo};
+use std::path::PathBuf;
+
+use lobster_runtime::replay::changes::{Undo, WhatToUndo, plan_undo};
 use lobster_runtime::stage::Mode;
 
-use super::changes::{in_reading_order, line};
+use super::changes::{Conflicts, line, places};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{harmless, one_line, say, units};
@@ -25,6 +27,13 @@ pub(crate) struct Args {
     /// Only this step and the steps inside it. The path of the step as `lobster show` prints it.
     #[arg(long, value_name = "STEP")]
     step: Option<String>,
+    /// Reverts only the files at these paths and in these directories. May be repeated.
+    #[arg(long, value_name = "PATH")]
+    only: Vec<PathBuf>,
+    /// What becomes of files that changed since the run: `keep` leaves them as they are now, `overwrite` reverts
+    /// them all the same, `merge` takes the run's change out of a text and keeps the later one.
+    #[arg(long, value_name = "HOW")]
+    conflicts: Option<Conflicts>,
     /// Prints what would be reverted, without reverting it.
     #[arg(long)]
     dry_run: bool,
@@ -34,11 +43,17 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Human)?;
     let store = runtime.store()?;
     let id = which::run(&store, &args.run)?;
-    let undo = plan_undo(&runtime, id, args.step.as_deref()).map_err(CommandError::failed)?;
+    let what = WhatToUndo {
+        run: id,
+        step: args.step.clone(),
+        only: places(&args.only)?,
+        conflicts: args.conflicts.map(Into::into),
+    };
+    let undo = plan_undo(&runtime, &what).map_err(CommandError::failed)?;
     tell_others(&undo);
     if args.dry_run {
-        for (root, change) in in_reading_order(undo.set.changes().map(|(root, it)| (root.to_string(), it))) {
-            anstream::println!("{}", line(&store, &root, change, true));
+        for reading in undo.set.readings() {
+            anstream::println!("{}", line(&store, &reading, true));
         }
     }
     if !undo.conflicts.is_empty() {
@@ -48,8 +63,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         let count = units::counted(undo.conflicts.len() as u64, "file");
         return Err(CommandError::failed(format!("nothing was undone: {count} changed since the run"))
             .with_hint(
-                "restore them to the state after the run (`lobster changes RUN --patch` shows it), then try \
-                 again",
+                "`--conflicts keep` undoes the others, `--conflicts merge` keeps what was changed since in other lines, \
+                 `--conflicts overwrite` reverts them all the same; `lobster changes RUN --patch` shows the changes",
             ));
     }
     if args.dry_run {

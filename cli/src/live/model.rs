@@ -344,6 +344,7 @@ impl Model {
                 let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
                 let word = match answer {
                     GateAnswer::Approved => "approved",
+                    GateAnswer::ApprovedPart { .. } => "approved in part",
                     GateAnswer::Rejected => "rejected",
                     GateAnswer::Response(_) => "answered",
                 };

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::language::pipeline::{self, Pipeline};
+use lobster_runtime::language::pipeline::{self, Pipeline, StageCall};
 use lobster_runtime::runtime::{Runtime, workflow_file};
 use lobster_runtime::stage::StageKind;
 
@@ -89,6 +89,10 @@ impl Guard {
         }
         for stage in &pipeline.stages {
             let name = stage.name.as_str();
+            // Also of a command that the operator allows: what it may send is not what it may read.
+            if let Some(option) = file_option(stage) {
+                return Err(format!("`{name} {option}` would read a file past the policy; give the text"));
+            }
             if self.allowed.iter().any(|allowed| allowed == name) {
                 continue;
             }
@@ -96,9 +100,6 @@ impl Guard {
                 return Err(format!(
                     "`{name} --{option}` would grant rights; only a workflow of the operator's folders can"
                 ));
-            }
-            if name == "template" && stage.args.get("file").is_some() {
-                return Err("`template --file` would read a file past the policy; give the text".to_owned());
             }
             let acts = runtime.registry().get(name).is_some_and(|spec| spec.kind == StageKind::Effect);
             if acts && !matches!(name, "exec" | "component" | "js" | "workflows.list") {
@@ -109,4 +110,22 @@ impl Guard {
         }
         Ok(())
     }
+}
+
+/// The option by which a command would read a file itself.
+fn file_option(stage: &StageCall) -> Option<String> {
+    let options: &[&str] = match stage.name.as_str() {
+        "template" => &["file"],
+        "llm.invoke" | "llm_task.invoke" => &["file", "prompt-file", "system", "output-schema"],
+        _ => &[],
+    };
+    let is_text = |option: &str| matches!(option, "system" | "output-schema");
+    let reads = |option: &&&str| {
+        let values = stage.args.all(option);
+        // Of some options only a value that begins with @ is a path.
+        values
+            .iter()
+            .any(|value| !is_text(option) || value.as_str().is_some_and(|text| text.trim().starts_with('@')))
+    };
+    options.iter().find(reads).map(|option| format!("--{option}"))
 }

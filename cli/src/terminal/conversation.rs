@@ -241,8 +241,8 @@ impl<'a> Conversation<'a> {
         let digest = self.question.view.facts.iter().find(|fact| fact.label == "digest");
         let digest = digest.and_then(|fact| fact.values.first()).map(String::as_str).unwrap_or_default();
         let what = match answer {
-            Answer::Approved { by: Some(by) } => format!("approved by {}", one_line(by)),
-            Answer::Approved { by: None } => "approved".to_owned(),
+            Answer::Approved { by: Some(by), .. } => format!("approved by {}", one_line(by)),
+            Answer::Approved { by: None, .. } => "approved".to_owned(),
             Answer::Response(value) => {
                 format!("answered {}", answered(value, paper.columns.saturating_sub(34).max(8)))
             }

@@ -58,6 +58,8 @@ codes! {
     Changes = "changes",
     /// A file is not what a change set was made from.
     ChangesConflict = "changes_conflict",
+    /// A preview came to something that cannot be done without consequences.
+    Preview = "preview",
     /// A granted directory is reached through a link.
     RootIsLink = "root_is_link",
     /// The store failed: no retry and no `on_error` helps.

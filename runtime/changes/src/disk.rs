@@ -9,9 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{
-    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, fchmod, fchown, fgetxattr,
-    flistxattr, fsetxattr, fstat, fsync, linkat, mkdirat, openat, openat2, readlinkat, renameat_with, statat,
-    symlinkat, unlinkat,
+    AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps, fchmod,
+    fchown, fgetxattr, flistxattr, fsetxattr, fstat, fsync, linkat, mkdirat, openat, openat2, readlinkat,
+    renameat_with, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -53,6 +53,15 @@ impl Disk {
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Whom what is at a place belongs to: a user and a group.
+    pub(crate) fn owner(&self, place: &Place) -> io::Result<Option<(u32, u32)>> {
+        if self.look(place)?.is_none() {
+            return Ok(None);
+        }
+        let stat = statat(self.above(place)?, name(place), AtFlags::SYMLINK_NOFOLLOW)?;
+        Ok(Some((stat.st_uid, stat.st_gid)))
     }
 
     fn root(&self, root: usize) -> io::Result<&OwnedFd> {
@@ -127,10 +136,22 @@ fn seen_by_stat(stat: &Stat) -> Seen {
     }
 }
 
-fn set_time(file: &File, Time(seconds, nanos): Time) -> io::Result<()> {
-    let since = Duration::new(seconds.unsigned_abs(), nanos);
-    let time = if seconds >= 0 { SystemTime::UNIX_EPOCH + since } else { SystemTime::UNIX_EPOCH - since };
-    file.set_times(FileTimes::new().set_modified(time))
+fn set_time(file: &File, time: Time) -> io::Result<()> {
+    file.set_times(FileTimes::new().set_modified(time_of(time)))
+}
+
+/// Sets when a link was modified, not what it leads to.
+pub(crate) fn set_link_time(above: impl AsFd, name: &OsStr, Time(seconds, nanos): Time) -> io::Result<()> {
+    let time = Timespec { tv_sec: seconds, tv_nsec: nanos.into() };
+    let times = Timestamps { last_access: time, last_modification: time };
+    Ok(utimensat(above, name, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+}
+
+/// A time as the standard library has it.
+pub(crate) fn time_of(Time(seconds, nanos): Time) -> SystemTime {
+    let since = Duration::new(seconds.unsigned_abs(), 0);
+    let whole = if seconds >= 0 { SystemTime::UNIX_EPOCH + since } else { SystemTime::UNIX_EPOCH - since };
+    whole + Duration::new(0, nanos)
 }
 
 /// Owner and attributes of the file that is replaced.
@@ -225,9 +246,11 @@ impl Files for Disk {
         if sync { file.sync_all() } else { Ok(()) }
     }
 
-    fn make_link(&self, place: &Place, target: &ByteText) -> io::Result<()> {
+    fn make_link(&self, place: &Place, target: &ByteText, modified: Option<Time>) -> io::Result<()> {
         point("make link")?;
-        Ok(symlinkat(OsStr::from_bytes(target.as_bytes()), self.above(place)?, name(place))?)
+        let above = self.above(place)?;
+        symlinkat(OsStr::from_bytes(target.as_bytes()), &above, name(place))?;
+        modified.map_or(Ok(()), |time| set_link_time(&above, name(place), time))
     }
 
     fn make_name(&self, of: &Place, place: &Place) -> io::Result<()> {
@@ -308,7 +331,7 @@ impl Files for Disk {
 }
 
 /// A block of nothing is left a hole, as sparse files have them.
-fn copy_sparse(from: &mut dyn Read, to: &mut File) -> io::Result<()> {
+pub(crate) fn copy_sparse(from: &mut dyn Read, to: &mut File) -> io::Result<()> {
     use std::io::{Seek, SeekFrom, Write};
     let mut block = vec![0; 64 << 10];
     let mut length = 0;

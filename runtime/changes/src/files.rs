@@ -62,7 +62,7 @@ pub(crate) trait Files {
         look: &Looks<'_>,
         sync: bool,
     ) -> io::Result<()>;
-    fn make_link(&self, place: &Place, target: &ByteText) -> io::Result<()>;
+    fn make_link(&self, place: &Place, target: &ByteText, modified: Option<Time>) -> io::Result<()>;
     /// Another name of a file.
     fn make_name(&self, of: &Place, place: &Place) -> io::Result<()>;
     /// Fails with `AlreadyExists` rather than replacing anything.

@@ -16,9 +16,10 @@ use lobster_base::digest::Digest;
 use rustix::fs::{getxattr, lgetxattr, llistxattr};
 use rustix::io::Errno;
 
-use crate::commit::CommitError;
+use crate::commit::{CommitError, Contents};
 use crate::disk::Disk;
-use crate::files::{Files, Place, Seen, What};
+use crate::files::{Place, Seen, What};
+use crate::pile::{Below, lay};
 use crate::set::{ByteText, Change, Entry, RelPath, RootChanges, Time};
 
 /// Where contents are kept.
@@ -125,6 +126,8 @@ pub struct Layer {
     mode: u32,
     /// When it was made, by the clock that files have their times from.
     made: Time,
+    /// Changes lie between the directory and it.
+    over_changes: bool,
 }
 
 impl Layer {
@@ -141,8 +144,13 @@ impl Layer {
         if let Some(mount) = mount_below(root).map_err(failed)? {
             return Err(LayerError::Mount { root: root.to_owned(), mount });
         }
-        let mut layer =
-            Self { root: root.to_owned(), dir, mode: found.mode() & 0o7777, made: Time(i64::MAX, 0) };
+        let mut layer = Self {
+            root: root.to_owned(),
+            dir,
+            mode: found.mode() & 0o7777,
+            made: Time(i64::MAX, 0),
+            over_changes: false,
+        };
         let make = |path: PathBuf, mode: u32| {
             DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
             fs::set_permissions(path, Permissions::from_mode(mode))
@@ -155,6 +163,24 @@ impl Layer {
         let work = fs::metadata(layer.work()).map_err(failed)?;
         layer.made = Time(work.ctime(), u32::try_from(work.ctime_nsec()).unwrap_or_default());
         Ok(layer)
+    }
+
+    /// Puts changes that are not committed yet below it: the step finds them, and they are none of its own.
+    ///
+    /// # Errors
+    /// When one of their contents is gone, or there is no room.
+    pub fn lay_below(&mut self, changes: &[Change], contents: &dyn Contents) -> Result<(), LayerError> {
+        if !changes.is_empty() {
+            lay_over(&self.root, changes, &self.dir.join("below"), contents)?;
+            self.over_changes = true;
+        }
+        Ok(())
+    }
+
+    /// What lies between the directory and it.
+    #[must_use]
+    pub fn below(&self) -> Option<PathBuf> {
+        self.over_changes.then(|| self.dir.join("below"))
     }
 
     /// The directory that it lies over.
@@ -181,32 +207,48 @@ impl Layer {
     /// When it changed what cannot be committed.
     pub fn changes(&self, keep: &mut dyn Keep) -> Result<RootChanges, LayerError> {
         let root: ByteText = self.root.as_os_str().as_bytes().to_vec().into();
-        let disk = Disk::of_root(&root).map_err(|error| {
-            let source = match error {
-                CommitError::Root { source, .. } => source,
-                other => io::Error::other(other.to_string()),
-            };
-            LayerError::Root { root: self.root.clone(), source }
-        })?;
+        let base = open_root(&self.root)?;
+        let pile = self.below().map(|below| open_root(&below)).transpose()?;
         let upper = self.upper();
         let now =
             fs::metadata(&upper).map_err(|source| LayerError::Root { root: self.root.clone(), source })?;
         if now.mode() & 0o7777 != self.mode {
             return Err(LayerError::RootMode { root });
         }
-        let mut reader = Reader {
-            disk,
-            upper,
-            root: root.clone(),
-            made: self.made,
-            keep,
-            changes: Vec::new(),
-            files: BTreeMap::new(),
-            pairs: BTreeMap::new(),
-        };
+        let below = Below::new(base, pile);
+        let mut reader = Reader::new(below, upper, root.clone(), self.made, keep);
         reader.directory(None, true)?;
         Ok(RootChanges { root, changes: reader.changes })
     }
+}
+
+/// Puts changes of `root` into the new directory `to`, in the form that overlayfs takes over it.
+///
+/// # Errors
+/// When one of their contents is gone, or there is no room.
+pub fn lay_over(
+    root: &Path,
+    changes: &[Change],
+    to: &Path,
+    contents: &dyn Contents,
+) -> Result<(), LayerError> {
+    let failed = |source| LayerError::Root { root: root.to_owned(), source };
+    let mode = fs::symlink_metadata(root).map_err(failed)?.mode() & 0o7777;
+    let base = open_root(root)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(to).map_err(failed)?;
+    lay(changes, &base, to, contents)
+        .and_then(|()| fs::set_permissions(to, Permissions::from_mode(mode)))
+        .map_err(failed)
+}
+
+pub(crate) fn open_root(root: &Path) -> Result<Disk, LayerError> {
+    Disk::of_root(&root.as_os_str().as_bytes().to_vec().into()).map_err(|error| {
+        let source = match error {
+            CommitError::Root { source, .. } => source,
+            other => io::Error::other(other.to_string()),
+        };
+        LayerError::Root { root: root.to_owned(), source }
+    })
 }
 
 impl Drop for Layer {
@@ -253,8 +295,8 @@ fn unescape(text: &[u8]) -> Vec<u8> {
     out
 }
 
-struct Reader<'k> {
-    disk: Disk,
+pub(crate) struct Reader<'k> {
+    below: Below,
     upper: PathBuf,
     root: ByteText,
     made: Time,
@@ -266,7 +308,30 @@ struct Reader<'k> {
     pairs: BTreeMap<u64, (RelPath, Entry)>,
 }
 
-impl Reader<'_> {
+impl<'k> Reader<'k> {
+    pub(crate) fn new(
+        below: Below,
+        upper: PathBuf,
+        root: ByteText,
+        made: Time,
+        keep: &'k mut dyn Keep,
+    ) -> Self {
+        let (changes, files, pairs) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self { below, upper, root, made, keep, changes, files, pairs }
+    }
+
+    pub(crate) fn push(&mut self, change: Change) {
+        self.changes.push(change);
+    }
+
+    pub(crate) fn into_changes(self) -> Vec<Change> {
+        self.changes
+    }
+
+    pub(crate) fn look(&self, place: &Place) -> Result<Option<Seen>, LayerError> {
+        self.below.look(place).map_err(|source| self.unread(Some(&place.path), source))
+    }
+
     /// Reads a directory of the layer. `below`: there is a directory below it, too.
     fn directory(&mut self, path: Option<&RelPath>, below: bool) -> Result<(), LayerError> {
         let dir = path.map_or_else(|| self.upper.clone(), |path| self.in_upper(path));
@@ -288,8 +353,7 @@ impl Reader<'_> {
         let at = self.in_upper(path);
         let found = fs::symlink_metadata(&at).map_err(|source| self.unread(Some(path), source))?;
         let place = Place { root: 0, path: path.clone() };
-        let lower = if below { self.disk.look(&place) } else { Ok(None) };
-        let lower = lower.map_err(|source| self.unread(Some(path), source))?;
+        let lower = if below { self.look(&place)? } else { None };
         let kind = found.file_type();
         if kind.is_char_device() && found.rdev() == 0 {
             return match lower {
@@ -310,7 +374,8 @@ impl Reader<'_> {
         let before = self.before(path, lower)?;
         let after = if kind.is_symlink() {
             let target = fs::read_link(&at).map_err(|source| self.unread(Some(path), source))?;
-            Entry::Link { target: target.into_os_string().into_vec().into() }
+            let modified = Some(modified_of(&found));
+            Entry::Link { target: target.into_os_string().into_vec().into(), modified }
         } else {
             self.file(path, &found, lower)?
         };
@@ -340,8 +405,7 @@ impl Reader<'_> {
         let keep = &mut self.keep;
         let kept = with_access(&at, 0o400, || keep.keep(&mut File::open(&at)?));
         let (digest, size) = kept.map_err(|source| self.unread(Some(path), source))?;
-        let nanos = u32::try_from(found.mtime_nsec()).unwrap_or_default();
-        let modified = Some(Time(found.mtime(), nanos));
+        let modified = Some(modified_of(found));
         let entry = |same_as| Entry::File { digest, size, mode, modified, same_as };
         if found.nlink() > 1 {
             let first = self.files.entry(found.ino()).or_insert_with(|| path.clone());
@@ -394,12 +458,12 @@ impl Reader<'_> {
     /// What lies below a directory that was made anew, and is not in it any more.
     fn not_in_opaque(&mut self, path: &RelPath) -> Result<(), LayerError> {
         let place = Place { root: 0, path: path.clone() };
-        let names = self.disk.list(&place).map_err(|source| self.unread(Some(path), source))?;
+        let names = self.below.list(&place).map_err(|source| self.unread(Some(path), source))?;
         for name in names {
             let child = below_path(Some(path), &name);
             if fs::symlink_metadata(self.in_upper(&child)).is_err() {
                 let place = Place { root: 0, path: child.clone() };
-                let seen = self.disk.look(&place).map_err(|source| self.unread(Some(&child), source))?;
+                let seen = self.look(&place)?;
                 seen.map_or(Ok(()), |seen| self.removed(&child, seen))?;
             }
         }
@@ -415,12 +479,16 @@ impl Reader<'_> {
     }
 
     /// What lay at a path; all in it is gone, if it was a directory.
-    fn before(&mut self, path: &RelPath, lower: Option<Seen>) -> Result<Option<Entry>, LayerError> {
+    pub(crate) fn before(
+        &mut self,
+        path: &RelPath,
+        lower: Option<Seen>,
+    ) -> Result<Option<Entry>, LayerError> {
         let Some(lower) = lower else { return Ok(None) };
         let place = Place { root: 0, path: path.clone() };
         // The step saw what lay there when the layer was made. Of a directory only what is in it counts.
         if lower.what != What::Directory {
-            let changed = self.disk.changed(&place).map_err(|source| self.unread(Some(path), source))?;
+            let changed = self.below.changed(&place).map_err(|source| self.unread(Some(path), source))?;
             if changed.is_none_or(|changed| changed > self.made) {
                 return Err(self.edited(path));
             }
@@ -428,19 +496,22 @@ impl Reader<'_> {
         let unread = |source| LayerError::Read { root: self.root.clone(), path: path.clone(), source };
         Ok(Some(match lower.what {
             What::Other => return Err(LayerError::Special { root: self.root.clone(), path: path.clone() }),
-            What::Link => Entry::Link { target: self.disk.read_link(&place).map_err(unread)? },
+            What::Link => {
+                let target = self.below.read_link(&place).map_err(unread)?;
+                Entry::Link { target, modified: Some(lower.modified) }
+            }
             What::File => {
                 let keep = &mut self.keep;
-                let kept = self.disk.read(&place).and_then(|mut file| keep.keep(&mut file));
+                let kept = self.below.read(&place).and_then(|mut file| keep.keep(&mut file));
                 let (digest, size) = kept.map_err(unread)?;
                 let modified = Some(lower.modified);
                 Entry::File { digest, size, mode: lower.mode, modified, same_as: None }
             }
             What::Directory => {
-                for name in self.disk.list(&place).map_err(unread)? {
+                for name in self.below.list(&place).map_err(unread)? {
                     let child = below_path(Some(path), &name);
                     let place = Place { root: 0, path: child.clone() };
-                    let seen = self.disk.look(&place).map_err(|source| self.unread(Some(&child), source))?;
+                    let seen = self.look(&place)?;
                     seen.map_or(Ok(()), |seen| self.removed(&child, seen))?;
                 }
                 Entry::Directory { mode: lower.mode }
@@ -495,6 +566,10 @@ impl Reader<'_> {
             None => LayerError::Root { root: as_root(&self.root), source },
         }
     }
+}
+
+fn modified_of(found: &fs::Metadata) -> Time {
+    Time(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default())
 }
 
 fn as_root(root: &ByteText) -> PathBuf {

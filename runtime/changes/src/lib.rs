@@ -18,11 +18,23 @@ mod fault;
 mod files;
 #[cfg(target_os = "linux")]
 mod layer;
+#[cfg(target_os = "linux")]
+mod merge;
+mod part;
+#[cfg(target_os = "linux")]
+mod pile;
 mod prepare;
+mod reading;
+#[cfg(target_os = "linux")]
+mod resolve;
 mod revert;
 mod set;
 mod steps;
+#[cfg(target_os = "linux")]
+mod written;
 
+#[cfg(all(test, target_os = "linux"))]
+mod choices;
 #[cfg(test)]
 mod power_cuts;
 #[cfg(test)]
@@ -35,5 +47,11 @@ pub use commit::conflicts;
 pub use commit::{CommitError, Conflict, Contents, Found, Recovered, commit, recover};
 pub use fault::{FaultHook, install_fault_hook};
 #[cfg(target_os = "linux")]
-pub use layer::{Keep, Layer, LayerError, remove_tree};
+pub use layer::{Keep, Layer, LayerError, lay_over, remove_tree};
+pub use part::NotChanged;
+pub use reading::{Reading, is_executable};
+#[cfg(target_os = "linux")]
+pub use resolve::{Resolution, ResolveError, resolve};
 pub use set::{BadChangeSet, ByteText, Change, ChangeSet, Entry, Kind, RelPath, RootChanges, Time};
+#[cfg(target_os = "linux")]
+pub use written::{Written, changes_of};

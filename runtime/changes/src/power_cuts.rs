@@ -39,7 +39,7 @@ fn directory(mode: u32) -> Option<Entry> {
 }
 
 fn link(target: &str) -> Option<Entry> {
-    Some(Entry::Link { target: target.as_bytes().to_vec().into() })
+    Some(Entry::Link { target: target.as_bytes().to_vec().into(), modified: None })
 }
 
 /// A path with what is there before and after.
@@ -89,7 +89,7 @@ fn tree_of<'a>(entries: impl Iterator<Item = (&'a str, &'a Option<Entry>)>) -> W
         let (node, mode) = match entry {
             None => continue,
             Some(Entry::Directory { mode }) => (Node::Directory(Names::new()), *mode),
-            Some(Entry::Link { target }) => (Node::Link(target.as_bytes().to_vec()), 0o777),
+            Some(Entry::Link { target, .. }) => (Node::Link(target.as_bytes().to_vec()), 0o777),
             Some(Entry::File { same_as: Some(of), .. }) => {
                 let inode = world.find(of).unwrap();
                 let (dir, name, _) = world.at(&path(name)).unwrap();

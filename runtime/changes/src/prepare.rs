@@ -45,7 +45,13 @@ pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<BTreeMap<Pl
             }
             let now = files.look(&place).map_err(failed("look at", set, &place))?;
             let same = is_as_before(files, &place, change, now).map_err(failed("read", set, &place))?;
-            if !same {
+            let goes = change.before.as_ref().is_some_and(Entry::is_directory)
+                && !change.after.as_ref().is_some_and(Entry::is_directory);
+            let has_more = || -> io::Result<bool> {
+                let names = files.list(&place)?;
+                Ok(names.iter().any(|name| !becomes.contains_key(&change.path.join(name))))
+            };
+            if !same || goes && has_more().map_err(failed("list", set, &place))? {
                 let found = Found::of(now.as_ref());
                 let root = of_root.root.clone();
                 conflicts.push(Conflict { root, path: change.path.clone(), found });
@@ -66,7 +72,7 @@ fn is_as_before(files: &impl Files, place: &Place, change: &Change, now: Option<
     };
     Ok(match before {
         Entry::Directory { mode } => now.what == What::Directory && now.mode == *mode,
-        Entry::Link { target } => now.what == What::Link && files.read_link(place)? == *target,
+        Entry::Link { target, .. } => now.what == What::Link && files.read_link(place)? == *target,
         Entry::File { digest, size, mode, .. } => {
             (now.what, now.size, now.mode) == (What::File, *size, *mode)
                 && Digest::of_reader(files.read(place)?)? == *digest
@@ -109,7 +115,9 @@ pub(crate) fn lay_ready(
             Entry::Directory { mode } => {
                 files.make_directory(&new, ready_mode(*mode)).map_err(error("lay ready"))?;
             }
-            Entry::Link { target } => files.make_link(&new, target).map_err(error("lay ready"))?,
+            Entry::Link { target, modified } => {
+                files.make_link(&new, target, *modified).map_err(error("lay ready"))?;
+            }
             Entry::File { digest, mode, modified, .. } => {
                 let like = step.old.is_some_and(|old| old.what == What::File).then_some(&step.place);
                 let mut content = contents.open(digest).map_err(error("find the new content of"))?;

@@ -24,6 +24,16 @@ impl ByteText {
     }
 }
 
+impl ByteText {
+    /// The path of a directory in another one; both by their real paths.
+    #[must_use]
+    pub fn path_in(&self, outer: &Self) -> Option<RelPath> {
+        let rest = self.0.strip_prefix(outer.0.as_slice())?;
+        let rest = if outer.0.ends_with(b"/") { rest } else { rest.strip_prefix(b"/")? };
+        RelPath::new(rest).ok()
+    }
+}
+
 impl From<Vec<u8>> for ByteText {
     fn from(bytes: Vec<u8>) -> Self {
         Self(bytes)
@@ -143,6 +153,17 @@ impl RelPath {
         Self(ByteText(name.to_vec()))
     }
 
+    /// The same path, seen from a directory that this one is in.
+    pub(crate) fn below(&self, above: &Self) -> Self {
+        above.join(self.as_bytes())
+    }
+
+    /// The same path, seen from a directory above it.
+    pub(crate) fn from(&self, above: &Self) -> Option<Self> {
+        let rest = self.as_bytes().strip_prefix(above.as_bytes())?.strip_prefix(b"/")?;
+        Some(Self(ByteText(rest.to_vec())))
+    }
+
     /// With one more name, as a directory lists it.
     pub(crate) fn join(&self, name: &[u8]) -> Self {
         Self(ByteText([self.as_bytes(), b"/", name].concat()))
@@ -205,6 +226,9 @@ pub enum Entry {
     Link {
         /// Where it leads, as it is written.
         target: ByteText,
+        /// When it was made, or the time that was set. Set by a commit, never compared.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        modified: Option<Time>,
     },
 }
 
@@ -217,9 +241,8 @@ impl Entry {
                 Self::File { digest, size, mode, .. },
                 Self::File { digest: digest2, size: size2, mode: mode2, .. },
             ) => (digest, size, mode) == (digest2, size2, mode2),
-            (Self::Directory { .. }, Self::Directory { .. }) | (Self::Link { .. }, Self::Link { .. }) => {
-                self == other
-            }
+            (Self::Directory { mode }, Self::Directory { mode: mode2 }) => mode == mode2,
+            (Self::Link { target, .. }, Self::Link { target: target2, .. }) => target == target2,
             (Self::File { .. } | Self::Directory { .. } | Self::Link { .. }, _) => false,
         }
     }
@@ -267,6 +290,30 @@ pub struct Change {
 }
 
 impl Change {
+    /// The same, seen from a directory that the root is in.
+    pub(crate) fn below(&self, above: &RelPath) -> Self {
+        self.moved(|path| Some(path.below(above))).unwrap_or_else(|| self.clone())
+    }
+
+    /// The same, seen from a directory of the root, if it is in there.
+    pub(crate) fn from(&self, above: &RelPath) -> Option<Self> {
+        self.moved(|path| path.from(above))
+    }
+
+    fn moved(&self, to: impl Fn(&RelPath) -> Option<RelPath>) -> Option<Self> {
+        let entry = |entry: &Option<Entry>| match entry {
+            Some(Entry::File { digest, size, mode, modified, same_as }) => Some(Entry::File {
+                digest: *digest,
+                size: *size,
+                mode: *mode,
+                modified: *modified,
+                same_as: same_as.as_ref().and_then(&to),
+            }),
+            other => other.clone(),
+        };
+        Some(Self { path: to(&self.path)?, before: entry(&self.before), after: entry(&self.after) })
+    }
+
     /// In what it changed.
     #[must_use]
     pub fn kind(&self) -> Kind {
@@ -352,22 +399,36 @@ impl ChangeSet {
         Self::new(roots.collect())
     }
 
-    /// What several change sets come to, one after the other.
+    /// What several change sets come to, one after the other. A directory in another one is told
+    /// as a part of that.
     #[must_use]
     pub fn compose(sets: &[&Self]) -> Self {
-        let mut roots: BTreeMap<&ByteText, BTreeMap<&RelPath, Change>> = BTreeMap::new();
+        let all: BTreeSet<&ByteText> =
+            sets.iter().flat_map(|set| &set.roots).map(|root| &root.root).collect();
+        let outermost = |root: &ByteText| {
+            let outer = all.iter().find(|outer| root.path_in(outer).is_some());
+            outer.map_or((root.clone(), None), |outer| ((**outer).clone(), root.path_in(outer)))
+        };
+        let mut roots: BTreeMap<ByteText, BTreeMap<RelPath, Change>> = BTreeMap::new();
         for (root, change) in sets.iter().flat_map(|set| set.changes()) {
+            let (root, above) = outermost(root);
+            let change = above.map_or_else(|| change.clone(), |above| change.below(&above));
             let of_root = roots.entry(root).or_default();
-            let first = of_root.entry(&change.path).or_insert_with(|| change.clone());
-            first.after.clone_from(&change.after);
+            match of_root.get_mut(&change.path) {
+                Some(first) => first.after = change.after,
+                None => {
+                    of_root.insert(change.path.clone(), change);
+                }
+            }
         }
+        roots.values_mut().for_each(unite_names);
         let is_change = |change: &Change| match (&change.before, &change.after) {
             (None, None) => false,
             (Some(before), Some(after)) => !before.is_same(after),
             (None, Some(_)) | (Some(_), None) => true,
         };
         let roots = roots.into_iter().map(|(root, changes)| RootChanges {
-            root: root.clone(),
+            root,
             changes: changes.into_values().filter(is_change).collect(),
         });
         Self::new(roots.collect())
@@ -396,6 +457,38 @@ impl ChangeSet {
             }
         }
         Ok(())
+    }
+}
+
+/// A later step may have changed a file under one of its names: all have its content then.
+fn unite_names(changes: &mut BTreeMap<RelPath, Change>) {
+    let content = |changes: &BTreeMap<RelPath, Change>, of: &RelPath| {
+        changes.get(of).and_then(|change| change.after.clone())
+    };
+    let names: Vec<(RelPath, RelPath)> = changes
+        .iter()
+        .filter_map(|(path, change)| match &change.after {
+            Some(Entry::File { same_as: Some(of), .. }) => Some((path.clone(), of.clone())),
+            _ => None,
+        })
+        .collect();
+    for (path, of) in names {
+        let first = content(changes, &of);
+        let Some(change) = changes.get_mut(&path) else { continue };
+        match first {
+            Some(Entry::File { digest, size, mode, modified, .. }) => {
+                change.after = Some(Entry::File { digest, size, mode, modified, same_as: Some(of) });
+            }
+            // What it was another name of is gone, or was there all the time.
+            Some(Entry::Directory { .. } | Entry::Link { .. }) | None => {
+                let is_gone = changes.get(&of).is_some();
+                if let (true, Some(Change { after: Some(Entry::File { same_as, .. }), .. })) =
+                    (is_gone, changes.get_mut(&path))
+                {
+                    *same_as = None;
+                }
+            }
+        }
     }
 }
 

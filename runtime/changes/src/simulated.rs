@@ -359,10 +359,10 @@ impl Files for Rc<Simulated> {
         Ok(())
     }
 
-    fn make_link(&self, place: &Place, target: &ByteText) -> io::Result<()> {
+    fn make_link(&self, place: &Place, target: &ByteText, modified: Option<Time>) -> io::Result<()> {
         self.point()?;
         let node = Node::Link(target.as_bytes().to_vec());
-        self.world.borrow_mut().make(&place.path, node, 0o777, Time(0, 0));
+        self.world.borrow_mut().make(&place.path, node, 0o777, modified.unwrap_or(Time(0, 0)));
         Ok(())
     }
 

@@ -15,10 +15,10 @@ use crate::{
 };
 
 #[derive(Default)]
-struct Memory(RefCell<BTreeMap<Digest, Vec<u8>>>);
+pub(crate) struct Memory(pub(crate) RefCell<BTreeMap<Digest, Vec<u8>>>);
 
 impl Memory {
-    fn file(&self, text: &str, mode: u32) -> Entry {
+    pub(crate) fn file(&self, text: &str, mode: u32) -> Entry {
         let digest = Digest::of(text.as_bytes());
         self.0.borrow_mut().insert(digest, text.into());
         Entry::File { digest, size: text.len() as u64, mode, modified: None, same_as: None }
@@ -32,7 +32,7 @@ impl Contents for Memory {
     }
 }
 
-fn set(root: &Path, changes: Vec<(&str, Option<Entry>, Option<Entry>)>) -> ChangeSet {
+pub(crate) fn set(root: &Path, changes: Vec<(&str, Option<Entry>, Option<Entry>)>) -> ChangeSet {
     let root = root.canonicalize().unwrap();
     let changes = changes.into_iter().map(|(path, before, after)| Change {
         path: RelPath::new(path).unwrap(),
@@ -43,30 +43,30 @@ fn set(root: &Path, changes: Vec<(&str, Option<Entry>, Option<Entry>)>) -> Chang
     ChangeSet::new(vec![RootChanges { root, changes: changes.collect() }])
 }
 
-struct Bench {
+pub(crate) struct Bench {
     dir: tempfile::TempDir,
-    memory: Memory,
+    pub(crate) memory: Memory,
 }
 
 impl Bench {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("tree")).unwrap();
         Self { dir, memory: Memory::default() }
     }
 
-    fn tree(&self) -> std::path::PathBuf {
+    pub(crate) fn tree(&self) -> std::path::PathBuf {
         self.dir.path().join("tree")
     }
 
-    fn put(&self, name: &str, text: &str) {
+    pub(crate) fn put(&self, name: &str, text: &str) {
         let path = self.tree().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(&path, text).unwrap();
         fs::set_permissions(path, fs::Permissions::from_mode(0o644)).unwrap();
     }
 
-    fn commit(&self, set: &ChangeSet) -> Result<(), CommitError> {
+    pub(crate) fn commit(&self, set: &ChangeSet) -> Result<(), CommitError> {
         commit(&self.dir.path().join("journals"), "test", set, &self.memory)
     }
 
@@ -87,7 +87,7 @@ fn a_commit_and_its_inverse_lead_there_and_back() {
     let dir_mode = fs::metadata(bench.tree().join("gone")).unwrap().mode() & 0o7777;
     let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file("new", 0o755));
     let x = bench.memory.file("x", 0o644);
-    let link = |target: &[u8]| Entry::Link { target: target.to_vec().into() };
+    let link = |target: &[u8]| Entry::Link { target: target.to_vec().into(), modified: None };
     let set = set(
         &bench.tree(),
         vec![

@@ -1,6 +1,7 @@
 //! What a run is given: data only, apart from the streams and services that
 //! the engine lends it.
 
+use lobster_credentials::Credential;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,6 +28,8 @@ pub struct Invocation {
     /// The directories of the grants, if they are open already because somebody
     /// decided about them.
     pub opened: Option<OpenedDirs>,
+    /// What is added to the requests that it sends, and never reaches it.
+    pub credentials: Vec<Credential>,
     /// What it may use up.
     pub limits: Limits,
     /// What of its time is gone already: loading the program belongs to it.
@@ -60,6 +63,7 @@ impl Invocation {
             stderr: Box::new(io::sink()),
             grants: Grants::default(),
             opened: None,
+            credentials: Vec::new(),
             limits: Limits::default(),
             spent: Duration::ZERO,
             described_limits: true,

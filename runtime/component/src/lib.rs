@@ -44,7 +44,7 @@ pub use invocation::{
 pub use kind::Kind;
 pub use opened::{DirId, OpenedDirs};
 pub use outcome::Outcome;
-pub use writes::{CommitError, StagedWrites, Written, WrittenKind};
+pub use writes::{StagedWrites, WritesError, Written, WrittenKind};
 
 /// The BLAKE3 digest that names a component.
 pub type Digest = blake3::Hash;

@@ -230,7 +230,7 @@ impl<'a> Run<'a> {
             limiter: Limiter::new(limits),
             pipes: pipes.clone(),
             files,
-            http: Http { net, tracer: tracer.clone() },
+            http: Http { net, tracer: tracer.clone(), credentials: invocation.credentials.into() },
             http_limits: WasiHttpCtx::new(),
             net: sockets,
             services: invocation.services,

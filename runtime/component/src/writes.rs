@@ -1,23 +1,21 @@
 //! What a run wrote, private until it is committed (invariant C5).
 
-use std::fs::{File, FileTimes};
+use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
-use cap_std::fs::{Dir, OpenOptions};
-use rustix::fs::{AtFlags, Timespec, Timestamps};
-use rustix::io::Errno;
+use lobster_changes::{ChangeSet, Keep, LayerError, RelPath, Time, changes_of};
 
 use crate::host::filesystem::{FsError, Mount};
-use crate::host::overlay::{Change, Stage, Staged, Tree};
+use crate::host::overlay::{Change, Stage, Tree};
 use crate::host::stage;
 use crate::{Digest, RunError};
 
 /// The changes a run made to its granted directories. Dropping them discards
-/// them; [`StagedWrites::commit`] makes them visible.
+/// them; nothing but the commit of [`StagedWrites::change_set`] makes them visible.
 pub struct StagedWrites {
     mounts: Vec<Mount>,
     list: Vec<Written>,
@@ -42,22 +40,35 @@ pub enum WrittenKind {
     Removed,
 }
 
-/// Why the writes of a run could not be made visible. Those before the failing
-/// one, in the order of [`StagedWrites::list`], are.
+/// Why the writes of a run make no change set; nothing of them is visible.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot commit {path}: {source}", path = path.display())]
-pub struct CommitError {
-    pub path: PathBuf,
-    pub source: io::Error,
-}
-
-impl CommitError {
-    /// Why the run was ended, if it was its time or a cancellation that ended the
-    /// commit; nothing is visible then.
-    #[must_use]
-    pub fn run_error(&self) -> Option<&RunError> {
-        self.source.get_ref()?.downcast_ref()
-    }
+pub enum WritesError {
+    /// The run's time is over, or somebody called it off.
+    #[error(transparent)]
+    Stopped(RunError),
+    /// Somebody else changed one of the files, or they cannot be read.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+    /// A granted directory is another one now.
+    #[error("{path}, which the step was granted, is another directory now", path = .path.display())]
+    Replaced {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// There is no room for the contents.
+    #[error("cannot keep what the step wrote: {0}")]
+    Aside(io::Error),
+    /// The files cannot be committed.
+    #[error(transparent)]
+    Commit(#[from] lobster_changes::CommitError),
+    /// A content cannot be kept.
+    #[error("cannot keep what the step wrote to {path}: {source}", path = .path.display())]
+    Keep {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: io::Error,
+    },
 }
 
 impl std::fmt::Debug for StagedWrites {
@@ -117,47 +128,116 @@ impl StagedWrites {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// Makes the changes visible. First all contents are copied to where they go,
-    /// under names that nobody looks for; the run's time and cancellation still end
-    /// that, and nothing has happened then. After it come removals and everything
-    /// else, each file by one rename, so that a reader sees the old or the new
-    /// content and never a part. The whole is not one transaction: a crash between
-    /// two names leaves some of them old. What others changed meanwhile under the
-    /// same name is replaced.
+    /// The writes as a change set, for a commit that does all of it or nothing. Contents go to `keep`,
+    /// also those before. The run's time and cancellation still end that.
     ///
     /// # Errors
-    /// At the first name that cannot be written.
-    pub fn commit(self) -> Result<Vec<Written>, CommitError> {
-        let mut prepared = Vec::new();
-        for mount in &self.mounts {
-            prepared.push(Prepared::new(&mount.tree)?);
-        }
-        for (mount, prepared) in self.mounts.iter().zip(&prepared) {
-            let failed = |path: &str| {
-                let path = mount.tree.host.join(path);
-                move |source| CommitError { path, source }
-            };
-            let root = mount.tree.lower();
-            // The last in order are the deepest.
-            for (path, change) in mount.tree.changes.iter().rev() {
-                match change {
-                    Change::Gone => remove(root, path),
-                    // By now nothing is left in it.
-                    Change::File(_) | Change::Link { .. } if is_dir(root, path) => root.remove_dir(path),
-                    Change::File(_) | Change::Link { .. } | Change::Directory { .. } => Ok(()),
-                }
-                .map_err(failed(path))?;
+    /// When somebody else changed one of these files while the program ran, or a content cannot be kept.
+    pub fn change_set(&self, keep: &mut dyn Keep) -> Result<ChangeSet, WritesError> {
+        let mut sets = Vec::new();
+        for Mount { tree, .. } in self.mounts.iter().filter(|mount| !mount.tree.changes.is_empty()) {
+            let root = self.real_root(tree)?;
+            let mut written = BTreeMap::new();
+            for (path, change) in &tree.changes {
+                let kept = |source: io::Error| match source.downcast() {
+                    Ok(reason) => WritesError::Stopped(reason),
+                    Err(source) => WritesError::Keep { path: tree.host.join(path), source },
+                };
+                let name = RelPath::new(path.as_bytes()).map_err(|error| kept(io::Error::other(error)))?;
+                written.insert(name, written_as(change, tree.stage(), keep).map_err(kept)?);
             }
-            for (index, (path, change)) in mount.tree.changes.iter().enumerate() {
-                match change {
-                    Change::Gone => Ok(()),
-                    Change::Directory { .. } => make_dir(root, path),
-                    Change::Link { .. } | Change::File(_) => prepared.put(&mount.tree, index, path, change),
-                }
-                .map_err(failed(path))?;
-            }
+            let made = tree.stage().began().unwrap_or(Time(i64::MAX, 0));
+            sets.push(ChangeSet::new(vec![changes_of(&root, made, &written, keep)?]));
         }
-        Ok(self.list)
+        Ok(ChangeSet::compose(&sets.iter().collect::<Vec<_>>()))
+    }
+
+    /// Commits them without a record, by the same rules. `journals` is where commits of this user keep their
+    /// journals: what a crash interrupts is finished or rolled back by the next command that looks there.
+    ///
+    /// # Errors
+    /// When nothing was committed.
+    pub fn commit_unrecorded(&self, journals: &Path) -> Result<(), WritesError> {
+        let mut contents = Aside(tempfile::tempdir_in(self.staging()).map_err(WritesError::Aside)?);
+        let set = self.change_set(&mut contents)?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let id = format!("alone-{}-{}", std::process::id(), now.as_nanos());
+        Ok(lobster_changes::commit(journals, &id, &set, &contents)?)
+    }
+
+    fn staging(&self) -> PathBuf {
+        let staging = self.mounts.first().map(|mount| mount.tree.stage().parent().to_owned());
+        staging.unwrap_or_else(std::env::temp_dir)
+    }
+
+    /// Where a granted directory is, by its real path; it is the very one that was granted.
+    fn real_root(&self, tree: &Tree) -> Result<PathBuf, WritesError> {
+        use std::os::unix::fs::MetadataExt;
+        let replaced = |_| WritesError::Replaced { path: tree.host.clone() };
+        let real = std::fs::canonicalize(&tree.host).map_err(replaced)?;
+        let found = std::fs::symlink_metadata(&real).map_err(replaced)?;
+        let held = tree.lower().dir_metadata().map_err(replaced)?;
+        let held = (cap_std::fs::MetadataExt::dev(&held), cap_std::fs::MetadataExt::ino(&held));
+        if held == (found.dev(), found.ino()) {
+            Ok(real)
+        } else {
+            Err(WritesError::Replaced { path: tree.host.clone() })
+        }
+    }
+}
+
+/// One change, its content kept.
+fn written_as(change: &Change, stage: &Stage, keep: &mut dyn Keep) -> io::Result<lobster_changes::Written> {
+    use lobster_changes::Written;
+    Ok(match change {
+        Change::Gone => Written::Gone,
+        Change::Directory { .. } => Written::Directory,
+        Change::Link { target, modified, times_set } => Written::Link {
+            target: target.clone().into_bytes().into(),
+            modified: times_set.then(|| as_time(*modified)),
+        },
+        Change::File(staged) => {
+            let (digest, size) = keep.keep(&mut Watched { file: stage.open(&staged.name)?, stage })?;
+            Written::File { digest, size, mode: staged.mode, modified: staged.own_time().map(as_time) }
+        }
+    })
+}
+
+/// A program cannot set a time before 1970.
+fn as_time(time: SystemTime) -> Time {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Time(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
+}
+
+/// Contents in a directory of their own, by their digests.
+struct Aside(tempfile::TempDir);
+
+impl Keep for Aside {
+    fn keep(&mut self, content: &mut dyn Read) -> io::Result<(lobster_base::digest::Digest, u64)> {
+        let mut file = tempfile::NamedTempFile::new_in(self.0.path())?;
+        let size = io::copy(content, &mut file)?;
+        let digest = lobster_base::digest::Digest::of_reader(File::open(file.path())?)?;
+        file.persist(self.0.path().join(digest.to_string())).map_err(|error| error.error)?;
+        Ok((digest, size))
+    }
+}
+
+impl lobster_changes::Contents for Aside {
+    fn open(&self, digest: &lobster_base::digest::Digest) -> io::Result<Box<dyn Read + '_>> {
+        Ok(Box::new(File::open(self.0.path().join(digest.to_string()))?))
+    }
+}
+
+/// A private file, read until the run is to end.
+struct Watched<'s> {
+    file: File,
+    stage: &'s Stage,
+}
+
+impl Read for Watched<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        look(self.stage)?;
+        self.file.read(buffer)
     }
 }
 
@@ -171,152 +251,4 @@ fn look(stage: &Stage) -> io::Result<()> {
         }),
         Err(FsError::Code(code)) => Err(io::Error::other(code)),
     }
-}
-
-/// The new contents of one granted directory, complete and not yet visible: in a
-/// directory of their own, from which they are renamed.
-struct Prepared<'a> {
-    root: &'a Dir,
-    /// None if there can be none: then each content is copied to where it goes.
-    dir: Option<(Dir, String)>,
-}
-
-impl<'a> Prepared<'a> {
-    fn new(tree: &'a Tree) -> Result<Self, CommitError> {
-        let root = tree.lower();
-        let mut prepared = Self { root, dir: None };
-        let is_content = |change: &Change| matches!(change, Change::File(_) | Change::Link { .. });
-        if !tree.changes.values().any(is_content) {
-            return Ok(prepared);
-        }
-        let name = temporary_name();
-        let mut builder = cap_std::fs::DirBuilder::new();
-        cap_std::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        let made = root.create_dir_with(&name, &builder).and_then(|()| root.open_dir(&name));
-        // Who may not write to the directory itself may be allowed to below it.
-        let Ok(dir) = made else { return Ok(prepared) };
-        prepared.dir = Some((dir, name));
-        let Some((dir, _)) = &prepared.dir else { return Ok(prepared) };
-        for (index, (path, change)) in tree.changes.iter().enumerate() {
-            let failed = |source| CommitError { path: tree.host.join(path), source };
-            let made = look(tree.stage()).and_then(|()| match change {
-                Change::File(staged) => {
-                    make_file(dir, &index.to_string(), staged, tree.stage(), || look(tree.stage()))
-                }
-                Change::Link { .. } => make_link(dir, &index.to_string(), change),
-                Change::Gone | Change::Directory { .. } => Ok(()),
-            });
-            made.map_err(failed)?;
-        }
-        look(tree.stage()).map_err(|source| CommitError { path: tree.host.clone(), source })?;
-        Ok(prepared)
-    }
-
-    /// Gives a content its name.
-    fn put(&self, tree: &Tree, index: usize, path: &str, change: &Change) -> io::Result<()> {
-        if let Some((dir, _)) = &self.dir {
-            match dir.rename(index.to_string(), self.root, path) {
-                // Something else is mounted there.
-                Err(error) if error.raw_os_error() == Some(Errno::XDEV.raw_os_error()) => {}
-                other => return other,
-            }
-        }
-        let (above, name) = path.rsplit_once('/').map_or((".", path), |(above, name)| (above, name));
-        let dir = self.root.open_dir(above)?;
-        let temporary = temporary_name();
-        let put = match change {
-            // What is half done is finished: nobody looks at the time any more.
-            Change::File(staged) => make_file(&dir, &temporary, staged, tree.stage(), || Ok(())),
-            _ => make_link(&dir, &temporary, change),
-        };
-        put.and_then(|()| dir.rename(&temporary, &dir, name)).inspect_err(|_| {
-            let _ = dir.remove_file(&temporary);
-        })
-    }
-}
-
-impl Drop for Prepared<'_> {
-    fn drop(&mut self) {
-        let Some((dir, name)) = self.dir.take() else { return };
-        if self.root.remove_dir(&name).is_err() {
-            for left in dir.entries().into_iter().flatten().flatten() {
-                let _ = dir.remove_file(left.file_name());
-            }
-            if let Err(error) = dir.remove_open_dir() {
-                tracing::warn!(name, %error, "a temporary directory is left behind");
-            }
-        }
-    }
-}
-
-/// Whether there is a directory at `path` itself, not behind a link.
-fn is_dir(root: &Dir, path: &str) -> bool {
-    let real = |path: &str| root.symlink_metadata(path).is_ok_and(|meta| meta.is_dir());
-    path.match_indices('/').all(|(at, _)| real(&path[..at])) && real(path)
-}
-
-fn remove(root: &Dir, path: &str) -> io::Result<()> {
-    let removed = match root.symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => root.remove_dir(path),
-        Ok(_) => root.remove_file(path),
-        Err(error) => Err(error),
-    };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        other => other,
-    }
-}
-
-fn make_dir(root: &Dir, path: &str) -> io::Result<()> {
-    match root.symlink_metadata(path) {
-        Ok(meta) if meta.is_dir() => Ok(()),
-        Ok(_) => {
-            root.remove_file(path)?;
-            root.create_dir(path)
-        }
-        Err(_) => root.create_dir(path),
-    }
-}
-
-fn make_link(dir: &Dir, name: &str, change: &Change) -> io::Result<()> {
-    let Change::Link { target, modified, times_set } = change else { return Ok(()) };
-    dir.symlink(target, name)?;
-    if *times_set {
-        let since = modified.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let time = Timespec {
-            tv_sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-            tv_nsec: since.subsec_nanos().into(),
-        };
-        let times = Timestamps { last_access: time, last_modification: time };
-        rustix::fs::utimensat(dir, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
-    }
-    Ok(())
-}
-
-/// The content of a private file as a file of `dir`: the stage may be on another file system.
-fn make_file(
-    dir: &Dir,
-    name: &str,
-    staged: &Staged,
-    stage: &Stage,
-    look: impl Fn() -> io::Result<()>,
-) -> io::Result<()> {
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    let mut file: File = dir.open_with(name, &options)?.into_std();
-    stage::copy(&stage.open(&staged.name)?, &mut file, look)?;
-    file.set_permissions(std::fs::Permissions::from_mode(staged.mode))?;
-    if let Some(modified) = staged.own_time() {
-        file.set_times(FileTimes::new().set_modified(modified))?;
-    }
-    // A rename that survives a crash must not find the content missing.
-    file.sync_data()
-}
-
-/// A name that nobody else takes.
-fn temporary_name() -> String {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_nanos();
-    let tag = format!("{now}-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-    format!(".lobster-{}", &blake3::hash(tag.as_bytes()).to_hex()[..16])
 }

@@ -69,7 +69,7 @@ fn size(entry: Option<&Entry>) -> String {
     match entry {
         Some(Entry::File { size, .. }) => bytes(*size),
         Some(Entry::Directory { .. }) => "a directory".to_owned(),
-        Some(Entry::Link { target }) => format!("a link to {}", one_line(&target.to_string())),
+        Some(Entry::Link { target, .. }) => format!("a link to {}", one_line(&target.to_string())),
         None => "nothing".to_owned(),
     }
 }

@@ -237,7 +237,7 @@ impl Overseer for Look {
         // What a response sets going depends on the response.
         let yes = self.kind == GateKind::Approval;
         Ok(yes.then(|| KnownAnswer {
-            answer: Answer::Approved { by: None },
+            answer: Answer::Approved { by: None, part: None },
             binding: binding.digest,
             gate: String::new(),
             by: None,

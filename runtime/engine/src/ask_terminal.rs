@@ -55,7 +55,7 @@ impl Run<'_> {
                 let timeout = prompt_timeout(env.get("LOBSTER_APPROVAL_INPUT_TIMEOUT_MS"));
                 ask(timeout, &|_| {
                     gate.check_approver(by.as_deref())?;
-                    Ok(Answer::Approved { by: by.clone() })
+                    Ok(Answer::Approved { by: by.clone(), part: None })
                 })?
             }
             Question::Input { schema, .. } => {

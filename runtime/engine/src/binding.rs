@@ -82,7 +82,10 @@ impl KnownAnswer {
             gate: self.gate.clone(),
             binding: self.binding,
             answer: match &self.answer {
-                Answer::Approved { .. } => GateAnswer::Approved,
+                Answer::Approved { part: None, .. } => GateAnswer::Approved,
+                Answer::Approved { part: Some(changes), .. } => {
+                    GateAnswer::ApprovedPart { changes: *changes }
+                }
                 Answer::Response(value) => GateAnswer::Response(value.clone()),
             },
             by: self.by.clone(),

@@ -80,7 +80,8 @@ impl<'a> Budget<'a> {
             outcome.detail = json!({});
         }
         let detail = &action.detail;
-        let model = detail.pointer("/body/model").or_else(|| detail.pointer("/body/args/model"));
+        let places = ["/body/model", "/body/args/model", "/model"];
+        let model = places.iter().find_map(|place| detail.pointer(place));
         let url = detail["url"].as_str().and_then(parse_url);
         outcome.detail["request"] = json!({
             "provider": detail["provider"],
@@ -88,6 +89,9 @@ impl<'a> Budget<'a> {
             "server": url.as_ref().and_then(|url| url.host_str()),
             "port": url.as_ref().and_then(|url| url.port_or_known_default()),
         });
+        if let Some(operation) = detail.get("operation") {
+            outcome.detail["request"]["operation"] = operation.clone();
+        }
         if let Some((cost, _)) = self.cost
             && outcome.status == StepStatus::Ok
             && let Some(usd) = lock(cost).usd_of(&outcome.value)

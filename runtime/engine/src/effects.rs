@@ -20,6 +20,7 @@ use super::recall::{CUT_OFF, Recall};
 use super::reuse::Reuse;
 use super::run::{Interrupted, Run, ended_event};
 use super::unseen::{self, Lost, Unseen, UnseenEnd};
+use crate::kinds::changes;
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_policy::AuditSync;
@@ -245,7 +246,9 @@ impl Run<'_> {
             return Ok(None);
         }
         let known = self.store.cached_outcome(key, reuse.ttl_ms()).map_err(store_failure)?;
-        let mut known = known.filter(|outcome| self.has_blobs(outcome));
+        let is_usable =
+            |outcome: &StepOutcome| self.has_blobs(outcome) && changes::are_applicable(&self.store, outcome);
+        let mut known = known.filter(is_usable);
         if let Some(outcome) = &mut known {
             outcome.cached = true;
             outcome.duration_us = 0;

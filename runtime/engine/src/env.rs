@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use lobster_base::credential::CredentialGrant;
 use lobster_base::json;
 use lobster_language::plan::SecretGrant;
 use lobster_models::http;
@@ -36,6 +37,8 @@ pub struct Env {
     tokens: Arc<BTreeSet<String>>,
     /// Granted secrets by their variables; the values come when the step starts.
     secrets: Arc<BTreeMap<String, String>>,
+    /// Secrets that are added to what the step sends, and never reach it.
+    credentials: Arc<[CredentialGrant]>,
 }
 
 impl Env {
@@ -61,6 +64,11 @@ impl Env {
         let secrets: BTreeMap<_, _> =
             grants.into_iter().map(|grant| (grant.variable.clone(), grant.secret.clone())).collect();
         if secrets.is_empty() { self.clone() } else { Self { secrets: Arc::new(secrets), ..self.clone() } }
+    }
+
+    /// This environment with credentials.
+    pub(crate) fn with_credentials(&self, grants: &[CredentialGrant]) -> Self {
+        if grants.is_empty() { self.clone() } else { Self { credentials: grants.into(), ..self.clone() } }
     }
 
     /// This environment with exactly these secrets, by their variables.
@@ -141,6 +149,11 @@ impl Env {
         &self.secrets
     }
 
+    /// The secrets that are added to what the step sends.
+    pub(crate) fn credentials(&self) -> &[CredentialGrant] {
+        &self.credentials
+    }
+
     fn is_withheld(&self, name: &OsStr) -> bool {
         // What the plan itself sets under the same name is not the secret.
         self.withheld.contains(name) && !name.to_str().is_some_and(|name| self.granted.contains_key(name))
@@ -176,7 +189,8 @@ impl Env {
 
 /// Settings that earlier versions did not record: where they are unset the record
 /// says null, and a record without them leaves them as they are.
-const ADDED_SETTINGS: [&str; 3] = ["ANTHROPIC_BASE_URL", "OPENAI_BASE_URL", RUN_STATE_KEY];
+const ADDED_SETTINGS: [&str; 5] =
+    ["ANTHROPIC_BASE_URL", "AZURE_OPENAI_ENDPOINT", "GEMINI_BASE_URL", "OPENAI_BASE_URL", RUN_STATE_KEY];
 
 /// The name under which a run keeps its model answers; it opens nothing.
 const RUN_STATE_KEY: &str = "LOBSTER_RUN_STATE_KEY";
@@ -185,7 +199,13 @@ fn is_setting(name: &str) -> bool {
     let ours = name.starts_with("LOBSTER_")
         || matches!(
             name,
-            "ANTHROPIC_BASE_URL" | "CLAWD_URL" | "GOG_BIN" | "OPENAI_BASE_URL" | "OPENCLAW_URL"
+            "ANTHROPIC_BASE_URL"
+                | "AZURE_OPENAI_ENDPOINT"
+                | "CLAWD_URL"
+                | "GEMINI_BASE_URL"
+                | "GOG_BIN"
+                | "OPENAI_BASE_URL"
+                | "OPENCLAW_URL"
         );
     let private =
         ["TOKEN", "KEY", "SECRET", "PASSWORD", "CREDENTIAL", "AUTH"].iter().any(|word| name.contains(word));

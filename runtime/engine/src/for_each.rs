@@ -100,10 +100,18 @@ impl Frame<'_> {
             None => 1,
         };
         if items.len() > 1 && width > 1 {
+            // Rounds that only compute change no files.
+            let around = if is_pure {
+                Vec::new()
+            } else {
+                inside.pile.settle(self.run, cancel)?;
+                items.iter().map(|_| inside.apart()).collect()
+            };
             let rounds =
                 self.rounds_at_once(width, is_pure, items, path, cancel, |index, item, cancel| {
-                    self.round(step, scope, path, &inside, index, item, cancel)
+                    self.round(step, scope, path, around.get(index).unwrap_or(&inside), index, item, cancel)
                 })?;
+            self.join_piles(path, &inside, &around, cancel)?;
             return Ok(rounds_record(step, path, rounds));
         }
         let mut rounds = Vec::with_capacity(items.len());

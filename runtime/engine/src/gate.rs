@@ -58,7 +58,7 @@ impl Run<'_> {
             match self.ask_now(prompter.as_ref(), &pending, cancel)? {
                 Outcome::Answered(answer) => {
                     let by = match &answer {
-                        Answer::Approved { by } => by.clone(),
+                        Answer::Approved { by, .. } => by.clone(),
                         Answer::Response(_) => None,
                     };
                     let gate = AT_TERMINAL.to_owned();

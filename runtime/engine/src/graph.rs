@@ -111,6 +111,8 @@ impl Frame<'_> {
         let (needs, order) = (self.workflow.needs(), self.workflow.order());
         let above = all_needs(&needs, &order);
         let records: Mutex<Vec<Option<Arc<Record>>>> = Mutex::new(vec![None; steps.len()]);
+        // What each step changed in files and is not committed yet.
+        let piles = Mutex::new(steps.iter().map(|_| self.pile.of_step(&[])).collect::<Vec<_>>());
         let work = |job: &Job| {
             let step = &steps[job.index];
             if cancel.is_cancelled() {
@@ -122,7 +124,15 @@ impl Frame<'_> {
             }
             let ended = match job.is_skipped {
                 true => self.skip(step, &mut scope, &self.path),
-                false => self.step(step, &mut scope, &self.path, &Enclosing::default(), cancel),
+                false => {
+                    let needed = order.iter().filter(|index| above[job.index].contains(index));
+                    let needed: Vec<_> = needed.map(|index| Arc::clone(&lock(&piles)[*index])).collect();
+                    let pile = self.pile.of_step(&needed);
+                    lock(&piles)[job.index] = Arc::clone(&pile);
+                    let around = Enclosing::of(Arc::clone(&pile));
+                    let ended = self.step(step, &mut scope, &self.path, &around, cancel);
+                    ended.and_then(|ended| pile.settle_step(self.run, cancel).map(|()| ended))
+                }
             };
             lock(&records)[job.index] = scope.get_own(&step.id).cloned();
             ended
@@ -138,7 +148,9 @@ impl Frame<'_> {
             Ended::Completed(record) => Some(record),
             Ended::Skipped | Ended::Passed | Ended::SkipRest => None,
         });
-        Ok(completed.last())
+        let last = completed.last();
+        self.pile.take_over(&lock(&piles));
+        Ok(last)
     }
 
     /// Leaves a step out.

@@ -167,6 +167,7 @@ impl Teller {
             stdin: Stdin::File(stdin),
             limits: ProcessLimits { wall: Some(self.notify.timeout), ..ProcessLimits::default() },
             confinement: Confinement::None,
+            upstream: None,
         };
         let mut said = Said::default();
         // A closed terminal or a signal ends the process, and is the very moment to tell somebody

@@ -62,12 +62,20 @@ impl Frame<'_> {
         step: &Step,
         scope: &Scope<'_>,
         path: &StepPath,
+        around: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
         let Work::Parallel { wait, timeout_ms, branches } = &step.work else {
             return Ok(Record::new(&step.id));
         };
-        let enclosing = Enclosing { env: step.env.clone(), cwd: step.cwd.clone(), reinject_args: false };
+        // No branch can settle what others see.
+        around.pile.settle(self.run, cancel)?;
+        let enclosing = Enclosing {
+            env: step.env.clone(),
+            cwd: step.cwd.clone(),
+            reinject_args: false,
+            pile: Arc::clone(&around.pile),
+        };
         let run = |cancel: &CancelToken| match wait {
             Wait::All => self.all(step, branches, scope, path, &enclosing, cancel),
             Wait::Any => self.any(step, branches, scope, path, &enclosing, cancel),
@@ -97,9 +105,10 @@ impl Frame<'_> {
         enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
+        let inside = apart(branches, enclosing);
         let all = Branches { count: branches.len(), next: 0, race: None };
         let mut settled = at_once(branches.len(), Some(&self.run.store), all, |index: &usize| {
-            self.branch(&branches[*index], scope, path, enclosing, cancel)
+            self.branch(&branches[*index], scope, path, &inside[*index], cancel)
         });
         settled.sort_by_key(|(index, _)| *index);
         let results = settled.into_iter().map(|(_, result)| result).collect();
@@ -107,6 +116,7 @@ impl Frame<'_> {
             let message = format!("Parallel branch failed: {}", error.message);
             error.reworded(message)
         })?;
+        self.join_piles(path, enclosing, &inside, cancel)?;
         self.merged(step, path, records.into_iter().flatten().collect())
     }
 
@@ -124,15 +134,19 @@ impl Frame<'_> {
         if let Some(outcome) = self.run.remembered(&decided) {
             let index = outcome.value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             let branch = branches.get(index).ok_or(Stop::Cancelled)?;
-            let record = self.branch(branch, scope, path, enclosing, cancel)?;
+            let inside = apart(std::slice::from_ref(branch), enclosing);
+            let around = inside.first().unwrap_or(enclosing);
+            let record = self.branch(branch, scope, path, around, cancel)?;
+            self.join_piles(path, enclosing, &inside, cancel)?;
             return self.merged(step, path, record.into_iter().collect());
         }
+        let inside = apart(branches, enclosing);
         let tokens: Vec<_> = branches.iter().map(|_| cancel.child()).collect();
         let race =
             Branches { count: branches.len(), next: 0, race: Some(Race { tokens: &tokens, first: None }) };
         let first = Mutex::new(None);
         let settled = at_once(branches.len(), Some(&self.run.store), race, |index: &usize| {
-            let result = self.branch(&branches[*index], scope, path, enclosing, &tokens[*index]);
+            let result = self.branch(&branches[*index], scope, path, &inside[*index], &tokens[*index]);
             if !matches!(result, Err(Stop::Paused)) {
                 lock(&first).get_or_insert(*index);
             }
@@ -146,7 +160,20 @@ impl Frame<'_> {
         self.run.drop_pending(path);
         let record = result?;
         self.run.keep(&decided, || Ok(json!(index)))?;
+        self.join_piles(path, enclosing, inside.get(index..=index).unwrap_or_default(), cancel)?;
         self.merged(step, path, record.into_iter().collect())
+    }
+
+    /// Brings together what the branches changed in files.
+    pub(super) fn join_piles(
+        &self,
+        path: &StepPath,
+        around: &Enclosing,
+        inside: &[Enclosing],
+        cancel: &CancelToken,
+    ) -> Result<(), Stop> {
+        let piles: Vec<_> = inside.iter().map(|inside| Arc::clone(&inside.pile)).collect();
+        around.pile.join(self.run, &piles, cancel).inspect_err(|_| self.run.record_failure_if_new(path))
     }
 
     /// The step's own record, through which those of its branches become visible.
@@ -178,6 +205,11 @@ impl Frame<'_> {
         let result = self.sequence(std::slice::from_ref(branch), &mut own, path, enclosing, cancel);
         timeout_as_failure(result, cancel)
     }
+}
+
+/// What is around each branch: what one changes in files, the others do not see.
+fn apart(branches: &[Step], around: &Enclosing) -> Vec<Enclosing> {
+    branches.iter().map(|_| around.apart()).collect()
 }
 
 /// Whether a failure is that of the time limit which says `limit`.

@@ -74,6 +74,11 @@ impl StepPath {
         self.gate("changes")
     }
 
+    /// Whether it is the place of such a commit.
+    pub(crate) fn is_commit(&self) -> bool {
+        self.0.ends_with("!changes")
+    }
+
     /// The number of the innermost attempt, counted from 1.
     #[must_use]
     pub(crate) fn attempt_number(&self) -> u32 {

@@ -10,6 +10,7 @@ use super::pipeline::{self, PipelineInput, Place};
 use super::run::Run;
 use super::value::{Output, Text};
 use super::workflow::Frame;
+use crate::kinds::pile::Pile;
 use lobster_base::code::Code;
 use lobster_base::sync::lock;
 use lobster_language::plan::{ChangesMode, Plan, Workflow};
@@ -31,6 +32,7 @@ pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Resul
                 capture: run.services.screen.is_none(),
                 cost: None,
                 extras: None,
+                pile: Pile::of_run(ChangesMode::Direct),
             };
             pipeline::run_pipeline(run, pipeline, PipelineInput::Nothing, place).map(|done| {
                 // In tool mode what a renderer showed last is the result.
@@ -47,6 +49,8 @@ pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Resul
 fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<Output, Stop> {
     let services = run.services;
     let cost = cost_tracker(run, workflow, &StepPath::root(), None)?;
+    let least_changes = workflow.least_changes.unwrap_or(ChangesMode::Direct);
+    let pile = Pile::of_run(least_changes);
     let frame = Frame {
         run,
         workflow,
@@ -56,9 +60,11 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
         path: StepPath::root(),
         active: vec![std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone())],
         cost: Arc::clone(&cost),
-        least_changes: workflow.least_changes.unwrap_or(ChangesMode::Direct),
+        least_changes,
+        pile: Arc::clone(&pile),
     };
-    let last = frame.steps(&services.cancel)?;
+    let last = frame.steps(&services.cancel).map_err(|stop| run.undo_committed(stop))?;
+    pile.settle(run, &services.cancel)?;
     if let Some(meta) = lock(&cost).summary() {
         run.append_unsynced(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;
     }

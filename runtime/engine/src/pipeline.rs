@@ -22,6 +22,7 @@ use super::run::Run;
 use super::unseen::UnseenEnd;
 use super::value::{ItemSpool, Items, Text};
 use crate::kinds::native::ShellText;
+use crate::kinds::pile::Pile;
 use crate::kinds::{mcp, native};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
@@ -32,9 +33,9 @@ use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{ChangesMode, Extras};
 use lobster_models::cost::CostTracker;
 use lobster_stage::{
-    Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, EffectAction, EffectHost, Flow, Host,
-    Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage, StageArgs,
-    StageError, Stop, Token, ToolCall, WorstCase, read_raw,
+    Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, Destination, EffectAction, EffectHost,
+    Flow, Host, Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage,
+    StageArgs, StageError, Stop, Token, ToolCall, WorstCase, read_raw,
 };
 use lobster_store::{StepOutcome, StepStatus};
 
@@ -52,6 +53,8 @@ pub(crate) struct Place {
     pub(crate) cost: Option<(Arc<Mutex<CostTracker>>, String)>,
     /// What the step says about its effects.
     pub(crate) extras: Option<Extras>,
+    /// The changes that wait.
+    pub(crate) pile: Arc<Pile>,
 }
 
 impl Place {
@@ -327,6 +330,10 @@ impl Shared<'_, '_> {
         action: EffectAction,
         perform: impl FnOnce(&EffectHost<'_>) -> Result<Value, StageError>,
     ) -> Result<Value, Stop> {
+        if ["state.set", "http"].contains(&action.kind.as_str()) {
+            let what = format!("{path} changes something that no preview keeps apart ({})", action.kind);
+            self.place.pile.make_way_for(self.run, &what, &self.place.cancel)?;
+        }
         let record = ActionRecord {
             kind: action.kind.clone(),
             preimage: Preimage::of(&json!({ "kind": action.kind, "detail": action.detail }))?,
@@ -356,6 +363,7 @@ impl Shared<'_, '_> {
                     is_under_policy: !self.run.services.policy.is_open(),
                     env: &env,
                     token: &|name| self.run.token_to_send(&self.place.env, name),
+                    credential: &|to| self.run.credential_to_send(&self.place.env, to),
                     cwd: &self.place.cwd,
                     send: &|request| requests.send(request),
                 };
@@ -450,6 +458,10 @@ impl Host for StageHost<'_, '_, '_> {
         self.shared.run.token(&self.shared.place.env, variable)
     }
 
+    fn credential(&self, to: Destination<'_>) -> Result<Option<Token>, StageError> {
+        self.shared.run.credential(&self.shared.place.env, to)
+    }
+
     fn cwd(&self) -> &Path {
         &self.shared.place.cwd
     }
@@ -495,6 +507,9 @@ impl Host for StageHost<'_, '_, '_> {
             asker: place.asker.clone(),
             missing_shell: "exec shell not found; check LOBSTER_SHELL or ComSpec",
             changes: place.extras.as_ref().and_then(|extras| extras.changes).unwrap_or(ChangesMode::Direct),
+            pile: Arc::clone(&place.pile),
+            // The stages after it work on what it left.
+            settles: true,
         };
         let done = native::run(self.shared.run, &path, job, &place.cancel)?;
         Ok(NativeOutcome {
@@ -567,6 +582,7 @@ impl Host for StageHost<'_, '_, '_> {
             },
             opened: None,
             secrets,
+            credentials: place.env.credentials().to_vec(),
             withheld: Vec::new(),
             asker: place.asker.clone(),
             limits: Limits::of_step(call.limits),
@@ -575,6 +591,9 @@ impl Host for StageHost<'_, '_, '_> {
                 Some(true) | None => Reuse::Pure,
             },
             idempotent: place.is_idempotent(),
+            changes: place.extras.as_ref().and_then(|extras| extras.changes).unwrap_or(ChangesMode::Direct),
+            pile: Arc::clone(&place.pile),
+            settles: true,
         };
         let done = component::run_component(run, &path, job, &place.cancel)?;
         if let Some(items) = done.items {
@@ -591,6 +610,8 @@ impl Host for StageHost<'_, '_, '_> {
     fn mcp(&mut self, call: ToolCall) -> Result<Value, Stop> {
         let path = self.next_effect();
         let place = &self.shared.place;
+        let what = format!("{path} calls the tool {} of {}", call.tool, call.server);
+        place.pile.make_way_for(self.shared.run, &what, &place.cancel)?;
         let asker = place.asker.clone();
         let place = mcp::Place {
             env: &place.env,

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use serde_json::Value;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 
 use super::binding::KnownAnswer;
 use super::path::StepPath;
@@ -42,6 +43,33 @@ pub(super) struct Recall {
     ledger: Ledger,
     /// The places at which the run was taken up again after a failure, as often as it was.
     retried: Vec<StepPath>,
+    /// Change sets that conflicted, and what was put in their places.
+    resolved: HashMap<Digest, Digest>,
+}
+
+/// In the detail of a retry: which change set is committed in place of one that conflicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resolved {
+    /// What conflicted.
+    pub from: Digest,
+    /// What is committed.
+    pub to: Digest,
+}
+
+impl Resolved {
+    /// The name that it has there.
+    const KEY: &str = "resolved";
+
+    /// What a retry says of it.
+    fn of(detail: &Value) -> Option<Self> {
+        Self::deserialize(detail.get(Self::KEY)?).ok()
+    }
+
+    /// The detail that says it.
+    #[must_use]
+    pub fn detail(&self) -> Value {
+        json!({ Self::KEY: self })
+    }
 }
 
 /// The answers that a journal holds, by their places.
@@ -95,7 +123,10 @@ impl Recall {
                 Event::GateAnswered { path, gate, binding, answer, by, from } => {
                     let path = StepPath::from(path.as_str());
                     let answer = match answer {
-                        GateAnswer::Approved => Answer::Approved { by: by.clone() },
+                        GateAnswer::Approved => Answer::Approved { by: by.clone(), part: None },
+                        GateAnswer::ApprovedPart { changes } => {
+                            Answer::Approved { by: by.clone(), part: Some(*changes) }
+                        }
                         GateAnswer::Response(value) => Answer::Response(value.clone()),
                         GateAnswer::Rejected => {
                             self.answers.remove(&path);
@@ -118,10 +149,12 @@ impl Recall {
                 Event::GateClosed { path, .. } => {
                     self.answers.remove(&StepPath::from(path.as_str()));
                 }
-                // A failure at no place was not one of a step: all of them stay as they ended.
-                Event::RetryRequested { path: None, .. } => {}
-                Event::RetryRequested { path: Some(path), .. } => {
-                    let path = StepPath::from(path.as_str());
+                Event::RetryRequested { path, detail, .. } => {
+                    if let Some(Resolved { from, to }) = Resolved::of(detail) {
+                        self.resolved.insert(from, to);
+                    }
+                    // A failure at no place was not one of a step: all of them stay as they ended.
+                    let Some(path) = path.as_deref().map(StepPath::from) else { continue };
                     self.forget_failures(&path);
                     self.retried.push(path);
                 }
@@ -135,6 +168,19 @@ impl Recall {
             }
         }
         self.started.retain(|path| !self.ended.contains_key(path));
+    }
+
+    /// What is committed where this change set was to be.
+    pub(super) fn resolved(&self, set: Digest) -> Digest {
+        let mut last = set;
+        // Each is younger than the one before; the bound is for a record that somebody wrote.
+        for _ in 0..self.resolved.len() {
+            match self.resolved.get(&last) {
+                Some(next) => last = *next,
+                None => break,
+            }
+        }
+        last
     }
 
     /// How often the run was taken up again after a failure at this very place.
@@ -184,7 +230,10 @@ impl Recall {
         let failed: Vec<_> = self
             .ended
             .iter()
-            .filter(|(path, outcome)| path.is_within(at) && outcome.status != StepStatus::Ok)
+            // A commit that failed did nothing, and fails the step that it stands before.
+            .filter(|(path, outcome)| {
+                (path.is_within(at) || path.is_commit()) && outcome.status != StepStatus::Ok
+            })
             .map(|(path, _)| path.clone())
             .filter(|path| !made_up_for.contains(&path.any_attempt()))
             .collect();

@@ -63,7 +63,7 @@ impl Frame<'_> {
             RecordedEnd::Failed(error) => return Err(Stop::Failed(error)),
             RecordedEnd::Skipped | RecordedEnd::Done(_) => {}
         }
-        let Some(Answer::Approved { by }) = self.run.recorded_answer(path, "approval") else {
+        let Some(Answer::Approved { by, .. }) = self.run.recorded_answer(path, "approval") else {
             return Err(Stop::Paused);
         };
         record.approved = true;

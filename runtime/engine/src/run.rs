@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::binding::PendingGate;
 use super::binding::{Binding, KnownAnswer};
+use super::committed::Committed;
 use super::env::Env;
 use super::execute::{Executor, Order, OrderId, Outcome, SecretSource, SessionEnd};
 use super::overseer::Overseer;
@@ -31,7 +32,7 @@ use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_models::Spend;
 use lobster_models::ledger::RESERVED;
-use lobster_stage::{StageError, Stop, Token, store_failure};
+use lobster_stage::{Destination, StageError, Stop, Token, store_failure};
 use lobster_store::{
     Durability, Event, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
 };
@@ -92,6 +93,8 @@ pub struct Run<'s> {
     kept: Mutex<HashMap<StepPath, Value>>,
     /// Nothing is taken from the action cache.
     cache_disabled: bool,
+    /// What it has committed in files.
+    pub(crate) committed: Committed,
     /// What carries out its effects.
     executor: Box<dyn Executor + 's>,
     /// Nobody else executes this run meanwhile.
@@ -145,6 +148,7 @@ impl<'s> Run<'s> {
             overseer: None,
             interrupted: Interrupted::Ask,
             recall: Mutex::default(),
+            committed: Committed::default(),
             buffered: Mutex::default(),
             pending: Mutex::default(),
             unconfirmed: Mutex::default(),
@@ -253,6 +257,30 @@ impl<'s> Run<'s> {
         let grant = BTreeMap::from([(variable.to_owned(), secret.clone())]);
         let value = self.services.values(&grant)?.into_iter().next().map(|(_, value)| value);
         Ok(value.map(|value| Token { value, secret: Some(secret.clone()) }))
+    }
+
+    /// The credential that the step is granted for a request to this place. As with [`Run::token`], what is
+    /// answered from a record needs no value.
+    pub(crate) fn credential(&self, env: &Env, to: Destination<'_>) -> Result<Option<Token>, StageError> {
+        match credential_for(env, to) {
+            Some(secret) if self.overseer().is_some() => {
+                let value = self.services.secrets.known_value(secret).unwrap_or_default();
+                Ok(Some(Token { value, secret: Some(secret.to_owned()) }))
+            }
+            _ => self.credential_to_send(env, to),
+        }
+    }
+
+    /// The same for a call that is made now.
+    pub(crate) fn credential_to_send(
+        &self,
+        env: &Env,
+        to: Destination<'_>,
+    ) -> Result<Option<Token>, StageError> {
+        let Some(secret) = credential_for(env, to) else { return Ok(None) };
+        let grant = BTreeMap::from([(secret.to_owned(), secret.to_owned())]);
+        let value = self.services.values(&grant)?.into_iter().next().map(|(_, value)| value);
+        Ok(value.map(|value| Token { value, secret: Some(secret.to_owned()) }))
     }
 
     /// Whether this execution is written into the run's journal.
@@ -455,6 +483,11 @@ impl<'s> Run<'s> {
         self.store.append(self.id, all, durability).map_err(store_failure)
     }
 
+    /// The change set that is committed where this one was to be: another one after a conflict.
+    pub(crate) fn resolved(&self, set: Digest) -> Digest {
+        lock(&self.recall).resolved(set)
+    }
+
     /// Shows events to whoever watches the run.
     pub(super) fn show(&self, events: &[Event]) {
         if let Some(progress) = self.services.progress.as_deref().filter(|_| !events.is_empty()) {
@@ -541,4 +574,10 @@ impl<'s> Run<'s> {
 /// The end of an effect, as the journal has it.
 pub(super) fn ended_event(path: &StepPath, outcome: Arc<StepOutcome>) -> Event {
     Event::StepEnded { path: path.to_string(), attempt: path.attempt_number(), begun: None, outcome }
+}
+
+/// The secret of the credential for a request to this place, which is within its bounds.
+fn credential_for<'e>(env: &'e Env, to: Destination<'_>) -> Option<&'e str> {
+    let grant = env.credentials().iter().find(|grant| grant.host.is(to.host, to.port))?;
+    grant.check("POST", to.path).is_ok().then_some(grant.secret.as_str())
 }

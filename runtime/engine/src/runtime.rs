@@ -362,7 +362,8 @@ impl Runtime {
         let plan = Plan::Workflow(workflow);
         let steps = crate::secrets::grants_of(&plan).into_iter().map(|grant| grant.secret.clone());
         let servers = self.services.grants_of_servers(&plan).into_iter().map(|grant| grant.secret);
-        steps.chain(servers).collect()
+        let credentials = crate::secrets::credentials_of(&plan).into_iter().map(|grant| grant.secret.clone());
+        steps.chain(servers).chain(credentials).collect()
     }
 
     /// The working directory as the record holds it.

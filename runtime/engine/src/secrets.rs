@@ -19,9 +19,10 @@ use serde_json::{Value, json};
 use crate::env::Env;
 use crate::own_tokens;
 use lobster_base::cancel::CancelToken;
+use lobster_base::credential::{CredentialGrant, CredentialHost, NotForHeaders};
 use lobster_language::condition::Condition;
 use lobster_language::plan::{Plan, SecretGrant, Workflow};
-use lobster_policy::{Policy, SecretReference};
+use lobster_policy::{Policy, SecretOrigin, SecretReference};
 use lobster_sandbox::{
     Confinement, Ended, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
 };
@@ -62,6 +63,14 @@ pub(crate) enum SecretError {
     #[error("secret {0}: {1} {2}; run it by hand to see why")]
     Command(String, String, String),
     #[error(
+        "secret {0}: it is only added to what steps send to {1}, and no step receives it; use `credentials:` in place of `secrets:`"
+    )]
+    Bound(String, String),
+    #[error("secret {0}: the operator lets it go to {2}, not to {1}")]
+    OtherHost(String, String, String),
+    #[error("secret {0}: it cannot be sent to {1}: {2}")]
+    Unsendable(String, String, NotForHeaders),
+    #[error(
         "{place} the value of {mark}; grant the secret to the step (`secrets:`) and use its variable instead"
     )]
     InClear { place: &'static str, mark: String },
@@ -74,7 +83,10 @@ pub struct NamedSecret {
     pub name: String,
     /// Where its value comes from.
     pub from: String,
-    /// Whether the policy lets steps receive it.
+    /// The only hosts that it may be sent to; no step receives it then.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub hosts: Vec<String>,
+    /// Whether the policy lets steps receive it, or use it for these hosts.
     #[serde(rename = "allowed")]
     pub is_allowed: bool,
 }
@@ -128,7 +140,7 @@ impl Secrets {
         let mut known = Known::default();
         for (name, reference) in &references {
             // What lobster holds already is hidden also where nobody was granted it.
-            if let SecretReference::Env(variable) = reference
+            if let SecretOrigin::Env(variable) = &reference.origin
                 && let Some(value) = env.get(variable)
             {
                 known.hide(name, &value);
@@ -152,9 +164,9 @@ impl Secrets {
     pub(crate) fn withheld(&self) -> BTreeSet<OsString> {
         self.references
             .values()
-            .filter_map(|reference| match reference {
-                SecretReference::Env(name) => Some(OsString::from(name)),
-                SecretReference::File(_) | SecretReference::Command(_) => None,
+            .filter_map(|reference| match &reference.origin {
+                SecretOrigin::Env(name) => Some(OsString::from(name)),
+                SecretOrigin::File(_) | SecretOrigin::Command(_) => None,
             })
             .collect()
     }
@@ -179,9 +191,37 @@ impl Secrets {
             if Policy::is_protected_variable(&grant.variable) && !own_tokens::is_of_a_model(&grant.variable) {
                 return Err(SecretError::Variable(grant.secret.clone(), grant.variable.clone()));
             }
+            if let Some(hosts) = self.bound_to(&grant.secret) {
+                return Err(SecretError::Bound(grant.secret.clone(), named_hosts(hosts)));
+            }
             self.value(&grant.secret, reader)?;
         }
         Ok(())
+    }
+
+    /// Finds the values that are added to what steps send, and refuses those that may not go there.
+    pub(crate) fn learn_credentials<'g>(
+        &self,
+        grants: impl IntoIterator<Item = &'g CredentialGrant>,
+        reader: &Reader<'_>,
+    ) -> Result<(), SecretError> {
+        for grant in grants {
+            let (secret, host) = (&grant.secret, &grant.host);
+            if let Some(hosts) = self.bound_to(secret).filter(|hosts| !hosts.contains(host)) {
+                return Err(SecretError::OtherHost(secret.clone(), host.to_string(), named_hosts(hosts)));
+            }
+            let value = self.value(secret, reader)?;
+            grant
+                .header_value(&value)
+                .map_err(|error| SecretError::Unsendable(secret.clone(), host.to_string(), error))?;
+        }
+        Ok(())
+    }
+
+    /// The only hosts that a secret may be sent to, where the operator has named any.
+    pub(crate) fn bound_to(&self, secret: &str) -> Option<&[CredentialHost]> {
+        let hosts = self.references.get(secret).map(|reference| reference.hosts.as_slice());
+        hosts.filter(|hosts| !hosts.is_empty())
     }
 
     /// Refuses a plan or arguments that hold a value in clear: it would be recorded.
@@ -197,7 +237,9 @@ impl Secrets {
         let named = |(name, reference): (&String, &SecretReference)| NamedSecret {
             name: name.clone(),
             from: reference.describe(),
-            is_allowed: self.allowed.as_ref().is_none_or(|allowed| allowed.contains(name)),
+            hosts: reference.hosts.iter().map(ToString::to_string).collect(),
+            is_allowed: !reference.is_for_steps()
+                || self.allowed.as_ref().is_none_or(|allowed| allowed.contains(name)),
         };
         self.references.iter().map(named).collect()
     }
@@ -253,7 +295,10 @@ impl Secrets {
             .references
             .get(name)
             .ok_or_else(|| SecretError::Unknown(name.to_owned(), self.place.clone()))?;
-        if self.allowed.as_ref().is_some_and(|allowed| !allowed.iter().any(|known| known == name)) {
+        // What no step receives needs no leave to be received.
+        let is_listed =
+            || self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|known| known == name));
+        if reference.is_for_steps() && !is_listed() {
             return Err(SecretError::Forbidden(name.to_owned()));
         }
         let bytes = reader.read(name, reference, &self.home)?;
@@ -268,6 +313,10 @@ impl Secrets {
     }
 }
 
+fn named_hosts(hosts: &[CredentialHost]) -> String {
+    hosts.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
 /// A value that can be given to a step and hidden.
 fn usable(name: &str, reference: &SecretReference, bytes: Vec<u8>) -> Result<String, SecretError> {
     let (name, from) = (name.to_owned(), reference.describe());
@@ -275,7 +324,7 @@ fn usable(name: &str, reference: &SecretReference, bytes: Vec<u8>) -> Result<Str
         return Err(SecretError::TooLarge(name, from));
     }
     let Ok(mut value) = String::from_utf8(bytes) else { return Err(SecretError::NotText(name, from)) };
-    if !matches!(reference, SecretReference::Env(_)) && value.ends_with('\n') {
+    if !matches!(reference.origin, SecretOrigin::Env(_)) && value.ends_with('\n') {
         value.pop();
         if value.ends_with('\r') {
             value.pop();
@@ -304,6 +353,21 @@ pub(crate) fn grants_of_file(workflow: &Workflow) -> Vec<&SecretGrant> {
     own.chain(workflow.children.values().flat_map(grants_of_file)).collect()
 }
 
+/// Every credential of a plan.
+pub(crate) fn credentials_of(plan: &Plan) -> Vec<&CredentialGrant> {
+    match plan {
+        Plan::Workflow(workflow) => credentials_of_file(workflow),
+        Plan::Pipeline(_) => Vec::new(),
+    }
+}
+
+/// Every credential of a workflow and its children.
+pub(crate) fn credentials_of_file(workflow: &Workflow) -> Vec<&CredentialGrant> {
+    let own = workflow.all_steps().into_iter().filter(|step| step.when != Condition::Never);
+    let own = own.flat_map(|step| &step.extras.credentials);
+    own.chain(workflow.children.values().flat_map(credentials_of_file)).collect()
+}
+
 /// What reading a reference needs of the place.
 pub(crate) struct Reader<'r> {
     pub(crate) env: &'r Env,
@@ -314,13 +378,13 @@ pub(crate) struct Reader<'r> {
 
 impl Reader<'_> {
     fn read(&self, name: &str, reference: &SecretReference, home: &Path) -> Result<Vec<u8>, SecretError> {
-        match reference {
-            SecretReference::Env(variable) => self
+        match &reference.origin {
+            SecretOrigin::Env(variable) => self
                 .env
                 .get(variable)
                 .map(String::into_bytes)
                 .ok_or_else(|| SecretError::Unset(name.to_owned(), variable.clone())),
-            SecretReference::File(path) => {
+            SecretOrigin::File(path) => {
                 let path =
                     path.strip_prefix("~/").map_or_else(|| PathBuf::from(path), |rest| home.join(rest));
                 let mut bytes = Vec::new();
@@ -329,7 +393,7 @@ impl Reader<'_> {
                     .map_err(|source| SecretError::File(name.to_owned(), path, source))?;
                 Ok(bytes)
             }
-            SecretReference::Command(words) => self.command(name, words),
+            SecretOrigin::Command(words) => self.command(name, words),
         }
     }
 
@@ -347,6 +411,7 @@ impl Reader<'_> {
                 ..ProcessLimits::default()
             },
             confinement: Confinement::None,
+            upstream: None,
         };
         let mut sink = Sink::default();
         let exit = self

@@ -19,6 +19,7 @@ use crate::envelope::Envelope;
 use crate::mcp;
 use crate::secrets::{self, Reader, SecretError, Secrets};
 use lobster_base::cancel::CancelToken;
+use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_base::file_digests::FileDigests;
 use lobster_base::json;
@@ -223,6 +224,7 @@ impl Services {
     pub(crate) fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), SecretError> {
         self.learn_secrets(secrets::grants_of(plan))?;
         self.learn_secrets(&self.grants_of_servers(plan))?;
+        self.learn_credentials(secrets::credentials_of(plan))?;
         if self.secrets.is_empty() {
             return Ok(());
         }
@@ -246,6 +248,16 @@ impl Services {
         grants: impl IntoIterator<Item = &'g SecretGrant>,
     ) -> Result<(), SecretError> {
         self.secrets.learn(grants, &self.reader())?;
+        self.hide_secrets();
+        Ok(())
+    }
+
+    /// Finds the values of credentials, and hides them from now on.
+    pub(crate) fn learn_credentials<'g>(
+        &self,
+        grants: impl IntoIterator<Item = &'g CredentialGrant>,
+    ) -> Result<(), SecretError> {
+        self.secrets.learn_credentials(grants, &self.reader())?;
         self.hide_secrets();
         Ok(())
     }

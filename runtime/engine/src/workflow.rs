@@ -18,10 +18,10 @@ use super::value::Text;
 use crate::kinds::changes;
 use crate::kinds::mcp;
 use crate::kinds::native::{self, ShellText};
+use crate::kinds::pile::Pile;
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
 use lobster_base::sync::lock;
-use lobster_language as language;
 use lobster_language::plan::{Approval, ChangesMode, Extras, OnError, Step, Work, Workflow};
 use lobster_language::template::{self, ExprError};
 use lobster_models::cost::{CostTracker, Verdict};
@@ -44,6 +44,8 @@ pub(crate) struct Frame<'f> {
     pub(super) cost: Arc<Mutex<CostTracker>>,
     /// What becomes of changes to files at least, whatever a step says.
     pub(super) least_changes: ChangesMode,
+    /// The changes that wait.
+    pub(super) pile: Arc<Pile>,
 }
 
 /// How a step ended, if it did not stop the run.
@@ -59,7 +61,7 @@ pub(super) enum Ended {
 
 impl Frame<'_> {
     /// What becomes of the changes that a step makes to files.
-    fn changes_of(&self, step: &Step) -> ChangesMode {
+    pub(crate) fn changes_of(&self, step: &Step) -> ChangesMode {
         let said = step.extras.changes.or(self.workflow.changes).unwrap_or(ChangesMode::Direct);
         said.max(self.least_changes)
     }
@@ -67,11 +69,10 @@ impl Frame<'_> {
     /// Runs all steps; gives the record of the last one that completed.
     pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let mut scope = Scope::default();
+        let enclosing = Enclosing::of(Arc::clone(&self.pile));
         let last = match self.workflow.is_graph() {
             true => self.graph(cancel)?,
-            false => {
-                self.sequence(&self.workflow.steps, &mut scope, &self.path, &Enclosing::default(), cancel)?
-            }
+            false => self.sequence(&self.workflow.steps, &mut scope, &self.path, &enclosing, cancel)?,
         };
         self.check_cost()?;
         Ok(last)
@@ -121,8 +122,9 @@ impl Frame<'_> {
         };
         let mut record = match self.or_recorded(step, &path, result) {
             Ok(record) => record,
-            Err(Stop::Failed(error)) if step.on_error != OnError::Stop && !ends_the_run(&error) => {
+            Err(Stop::Failed(error)) if step.on_error.passes_over() && !ends_the_run(&error) => {
                 self.run.clear_failure_within(&path);
+                self.run.committed.forget_undo_within(&path);
                 self.summarise(step, &path, StepStatus::Failed, Some(&error), begun)?;
                 self.count_cost(&step.id, None)?;
                 scope.insert(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));
@@ -133,6 +135,9 @@ impl Frame<'_> {
                     Stop::Failed(error) => Stop::Failed(error.or_code(Code::StepValue)),
                     other => other,
                 };
+                if matches!(&stop, Stop::Failed(_)) && step.on_error == OnError::Undo {
+                    self.run.committed.undo_for(&path);
+                }
                 // What could not be recorded is not a failure of the step: whatever the journal says of it stands.
                 if let Stop::Failed(error) = &stop
                     && !error.is(Code::Store)
@@ -161,7 +166,7 @@ impl Frame<'_> {
         };
         self.count_cost(&step.id, result)?;
         if let Some(approval) = &step.approval {
-            self.approve(step, approval, &mut record, &path, cancel)
+            self.approve(step, approval, &mut record, &path, &enclosing.pile, cancel)
                 .or_else(|stop| self.recorded_approval(&path, &mut record, stop))?;
         }
         self.summarise(step, &path, StepStatus::Ok, None, begun)?;
@@ -177,6 +182,7 @@ impl Frame<'_> {
         approval: &Approval,
         record: &mut Record,
         path: &StepPath,
+        pile: &Pile,
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
         let mut question = super::approval::question(step, approval, record, &self.run.services.env)?;
@@ -186,9 +192,16 @@ impl Frame<'_> {
         })?;
         question.identity = serde_json::from_value(identity).map_err(lobster_stage::store_failure)?;
         record.initiated_by.clone_from(&question.identity.initiated_by);
-        if let Answer::Approved { by } = self.run.gate(path, question, cancel)? {
+        let waits = pile.render_for(self.run, path)?;
+        if let Some((total, shown)) = &waits {
+            shown.join(&mut question.question, total);
+        }
+        if let Answer::Approved { by, part } = self.run.gate(path, question, cancel)? {
             record.approved = true;
             record.approved_by = by;
+            if let Some((total, _)) = waits {
+                pile.commit_agreed(self.run, total, part, cancel)?;
+            }
         }
         Ok(())
     }
@@ -267,23 +280,18 @@ impl Frame<'_> {
                     return self.carry(step, scope, path);
                 }
                 let stdin = self.payload(step, scope, path)?;
-                self.shell(step, ShellText::Shell(text), stdin, &env, &cwd, path, cancel)
+                self.shell(step, ShellText::Shell(text), stdin, &env, &cwd, path, enclosing, cancel)
             }
             Work::Exec(argv) => {
                 let argv: Vec<_> =
                     argv.iter().map(|word| self.fill(word, scope, path)).collect::<Result<_, _>>()?;
                 let stdin = self.payload(step, scope, path)?;
-                self.shell(step, ShellText::Argv(argv), stdin, &env, &cwd, path, cancel)
+                self.shell(step, ShellText::Argv(argv), stdin, &env, &cwd, path, enclosing, cancel)
             }
             Work::Pipeline(text) => {
                 let text = self.fill(text, scope, path)?;
-                let input = match self.large_stdin(step, scope) {
-                    Some(items) => PipelineInput::Items(items),
-                    None => {
-                        let value = self.stdin(step, scope, path)?.load()?;
-                        value.map_or(PipelineInput::Nothing, PipelineInput::Value)
-                    }
-                };
+                enclosing.pile.settle(self.run, cancel)?;
+                let input = self.pipeline_input(step, scope, path)?;
                 let place = pipeline::Place {
                     path: path.clone(),
                     env,
@@ -293,6 +301,7 @@ impl Frame<'_> {
                     capture: true,
                     cost: Some((Arc::clone(&self.cost), step.id.clone())),
                     extras: Some(Extras { changes: Some(self.changes_of(step)), ..step.extras.clone() }),
+                    pile: Arc::clone(&enclosing.pile),
                 };
                 let done = pipeline::run_text(self.run, &text, input, place).map_err(|stop| match stop {
                     pipeline::TextStop::Syntax(message) => Stop::Failed(StageError::permanent(format!(
@@ -304,12 +313,14 @@ impl Frame<'_> {
                 self.of_pipeline(&step.id, done)
             }
             Work::Workflow { path: file, args } => {
-                self.child(step, file, args, scope, path, &env, &cwd, cancel)
+                self.child(step, file, args, scope, path, &env, &cwd, enclosing, cancel)
             }
             Work::Component { .. } | Work::Js(_) => {
-                super::kinds::component::step(self, step, scope, path, &env, cancel)
+                super::kinds::component::step(self, step, scope, path, &env, &enclosing.pile, cancel)
             }
             Work::Mcp { server, tool, args } => {
+                let what = format!("step {path} calls the tool {tool} of {server}");
+                enclosing.pile.make_way_for(self.run, &what, cancel)?;
                 let filled =
                     super::kinds::component::fill_all(self, &Value::Object(args.clone()), scope, path)?;
                 let call = ToolCall {
@@ -335,7 +346,7 @@ impl Frame<'_> {
                 record.json = if value.is_string() { Json::of_stdout() } else { Json::value(value) };
                 Ok(record)
             }
-            Work::Parallel { .. } => self.parallel(step, scope, path, cancel),
+            Work::Parallel { .. } => self.parallel(step, scope, path, enclosing, cancel),
             Work::ForEach { .. } => self.for_each(step, scope, path, enclosing, cancel),
             Work::Repeat { .. } => self.repeat(step, scope, path, enclosing, cancel),
             Work::Switch { .. } => self.switch(step, scope, path, enclosing, cancel),
@@ -353,6 +364,7 @@ impl Frame<'_> {
         env: &Env,
         cwd: &Path,
         path: &StepPath,
+        enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
         let shown = program.display_text();
@@ -375,6 +387,8 @@ impl Frame<'_> {
             asker: Asker::Step(step.id.clone()),
             missing_shell: "workflow shell not found; check LOBSTER_SHELL or ComSpec",
             changes: self.changes_of(step),
+            pile: Arc::clone(&enclosing.pile),
+            settles: false,
         };
         let done = native::run(self.run, path, job, cancel)?;
         if done.exit != Some(0) {
@@ -384,6 +398,15 @@ impl Frame<'_> {
             return Err(done.failure(format!("workflow command failed ({code}): {detail}")).into());
         }
         Ok(Record { stdout: Some(done.stdout), json: Json::of_stdout(), ..Record::new(&step.id) })
+    }
+
+    /// What the pipeline of a step reads.
+    fn pipeline_input(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<PipelineInput, Stop> {
+        if let Some(items) = self.large_stdin(step, scope) {
+            return Ok(PipelineInput::Items(items));
+        }
+        let value = self.stdin(step, scope, path)?.load()?;
+        Ok(value.map_or(PipelineInput::Nothing, PipelineInput::Value))
     }
 
     /// A pipeline's result as a step's record.
@@ -509,7 +532,11 @@ impl Frame<'_> {
             }
         }
         layers.extend(filled(&step.env)?);
-        Ok(self.env.with(layers).with_secrets(&step.extras.secrets))
+        Ok(self
+            .env
+            .with(layers)
+            .with_secrets(&step.extras.secrets)
+            .with_credentials(&step.extras.credentials))
     }
 
     fn step_cwd(&self, step: &Step, enclosing: &Enclosing) -> PathBuf {
@@ -519,132 +546,36 @@ impl Frame<'_> {
             None => self.cwd.clone(),
         }
     }
-
-    #[expect(clippy::too_many_arguments, reason = "a child inherits all of these")]
-    fn child(
-        &self,
-        step: &Step,
-        file: &str,
-        args: &Map<String, Value>,
-        scope: &Scope<'_>,
-        path: &StepPath,
-        env: &Env,
-        cwd: &Path,
-        cancel: &CancelToken,
-    ) -> Result<Record, Stop> {
-        let filled = self.fill(file, scope, path)?;
-        let location = self.workflow.file.parent().unwrap_or(Path::new("/")).join(&filled);
-        let resolved = std::fs::canonicalize(&location).unwrap_or_else(|_| location.clone());
-        if self.active.contains(&resolved) {
-            return Err(StageError::permanent(format!(
-                "Workflow step {} creates a cycle: {} is already being executed",
-                step.id,
-                resolved.display()
-            ))
-            .into());
-        }
-        let loaded;
-        let workflow = match self.workflow.children.get(&filled).filter(|_| filled == file) {
-            Some(child) => child,
-            None => {
-                loaded = self.load_child(step, &location, path)?;
-                &loaded
-            }
-        };
-        let provided: Map<String, Value> = args
-            .iter()
-            .map(|(name, value)| {
-                Ok((
-                    name.clone(),
-                    match value {
-                        Value::String(text) => Value::String(self.fill(text, scope, path)?),
-                        other => other.clone(),
-                    },
-                ))
-            })
-            .collect::<Result<_, Stop>>()?;
-        let bound = language::workflow::bind_args(workflow, &Value::Object(provided))
-            .map_err(|error| StageError::permanent(format!("Workflow step {} {error}", step.id)))?;
-        let mut active = self.active.clone();
-        active.push(resolved);
-        let cost = super::perform::cost_tracker(self.run, workflow, path, Some((&self.cost, &step.id)))?;
-        let frame = Frame {
-            run: self.run,
-            workflow,
-            args: &bound,
-            env: env.clone(),
-            cwd: cwd.to_owned(),
-            path: path.clone(),
-            active,
-            cost: Arc::clone(&cost),
-            least_changes: self
-                .workflow
-                .changes
-                .map_or(self.least_changes, |mode| mode.max(self.least_changes)),
-        };
-        let last = frame.steps(cancel);
-        let spent = lock(&cost).clone();
-        lock(&self.cost).absorb(&step.id, &spent);
-        let last = last?;
-        let items = match last {
-            Some(record) => record.output()?.to_vec()?,
-            None => Vec::new(),
-        };
-        let value = match <[Value; 1]>::try_from(items) {
-            Ok([only]) => only,
-            Err(many) => Value::Array(many),
-        };
-        let value = Arc::new(value);
-        let stdout = match &*value {
-            Value::Array(items) if items.is_empty() => Text::inline(""),
-            _ => Text::of_value(Arc::clone(&value)),
-        };
-        Ok(Record { stdout: Some(stdout), json: Json::Value(value), ..Record::new(&step.id) })
-    }
-
-    /// Reads a child whose path became known only now; the run remembers what it read.
-    fn load_child(&self, step: &Step, location: &Path, path: &StepPath) -> Result<Workflow, Stop> {
-        let kept = self.run.keep(&path.gate("plan"), || {
-            let source = crate::runtime::read_source(location).map_err(|error| {
-                if error.kind() == std::io::ErrorKind::NotFound {
-                    StageError::permanent(format!(
-                        "Workflow step {} workflow file not found: {}",
-                        step.id,
-                        crate::runtime::tidied(location).display()
-                    ))
-                } else {
-                    StageError::permanent(format!("{}: {error}", location.display()))
-                }
-            })?;
-            let (workflow, _) = crate::runtime::load_with_warnings(source)
-                .map_err(|diagnostic| StageError::permanent(diagnostic.one_line_with_snippet()))?;
-            serde_json::to_value(workflow).map_err(StageError::permanent_from)
-        })?;
-        let workflow: Workflow = serde_json::from_value(kept).map_err(StageError::permanent_from)?;
-        if self.run.overseer().is_none() {
-            let found = self.run.services.learn_secrets(crate::secrets::grants_of_file(&workflow));
-            found.map_err(|error| StageError::permanent_from(error).with_code(Code::Secret))?;
-        }
-        Ok(workflow)
-    }
 }
 
 /// What a loop or a parallel step adds to the steps inside it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Enclosing {
     pub(super) env: Vec<(String, String)>,
     pub(super) cwd: Option<String>,
     /// Loops put the argument variables between their own and the sub-step's.
     pub(super) reinject_args: bool,
+    /// The changes that wait in this sequence.
+    pub(super) pile: Arc<Pile>,
 }
 
 impl Enclosing {
+    pub(super) fn of(pile: Arc<Pile>) -> Self {
+        Self { env: Vec::new(), cwd: None, reinject_args: false, pile }
+    }
+
+    /// This for one of several that run at once: what one changes in files, the others do not see.
+    pub(super) fn apart(&self) -> Self {
+        Self { pile: self.pile.branch(), ..self.clone() }
+    }
+
     /// This, and what a step adds to the steps inside it.
     pub(super) fn with(&self, step: &Step) -> Self {
         Self {
             env: self.env.iter().chain(&step.env).cloned().collect(),
             cwd: step.cwd.clone().or_else(|| self.cwd.clone()),
             reinject_args: self.reinject_args,
+            pile: Arc::clone(&self.pile),
         }
     }
 }

@@ -102,7 +102,16 @@ pub const PAGES: &[CodePage] = &[
         text: "Another program changed one of the files between the step and the commit of its changes (or \
                the undo). lobster does not overwrite such changes, so it changed no file. The message names \
                each file. `lobster changes RUN --patch` shows the intended changes. Restore the files and run \
-               `lobster resume RUN`, or keep them and start a new run.",
+               `lobster resume RUN`, or continue from what they are now: `lobster resume RUN --conflicts merge` puts both \
+               changes together, `keep` leaves these files as they are, `overwrite` overwrites them.",
+    },
+    CodePage {
+        code: Code::Preview.as_str(),
+        title: "A preview came to its end early",
+        text: "`lobster run --preview` commits nothing, so it ends before a step that cannot be done without \
+               consequences: a call of a tool, a request, or a step that works on files which only a commit would \
+               make. What the steps before it would change is on record: `lobster changes RUN --patch`. `lobster \
+               run --review` does the step, after a yes.",
     },
     CodePage {
         code: Code::RootIsLink.as_str(),

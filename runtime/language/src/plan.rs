@@ -16,6 +16,7 @@ use lobster_stage::McpServer;
 use super::condition::Condition;
 use super::pipeline::Pipeline;
 use super::triggers::Triggers;
+use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 
 /// What one run executes.
@@ -178,6 +179,9 @@ pub struct Extras {
     /// Secrets that reach this step as variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretGrant>,
+    /// Secrets that are added to what the step sends to a host, and do not reach it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<CredentialGrant>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grants: Option<Grants>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -200,10 +204,12 @@ pub enum ChangesMode {
     Staged,
     /// They are kept apart, and committed as a whole when it succeeded and a person agreed to them.
     Review,
+    /// They are kept apart and never committed. No file says this: `run --preview` does.
+    Preview,
 }
 
 impl ChangesMode {
-    /// All, by their names in a workflow; each keeps more apart than the one before.
+    /// Those that a workflow may say, by their names; each keeps more apart than the one before.
     pub const ALL: [(&'static str, Self); 3] =
         [("direct", Self::Direct), ("staged", Self::Staged), ("review", Self::Review)];
 
@@ -214,6 +220,7 @@ impl ChangesMode {
             Self::Direct => "direct",
             Self::Staged => "staged",
             Self::Review => "review",
+            Self::Preview => "preview",
         }
     }
 }
@@ -458,6 +465,19 @@ pub enum OnError {
     Stop,
     Continue,
     SkipRest,
+    /// As with [`OnError::Stop`], and what the run has committed in files is undone.
+    Undo,
+}
+
+impl OnError {
+    /// Whether the run goes on after a failure.
+    #[must_use]
+    pub fn passes_over(self) -> bool {
+        match self {
+            Self::Continue | Self::SkipRest => true,
+            Self::Stop | Self::Undo => false,
+        }
+    }
 }
 
 /// `cost_limit`.

@@ -7,6 +7,7 @@ use super::CUT_SHORT;
 use super::channel::Failure;
 use super::openai::copy;
 use super::request::{Request, Retry};
+use crate::attachment::Attachment;
 use lobster_stage::StageError;
 
 /// The version of the interface, sent as `anthropic-version`.
@@ -23,9 +24,19 @@ pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, St
     let Some(model) = &request.model else {
         return Err(StageError::permanent("provider anthropic needs --model or LOBSTER_LLM_MODEL"));
     };
-    let mut content = request.text();
-    if let Some(retry) = retry {
-        content.push_str(&retry.text());
+    request.refuse_settings("anthropic", &["seed"])?;
+    let mut messages = Vec::new();
+    for (index, turn) in request.turns(retry).into_iter().enumerate() {
+        let role = if turn.is_model { "assistant" } else { "user" };
+        let files = if index == 0 { request.files.as_slice() } else { &[] };
+        let mut blocks: Vec<Value> = files.iter().filter_map(block).collect();
+        let content = if blocks.is_empty() {
+            json!(turn.text)
+        } else {
+            blocks.push(json!({"type": "text", "text": turn.text}));
+            json!(blocks)
+        };
+        messages.push(json!({"role": role, "content": content}));
     }
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
@@ -36,7 +47,16 @@ pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, St
     if let Some(temperature) = &request.temperature {
         body.insert("temperature".into(), json!(temperature));
     }
-    body.insert("messages".into(), json!([{"role": "user", "content": content}]));
+    if !request.stop.is_empty() {
+        body.insert("stop_sequences".into(), json!(request.stop));
+    }
+    if let Some(effort) = &request.effort {
+        body.insert("output_config".into(), json!({"effort": effort}));
+    }
+    if let Some(system) = &request.system {
+        body.insert("system".into(), json!(system));
+    }
+    body.insert("messages".into(), json!(messages));
     if let Some(schema) = &request.output_schema {
         let (schema, _) = tool_schema(schema);
         body.insert(
@@ -46,6 +66,13 @@ pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, St
         body.insert("tool_choice".into(), json!({"type": "tool", "name": TOOL}));
     }
     Ok(Value::Object(body))
+}
+
+/// A file as a block of a message; text is in the prompt already.
+fn block(file: &Attachment) -> Option<Value> {
+    let kind = if file.is_image() { "image" } else { "document" };
+    let source = json!({"type": "base64", "media_type": file.media_type, "data": file.data.as_ref()?});
+    Some(json!({"type": kind, "source": source}))
 }
 
 /// The schema of the tool's arguments, which must be an object; any other
@@ -127,6 +154,35 @@ mod tests {
         );
         assert_eq!(with["tool_choice"], json!({"type": "tool", "name": "answer"}));
         assert!(body(&Request::default(), None).is_err());
+    }
+
+    #[test]
+    fn everything_that_a_request_says_is_in_the_body() {
+        let full = Request {
+            system: Some("be brief".into()),
+            stop: vec!["END".into()],
+            effort: Some("low".into()),
+            files: vec![Attachment::of_bytes("a.gif", b"GIF89a".to_vec()).unwrap()],
+            ..request(None)
+        };
+        let retry = Retry { attempt: 2, errors: vec!["/ must be object".into()], said: "[]".into() };
+        assert_eq!(
+            body(&full, Some(&retry)).unwrap(),
+            json!({
+                "model": "m", "max_tokens": 4096, "stop_sequences": ["END"], "output_config": {"effort": "low"},
+                "system": "be brief",
+                "messages": [
+                    {"role": "user", "content": [
+                        {"type": "image", "source": {"type": "base64", "media_type": "image/gif", "data": "R0lGODlh"}},
+                        {"type": "text", "text": "p"},
+                    ]},
+                    {"role": "assistant", "content": "[]"},
+                    {"role": "user", "content": "[The previous answer did not fit the schema: / must be object. Answer again so that it fits.]"},
+                ],
+            })
+        );
+        let seeded = Request { seed: Some(1.into()), ..request(None) };
+        assert!(body(&seeded, None).unwrap_err().message.contains("no setting for --seed"));
     }
 
     #[test]

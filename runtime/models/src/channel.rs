@@ -1,13 +1,15 @@
 //! Where a model is asked: a provider with its address and its key.
 
+use std::collections::BTreeMap;
+
 use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
 use super::request::{Request, Retry};
-use super::{adapter_answer, anthropic, openai};
+use super::{adapter_answer, anthropic, gemini, openai, responses};
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_base::json;
-use lobster_stage::{HttpSender, StageError, Token, WorstCase};
+use lobster_stage::{Destination, HttpSender, StageError, Token, WorstCase};
 
 /// The languages that models are spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,12 +22,27 @@ pub enum Provider {
     Http,
     /// OpenAI's chat completions, which many servers imitate.
     OpenAi,
+    /// OpenAI's responses.
+    Responses,
+    /// OpenAI's models in Azure, by their chat completions.
+    Azure,
     /// Anthropic's messages.
     Anthropic,
+    /// Google's Gemini models.
+    Gemini,
 }
 
 impl Provider {
-    pub const ALL: [Self; 5] = [Self::OpenClaw, Self::Pi, Self::Http, Self::OpenAi, Self::Anthropic];
+    pub const ALL: [Self; 8] = [
+        Self::OpenClaw,
+        Self::Pi,
+        Self::Http,
+        Self::OpenAi,
+        Self::Responses,
+        Self::Azure,
+        Self::Anthropic,
+        Self::Gemini,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -33,7 +50,10 @@ impl Provider {
             Self::Pi => "pi",
             Self::Http => "http",
             Self::OpenAi => "openai",
+            Self::Responses => "openai-responses",
+            Self::Azure => "azure",
             Self::Anthropic => "anthropic",
+            Self::Gemini => "gemini",
         }
     }
 
@@ -47,7 +67,9 @@ impl Provider {
             Self::OpenClaw => &["OPENCLAW_URL", "CLAWD_URL"],
             Self::Pi => &["LOBSTER_PI_LLM_ADAPTER_URL"],
             Self::Http => &["LOBSTER_LLM_ADAPTER_URL"],
-            Self::OpenAi => &["OPENAI_BASE_URL"],
+            Self::OpenAi | Self::Responses => &["OPENAI_BASE_URL"],
+            Self::Azure => &["AZURE_OPENAI_ENDPOINT"],
+            Self::Gemini => &["GEMINI_BASE_URL"],
             Self::Anthropic => &["ANTHROPIC_BASE_URL"],
         }
     }
@@ -58,17 +80,26 @@ impl Provider {
             Self::OpenClaw => &["OPENCLAW_TOKEN", "CLAWD_TOKEN"],
             Self::Pi => &["LOBSTER_PI_LLM_ADAPTER_TOKEN"],
             Self::Http => &["LOBSTER_LLM_ADAPTER_TOKEN"],
-            Self::OpenAi => &["OPENAI_API_KEY"],
+            Self::OpenAi | Self::Responses => &["OPENAI_API_KEY"],
+            Self::Azure => &["AZURE_OPENAI_API_KEY"],
+            Self::Gemini => &["GEMINI_API_KEY"],
             Self::Anthropic => &["ANTHROPIC_API_KEY"],
         }
     }
 
     fn default_url(self) -> Option<&'static str> {
         match self {
-            Self::OpenClaw | Self::Pi | Self::Http => None,
-            Self::OpenAi => Some("https://api.openai.com/v1"),
+            Self::OpenClaw | Self::Pi | Self::Http | Self::Azure => None,
+            Self::Gemini => Some("https://generativelanguage.googleapis.com/v1beta"),
+            Self::OpenAi | Self::Responses => Some("https://api.openai.com/v1"),
             Self::Anthropic => Some("https://api.anthropic.com"),
         }
+    }
+
+    /// Whether lobster speaks to the model itself, and so may bound its answers:
+    /// adapters get what the incumbent sends them and choose what is left open.
+    pub(crate) fn is_direct(self) -> bool {
+        !matches!(self, Self::OpenClaw | Self::Pi | Self::Http)
     }
 
     /// Turns what the operator configured into the address that is posted to.
@@ -84,6 +115,15 @@ impl Provider {
                 }
             }
             Self::OpenAi => extend(&mut url, "/chat/completions"),
+            Self::Responses => extend(&mut url, "/responses"),
+            Self::Azure => {
+                if matches!(url.path(), "" | "/") {
+                    url.set_path("/openai/v1");
+                }
+                extend(&mut url, "/chat/completions");
+            }
+            // The model is a part of the path: each request has its own.
+            Self::Gemini => {}
             Self::Anthropic => {
                 let base = url.path().trim_end_matches('/').trim_end_matches("/v1").to_owned();
                 url.set_path(&base);
@@ -114,6 +154,10 @@ pub struct Channel {
     /// The secret that the credential is.
     secret: Option<String>,
     limits: Limits,
+    /// Sent with every request.
+    headers: BTreeMap<String, String>,
+    /// The field of a chat completion that limits the answer, if the operator names it.
+    max_tokens_field: Option<String>,
 }
 
 /// Where a channel finds addresses, limits and keys.
@@ -123,6 +167,8 @@ pub struct Variables<'a> {
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Variables that hold a token or a key: a secret of the step, else its environment.
     pub token: &'a dyn Fn(&str) -> Result<Option<Token>, StageError>,
+    /// The credential that the step is granted for the address itself.
+    pub credential: &'a dyn Fn(Destination<'_>) -> Result<Option<Token>, StageError>,
 }
 
 /// What of a channel is given, and not taken from the variables of its provider.
@@ -135,6 +181,10 @@ pub struct Given<'a> {
     pub key_env: Option<&'a str>,
     /// Longest silence, in milliseconds.
     pub timeout_ms: Option<u64>,
+    /// Headers of every request.
+    pub headers: Option<&'a BTreeMap<String, String>>,
+    /// The field of a chat completion that limits the answer.
+    pub max_tokens_field: Option<&'a str>,
 }
 
 /// A model's answer.
@@ -174,6 +224,47 @@ fn own_token(provider: Provider, variables: Variables<'_>) -> Result<Option<Toke
     Ok(ambient)
 }
 
+/// The credential that the step is granted for this address.
+fn credential(url: &Url, variables: Variables<'_>) -> Result<Option<Token>, StageError> {
+    match (url.host_str(), url.port_or_known_default()) {
+        (Some(host), Some(port)) if url.scheme() == "https" => {
+            (variables.credential)(Destination { host, port, path: url.path() })
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The variable that names the field of a chat completion that limits the answer.
+const MAX_TOKENS_FIELD: &str = "LOBSTER_LLM_MAX_TOKENS_FIELD";
+
+/// The variable with headers for every request to a model, a JSON object.
+const HEADERS: &str = "LOBSTER_LLM_HEADERS";
+
+fn ambient_headers(env: &dyn Fn(&str) -> Option<String>) -> Result<BTreeMap<String, String>, String> {
+    let Some(text) = env(HEADERS).filter(|text| !text.trim().is_empty()) else {
+        return Ok(BTreeMap::new());
+    };
+    serde_json::from_str(&text).map_err(|error| format!("{HEADERS} must be a JSON object of texts ({error})"))
+}
+
+/// Headers are settings and stand in records: what opens a door is given as a key.
+fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), String> {
+    const KEYS: [&str; 7] =
+        ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key", "host"];
+    for (name, value) in headers {
+        let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        if name.is_empty() || !name.chars().all(is_token) || value.chars().any(char::is_control) {
+            return Err(format!("cannot send the header {name:?}: it is not one of HTTP"));
+        }
+        if KEYS.contains(&name.to_lowercase().as_str()) {
+            return Err(format!(
+                "does not send the header {name}: give a key by --token, key_env or a secret"
+            ));
+        }
+    }
+    Ok(())
+}
+
 /// Whether a credential may go to an address that is not this machine.
 fn may_be_sent(
     provider: Provider,
@@ -197,7 +288,7 @@ fn may_be_sent(
         Provider::OpenClaw if !is_named => Err(format!(
             "refuses to send {names} to a gateway that is not local; pass --token explicitly for remote endpoints"
         )),
-        Provider::OpenAi | Provider::Anthropic if !is_encrypted => {
+        _ if provider.is_direct() && !is_encrypted => {
             Err(format!("refuses to send {names} unencrypted; use an https address"))
         }
         _ => Ok(()),
@@ -229,8 +320,13 @@ impl Channel {
             .filter(http::is_http)
             .map(|url| provider.endpoint(url))
             .ok_or_else(|| refuse("request failed: Invalid URL".to_owned()))?;
+        let granted = match given.token {
+            None => credential(&url, variables)?,
+            Some(_) => None,
+        };
         let (token, is_named) = match (given.token, given.key_env) {
             (Some(token), _) => (Some(Token::of_environment(token.to_owned())), true),
+            (None, _) if granted.is_some() => (granted, true),
             (None, Some(name)) => {
                 let token = (variables.token)(name)?;
                 (Some(token.ok_or_else(|| refuse(format!("needs the variable {name}")))?), true)
@@ -249,9 +345,22 @@ impl Channel {
         }
         let credential = value.map(|value| match provider {
             Provider::Anthropic => Credential::Header("x-api-key", value),
+            Provider::Azure => Credential::Header("api-key", value),
+            Provider::Gemini => Credential::Header("x-goog-api-key", value),
             _ => Credential::Bearer(value),
         });
-        Ok(Self { provider, url, credential, secret, limits })
+        let (headers, max_tokens_field) = if provider.is_direct() {
+            let headers = match given.headers {
+                Some(headers) => headers.clone(),
+                None => ambient_headers(env).map_err(refuse)?,
+            };
+            check_headers(&headers).map_err(refuse)?;
+            let field = given.max_tokens_field.map(str::to_owned).or_else(|| env(MAX_TOKENS_FIELD));
+            (headers, field.map(|field| field.trim().to_owned()).filter(|field| !field.is_empty()))
+        } else {
+            (BTreeMap::new(), None)
+        };
+        Ok(Self { provider, url, credential, secret, limits, headers, max_tokens_field })
     }
 
     /// The secret that is sent, by its name.
@@ -260,16 +369,10 @@ impl Channel {
         self.secret.as_deref()
     }
 
-    /// Whether lobster speaks to the model itself, and so may bound its answers:
-    /// adapters get what the incumbent sends them and choose what is left open.
-    fn is_direct(&self) -> bool {
-        matches!(self.provider, Provider::OpenAi | Provider::Anthropic)
-    }
-
     /// The request, with a limit of tokens if a budget must know the most that it can cost.
     pub fn bounded(&self, request: &Request, has_budget: bool) -> Request {
         let mut request = request.clone();
-        if has_budget && self.is_direct() && request.max_output_tokens.is_none() {
+        if has_budget && self.provider.is_direct() && request.max_output_tokens.is_none() {
             request.max_output_tokens = Some(BUDGETED_TOKENS.into());
         }
         request
@@ -289,12 +392,17 @@ impl Channel {
 
     /// What will be done, without secrets.
     pub fn detail(&self, request: &Request, retry: Option<&Retry>) -> Value {
-        json!({
+        let mut detail = json!({
             "provider": self.provider.name(),
             "method": "POST",
-            "url": http::redacted_address(&self.url),
+            "url": http::redacted_address(&self.address(request).unwrap_or_else(|_| self.url.clone())),
             "body": self.body(request, retry).unwrap_or_else(|error| json!({"refused": error.message})),
-        })
+        });
+        if self.provider == Provider::Gemini {
+            // Its body does not say it.
+            detail["model"] = json!(request.model);
+        }
+        detail
     }
 
     fn body(&self, request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
@@ -303,9 +411,62 @@ impl Channel {
                 Ok(json!({"tool": "llm-task", "action": "invoke", "args": request.payload(retry)}))
             }
             Provider::Pi | Provider::Http => Ok(request.payload(retry)),
-            Provider::OpenAi => openai::body(request, retry, &self.url),
+            Provider::OpenAi | Provider::Azure => openai::body(request, retry, self.max_tokens_field()),
+            Provider::Responses => responses::body(request, retry),
             Provider::Anthropic => anthropic::body(request, retry),
+            Provider::Gemini => gemini::path(request).map(|_| gemini::body(request, retry)),
         }
+    }
+
+    /// OpenAI's newer models refuse the old name of the field; imitations often know it only.
+    fn max_tokens_field(&self) -> &str {
+        let own = self.provider == Provider::Azure || self.url.host_str() == Some("api.openai.com");
+        self.max_tokens_field.as_deref().unwrap_or(if own { "max_completion_tokens" } else { "max_tokens" })
+    }
+
+    /// Where a request goes.
+    fn address(&self, request: &Request) -> Result<Url, StageError> {
+        let mut url = self.url.clone();
+        if self.provider == Provider::Gemini {
+            let path = gemini::path(request)?;
+            if let Ok(mut segments) = url.path_segments_mut() {
+                segments.pop_if_empty().extend(path);
+            }
+        }
+        Ok(url)
+    }
+
+    /// Headers of every request.
+    fn headers(&self) -> Vec<(String, String)> {
+        let mut headers: Vec<(String, String)> = self.headers.clone().into_iter().collect();
+        if self.provider == Provider::Anthropic {
+            headers.push(("anthropic-version".to_owned(), anthropic::VERSION.to_owned()));
+        }
+        headers
+    }
+
+    /// The address of the provider's embeddings, in OpenAI's form; none where it has no such thing.
+    pub(crate) fn embeddings(&self) -> Option<Post> {
+        let mut url = self.url.clone();
+        let mut credential = self.credential.clone();
+        match self.provider {
+            Provider::OpenAi | Provider::Azure | Provider::Responses => {
+                let path = url.path().trim_end_matches('/');
+                let base = ["/chat/completions", "/responses"].iter().find_map(|end| path.strip_suffix(end));
+                let path = format!("{}/embeddings", base.unwrap_or(path));
+                url.set_path(&path);
+            }
+            Provider::Gemini => {
+                extend(&mut url, "/openai/embeddings");
+                credential = credential.map(|credential| Credential::Bearer(credential.secret().clone()));
+            }
+            Provider::OpenClaw | Provider::Pi | Provider::Http | Provider::Anthropic => return None,
+        }
+        Some(Post { url, headers: self.headers(), credential, body: String::new() })
+    }
+
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
     }
 
     /// Asks, once.
@@ -317,11 +478,8 @@ impl Channel {
     ) -> Result<Answer, Failure> {
         let body = self.body(request, retry).map_err(|error| Failure::Request(error.message))?;
         let post = Post {
-            url: self.url.clone(),
-            headers: match self.provider {
-                Provider::Anthropic => vec![("anthropic-version", anthropic::VERSION)],
-                _ => Vec::new(),
-            },
+            url: self.address(request).map_err(|error| Failure::Request(error.message))?,
+            headers: self.headers(),
             credential: self.credential.clone(),
             body: json::compact(&body),
         };
@@ -334,14 +492,14 @@ impl Channel {
         let result = match self.provider {
             Provider::OpenClaw => adapter_answer::of_gateway(answer)?,
             Provider::Pi | Provider::Http => adapter_answer::of_adapter(answer)?,
-            Provider::OpenAi => openai::result(&answer, request)?,
+            Provider::OpenAi | Provider::Azure => openai::result(&answer, request)?,
+            Provider::Responses => responses::result(&answer, request)?,
             Provider::Anthropic => anthropic::result(&answer, request)?,
+            Provider::Gemini => gemini::result(&answer, request)?,
         };
         let reported = result.get("model").and_then(Value::as_str).map(str::to_owned);
-        let billed = match self.provider {
-            Provider::OpenAi | Provider::Anthropic => billed(reported, request.model.clone()),
-            Provider::OpenClaw | Provider::Pi | Provider::Http => reported,
-        };
+        let billed =
+            if self.provider.is_direct() { billed(reported, request.model.clone()) } else { reported };
         Ok(Answer { result, billed })
     }
 }
@@ -403,123 +561,4 @@ impl Failure {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn channel(provider: Provider, given: Given<'_>, vars: &[(&str, &str)]) -> Result<Channel, String> {
-        let env = |name: &str| vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned());
-        let token = |name: &str| Ok(env(name).map(Token::of_environment));
-        Channel::new("C", provider, given, Variables { env: &env, token: &token })
-            .map_err(|error| error.message)
-    }
-
-    fn url(provider: Provider, name: &str, value: &str) -> String {
-        channel(provider, Given::default(), &[(name, value)]).unwrap().url.to_string()
-    }
-
-    #[test]
-    fn addresses() {
-        assert_eq!(url(Provider::OpenClaw, "OPENCLAW_URL", "http://h/a/b?q=1#f"), "http://h/tools/invoke");
-        assert_eq!(url(Provider::OpenClaw, "CLAWD_URL", "http://h"), "http://h/tools/invoke");
-        assert_eq!(url(Provider::Http, "LOBSTER_LLM_ADAPTER_URL", "http://h/?k=1"), "http://h/invoke?k=1");
-        assert_eq!(url(Provider::Pi, "LOBSTER_PI_LLM_ADAPTER_URL", "http://h/v1/x?k=1"), "http://h/v1/x?k=1");
-        assert_eq!(url(Provider::OpenAi, "OPENAI_BASE_URL", "http://h/v1/"), "http://h/v1/chat/completions");
-        assert_eq!(url(Provider::OpenAi, "X", ""), "https://api.openai.com/v1/chat/completions");
-        assert_eq!(url(Provider::Anthropic, "ANTHROPIC_BASE_URL", "https://h/v1"), "https://h/v1/messages");
-        assert_eq!(url(Provider::Anthropic, "X", ""), "https://api.anthropic.com/v1/messages");
-    }
-
-    #[test]
-    fn refusals() {
-        let refusal =
-            |provider, vars: &[(&str, &str)]| channel(provider, Given::default(), vars).unwrap_err();
-        assert_eq!(
-            refusal(Provider::OpenClaw, &[]),
-            "C requires OPENCLAW_URL (or CLAWD_URL) for provider=openclaw"
-        );
-        assert_eq!(
-            refusal(Provider::OpenClaw, &[("OPENCLAW_URL", ""), ("CLAWD_URL", "http://h")]),
-            "C requires OPENCLAW_URL (or CLAWD_URL) for provider=openclaw"
-        );
-        assert_eq!(refusal(Provider::Pi, &[]), "C requires LOBSTER_PI_LLM_ADAPTER_URL for provider=pi");
-        assert_eq!(
-            refusal(Provider::Http, &[("LOBSTER_LLM_ADAPTER_URL", "not a url")]),
-            "C request failed: Invalid URL"
-        );
-        assert_eq!(
-            refusal(Provider::Http, &[("LOBSTER_LLM_ADAPTER_URL", "ftp://h/")]),
-            "C request failed: Invalid URL"
-        );
-        let remote = [("CLAWD_TOKEN", "t"), ("OPENCLAW_URL", "https://gw.example.test")];
-        assert!(refusal(Provider::OpenClaw, &remote).contains("pass --token explicitly"));
-        let given = Given { token: Some("t"), ..Given::default() };
-        assert!(channel(Provider::OpenClaw, given, &remote).is_ok());
-        let plain = [("OPENAI_API_KEY", "k"), ("OPENAI_BASE_URL", "http://gw.example.test")];
-        assert!(refusal(Provider::OpenAi, &plain).contains("unencrypted"));
-    }
-
-    #[test]
-    fn tokens() {
-        let token = |given: Option<&str>, vars: &[(&str, &str)]| {
-            let mut all = vec![("OPENCLAW_URL", "http://localhost:1")];
-            all.extend(vars);
-            channel(Provider::OpenClaw, Given { token: given, ..Given::default() }, &all).unwrap().credential
-        };
-        let bearer = |text: &str| Secret::new(text).map(Credential::Bearer);
-        assert_eq!(token(None, &[("OPENCLAW_TOKEN", "a"), ("CLAWD_TOKEN", "b")]), bearer("a"));
-        assert_eq!(token(None, &[("CLAWD_TOKEN", " b ")]), bearer("b"));
-        assert_eq!(token(Some("c"), &[("OPENCLAW_TOKEN", "a")]), bearer("c"));
-        assert_eq!(token(Some(" "), &[("OPENCLAW_TOKEN", "a")]), None);
-        let key = channel(Provider::Anthropic, Given::default(), &[("ANTHROPIC_API_KEY", "k")]).unwrap();
-        assert_eq!(key.credential, Secret::new("k").map(|secret| Credential::Header("x-api-key", secret)));
-        assert!(!format!("{key:?}").contains("\"k\""));
-    }
-
-    #[test]
-    fn a_secret_of_the_step_goes_before_the_environment_and_never_in_the_clear() {
-        let try_it = |provider: Provider, variable: &str, url: &str| {
-            let env = |name: &str| match name {
-                "OPENCLAW_TOKEN" | "OPENAI_API_KEY" | "ANTHROPIC_API_KEY" => Some("ambient".to_owned()),
-                name if provider.url_variables().contains(&name) => Some(url.to_owned()),
-                _ => None,
-            };
-            let token = |name: &str| {
-                let secret = Token { value: "granted".to_owned(), secret: Some("key".to_owned()) };
-                Ok(if name == variable { Some(secret) } else { env(name).map(Token::of_environment) })
-            };
-            let variables = Variables { env: &env, token: &token };
-            Channel::new("C", provider, Given::default(), variables).map_err(|error| error.message)
-        };
-        for (provider, variable) in [
-            (Provider::OpenAi, "OPENAI_API_KEY"),
-            (Provider::Anthropic, "ANTHROPIC_API_KEY"),
-            (Provider::OpenClaw, "OPENCLAW_TOKEN"),
-            // The second of two variables: the grant counts, not their order.
-            (Provider::OpenClaw, "CLAWD_TOKEN"),
-            (Provider::Http, "LOBSTER_LLM_ADAPTER_TOKEN"),
-            (Provider::Pi, "LOBSTER_PI_LLM_ADAPTER_TOKEN"),
-        ] {
-            for url in ["https://gw.example.test", "http://127.0.0.1:9"] {
-                let channel = try_it(provider, variable, url).unwrap();
-                let sent = channel.credential.as_ref().map(|credential| credential.secret().reveal());
-                assert_eq!((sent, channel.secret()), (Some("granted"), Some("key")), "{variable} {url}");
-            }
-            let refused = try_it(provider, variable, "http://gw.example.test").unwrap_err();
-            assert_eq!(
-                refused, "C refuses to send the secret key unencrypted; use an https address",
-                "{variable}"
-            );
-        }
-    }
-
-    #[test]
-    fn dated_models_are_billed_by_their_family() {
-        let b = |reported: Option<&str>, asked: Option<&str>| {
-            billed(reported.map(str::to_owned), asked.map(str::to_owned))
-        };
-        assert_eq!(b(Some("gpt-4o-2024-08-06"), Some("gpt-4o")).as_deref(), Some("gpt-4o"));
-        assert_eq!(b(Some("gpt-4o-mini"), Some("other")).as_deref(), Some("gpt-4o-mini"));
-        assert_eq!(b(None, Some("m")).as_deref(), Some("m"));
-        assert_eq!(b(Some("m"), None).as_deref(), Some("m"));
-    }
-}
+mod tests;

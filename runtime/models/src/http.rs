@@ -124,7 +124,7 @@ pub struct Post {
     /// Where to.
     pub url: Url,
     /// Headers beside `content-type`.
-    pub headers: Vec<(&'static str, &'static str)>,
+    pub headers: Vec<(String, String)>,
     /// Sent to the origin of `url` alone.
     pub credential: Option<Credential>,
     /// JSON text.
@@ -142,10 +142,9 @@ impl Post {
             };
             HttpCredential { header, token: Token { value: text.clone(), secret: name.clone() } }
         });
-        let header = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         HttpRequest {
             url: self.url.as_str().to_owned(),
-            headers: self.headers.iter().map(header).collect(),
+            headers: self.headers.clone(),
             credential,
             body: self.body.clone(),
             idle: limits.idle,

@@ -2,9 +2,12 @@
 
 pub(crate) mod adapter_answer;
 mod anthropic;
+pub mod attachment;
 pub mod cache;
 pub mod channel;
 pub mod cost;
+pub mod embedding;
+mod gemini;
 pub mod health;
 pub mod http;
 pub mod ledger;
@@ -12,6 +15,7 @@ mod openai;
 pub mod pool;
 pub mod pricing;
 pub mod request;
+mod responses;
 
 use lobster_stage::WorstCase;
 use serde::{Deserialize, Serialize};

@@ -6,30 +6,40 @@ use serde_json::{Map, Value, json};
 use super::CUT_SHORT;
 use super::channel::Failure;
 use super::request::{Request, Retry};
-use crate::http::Url;
+use crate::attachment::Attachment;
 use lobster_base::json;
 use lobster_stage::StageError;
 
-/// The request's body.
-pub(crate) fn body(request: &Request, retry: Option<&Retry>, url: &Url) -> Result<Value, StageError> {
+/// The request's body. `max_tokens` is the name of the field that limits the answer.
+pub(crate) fn body(request: &Request, retry: Option<&Retry>, max_tokens: &str) -> Result<Value, StageError> {
     let Some(model) = &request.model else {
         return Err(StageError::permanent("provider openai needs --model or LOBSTER_LLM_MODEL"));
     };
-    let mut content = request.text();
-    if let Some(retry) = retry {
-        content.push_str(&retry.text());
+    let mut messages: Vec<Value> =
+        request.system.iter().map(|system| json!({"role": "system", "content": system})).collect();
+    for (index, turn) in request.turns(retry).into_iter().enumerate() {
+        let role = if turn.is_model { "assistant" } else { "user" };
+        let files = if index == 0 { request.files.as_slice() } else { &[] };
+        let parts: Vec<Value> = files.iter().filter_map(part).collect();
+        let content = if parts.is_empty() {
+            json!(turn.text)
+        } else {
+            json!([vec![json!({"type": "text", "text": turn.text})], parts].concat())
+        };
+        messages.push(json!({"role": role, "content": content}));
     }
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
-    body.insert("messages".into(), json!([{"role": "user", "content": content}]));
-    if let Some(limit) = &request.max_output_tokens {
-        // OpenAI's newer models refuse the old name; imitations often know it only.
-        let own = url.host_str() == Some("api.openai.com");
-        body.insert(if own { "max_completion_tokens" } else { "max_tokens" }.into(), json!(limit));
-    }
-    if let Some(temperature) = &request.temperature {
-        body.insert("temperature".into(), json!(temperature));
-    }
+    body.insert("messages".into(), json!(messages));
+    let number = |number: &Option<serde_json::Number>| number.clone().map(Value::Number);
+    let set = [
+        (max_tokens, number(&request.max_output_tokens)),
+        ("temperature", number(&request.temperature)),
+        ("seed", number(&request.seed)),
+        ("stop", (!request.stop.is_empty()).then(|| json!(request.stop))),
+        ("reasoning_effort", request.effort.as_ref().map(|effort| json!(effort))),
+    ];
+    body.extend(set.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
     if let Some(schema) = &request.output_schema {
         let format = json!({"name": "output", "schema": schema, "strict": is_strict(schema)});
         body.insert("response_format".into(), json!({"type": "json_schema", "json_schema": format}));
@@ -37,9 +47,18 @@ pub(crate) fn body(request: &Request, retry: Option<&Retry>, url: &Url) -> Resul
     Ok(Value::Object(body))
 }
 
+/// A file as a part of a message; text is in the prompt already.
+fn part(file: &Attachment) -> Option<Value> {
+    file.data.as_ref()?;
+    Some(match file.is_image() {
+        true => json!({"type": "image_url", "image_url": {"url": file.data_url()}}),
+        false => json!({"type": "file", "file": {"filename": file.name, "file_data": file.data_url()}}),
+    })
+}
+
 /// Whether the schema is one that "strict" decoding takes: closed objects with
 /// all their properties required, and an object at the top.
-fn is_strict(schema: &Value) -> bool {
+pub(crate) fn is_strict(schema: &Value) -> bool {
     schema.get("type").and_then(Value::as_str) == Some("object") && is_closed(schema)
 }
 
@@ -139,13 +158,12 @@ mod tests {
 
     #[test]
     fn bodies() {
-        let other = Url::parse("http://localhost/v1/chat/completions").unwrap();
         let schema = json!({"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"], "additionalProperties": false});
         assert_eq!(
             body(
                 &request(Some(schema.clone())),
-                Some(&Retry { attempt: 2, errors: vec!["/n must be integer".into()] }),
-                &other
+                Some(&Retry { attempt: 2, errors: vec!["/n must be integer".into()], said: String::new() }),
+                "max_tokens"
             )
             .unwrap(),
             json!({
@@ -155,9 +173,38 @@ mod tests {
                 "response_format": {"type": "json_schema", "json_schema": {"name": "output", "schema": schema, "strict": true}},
             })
         );
-        let own = Url::parse("https://api.openai.com/v1/chat/completions").unwrap();
-        assert_eq!(body(&request(None), None, &own).unwrap()["max_completion_tokens"], 5);
-        assert!(body(&Request::default(), None, &own).is_err());
+        assert!(body(&Request::default(), None, "max_tokens").is_err());
+    }
+
+    #[test]
+    fn everything_that_a_request_says_is_in_the_body() {
+        let file = |name: &str, bytes: &[u8]| Attachment::of_bytes(name, bytes.to_vec()).unwrap();
+        let full = Request {
+            system: Some("be brief".into()),
+            stop: vec!["END".into()],
+            seed: Some(7.into()),
+            effort: Some("low".into()),
+            files: vec![file("a.gif", b"GIF89a"), file("b.pdf", b"%PDF-1"), file("c.txt", b"see")],
+            ..request(None)
+        };
+        let retry = Retry { attempt: 2, errors: vec!["/ must be object".into()], said: "[]".into() };
+        assert_eq!(
+            body(&full, Some(&retry), "max_completion_tokens").unwrap(),
+            json!({
+                "model": "m",
+                "messages": [
+                    {"role": "system", "content": "be brief"},
+                    {"role": "user", "content": [
+                        {"type": "text", "text": "p\n\n[file c.txt]\nsee"},
+                        {"type": "image_url", "image_url": {"url": "data:image/gif;base64,R0lGODlh"}},
+                        {"type": "file", "file": {"filename": "b.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"}},
+                    ]},
+                    {"role": "assistant", "content": "[]"},
+                    {"role": "user", "content": "[The previous answer did not fit the schema: / must be object. Answer again so that it fits.]"},
+                ],
+                "max_completion_tokens": 5, "seed": 7, "stop": ["END"], "reasoning_effort": "low",
+            })
+        );
     }
 
     #[test]

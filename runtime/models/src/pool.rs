@@ -46,6 +46,10 @@ struct Entry {
     priority: i64,
     /// Longest silence of this channel, instead of `LOBSTER_HTTP_TIMEOUT_MS`.
     timeout_ms: Option<std::num::NonZeroU64>,
+    /// Headers of every request.
+    headers: Option<BTreeMap<String, String>>,
+    /// The field of a chat completion that limits the answer.
+    max_tokens_field: Option<String>,
 }
 
 /// A question to a model, with what bounds the asking.
@@ -154,6 +158,8 @@ impl Pool {
                     token: None,
                     key_env: entry.key_env.as_deref(),
                     timeout_ms: entry.timeout_ms.map(Into::into),
+                    headers: entry.headers.as_ref(),
+                    max_tokens_field: entry.max_tokens_field.as_deref(),
                 };
                 let channel = Channel::new(command, provider, given, variables)
                     .map_err(|error| wrong(&format!("cannot be used: {}", error.message)))?;
@@ -267,7 +273,7 @@ pub fn key_variables(env: &dyn Fn(&str) -> Option<String>, cwd: &Path) -> Vec<St
 
 /// The channels that are meant, as the operator wrote them.
 fn chosen(setting: &Value, name: Option<&str>) -> Result<Vec<Entry>, String> {
-    const FORM: &str = "must be a list of channels {name, provider, model?, url?, key_env?, priority?, timeout_ms?}, \
+    const FORM: &str = "must be a list of channels {name, provider, model?, url?, key_env?, priority?, timeout_ms?, headers?, max_tokens_field?}, \
                         or {\"pools\": {\"name\": [channels]}}";
     let mut pools = match File::deserialize(setting) {
         Ok(File::List(channels) | File::Object(Listed { channels })) => match name {
@@ -343,7 +349,7 @@ mod tests {
             _ => vars.iter().find(|(n, _)| *n == name).map(|(_, v)| (*v).to_owned()),
         };
         let token = |name: &str| Ok(env(name).map(Token::of_environment));
-        let variables = Variables { env: &env, token: &token };
+        let variables = Variables { env: &env, token: &token, credential: &|_| Ok(None) };
         Pool::from_env("C", None, variables, Path::new("/")).map_err(|error| error.message)
     }
 
@@ -428,8 +434,11 @@ mod tests {
         ] {
             let bad = Server::start([fault]);
             let good = Server::start([Reply::json(&json!({"choices": [{"message": {"content": "good"}}]}))]);
-            let channel = |name: &str, server: &Server| json!({"name": name, "provider": "openai", "url": server.url(""), "timeout_ms": 300});
-            let pool = pool(&json!([channel(name, &bad), channel("good", &good)]), &[]).unwrap();
+            let channel = |name: &str, server: &Server, timeout_ms: u64| json!({"name": name, "provider": "openai", "url": server.url(""), "timeout_ms": timeout_ms});
+            // Only a server that is silent for ever is given up soon, however busy the machine is.
+            let patience = if matches!(name, "silent" | "half") { 300 } else { 60_000 };
+            let pool =
+                pool(&json!([channel(name, &bad, patience), channel("good", &good, 60_000)]), &[]).unwrap();
             let place = Place::new();
             let answered = place.ask(&pool);
             assert_eq!(answered.is_ok(), rests, "{name}");
@@ -551,10 +560,15 @@ mod tests {
         }
         let env = |_: &str| Some("no/such/file.json".to_owned());
         assert!(
-            Pool::from_env("C", None, Variables { env: &env, token: &|_| Ok(None) }, Path::new("/"))
-                .unwrap_err()
-                .message
-                .contains("/no/such/file.json")
+            Pool::from_env(
+                "C",
+                None,
+                Variables { env: &env, token: &|_| Ok(None), credential: &|_| Ok(None) },
+                Path::new("/")
+            )
+            .unwrap_err()
+            .message
+            .contains("/no/such/file.json")
         );
     }
 }

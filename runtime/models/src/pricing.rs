@@ -69,7 +69,7 @@ pub const AS_OF: &str = "2026-11-23";
 /// <https://developers.openai.com/api/docs/pricing>, <https://platform.claude.com/docs/en/models>.
 /// A model whose price is not one number for all calls stands here with its dearest one, or not at all:
 /// a price that is too low would break a limit, a missing one is refused.
-const PUBLISHED: [(&str, f64, f64); 24] = [
+const PUBLISHED: [(&str, f64, f64); 26] = [
     ("claude-fable-5-1", 10.0, 50.0),
     ("claude-haiku-4-5", 1.0, 5.0),
     ("claude-opus-4-0", 15.0, 75.0),
@@ -94,6 +94,8 @@ const PUBLISHED: [(&str, f64, f64); 24] = [
     ("gpt-5.4-nano", 0.2, 1.25),
     ("o3", 2.0, 8.0),
     ("o4-mini", 1.1, 4.4),
+    ("text-embedding-3-large", 0.13, 0.0),
+    ("text-embedding-3-small", 0.02, 0.0),
 ];
 
 /// Prices that rise for requests of more than so many tokens.

@@ -3,7 +3,9 @@
 use serde_json::{Map, Number, Value, json};
 use sha2::{Digest, Sha256};
 
+use crate::attachment::Attachment;
 use lobster_base::json;
+use lobster_stage::StageError;
 
 /// Fields of an artifact that are text wherever they occur.
 const TEXT_FIELDS: [&str; 6] = ["kind", "role", "name", "mimeType", "text", "uri"];
@@ -12,6 +14,10 @@ const TEXT_FIELDS: [&str; 6] = ["kind", "role", "name", "mimeType", "text", "uri
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub prompt: String,
+    /// Instructions that hold for the whole conversation.
+    pub system: Option<String>,
+    /// Files that go along with the prompt.
+    pub files: Vec<Attachment>,
     pub model: Option<String>,
     /// Normalised: each is an object.
     pub artifacts: Vec<Value>,
@@ -21,6 +27,12 @@ pub struct Request {
     pub schema_version: String,
     pub max_output_tokens: Option<Number>,
     pub temperature: Option<Number>,
+    /// Texts at which the answer ends.
+    pub stop: Vec<String>,
+    /// Makes answers repeatable, as far as the provider can.
+    pub seed: Option<Number>,
+    /// How much the model reasons, in the provider's own word.
+    pub effort: Option<String>,
 }
 
 /// Why the model is asked again.
@@ -30,6 +42,16 @@ pub struct Retry {
     pub attempt: u32,
     /// What did not fit the schema, each with its place.
     pub errors: Vec<String>,
+    /// The answer that did not fit; blank if it had no text.
+    pub said: String,
+}
+
+/// One message of a conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Turn {
+    /// Whether the model said it.
+    pub is_model: bool,
+    pub text: String,
 }
 
 impl Request {
@@ -69,6 +91,9 @@ impl Request {
         put("schemaVersion", Some(json!(self.schema_version)));
         put("maxOutputTokens", self.max_output_tokens.clone().map(Value::Number));
         put("temperature", self.temperature.clone().map(Value::Number));
+        for (name, value) in self.additions() {
+            put(name, Some(value));
+        }
         put("retryContext", retry.map(|r| json!({"attempt": r.attempt, "validationErrors": r.errors})));
         Value::Object(body)
     }
@@ -76,7 +101,7 @@ impl Request {
     /// The name under which the answer is remembered; the incumbent's caches are shared.
     pub fn cache_key(&self, provider: &str) -> String {
         let model = self.model.clone().unwrap_or_else(|| format!("{provider}-default"));
-        sha256(&json::stable(&json!({
+        let mut key = json!({
             "artifactHashes": self.artifact_hashes,
             "cacheKeyVersion": 2,
             "maxOutputTokens": self.max_output_tokens,
@@ -86,11 +111,61 @@ impl Request {
             "provider": provider,
             "schemaVersion": self.schema_version,
             "temperature": self.temperature,
-        })))
+        });
+        for (name, value) in self.additions() {
+            key[name] = value;
+        }
+        sha256(&json::stable(&key))
     }
 
-    /// The artifacts as text, for providers that know messages only.
-    pub(crate) fn text(&self) -> String {
+    /// What the incumbent does not know: it is sent, and part of a key, only where it is set.
+    fn additions(&self) -> Vec<(&'static str, Value)> {
+        let text = |text: &Option<String>| text.as_ref().map(|text| json!(text));
+        let list = |is_empty: bool, value: Value| (!is_empty).then_some(value);
+        [
+            ("system", text(&self.system)),
+            ("files", list(self.files.is_empty(), json!(self.files))),
+            ("stop", list(self.stop.is_empty(), json!(self.stop))),
+            ("seed", self.seed.clone().map(Value::Number)),
+            ("reasoningEffort", text(&self.effort)),
+        ]
+        .into_iter()
+        .filter_map(|(name, value)| Some((name, value?)))
+        .collect()
+    }
+
+    /// Refuses settings that a provider has no field for: a setting must not be dropped in silence.
+    pub(crate) fn refuse_settings(&self, provider: &str, without: &[&str]) -> Result<(), StageError> {
+        let unknown = self.additions().into_iter().find(|(name, _)| without.contains(name));
+        match unknown {
+            None => Ok(()),
+            Some((name, _)) => {
+                let option = if name == "reasoningEffort" { "effort" } else { name };
+                Err(StageError::permanent(format!("provider {provider} has no setting for --{option}")))
+            }
+        }
+    }
+
+    /// The conversation: what is asked and, if it was answered before, that answer with what was wrong with it.
+    pub(crate) fn turns(&self, retry: Option<&Retry>) -> Vec<Turn> {
+        let ours = |text: String| Turn { is_model: false, text };
+        let mut question = self.text();
+        match retry {
+            None => vec![ours(question)],
+            Some(retry) if retry.said.trim().is_empty() => {
+                question.push_str("\n\n");
+                question.push_str(&retry.text());
+                vec![ours(question)]
+            }
+            Some(retry) => {
+                let said = Turn { is_model: true, text: retry.said.clone() };
+                vec![ours(question), said, ours(retry.text())]
+            }
+        }
+    }
+
+    /// The prompt with the artifacts as text, for providers that know messages only.
+    fn text(&self) -> String {
         let mut text = self.prompt.clone();
         for (index, artifact) in self.artifacts.iter().enumerate() {
             let only_text = artifact
@@ -100,15 +175,18 @@ impl Request {
             let content = only_text.map_or_else(|| json::compact(artifact), str::to_owned);
             text.push_str(&format!("\n\n[artifact {}]\n{content}", index + 1));
         }
+        for file in self.files.iter().filter_map(Attachment::as_prompt) {
+            text.push_str(&format!("\n\n{file}"));
+        }
         text
     }
 }
 
 impl Retry {
     /// What a model is told about its last answer.
-    pub(crate) fn text(&self) -> String {
+    fn text(&self) -> String {
         format!(
-            "\n\n[The previous answer did not fit the schema: {}. Answer again so that it fits.]",
+            "[The previous answer did not fit the schema: {}. Answer again so that it fits.]",
             self.errors.join("; ")
         )
     }
@@ -182,13 +260,49 @@ mod tests {
             ..request("p")
         };
         assert_eq!(
-            json::compact(
-                &full.payload(Some(&Retry { attempt: 2, errors: vec!["/ must be object".into()] }))
-            ),
+            json::compact(&full.payload(Some(&Retry {
+                attempt: 2,
+                errors: vec!["/ must be object".into()],
+                said: "5".into()
+            }))),
             r#"{"prompt":"p","model":"m","artifacts":[],"artifactHashes":[],"metadata":{"a":1},"outputSchema":{"type":"object"},"schemaVersion":"v1","maxOutputTokens":100,"temperature":0.5,"retryContext":{"attempt":2,"validationErrors":["/ must be object"]}}"#
         );
         assert_eq!(number(f64::NAN), None);
         assert_eq!(number(f64::INFINITY), None);
+    }
+
+    #[test]
+    fn what_the_incumbent_does_not_know_is_sent_where_it_is_set() {
+        let with = Request {
+            system: Some("be brief".into()),
+            stop: vec!["END".into()],
+            seed: number(7.0),
+            effort: Some("low".into()),
+            ..request("p")
+        };
+        assert_eq!(
+            json::compact(&with.payload(None)),
+            r#"{"prompt":"p","artifacts":[],"artifactHashes":[],"schemaVersion":"v1","system":"be brief","stop":["END"],"seed":7,"reasoningEffort":"low"}"#
+        );
+        assert_ne!(with.cache_key("http"), request("p").cache_key("http"));
+        let refused = with.refuse_settings("x", &["seed", "reasoningEffort"]).unwrap_err().message;
+        assert_eq!(refused, "provider x has no setting for --seed");
+        assert!(with.refuse_settings("x", &["files"]).is_ok());
+    }
+
+    #[test]
+    fn a_model_is_shown_its_own_answer_and_what_is_wrong_with_it() {
+        let retry =
+            |said: &str| Retry { attempt: 2, errors: vec!["/n must be integer".into()], said: said.into() };
+        let fit =
+            "[The previous answer did not fit the schema: /n must be integer. Answer again so that it fits.]";
+        let turn = |is_model: bool, text: &str| Turn { is_model, text: text.into() };
+        assert_eq!(request("p").turns(None), [turn(false, "p")]);
+        assert_eq!(
+            request("p").turns(Some(&retry("{\"n\":\"x\"}"))),
+            [turn(false, "p"), turn(true, "{\"n\":\"x\"}"), turn(false, fit)]
+        );
+        assert_eq!(request("p").turns(Some(&retry(" "))), [turn(false, &format!("p\n\n{fit}"))]);
     }
 
     #[test]

@@ -278,6 +278,7 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
                 Kind::Approval,
                 match answer {
                     GateAnswer::Approved => "approved",
+                    GateAnswer::ApprovedPart { .. } => "approved in part",
                     GateAnswer::Rejected => "rejected",
                     GateAnswer::Response(_) => "answered",
                 },

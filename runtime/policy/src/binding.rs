@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::decide::{Command, Decision, Proposal};
 use super::decision_env::DecisionEnv;
 use super::dialect::Shell;
+use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 
 /// A program file as it was when the question was put.
@@ -75,6 +76,9 @@ pub struct Binding {
     pub files: Vec<BoundFile>,
     /// The rights.
     pub grant: super::Grant,
+    /// The credentials that are added to what it sends.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<CredentialGrant>,
     /// The policy.
     pub policy: Digest,
 }
@@ -111,6 +115,7 @@ impl Binding {
             programs,
             files: Vec::new(),
             grant: decision.grant.clone(),
+            credentials: Vec::new(),
             policy: decision.policy,
         })
     }
@@ -121,6 +126,12 @@ impl Binding {
         files.sort();
         self.files = files;
         self
+    }
+
+    /// Binds the approval to these credentials as well.
+    #[must_use]
+    pub fn with_credentials(self, credentials: Vec<CredentialGrant>) -> Self {
+        Self { credentials, ..self }
     }
 
     /// The name of the binding: BLAKE3 of its RFC 8785 JSON.
@@ -146,6 +157,7 @@ impl Binding {
         part(self.cwd == now.cwd, "the working directory");
         part(self.stdin == now.stdin, "the data on standard input");
         part(self.grant == now.grant, "the rights");
+        part(self.credentials == now.credentials, "the credentials");
         part(self.policy == now.policy, "the policy");
         for name in self.env.keys().chain(now.env.keys().filter(|n| !self.env.contains_key(*n))) {
             part(self.env.get(name) == now.env.get(name), &format!("the variable {name}"));

@@ -6,11 +6,23 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::file::{PolicyError, syntax_error};
+use lobster_base::credential::CredentialHost;
+
+/// A secret: where its value is, and what it may be used for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "ReferenceForm", into = "ReferenceForm")]
+#[schemars(with = "ReferenceForm")]
+pub struct SecretReference {
+    /// Where the value is.
+    pub origin: SecretOrigin,
+    /// With any, no step receives the value: it is only added to what steps send to these
+    /// hosts (`credentials:`).
+    pub hosts: Vec<CredentialHost>,
+}
 
 /// Where the value of a secret is.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum SecretReference {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretOrigin {
     /// A variable of lobster's own environment. No step inherits it.
     Env(String),
     /// A file, absolute or under `~/`; one final newline is not part of the value.
@@ -19,7 +31,73 @@ pub enum SecretReference {
     Command(Vec<String>),
 }
 
+/// As it is written.
+#[derive(Clone, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct ReferenceForm {
+    /// A variable of lobster's own environment. No step inherits it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    env: Option<String>,
+    /// A file, absolute or under `~/`; one final newline is not part of the value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    /// A program and its arguments; the value is what it prints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<Vec<String>>,
+    /// The only hosts that it may be sent to; no step receives it then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    hosts: Vec<String>,
+}
+
+impl TryFrom<ReferenceForm> for SecretReference {
+    type Error = String;
+
+    fn try_from(form: ReferenceForm) -> Result<Self, String> {
+        let origin = match (form.env, form.file, form.command) {
+            (Some(name), None, None) => SecretOrigin::Env(name),
+            (None, Some(path), None) => SecretOrigin::File(path),
+            (None, None, Some(words)) => SecretOrigin::Command(words),
+            (None, None, None) => return Err("a secret has one of env, file and command".to_owned()),
+            _ => return Err("a secret has only one of env, file and command".to_owned()),
+        };
+        let hosts = form.hosts.iter().map(|host| CredentialHost::parse(host));
+        let hosts = hosts.collect::<Result<_, _>>().map_err(|error| format!("hosts: {error}"))?;
+        Ok(Self { origin, hosts })
+    }
+}
+
+impl From<SecretReference> for ReferenceForm {
+    fn from(reference: SecretReference) -> Self {
+        let mut form = Self { env: None, file: None, command: None, hosts: Vec::new() };
+        match reference.origin {
+            SecretOrigin::Env(name) => form.env = Some(name),
+            SecretOrigin::File(path) => form.file = Some(path),
+            SecretOrigin::Command(words) => form.command = Some(words),
+        }
+        form.hosts = reference.hosts.into_iter().map(String::from).collect();
+        form
+    }
+}
+
 impl SecretReference {
+    /// The reference in a line.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        self.origin.describe()
+    }
+
+    /// Whether steps receive the value itself.
+    #[must_use]
+    pub fn is_for_steps(&self) -> bool {
+        self.hosts.is_empty()
+    }
+
+    fn problem(&self) -> Option<&'static str> {
+        self.origin.problem()
+    }
+}
+
+impl SecretOrigin {
     /// The reference in a line.
     #[must_use]
     pub fn describe(&self) -> String {
@@ -95,8 +173,10 @@ mod tests {
         let described: Vec<_> = found.values().map(SecretReference::describe).collect();
         assert_eq!(described, ["environment variable A", "file ~/b", "command pass show c"]);
         for (text, message) in [
-            ("[secrets.a]\nenvironment = \"A\"\n", "unknown variant `environment`"),
-            ("[secrets.a]\nenv = \"A\"\nfile = \"/b\"\n", "s.toml:1"),
+            ("[secrets.a]\nenvironment = \"A\"\n", "unknown field `environment`"),
+            ("[secrets.a]\nenv = \"A\"\nfile = \"/b\"\n", "only one of"),
+            ("[secrets.a]\n", "one of env, file"),
+            ("[secrets.a]\nenv = \"A\"\nhosts = [\"https://h\"]\n", "is no host"),
             ("[secrets.a]\nfile = \"b\"\n", "must be absolute"),
             ("[secrets.a]\ncommand = []\n", "must list a program"),
             ("[secrets.\"a b\"]\nenv = \"A\"\n", "a name has letters"),

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use lobster_base::digest::Digest;
-use lobster_changes::{ChangeSet, CommitError, conflicts};
+use lobster_changes::{ChangeSet, CommitError, NotChanged, Resolution, conflicts};
 use lobster_engine::envelope::Failure;
-use lobster_engine::kinds::changes::{load, recover};
+use lobster_engine::kinds::changes::{load, recover, resolve_conflicts};
 use lobster_engine::runtime::{Planned, Runtime};
 use lobster_language::condition::Condition;
 use lobster_language::plan::{Extras, OnError, Plan, Span, Stdin, Step, Work, Workflow};
@@ -37,6 +37,19 @@ pub struct OtherEffect {
     pub step: String,
     /// What it was: `native`, `component`, `http` …
     pub kind: String,
+}
+
+/// What is to be undone.
+#[derive(Clone, Debug)]
+pub struct WhatToUndo {
+    /// Of this run.
+    pub run: RunId,
+    /// Only this step and what is inside it.
+    pub step: Option<String>,
+    /// Only what lies at these places and below them; all without any.
+    pub only: Vec<PathBuf>,
+    /// What becomes of files that have changed since. Without it nothing is undone then.
+    pub conflicts: Option<Resolution>,
 }
 
 /// What a run would do that takes another one back.
@@ -68,6 +81,20 @@ pub enum UndoError {
     Done {
         /// The run, or the step of it.
         what: String,
+    },
+    /// Nothing is left to be done.
+    #[error("nothing of {what} is left to undo: all of its files changed since and are kept")]
+    Kept {
+        /// The run, or the step of it.
+        what: String,
+    },
+    /// It did nothing there.
+    #[error("{what}: {error}")]
+    NotChanged {
+        /// The run, or the step of it.
+        what: String,
+        /// Where.
+        error: NotChanged,
     },
     /// The store has not everything any more.
     #[error("{what} cannot be undone: the contents of {missing} of its files are no longer in the store")]
@@ -101,7 +128,7 @@ impl From<UndoError> for Failure {
 }
 
 /// How the place of a commit ends: see the engine's paths.
-const SUFFIX: &str = "!changes";
+pub(crate) const SUFFIX: &str = "!changes";
 
 /// What the steps of a run changed in files, in the order in which they did.
 ///
@@ -109,12 +136,19 @@ const SUFFIX: &str = "!changes";
 /// When the journal or a change set cannot be read.
 pub fn changes_of_run(store: &Store, run: RunId) -> Result<Vec<StepChanges>, UndoError> {
     let mut found: Vec<(String, Digest, bool)> = Vec::new();
+    let mut together: Vec<(Vec<String>, Digest)> = Vec::new();
     for record in store.events(run)? {
         let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
         let read = |value: Option<&Value>| value.and_then(Value::as_str)?.parse::<Digest>().ok();
         if let Some(step) = path.strip_suffix(SUFFIX) {
             let committed = read(outcome.value.get("committed")).filter(|_| outcome.status == StepStatus::Ok);
             let Some(digest) = committed else { continue };
+            let steps: Vec<String> =
+                serde_json::from_value(outcome.value["steps"].clone()).unwrap_or_default();
+            if steps.len() > 1 {
+                together.push((steps, digest));
+                continue;
+            }
             found.retain(|(known, ..)| known != step);
             found.push((step.to_owned(), digest, true));
         } else if let Some(digest) = read(outcome.detail.get("changes").and_then(|blob| blob.get("digest"))) {
@@ -126,14 +160,39 @@ pub fn changes_of_run(store: &Store, run: RunId) -> Result<Vec<StepChanges>, Und
         let set = load(store, &digest)?;
         Ok(StepChanges { step, digest, set, committed })
     };
-    found.into_iter().map(read).collect()
+    let mut all = found.into_iter().map(read).collect::<Result<Vec<StepChanges>, UndoError>>()?;
+    for (steps, digest) in together {
+        mark_committed(store, &mut all, &steps, digest)?;
+    }
+    Ok(all)
+}
+
+/// Of changes of several steps that were committed as one: each step did its part of it. If that is not
+/// what all parts come to, somebody chose, and it stands at the last of the steps.
+fn mark_committed(
+    store: &Store,
+    all: &mut Vec<StepChanges>,
+    steps: &[String],
+    digest: Digest,
+) -> Result<(), UndoError> {
+    let set = load(store, &digest)?;
+    let parts: Vec<&ChangeSet> =
+        all.iter().filter(|part| steps.contains(&part.step)).map(|part| &part.set).collect();
+    if ChangeSet::compose(&parts) == set {
+        all.iter_mut().filter(|part| steps.contains(&part.step)).for_each(|part| part.committed = true);
+    } else if let Some(last) = steps.last() {
+        all.retain(|part| part.step != *last);
+        all.push(StepChanges { step: last.clone(), digest, set, committed: true });
+    }
+    Ok(())
 }
 
 /// Prepares the run that takes another one back, or one step of it. Nothing is changed yet.
 ///
 /// # Errors
 /// When there is nothing to take back, or what it takes is not there any more.
-pub fn plan_undo(runtime: &Runtime, run: RunId, step: Option<&str>) -> Result<Undo, UndoError> {
+pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoError> {
+    let (run, step) = (wanted.run, wanted.step.as_deref());
     let store = runtime.store()?;
     recover(&store)?;
     let is_meant = |path: &str| step.is_none_or(|step| is_within(path, step));
@@ -145,23 +204,38 @@ pub fn plan_undo(runtime: &Runtime, run: RunId, step: Option<&str>) -> Result<Un
         return Err(UndoError::Nothing { what });
     }
     let sets: Vec<&ChangeSet> = committed.iter().map(|changes| &changes.set).collect();
-    let done = ChangeSet::compose(&sets);
-    let set = done.inverse();
+    let mut done = ChangeSet::compose(&sets);
+    if !wanted.only.is_empty() {
+        done =
+            done.only(&wanted.only).map_err(|error| UndoError::NotChanged { what: what.clone(), error })?;
+    }
+    let mut set = done.inverse();
+    if set.is_empty() {
+        return Err(UndoError::Done { what });
+    }
     let missing =
         set.contents().iter().filter(|digest| !matches!(store.blob_len(digest), Ok(Some(_)))).count();
     if missing > 0 {
         return Err(UndoError::Gone { what, missing });
     }
-    let found = conflicts(&set)?;
+    let mut found = conflicts(&set)?;
     if !found.is_empty() && conflicts(&done)?.is_empty() {
         return Err(UndoError::Done { what });
     }
-    let blob = store.put_verbatim(&serde_json::to_vec(&set)?)?;
+    let mut blob = store.put_verbatim(&serde_json::to_vec(&set)?)?.digest;
+    if let Some(how) = wanted.conflicts.filter(|_| !found.is_empty()) {
+        blob = resolve_conflicts(&store, &blob, how)?;
+        set = load(&store, &blob)?;
+        found = conflicts(&set)?;
+        if set.is_empty() {
+            return Err(UndoError::Kept { what });
+        }
+    }
     let name = store.run(run)?.name;
     Ok(Undo {
         others: other_effects(&store, run, &committed, &is_meant)?,
         conflicts: found.iter().map(ToString::to_string).collect(),
-        planned: planned(&format!("undo of {name}"), blob.digest),
+        planned: planned(&format!("undo of {name}"), blob),
         set,
     })
 }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::changes::SUFFIX as COMMIT_SUFFIX;
 use super::recording::{Recording, is_within};
 use crate::resume::sound_journal;
 use lobster_base::code::Code;
@@ -24,6 +25,7 @@ use lobster_base::sync::lock;
 use lobster_engine::binding::{Binding, KnownAnswer};
 use lobster_engine::envelope::Failure;
 use lobster_engine::execute::NativeProfile;
+use lobster_engine::kinds::changes::is_still_committed;
 use lobster_engine::overseer::{Act, Known, Overseer};
 use lobster_engine::path::StepPath;
 use lobster_engine::perform::output_of;
@@ -349,6 +351,10 @@ impl Fork {
         let same_place = candidates.iter().find(|path| *path == act.path.as_str()).filter(free);
         let path = same_place.or_else(|| candidates.iter().find(free))?.clone();
         let outcome = self.recording.steps.get(&path)?.outcome.as_ref()?;
+        // What was undone or edited since is committed again, or is a conflict.
+        if path.ends_with(COMMIT_SUFFIX) && !is_still_committed(&self.store, outcome) {
+            return None;
+        }
         used.insert(path);
         Some(StepOutcome { cached: true, ..StepOutcome::clone(outcome) })
     }

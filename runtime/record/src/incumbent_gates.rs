@@ -93,7 +93,7 @@ impl IncumbentGate {
         };
         let answer = match (reply, self.kind) {
             (Some(Reply::Cancel), _) => "--cancel".to_owned(),
-            (Some(Reply::Approve), _) => "--approve yes".to_owned(),
+            (Some(Reply::Approve | Reply::ApproveOnly(_)), _) => "--approve yes".to_owned(),
             (Some(Reply::Reject), _) => "--approve no".to_owned(),
             (Some(Reply::Response(value)), _) => format!("--response-json {}", quote(&json::compact(value))),
             (None, Kind::Approval) => "--approve yes".to_owned(),

@@ -31,7 +31,7 @@ pub mod timeline;
 mod why;
 
 pub use ahead::ahead;
-pub use changes::{OtherEffect, StepChanges, Undo, UndoError, changes_of_run, plan_undo};
+pub use changes::{OtherEffect, StepChanges, Undo, UndoError, WhatToUndo, changes_of_run, plan_undo};
 pub use diff::{RunDiff, StepChange, StepDifference, diff};
 pub use failed_step::{StepPlace, failed_step, place_of_step};
 pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest, fork, plan_fork};
@@ -40,7 +40,7 @@ pub use observed::{observed, rules_of_approvals};
 pub use preimage::{Difference, Part};
 pub use replay::{Divergence, ReplayOptions, ReplayReport, Unverified, replay};
 pub use resume::{
-    GateRef, Reply, ResumeRequest, cancel_run, check_approver, open_gate, policy_of, resume, resume_run,
-    run_of_gate, take_over,
+    GateRef, Reply, ResumeRequest, cancel_run, check_approver, open_gate, part_of_question, policy_of,
+    resume, resume_conflicting, resume_run, run_of_gate, take_over,
 };
 pub use why::{Why, WhyError, why};

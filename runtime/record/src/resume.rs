@@ -9,8 +9,12 @@ use super::incumbent_gates::{self, IncumbentGate};
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::schema::Schema;
+use lobster_changes::Resolution;
 use lobster_engine::binding::GateQuestion;
 use lobster_engine::envelope::{Envelope, Failure};
+use lobster_engine::kinds::changes::{REFUSED, load, recover, resolve_conflicts};
+use lobster_engine::kinds::review::changes_of_question;
+use lobster_engine::recall::Resolved;
 use lobster_engine::recorded_plan::recorded;
 use lobster_engine::run::{Run, Task};
 use lobster_engine::runtime::{RunResult, Runtime, read_source};
@@ -21,7 +25,7 @@ use lobster_policy::Policy;
 use lobster_stage::Question;
 use lobster_store::{
     Durability, Event, Gate, GateAnswer, GateFilter, GateStatus, Record as JournalRecord, RunId, RunStatus,
-    Store, StoreError,
+    StepStatus, Store, StoreError,
 };
 
 /// Which gate is meant.
@@ -37,6 +41,8 @@ pub enum GateRef {
 #[derive(Clone, Debug)]
 pub enum Reply {
     Approve,
+    /// Of the changes to files that the question shows, those at these places alone.
+    ApproveOnly(Vec<PathBuf>),
     Reject,
     Response(Value),
     Cancel,
@@ -118,7 +124,18 @@ pub fn run_of_gate(runtime: &Runtime, gate: &GateRef) -> Option<RunId> {
 
 /// Takes a run up again that failed, was cancelled or was interrupted.
 pub fn resume_run(runtime: &Runtime, run: &str, interrupted: Interrupted) -> RunResult {
-    by_run(runtime, run, interrupted).unwrap_or_else(RunResult::from)
+    by_run(runtime, run, interrupted, None).unwrap_or_else(RunResult::from)
+}
+
+/// The same for a run whose changes to files conflict with what lies there now. What is committed is
+/// another change set, and a person is asked about it where one had to agree to the first.
+pub fn resume_conflicting(
+    runtime: &Runtime,
+    run: &str,
+    interrupted: Interrupted,
+    how: Resolution,
+) -> RunResult {
+    by_run(runtime, run, interrupted, Some(how)).unwrap_or_else(RunResult::from)
 }
 
 /// Makes an imported run one of this store's own, so that it can be resumed.
@@ -216,8 +233,17 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
             question.check_approver(approver.as_deref()).map_err(Failure::parse)?;
             GateAnswer::Approved
         }
+        (Reply::ApproveOnly(places), Question::Approval { .. }) => {
+            question.check_approver(approver.as_deref()).map_err(Failure::parse)?;
+            let part = part_of_question(&store, &gate, places)?;
+            if part.count == part.of {
+                GateAnswer::Approved
+            } else {
+                GateAnswer::ApprovedPart { changes: part.changes }
+            }
+        }
         (Reply::Response(_), Question::Approval { .. }) => return Err(Failure::parse(kind.wants_approval())),
-        (Reply::Approve | Reply::Reject, Question::Input { .. }) => {
+        (Reply::Approve | Reply::ApproveOnly(_) | Reply::Reject, Question::Input { .. }) => {
             return Err(Failure::parse(kind.wants_response()));
         }
         (Reply::Response(value), Question::Input { schema, .. }) => {
@@ -230,6 +256,40 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
     check_unedited(runtime, &gate)?;
     store.answer_gate(gate.key, answer, approver.as_deref()).map_err(lost)?;
     go_on(runtime, gate.run, Interrupted::Ask, Some(&gate))
+}
+
+/// A part of the changes that a question shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartOfChanges {
+    /// Its change set.
+    pub changes: Digest,
+    /// How many paths it changes.
+    pub count: usize,
+    /// How many all of it changes.
+    pub of: usize,
+}
+
+/// The change set that is left of the one that a gate shows, if only what lies at these places is agreed to.
+///
+/// # Errors
+/// When the gate shows no changes, or none at one of the places.
+pub fn part_of_question(store: &Store, gate: &Gate, places: &[PathBuf]) -> Result<PartOfChanges, Failure> {
+    let question: GateQuestion = serde_json::from_value(gate.detail.clone())
+        .map_err(|_| Failure::new(Code::Recording, "the question cannot be read".to_owned()))?;
+    let shown = changes_of_question(&question.question).ok_or_else(|| {
+        Failure::parse(format!(
+            "gate {} shows no changes to files, so no part of them can be approved",
+            gate.id
+        ))
+    })?;
+    let set = load(store, &shown)?;
+    let part = set.only(places).map_err(|error| {
+        let what = format!("{error} by gate {0}; `lobster gates show {0}` names the files", gate.id);
+        Failure::parse(what)
+    })?;
+    let text = serde_json::to_vec(&part).map_err(|error| Failure::parse(error.to_string()))?;
+    let changes = store.put_verbatim(&text)?.digest;
+    Ok(PartOfChanges { changes, count: part.changes().count(), of: set.changes().count() })
 }
 
 /// A run executes the plan it recorded. An answer given inside a pipeline is
@@ -257,7 +317,12 @@ fn check_unedited(runtime: &Runtime, gate: &Gate) -> Result<(), Failure> {
 }
 
 /// Takes up a run that no gate holds.
-fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) -> Result<RunResult, Failure> {
+fn by_run(
+    runtime: &Runtime,
+    text: &str,
+    interrupted: Interrupted,
+    how: Option<Resolution>,
+) -> Result<RunResult, Failure> {
     let store = runtime.store()?;
     let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
     let summary = store.run(id)?;
@@ -302,6 +367,7 @@ fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) -> Result<Run
             store.check_rollback()?;
             let journal = sound_journal(&store, id)?;
             refuse_called_off(&journal)?;
+            refuse_undone(&journal)?;
             let failed_at = journal.iter().rev().find_map(|record| match &record.event {
                 Event::RunEnded { detail, .. } => {
                     Some(detail.get("failed_at").and_then(Value::as_str).map(str::to_owned))
@@ -311,12 +377,35 @@ fn by_run(runtime: &Runtime, text: &str, interrupted: Interrupted) -> Result<Run
             let event = Event::RetryRequested {
                 path: failed_at.flatten(),
                 by: runtime.services.actor(),
-                detail: Value::Null,
+                detail: match how {
+                    Some(how) => resolved(&store, &journal, id, how)?.detail(),
+                    None => Value::Null,
+                },
             };
             store.append(id, vec![event], Durability::Synced)?;
         }
     }
     go_on(runtime, id, interrupted, None)
+}
+
+/// What is committed in place of the change set that conflicted last.
+fn resolved(
+    store: &Store,
+    journal: &[JournalRecord],
+    run: RunId,
+    how: Resolution,
+) -> Result<Resolved, Failure> {
+    let refused = journal.iter().rev().find_map(|record| match &record.event {
+        Event::StepEnded { outcome, .. } if outcome.status == StepStatus::Failed => {
+            outcome.value.get(REFUSED)?.as_str()?.parse::<Digest>().ok()
+        }
+        _ => None,
+    });
+    let from = refused.ok_or_else(|| {
+        Failure::new(Code::RunState, format!("run {run} did not fail at a conflict of its changes to files"))
+    })?;
+    recover(store).map_err(|error| Failure::new(Code::Changes, error.to_string()))?;
+    Ok(Resolved { from, to: resolve_conflicts(store, &from, how)? })
 }
 
 /// Ends a run for good without executing any of it.
@@ -365,6 +454,25 @@ fn refuse_called_off(journal: &[JournalRecord]) -> Result<(), Failure> {
             id = journal.first().map(|record| record.run.to_string()).unwrap_or_default(),
         ),
     ))
+}
+
+/// What the steps of such a run did to files is not there any more.
+fn refuse_undone(journal: &[JournalRecord]) -> Result<(), Failure> {
+    let is_undone = journal.iter().any(|record| match &record.event {
+        Event::StepEnded { path, outcome, .. } => {
+            path.ends_with("!undo!changes") && outcome.status == StepStatus::Ok
+        }
+        _ => false,
+    });
+    if !is_undone {
+        return Ok(());
+    }
+    let id = journal.first().map(|record| record.run.to_string()).unwrap_or_default();
+    let message = format!(
+        "run {id} undid its changes to files when it failed (`on_error: undo`), so it cannot be continued; start the \
+         workflow again"
+    );
+    Err(Failure::new(Code::RunState, message))
 }
 
 /// The journal of a run that something is to be built on. In one that is not

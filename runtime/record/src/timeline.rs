@@ -197,6 +197,7 @@ fn take<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
             let who: String = by.into_iter().chain(run).collect();
             let what = match answer {
                 GateAnswer::Approved => "approved",
+                GateAnswer::ApprovedPart { .. } => "approved in part",
                 GateAnswer::Rejected => "rejected",
                 GateAnswer::Response(_) => "answered",
             };

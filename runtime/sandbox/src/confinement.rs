@@ -152,13 +152,23 @@ pub struct JailSpec {
     pub mode: Mode,
 }
 
-/// A directory that a process may change without changing it: overlayfs keeps apart what it does.
+/// A directory that a process finds changed, or may change, without its being changed: overlayfs
+/// keeps apart what is done there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlay {
-    /// The directory, one of the write roots.
+    /// The directory: one of the write roots, or one that is only read.
     pub root: PathBuf,
-    /// Where changes go; an empty directory.
-    pub upper: PathBuf,
+    /// What lies over it already, in the form that overlayfs gives an upper directory.
+    pub below: Option<PathBuf>,
+    /// Where the process's own changes go. One that is only read has none.
+    pub upper: Option<Upper>,
+}
+
+/// Where the changes of a process go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upper {
+    /// An empty directory.
+    pub dir: PathBuf,
     /// What the kernel needs beside it, on the same file system.
     pub work: PathBuf,
 }

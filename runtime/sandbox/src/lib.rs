@@ -33,12 +33,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net, Overlay, Ports, Replaced};
+pub use confinement::{Confinement, HostPort, JailSpec, Mode, Net, Overlay, Ports, Replaced, Upper};
 pub use doctor::{Checkup, Finding, Probe, Verdict};
 pub use enforcement::{Denial, Enforcement, Lacking, Mechanism, Missing, Promise};
 pub use opened_roots::{HeldRoot, RootId};
 pub use outcome::{Ended, Exit, ExitStatus, OutputSinks, SpawnError, Stream};
-pub use request::{ProcessLimits, SpawnRequest, Stdin};
+pub use request::{ProcessLimits, SpawnRequest, Stdin, UPSTREAM, Upstream};
 
 use lobster_base::cancel::CancelToken;
 

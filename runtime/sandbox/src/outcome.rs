@@ -157,6 +157,12 @@ pub enum SpawnError {
         /// What is missing and why.
         missing: Vec<Missing>,
     },
+    /// What answers inside the jail has no network of its own to answer in.
+    #[error(
+        "the step has credentials, and reaches their hosts by a network of its own, which this host does not let \
+         lobster make (`lobster doctor` says why)"
+    )]
+    NoUpstream,
     /// This host cannot keep apart what the process changes.
     #[error("cannot keep apart what the step changes in files: {why}; run it with `changes: direct`")]
     Layer {

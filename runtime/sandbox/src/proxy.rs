@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use super::{Denial, HostPort, Promise};
+use super::{Denial, HostPort, Promise, UPSTREAM};
 
 /// The port of the proxy, on the loopback interface of the jail.
 pub(super) const PORT: u16 = 3128;
@@ -50,8 +50,8 @@ struct Rules {
     connections: AtomicUsize,
 }
 
-/// The variables by which programs find the proxy.
-pub(super) fn environment(allowed: &[HostPort]) -> Vec<(&'static str, String)> {
+/// The variables by which programs find the proxy. What answers at [`UPSTREAM`] is reached without it.
+pub(super) fn environment(allowed: &[HostPort], has_upstream: bool) -> Vec<(&'static str, String)> {
     let url = format!("http://127.0.0.1:{PORT}");
     let mut variables: Vec<_> =
         ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"]
@@ -60,9 +60,16 @@ pub(super) fn environment(allowed: &[HostPort]) -> Vec<(&'static str, String)> {
     // A server that the step itself has started is reached directly, unless
     // the host's own loopback addresses are what was granted.
     let loopback = |host: &str| host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    let mut direct: Vec<String> = Vec::new();
     if !allowed.iter().any(|entry| loopback(&entry.host)) {
-        let local = "localhost,127.0.0.1,::1".to_owned();
-        variables.extend([("NO_PROXY", local.clone()), ("no_proxy", local)]);
+        direct.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
+    }
+    if has_upstream {
+        direct.push(UPSTREAM.ip().to_string());
+    }
+    if !direct.is_empty() {
+        let direct = direct.join(",");
+        variables.extend([("NO_PROXY", direct.clone()), ("no_proxy", direct)]);
     }
     variables
 }

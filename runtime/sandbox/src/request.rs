@@ -1,8 +1,12 @@
 //! What to run: the request and its limits.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::fs::File;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -82,6 +86,19 @@ impl ProcessLimits {
     }
 }
 
+/// Where an [`Upstream`] answers inside the network of a jail. Another address than that of the
+/// proxy, so that programs can be told to use no proxy for this one.
+pub const UPSTREAM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 3129);
+
+/// What a confined process finds at [`UPSTREAM`].
+pub trait Upstream: fmt::Debug + Send + Sync {
+    /// Answers on a listening socket until what it gives is dropped.
+    ///
+    /// # Errors
+    /// When it cannot.
+    fn serve(&self, listener: TcpListener) -> io::Result<Box<dyn Send>>;
+}
+
 /// One process to run.
 #[derive(Debug)]
 pub struct SpawnRequest {
@@ -98,6 +115,8 @@ pub struct SpawnRequest {
     pub limits: ProcessLimits,
     /// What it may reach.
     pub confinement: Confinement,
+    /// What answers at [`UPSTREAM`], in a jail whose network is [`super::Net::Hosts`].
+    pub upstream: Option<Arc<dyn Upstream>>,
 }
 
 impl SpawnRequest {
@@ -115,7 +134,7 @@ impl SpawnRequest {
         }
         for path in self.confinement.spec().into_iter().flat_map(super::JailSpec::paths) {
             if has_nul(path.as_os_str()) || !path.is_absolute() {
-                let source = std::io::Error::from(std::io::ErrorKind::InvalidInput);
+                let source = io::Error::from(io::ErrorKind::InvalidInput);
                 return Err(SpawnError::Io {
                     doing: format!("confine to {path:?}: not an absolute path"),
                     source,

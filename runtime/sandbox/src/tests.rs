@@ -69,6 +69,7 @@ fn request(argv: &[&str]) -> SpawnRequest {
         stdin: Stdin::Empty,
         limits: ProcessLimits { wall: Some(Duration::from_secs(60)), ..ProcessLimits::default() },
         confinement: Confinement::None,
+        upstream: None,
     }
 }
 

@@ -67,8 +67,10 @@ pub fn takes_secret(name: &str, args: &StageArgs, variable: &str) -> Result<(), 
         "mcp.call" => &[super::MCP_TOKEN],
         "openclaw.invoke" | "clawd.invoke" => GATEWAY,
         "llm_task.invoke" if args.value("provider").is_none() => GATEWAY,
-        "llm.invoke" | "llm_task.invoke" => match args.value("provider").map(str::trim) {
-            Some("openai") => &["OPENAI_API_KEY"],
+        "llm.invoke" | "llm_task.invoke" | "llm.embed" => match args.value("provider").map(str::trim) {
+            Some("openai" | "openai-responses") => &["OPENAI_API_KEY"],
+            Some("azure") => &["AZURE_OPENAI_API_KEY"],
+            Some("gemini") => &["GEMINI_API_KEY"],
             Some("anthropic") => &["ANTHROPIC_API_KEY"],
             Some("openclaw") => GATEWAY,
             Some("pi") => &["LOBSTER_PI_LLM_ADAPTER_TOKEN"],

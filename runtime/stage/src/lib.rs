@@ -39,6 +39,7 @@ pub use lobster_base::code::{Code, FailureCode};
 pub use lobster_base::json::raw::RawItem;
 
 use lobster_base::cancel::CancelToken;
+use lobster_base::digest::Digest;
 
 /// Whether a consumer wants more items.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -145,6 +146,14 @@ pub trait Host {
     /// When the secret has no value.
     fn token(&self, variable: &str) -> Result<Option<Token>, StageError> {
         Ok(self.env(variable).map(Token::of_environment))
+    }
+    /// The credential that the step is granted for a request to this place, as [`Host::token`] has those of
+    /// variables.
+    ///
+    /// # Errors
+    /// When its secret has no value.
+    fn credential(&self, _to: Destination<'_>) -> Result<Option<Token>, StageError> {
+        Ok(None)
     }
     /// The step's working directory, absolute.
     fn cwd(&self) -> &Path;
@@ -257,6 +266,8 @@ pub struct EffectHost<'a> {
     pub token: &'a dyn Fn(&str) -> Result<Option<Token>, StageError>,
     /// Makes a request over HTTP.
     pub send: &'a HttpSender<'a>,
+    /// The credential for a request to a place, as [`Host::credential`] has it.
+    pub credential: &'a dyn Fn(Destination<'_>) -> Result<Option<Token>, StageError>,
     /// The step's working directory.
     pub cwd: &'a Path,
     /// Whether a policy is in force: then nothing counts that a step could have written.
@@ -266,6 +277,17 @@ pub struct EffectHost<'a> {
     pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
     /// Gives back what was put aside last: that call was certainly not computed.
     pub give_back: &'a dyn Fn(),
+}
+
+/// Where a request goes that is sent by POST over https.
+#[derive(Clone, Copy, Debug)]
+pub struct Destination<'d> {
+    /// A name or an address.
+    pub host: &'d str,
+    /// Usually that of https.
+    pub port: u16,
+    /// With its slash.
+    pub path: &'d str,
 }
 
 /// A token or a key, and where it comes from. Only who sends it looks at the value.
@@ -541,6 +563,9 @@ pub enum Answer {
     Approved {
         /// Who gave it.
         by: Option<String>,
+        /// The change set that it is about, if that is a part of the one that the question shows.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        part: Option<Digest>,
     },
     /// The input, which fits the question's schema.
     Response(Value),

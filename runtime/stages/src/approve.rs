@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn items_pass_once_approved() {
-        let mut host = FakeHost::default().answering(Answer::Approved { by: None });
+        let mut host = FakeHost::default().answering(Answer::Approved { by: None, part: None });
         assert_eq!(host.drive("approve | head --n 1", json!([1, 2])).unwrap(), [json!(1)]);
         assert_eq!(run("head", json!([])), json!([]));
     }

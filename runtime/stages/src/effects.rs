@@ -1,13 +1,13 @@
 //! The commands that touch the world beyond the pipeline, for the registry.
 
 use super::{
-    diff_last, email_triage, gog_search, gog_send, llm, mcp_call, openclaw_agent, openclaw_invoke, state_get,
-    state_set, workflows_list, workflows_run,
+    diff_last, email_triage, gog_search, gog_send, llm, llm_embed, mcp_call, openclaw_agent, openclaw_invoke,
+    state_get, state_set, workflows_list, workflows_run,
 };
 use lobster_stage::StageSpec;
 
 /// All of them.
-pub(super) static EFFECTS: [&StageSpec; 14] = [
+pub(super) static EFFECTS: [&StageSpec; 15] = [
     &openclaw_invoke::OPENCLAW,
     &openclaw_invoke::CLAWD,
     &openclaw_agent::SPEC,
@@ -16,6 +16,7 @@ pub(super) static EFFECTS: [&StageSpec; 14] = [
     &email_triage::SPEC,
     &llm::INVOKE,
     &llm::TASK,
+    &llm_embed::SPEC,
     &mcp_call::SPEC,
     &state_get::SPEC,
     &state_set::SPEC,

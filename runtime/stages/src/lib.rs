@@ -26,6 +26,7 @@ mod item_path;
 mod js;
 mod json;
 mod llm;
+mod llm_embed;
 mod map;
 mod mcp_call;
 mod openclaw_agent;

@@ -3,10 +3,13 @@
 //! A call is three kinds of effects: looking for a kept answer, asking (once per
 //! attempt, so that no attempt is paid twice), and keeping the answer.
 
+mod files;
+mod options;
+mod prompt_file;
+
 use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
-use super::describe::{Arg, examples, schema};
 use lobster_base::json;
 use lobster_base::schema::Schema;
 use lobster_models::cache::{self, Found, Slot};
@@ -17,109 +20,12 @@ use lobster_models::pricing::{Pricing, VARIABLE as PRICES};
 use lobster_models::request::{Request, Retry, number};
 use lobster_models::{CALL, CUT_SHORT, KEEP, LOOKUP, Spend};
 use lobster_stage::{
-    EffectAction, EffectHost, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec,
-    Stop,
+    Destination, EffectAction, EffectHost, Flow, Host, Sink, Stage, StageArgs, StageError, Stop,
 };
 use lobster_store::{iso, system_clock};
+use prompt_file::PromptFile;
 
-pub(super) static INVOKE: StageSpec = StageSpec {
-    name: "llm.invoke",
-    description: "Call a configured LLM adapter with typed payloads and caching",
-    build: |args| build("llm.invoke", None, args),
-    ..COMMON
-};
-
-pub(super) static TASK: StageSpec = StageSpec {
-    name: "llm_task.invoke",
-    description: "Backward-compatible alias for llm.invoke using the OpenClaw adapter",
-    build: |args| build("llm_task.invoke", Some(Provider::OpenClaw), args),
-    ..COMMON
-};
-
-const COMMON: StageSpec = StageSpec {
-    name: "",
-    description: "",
-    help: "\
-Usage:
-  llm.invoke --prompt 'Say hello'
-  ... | llm.invoke --prompt 'Summarise' --model m --output-schema '{\"type\":\"object\"}'
-
-Input items go to the model as artifacts. With --output-schema the answer's data must fit
-the JSON Schema, and the model is asked again with the violations if it does not.
-
-Providers (--provider or LOBSTER_LLM_PROVIDER), each with its variables:
-  openclaw   OPENCLAW_URL, OPENCLAW_TOKEN (CLAWD_URL, CLAWD_TOKEN)
-  pi         LOBSTER_PI_LLM_ADAPTER_URL, LOBSTER_PI_LLM_ADAPTER_TOKEN
-  http       LOBSTER_LLM_ADAPTER_URL, LOBSTER_LLM_ADAPTER_TOKEN
-  openai     OPENAI_BASE_URL, OPENAI_API_KEY; any server with /chat/completions
-  anthropic  ANTHROPIC_BASE_URL, ANTHROPIC_API_KEY
-  pool       LOBSTER_LLM_POOL: channels as JSON, or a file with them; the first healthy
-             one answers: [{\"name\":\"a\",\"provider\":\"openai\",\"model\":\"m\",\"url\":\"https://...\",
-             \"key_env\":\"A_KEY\",\"priority\":1}, ...]; several as {\"pools\":{\"fast\":[...]}},
-             chosen by --provider pool:fast
-Without a choice: pool, pi, openclaw or http, whichever is configured first.
-
-Answers are kept in LOBSTER_CACHE_DIR (.lobster-cache; under a policy in the state directory)
-and, with --state-key or LOBSTER_RUN_STATE_KEY, in the state; a kept answer costs nothing.
-",
-    flags: &[
-        Flag { name: "prompt", value: Some("TEXT"), help: "what to ask (or the words)" },
-        Flag { name: "provider", value: Some("NAME"), help: "who answers (LOBSTER_LLM_PROVIDER)" },
-        Flag { name: "model", value: Some("NAME"), help: "the model (LOBSTER_LLM_MODEL)" },
-        Flag { name: "token", value: Some("TOKEN"), help: "bearer token or key" },
-        Flag { name: "artifacts-json", value: Some("JSON"), help: "more artifacts, an array" },
-        Flag { name: "metadata-json", value: Some("JSON"), help: "passed on to the adapter, an object" },
-        Flag { name: "output-schema", value: Some("JSON"), help: "JSON Schema of the answer's data" },
-        Flag {
-            name: "schema-version",
-            value: Some("TEXT"),
-            help: "names the schema (LOBSTER_LLM_SCHEMA_VERSION, v1)",
-        },
-        Flag {
-            name: "max-validation-retries",
-            value: Some("N"),
-            help: "how often to ask again (LOBSTER_LLM_VALIDATION_RETRIES, 1; at most 10)",
-        },
-        Flag { name: "temperature", value: Some("N"), help: "passed on" },
-        Flag { name: "max-output-tokens", value: Some("N"), help: "passed on" },
-        Flag {
-            name: "state-key",
-            value: Some("KEY"),
-            help: "keep the answer in the state (LOBSTER_RUN_STATE_KEY)",
-        },
-        Flag {
-            name: "refresh",
-            value: None,
-            help: "ask even if an answer is kept (LOBSTER_LLM_FORCE_REFRESH)",
-        },
-        Flag { name: "disable-cache", value: None, help: "no cache files" },
-    ],
-    args_schema: || {
-        schema(
-            &[
-                Arg::text("provider", "openclaw, pi, http, openai, anthropic or pool"),
-                Arg::text("token", "Bearer token or key"),
-                Arg::text("prompt", "What to ask"),
-                Arg::text("model", "Model"),
-                Arg::text("artifacts-json", "More artifacts, a JSON array"),
-                Arg::text("metadata-json", "Passed on, a JSON object"),
-                Arg::text("output-schema", "JSON Schema of the answer's data"),
-                Arg::text("schema-version", "Names the schema"),
-                Arg::number("max-validation-retries", "How often to ask again"),
-                Arg::number("temperature", "Temperature"),
-                Arg::number("max-output-tokens", "Most tokens of the answer"),
-                Arg::text("state-key", "State key for the answer"),
-                Arg::switch("refresh", "Ask even if an answer is kept"),
-                Arg::switch("disable-cache", "No cache files"),
-            ],
-            &[],
-        )
-    },
-    examples: || examples(&[(r#"{"prompt":"Say hello","model":"m"}"#, "One question")]),
-    side_effects: Some(&["calls_llm"]),
-    kind: StageKind::Effect,
-    build: |args| build("", None, args),
-};
+pub(super) use options::{INVOKE, TASK};
 
 /// Most repetitions for an answer that does not fit its schema. A model that
 /// fails so often does not understand the schema, and each attempt costs.
@@ -140,11 +46,23 @@ struct Llm {
     disable_cache: bool,
     more_artifacts: Vec<Value>,
     items: Vec<Value>,
+    from_files: FromFiles,
+}
+
+/// What is read from files when the command runs.
+#[derive(Default)]
+struct FromFiles {
+    prompt: Option<String>,
+    given: Map<String, Value>,
+    words: Vec<(String, String)>,
+    system: Option<String>,
+    schema: Option<String>,
+    attachments: Vec<String>,
 }
 
 /// Whom to ask.
 enum Way {
-    One(Channel),
+    One(Box<Channel>),
     /// Perhaps by its name. Read when the effect is performed: it may be a file.
     Pool(Option<String>),
 }
@@ -157,8 +75,11 @@ fn build(
     let refuse = |text: &str| StageError::permanent(format!("{command} {text}"));
     let prompt =
         args.text("prompt").filter(|prompt| !prompt.is_empty()).unwrap_or_else(|| args.positional.join(" "));
-    if prompt.is_empty() {
-        return Err(refuse("requires --prompt or positional text"));
+    let prompt_file = args.value("prompt-file").map(str::to_owned).filter(|path| !path.is_empty());
+    match (&prompt_file, prompt.is_empty()) {
+        (None, true) => return Err(refuse("requires --prompt or positional text")),
+        (Some(_), false) => return Err(refuse("takes --prompt or --prompt-file, not both")),
+        _ => {}
     }
     let word =
         |name: &str| args.text(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
@@ -170,17 +91,40 @@ fn build(
         },
     };
     let artifacts = structure("artifacts-json", "array", Value::is_array)?;
-    let output_schema = structure("output-schema", "object", Value::is_object)?;
+    let path_of = |name: &str| word(name).and_then(|text| text.strip_prefix('@').map(str::to_owned));
+    let schema_file = path_of("output-schema");
+    let output_schema = match &schema_file {
+        None => structure("output-schema", "object", Value::is_object)?,
+        Some(_) => None,
+    };
     let schema = output_schema.as_ref().map(Schema::compile).transpose().map_err(StageError::permanent)?;
     if args.get("token") == Some(&Value::Bool(true)) {
         return Err(refuse("--token has no value"));
     }
+    let texts = |name: &str| -> Result<Vec<String>, StageError> {
+        let texts = args.all(name).into_iter().map(|value| value.as_str().map(str::to_owned));
+        texts.collect::<Option<Vec<_>>>().ok_or_else(|| refuse(&format!("--{name} has no value")))
+    };
+    let words = texts("var")?.into_iter().map(|text| {
+        let pair = text.split_once('=').map(|(name, value)| (name.trim().to_owned(), value.to_owned()));
+        pair.ok_or_else(|| refuse(&format!("--var takes NAME=VALUE, not {text:?}")))
+    });
+    let words = words.collect::<Result<Vec<_>, _>>()?;
+    let given = structure("vars-json", "object", Value::is_object)?;
+    if prompt_file.is_none() && (given.is_some() || !words.is_empty()) {
+        return Err(refuse("fills variables of a --prompt-file; there is none"));
+    }
+    let system_file = path_of("system");
     let amount = |name: &str| word(name).and_then(|_| args.number(name)).and_then(number);
     Ok(Box::new(Llm {
         command,
         default_provider,
         request: Request {
             prompt,
+            system: word("system").filter(|_| system_file.is_none()),
+            stop: texts("stop")?,
+            seed: amount("seed"),
+            effort: word("effort"),
             model: word("model"),
             metadata: structure("metadata-json", "object", Value::is_object)?,
             output_schema,
@@ -201,6 +145,14 @@ fn build(
             _ => Vec::new(),
         },
         items: Vec::new(),
+        from_files: FromFiles {
+            prompt: prompt_file,
+            given: given.and_then(|given| given.as_object().cloned()).unwrap_or_default(),
+            words,
+            system: system_file,
+            schema: schema_file,
+            attachments: texts("file")?,
+        },
     }))
 }
 
@@ -217,6 +169,7 @@ impl Stage for Llm {
 
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         let (way, name) = self.way(host)?;
+        self.read_files(host)?;
         let request = self.complete(host)?;
         let request = match &way {
             Way::One(channel) => channel.bounded(&request, host.has_budget()),
@@ -264,13 +217,45 @@ impl Llm {
             },
         };
         let token = |name: &str| host.token(name);
-        let variables = Variables { env: &env, token: &token };
-        Ok((Way::One(self.channel(provider, variables)?), provider.name().to_owned()))
+        let credential = |to: Destination<'_>| host.credential(to);
+        let variables = Variables { env: &env, token: &token, credential: &credential };
+        Ok((Way::One(Box::new(self.channel(provider, variables)?)), provider.name().to_owned()))
     }
 
     fn channel(&self, provider: Provider, variables: Variables<'_>) -> Result<Channel, StageError> {
         let given = Given { token: self.token.as_deref(), ..Given::default() };
         Channel::new(self.command, provider, given, variables)
+    }
+
+    /// Completes the request with what stands in files.
+    fn read_files(&mut self, host: &mut dyn Host) -> Result<(), Stop> {
+        let command = self.command;
+        let files = std::mem::take(&mut self.from_files);
+        if let Some(path) = &files.prompt {
+            let text = files::read_text(command, "prompt-file", path, host)?;
+            let prompt = PromptFile::parse(&text)
+                .and_then(|file| file.fill(&files.given, &files.words, &|name| host.env(name)))
+                .map_err(|why| StageError::permanent(format!("{command} --prompt-file {path}: {why}")))?;
+            if prompt.is_empty() {
+                return Err(StageError::permanent(format!("{command} --prompt-file {path} is empty")).into());
+            }
+            self.request.prompt = prompt;
+        }
+        if let Some(path) = &files.system {
+            self.request.system = Some(files::read_text(command, "system", path, host)?.trim().to_owned());
+        }
+        if let Some(path) = &files.schema {
+            let text = files::read_text(command, "output-schema", path, host)?;
+            let wrong =
+                |why: String| StageError::permanent(format!("{command} --output-schema @{path}: {why}"));
+            let schema = json::parse(&text).map_err(|error| wrong(error.to_string()))?;
+            self.schema = Some(Schema::compile(&schema).map_err(wrong)?);
+            self.request.output_schema = Some(schema);
+        }
+        for path in &files.attachments {
+            self.request.files.push(files::read_attachment(command, path, host)?);
+        }
+        Ok(())
     }
 
     /// The request with what the environment and the input say.
@@ -381,7 +366,7 @@ impl Llm {
                     format!("{} output failed schema validation: {}", self.command, violations.join("; "));
                 return Err(StageError::new(message).with_code(Code::Model).into());
             }
-            retry = Some(Retry { attempt: attempt + 1, errors: violations });
+            retry = Some(Retry { attempt: attempt + 1, errors: violations, said: said(&item["output"]) });
         }
         Err(StageError::new("no attempt was made").into())
     }
@@ -420,7 +405,7 @@ impl Llm {
                 give_back: effect.give_back,
                 send: effect.send,
             };
-            let variables = Variables { env: effect.env, token: effect.token };
+            let variables = Variables { env: effect.env, token: effect.token, credential: effect.credential };
             let (mut answer, provider, secret, hops) = match way {
                 Way::One(channel) => {
                     // Now with its key, which a mere look at the record does not need.
@@ -501,6 +486,15 @@ impl Llm {
     }
 }
 
+/// The model's own words of an answer.
+fn said(output: &Value) -> String {
+    match (&output["text"], &output["data"]) {
+        (Value::String(text), _) => text.clone(),
+        (_, Value::Null) => String::new(),
+        (_, data) => json::compact(data),
+    }
+}
+
 fn replayed(mut item: Value, found: Found) -> Value {
     item["source"] = json!(found.name());
     item["cached"] = json!(true);
@@ -542,5 +536,7 @@ fn setting(host: &dyn Host, name: &str) -> Option<String> {
         .find(|text| !text.is_empty())
 }
 
+#[cfg(test)]
+mod fault_tests;
 #[cfg(test)]
 mod tests;

@@ -179,6 +179,7 @@ impl Host for RecordingHost {
                 is_under_policy: false,
                 env: &env,
                 token: &|name: &str| Ok(env(name).map(lobster_stage::Token::of_environment)),
+                credential: &|_| Ok(None),
                 cwd: host.cwd.path(),
                 send: &|request| lobster_models::http::make(request, &host.cancel),
             })

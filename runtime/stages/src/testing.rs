@@ -116,6 +116,7 @@ impl Host for FakeHost {
             is_under_policy: false,
             env: &env,
             token: &|name: &str| Ok(env(name).map(Token::of_environment)),
+            credential: &|_| Ok(None),
             cwd: &self.cwd,
             reserve: &|_| Ok(()),
             give_back: &|| (),

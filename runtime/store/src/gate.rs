@@ -102,6 +102,11 @@ fn recorded_status(db: &Connection, run_number: i64, gate: &Gate) -> Result<Opti
 #[serde(rename_all = "snake_case")]
 pub enum GateAnswer {
     Approved,
+    /// A part of the changes to files that the question shows.
+    ApprovedPart {
+        /// Its change set.
+        changes: Digest,
+    },
     Rejected,
     /// The value asked for.
     Response(Value),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::component::{Component, Input, Invocation, Kind, Outcome, OutputSink};
+use lobster_runtime::component::{Component, Input, Invocation, Kind, Outcome, OutputSink, WritesError};
 use lobster_runtime::json;
 use lobster_runtime::stage::Mode;
 use serde_json::{Map, Value};
@@ -101,9 +101,10 @@ pub(super) fn run(args: &Args) -> CommandResult {
     }
     let exit = outcome.exit_code;
     if exit == 0 {
-        outcome.writes.commit().map_err(|error| match error.run_error() {
-            Some(reason) => CommandError::failed(super::failure(reason)),
-            None => CommandError::failed(error),
+        let journals = runtime.state_dir().join("store/commits");
+        outcome.writes.commit_unrecorded(&journals).map_err(|error| match error {
+            WritesError::Stopped(reason) => CommandError::failed(super::failure(&reason)),
+            error => CommandError::failed(error),
         })?;
     }
     Ok(Exit::Code(u8::try_from(exit).unwrap_or(1)))

@@ -70,6 +70,9 @@ impl Filesystem {
         stop: Arc<Stop>,
     ) -> Result<Self, RunError> {
         let stage = Stage::new(staging, budget, stop);
+        if !grants.write.is_empty() {
+            stage.begin().map_err(|error| RunError::StageFailed { message: error.to_string() })?;
+        }
         let bad = |message: &str| RunError::BadGrant {
             grant: "directories".to_owned(),
             message: message.to_owned(),

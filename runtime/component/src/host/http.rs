@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::client::conn::http1;
+use lobster_credentials::{Credential, Masked};
 use rustls::pki_types::ServerName;
 use rustls_platform_verifier::BuilderVerifierExt;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,14 @@ const MAX_RECORDED: usize = 16 << 20;
 pub(crate) struct Http {
     pub(crate) net: Arc<NetGrants>,
     pub(crate) tracer: Tracer,
+    /// Added to requests when they leave: neither the program nor the record sees them.
+    pub(crate) credentials: Arc<[Credential]>,
+}
+
+/// What sending a request needs.
+struct Way {
+    net: Arc<NetGrants>,
+    credentials: Arc<[Credential]>,
 }
 
 /// What drives a connection in the background while its response is read.
@@ -55,26 +64,27 @@ impl WasiHttpHooks for Http {
         options: Option<RequestOptions>,
         _: Driver,
     ) -> Box<dyn Future<Output = Answer> + Send> {
-        let (net, tracer) = (self.net.clone(), self.tracer.clone());
+        let way = Way { net: self.net.clone(), credentials: self.credentials.clone() };
+        let tracer = self.tracer.clone();
         let options = options.unwrap_or_default();
         Box::new(async move {
             if tracer.is_on() {
-                recorded(&net, &tracer, request, options).await
+                recorded(&way, &tracer, request, options).await
             } else {
-                send(&net, request, options).await
+                send(&way, request, options).await
             }
         })
     }
 }
 
-async fn send(net: &NetGrants, mut request: Request<WasiBody>, options: RequestOptions) -> Answer {
+async fn send(way: &Way, mut request: Request<WasiBody>, options: RequestOptions) -> Answer {
     let https = request.uri().scheme() == Some(&Scheme::HTTPS);
     let authority = request.uri().authority().ok_or(Error::HttpRequestUriInvalid)?;
     let host = authority.host().to_owned();
     let port = authority.port_u16().unwrap_or(if https { 443 } else { 80 });
     let patience = options.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
     let connecting = async {
-        let stream = connect(net, &host, port).await?;
+        let stream = connect(&way.net, &host, port).await?;
         stream.set_nodelay(true).map_err(Error::Connect)?;
         let stream: Box<dyn Stream> =
             if https { Box::new(encrypt(stream, &host).await?) } else { Box::new(stream) };
@@ -84,7 +94,14 @@ async fn send(net: &NetGrants, mut request: Request<WasiBody>, options: RequestO
         tokio::time::timeout(patience, connecting).await.map_err(|_| Error::ConnectionTimeout)??;
     // Without a proxy between, the request names the path alone.
     let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    *request.uri_mut() = path.parse().map_err(|_| Error::HttpRequestUriInvalid)?;
+    let path: Uri = path.parse().map_err(|_| Error::HttpRequestUriInvalid)?;
+    let credential = way.credentials.iter().find(|known| https && known.is_for(&host, port));
+    // Outside of its bounds the request goes as the program made it.
+    let credential = credential.filter(|credential| {
+        let method = request.method().clone();
+        credential.add(method.as_str(), &path.to_string(), request.headers_mut()).is_ok()
+    });
+    *request.uri_mut() = path;
     let driver = wasmtime_wasi::runtime::spawn(async move { connection.await.map_err(Error::from) });
     let sending = sender.send_request(request);
     let response = match options.first_byte_timeout {
@@ -93,7 +110,15 @@ async fn send(net: &NetGrants, mut request: Request<WasiBody>, options: RequestO
         }
         None => sending.await,
     }?;
-    let response = response.map(|body| body.map_err(Error::from).boxed_unsync());
+    let response = match credential {
+        Some(credential) => {
+            let (mut head, body) = response.into_parts();
+            credential.hide_in(&mut head.headers);
+            let body = Masked::new(body, credential.mask());
+            Response::from_parts(head, body.map_err(Error::from).boxed_unsync())
+        }
+        None => response.map(|body| body.map_err(Error::from).boxed_unsync()),
+    };
     let driver: Driver = Box::new(driver);
     Ok((response, driver))
 }
@@ -150,12 +175,7 @@ struct Head {
 }
 
 /// Sends a request unless the record has its answer. Bodies are held whole.
-async fn recorded(
-    net: &NetGrants,
-    tracer: &Tracer,
-    request: Request<WasiBody>,
-    options: RequestOptions,
-) -> Answer {
+async fn recorded(way: &Way, tracer: &Tracer, request: Request<WasiBody>, options: RequestOptions) -> Answer {
     let (parts, body) = request.into_parts();
     let body = whole(body, || Error::HttpRequestBodySize(None)).await?;
     let question = Question {
@@ -178,7 +198,7 @@ async fn recorded(
         Err(()) => return Err(internal("the run departed from its record".to_owned())),
     }
     let body = Full::new(body).map_err(Error::from).boxed_unsync();
-    let answer = match whole_answer(net, Request::from_parts(parts, body), options).await {
+    let answer = match whole_answer(way, Request::from_parts(parts, body), options).await {
         Ok(answer) => answer,
         Err(error) => {
             // The program is told no more than what the record can tell it again.
@@ -193,11 +213,11 @@ async fn recorded(
 
 /// Sends a request and gives its answer as a record has it: the head as JSON, a line end, the body.
 async fn whole_answer(
-    net: &NetGrants,
+    way: &Way,
     request: Request<WasiBody>,
     options: RequestOptions,
 ) -> Result<Vec<u8>, Error> {
-    let (response, driver) = send(net, request, options).await?;
+    let (response, driver) = send(way, request, options).await?;
     let (parts, body) = response.into_parts();
     let body = whole(body, || Error::HttpResponseBodySize(None)).await?;
     drop(driver);
@@ -323,7 +343,7 @@ mod tests {
 
     fn http(grants: &[String], trace: Option<Box<dyn HostCallTrace>>) -> Http {
         let net = NetGrants::read(grants).unwrap_or_else(|error| panic!("{error}"));
-        Http { net, tracer: Tracer::new(trace) }
+        Http { net, tracer: Tracer::new(trace), credentials: Arc::new([]) }
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub(crate) struct Stage {
     parent: PathBuf,
     dir: std::sync::OnceLock<tempfile::TempDir>,
     next: AtomicU64,
+    /// When the run began to see files, by the clock that files have their times from.
+    made: std::sync::OnceLock<lobster_changes::Time>,
     /// Bytes by which files may still grow.
     budget: AtomicU64,
     pub(crate) exceeded: AtomicBool,
@@ -47,12 +49,32 @@ impl Stage {
             parent,
             dir: std::sync::OnceLock::new(),
             next: AtomicU64::new(0),
+            made: std::sync::OnceLock::new(),
             budget: AtomicU64::new(budget),
             exceeded: AtomicBool::new(false),
             entries: AtomicU64::new(0),
             names: AtomicU64::new(0),
             stop,
         })
+    }
+
+    /// Notes that the run begins to see files: what somebody else changes from now on, it has not seen.
+    pub(crate) fn begin(&self) -> io::Result<()> {
+        use std::os::unix::fs::MetadataExt;
+        let now = tempfile::tempfile_in(&self.parent)?.metadata()?;
+        let nanos = u32::try_from(now.ctime_nsec()).unwrap_or_default();
+        self.made.get_or_init(|| lobster_changes::Time(now.ctime(), nanos));
+        Ok(())
+    }
+
+    /// Where its directory is, or would be.
+    pub(crate) fn parent(&self) -> &Path {
+        &self.parent
+    }
+
+    /// When that was.
+    pub(crate) fn began(&self) -> Option<lobster_changes::Time> {
+        self.made.get().copied()
     }
 
     /// Ends the run if it is to end.

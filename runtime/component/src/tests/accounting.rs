@@ -223,7 +223,8 @@ fn a_commit_that_is_stopped_leaves_nothing() {
                     break;
                 }
                 Err(error) => {
-                    assert_eq!(error.run_error().map(RunError::name), Some("cancelled"), "{error}");
+                    let crate::WritesError::Stopped(reason) = error else { panic!("{error}") };
+                    assert_eq!(reason.name(), "cancelled");
                     stopped[1] += 1;
                 }
             },

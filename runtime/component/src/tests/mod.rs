@@ -54,3 +54,12 @@ fn run(component: &Component, args: &str, change: impl FnOnce(&mut Invocation)) 
     let output = kept.lock().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default();
     Ran { result, output }
 }
+
+impl crate::StagedWrites {
+    /// Commits them, and gives what they are.
+    fn commit(self) -> Result<Vec<crate::Written>, crate::WritesError> {
+        let journals = tempfile::tempdir().expect("temporary directory");
+        self.commit_unrecorded(journals.path())?;
+        Ok(self.list().to_vec())
+    }
+}

@@ -161,9 +161,16 @@ function reread() {
     if (fresh) {
       const clock = Number(fresh.querySelector("meta[name=clock]")?.content);
       if (clock) skew = clock - Date.now();
-      for (const part of live()) {
-        const other = fresh.getElementById(part.id);
-        if (other) settle(part, document.adoptNode(other));
+      const parts = (page) => [...page.querySelectorAll("[data-live]")].map((part) => part.id).join(" ");
+      const main = document.querySelector("main");
+      if (parts(document) !== parts(fresh) && fresh.querySelector("main")) {
+        // It has become another page: what was queued has begun.
+        settle(main, document.adoptNode(fresh.querySelector("main")));
+      } else {
+        for (const part of live()) {
+          const other = fresh.getElementById(part.id);
+          if (other) settle(part, document.adoptNode(other));
+        }
       }
       document.title = fresh.title || document.title;
       tellTimes();

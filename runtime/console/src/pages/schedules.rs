@@ -56,12 +56,14 @@ fn schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Marku
             }
             @if ticks.is_empty() { p class="muted" { "No tick was due yet." } }
             @else {
-                div class="strip" role="img" aria-label=(summary(ticks)) {
+                ol class="strip" aria-label=(summary(ticks)) {
                     @for tick in ticks.iter().rev() {
                         @let title = format!("{} {}{}", iso(tick.due), tick.state, tick.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default());
-                        @match tick.run {
-                            Some(run) => a href=(format!("/runs/{run}")) class=(tone(tick.state.as_str())) title=(title) tabindex="-1" {},
-                            None => span class=(format!("is-hollow {}", tone(tick.state.as_str()))) title=(title) {},
+                        li {
+                            @match tick.run {
+                                Some(run) => a href=(format!("/runs/{run}")) class=(tone(tick.state.as_str())) title=(title) tabindex="-1" { span class="hide" { (title) } },
+                                None => span class=(format!("is-hollow {}", tone(tick.state.as_str()))) title=(title) { span class="hide" { (title) } },
+                            }
                         }
                     }
                 }

@@ -125,7 +125,7 @@ fn durations(rows: &[Row]) -> Markup {
     let first = FEW.saturating_sub(rows.len());
     html! {
         div class="card pad" {
-            svg class="chart" width="100%" height="72" role="img" aria-label=(format!("How long {} runs took; the longest {}", rows.len(), span(longest))) {
+            svg class="chart" width="100%" height="72" role="group" aria-label=(format!("How long {} runs took; the longest {}", rows.len(), span(longest))) {
                 line class="grid" x1="0" x2="100%" y1="70" y2="70" {}
                 @for (at, row) in rows.iter().rev().enumerate() {
                     @let high = 4.0 + 62.0 * took(row).unwrap_or(1) as f64 / longest as f64;

@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use lobster_component::{
     Component, Grants, HostCallTrace, Input, Invocation, Limits, LoadError, OpenedDirs, Outcome as Done,
-    Patience, RunError, Written, WrittenKind,
+    Patience, RunError, WritesError, Written, WrittenKind,
 };
 use serde_json::{Map, Value, json};
 
+use super::layers::{CHANGES, Kept, explain_layer, keep_set};
 use super::order_text::text_of;
 use super::{ComponentInput, ComponentTask, Host, Outcome, StdinSource};
 use crate::host_calls::{RecordedCalls, Recording};
@@ -21,6 +22,7 @@ use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::code::{Code, FailureCode};
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_credentials::Credential;
 use lobster_stage::StageError;
 use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 pub(crate) use run_services::{Keeper, RunServices};
@@ -41,6 +43,8 @@ pub(crate) struct Prepared {
     /// With the values of secrets.
     pub(crate) grants: Grants,
     pub(crate) opened: Option<OpenedDirs>,
+    /// With the values of secrets, which do not reach it.
+    pub(crate) credentials: Vec<Credential>,
     pub(crate) limits: Limits,
     /// What of its time is gone already.
     pub(crate) spent: Duration,
@@ -103,6 +107,8 @@ fn prepare(
         }
     };
     let secrets = host.secrets.values(&task.secrets).map_err(failed)?;
+    let credentials =
+        super::credential_values::with_values(&task.credentials, host.secrets).map_err(failed)?;
     let mut grants = task.grants.grants();
     let judged = |dirs: &[super::ComponentDir]| dirs.iter().map(|dir| dir.judged.clone()).collect::<Vec<_>>();
     let opened = grants.open_known(&judged(&task.grants.read), &judged(&task.grants.write));
@@ -114,6 +120,7 @@ fn prepare(
         input,
         grants,
         opened: Some(opened),
+        credentials,
         limits: task.limits,
         spent: Duration::from_micros(task.spent_us).saturating_add(patience.spent()),
         described_limits: task.described_limits,
@@ -191,6 +198,7 @@ pub(crate) fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOu
         stderr: Box::new(SharedWriter(Arc::clone(&stderr))),
         grants: work.grants,
         opened: work.opened,
+        credentials: work.credentials,
         limits: work.limits,
         spent: work.spent,
         described_limits: work.described_limits,
@@ -205,7 +213,7 @@ pub(crate) fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOu
             if !done.denied.is_empty() {
                 enforcement["denied"] = json!(done.denied);
             }
-            ended(done, is_again, cancel)
+            ended(done, is_again, store, cancel)
         }
         Err(error) => failure(&error, cancel),
     };
@@ -219,8 +227,8 @@ pub(crate) fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOu
     }
 }
 
-/// The outcome of a component that came to its end. Its writes become visible if it succeeded.
-fn ended(done: Done, is_again: bool, cancel: &CancelToken) -> StepOutcome {
+/// The outcome of a component that came to its end. Its writes become a change set if it succeeded.
+fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> StepOutcome {
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.fuel = Some(done.fuel_used);
     outcome.peak_memory = Some(done.peak_memory);
@@ -240,18 +248,23 @@ fn ended(done: Done, is_again: bool, cancel: &CancelToken) -> StepOutcome {
     if !done.writes.list().is_empty() {
         outcome.detail["written"] = written(done.writes.list());
     }
-    if is_again {
+    if is_again || done.writes.list().is_empty() {
         return outcome;
     }
-    if let Err(error) = done.writes.commit() {
-        match error.run_error() {
-            // Nothing has become visible.
-            Some(reason) => return failure(reason, cancel),
-            None => {
-                outcome.status = StepStatus::Failed;
-                outcome.error = Some(format!("cannot put the step's files in place: {error}"));
-            }
+    let kept = done.writes.change_set(&mut Kept(store)).map_err(|error| match error {
+        WritesError::Stopped(reason) => Err(reason),
+        WritesError::Layer(error) => Ok(explain_layer(&error)),
+        other => Ok(StageError::permanent(other.to_string()).with_code(Code::Changes)),
+    });
+    match kept.and_then(|set| keep_set(store, &set).map_err(Ok)) {
+        Ok(set) => outcome.detail[CHANGES] = json!(set),
+        Err(Ok(error)) => {
+            outcome.status = StepStatus::Failed;
+            outcome.error = Some(format!("cannot put the step's files in place: {}", error.message));
+            outcome.code = error.code.map(|code| code.to_string());
         }
+        // Nothing has become visible.
+        Err(Err(reason)) => return failure(&reason, cancel),
     }
     outcome
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{HostPath, OrderText, StdinSource};
+use lobster_base::credential::CredentialGrant;
 use lobster_store::Blob;
 
 /// A component to be run to its end, with the grants that were decided.
@@ -27,6 +28,9 @@ pub struct ComponentTask {
     /// Granted secrets by the variables that hold them. The values are the executor's to find.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
+    /// Secrets that are added to what it sends, and never reach it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<CredentialGrant>,
     /// What it may use up.
     pub limits: Limits,
     /// What of its time is gone already, in microseconds.

@@ -1,20 +1,23 @@
 //! The layers that a staged process works on: what it changes in files is kept apart, and
 //! becomes a change set when it succeeds (invariant T1).
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
-use lobster_changes::{ChangeSet, Keep, Layer, LayerError, remove_tree};
-use lobster_sandbox::{JailSpec, Overlay};
+use lobster_changes::{ChangeSet, Keep, Layer, LayerError, lay_over, remove_tree};
+use lobster_sandbox::{JailSpec, Overlay, Upper};
 use lobster_stage::StageError;
 use lobster_store::{Blob, Store};
 use tempfile::TempDir;
 
 use super::NativeTask;
+use crate::kinds::changes::{InStore, load};
 
 /// In the detail of an outcome: the blob of its change set.
 pub(crate) const CHANGES: &str = "changes";
@@ -29,8 +32,10 @@ const LEFT_BEHIND: Duration = Duration::from_secs(48 * 60 * 60);
 /// The layers of one process.
 pub(super) struct Layers {
     layers: Vec<Layer>,
+    /// What it reads of directories that it may not write, where changes wait.
+    views: Vec<Overlay>,
     /// Removed after them.
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 impl Layers {
@@ -47,16 +52,50 @@ impl Layers {
             Layer::new(root, dir.path().join(number.to_string())).map_err(|error| failed(error.to_string()))
         };
         let layers = roots.iter().enumerate().map(layer).collect::<Result<_, _>>()?;
-        Ok(Some(Self { layers, _dir: dir }))
+        let mut layers = Self { layers, views: Vec::new(), dir };
+        if let Some(pending) = task.pending {
+            layers.lay_below(&load(store, &pending.digest)?, task, store)?;
+        }
+        Ok(Some(layers))
+    }
+
+    /// Shows the process the changes that wait: below its layers, and where it only reads.
+    fn lay_below(&mut self, pending: &ChangeSet, task: &NativeTask, store: &Store) -> Result<(), StageError> {
+        let contents = InStore(store);
+        let told =
+            |error: LayerError| failed(format!("what earlier steps changed cannot be laid out: {error}"));
+        for layer in &mut self.layers {
+            let seen = pending.seen_from(layer.root());
+            layer.lay_below(&seen, &contents).map_err(told)?;
+        }
+        let empty = Vec::new();
+        let read = task.confinement.spec().map_or(&empty, |spec| &spec.read);
+        for changed in pending.roots.iter().map(|root| Path::new(OsStr::from_bytes(root.root.as_bytes()))) {
+            if self.layers.iter().any(|layer| changed.starts_with(layer.root())) {
+                continue;
+            }
+            let inside = read.iter().filter(|path| path.starts_with(changed) && path.is_dir());
+            let mut places: Vec<&Path> = inside.map(PathBuf::as_path).collect();
+            if read.iter().any(|path| changed.starts_with(path)) && !places.contains(&changed) {
+                places.push(changed);
+            }
+            for place in places {
+                let below = self.dir.path().join(format!("view-{}", self.views.len()));
+                lay_over(place, &pending.seen_from(place), &below, &contents).map_err(told)?;
+                self.views.push(Overlay { root: place.to_owned(), below: Some(below), upper: None });
+            }
+        }
+        Ok(())
     }
 
     /// Has the process work on them.
     pub(super) fn confine(&self, spec: &mut JailSpec) {
-        spec.layers = self
-            .layers
-            .iter()
-            .map(|layer| Overlay { root: layer.root().to_owned(), upper: layer.upper(), work: layer.work() })
-            .collect();
+        let own = self.layers.iter().map(|layer| Overlay {
+            root: layer.root().to_owned(),
+            below: layer.below(),
+            upper: Some(Upper { dir: layer.upper(), work: layer.work() }),
+        });
+        spec.layers = own.chain(self.views.iter().cloned()).collect();
     }
 
     /// What was changed in them, in the store.
@@ -64,27 +103,30 @@ impl Layers {
         let mut keep = Kept(store);
         let roots =
             self.layers.iter().map(|layer| layer.changes(&mut keep)).collect::<Result<Vec<_>, LayerError>>();
-        let set = ChangeSet::new(roots.map_err(|error| {
-            let code = if matches!(error, LayerError::Edited { .. }) {
-                Code::ChangesConflict
-            } else {
-                Code::Changes
-            };
-            failed(error.to_string()).with_code(code)
-        })?);
-        set.check().map_err(|error| failed(error.to_string()))?;
-        let text = serde_json::to_vec(&set).map_err(|error| failed(error.to_string()))?;
-        if text.len() > MAX_CHANGE_SET {
-            let files = set.changes().count();
-            return Err(failed(format!(
-                "the step changed {files} files, more than one change set can hold; split it, or run it with \
-                 `changes: direct`"
-            )));
-        }
-        store.put_verbatim(&text).map_err(|error| {
-            StageError::new(format!("cannot keep the change set: {error}")).with_code(Code::Store)
-        })
+        keep_set(store, &ChangeSet::new(roots.map_err(|error| explain_layer(&error))?))
     }
+}
+
+/// Why a layer makes no change set.
+pub(super) fn explain_layer(error: &LayerError) -> StageError {
+    let code = if matches!(error, LayerError::Edited { .. }) { Code::ChangesConflict } else { Code::Changes };
+    StageError::permanent(error.to_string()).with_code(code)
+}
+
+/// Keeps a change set.
+pub(crate) fn keep_set(store: &Store, set: &ChangeSet) -> Result<Blob, StageError> {
+    set.check().map_err(|error| failed(error.to_string()))?;
+    let text = serde_json::to_vec(set).map_err(|error| failed(error.to_string()))?;
+    if text.len() > MAX_CHANGE_SET {
+        let files = set.changes().count();
+        return Err(failed(format!(
+            "the step changed {files} files, more than one change set can hold; split it, or run it with \
+             `changes: direct`"
+        )));
+    }
+    store.put_verbatim(&text).map_err(|error| {
+        StageError::new(format!("cannot keep the change set: {error}")).with_code(Code::Store)
+    })
 }
 
 fn failed(message: String) -> StageError {
@@ -122,7 +164,7 @@ fn remove_left_behind(dir: &Path) {
 }
 
 /// Contents go to the store as they are: they are committed, and not shown.
-struct Kept<'s>(&'s Store);
+pub(crate) struct Kept<'s>(pub(crate) &'s Store);
 
 impl Keep for Kept<'_> {
     fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {

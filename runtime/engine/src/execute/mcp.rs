@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use rmcp::model::{CallToolRequestParams, Tool};
 use serde_json::{Map, Value, json};
 
+use super::credential_values::with_values;
 use super::{Host, McpPin, McpReach, McpTask, OrderId, Outcome, hold_roots};
 use crate::mcp::{CallProblem, Launch, PinnedTool, ServerTerms, Session, Way, text_of, value_of};
 use crate::outcome::failed_outcome as failed;
 use crate::unseen::UnseenEnd;
+use crate::upstream::StepUpstream;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::code::Code;
 use lobster_base::json;
@@ -140,6 +142,9 @@ fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
             let confinement = hold_roots(&program.confinement, &program.roots)
                 .map_err(|error| CallProblem::Failed(error.to_string()))?;
             let text = |text: &super::HostText| text.as_os_str().to_owned();
+            let upstream = with_values(&program.credentials, host.secrets)
+                .and_then(|credentials| StepUpstream::open(credentials, &program.confinement))
+                .map_err(|error| CallProblem::Failed(error.message))?;
             Ok(Way::Program(Box::new(Launch {
                 sandbox: Arc::clone(host.sandbox),
                 argv: program.argv.clone(),
@@ -152,6 +157,7 @@ fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
                 cwd: program.cwd.as_path().to_owned(),
                 limits: program.limits.clone(),
                 confinement,
+                upstream,
             })))
         }
     }

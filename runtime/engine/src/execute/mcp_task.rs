@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use super::{HostPath, HostText, OrderId, OrderToken};
 use crate::mcp::PinnedTool;
+use lobster_base::credential::CredentialGrant;
 use lobster_sandbox::{Confinement, ProcessLimits, RootId};
 
 /// A tool of a server to be called once.
@@ -65,6 +66,16 @@ impl McpReach {
     }
 }
 
+impl McpReach {
+    /// Secrets that are added to what a program sends.
+    pub(super) fn credentials(&self) -> &[CredentialGrant] {
+        match self {
+            Self::Program(program) => &program.credentials,
+            Self::Address { .. } => &[],
+        }
+    }
+}
+
 /// A server's program, as it was decided about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -76,6 +87,9 @@ pub struct McpProgram {
     /// Secrets by the variables that hold them. The values are the executor's to find.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
+    /// Secrets that are added to what it sends, and never reach it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<CredentialGrant>,
     /// Where it starts.
     pub cwd: HostPath,
     /// What it may use. It lives as long as its session.

@@ -8,6 +8,7 @@
 
 mod component;
 mod component_task;
+mod credential_values;
 mod error;
 mod host_text;
 mod http;
@@ -33,7 +34,7 @@ pub use component_task::{ComponentDir, ComponentGrants, ComponentInput, Componen
 pub use error::ExecutorError;
 pub use host_text::{HostPath, HostText};
 pub use http_task::{HttpEnd, HttpKey, HttpTask};
-pub(crate) use layers::CHANGES;
+pub(crate) use layers::{CHANGES, Kept, keep_set};
 pub(crate) use local::{Host, LocalExecutor, SecretSource};
 pub(crate) use mcp::LOCK_HINT;
 pub use mcp_task::{McpPin, McpProgram, McpReach, McpTask};

@@ -6,12 +6,14 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
+use super::credential_values::with_values;
 use super::layers::{CHANGES, Layers};
 use super::{Host, NativeTask, Outcome, StdinSource};
 use crate::audience::Progress;
 use crate::kinds::blocked;
 use crate::outcome::failed_outcome as failed;
 use crate::unseen::{Lost, UnseenEnd};
+use crate::upstream::{CREDENTIALS, StepUpstream};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json::scan_thread::ScanThread;
 use lobster_sandbox::{
@@ -39,6 +41,15 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         Ok(secrets) => env.extend(secrets.into_iter().map(|(name, value)| (name.into(), value.into()))),
         Err(error) => return failed(&error).into(),
     }
+    let upstream = match with_values(&task.credentials, host.secrets)
+        .and_then(|credentials| StepUpstream::open(credentials, &task.confinement))
+    {
+        Ok(upstream) => upstream,
+        Err(error) => return failed(&error).into(),
+    };
+    if let Some(upstream) = &upstream {
+        upstream.extend(&mut env);
+    }
     let layers = match Layers::over(task, host.store) {
         Ok(layers) => layers,
         Err(error) => return failed(&error).into(),
@@ -54,11 +65,18 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         watcher: host.watcher,
     };
     let result = request(task, env, host.store, layers.as_ref())
+        .map(|request| SpawnRequest {
+            upstream: upstream.as_ref().and_then(StepUpstream::in_jail),
+            ..request
+        })
         .and_then(|request| host.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn));
     match result {
         Ok(exit) => {
             let plain_json = sinks.scan.take().and_then(ScanThread::finish);
             let mut outcome = ended(task, host.store, exit, sinks, cancel);
+            if let Some(upstream) = &upstream {
+                note_detail(&mut outcome, CREDENTIALS, upstream.used());
+            }
             if let (Some(layers), StepStatus::Ok) = (&layers, outcome.status) {
                 keep_changes(layers, host.store, &mut outcome);
             }
@@ -100,6 +118,7 @@ fn request(
         stdin: stdin(&task.stdin, store)?,
         limits: task.limits.clone(),
         confinement,
+        upstream: None,
     })
 }
 
@@ -107,13 +126,21 @@ fn request(
 /// fails the step, and nothing of it is done.
 fn keep_changes(layers: &Layers, store: &Store, outcome: &mut StepOutcome) {
     match layers.change_set(store) {
-        Ok(set) => outcome.detail = json!({ CHANGES: set }),
+        Ok(set) => note_detail(outcome, CHANGES, json!(set)),
         Err(error) => {
             let code = error.known_code().unwrap_or(Code::Changes);
             stop(outcome, StepStatus::Failed, error.message, code);
             outcome.detail["permanent"] = json!(true);
         }
     }
+}
+
+/// Adds to the detail of an outcome.
+fn note_detail(outcome: &mut StepOutcome, name: &str, what: Value) {
+    if outcome.detail.is_null() {
+        outcome.detail = json!({});
+    }
+    outcome.detail[name] = what;
 }
 
 /// A confinement that holds the very roots that were judged.

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::mcp_task::McpReach;
 use super::{ComponentTask, HostPath, HostText, HttpTask, McpTask};
+use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_sandbox::{Confinement, ProcessLimits, RootId};
 use lobster_store::{Blob, RunId};
@@ -78,7 +79,7 @@ impl Task {
     #[must_use]
     pub fn blobs(&self) -> Vec<Blob> {
         match self {
-            Self::Native(task) => task.stdin.blob().into_iter().collect(),
+            Self::Native(task) => task.stdin.blob().into_iter().chain(task.pending).collect(),
             Self::Component(task) => {
                 let input = task.input.source().and_then(StdinSource::blob);
                 let own = [Some(task.program), task.args.blob(), input, task.values];
@@ -89,16 +90,21 @@ impl Task {
         }
     }
 
-    /// The names of the secrets that it needs, by the variables that hold them.
+    /// The names of the secrets that it needs, by what they are needed for.
     #[must_use]
-    pub fn secrets(&self) -> &BTreeMap<String, String> {
-        static NONE: BTreeMap<String, String> = BTreeMap::new();
-        match self {
-            Self::Native(task) => &task.secrets,
-            Self::Component(task) => &task.secrets,
-            Self::Mcp(task) => task.reach.as_ref().map_or(&NONE, McpReach::secrets),
-            Self::Http(task) => task.credential.as_ref().map_or(&NONE, |key| &key.secrets),
-        }
+    pub fn secrets(&self) -> BTreeMap<String, String> {
+        let (variables, credentials) = match self {
+            Self::Native(task) => (Some(&task.secrets), task.credentials.as_slice()),
+            Self::Component(task) => (Some(&task.secrets), task.credentials.as_slice()),
+            Self::Mcp(task) => {
+                let reach = task.reach.as_ref();
+                (reach.map(McpReach::secrets), reach.map_or(&[][..], McpReach::credentials))
+            }
+            Self::Http(task) => (task.credential.as_ref().map(|key| &key.secrets), &[][..]),
+        };
+        let of_host =
+            |grant: &CredentialGrant| (format!("credential for {}", grant.host), grant.secret.clone());
+        variables.cloned().into_iter().flatten().chain(credentials.iter().map(of_host)).collect()
     }
 }
 
@@ -142,6 +148,9 @@ pub struct NativeTask {
     /// Secrets by the variables that hold them. The values are the executor's to find.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, String>,
+    /// Secrets that are added to what it sends, and never reach it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub credentials: Vec<CredentialGrant>,
     /// Where it starts.
     pub cwd: HostPath,
     /// What it may use.
@@ -154,6 +163,9 @@ pub struct NativeTask {
     /// The write roots whose changes are kept apart, and become a change set if it succeeds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layered: Vec<HostPath>,
+    /// A change set that is not committed yet, and that it finds below them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pending: Option<Blob>,
     /// Whether to find out if stdout is JSON while it comes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scan_json: bool,

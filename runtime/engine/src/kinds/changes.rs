@@ -10,7 +10,11 @@ use std::path::{Path, PathBuf};
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
-use lobster_changes::{BadChangeSet, ChangeSet, CommitError, Contents, Recovered};
+use lobster_changes::{
+    BadChangeSet, ChangeSet, CommitError, Contents, Recovered, Resolution, conflicts, resolve,
+};
+use lobster_language::plan::ChangesMode;
+use lobster_policy::LeastChanges;
 use lobster_sandbox::{Confinement, JailSpec, Mode, Net, Promise};
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Blob, StepOutcome, StepStatus, Store};
@@ -19,7 +23,7 @@ use serde_json::{Value, json};
 use super::decided::Decided;
 use super::jail_spec::hide_store;
 use crate::action::{ActionRecord, Preimage};
-use crate::execute::CHANGES;
+use crate::execute::{CHANGES, Kept, keep_set};
 use crate::outcome::{failed_outcome, outcome_error};
 use crate::path::StepPath;
 use crate::run::Run;
@@ -29,6 +33,9 @@ pub const COMMIT: &str = "commit";
 
 /// A change set is read into memory; [`crate::execute`] makes no larger one.
 const MAX_CHANGE_SET: u64 = 64 << 20;
+
+/// In the value of a commit that failed: its change set.
+pub const REFUSED: &str = "refused";
 
 /// What a temporary directory of a staged step is called where it can have none at `/tmp`.
 const MEMORY: &str = "/dev/shm";
@@ -117,6 +124,16 @@ fn jail(root: &Path) -> io::Result<JailSpec> {
     })
 }
 
+/// What becomes of changes: what a step says, or what the policy demands, if that is more. The action says
+/// only the first, so that another policy reads the same record.
+pub(super) fn least(run: &Run<'_>, said: ChangesMode) -> ChangesMode {
+    said.max(match run.services.policy.file().sandbox.changes {
+        LeastChanges::Direct => ChangesMode::Direct,
+        LeastChanges::Staged => ChangesMode::Staged,
+        LeastChanges::Review => ChangesMode::Review,
+    })
+}
+
 /// Where commits keep their journals.
 fn journals(store: &Store) -> PathBuf {
     store.dir().join("commits")
@@ -152,9 +169,27 @@ pub(super) fn of_outcome(outcome: &StepOutcome) -> Option<Blob> {
     serde_json::from_value(outcome.detail.get(CHANGES)?.clone()).ok()
 }
 
-/// Commits a change set, once a run.
-pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
-    let path = path.changes();
+/// Whether the changes that an earlier run of an action made can be committed for this one: the files are
+/// what they were then, or what they became. Otherwise it is done anew.
+pub(crate) fn are_applicable(store: &Store, outcome: &StepOutcome) -> bool {
+    let Some(blob) = of_outcome(outcome) else { return true };
+    let Ok(set) = load(store, &blob.digest) else { return false };
+    let has_all = set.contents().iter().all(|digest| matches!(store.blob_len(digest), Ok(Some(_))));
+    let fits = |set: &ChangeSet| conflicts(set).is_ok_and(|found| found.is_empty());
+    has_all && (fits(&set) || fits(&set.inverse()))
+}
+
+/// Whether the files are what the commit of this outcome made of them.
+#[must_use]
+pub fn is_still_committed(store: &Store, outcome: &StepOutcome) -> bool {
+    let digest = |outcome: &StepOutcome| outcome.value.get("committed")?.as_str()?.parse::<Digest>().ok();
+    let set = digest(outcome).and_then(|digest| load(store, &digest).ok());
+    set.is_some_and(|set| conflicts(&set.inverse()).is_ok_and(|found| found.is_empty()))
+}
+
+/// Commits a change set, once a run. `steps` are those that it is of, if they are several.
+pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepPath]) -> Result<(), Stop> {
+    let (path, set) = (path.changes(), run.resolved(set));
     let record = ActionRecord {
         kind: COMMIT.to_owned(),
         preimage: Preimage::of(&json!({ "kind": COMMIT, CHANGES: set }))?,
@@ -166,12 +201,22 @@ pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), 
         Ok(files) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);
             outcome.value = json!({ "committed": set, "files": files });
+            if !steps.is_empty() {
+                outcome.value["steps"] = json!(steps);
+            }
             outcome
         }
-        Err(error) => failed_outcome(&error),
+        Err(error) => {
+            let mut outcome = failed_outcome(&error);
+            outcome.value = json!({ REFUSED: set });
+            outcome
+        }
     };
     run.perform_once(&path, &record, perform, |outcome| match outcome.status {
-        StepStatus::Ok => Ok(()),
+        StepStatus::Ok => {
+            run.committed.note(set);
+            Ok(())
+        }
         _ => Err(Stop::Failed(outcome_error(outcome))),
     })
 }
@@ -187,8 +232,9 @@ fn perform(run: &Run<'_>, path: &StepPath, digest: &Digest) -> Result<usize, Sta
         Ok(()) => Ok(set.changes().count()),
         Err(error @ (CommitError::Conflicts(_) | CommitError::Raced { .. })) => {
             let message = format!(
-                "step {step}: its changes to files were not committed, none of them: {error}. Put the files back as they were \
-                 and `lobster resume {0}` commits; `lobster changes {0} --patch` shows what it would do",
+                "step {step}: its changes to files were not committed, none of them: {error}. Restore these files and \
+                 `lobster resume {0}` commits; `lobster resume {0} --conflicts merge`, `keep` or `overwrite` continues from what \
+                 they are now; `lobster changes {0} --patch` shows the changes",
                 run.id.short()
             );
             Err(StageError::permanent(message).with_code(Code::ChangesConflict))
@@ -200,8 +246,18 @@ fn perform(run: &Run<'_>, path: &StepPath, digest: &Digest) -> Result<usize, Sta
     }
 }
 
+/// Makes the change set that can be committed in place of one that conflicts.
+///
+/// # Errors
+/// When a file has no such way out, or the store cannot be read or written.
+pub fn resolve_conflicts(store: &Store, digest: &Digest, how: Resolution) -> Result<Digest, StageError> {
+    let set = resolve(&load(store, digest)?, how, &InStore(store), &mut Kept(store))
+        .map_err(|error| StageError::permanent(error.to_string()).with_code(Code::ChangesConflict))?;
+    Ok(keep_set(store, &set)?.digest)
+}
+
 /// The contents of change sets, in the store.
-struct InStore<'s>(&'s Store);
+pub(crate) struct InStore<'s>(pub(crate) &'s Store);
 
 impl Contents for InStore<'_> {
     fn open(&self, digest: &Digest) -> io::Result<Box<dyn Read + '_>> {
@@ -213,5 +269,5 @@ impl Contents for InStore<'_> {
 pub(crate) fn commit_step(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
     // What cannot be read now could be read when the plan was made.
     load(&run.store, &set).map_err(store_failure)?;
-    commit(run, path, set)
+    commit(run, path, set, &[])
 }

@@ -21,6 +21,8 @@ use crate::binding::Asker;
 use crate::env::Env;
 use crate::execute::{self, Keeper, Prepared, RunServices, command_arguments, failure};
 use crate::host_calls::RecordedCalls;
+use crate::kinds::changes;
+use crate::kinds::pile::Pile;
 use crate::outcome::{failed_outcome, outcome_error};
 use crate::overseer::{Profile, RecordedOutside};
 use crate::path::StepPath;
@@ -32,9 +34,10 @@ use crate::value::Scratch;
 use crate::value::{Items, StoreHandle, Text};
 use crate::workflow::Frame;
 use lobster_base::cancel::CancelToken;
+use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_base::json;
-use lobster_language::plan::{self, Step, Work};
+use lobster_language::plan::{self, ChangesMode, Step, Work};
 use lobster_stage::{Payload, StageError, Stop, store_failure};
 use lobster_store::{Blob, StepOutcome, StepStatus, Store};
 
@@ -62,11 +65,19 @@ pub(crate) struct Job {
     pub(crate) limits: Limits,
     /// Granted secrets by their variables.
     pub(crate) secrets: BTreeMap<String, String>,
+    /// Secrets that are added to what it sends, and never reach it.
+    pub(crate) credentials: Vec<CredentialGrant>,
     /// Grants that the component does not get, each with who refused it.
     pub(crate) withheld: Vec<String>,
     pub(crate) asker: Asker,
     pub(crate) reuse: Reuse,
     pub(crate) idempotent: bool,
+    /// What becomes of what it writes.
+    pub(crate) changes: ChangesMode,
+    /// What waits of steps before it, and where its own changes wait.
+    pub(crate) pile: Arc<Pile>,
+    /// What it changes does not wait for steps after it.
+    pub(crate) settles: bool,
 }
 
 /// What a component is told.
@@ -113,6 +124,7 @@ pub(crate) fn step(
     scope: &Scope<'_>,
     path: &StepPath,
     env: &Env,
+    pile: &Arc<Pile>,
     cancel: &CancelToken,
 ) -> Result<Record, Stop> {
     let run = frame.run;
@@ -154,11 +166,15 @@ pub(crate) fn step(
         grants: grants::of_step(frame, wanted, base, env, scope, path)?,
         opened: None,
         secrets: env.secrets().clone(),
+        credentials: env.credentials().to_vec(),
         limits: grants::limits(step),
         withheld: Vec::new(),
         asker: Asker::Step(step.id.clone()),
         reuse: Reuse::of(&step.extras),
         idempotent: step.extras.idempotent,
+        changes: frame.changes_of(step),
+        pile: Arc::clone(pile),
+        settles: false,
         program,
         args: args.into(),
         input,
@@ -248,30 +264,47 @@ pub(crate) fn run_component(
     cancel: &CancelToken,
 ) -> Result<Output, Stop> {
     let decision = grants::admit(run, path, &mut job, cancel)?;
+    if !(job.grants.read.is_empty() && job.grants.write.is_empty()) {
+        job.pile.make_way_unlayered(run, path, cancel)?;
+    }
     if let Some(overseer) = run.overseer() {
         for (index, dir) in job.grants.read.iter_mut().enumerate() {
             dir.host = overseer.directory(path, index).unwrap_or_else(|| std::mem::take(&mut dir.host));
         }
     }
     // What a secret decides cannot be told by the action, which only names it.
-    let pure = job.grants.is_pure() && job.grants.write.is_empty() && job.secrets.is_empty();
+    let pure = job.grants.is_pure()
+        && job.grants.write.is_empty()
+        && job.secrets.is_empty()
+        && job.credentials.is_empty();
     let preimage = action::preimage(run, path, &job)?;
     let action = preimage.digest;
     let store = run.store.clone();
     if !pure {
+        let (mode, settles) = (changes::least(run, job.changes), job.settles);
+        let (pile, asker) = (Arc::clone(&job.pile), job.asker.clone());
         let record =
             ActionRecord { kind: "component".to_owned(), preimage, decision, idempotent: job.idempotent };
-        let reuse = if job.secrets.is_empty() { job.reuse } else { Reuse::Never };
+        let reuse =
+            if job.secrets.is_empty() && job.credentials.is_empty() { job.reuse } else { Reuse::Never };
         let recorded = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
         let perform = || match recorded {
             Some(outside) => again(run, job, action, outside, cancel),
             None => ordered::carry_out(run, path, job, action, cancel),
         };
-        let decode = |outcome: &StepOutcome| output(&store, outcome);
-        return match reuse.covers(false) {
-            true => run.perform_once_cached(path, &record, (action, reuse), perform, || true, decode),
-            false => run.perform_once(path, &record, perform, decode),
+        let decode = |outcome: &StepOutcome| Ok((output(&store, outcome)?, changes::of_outcome(outcome)));
+        let (output, set) = match reuse.covers(false) {
+            true => run.perform_once_cached(path, &record, (action, reuse), perform, || true, decode)?,
+            false => run.perform_once(path, &record, perform, decode)?,
         };
+        if let Some(set) = set {
+            let taken = pile.take(run, path, set, mode, asker);
+            taken.inspect_err(|_| run.record_failure(path))?;
+            if settles && mode == ChangesMode::Review {
+                pile.settle(run, cancel)?;
+            }
+        }
+        return Ok(output);
     }
     let reuse = job.reuse;
     let cache = reuse.covers(true) && run.journals();
@@ -359,6 +392,8 @@ fn compute(
         input,
         grants: job.grants,
         opened: job.opened,
+        // What it is computed with needs no host, or answers from a record.
+        credentials: Vec::new(),
         limits: job.limits,
         spent: job.program.spent,
         described_limits,

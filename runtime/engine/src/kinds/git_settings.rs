@@ -76,6 +76,7 @@ fn list(
             ..decided.limits.clone()
         },
         confinement: Confinement::Jail(only_reading(spec)),
+        upstream: None,
     };
     let mut names = Names::default();
     let exit = sandbox.run(&request, &mut names, cancel).map_err(|error| error.to_string())?;

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::mcp_servers::Server;
 use super::native::{Job, ShellText};
+use super::pile::Pile;
 use super::{Decided, policy_gate};
 use crate::action::{ActionRecord, Preimage};
 use crate::binding::Asker;
@@ -24,8 +25,9 @@ use crate::runtime::Runtime;
 use crate::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
+use lobster_base::credential::CredentialGrant;
 use lobster_language::plan::ChangesMode;
-use lobster_models::http::Secret;
+use lobster_models::http::{Secret, Url};
 use lobster_policy::{Command, Proposal, Verdict, denial};
 use lobster_sandbox::HeldRoot;
 use lobster_stage::{MCP_TOKEN, McpServer, StageError, Stop, ToolCall};
@@ -46,6 +48,9 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     let mut action = json!({ "kind": "mcp", "server": call.server, "tool": call.tool, "args": call.args });
     if place.is_whole_step && !place.env.secrets().is_empty() {
         action["secrets"] = run.named_secrets(path, place.env.secrets());
+    }
+    if !place.env.credentials().is_empty() {
+        action["credentials"] = json!(place.env.credentials());
     }
     let record = ActionRecord {
         kind: "mcp".to_owned(),
@@ -83,8 +88,20 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
         );
         return Err(named(StageError::permanent(message).with_code(Code::Secret)));
     }
+    if let (true, Reach::Address { url, .. }) = (place.is_whole_step, &target.reach)
+        && let Some(grant) = place.env.credentials().iter().find(|grant| !is_for(grant, url))
+    {
+        let message = format!(
+            "mcp server {}: the step has a credential for {}, and the server is at {}",
+            target.name,
+            grant.host,
+            url.host_str().unwrap_or_default()
+        );
+        return Err(named(StageError::permanent(message).with_code(Code::Secret)));
+    }
     let secrets = target.reach.secrets();
-    let session = run.servers.newest(&call.server, &secrets).filter(|session| run.has_session(session));
+    let held = held_with(&target, place.env);
+    let session = run.servers.newest(&call.server, &held).filter(|session| run.has_session(session));
     let mut decided = None;
     if let (None, Reach::Program { argv, env, .. }) = (&session, &target.reach) {
         let job = Job {
@@ -101,13 +118,15 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             asker: place.asker.clone(),
             missing_shell: "",
             changes: ChangesMode::Direct,
+            pile: Pile::of_run(ChangesMode::Direct),
+            settles: true,
         };
         decided = Some(policy_gate::decide(run, path, &job, place.cancel)?);
     }
     let decision = decided.as_ref().map_or(Value::Null, |decided| decided.statement.clone());
     let record = ActionRecord { decision, ..record };
     let action = record.preimage.digest;
-    let perform = || match task(run, path, call, &target, session, decided, place.cwd) {
+    let perform = || match task(run, path, call, &target, session, decided, &place) {
         Err(error) => failed(&error),
         Ok(task) => {
             let order = Order { id: run.order_id(path), action, task: Task::Mcp(Box::new(task)) };
@@ -121,6 +140,20 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     run.perform_once(path, &record, perform, answer)
 }
 
+/// Whether a credential is for the host of this address.
+fn is_for(grant: &CredentialGrant, url: &Url) -> bool {
+    let at = url.host_str().zip(url.port_or_known_default());
+    url.scheme() == "https" && at.is_some_and(|(host, port)| grant.host.is(host, port))
+}
+
+/// The secrets that a session was opened with: by their variables, or by what they are added to. One that
+/// holds more is not for a step that is granted less.
+fn held_with(target: &Target, env: &Env) -> BTreeMap<String, String> {
+    let mut held = target.reach.secrets();
+    held.extend(env.credentials().iter().map(|grant| (json!(grant).to_string(), grant.secret.clone())));
+    held
+}
+
 /// The call as an order has it. Without a session it opens one, and what that needs is held from now on.
 fn task(
     run: &Run<'_>,
@@ -129,17 +162,17 @@ fn task(
     target: &Target,
     session: Option<OrderId>,
     decided: Option<Decided>,
-    cwd: &Path,
+    place: &Place<'_>,
 ) -> Result<McpTask, StageError> {
     let pin = pin(run.services, target, call)?;
     let (session, reach) = match session {
         Some(session) => (session, None),
         None => {
             let session = run.order_id(path);
-            let reach = reach(target, decided.as_ref(), cwd)?;
+            let reach = reach(target, decided.as_ref(), place)?;
             let server = Server::new(run.session_end(&session), decided)
                 .map_err(|error| StageError::new(format!("cannot start a thread: {error}")))?;
-            run.servers.hold(&call.server, &target.reach.secrets(), session.clone(), server);
+            run.servers.hold(&call.server, &held_with(target, place.env), session.clone(), server);
             (session, Some(reach))
         }
     };
@@ -157,7 +190,7 @@ fn task(
 }
 
 /// How a server is reached, in an order's terms.
-fn reach(target: &Target, decided: Option<&Decided>, cwd: &Path) -> Result<McpReach, StageError> {
+fn reach(target: &Target, decided: Option<&Decided>, place: &Place<'_>) -> Result<McpReach, StageError> {
     Ok(match (&target.reach, decided) {
         (Reach::Program { argv, secrets, .. }, Some(decided)) => {
             let variable = |(name, value): &(OsString, OsString)| (name.clone().into(), value.clone().into());
@@ -167,7 +200,8 @@ fn reach(target: &Target, decided: Option<&Decided>, cwd: &Path) -> Result<McpRe
                 argv: argv.clone(),
                 env: decided.env.iter().filter(|(name, _)| !is_secret(name)).map(variable).collect(),
                 secrets: secrets.clone(),
-                cwd: cwd.to_owned().into(),
+                credentials: place.env.credentials().to_vec(),
+                cwd: place.cwd.to_owned().into(),
                 limits: decided.limits.clone(),
                 confinement: decided.confinement.clone(),
                 roots: held.into_iter().flatten().map(HeldRoot::root_id).collect(),
@@ -270,6 +304,7 @@ impl Runtime {
                     cwd: services.cwd.clone(),
                     limits: decided.limits.clone(),
                     confinement: decided.confinement.clone(),
+                    upstream: None,
                 };
                 home = Some(decided);
                 Way::Program(Box::new(launch))

@@ -3,6 +3,7 @@
 use lobster_base::code::Code;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -11,7 +12,8 @@ use crate::binding::Asker;
 use crate::env::Env;
 use crate::env::WORKFLOW_DIR;
 use crate::execute::{HostText, NativeProfile, NativeTask, Order, PARTIAL_STDOUT, Place, StdinSource, Task};
-use crate::kinds::{changes, inputs, review};
+use crate::kinds::pile::Pile;
+use crate::kinds::{changes, inputs};
 use crate::outcome::{failed_outcome as failed, outcome_error};
 use crate::overseer::Declared;
 use crate::path::StepPath;
@@ -21,7 +23,7 @@ use crate::value::Text;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_language::plan::ChangesMode;
-use lobster_policy::{LeastChanges, Shell};
+use lobster_policy::Shell;
 use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
 use lobster_stage::{
     OUTPUT_VARIABLE, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, store_failure,
@@ -75,6 +77,10 @@ pub(crate) struct Job {
     pub(crate) missing_shell: &'static str,
     /// What becomes of its changes to files.
     pub(crate) changes: ChangesMode,
+    /// What waits of steps before it, and where its own changes wait.
+    pub(crate) pile: Arc<Pile>,
+    /// What it changes does not wait for steps after it.
+    pub(crate) settles: bool,
 }
 
 /// How it ended.
@@ -112,29 +118,23 @@ impl Finished {
 }
 
 /// Runs a process once per run: decision, journal, process, journal. What it changed in
-/// files is committed after it, if it was kept apart and the process succeeded; a person is asked before,
-/// if the step says so.
+/// files is committed after it, if it was kept apart and the process succeeded, or waits where that has
+/// to.
 pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Finished, Stop> {
-    let (is_reviewed, asker) = (least_changes(run, &job) == ChangesMode::Review, job.asker.clone());
+    let (mode, asker, settles) = (changes::least(run, job.changes), job.asker.clone(), job.settles);
+    let pile = Arc::clone(&job.pile);
+    pile.make_way(run, mode, &job.cwd, cancel)?;
+    if job.dispatches {
+        pile.make_way_for(run, &format!("{path} sends something"), cancel)?;
+    }
     let done = run_process(run, path, job, cancel)?;
     if let Some(set) = done.changes {
-        if is_reviewed {
-            review::ask(run, path, set.digest, asker, cancel)?;
+        pile.take(run, path, set, mode, asker).inspect_err(|_| run.record_failure(path))?;
+        if settles && mode == ChangesMode::Review {
+            pile.settle(run, cancel)?;
         }
-        changes::commit(run, path, set.digest).inspect_err(|_| run.record_failure(path))?;
     }
     Ok(done)
-}
-
-/// What becomes of the changes of a job: what it says, or what the policy demands, if that is more. The
-/// action says only the first, so that another policy reads the same record.
-fn least_changes(run: &Run<'_>, job: &Job) -> ChangesMode {
-    let demanded = match run.services.policy.file().sandbox.changes {
-        LeastChanges::Direct => ChangesMode::Direct,
-        LeastChanges::Staged => ChangesMode::Staged,
-        LeastChanges::Review => ChangesMode::Review,
-    };
-    job.changes.max(demanded)
 }
 
 fn run_process(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Finished, Stop> {
@@ -165,15 +165,16 @@ fn run_process(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -
         return finished(store, &outcome).inspect_err(|_| run.record_failure(path));
     }
     let mut decision = super::policy_gate::decide(run, path, &job, cancel)?;
-    let layered = match least_changes(run, &job) {
+    let layered = match changes::least(run, job.changes) {
         ChangesMode::Direct => Vec::new(),
-        ChangesMode::Staged | ChangesMode::Review => {
+        ChangesMode::Staged | ChangesMode::Review | ChangesMode::Preview => {
             changes::stage(run, &job.cwd, &mut decision).inspect_err(|_| run.record_failure(path))?
         }
     };
     record.decision = decision.statement.clone();
     let mut plain_json = None;
-    let prepared = Prepared { argv, stdin, action: record.preimage.digest, layered };
+    let pending = job.pile.total(run)?.map(|total| total.blob).filter(|_| !layered.is_empty());
+    let prepared = Prepared { argv, stdin, action: record.preimage.digest, layered, pending };
     let perform = || match order(run, path, &job, &prepared, &decision) {
         Ok(order) => execute(run, order, &decision, cancel, &mut plain_json),
         Err(error) => failed(&error),
@@ -198,7 +199,7 @@ fn run_process(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -
 /// Whether the outcome may answer for a later step. What a secret decides
 /// cannot be told by the action, which only names it.
 fn is_cached(job: &Job) -> bool {
-    job.reuse.covers(false) && job.env.secrets().is_empty()
+    job.reuse.covers(false) && job.env.secrets().is_empty() && job.env.credentials().is_empty()
 }
 
 /// The name under which the outcome of an effect is cached. An outcome holds for
@@ -322,6 +323,8 @@ struct Prepared {
     action: Digest,
     /// The directories whose changes are kept apart.
     layered: Vec<PathBuf>,
+    /// The changes that it finds in them.
+    pending: Option<Blob>,
 }
 
 /// Puts what a step reads into the store, and gives what its action is known by. So the action
@@ -388,8 +391,15 @@ fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: V
     if job.changes != ChangesMode::Direct {
         action["changes"] = json!(job.changes);
     }
+    // It reads what they left, so it is another action.
+    if let Some(total) = job.pile.total(run)? {
+        action["pending"] = json!(total.blob.digest);
+    }
     if !job.env.secrets().is_empty() {
         action["secrets"] = run.named_secrets(path, job.env.secrets());
+    }
+    if !job.env.credentials().is_empty() {
+        action["credentials"] = json!(job.env.credentials());
     }
     let Declared { inputs, programs } = declared(run, path, job, argv)?;
     for (name, part) in [("inputs", inputs), ("programs", programs)] {
@@ -433,11 +443,13 @@ fn order(
         stdin: prepared.stdin.clone(),
         env: env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
         secrets: job.env.secrets().clone(),
+        credentials: job.env.credentials().to_vec(),
         cwd: job.cwd.clone().into(),
         limits: ProcessLimits { stdout_cap, stderr_cap, ..decision.limits.clone() },
         confinement: decision.confinement.clone(),
         roots: held.into_iter().flatten().map(HeldRoot::root_id).collect(),
         layered: prepared.layered.iter().cloned().map(Into::into).collect(),
+        pending: prepared.pending,
         scan_json: job.json,
         outlives_timeout: job.dispatches && !job.idempotent,
     };

@@ -4,6 +4,7 @@
 use lobster_base::code::Code;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::fmt::Write;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -22,13 +23,14 @@ use crate::run::Run;
 use crate::services::Services;
 use crate::surroundings::Surroundings;
 use lobster_base::cancel::CancelToken;
+use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_models::channel::Provider;
 use lobster_policy::{
     AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, Limits, Overflow,
     PROPOSED_RULE, Policy, Proposal, Remember, Shell, Verdict, catalogued_git, changed_files, denial,
 };
-use lobster_sandbox::{Confinement, ProcessLimits};
+use lobster_sandbox::{Confinement, Net, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
 use lobster_store::{Durability, Event, GateFilter};
 
@@ -63,6 +65,7 @@ pub(crate) fn decide(
     }
     let mut decided = decided(run.services, &decision, statement, &job.env, &place, &run.id.to_string())?;
     decided.shell = shell;
+    admit_credentials(run, job, &mut decided).inspect_err(|_| run.record_failure(path))?;
     // Who only looks ahead starts nothing.
     if let Some(files) = approved_files.filter(|_| run.journals()) {
         decided.hold(&files, &run.services.state_dir).inspect_err(|_| run.record_failure(path))?;
@@ -98,7 +101,7 @@ fn ask(
     let covered =
         covered_files(run, job, proposal, place, decision).inspect_err(|_| run.record_failure(path))?;
     let not_covered = covered.not_covered;
-    let binding = binding.with_files(covered.files);
+    let binding = binding.with_files(covered.files).with_credentials(job.env.credentials().to_vec());
     let terms = decision.ask.clone().unwrap_or_default();
     let mut item = json!({
         "command": proposal.command,
@@ -108,6 +111,9 @@ fn ask(
         "programs": binding.programs,
         "binding": binding.digest().map_err(store_failure)?,
     });
+    if !binding.credentials.is_empty() {
+        item["credentials"] = shown_credentials(&binding.credentials);
+    }
     if !binding.files.is_empty() {
         item[FILES] = json!(binding.files);
     }
@@ -154,6 +160,64 @@ fn ask(
         }
     }
     Ok(binding.files)
+}
+
+/// Credentials as a question shows them.
+pub(crate) fn shown_credentials(grants: &[CredentialGrant]) -> Value {
+    let shown = |grant: &CredentialGrant| {
+        let mut text = format!("{} for https://{}", grant.secret, grant.host);
+        for (what, bounds) in [("methods", &grant.methods), ("paths", &grant.paths)] {
+            if !bounds.is_empty() {
+                let _ = write!(text, ", {what} {}", bounds.join(" "));
+            }
+        }
+        json!(text)
+    };
+    grants.iter().map(shown).collect()
+}
+
+/// Lets a command use its credentials, if the policy lets it reach their hosts or the operator has
+/// bound the secrets to these. In a jail it reaches them by its loopback interface alone.
+fn admit_credentials(run: &Run<'_>, job: &Job, decided: &mut Decided) -> Result<(), Stop> {
+    let grants = job.env.credentials();
+    if grants.is_empty() {
+        return Ok(());
+    }
+    decided.statement["credentials"] = shown_credentials(grants);
+    let Confinement::Jail(spec) = &mut decided.confinement else { return Ok(()) };
+    for grant in grants {
+        let is_bound = run.services.secrets.bound_to(&grant.secret).is_some();
+        let (name, port) = (grant.host.name.as_str(), grant.host.port);
+        let is_reached = match &spec.net {
+            Net::None => false,
+            Net::Hosts(hosts) => hosts.iter().any(|host| host.covers(name, port)),
+            Net::Host => true,
+        };
+        if !is_bound && !is_reached {
+            let message = denial(
+                "the credential",
+                &format!("the command may not reach {name}:{port}, so it may not use {} there", grant.secret),
+                "credential-host",
+                Some(&format!(
+                    "say hosts = [\"{}\"] under [secrets.{}], or grant the command net = {{ hosts = [\"{name}:{port}\"] }}",
+                    grant.host, grant.secret
+                )),
+            );
+            return Err(StageError::permanent(message).with_code(Code::PolicyDenied).into());
+        }
+    }
+    if spec.ports.is_some() {
+        return Err(StageError::permanent(
+            "the policy grants the command ports of the run's own network (listen, connect), and the step has \
+             credentials, which need a network of its own; it can have one of them: split the step",
+        )
+        .with_code(Code::PolicyDenied)
+        .into());
+    }
+    if spec.net == Net::None {
+        spec.net = Net::Hosts(Vec::new());
+    }
+    Ok(())
 }
 
 /// The field of a question's item that lists the files which the answer covers.

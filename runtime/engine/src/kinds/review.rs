@@ -6,19 +6,19 @@
 
 use std::fmt::Write as _;
 
-use lobster_base::digest::Digest;
-use lobster_changes::{Change, ChangeSet, Entry, Kind};
-use lobster_stage::{Question, StageError, Stop, store_failure};
+use lobster_changes::{Change, ChangeSet, Entry, Kind, Reading, is_executable};
+use lobster_stage::{Answer, Question, StageError, Stop, store_failure};
 use lobster_store::Store;
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use similar::TextDiff;
 
-use super::changes::load;
+use super::pile::{Total, names};
 use crate::binding::{Asker, GateQuestion, Identity};
 use crate::path::StepPath;
 use crate::run::Run;
 use lobster_base::cancel::CancelToken;
+use lobster_base::digest::Digest;
 
 /// A longer text is told by its size: nobody reads its difference in a question.
 const MAX_TEXT: u64 = 256 << 10;
@@ -40,62 +40,95 @@ const CONTEXT: usize = 3;
 
 /// What a question about a change set shows.
 #[derive(Serialize, Deserialize)]
-struct Shown {
+pub(crate) struct Shown {
     /// How many files change.
     count: usize,
     /// What becomes of each, deletions first.
     files: Vec<String>,
+    /// How many more lines there would be.
+    #[serde(default)]
+    more: usize,
     /// The difference, folded.
     difference: String,
 }
 
-/// Asks whether a change set is to be committed. A set without changes needs no answer.
-pub(super) fn ask(
-    run: &Run<'_>,
-    path: &StepPath,
-    digest: Digest,
-    asker: Asker,
-    cancel: &CancelToken,
-) -> Result<(), Stop> {
-    let gate = path.gate("review");
+impl Shown {
+    /// The change set as an item of a question: its digest, and what becomes of each file.
+    fn item(&self, total: &Total) -> Value {
+        let mut item = json!({ "changes": total.blob.digest, "files": self.files });
+        if self.more > 0 {
+            item["more"] = json!(self.more);
+        }
+        item
+    }
+
+    /// Adds it to a question that asks about something else as well.
+    pub(crate) fn join(&self, question: &mut Question, total: &Total) {
+        if let Question::Approval { items, preview, .. } = question {
+            items.push(self.item(total));
+            let own = preview.take().map(|text| text + "\n").unwrap_or_default();
+            *preview = Some(own + &self.difference).filter(|text| !text.is_empty());
+        }
+    }
+}
+
+/// What a question at `gate` shows of changes.
+pub(crate) fn render(run: &Run<'_>, gate: &StepPath, total: &Total) -> Result<Shown, Stop> {
     // What is hidden depends on the secrets that a process knows, and the answer may come in another one.
     let shown = run.keep(&gate.gate("shown"), || {
-        let set = load(&run.store, &digest)?;
-        serde_json::to_value(show(&run.store, &set, run.id.short())).map_err(StageError::permanent_from)
+        serde_json::to_value(show(&run.store, &total.set, run.id.short())).map_err(StageError::permanent_from)
     })?;
-    let Shown { count, files, difference } = serde_json::from_value(shown).map_err(store_failure)?;
-    if count == 0 {
-        return Ok(());
-    }
-    let noun = if count == 1 { "path" } else { "paths" };
-    let mut item = json!({ "changes": digest, "files": files });
-    if count > files.len() {
-        item["more"] = json!(count - files.len());
-    }
+    serde_json::from_value(shown).map_err(store_failure)
+}
+
+/// Asks whether what waits is to be committed; gives the change set that a person agreed to, if that is
+/// only a part.
+pub(crate) fn ask(
+    run: &Run<'_>,
+    gate: &StepPath,
+    total: &Total,
+    asker: Asker,
+    cancel: &CancelToken,
+) -> Result<Option<Digest>, Stop> {
+    let shown = render(run, gate, total)?;
+    let noun = if shown.count == 1 { "path" } else { "paths" };
     let question = GateQuestion {
         question: Question::Approval {
-            prompt: format!("Commit the changes of step {path} to {count} {noun}?"),
-            items: vec![item],
-            preview: Some(difference).filter(|text| !text.is_empty()),
+            prompt: format!("Commit the changes of {} to {} {noun}?", names(&total.steps), shown.count),
+            items: vec![shown.item(total)],
+            preview: Some(shown.difference).filter(|text| !text.is_empty()),
             emit: false,
         },
         identity: Identity::default(),
         asker,
     };
-    run.gate(&gate, question, cancel).map(|_| ())
+    Ok(match run.gate(gate, question, cancel)? {
+        Answer::Approved { part, .. } => part,
+        Answer::Response(_) => None,
+    })
+}
+
+/// The change set that a question shows, if it shows one.
+#[must_use]
+pub fn changes_of_question(question: &Question) -> Option<Digest> {
+    let Question::Approval { items, .. } = question else { return None };
+    items.iter().rev().find_map(|item| item.get("changes")?.as_str()?.parse().ok())
 }
 
 fn show(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
-    let mut changes: Vec<(String, &Change)> =
-        set.changes().map(|(root, change)| (format!("{root}/{}", change.path), change)).collect();
-    changes.sort_by_cached_key(|(path, change)| (rank(change), path.clone()));
-    let files = changes.iter().take(MAX_FILES);
-    let files = files.map(|(path, change)| store.hide(&line(path, change)).into_owned()).collect();
+    let readings = set.readings();
+    let files = readings.iter().take(MAX_FILES);
+    let files = files.map(|reading| store.hide(&line(reading)).into_owned()).collect();
     let mut difference = String::new();
     let (mut room, mut folded) = (LINES_OF_ALL, 0);
-    for (path, change) in &changes {
-        let Some(text) = difference_of(store, path, change) else { continue };
+    for reading in &readings {
+        let path = path_of(reading);
+        let Some(text) = difference_of(store, &path, reading.change) else { continue };
         let lines: Vec<&str> = text.lines().collect();
+        if reading.is_generated {
+            let _ = writeln!(difference, "[… {path} is generated: {} lines of difference]", lines.len());
+            continue;
+        }
         let kept = lines.len().min(LINES_OF_FILE).min(room);
         if kept == 0 && !lines.is_empty() {
             folded += 1;
@@ -117,27 +150,20 @@ fn show(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
     if difference.contains("[… ") {
         let _ = writeln!(difference, "`lobster changes {run} --patch` shows all of it");
     }
-    Shown { count: changes.len(), files, difference }
+    let more = readings.len().saturating_sub(MAX_FILES);
+    Shown { count: set.changes().count(), files, more, difference }
 }
 
-/// Deletions first, then what gets other rights, links, contents, and what is new.
-fn rank(change: &Change) -> u8 {
-    match change.kind() {
-        Kind::Delete => 0,
-        Kind::Mode => 1,
-        Kind::Create if is_executable(change) => 2,
-        Kind::Link => 3,
-        Kind::Modify => 4,
-        Kind::Create => 5,
-    }
-}
-
-fn is_executable(change: &Change) -> bool {
-    matches!(change.after, Some(Entry::File { mode, .. }) if mode & 0o111 != 0)
+fn path_of(reading: &Reading<'_>) -> String {
+    format!("{}/{}", reading.root, reading.change.path)
 }
 
 /// What becomes of a path, in one line.
-fn line(path: &str, change: &Change) -> String {
+fn line(reading: &Reading<'_>) -> String {
+    let (path, change) = (path_of(reading), reading.change);
+    if let Some(from) = reading.renamed_from {
+        return format!("renamed {}/{from} -> {}", reading.root, change.path);
+    }
     let kind = match change.kind() {
         Kind::Create => "new",
         Kind::Modify => "modified",
@@ -151,12 +177,12 @@ fn line(path: &str, change: &Change) -> String {
         text.push('/');
     }
     let told = match (&change.before, &change.after) {
-        (_, Some(Entry::Link { target })) => format!(" -> {target}"),
+        (_, Some(Entry::Link { target, .. })) => format!(" -> {target}"),
         (_, Some(Entry::File { same_as: Some(other), .. })) => format!(" = {other}"),
         (Some(before), Some(after)) if mode(before) != mode(after) => {
             format!("  {:04o} -> {:04o}", mode(before), mode(after))
         }
-        (None, Some(_)) if is_executable(change) => "  executable".to_owned(),
+        (None, after @ Some(_)) if is_executable(after.as_ref()) => "  executable".to_owned(),
         _ => String::new(),
     };
     text + &told

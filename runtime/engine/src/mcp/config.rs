@@ -10,6 +10,7 @@ use serde::Deserialize;
 use super::lock::Lock;
 use crate::env::Env;
 use crate::services::Services;
+use lobster_base::credential::Scheme;
 use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{Plan, SecretGrant, Work, Workflow};
 use lobster_models::http::{self, Secret, Url};
@@ -237,7 +238,12 @@ impl Target {
                 let text = url.as_deref().unwrap_or_default();
                 let url = http::parse_url(text).filter(http::is_http);
                 let url = url.ok_or_else(|| refuse(format!("mcp server {server}: no http(s) address")))?;
-                let secret = spec.secret_token(env);
+                let secret = match granted_for(&url, env)
+                    .map_err(|why| refuse(format!("mcp server {server}: {why}")))?
+                {
+                    Some(secret) => Some((URL_TOKEN.to_owned(), secret)),
+                    None => spec.secret_token(env),
+                };
                 if let Some((_, secret)) = &secret
                     && url.scheme() != "https"
                     && !http::is_loopback(&url)
@@ -284,6 +290,23 @@ impl Target {
             None => pattern == tool,
         };
         self.tools.as_ref().is_none_or(|tools| tools.iter().any(fits))
+    }
+}
+
+/// The secret of the credential that the step is granted for the address of a server.
+fn granted_for(url: &Url, env: &Env) -> Result<Option<String>, String> {
+    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return Ok(None) };
+    let grant = env.credentials().iter().find(|grant| url.scheme() == "https" && grant.host.is(host, port));
+    let Some(grant) = grant else { return Ok(None) };
+    grant.check("POST", url.path()).map_err(|error| error.to_string())?;
+    match &grant.scheme {
+        Scheme::Word(word) if word.eq_ignore_ascii_case("bearer") && grant.header == "authorization" => {
+            Ok(Some(grant.secret.clone()))
+        }
+        _ => Err(format!(
+            "it takes a bearer token; leave `header` and `scheme` of the credential for {} out",
+            grant.host
+        )),
     }
 }
 

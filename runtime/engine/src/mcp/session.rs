@@ -23,6 +23,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc as orders, oneshot};
 
 use super::lines::{Cause, Lines, note};
+use crate::upstream::StepUpstream;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_models::http::{self, Secret, Url};
 use lobster_sandbox::{
@@ -110,6 +111,8 @@ pub(crate) struct Launch {
     pub(crate) cwd: PathBuf,
     pub(crate) limits: ProcessLimits,
     pub(crate) confinement: Confinement,
+    /// What answers for the hosts of its credentials.
+    pub(crate) upstream: Option<StepUpstream>,
 }
 
 impl Session {
@@ -286,22 +289,28 @@ impl Connection {
         let (stdin, to) = io::pipe().map_err(io)?;
         let (from, stdout) = io::pipe().map_err(io)?;
         let kill = self.kill.clone();
+        let mut env = launch.env;
+        if let Some(upstream) = &launch.upstream {
+            upstream.extend(&mut env);
+        }
         let request = SpawnRequest {
             argv: launch.argv.iter().map(OsString::from).collect(),
-            env: launch.env,
+            env,
             cwd: launch.cwd,
             stdin: Stdin::File(File::from(OwnedFd::from(stdin))),
             // A server lives as long as its run; its calls have limits of their own.
             limits: ProcessLimits { wall: None, ..launch.limits },
             confinement: launch.confinement,
+            upstream: launch.upstream.as_ref().and_then(StepUpstream::in_jail),
         };
         let (over, ended) = mpsc::sync_channel::<()>(1);
         let (token, cause, sandbox) = (kill.clone(), Arc::clone(&self.cause), launch.sandbox);
+        let upstream = launch.upstream;
         let program = std::thread::Builder::new().name("mcp program".to_owned()).spawn(move || {
             let mut sinks = Sinks { stdout, stderr: Vec::new() };
             let ran = sandbox.run(&request, &mut sinks, &token).map_err(|error| error.to_string());
             note(&cause, how_it_ended(ran.as_ref().map_err(Clone::clone), &sinks.stderr));
-            drop((sinks, request));
+            drop((sinks, request, upstream));
             let _ = over.send(());
         });
         let program = program.map_err(|error| format!("cannot start a thread: {error}"))?;

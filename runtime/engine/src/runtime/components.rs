@@ -21,7 +21,7 @@ use lobster_base::json;
 use lobster_base::sync::lock;
 use lobster_language::diagnostic::{Diagnostic, Severity};
 use lobster_language::pipeline::{self, Pipeline};
-use lobster_language::plan::{self, OnError, Step, Work, Workflow};
+use lobster_language::plan::{self, Step, Work, Workflow};
 use lobster_language::source::Source;
 use lobster_language::workflow::Places;
 use lobster_language::{codes, template};
@@ -113,7 +113,7 @@ fn find(workflow: &mut Workflow, found: &mut Found) {
                 }
                 digests.insert(component.clone(), digest);
             }
-            Err(_) if step.on_error != OnError::Stop => {}
+            Err(_) if step.on_error.passes_over() => {}
             Err(error) => {
                 let message = format!(
                     "Workflow step {} component {component}: cannot read {}: {error}",
@@ -167,7 +167,7 @@ fn places(workflow: &Workflow) -> Places {
 /// `cwd` is where pipelines run, if all of them run there.
 fn look(services: &Services, workflow: &Workflow, cwd: Option<&Path>, found: &mut Found) {
     for step in workflow.all_steps() {
-        let certain = step.on_error == OnError::Stop && step.when.is_always();
+        let certain = !step.on_error.passes_over() && step.when.is_always();
         let refused = match &step.work {
             Work::Component { component, args } if certain => {
                 look_at_step(services, workflow, step, component, args, found)

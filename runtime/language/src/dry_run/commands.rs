@@ -1,7 +1,7 @@
 //! Pipeline text, looked at before a run.
 
 use super::super::pipeline::{self, Pipeline};
-use super::super::plan::{OnError, Step, Work, Workflow};
+use super::super::plan::{Step, Work, Workflow};
 use super::super::template;
 use super::{Commands, PlanError, Planner};
 
@@ -21,7 +21,7 @@ fn step_commands(
     step: &Step,
     commands: Commands<'_>,
 ) -> Result<(), PlanError> {
-    if step.on_error != OnError::Stop {
+    if step.on_error.passes_over() {
         return Ok(()); // its failure is provided for
     }
     match &step.work {

@@ -6,6 +6,7 @@ use super::super::plan::{Approval, Grants, OnError, Retry, SecretGrant, Stdin, S
 use super::super::template;
 use super::commands::{Nest, Place};
 use super::{Expectation, PlanError, Planner};
+use lobster_base::credential::CredentialGrant;
 use lobster_base::json;
 
 const DEPENDS: &str = "  [contains step output refs — unknown at plan time]";
@@ -251,6 +252,9 @@ impl Planner<'_> {
             OnError::SkipRest => {
                 line!(out, "{indent}on_error: skip_rest");
             }
+            OnError::Undo => {
+                line!(out, "{indent}on_error: undo");
+            }
         }
         if let Some(retry) = step.retry.as_ref().filter(|retry| retry.max > 1) {
             line!(out, "{indent}{}", retry_line(retry));
@@ -264,6 +268,11 @@ impl Planner<'_> {
                 SecretGrant { secret, variable } => format!("{secret} as {variable}"),
             });
             line!(out, "{indent}secrets: {}", secrets.collect::<Vec<_>>().join(", "));
+        }
+        if !step.extras.credentials.is_empty() {
+            let of = |grant: &CredentialGrant| format!("{} for {}", grant.secret, grant.host);
+            let credentials: Vec<_> = step.extras.credentials.iter().map(of).collect();
+            line!(out, "{indent}credentials: {}", credentials.join(", "));
         }
         if let Some(approval) = &step.approval {
             line!(out, "{indent}{}", approval_line(approval));

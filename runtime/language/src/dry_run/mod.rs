@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 pub use commands::check_commands;
 
 use super::condition::Fact;
-use super::plan::{OnError, Stdin, Step, Work, Workflow};
+use super::plan::{Stdin, Step, Work, Workflow};
 use super::template::{self, ExprError, Reference};
 use super::workflow::bind_args;
 
@@ -98,7 +98,7 @@ impl Shape {
     fn of(step: &Step) -> Self {
         Self {
             gate: step.approval.is_some(),
-            may_fail: step.on_error != OnError::Stop,
+            may_fail: step.on_error.passes_over(),
             has_output: step.work != Work::Nothing || !matches!(step.stdin, Stdin::None),
             input: matches!(step.work, Work::Input(_)),
         }

@@ -1,5 +1,5 @@
 //! The fields that the incumbent does not know: `exec`, `component`, `js`, `mcp`,
-//! `grants`, `limits`, `cache`, `changes`, `inputs`, `idempotent`, `secrets`.
+//! `grants`, `limits`, `cache`, `changes`, `inputs`, `idempotent`, `secrets`, `credentials`.
 //!
 //! Files that use them were written for this runtime, so every mistake in them
 //! is an error.
@@ -214,12 +214,14 @@ impl Lowering<'_> {
             inputs: self.texts(step, "inputs", &format!("{prefix}inputs"))?,
             idempotent: self.flag(step, "idempotent", &format!("{prefix}idempotent"))?,
             secrets: self.secrets(step, declared, prefix)?,
+            credentials: self.credentials(step, declared, prefix)?,
             grants: step.get_some("grants").map(|node| self.grants(node, prefix)).transpose()?,
             changes: self.changes(step, work, prefix)?,
             commit: None,
             limits: step.get_some("limits").map(|node| self.limits(node, prefix)).transpose()?,
         };
         self.secrets_in_text(step, work, &extras.secrets, declared, prefix)?;
+        self.credentials_in_place(step, work, &extras, prefix)?;
         self.out_of_place(step, work, prefix)?;
         self.caching(step, work, &extras, prefix)?;
         Ok(extras)
@@ -228,12 +230,13 @@ impl Lowering<'_> {
     /// `changes:` of a step.
     fn changes(&self, step: &Node, work: &Work, prefix: &str) -> Checked<Option<ChangesMode>> {
         let Some(node) = step.get_some("changes") else { return Ok(None) };
-        let starts_processes = matches!(work, Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_));
-        if !starts_processes {
-            let message = format!("{prefix}changes: only run, command, exec and pipeline steps have it");
+        let changes_files =
+            matches!(work, Work::Shell(_) | Work::Exec(_) | Work::Pipeline(_) | Work::Component { .. });
+        if !changes_files {
+            let message =
+                format!("{prefix}changes: only run, command, exec, pipeline and component steps have it");
             let error = Diagnostic::error(self.source, codes::CONFLICT, node.span, message);
-            let help =
-                "components write to a layer of their own anyway; put it on the steps inside of others";
+            let help = "put it on the steps inside of others, or at the top of the file for all of them";
             return Err(error.with_help(help).into());
         }
         self.changes_mode(node, prefix).map(Some)
@@ -303,10 +306,10 @@ impl Lowering<'_> {
                     "put it on the steps inside; model calls have a cache of their own",
                 );
             }
-            if !extras.secrets.is_empty() {
+            if !extras.secrets.is_empty() || !extras.credentials.is_empty() {
                 return refuse(
                     node,
-                    "cache: a step with secrets is never cached".to_owned(),
+                    "cache: a step with secrets or credentials is never cached".to_owned(),
                     "let a step without secrets do what is to be cached",
                 );
             }

@@ -63,6 +63,7 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
     "inputs",
     "idempotent",
     "secrets",
+    "credentials",
     "grants",
     "limits",
     "changes",

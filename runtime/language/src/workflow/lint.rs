@@ -79,6 +79,7 @@ const STAGES: &[&str] = &[
     "dedupe",
     "groupBy",
     "json",
+    "llm.embed",
     "llm.invoke",
     "llm_task.invoke",
     "openclaw.invoke",

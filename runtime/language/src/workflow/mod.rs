@@ -7,6 +7,7 @@
 
 mod args;
 mod control;
+mod credentials;
 mod extensions;
 mod fields;
 mod lint;
@@ -32,7 +33,7 @@ use std::sync::Arc;
 
 use super::condition::Condition;
 use super::diagnostic::{Checked, Diagnostic, Severity};
-use super::plan::{CostLimit, OnError, Span, Step, Wait, Work, Workflow};
+use super::plan::{CostLimit, Span, Step, Wait, Work, Workflow};
 use super::source::{Data, Entry, Node, Source};
 use super::{codes, template};
 use lobster_stage::Registry;
@@ -252,7 +253,7 @@ struct Call<'s> {
 /// All calls of fixed paths, at any depth.
 fn collect_calls<'s>(steps: &'s [Step], fatal: bool, calls: &mut Vec<Call<'s>>) {
     for step in steps {
-        let fatal = fatal && step.on_error == OnError::Stop && step.when != Condition::Never;
+        let fatal = fatal && !step.on_error.passes_over() && step.when != Condition::Never;
         match &step.work {
             Work::Workflow { path, .. } if template::is_constant(path) => {
                 calls.push(Call { step, path, fatal })

@@ -292,7 +292,9 @@ fn around(name: &str) -> Option<Value> {
             "Trying again when it fails",
         ),
         "timeout_ms" => note(json!({ "type": ["number", "string"] }), "For each attempt"),
-        "on_error" => note(json!({ "enum": ["stop", "continue", "skip_rest"] }), "What a failure means"),
+        "on_error" => {
+            note(json!({ "enum": ["stop", "continue", "skip_rest", "undo"] }), "What a failure means")
+        }
         _ => None,
     }
 }
@@ -324,6 +326,21 @@ fn rights(name: &str) -> Option<Value> {
             ] }),
             "Secrets that reach it as variables of the same names, or of others: VARIABLE: secret",
         ),
+        "credentials" => {
+            let texts = json!({ "$ref": "#/definitions/texts" });
+            let text = json!({ "type": "string" });
+            let credential = object(
+                json!({
+                    "secret": text, "header": text, "scheme": text, "user": text, "methods": texts, "paths": texts,
+                    "env": { "oneOf": [text, { "type": "object", "additionalProperties": text }] },
+                }),
+                &["secret"],
+            );
+            note(
+                json!({ "type": "object", "additionalProperties": { "oneOf": [text, credential] } }),
+                "Secrets that are added to what it sends to a host over https, and do not reach it: HOST: secret",
+            )
+        }
         "grants" => {
             let directories = json!({ "type": "array", "items": { "$ref": "#/definitions/directory" } });
             note(

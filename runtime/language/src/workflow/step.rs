@@ -64,10 +64,11 @@ impl Lowering<'_> {
         let on_error = match node.get("on_error").and_then(Node::as_text) {
             Some("continue") => OnError::Continue,
             Some("skip_rest") => OnError::SkipRest,
+            Some("undo") => OnError::Undo,
             _ => OnError::Stop,
         };
         let when = self.condition(node, fatal)?;
-        let fatal = fatal && on_error == OnError::Stop && when != Condition::Never;
+        let fatal = fatal && !on_error.passes_over() && when != Condition::Never;
         let work = self.work(node, &id, &prefix, secrets, fatal)?;
         let step = Step {
             span: node.get("id").map_or(node.span, |id| id.span),

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::super::diagnostic::Severity;
-use super::super::plan::{Approval, Stdin};
+use super::super::plan::{Approval, OnError, Stdin};
 use super::*;
 
 fn nothing(_: &Path) -> io::Result<Arc<Source>> {

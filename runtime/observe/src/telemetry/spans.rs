@@ -218,10 +218,11 @@ impl Trace {
         if is_model_call {
             let call = model_call(outcome);
             // The conventions' name of such a span; its place is an attribute.
+            let operation = operation(outcome);
             let model = call.iter().find(|(key, _)| *key == "gen_ai.request.model");
             name = match model {
-                Some((_, Value::Text(model))) => format!("chat {model}"),
-                _ => "chat".to_owned(),
+                Some((_, Value::Text(model))) => format!("{operation} {model}"),
+                _ => operation.to_owned(),
             };
             attributes.extend(call);
         }
@@ -311,10 +312,15 @@ fn moments(events: &[Record]) -> Vec<Moment> {
     events.iter().filter_map(moment).collect()
 }
 
+/// What a model was asked for, in the word of the conventions.
+fn operation(outcome: &StepOutcome) -> &str {
+    outcome.detail["request"]["operation"].as_str().unwrap_or("chat")
+}
+
 /// Who answered and what it used, by the semantic conventions for models.
 fn model_call(outcome: &StepOutcome) -> Attributes {
     let (answer, asked) = (&outcome.value, &outcome.detail["request"]);
-    let mut attributes = vec![("gen_ai.operation.name", text("chat"))];
+    let mut attributes = vec![("gen_ai.operation.name", text(operation(outcome)))];
     let texts = [
         ("gen_ai.provider.name", answer.get("provider").or_else(|| asked.get("provider"))),
         ("gen_ai.request.model", asked.get("model")),

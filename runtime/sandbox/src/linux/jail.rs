@@ -25,7 +25,7 @@ use rustix::process::{chdir, fchdir, pivot_root};
 
 use super::super::opened_roots::FileId;
 use super::sys;
-use super::wire::{Confined, Network, Stage};
+use super::wire::{Confined, Layer, Network, Stage};
 
 /// `TMPFS_MAGIC`.
 const TMPFS: i64 = 0x0102_1994;
@@ -188,12 +188,15 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
         pieces.extend(what.map(|what| Piece { path, what }));
     }
     for path in expand(&spec.write)? {
-        let what = match spec.held_at(&path) {
-            held if spec.layer_at(&path).is_some() => layer(spec, &path, held)?,
-            Some(id) => tree_of(open_held(&path, id)?, &path, false)?,
-            None => tree(&path, false)?.ok_or_else(|| missing(&path))?,
+        let what = match (spec.layer_at(&path), spec.held_at(&path)) {
+            (Some(over), held) => layer(over, held)?,
+            (None, Some(id)) => tree_of(open_held(&path, id)?, &path, false)?,
+            (None, None) => tree(&path, false)?.ok_or_else(|| missing(&path))?,
         };
         pieces.push(Piece { path, what });
+    }
+    for over in spec.layers().filter(|over| over.upper.is_none()) {
+        pieces.push(Piece { path: over.root.to_owned(), what: layer(over, spec.held_at(over.root))? });
     }
     let mut held_above = HashSet::new();
     for path in spec.protect.iter().filter(|path| spec.write.iter().any(|root| path.starts_with(root))) {
@@ -278,27 +281,31 @@ fn tree_of(opened: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obstac
     restricted(tree, path, read_only)
 }
 
-/// A root with a layer over it: what is done there goes to the layer.
-fn layer(spec: &Confined, path: &Path, held: Option<FileId>) -> Result<What, Obstacle> {
+/// A root with a layer over it: what is done there goes to the layer. One without an upper
+/// directory is only read.
+fn layer(over: Layer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
+    let path = over.root;
     let failed = || at(Stage::Layer, format!("mount a layer over {}", path.display()));
     let root = match held {
         Some(id) => open_held(path, id)?,
         None => open_exactly(path).map_err(at(Stage::Root, path.display().to_string()))?,
     };
-    let (upper, work) = spec.layer_at(path).ok_or_else(|| missing(path))?;
     let open = |path: &Path| open_exactly(path).map_err(failed());
-    let (upper_held, work_held) = (open(upper)?, open(work)?);
     // By their descriptors: a path may have a comma or a colon in it.
     let named = |file: &OwnedFd| format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
-    let (lower, upper, work) = (named(&root), named(&upper_held), named(&work_held));
-    let options = [
-        ("lowerdir", lower.as_str()),
-        ("upperdir", upper.as_str()),
-        ("workdir", work.as_str()),
-        ("userxattr", ""),
-    ];
+    let below = over.below.map(open).transpose()?;
+    let lower = below.iter().chain([&root]).map(named).collect::<Vec<_>>().join(":");
+    let mut options = vec![("lowerdir", lower.as_str()), ("userxattr", "")];
+    let upper = match over.upper {
+        Some((upper, work)) => Some((open(upper)?, open(work)?)),
+        None => None,
+    };
+    let names = upper.as_ref().map(|(upper, work)| (named(upper), named(work)));
+    if let Some((upper, work)) = &names {
+        options.extend([("upperdir", upper.as_str()), ("workdir", work.as_str())]);
+    }
     let tree = file_system("overlay", &options, MountAttrFlags::empty()).map_err(failed())?;
-    restricted(tree, path, false)
+    restricted(tree, path, upper.is_none())
 }
 
 const CLONED: OpenTreeFlags =

@@ -180,6 +180,9 @@ impl Sandbox {
             if let Err(refusal) = walls.check(&request.confinement, &request.limits) {
                 return Err(if is_news { self.whole_refusal(request, walls, refusal) } else { refusal });
             }
+            if request.upstream.is_some() && !walls.has(Wall::Namespaces) {
+                return Err(SpawnError::NoUpstream);
+            }
             match self.attempt(request, &mut walls, started, sinks, cancel) {
                 Ok(exit) => return Ok(exit),
                 Err(Trouble::Error(error)) => return Err(error),
@@ -215,6 +218,7 @@ impl Sandbox {
             stdin: Stdin::Empty,
             limits: request.limits.clone(),
             confinement: request.confinement.clone(),
+            upstream: None,
         };
         while let Err(Trouble::Wall { wall, errno, why }) =
             self.attempt(&trial, &mut walls, Instant::now(), &mut Nowhere, &CancelToken::new())

@@ -180,6 +180,7 @@ fn request(argv: Vec<OsString>, confinement: Confinement) -> SpawnRequest {
         stdin: Stdin::Empty,
         limits: ProcessLimits { wall: Some(Duration::from_secs(60)), ..ProcessLimits::default() },
         confinement,
+        upstream: None,
     }
 }
 

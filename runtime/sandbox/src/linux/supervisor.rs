@@ -12,7 +12,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{DumpableBehavior, Pid, getpid, getppid, set_child_subreaper, set_dumpable_behavior};
 
-use super::super::{ExitStatus, proxy};
+use super::super::{ExitStatus, UPSTREAM, proxy};
 use super::disk_use::Growth;
 use super::jail::{self, Identity, Obstacle, at};
 use super::launch::{Bonds, Inherited, Program};
@@ -71,7 +71,9 @@ fn start_and_watch(
         if spec.network == Network::Proxy {
             let open = || {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, proxy::PORT))?;
-                datagrams::send(control.as_fd(), &News::Listening.encode(), &[listener.as_fd()])
+                let upstream = spec.upstream.then(|| TcpListener::bind(UPSTREAM)).transpose()?;
+                let sockets: Vec<_> = std::iter::once(&listener).chain(&upstream).map(AsFd::as_fd).collect();
+                datagrams::send(control.as_fd(), &News::Listening.encode(), &sockets)
             };
             open().map_err(at(Stage::Namespaces, "open the way to the proxy"))?;
         }

@@ -106,6 +106,8 @@ pub(super) struct Watch<'a> {
     ended: Ended,
     failure: Option<SpawnError>,
     proxy: Option<Proxy>,
+    /// Answers as long as it is held.
+    _upstream: Option<Box<dyn Send>>,
 }
 
 impl<'a> Watch<'a> {
@@ -131,6 +133,7 @@ impl<'a> Watch<'a> {
             ended: Ended::ByItself,
             failure: None,
             proxy: None,
+            _upstream: None,
         }
     }
 
@@ -328,12 +331,18 @@ impl<'a> Watch<'a> {
             // Never sent to whoever watches a step.
             News::Network => Ok(None),
             News::Listening => {
+                let mut sockets = fds.into_iter();
                 if let (Some(listener), Some(Net::Hosts(hosts))) =
-                    (fds.into_iter().next(), self.request.confinement.spec().map(|spec| &spec.net))
+                    (sockets.next(), self.request.confinement.spec().map(|spec| &spec.net))
                 {
                     let proxy =
                         Proxy::start(listener, hosts).map_err(SpawnError::io("start the network proxy"))?;
                     self.proxy = Some(proxy);
+                }
+                if let (Some(listener), Some(upstream)) = (sockets.next(), &self.request.upstream) {
+                    let serving = upstream.serve(listener.into());
+                    let serving = serving.map_err(SpawnError::io("answer for the hosts of credentials"))?;
+                    self._upstream = Some(serving);
                 }
                 Ok(None)
             }

@@ -59,16 +59,28 @@ pub(super) struct Confined {
     pub(super) replaced: Vec<PathBuf>,
     /// What is found at the paths of `replaced`, in their order.
     pub(super) copies: Vec<PathBuf>,
-    /// See [`super::super::Overlay`]: root, upper and work directory of each, one after the other.
-    pub(super) layers: Vec<PathBuf>,
+    /// See [`super::super::Overlay`]: root, what lies below, upper and work directory of each, one after
+    /// the other. What is not there is empty.
+    layers: Vec<PathBuf>,
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
     pub(super) network: Network,
+    /// Whether something answers at [`super::super::UPSTREAM`].
+    pub(super) upstream: bool,
     /// Of a shared network.
     pub(super) listen: Vec<u16>,
     pub(super) connect: Vec<u16>,
     /// Processes in the namespace, where its numbers shall bound them.
     pub(super) processes: Option<u64>,
+}
+
+/// See [`super::super::Overlay`].
+#[derive(Clone, Copy)]
+pub(super) struct Layer<'c> {
+    pub(super) root: &'c Path,
+    pub(super) below: Option<&'c Path>,
+    /// The upper and the work directory.
+    pub(super) upper: Option<(&'c Path, &'c Path)>,
 }
 
 /// What must be found at a path, for it was judged.
@@ -107,7 +119,11 @@ impl Confined {
             layers: spec
                 .layers
                 .iter()
-                .flat_map(|layer| [layer.root.clone(), layer.upper.clone(), layer.work.clone()])
+                .flat_map(|layer| {
+                    let (upper, work) =
+                        layer.upper.clone().map(|upper| (upper.dir, upper.work)).unwrap_or_default();
+                    [layer.root.clone(), layer.below.clone().unwrap_or_default(), upper, work]
+                })
                 .collect(),
             private: spec.private.clone(),
             private_size: limits.disk.map_or(spec.private_size, |disk| disk.min(spec.private_size)),
@@ -119,6 +135,7 @@ impl Confined {
                 Net::Hosts(_) => Network::Proxy,
                 Net::Host => Network::Host,
             },
+            upstream: false,
             processes: limits.processes.filter(|_| walls.has(Wall::ProcessNumbers)),
         }
     }
@@ -128,15 +145,26 @@ impl Confined {
         self.held.iter().find(|held| held.path == path).map(|held| held.id)
     }
 
-    /// The upper and the work directory of the layer over this root, if it has one.
-    pub(super) fn layer_at(&self, path: &Path) -> Option<(&Path, &Path)> {
-        let layer = self.layers.chunks_exact(3).find(|layer| layer[0] == path)?;
-        Some((&layer[1], &layer[2]))
+    /// All layers.
+    pub(super) fn layers(&self) -> impl Iterator<Item = Layer<'_>> {
+        fn some(path: &Path) -> Option<&Path> {
+            Some(path).filter(|path| !path.as_os_str().is_empty())
+        }
+        self.layers.chunks_exact(4).map(|paths| Layer {
+            root: &paths[0],
+            below: some(&paths[1]),
+            upper: some(&paths[2]).zip(some(&paths[3])),
+        })
+    }
+
+    /// The layer over this root, if it has one.
+    pub(super) fn layer_at(&self, path: &Path) -> Option<Layer<'_>> {
+        self.layers().find(|layer| layer.root == path)
     }
 
     /// Whether what is done at this path stays in a layer.
     pub(super) fn is_layered(&self, path: &Path) -> bool {
-        self.layers.chunks_exact(3).any(|layer| path.starts_with(&layer[0]))
+        self.layers().any(|layer| path.starts_with(layer.root))
     }
 
     pub(super) fn net_is_host(&self) -> bool {
@@ -166,6 +194,7 @@ impl Confined {
         }
         out.number(self.private_size);
         out.number(self.network as u64);
+        out.number(u64::from(self.upstream));
         for ports in [&self.listen, &self.connect] {
             out.number(ports.len() as u64);
             for port in ports {
@@ -200,6 +229,7 @@ impl Confined {
                 .collect::<io::Result<_>>()?,
             private_size: from.number()?,
             network: *NETWORKS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
+            upstream: from.number()? != 0,
             listen: from.ports()?,
             connect: from.ports()?,
             processes: Some(from.number()?).filter(|processes| *processes < u64::MAX),
@@ -218,7 +248,10 @@ impl Job {
             cwd: request.cwd.as_os_str().as_bytes().to_vec(),
             linger: limits.linger,
             limits: (0u8..).zip(values).filter_map(|(number, value)| Some((number, value?))).collect(),
-            confined: request.confinement.spec().map(|spec| Confined::new(spec, found, limits, walls)),
+            confined: request.confinement.spec().map(|spec| Confined {
+                upstream: request.upstream.is_some(),
+                ..Confined::new(spec, found, limits, walls)
+            }),
             groups: Groups::None,
             disk: limits.disk.filter(|_| request.confinement.spec().is_some()),
         }
@@ -264,7 +297,9 @@ impl Job {
 /// The environment as given, and in a jail with granted hosts the proxy's variables.
 fn environment(request: &SpawnRequest, walls: &Walls) -> Vec<Vec<u8>> {
     let proxy = match request.confinement.spec().map(|spec| &spec.net) {
-        Some(Net::Hosts(hosts)) if walls.has(Wall::Namespaces) => proxy::environment(hosts),
+        Some(Net::Hosts(hosts)) if walls.has(Wall::Namespaces) => {
+            proxy::environment(hosts, request.upstream.is_some())
+        }
         _ => Vec::new(),
     };
     let given = request.env.iter().filter(|(name, _)| !proxy.iter().any(|(own, _)| name == own));
@@ -358,7 +393,8 @@ pub(super) struct Report {
 pub(super) enum News {
     /// The step never started. Written by the step process itself, up to its `execve`.
     Failed { stage: Stage, errno: i32, detail: String },
-    /// The jail's listening socket comes along, for the proxy to accept on.
+    /// The jail's listening socket comes along, for the proxy to accept on, and that of its
+    /// upstream if it has one.
     Listening,
     /// The user and the network namespace of a shared network come along.
     Network,
@@ -517,10 +553,11 @@ mod tests {
                 protect: vec!["/w/.git/hooks".into()],
                 replaced: vec!["/w/run.sh".into()],
                 copies: vec!["/state/0".into()],
-                layers: vec!["/w".into(), "/state/upper".into(), "/state/work".into()],
+                layers: vec!["/w".into(), "".into(), "/state/upper".into(), "/state/work".into()],
                 private: vec!["/tmp".into()],
                 private_size: 1 << 33,
                 network: Network::Proxy,
+                upstream: true,
                 listen: vec![1, 65535],
                 connect: vec![3000],
                 processes: Some(12),

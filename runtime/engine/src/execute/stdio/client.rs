@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Connection, ExecutorProgram};
 use super::message::{Request, send_chunks};
+use crate::execute::CHANGES;
 use crate::execute::{
     Executor, ExecutorError, HttpEnd, NO_CALLS, Order, OrderId, OrderText, Outcome, PARTIAL_STDOUT,
     SecretSource, SessionEnd, Standing,
 };
+use crate::kinds::changes::load;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
-use lobster_store::{Blob, Store, StoreError};
+use lobster_store::{Blob, BlobWriter, Store, StoreError};
 
 /// How often a waiting thread looks whether it should stop.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -75,6 +77,7 @@ impl<'h> StdioExecutor<'h> {
             outcome.step.detail[PARTIAL_STDOUT] = serde_json::json!(kept);
         }
         self.take_calls(connection, &mut outcome)?;
+        self.take_changes(connection, &outcome)?;
         for blob in &outcome.wrote {
             // The output names it, so it is kept by this name or not at all.
             if self.take_blob(connection, *blob, false)?.digest != blob.digest {
@@ -98,6 +101,22 @@ impl<'h> StdioExecutor<'h> {
         outcome.plain_json =
             outcome.plain_json.filter(|_| verbatim && self.store.blob_writer().is_verbatim());
         Ok(outcome)
+    }
+
+    /// Takes a change set over, with the contents that it names: as they are, for they are committed and
+    /// not shown.
+    fn take_changes(&self, connection: &Connection, outcome: &Outcome) -> Result<(), ExecutorError> {
+        let Some(told) = outcome.step.detail.get(CHANGES) else { return Ok(()) };
+        let garbled = |said: String| ExecutorError::Garbled { executor: connection.name().to_owned(), said };
+        let blob: Blob = serde_json::from_value(told.clone())
+            .map_err(|_| garbled(format!("{told} as the blob of a change set")))?;
+        self.take_verbatim(connection, blob.digest)?;
+        let set = load(&self.store, &blob.digest).map_err(|error| garbled(error.message))?;
+        set.contents().iter().try_for_each(|content| self.take_verbatim(connection, *content))
+    }
+
+    fn take_verbatim(&self, connection: &Connection, digest: Digest) -> Result<(), ExecutorError> {
+        self.take_into(connection, digest, self.store.verbatim_writer(), false).map(drop)
     }
 
     /// Takes the record of what a component learnt from outside over.
@@ -172,8 +191,18 @@ impl<'h> StdioExecutor<'h> {
             std::io::copy(&mut reader, &mut writer).map_err(|error| store(writer.error(error)))?;
             return writer.finish().map_err(store);
         }
-        let mut writer = self.store.blob_writer();
-        self.receive(connection, blob.digest, |piece| {
+        self.take_into(connection, blob.digest, self.store.blob_writer(), cut)
+    }
+
+    fn take_into(
+        &self,
+        connection: &Connection,
+        digest: Digest,
+        mut writer: BlobWriter,
+        cut: bool,
+    ) -> Result<Blob, ExecutorError> {
+        let store = |source| ExecutorError::Store { executor: connection.name().to_owned(), source };
+        self.receive(connection, digest, |piece| {
             writer.write_all(piece).map_err(|error| writer.error(error))
         })?;
         if cut { writer.finish_cut() } else { writer.finish() }.map_err(store)
@@ -183,7 +212,7 @@ impl<'h> StdioExecutor<'h> {
 impl Executor for StdioExecutor<'_> {
     fn submit(&self, order: Order) -> Result<(), ExecutorError> {
         let secrets = order.task.secrets();
-        let values = self.secrets.values(secrets).map_err(ExecutorError::Secret)?;
+        let values = self.secrets.values(&secrets).map_err(ExecutorError::Secret)?;
         // By the names of the secrets, which the order has.
         let values = values.into_iter().filter_map(|(variable, value)| {
             let name = secrets.get(&variable)?;

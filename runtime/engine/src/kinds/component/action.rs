@@ -76,6 +76,10 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
     let (args, given) = arguments(&job.args.members, &job.args.text)?;
     let given = given.filter(|_| profile.tells_argument_text());
     let given = given.map_or_else(String::new, |given| format!(r#""given":"{given}","#));
+    let credentials = match job.credentials.as_slice() {
+        [] => String::new(),
+        some => format!(r#""credentials":{},"#, canonical(&some)?),
+    };
     let limits = &job.limits;
     let limits = format!(
         r#"{{"fuel":{},"instances":{},"memory":{},"output":{},"tables":{}}}"#,
@@ -87,7 +91,7 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
     );
     // Thousands of steps may have no more to do than this: their names stand here in canonical order.
     let mut action = format!(
-        r#"{{"args":{args},"component":"{}",{given}"grants":{grants},"input":{input},"kind":"component","limits":{limits},"profile":{}"#,
+        r#"{{"args":{args},"component":"{}",{credentials}{given}"grants":{grants},"input":{input},"kind":"component","limits":{limits},"profile":{}"#,
         job.program.component.digest().to_hex(),
         canonical(&profile)?,
     );

@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::Job;
 use crate::binding::{GateQuestion, Identity};
 use crate::env::Env;
-use crate::kinds::{decision_env, journal_decision};
+use crate::kinds::{decision_env, journal_decision, shown_credentials};
 use crate::overseer::{Profile, RecordedLimits};
 use crate::path::StepPath;
 use crate::record::Scope;
@@ -201,7 +201,10 @@ fn decide_about(
     let holds = |dir: &str, wanted: &dyn Fn(&str) -> bool| holds(opened, dir, wanted);
     let decision = run.services.policy.decide_component(proposal, &place, &holds);
     let statement = serde_json::to_value(&decision).unwrap_or(Value::Null);
-    let proposed = json!({ "command": component_name(job), "grants": proposal });
+    let mut proposed = json!({ "command": component_name(job), "grants": proposal });
+    if !job.credentials.is_empty() {
+        proposed["credentials"] = shown_credentials(&job.credentials);
+    }
     match decision.verdict {
         Verdict::Allow => {}
         Verdict::Deny => {
@@ -310,6 +313,7 @@ pub(super) fn statement(job: &Job) -> Value {
     grant("clock", grants.clock, &|| Value::Bool(true));
     grant("random", grants.random, &|| Value::Bool(true));
     grant("secrets", !job.secrets.is_empty(), &|| json!(job.secrets));
+    grant("credentials", !job.credentials.is_empty(), &|| json!(job.credentials));
     let mut statement = json!({
         "asked": "component",
         "mechanism": "wasm",

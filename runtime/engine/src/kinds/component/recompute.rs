@@ -12,6 +12,7 @@ use super::action::{NO_GRANTS, arguments};
 use super::loading::{self, recorded_program};
 use super::{Arguments, Job, JobInput, grants, inline};
 use crate::binding::Asker;
+use crate::kinds::pile::Pile;
 use crate::overseer::{Profile, RecordedProgram};
 use crate::recorded_plan::recorded;
 use crate::reuse::Reuse;
@@ -20,6 +21,7 @@ use crate::value::{Items, StoreHandle, Text};
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
+use lobster_language::plan::ChangesMode;
 use lobster_store::{Blob, StepOutcome, StepStatus};
 
 /// The parts of an action that say how to execute it.
@@ -83,10 +85,14 @@ pub fn compute_recorded(run: &Run<'_>, action: &Digest, cancel: &CancelToken) ->
         opened: None,
         limits: Limits::default(),
         secrets: BTreeMap::new(),
+        credentials: Vec::new(),
         withheld: Vec::new(),
         asker: Asker::Pipeline,
         reuse: Reuse::Never,
         idempotent: true,
+        changes: ChangesMode::Direct,
+        pile: Pile::of_run(ChangesMode::Direct),
+        settles: true,
     };
     grants::recorded_limits(&recorded.program.limits, &mut job.limits);
     let values = Arc::new(Mutex::new(HashMap::new()));

@@ -1,0 +1,95 @@
+//! Hides a value where a server sends it back: byte for byte, so that lengths that were
+//! announced stay true.
+
+use memchr::memmem;
+
+/// What stands for each byte.
+const HIDDEN: u8 = b'*';
+
+/// Overwrites values in bytes that come in pieces.
+#[derive(Clone, Default)]
+pub struct EchoMask {
+    needles: Vec<Vec<u8>>,
+    /// The end of what came, if a value may go on after it.
+    held: Vec<u8>,
+}
+
+/// Without the values.
+impl std::fmt::Debug for EchoMask {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EchoMask").finish_non_exhaustive()
+    }
+}
+
+impl EchoMask {
+    pub(super) fn new(values: impl IntoIterator<Item = String>) -> Self {
+        let mut needles: Vec<Vec<u8>> = values.into_iter().map(String::into_bytes).collect();
+        needles.retain(|needle| !needle.is_empty());
+        needles.dedup();
+        Self { needles, held: Vec::new() }
+    }
+
+    /// The next piece with the values hidden. A value that it ends in the middle of is held
+    /// back until more comes; nothing else is.
+    pub fn push(&mut self, piece: &[u8]) -> Vec<u8> {
+        let mut bytes = std::mem::take(&mut self.held);
+        bytes.extend_from_slice(piece);
+        self.hide(&mut bytes);
+        let keep = self.needles.iter().map(|needle| longest_beginning(needle, &bytes)).max().unwrap_or(0);
+        self.held = bytes.split_off(bytes.len() - keep);
+        bytes
+    }
+
+    /// What was held back, now that nothing more comes.
+    pub fn finish(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.held)
+    }
+
+    /// A whole text with the values hidden.
+    pub fn hide(&self, bytes: &mut [u8]) {
+        for needle in &self.needles {
+            let mut from = 0;
+            while let Some(at) = bytes.get(from..).and_then(|rest| memmem::find(rest, needle)) {
+                let found = from + at..from + at + needle.len();
+                bytes[found.clone()].fill(HIDDEN);
+                from = found.end;
+            }
+        }
+    }
+}
+
+/// How many bytes at the end of `bytes` are the beginning of `needle`, but not all of it.
+fn longest_beginning(needle: &[u8], bytes: &[u8]) -> usize {
+    let most = needle.len().saturating_sub(1).min(bytes.len());
+    (1..=most).rev().find(|length| bytes.ends_with(&needle[..*length])).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_hidden_however_it_is_cut() {
+        let text = b"a secret, sec and secretsecret secre";
+        let expected = b"a ******, sec and ************ secre";
+        for size in 1..text.len() {
+            let mut mask = EchoMask::new(["secret".to_owned()]);
+            let mut given = Vec::new();
+            for piece in text.chunks(size) {
+                given.extend(mask.push(piece));
+            }
+            given.extend(mask.finish());
+            assert_eq!(given, expected, "pieces of {size}");
+        }
+    }
+
+    #[test]
+    fn only_what_may_be_a_value_is_held_back() {
+        let mut mask = EchoMask::new(["abcd".to_owned(), "xy".to_owned()]);
+        assert_eq!(mask.push(b"data: 1\n\n"), b"data: 1\n\n");
+        assert_eq!(mask.push(b"ab"), b"");
+        assert_eq!(mask.push(b"ab"), b"ab");
+        assert_eq!(mask.push(b"cdx"), b"****");
+        assert_eq!(mask.finish(), b"x");
+    }
+}

@@ -1,0 +1,262 @@
+//! Changes that are not committed yet, as later steps find them.
+//!
+//! Overlayfs takes what lies over a directory in the form of an upper directory:
+//! [`lay`] makes one of a change set, with whiteouts where something is gone. [`Below`] is
+//! what a step sees under its own layer then: that, and below it the directory itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, FileTimes, Permissions};
+use std::io::{self, Read};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+use crate::commit::Contents;
+use crate::disk::{Disk, copy_sparse, set_link_time, time_of};
+use crate::files::{Files, Place, Seen, What};
+use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, Time};
+
+/// Tells a file of the pile from one of the directory itself: both count from the same numbers.
+const OF_PILE: u64 = 1 << 63;
+
+impl ChangeSet {
+    /// The changes that somebody finds who looks at `dir`, by their paths in it: also those of
+    /// directories around and inside of it.
+    #[must_use]
+    pub fn seen_from(&self, dir: &Path) -> Vec<Change> {
+        let dir: ByteText = dir.as_os_str().as_bytes().to_vec().into();
+        let changes = self.changes().filter_map(|(root, change)| {
+            if *root == dir {
+                return Some(change.clone());
+            }
+            match (dir.path_in(root), root.path_in(&dir)) {
+                (Some(inner), _) => change.from(&inner),
+                (_, Some(outer)) => Some(change.below(&outer)),
+                (None, None) => None,
+            }
+        });
+        changes.collect()
+    }
+
+    /// Whether it makes, removes or replaces a directory or one that is above it: who looks there
+    /// before it is committed finds another one.
+    #[must_use]
+    pub fn replaces(&self, dir: &Path) -> bool {
+        let dir: ByteText = dir.as_os_str().as_bytes().to_vec().into();
+        self.changes().any(|(root, change)| {
+            let Some(inner) = dir.path_in(root) else { return false };
+            let is_kept = |entry: &Option<Entry>| entry.as_ref().is_some_and(Entry::is_directory);
+            let is_above = inner == change.path || inner.from(&change.path).is_some();
+            is_above && !(is_kept(&change.before) && is_kept(&change.after))
+        })
+    }
+}
+
+/// Puts changes of a directory into the empty directory `to`, in the form of an upper directory.
+pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Contents) -> io::Result<()> {
+    let becomes: BTreeMap<&RelPath, &Change> = changes.iter().map(|change| (&change.path, change)).collect();
+    // What lies in something that is gone or no directory any more is gone with it.
+    let is_hidden = |path: &RelPath| {
+        let ends = |above: RelPath| {
+            becomes.get(&above).is_some_and(|change| !change.after.as_ref().is_some_and(Entry::is_directory))
+        };
+        path.ancestors().any(ends)
+    };
+    let mut laid = Laid { to, base, made: BTreeSet::new(), modes: Vec::new() };
+    let mut names = Vec::new();
+    for change in changes.iter().filter(|change| !is_hidden(&change.path)) {
+        let at = laid.place(&change.path)?;
+        match &change.after {
+            None => {
+                // In a directory that is new, nothing shows through.
+                mknodat(CWD, &at, FileType::CharacterDevice, Mode::empty(), 0)?;
+            }
+            Some(Entry::Directory { mode }) => laid.directory(&change.path, *mode)?,
+            Some(Entry::Link { target, modified }) => {
+                symlink(OsStr::from_bytes(target.as_bytes()), &at)?;
+                modified.map_or(Ok(()), |time| set_link_time(CWD, at.as_os_str(), time))?;
+            }
+            Some(Entry::File { same_as: Some(of), .. }) => names.push((of, at, change)),
+            Some(Entry::File { .. }) => laid.file(change, &at, contents)?,
+        }
+    }
+    for (of, at, change) in names {
+        match fs::hard_link(to.join(as_path(of)), &at) {
+            // The other name is of a file that was there before, and did not change.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => laid.file(change, &at, contents)?,
+            other => other?,
+        }
+    }
+    laid.settle()
+}
+
+struct Laid<'l> {
+    to: &'l Path,
+    base: &'l Disk,
+    made: BTreeSet<RelPath>,
+    /// Given last: nothing can be put into some of them after that.
+    modes: Vec<(PathBuf, u32, Option<Time>)>,
+}
+
+impl Laid<'_> {
+    /// Where a path lies, with what is above it.
+    fn place(&mut self, path: &RelPath) -> io::Result<PathBuf> {
+        let mut above: Vec<RelPath> = path.ancestors().collect();
+        above.reverse();
+        for dir in above {
+            if self.made.contains(&dir) {
+                continue;
+            }
+            // No change of its own: it is as it lies there.
+            let place = Place { root: 0, path: dir.clone() };
+            let found = self.base.look(&place)?.filter(|found| found.what == What::Directory);
+            let found = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
+            self.make(&dir, found.mode, Some(found.modified))?;
+        }
+        Ok(self.to.join(as_path(path)))
+    }
+
+    fn directory(&mut self, path: &RelPath, mode: u32) -> io::Result<()> {
+        self.make(path, mode, None)
+    }
+
+    fn make(&mut self, path: &RelPath, mode: u32, modified: Option<Time>) -> io::Result<()> {
+        let at = self.to.join(as_path(path));
+        DirBuilder::new().mode(0o700).create(&at)?;
+        self.own_like(path, &at)?;
+        self.modes.push((at, mode, modified));
+        self.made.insert(path.clone());
+        Ok(())
+    }
+
+    fn file(&self, change: &Change, at: &Path, contents: &dyn Contents) -> io::Result<()> {
+        let Some(Entry::File { digest, mode, modified, .. }) = &change.after else { return Ok(()) };
+        let mut file = File::options().write(true).create_new(true).open(at)?;
+        copy_sparse(&mut contents.open(digest)?, &mut file)?;
+        self.own_like(&change.path, at)?;
+        file.set_permissions(Permissions::from_mode(*mode))?;
+        modified.map_or(Ok(()), |time| file.set_times(FileTimes::new().set_modified(time_of(time))))
+    }
+
+    /// Gives it to whom that belongs which lies there. Only root can, and only for root it matters.
+    fn own_like(&self, path: &RelPath, at: &Path) -> io::Result<()> {
+        if !rustix::process::geteuid().is_root() {
+            return Ok(());
+        }
+        match self.base.owner(&Place { root: 0, path: path.clone() })? {
+            Some((user, group)) => chown(at, Some(user), Some(group)),
+            None => Ok(()),
+        }
+    }
+
+    fn settle(&self) -> io::Result<()> {
+        for (at, mode, modified) in self.modes.iter().rev() {
+            if let Some(time) = modified {
+                File::open(at)?.set_times(FileTimes::new().set_modified(time_of(*time)))?;
+            }
+            fs::set_permissions(at, Permissions::from_mode(*mode))?;
+        }
+        Ok(())
+    }
+}
+
+/// What a step finds below its layer.
+pub(crate) struct Below {
+    base: Disk,
+    pile: Option<Disk>,
+}
+
+impl Below {
+    /// A directory, and the upper directory that lies over it.
+    pub(crate) fn new(base: Disk, pile: Option<Disk>) -> Self {
+        Self { base, pile }
+    }
+
+    /// What is there; not what a change before took away.
+    pub(crate) fn look(&self, place: &Place) -> io::Result<Option<Seen>> {
+        match self.of_pile(place)? {
+            OfPile::Hides => Ok(None),
+            OfPile::Has(seen) => Ok(Some(Seen { inode: seen.inode | OF_PILE, ..seen })),
+            OfPile::Nothing => self.base.look(place),
+        }
+    }
+
+    fn of_pile(&self, place: &Place) -> io::Result<OfPile> {
+        let Some(pile) = &self.pile else { return Ok(OfPile::Nothing) };
+        let hides = |seen: &Seen| seen.what == What::Other;
+        match pile.look(place)? {
+            Some(seen) if hides(&seen) => return Ok(OfPile::Hides),
+            Some(seen) => return Ok(OfPile::Has(seen)),
+            None => {}
+        }
+        for above in place.path.ancestors() {
+            if let Some(seen) = pile.look(&Place { root: place.root, path: above })? {
+                let is_through = seen.what == What::Directory;
+                return Ok(if is_through { OfPile::Nothing } else { OfPile::Hides });
+            }
+        }
+        Ok(OfPile::Nothing)
+    }
+
+    /// When something of the directory itself was changed; of the pile, nobody else changes anything.
+    pub(crate) fn changed(&self, place: &Place) -> io::Result<Option<Time>> {
+        match self.of_pile(place)? {
+            OfPile::Nothing => self.base.changed(place),
+            OfPile::Has(_) | OfPile::Hides => Ok(Some(Time(0, 0))),
+        }
+    }
+
+    pub(crate) fn read<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>> {
+        self.holder(place)?.read(place)
+    }
+
+    pub(crate) fn read_link(&self, place: &Place) -> io::Result<ByteText> {
+        self.holder(place)?.read_link(place)
+    }
+
+    fn holder(&self, place: &Place) -> io::Result<&Disk> {
+        Ok(match (self.of_pile(place)?, &self.pile) {
+            (OfPile::Has(_), Some(pile)) => pile,
+            _ => &self.base,
+        })
+    }
+
+    /// The names in a directory.
+    pub(crate) fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
+        let is_directory = |seen: Option<Seen>| seen.is_some_and(|seen| seen.what == What::Directory);
+        let mut names = BTreeSet::new();
+        if is_directory(self.base.look(place)?) {
+            names.extend(self.base.list(place)?);
+        }
+        if let Some(pile) = &self.pile
+            && is_directory(pile.look(place)?)
+        {
+            for name in pile.list(place)? {
+                let child = Place { root: place.root, path: place.path.join(&name) };
+                if matches!(self.of_pile(&child)?, OfPile::Hides) {
+                    names.remove(&name);
+                } else {
+                    names.insert(name);
+                }
+            }
+        }
+        Ok(names.into_iter().collect())
+    }
+}
+
+/// What the pile has at a path.
+enum OfPile {
+    /// It is gone.
+    Hides,
+    /// This.
+    Has(Seen),
+    /// What lies below shows through.
+    Nothing,
+}
+
+fn as_path(path: &RelPath) -> &Path {
+    Path::new(OsStr::from_bytes(path.as_bytes()))
+}

@@ -1,0 +1,158 @@
+//! How a person reads a change set: what cannot be seen in a difference first, renames as one, and what
+//! programs wrote for themselves last.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lobster_base::digest::Digest;
+
+use crate::set::{ByteText, Change, ChangeSet, Entry, Kind, RelPath};
+
+/// Files that programs write and nobody reads line by line.
+const GENERATED: [&str; 12] = [
+    "Cargo.lock",
+    "Gemfile.lock",
+    "Pipfile.lock",
+    "bun.lock",
+    "composer.lock",
+    "flake.lock",
+    "go.sum",
+    "package-lock.json",
+    "pnpm-lock.yaml",
+    "poetry.lock",
+    "uv.lock",
+    "yarn.lock",
+];
+
+/// What the names of such files end with.
+const GENERATED_ENDS: [&str; 5] = [".min.js", ".min.css", ".js.map", ".pb.go", "_pb2.py"];
+
+/// One change as it is read.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'c> {
+    /// The directory.
+    pub root: &'c ByteText,
+    /// What became of the path.
+    pub change: &'c Change,
+    /// The path that the same file had before.
+    pub renamed_from: Option<&'c RelPath>,
+    /// A program wrote it for itself.
+    pub is_generated: bool,
+}
+
+impl ChangeSet {
+    /// The changes in the order in which a person reads them. A file that has another path now is told once.
+    #[must_use]
+    pub fn readings(&self) -> Vec<Reading<'_>> {
+        let mut readings = Vec::new();
+        for of_root in &self.roots {
+            let renamed = renames(&of_root.changes);
+            let gone: BTreeSet<&RelPath> = renamed.values().copied().collect();
+            for change in &of_root.changes {
+                let is_gone = change.after.is_none() && gone.contains(&change.path);
+                if !is_gone {
+                    readings.push(Reading {
+                        root: &of_root.root,
+                        change,
+                        renamed_from: renamed.get(&change.path).copied(),
+                        is_generated: is_generated(&change.path),
+                    });
+                }
+            }
+        }
+        readings
+            .sort_by_key(|reading| (reading.is_generated, rank(reading), reading.root, &reading.change.path));
+        readings
+    }
+}
+
+/// Deletions first, then what gets other rights, links, contents, and what is new.
+fn rank(reading: &Reading<'_>) -> u8 {
+    match reading.change.kind() {
+        Kind::Delete => 0,
+        Kind::Mode => 1,
+        Kind::Create if is_executable(reading.change.after.as_ref()) && reading.renamed_from.is_none() => 2,
+        Kind::Link => 3,
+        Kind::Create if reading.renamed_from.is_some() => 4,
+        Kind::Modify => 5,
+        Kind::Create => 6,
+    }
+}
+
+/// Whether it is a file that can be run.
+#[must_use]
+pub fn is_executable(entry: Option<&Entry>) -> bool {
+    matches!(entry, Some(Entry::File { mode, .. }) if mode & 0o111 != 0)
+}
+
+fn is_generated(path: &RelPath) -> bool {
+    let name = String::from_utf8_lossy(path.name());
+    GENERATED.contains(&&*name) || GENERATED_ENDS.iter().any(|end| name.ends_with(end))
+}
+
+/// The old path of each file that has the content and mode of the only file like it that is gone.
+fn renames(changes: &[Change]) -> BTreeMap<&RelPath, &RelPath> {
+    let mut gone: BTreeMap<(Digest, u32), Vec<&RelPath>> = BTreeMap::new();
+    let mut new: BTreeMap<(Digest, u32), Vec<&RelPath>> = BTreeMap::new();
+    for change in changes {
+        match (&change.before, &change.after) {
+            (Some(Entry::File { digest, mode, size: 1.., same_as: None, .. }), None) => {
+                gone.entry((*digest, *mode)).or_default().push(&change.path);
+            }
+            (None, Some(Entry::File { digest, mode, size: 1.., same_as: None, .. })) => {
+                new.entry((*digest, *mode)).or_default().push(&change.path);
+            }
+            _ => {}
+        }
+    }
+    let pairs = gone.iter().filter_map(|(file, paths)| match (paths.as_slice(), new.get(file)?.as_slice()) {
+        ([from], [to]) => Some((*to, *from)),
+        _ => None,
+    });
+    pairs.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::RootChanges;
+
+    #[test]
+    fn a_reader_is_told_first_what_no_difference_shows_and_renames_once() {
+        let file = |text: &str, mode| {
+            let digest = Digest::of(text.as_bytes());
+            Some(Entry::File { digest, size: text.len() as u64, mode, modified: None, same_as: None })
+        };
+        let changes = [
+            ("Cargo.lock", file("1", 0o644), file("2", 0o644)),
+            ("a", file("a", 0o644), file("b", 0o644)),
+            ("b-old", file("moved", 0o644), None),
+            ("c-new", None, file("moved", 0o644)),
+            ("empty", file("", 0o644), None),
+            ("empty2", None, file("", 0o644)),
+            ("m", file("m", 0o644), file("m", 0o755)),
+            ("run", None, file("run", 0o755)),
+            ("twice", file("x", 0o644), None),
+            ("x1", None, file("x", 0o644)),
+            ("x2", None, file("x", 0o644)),
+            ("z", file("z", 0o644), None),
+        ];
+        let changes =
+            changes.map(|(path, before, after)| Change { path: RelPath::new(path).unwrap(), before, after });
+        let root = ByteText::from(b"/r".to_vec());
+        let set = ChangeSet::new(vec![RootChanges { root, changes: changes.into() }]);
+        let readings = set.readings();
+        let told: Vec<String> = readings
+            .iter()
+            .map(|reading| match reading.renamed_from {
+                Some(from) => format!("{from} > {}", reading.change.path),
+                None => reading.change.path.to_string(),
+            })
+            .collect();
+        assert_eq!(
+            told,
+            ["empty", "twice", "z", "m", "run", "b-old > c-new", "a", "empty2", "x1", "x2", "Cargo.lock"]
+        );
+    }
+}

@@ -1,0 +1,211 @@
+//! Ways out of a conflict: a change set that was made from other files than lie there now becomes a new one,
+//! which is made from these.
+
+use std::io::{self, Read};
+
+use crate::commit::{CommitError, Conflict, Contents, conflicts};
+use crate::disk::Disk;
+use crate::files::{Files, Place, What};
+use crate::layer::Keep;
+use crate::merge::merge;
+use crate::set::{Change, ChangeSet, Entry, RelPath};
+
+/// What becomes of files that somebody has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// They stay as they are: the change set does not touch them.
+    Keep,
+    /// They become what the change set makes of them, whatever they are now.
+    Overwrite,
+    /// Texts that both sides changed in different lines get both changes.
+    Merge,
+}
+
+/// Why there is no new change set.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// Files cannot be compared.
+    #[error(transparent)]
+    Compare(#[from] CommitError),
+    /// A file has no way out of this kind.
+    #[error("{conflict}, and {why}")]
+    Unresolved {
+        /// The file.
+        conflict: Conflict,
+        /// What stands against it.
+        why: String,
+    },
+    /// A file cannot be read or kept.
+    #[error("cannot read {}: {source}", .conflict.path)]
+    Read {
+        /// The file.
+        conflict: Conflict,
+        /// The system's error.
+        source: io::Error,
+    },
+}
+
+/// A longer text is not merged.
+const MAX_TEXT: u64 = 16 << 20;
+
+/// The change set that can be committed where `set` conflicts. What lies there now goes to `keep`, for an undo.
+///
+/// # Errors
+/// When a file has no way out of this kind; nothing is changed in any case.
+pub fn resolve(
+    set: &ChangeSet,
+    how: Resolution,
+    contents: &dyn Contents,
+    keep: &mut dyn Keep,
+) -> Result<ChangeSet, ResolveError> {
+    let found = conflicts(set)?;
+    if how == Resolution::Keep {
+        let paths: Vec<_> = found.into_iter().map(|conflict| (conflict.root, conflict.path)).collect();
+        return Ok(set.without(&paths));
+    }
+    let disk = Disk::open(set)?;
+    let mut resolved = set.clone();
+    for conflict in found {
+        let places = set.roots.iter().enumerate().find(|(_, of_root)| of_root.root == conflict.root);
+        let Some((root, of_root)) = places else { continue };
+        let Some(at) = of_root.changes.iter().position(|change| change.path == conflict.path) else {
+            continue;
+        };
+        let change = &of_root.changes[at];
+        let mut case = Case { disk: &disk, contents, keep: &mut *keep, conflict, root };
+        let now = case.entry_now()?;
+        case.check_parent(of_root.changes.as_slice())?;
+        let after = match how {
+            Resolution::Merge => Some(case.merged(change, now.as_ref())?),
+            Resolution::Overwrite | Resolution::Keep => case.overwritten(change)?,
+        };
+        resolved.roots[root].changes[at] = Change { path: change.path.clone(), before: now, after };
+    }
+    for of_root in &mut resolved.roots {
+        of_root.changes.retain(|change| match (&change.before, &change.after) {
+            (None, None) => false,
+            (Some(before), Some(after)) => !before.is_same(after),
+            (None, Some(_)) | (Some(_), None) => true,
+        });
+    }
+    Ok(ChangeSet::new(resolved.roots))
+}
+
+/// One file that somebody has changed.
+struct Case<'c> {
+    disk: &'c Disk,
+    contents: &'c dyn Contents,
+    keep: &'c mut dyn Keep,
+    conflict: Conflict,
+    root: usize,
+}
+
+impl Case<'_> {
+    fn place(&self) -> Place {
+        Place { root: self.root, path: self.conflict.path.clone() }
+    }
+
+    fn unresolved(&self, why: impl Into<String>) -> ResolveError {
+        ResolveError::Unresolved { conflict: self.conflict.clone(), why: why.into() }
+    }
+
+    fn unread(&self, source: io::Error) -> ResolveError {
+        ResolveError::Read { conflict: self.conflict.clone(), source }
+    }
+
+    /// What lies there, its content kept.
+    fn entry_now(&mut self) -> Result<Option<Entry>, ResolveError> {
+        let place = self.place();
+        let Some(seen) = self.disk.look(&place).map_err(|source| self.unread(source))? else {
+            return Ok(None);
+        };
+        let modified = Some(seen.modified);
+        Ok(Some(match seen.what {
+            What::File => {
+                let kept = self.disk.read(&place).and_then(|mut file| self.keep.keep(&mut file));
+                let (digest, size) = kept.map_err(|source| self.unread(source))?;
+                Entry::File { digest, size, mode: seen.mode, modified, same_as: None }
+            }
+            What::Link => {
+                let target = self.disk.read_link(&place).map_err(|source| self.unread(source))?;
+                Entry::Link { target, modified }
+            }
+            What::Directory | What::Other => {
+                return Err(self.unresolved("only files and links can be replaced; keep it, or move it away"));
+            }
+        }))
+    }
+
+    /// Its directory is there, or made by the change set.
+    fn check_parent(&self, changes: &[Change]) -> Result<(), ResolveError> {
+        let Some(above) = self.conflict.path.parent() else { return Ok(()) };
+        let is_made = |path: &RelPath| {
+            let made = changes.iter().find(|change| change.path == *path).map(|change| change.after.as_ref());
+            made.is_some_and(|after| after.is_some_and(Entry::is_directory))
+        };
+        let place = Place { root: self.root, path: above.clone() };
+        let there = self.disk.look(&place).map_err(|source| self.unread(source))?;
+        if is_made(&above) || there.is_some_and(|seen| seen.what == What::Directory) {
+            Ok(())
+        } else {
+            Err(self
+                .unresolved("the directory that it was in is gone; keep it so, or make the directory again"))
+        }
+    }
+
+    /// What the change set makes of it.
+    fn overwritten(&self, change: &Change) -> Result<Option<Entry>, ResolveError> {
+        let is_directory = |entry: &Option<Entry>| entry.as_ref().is_some_and(Entry::is_directory);
+        if is_directory(&change.before) || is_directory(&change.after) {
+            return Err(self.unresolved("a directory is not overwritten; keep it, or move it away"));
+        }
+        Ok(change.after.clone())
+    }
+
+    /// Both changes of a text.
+    fn merged(&mut self, change: &Change, now: Option<&Entry>) -> Result<Entry, ResolveError> {
+        let (
+            Some(Entry::File { digest: base, size: base_size, mode: base_mode, .. }),
+            Some(Entry::File { digest: ours, size: our_size, mode: our_mode, same_as: None, .. }),
+            Some(Entry::File { digest: theirs, size: their_size, mode: their_mode, .. }),
+        ) = (&change.before, &change.after, now)
+        else {
+            return Err(self.unresolved(
+                "only a text that was there before, and is there in both versions, can be merged; keep it, or overwrite it",
+            ));
+        };
+        let mode = match (our_mode == base_mode, their_mode == base_mode) {
+            (true, _) => *their_mode,
+            (_, true) => *our_mode,
+            (false, false) if our_mode == their_mode => *our_mode,
+            (false, false) => {
+                return Err(self.unresolved("both sides changed its mode; keep it, or overwrite it"));
+            }
+        };
+        if [base_size, our_size, their_size].into_iter().any(|size| *size > MAX_TEXT) {
+            return Err(self.unresolved("it is too large to be merged; keep it, or overwrite it"));
+        }
+        let [base, one] = [base, ours].map(|digest| {
+            let mut text = Vec::new();
+            self.contents.open(digest).and_then(|mut content| content.read_to_end(&mut text)).map(|_| text)
+        });
+        let (base, one) =
+            (base.map_err(|source| self.unread(source))?, one.map_err(|source| self.unread(source))?);
+        let mut other = Vec::new();
+        let read = self.disk.read(&self.place()).and_then(|mut file| file.read_to_end(&mut other));
+        read.map_err(|source| self.unread(source))?;
+        if lobster_base::digest::Digest::of(&other) != *theirs {
+            return Err(self.unresolved("it changes right now; try again"));
+        }
+        if [&base, &one, &other].into_iter().any(|text| text.contains(&0)) {
+            return Err(self.unresolved("it is not text; keep it, or overwrite it"));
+        }
+        let text = merge(&base, &one, &other).map_err(|line| {
+            self.unresolved(format!(
+                "both sides changed line {line} of it; keep it, overwrite it, or edit it"
+            ))
+        })?;
+        let (digest, size) = self.keep.keep(&mut text.as_slice()).map_err(|source| self.unread(source))?;
+        Ok(Entry::File { digest, size, mode, modified: None, same_as: None })
+    }
+}

@@ -1,0 +1,95 @@
+//! The changes of somebody who keeps them apart himself, as a component's host does.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use lobster_base::digest::Digest;
+
+use crate::files::{Place, What};
+use crate::layer::{Keep, LayerError, Reader, open_root};
+use crate::pile::Below;
+use crate::set::{ByteText, Change, Entry, RelPath, RootChanges, Time};
+
+/// The mode of a new directory.
+const DIRECTORY: u32 = 0o755;
+
+/// What became of a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It is gone.
+    Gone,
+    /// A new directory.
+    Directory,
+    /// A symbolic link.
+    Link {
+        /// Where it leads.
+        target: ByteText,
+        /// Its time, if that was set.
+        modified: Option<Time>,
+    },
+    /// A file, whose content is kept already.
+    File {
+        /// Of its content.
+        digest: Digest,
+        /// Bytes of its content.
+        size: u64,
+        /// Permission bits.
+        mode: u32,
+        /// When its content was last changed, if that was set.
+        modified: Option<Time>,
+    },
+}
+
+/// The changes of a directory by somebody who has seen it as it was at `made`. What was there
+/// before goes to `keep`.
+///
+/// # Errors
+/// When somebody else changed one of these files since, or what was there cannot be kept.
+pub fn changes_of(
+    root: &Path,
+    made: Time,
+    written: &BTreeMap<RelPath, Written>,
+    keep: &mut dyn Keep,
+) -> Result<RootChanges, LayerError> {
+    let name = {
+        use std::os::unix::ffi::OsStrExt;
+        ByteText::from(root.as_os_str().as_bytes().to_vec())
+    };
+    let below = Below::new(open_root(root)?, None);
+    let mut reader = Reader::new(below, PathBuf::new(), name.clone(), made, keep);
+    for (path, what) in written {
+        let place = Place { root: 0, path: path.clone() };
+        let lower = reader.look(&place)?;
+        // What lay in a directory was told with it.
+        let is_told =
+            |above: RelPath| written.get(&above).is_some_and(|above| !matches!(above, Written::Directory));
+        let lower = lower.filter(|_| !path.ancestors().any(is_told));
+        let after = match what {
+            Written::Gone => None,
+            Written::Directory => match lower {
+                Some(lower) if lower.what == What::Directory => continue,
+                _ => Some(Entry::Directory { mode: DIRECTORY }),
+            },
+            Written::Link { target, modified } => {
+                Some(Entry::Link { target: target.clone(), modified: *modified })
+            }
+            Written::File { digest, size, mode, modified } => Some(Entry::File {
+                digest: *digest,
+                size: *size,
+                mode: *mode,
+                modified: *modified,
+                same_as: None,
+            }),
+        };
+        let before = reader.before(path, lower)?;
+        let is_change = match (&before, &after) {
+            (None, None) => false,
+            (Some(before), Some(after)) => !before.is_same(after),
+            (None, Some(_)) | (Some(_), None) => true,
+        };
+        if is_change {
+            reader.push(Change { path: path.clone(), before, after });
+        }
+    }
+    Ok(RootChanges { root: name, changes: reader.into_changes() })
+}

@@ -1,0 +1,14 @@
+//! Credentials that a step uses and never sees. The step asks without one; on the way out
+//! the host adds the header, over https, to the host that it was bound to and to no other.
+//!
+//! Components ask through the host anyway. A native step asks an [`Upstream`] on its
+//! loopback interface, which asks the host of the credential in its place.
+
+mod credential;
+mod masked;
+mod outward;
+mod upstream;
+
+pub use credential::{Credential, Unsendable};
+pub use masked::Masked;
+pub use upstream::{Serving, Upstream, Used};

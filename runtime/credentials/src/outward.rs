@@ -1,0 +1,68 @@
+//! The connections to the hosts of credentials, shared by all steps of this process: the next
+//! step need not shake hands again. What is shared holds no credential.
+
+use std::io;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use reqwest::{Client, redirect};
+use tokio::runtime::{Builder, Handle};
+
+/// How long a host may take to be connected to.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
+
+/// Connections that wait for the next request, and how long they do: less than any server waits.
+const IDLE_CONNECTIONS: usize = 8;
+const IDLE: Duration = Duration::from_secs(4);
+
+pub(crate) struct Outward {
+    /// Where the work is done.
+    pub(crate) runtime: Handle,
+    pub(crate) client: Client,
+}
+
+/// The one of this process.
+pub(crate) fn outward() -> io::Result<&'static Outward> {
+    static OUTWARD: OnceLock<Outward> = OnceLock::new();
+    static STARTING: Mutex<()> = Mutex::new(());
+    let _only_one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(outward) = OUTWARD.get() {
+        return Ok(outward);
+    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let client = client().map_err(|error| io::Error::other(causes(&error)))?;
+    let outward = Outward { runtime: runtime.handle().clone(), client };
+    std::thread::Builder::new()
+        .name("credentials".into())
+        .spawn(move || runtime.block_on(std::future::pending::<()>()))?;
+    Ok(OUTWARD.get_or_init(|| outward))
+}
+
+fn client() -> reqwest::Result<Client> {
+    // Fails only where another part of the process has chosen a provider, which then is used.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    Client::builder()
+        .no_proxy()
+        .https_only(true)
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .connect_timeout(CONNECT_PATIENCE)
+        .pool_max_idle_per_host(IDLE_CONNECTIONS)
+        .pool_idle_timeout(IDLE)
+        .tcp_nodelay(true)
+        .build()
+}
+
+/// An error with what caused it; the library's own words only say that a request failed.
+pub(crate) fn causes(error: &reqwest::Error) -> String {
+    let mut found: Vec<String> = Vec::new();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        let text = cause.to_string();
+        if !text.starts_with("client error (") && found.last() != Some(&text) {
+            found.push(text);
+        }
+        source = cause.source();
+    }
+    if found.is_empty() { "the request could not be made".to_owned() } else { found.join(": ") }
+}

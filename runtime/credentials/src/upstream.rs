@@ -1,0 +1,369 @@
+//! What a native step speaks to in place of the hosts whose credentials it may use: plain
+//! HTTP on its loopback interface, `http://ORIGIN/PASS/HOST/path`. PASS is unguessable, for
+//! the interface may be shared with others, and ends with the step.
+
+use std::collections::BTreeSet;
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use http::header::{
+    CONNECTION, CONTENT_LENGTH, CONTENT_LOCATION, EXPECT, HOST, HeaderName, LINK, LOCATION, TE, TRAILER,
+    TRANSFER_ENCODING, UPGRADE,
+};
+use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
+use http_body_util::{Either, Full};
+use hyper::body::{Body as _, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use lobster_base::credential::CredentialHost;
+use lobster_base::sync::lock;
+use tokio::task::{AbortHandle, JoinSet};
+
+use crate::credential::Credential;
+use crate::masked::Masked;
+use crate::outward::{Outward, causes, outward};
+
+/// Connections at a time; more wait.
+const MOST_CONNECTIONS: usize = 128;
+
+/// Refusals that are kept for the statement; a step that tries more is noted by its first ones.
+const MOST_REFUSALS: usize = 100;
+
+/// Headers that concern one connection only, besides those that `Connection` names.
+const OF_THE_CONNECTION: [HeaderName; 6] = [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, EXPECT];
+
+/// The body of an answer: the host's, or our own words.
+type Body = Either<Masked<reqwest::Body>, Full<Bytes>>;
+
+/// The hosts that a native step reaches with credentials.
+#[derive(Clone, Debug)]
+pub struct Upstream(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    credentials: Vec<Credential>,
+    pass: String,
+    used: Mutex<Used>,
+}
+
+/// What a step did with its credentials.
+#[derive(Clone, Debug, Default)]
+pub struct Used {
+    /// The hosts that it was answered by.
+    pub reached: BTreeSet<String>,
+    /// What was refused, and why.
+    pub refused: Vec<String>,
+}
+
+/// Serves as long as it is held. With it go its open connections.
+#[derive(Debug)]
+pub struct Serving(AbortHandle);
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+impl Upstream {
+    /// For these credentials.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn new(credentials: Vec<Credential>) -> io::Result<Self> {
+        let mut pass = [0; 16];
+        getrandom::fill(&mut pass).map_err(io::Error::other)?;
+        let pass = pass.iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(Self(Arc::new(Shared { credentials, pass, used: Mutex::default() })))
+    }
+
+    /// The variables by which the step finds it at `origin`, `http://address:port`.
+    #[must_use]
+    pub fn environment(&self, origin: &str) -> Vec<(String, String)> {
+        let of = |credential: &Credential| {
+            let grant = credential.grant();
+            grant.environment(&format!("{origin}{}", self.0.prefix(&grant.host.to_string())))
+        };
+        self.0.credentials.iter().flat_map(of).collect()
+    }
+
+    /// The addresses that stand for `https://HOST/`, by these.
+    #[must_use]
+    pub fn addresses(&self, origin: &str) -> Vec<(String, String)> {
+        let of = |credential: &Credential| {
+            let host = credential.grant().host.to_string();
+            (format!("https://{host}/"), format!("{origin}{}/", self.0.prefix(&host)))
+        };
+        self.0.credentials.iter().map(of).collect()
+    }
+
+    /// Answers on a listening socket that the step reaches at `origin`.
+    ///
+    /// # Errors
+    /// When the socket cannot be used or no thread can be started.
+    pub fn serve(&self, listener: std::net::TcpListener, origin: String) -> io::Result<Serving> {
+        let outward = outward()?;
+        listener.set_nonblocking(true)?;
+        let shared = Arc::clone(&self.0);
+        let _entered = outward.runtime.enter();
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let task = outward.runtime.spawn(accept(listener, shared, outward, origin.into()));
+        Ok(Serving(task.abort_handle()))
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn used(&self) -> Used {
+        lock(&self.0.used).clone()
+    }
+}
+
+async fn accept(
+    listener: tokio::net::TcpListener,
+    shared: Arc<Shared>,
+    outward: &'static Outward,
+    origin: Arc<str>,
+) {
+    // Dropped with this task, and the connections with it.
+    let mut open = JoinSet::new();
+    loop {
+        while open.try_join_next().is_some() {}
+        if open.len() >= MOST_CONNECTIONS {
+            open.join_next().await;
+            continue;
+        }
+        // An error concerns one client that has gone, or too many open files, which passes.
+        let Ok((client, _)) = listener.accept().await else {
+            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            continue;
+        };
+        let _ = client.set_nodelay(true);
+        let (shared, origin) = (Arc::clone(&shared), Arc::clone(&origin));
+        open.spawn(async move {
+            let answer = service_fn(|request| {
+                let (shared, origin) = (Arc::clone(&shared), Arc::clone(&origin));
+                async move { Ok::<_, Infallible>(shared.answer(request, outward, &origin).await) }
+            });
+            let served =
+                http1::Builder::new().half_close(true).serve_connection(TokioIo::new(client), answer);
+            if let Err(error) = served.await {
+                tracing::debug!(%error, "a connection of a step with credentials broke");
+            }
+        });
+    }
+}
+
+impl Shared {
+    fn prefix(&self, host: &str) -> String {
+        format!("/{}/{host}", self.pass)
+    }
+
+    /// The credential that a path is for, and the path at its host.
+    fn route<'p>(&self, path: &'p str) -> Option<(&Credential, &'p str)> {
+        let rest = path.strip_prefix('/')?.strip_prefix(self.pass.as_str())?.strip_prefix('/')?;
+        let (host, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
+        let credential = self.credentials.iter().find(|known| known.grant().host.to_string() == host)?;
+        Some((credential, rest))
+    }
+
+    /// Sends a request on with its credential, and gives the answer.
+    async fn answer(&self, request: Request<Incoming>, outward: &Outward, origin: &str) -> Response<Body> {
+        let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
+        let Some((credential, rest)) = self.route(&path) else {
+            let text = "no credential of this step is for this address; see its variables LOBSTER_URL_…";
+            return says(StatusCode::NOT_FOUND, text);
+        };
+        let rest = if rest.starts_with('/') { rest.to_owned() } else { format!("/{rest}") };
+        let host = credential.grant().host.to_string();
+        let (mut parts, body) = request.into_parts();
+        strip(&mut parts.headers);
+        parts.headers.remove(HOST);
+        parts.headers.remove(CONTENT_LENGTH);
+        if let Err(error) = credential.add(parts.method.as_str(), &rest, &mut parts.headers) {
+            self.note_refusal(error.to_string());
+            return says(StatusCode::FORBIDDEN, &error.to_string());
+        }
+        let url = format!("https://{host}{rest}");
+        let mut sent = outward.client.request(parts.method.clone(), &url).headers(parts.headers);
+        // A request without a body must not become one with an empty one.
+        if !body.is_end_stream() {
+            sent = sent.body(reqwest::Body::wrap(body));
+        }
+        let answer = match sent.send().await {
+            Ok(answer) => answer,
+            Err(error) => {
+                let text = format!("cannot reach {host}: {}", causes(&error));
+                self.note_refusal(text.clone());
+                return says(StatusCode::BAD_GATEWAY, &text);
+            }
+        };
+        lock(&self.used).reached.insert(host.clone());
+        let (mut head, body) = Response::<reqwest::Body>::from(answer).into_parts();
+        strip(&mut head.headers);
+        credential.hide_in(&mut head.headers);
+        self.lead_back(&mut head.headers, &host, origin);
+        let body = Masked::new(body, credential.mask());
+        let mut response = Response::new(Either::Left(body));
+        *response.status_mut() = head.status;
+        *response.headers_mut() = head.headers;
+        response
+    }
+
+    /// Turns addresses of the hosts here in an answer's head into those that the step has for
+    /// them. Whatever else it is sent to it reaches by itself, without a credential.
+    fn lead_back(&self, headers: &mut HeaderMap, host: &str, origin: &str) {
+        let led = |address: &str| self.led(address, host, origin);
+        for (name, value) in headers.iter_mut() {
+            let Ok(text) = value.to_str() else { continue };
+            let changed = match *name {
+                LOCATION | CONTENT_LOCATION => led(text),
+                LINK => Some(in_angle_brackets(text, &led)),
+                _ => None,
+            };
+            if let Some(changed) = changed.and_then(|text| HeaderValue::from_str(&text).ok()) {
+                *value = changed;
+            }
+        }
+    }
+
+    /// The step's address for one at a host that it has a credential for; `host` is the one that answered.
+    fn led(&self, address: &str, host: &str, origin: &str) -> Option<String> {
+        let (named, rest) = match address.strip_prefix("https:").unwrap_or(address).strip_prefix("//") {
+            Some(rest) => {
+                let (named, rest) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+                let named = CredentialHost::parse(named).ok()?;
+                let is_known = self.credentials.iter().any(|known| known.grant().host == named);
+                (is_known.then(|| named.to_string())?, rest)
+            }
+            None => (address.starts_with('/').then(|| host.to_owned())?, address),
+        };
+        Some(format!("{origin}{}{rest}", self.prefix(&named)))
+    }
+
+    fn note_refusal(&self, why: String) {
+        let refused = &mut lock(&self.used).refused;
+        if refused.len() < MOST_REFUSALS && !refused.contains(&why) {
+            refused.push(why);
+        }
+    }
+}
+
+/// `<address>; rel=next, <address>; rel=last` with other addresses.
+fn in_angle_brackets(text: &str, led: &dyn Fn(&str) -> Option<String>) -> String {
+    let part = |part: &str| match part.strip_suffix('>').and_then(|part| part.rsplit_once('<')) {
+        Some((before, address)) => match led(address) {
+            Some(led) => format!("{before}<{led}>"),
+            None => part.to_owned(),
+        },
+        None => part.to_owned(),
+    };
+    text.split_inclusive('>').map(part).collect()
+}
+
+/// Leaves out what concerns the one connection that it came by.
+fn strip(headers: &mut HeaderMap) {
+    let named: Vec<HeaderName> = headers
+        .get_all(CONNECTION)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|text| text.split(','))
+        .filter_map(|name| name.trim().parse().ok())
+        .collect();
+    let of_proxies: Vec<HeaderName> = headers
+        .keys()
+        .filter(|name| name.as_str().starts_with("proxy-") || *name == "keep-alive" || *name == "alt-svc")
+        .cloned()
+        .collect();
+    for name in named.into_iter().chain(of_proxies).chain(OF_THE_CONNECTION) {
+        headers.remove(name);
+    }
+}
+
+/// Our own words as an answer.
+fn says(status: StatusCode, text: &str) -> Response<Body> {
+    let mut response = Response::new(Either::Right(Full::new(Bytes::from(format!("lobster: {text}\n")))));
+    *response.status_mut() = status;
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    response.headers_mut().insert(http::header::CONTENT_TYPE, plain);
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lobster_base::credential::CredentialGrant;
+
+    fn shared(hosts: &[&str]) -> Shared {
+        let credential = |host: &&str| {
+            let grant = CredentialGrant::new(CredentialHost::parse(host).unwrap(), "s".to_owned());
+            Credential::new(grant, "value").unwrap()
+        };
+        let credentials = hosts.iter().map(credential).collect();
+        Shared { credentials, pass: "pass".to_owned(), used: Mutex::default() }
+    }
+
+    #[test]
+    fn only_who_knows_the_pass_is_sent_on() {
+        let shared = shared(&["a.example", "b.example:8443"]);
+        let route = |path| shared.route(path).map(|(it, rest)| (it.grant().host.to_string(), rest));
+        assert_eq!(route("/pass/a.example/x?y"), Some(("a.example".to_owned(), "/x?y")));
+        assert_eq!(route("/pass/b.example:8443?y"), Some(("b.example:8443".to_owned(), "?y")));
+        assert_eq!(route("/pass/a.example"), Some(("a.example".to_owned(), "")));
+        for path in [
+            "/",
+            "/pass",
+            "/pass/",
+            "/pas/a.example/",
+            "/passa.example/",
+            "/pass/c.example/",
+            "//pass/a.example/",
+        ] {
+            assert_eq!(route(path), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn addresses_in_answers_lead_back_or_away() {
+        let shared = shared(&["a.example", "b.example:8443"]);
+        let led = |address: &str| shared.led(address, "a.example", "http://o");
+        for (address, expected) in [
+            ("/x?y", Some("http://o/pass/a.example/x?y")),
+            ("https://a.example/x", Some("http://o/pass/a.example/x")),
+            ("https://A.example:443?x", Some("http://o/pass/a.example?x")),
+            ("//b.example:8443/x", Some("http://o/pass/b.example:8443/x")),
+            ("https://b.example/x", None),
+            ("http://a.example/x", None),
+            ("https://a.example.evil/x", None),
+            ("https://a.example@evil/x", None),
+            ("x", None),
+        ] {
+            assert_eq!(led(address).as_deref(), expected, "{address}");
+        }
+        let link = "<https://a.example/1>; rel=\"next\", <https://c.example/2>; rel=last";
+        assert_eq!(
+            in_angle_brackets(link, &led),
+            "<http://o/pass/a.example/1>; rel=\"next\", <https://c.example/2>; rel=last"
+        );
+    }
+
+    #[test]
+    fn what_concerns_one_connection_goes_no_further() {
+        let mut headers = HeaderMap::new();
+        for (name, value) in [
+            ("connection", "keep-alive, x-mine"),
+            ("keep-alive", "3"),
+            ("x-mine", "1"),
+            ("proxy-authorization", "p"),
+            ("transfer-encoding", "chunked"),
+            ("upgrade", "h2c"),
+            ("x-other", "2"),
+        ] {
+            headers.insert(HeaderName::from_static(name), HeaderValue::from_static(value));
+        }
+        strip(&mut headers);
+        assert_eq!(headers.keys().map(HeaderName::as_str).collect::<Vec<_>>(), ["x-other"]);
+    }
+}

@@ -1,0 +1,179 @@
+//! Embeddings of texts, in OpenAI's form (`POST /embeddings`).
+//! <https://platform.openai.com/docs/api-reference/embeddings>
+
+use serde_json::{Map, Value, json};
+
+use super::Spend;
+use super::channel::{Channel, Failure};
+use crate::http;
+use lobster_base::json;
+use lobster_stage::{HttpSender, StageError, WorstCase};
+
+/// Most texts of one request.
+pub const MAX_TEXTS: usize = 256;
+
+/// Most bytes of the texts of one request: at one token a byte that is what the providers take.
+pub const MAX_BYTES: usize = 256 << 10;
+
+/// Texts to be embedded by one call.
+#[derive(Clone, Debug)]
+pub struct Embedding {
+    /// Who embeds them.
+    pub model: String,
+    /// What is embedded, in order.
+    pub texts: Vec<String>,
+    /// How long the vectors are, where the model can choose.
+    pub dimensions: Option<u64>,
+}
+
+/// What bounds a call.
+pub struct Bounds<'a> {
+    /// Whether the call must say the most that it can cost.
+    pub has_budget: bool,
+    /// Puts that aside, or refuses the call.
+    pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
+    /// Gives that back for a call that was certainly not computed.
+    pub give_back: &'a dyn Fn(),
+}
+
+impl Embedding {
+    fn body(&self) -> Value {
+        let mut body = Map::new();
+        body.insert("model".into(), json!(self.model));
+        body.insert("input".into(), json!(self.texts));
+        if let Some(dimensions) = self.dimensions {
+            body.insert("dimensions".into(), json!(dimensions));
+        }
+        Value::Object(body)
+    }
+
+    /// What will be done, without secrets.
+    ///
+    /// # Errors
+    /// The provider has no embeddings.
+    pub fn detail(&self, channel: &Channel) -> Result<Value, StageError> {
+        let post = channel.embeddings().ok_or_else(|| without(channel))?;
+        Ok(json!({
+            "operation": "embeddings",
+            "provider": channel.provider.name(),
+            "method": "POST",
+            "url": http::redacted_address(&post.url),
+            "body": self.body(),
+        }))
+    }
+
+    /// Asks for the vectors, once: one for each text, and what was spent.
+    ///
+    /// # Errors
+    /// What the call of any model can fail with.
+    pub fn ask(
+        &self,
+        channel: &Channel,
+        bounds: &Bounds<'_>,
+        send: &HttpSender<'_>,
+    ) -> Result<(Vec<Value>, Option<Spend>), Failure> {
+        let mut post = channel.embeddings().ok_or_else(|| Failure::Budget(without(channel)))?;
+        post.body = json::compact(&self.body());
+        let worst = WorstCase {
+            model: Some(self.model.clone()),
+            input_tokens: post.body.len() as u64,
+            output_tokens: Some(0),
+        };
+        if bounds.has_budget {
+            (bounds.reserve)(&worst).map_err(Failure::Budget)?;
+        }
+        let answer = http::post(&post, channel.limits(), send).map_err(Failure::Http).and_then(|reply| {
+            if !reply.is_success() {
+                return Err(Failure::Status(reply));
+            }
+            let answer = reply.json().map_err(|_| Failure::Request("Response was not JSON".to_owned()))?;
+            self.read(&answer)
+        });
+        if let Err(failure) = &answer
+            && bounds.has_budget
+            && !failure.may_be_billed(&worst)
+        {
+            (bounds.give_back)();
+        }
+        answer
+    }
+
+    fn read(&self, answer: &Value) -> Result<(Vec<Value>, Option<Spend>), Failure> {
+        let Some(data) = answer.get("data").and_then(Value::as_array) else {
+            return Err(match answer.pointer("/error/message").and_then(Value::as_str) {
+                Some(message) => Failure::Remote(message.to_owned()),
+                None => Failure::Envelope("data must be array".to_owned()),
+            });
+        };
+        let mut vectors = vec![Value::Null; self.texts.len()];
+        for (place, entry) in data.iter().enumerate() {
+            let index = entry.get("index").and_then(Value::as_u64).map_or(Some(place), |n| n.try_into().ok());
+            let vector = entry.get("embedding").filter(|vector| is_vector(vector));
+            if let (Some(slot), Some(vector)) = (index.and_then(|index| vectors.get_mut(index)), vector) {
+                *slot = vector.clone();
+            }
+        }
+        if let Some(missing) = vectors.iter().position(Value::is_null) {
+            return Err(Failure::Envelope(format!("data has no numbers for text {}", missing + 1)));
+        }
+        let spend = answer.get("usage").filter(|usage| usage.is_object()).map(|usage| {
+            let count = |name: &str| usage.get(name).and_then(Value::as_u64);
+            let input = count("prompt_tokens").or_else(|| count("total_tokens")).unwrap_or(0);
+            let usage = json!({"inputTokens": input, "outputTokens": 0, "totalTokens": input});
+            Spend {
+                call: uuid::Uuid::now_v7().to_string(),
+                model: Some(self.model.clone()),
+                usage: usage.as_object().cloned().unwrap_or_default(),
+                is_lost: false,
+            }
+        });
+        Ok((vectors, spend))
+    }
+}
+
+fn is_vector(value: &Value) -> bool {
+    value.as_array().is_some_and(|numbers| !numbers.is_empty() && numbers.iter().all(Value::is_number))
+}
+
+fn without(channel: &Channel) -> StageError {
+    StageError::permanent(format!(
+        "provider {} has no embeddings; those of openai, azure and gemini, or of any server with /embeddings, can be used",
+        channel.provider.name()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn embedding() -> Embedding {
+        Embedding { model: "m".into(), texts: vec!["a".into(), "b".into()], dimensions: Some(2) }
+    }
+
+    #[test]
+    fn vectors_come_in_the_order_of_the_texts() {
+        let answer = json!({
+            "data": [{"index": 1, "embedding": [3, 4]}, {"index": 0, "embedding": [0.5, -2e-3]}],
+            "usage": {"prompt_tokens": 7, "total_tokens": 7},
+        });
+        let (vectors, spend) = embedding().read(&answer).unwrap();
+        assert_eq!(vectors, [json!([0.5, -2e-3]), json!([3, 4])]);
+        let spend = spend.unwrap();
+        assert_eq!((spend.model.as_deref(), &spend.usage["inputTokens"]), (Some("m"), &json!(7)));
+        assert_eq!(embedding().body(), json!({"model": "m", "input": ["a", "b"], "dimensions": 2}));
+    }
+
+    #[test]
+    fn an_answer_that_lacks_a_vector_is_none() {
+        for (answer, why) in [
+            (json!({"error": {"message": "no"}}), "C remote error: no"),
+            (json!([]), "data must be array"),
+            (json!({"data": [{"index": 0, "embedding": [1]}]}), "no numbers for text 2"),
+            (json!({"data": [{"embedding": [1]}, {"embedding": ["x"]}]}), "no numbers for text 2"),
+            (json!({"data": [{"index": 9, "embedding": [1]}, {"embedding": []}]}), "no numbers for text 1"),
+        ] {
+            let message = embedding().read(&answer).unwrap_err().message("C");
+            assert!(message.contains(why), "{message}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Google's Gemini models (`POST /v1beta/models/MODEL:generateContent`).
+//! <https://ai.google.dev/api/generate-content>
+
+use serde_json::{Map, Value, json};
+
+use super::CUT_SHORT;
+use super::channel::Failure;
+use super::openai::{copy, output};
+use super::request::{Request, Retry};
+use crate::attachment::Attachment;
+use lobster_stage::StageError;
+
+/// The path of a model below the provider's address.
+pub(crate) fn path(request: &Request) -> Result<[String; 2], StageError> {
+    let Some(model) = &request.model else {
+        return Err(StageError::permanent("provider gemini needs --model or LOBSTER_LLM_MODEL"));
+    };
+    let model = model.strip_prefix("models/").unwrap_or(model);
+    Ok(["models".to_owned(), format!("{model}:generateContent")])
+}
+
+/// The request's body.
+pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Value {
+    let mut contents = Vec::new();
+    for (index, turn) in request.turns(retry).into_iter().enumerate() {
+        let role = if turn.is_model { "model" } else { "user" };
+        let mut parts = vec![json!({"text": turn.text})];
+        if index == 0 {
+            parts.extend(request.files.iter().filter_map(part));
+        }
+        contents.push(json!({"role": role, "parts": parts}));
+    }
+    let mut body = Map::new();
+    body.insert("contents".into(), json!(contents));
+    if let Some(system) = &request.system {
+        body.insert("systemInstruction".into(), json!({"parts": [{"text": system}]}));
+    }
+    let number = |number: &Option<serde_json::Number>| number.clone().map(Value::Number);
+    let schema = request.output_schema.as_ref();
+    let settings = [
+        ("maxOutputTokens", number(&request.max_output_tokens)),
+        ("temperature", number(&request.temperature)),
+        ("seed", number(&request.seed)),
+        ("stopSequences", (!request.stop.is_empty()).then(|| json!(request.stop))),
+        ("thinkingConfig", request.effort.as_ref().map(|effort| json!({"thinkingLevel": effort}))),
+        ("responseMimeType", schema.map(|_| json!("application/json"))),
+        ("responseJsonSchema", schema.cloned()),
+    ];
+    let settings: Map<String, Value> =
+        settings.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    if !settings.is_empty() {
+        body.insert("generationConfig".into(), Value::Object(settings));
+    }
+    Value::Object(body)
+}
+
+/// A file as a part of a message; text is in the prompt already.
+fn part(file: &Attachment) -> Option<Value> {
+    Some(json!({"inlineData": {"mimeType": file.media_type, "data": file.data.as_ref()?}}))
+}
+
+/// The answer in the form of an adapter's result.
+pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
+    if let Some(reason) = answer.pointer("/promptFeedback/blockReason").and_then(Value::as_str) {
+        return Err(Failure::Remote(format!("the prompt was blocked: {reason}")));
+    }
+    let Some(candidate) = answer.pointer("/candidates/0") else {
+        return Err(match answer.pointer("/error/message").and_then(Value::as_str) {
+            Some(message) => Failure::Remote(message.to_owned()),
+            None => Failure::Envelope("candidates/0 is missing".to_owned()),
+        });
+    };
+    let ended = candidate.get("finishReason").and_then(Value::as_str);
+    let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
+    let text: Option<String> = parts.map(|parts| {
+        let said = parts.iter().filter(|part| part.get("thought") != Some(&Value::Bool(true)));
+        said.filter_map(|part| part.get("text").and_then(Value::as_str)).collect()
+    });
+    let text = match (text, ended) {
+        (_, Some(reason @ ("SAFETY" | "RECITATION" | "PROHIBITED_CONTENT" | "BLOCKLIST" | "SPII"))) => {
+            return Err(Failure::Remote(format!("the model refuses: {reason}")));
+        }
+        (Some(text), _) => text,
+        // All tokens went into reasoning.
+        (None, Some("MAX_TOKENS")) => String::new(),
+        (None, _) => return Err(Failure::Envelope("candidates/0/content/parts must be array".to_owned())),
+    };
+    let mut result = Map::new();
+    result.insert("output".into(), output(&text, request));
+    copy(answer, "responseId", "runId", &mut result);
+    copy(answer, "modelVersion", "model", &mut result);
+    if let Some(usage) = answer.get("usageMetadata").filter(|usage| usage.is_object()) {
+        let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
+        // Reasoning is billed as output.
+        let input = count("promptTokenCount").saturating_add(count("toolUsePromptTokenCount"));
+        let output = count("candidatesTokenCount").saturating_add(count("thoughtsTokenCount"));
+        let total = input.saturating_add(output);
+        let usage = json!({"inputTokens": input, "outputTokens": output, "totalTokens": total});
+        result.insert("usage".into(), usage);
+    }
+    if ended == Some("MAX_TOKENS") {
+        result.insert("warnings".into(), json!([CUT_SHORT]));
+    }
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(schema: Option<Value>) -> Request {
+        Request { prompt: "p".into(), model: Some("m".into()), output_schema: schema, ..Request::default() }
+    }
+
+    #[test]
+    fn bodies() {
+        assert_eq!(
+            body(&request(None), None),
+            json!({"contents": [{"role": "user", "parts": [{"text": "p"}]}]})
+        );
+        let full = Request {
+            system: Some("be brief".into()),
+            stop: vec!["END".into()],
+            seed: Some(7.into()),
+            effort: Some("low".into()),
+            max_output_tokens: Some(9.into()),
+            files: vec![Attachment::of_bytes("a.gif", b"GIF89a".to_vec()).unwrap()],
+            ..request(Some(json!({"type": "array"})))
+        };
+        let retry = Retry { attempt: 2, errors: vec!["/ must be array".into()], said: "{}".into() };
+        assert_eq!(
+            body(&full, Some(&retry)),
+            json!({
+                "contents": [
+                    {"role": "user", "parts": [{"text": "p"}, {"inlineData": {"mimeType": "image/gif", "data": "R0lGODlh"}}]},
+                    {"role": "model", "parts": [{"text": "{}"}]},
+                    {"role": "user", "parts": [{"text": "[The previous answer did not fit the schema: / must be array. Answer again so that it fits.]"}]},
+                ],
+                "systemInstruction": {"parts": [{"text": "be brief"}]},
+                "generationConfig": {
+                    "maxOutputTokens": 9, "seed": 7, "stopSequences": ["END"], "thinkingConfig": {"thinkingLevel": "low"},
+                    "responseMimeType": "application/json", "responseJsonSchema": {"type": "array"},
+                },
+            })
+        );
+        assert_eq!(
+            path(&Request { model: Some("models/x".into()), ..Request::default() }).unwrap(),
+            ["models", "x:generateContent"]
+        );
+        assert!(path(&Request::default()).is_err());
+    }
+
+    #[test]
+    fn results() {
+        let answer = json!({
+            "responseId": "r", "modelVersion": "m-1",
+            "candidates": [{
+                "content": {"role": "model", "parts": [{"text": "hm", "thought": true}, {"text": "[1"}, {"text": "]"}]},
+                "finishReason": "MAX_TOKENS",
+            }],
+            "usageMetadata": {"promptTokenCount": 3, "candidatesTokenCount": 4, "thoughtsTokenCount": 5},
+        });
+        assert_eq!(
+            Value::Object(result(&answer, &request(Some(json!({})))).unwrap()),
+            json!({
+                "output": {"format": "json", "text": "[1]", "data": [1]}, "runId": "r", "model": "m-1",
+                "usage": {"inputTokens": 3, "outputTokens": 9, "totalTokens": 12},
+                "warnings": ["the answer was cut at the limit of output tokens"],
+            })
+        );
+        let message = |answer: Value| result(&answer, &request(None)).unwrap_err().message("C");
+        assert_eq!(message(json!({"error": {"message": "no"}})), "C remote error: no");
+        assert_eq!(
+            message(json!({"promptFeedback": {"blockReason": "SAFETY"}})),
+            "C remote error: the prompt was blocked: SAFETY"
+        );
+        assert_eq!(
+            message(json!({"candidates": [{"finishReason": "SAFETY"}]})),
+            "C remote error: the model refuses: SAFETY"
+        );
+        assert!(message(json!({"candidates": [{"finishReason": "STOP"}]})).contains("must be array"));
+        let silent = json!({"candidates": [{"finishReason": "MAX_TOKENS", "content": {}}]});
+        assert_eq!(result(&silent, &request(None)).unwrap()["output"]["text"], "");
+    }
+}

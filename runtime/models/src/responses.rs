@@ -1,0 +1,171 @@
+//! OpenAI's responses (`POST /responses`), the successor of its chat completions.
+//! <https://platform.openai.com/docs/api-reference/responses>
+
+use serde_json::{Map, Value, json};
+
+use super::CUT_SHORT;
+use super::channel::Failure;
+use super::openai::{copy, is_strict, output};
+use super::request::{Request, Retry};
+use crate::attachment::Attachment;
+use lobster_stage::StageError;
+
+/// The request's body. Nothing is kept at the provider: the record is here.
+pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
+    let Some(model) = &request.model else {
+        return Err(StageError::permanent("provider openai-responses needs --model or LOBSTER_LLM_MODEL"));
+    };
+    request.refuse_settings("openai-responses", &["seed", "stop"])?;
+    let mut input = Vec::new();
+    for (index, turn) in request.turns(retry).into_iter().enumerate() {
+        let (role, kind) = if turn.is_model { ("assistant", "output_text") } else { ("user", "input_text") };
+        let mut parts = vec![json!({"type": kind, "text": turn.text})];
+        if index == 0 {
+            parts.extend(request.files.iter().filter_map(part));
+        }
+        input.push(json!({"role": role, "content": parts}));
+    }
+    let mut body = Map::new();
+    body.insert("model".into(), json!(model));
+    body.insert("input".into(), json!(input));
+    body.insert("store".into(), json!(false));
+    let number = |number: &Option<serde_json::Number>| number.clone().map(Value::Number);
+    let format = request.output_schema.as_ref().map(|schema| {
+        let strict = is_strict(schema);
+        json!({"format": {"type": "json_schema", "name": "output", "schema": schema, "strict": strict}})
+    });
+    let set = [
+        ("instructions", request.system.as_ref().map(|system| json!(system))),
+        ("max_output_tokens", number(&request.max_output_tokens)),
+        ("temperature", number(&request.temperature)),
+        ("reasoning", request.effort.as_ref().map(|effort| json!({"effort": effort}))),
+        ("text", format),
+    ];
+    body.extend(set.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    Ok(Value::Object(body))
+}
+
+/// A file as a part of a message; text is in the prompt already.
+fn part(file: &Attachment) -> Option<Value> {
+    file.data.as_ref()?;
+    Some(match file.is_image() {
+        true => json!({"type": "input_image", "image_url": file.data_url()}),
+        false => json!({"type": "input_file", "filename": file.name, "file_data": file.data_url()}),
+    })
+}
+
+/// The answer in the form of an adapter's result.
+pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
+    if let Some(message) = answer.pointer("/error/message").and_then(Value::as_str) {
+        return Err(Failure::Remote(message.to_owned()));
+    }
+    let Some(items) = answer.get("output").and_then(Value::as_array) else {
+        return Err(Failure::Envelope("output must be array".to_owned()));
+    };
+    let of_kind = |value: &Value, kind: &str| value.get("type").and_then(Value::as_str) == Some(kind);
+    let parts = items
+        .iter()
+        .filter(|item| of_kind(item, "message"))
+        .filter_map(|item| item.get("content").and_then(Value::as_array))
+        .flatten();
+    let mut text = String::new();
+    for part in parts {
+        if let Some(refusal) = part.get("refusal").and_then(Value::as_str) {
+            return Err(Failure::Remote(format!("the model refuses: {refusal}")));
+        }
+        if of_kind(part, "output_text") {
+            text.push_str(part.get("text").and_then(Value::as_str).unwrap_or_default());
+        }
+    }
+    let mut result = Map::new();
+    result.insert("output".into(), output(&text, request));
+    copy(answer, "id", "runId", &mut result);
+    copy(answer, "model", "model", &mut result);
+    if let Some(usage) = answer.get("usage").filter(|usage| usage.is_object()) {
+        let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
+        let (input, output) = (count("input_tokens"), count("output_tokens"));
+        let total = input.saturating_add(output);
+        let usage = json!({"inputTokens": input, "outputTokens": output, "totalTokens": total});
+        result.insert("usage".into(), usage);
+    }
+    match answer.pointer("/incomplete_details/reason").and_then(Value::as_str) {
+        Some("max_output_tokens") => {
+            result.insert("warnings".into(), json!([CUT_SHORT]));
+        }
+        Some(reason) => return Err(Failure::Remote(format!("the answer is incomplete: {reason}"))),
+        None => {}
+    }
+    Ok(result)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(schema: Option<Value>) -> Request {
+        Request { prompt: "p".into(), model: Some("m".into()), output_schema: schema, ..Request::default() }
+    }
+
+    #[test]
+    fn bodies() {
+        let full = Request {
+            system: Some("be brief".into()),
+            effort: Some("low".into()),
+            max_output_tokens: Some(9.into()),
+            files: vec![
+                Attachment::of_bytes("a.gif", b"GIF89a".to_vec()).unwrap(),
+                Attachment::of_bytes("b.pdf", b"%PDF-1".to_vec()).unwrap(),
+            ],
+            ..request(Some(json!({"type": "array"})))
+        };
+        let retry = Retry { attempt: 2, errors: vec!["/ must be array".into()], said: "{}".into() };
+        assert_eq!(
+            body(&full, Some(&retry)).unwrap(),
+            json!({
+                "model": "m", "store": false, "instructions": "be brief", "max_output_tokens": 9,
+                "reasoning": {"effort": "low"},
+                "input": [
+                    {"role": "user", "content": [
+                        {"type": "input_text", "text": "p"},
+                        {"type": "input_image", "image_url": "data:image/gif;base64,R0lGODlh"},
+                        {"type": "input_file", "filename": "b.pdf", "file_data": "data:application/pdf;base64,JVBERi0x"},
+                    ]},
+                    {"role": "assistant", "content": [{"type": "output_text", "text": "{}"}]},
+                    {"role": "user", "content": [{"type": "input_text", "text": "[The previous answer did not fit the schema: / must be array. Answer again so that it fits.]"}]},
+                ],
+                "text": {"format": {"type": "json_schema", "name": "output", "schema": {"type": "array"}, "strict": false}},
+            })
+        );
+        let stopped = Request { stop: vec!["x".into()], ..request(None) };
+        assert!(body(&stopped, None).unwrap_err().message.contains("no setting for --stop"));
+        assert!(body(&Request::default(), None).is_err());
+    }
+
+    #[test]
+    fn results() {
+        let answer = json!({
+            "id": "resp", "model": "m-1", "error": null, "incomplete_details": {"reason": "max_output_tokens"},
+            "output": [
+                {"type": "reasoning", "summary": []},
+                {"type": "message", "content": [{"type": "output_text", "text": "[1"}, {"type": "output_text", "text": "]"}]},
+            ],
+            "usage": {"input_tokens": 3, "output_tokens": 4, "total_tokens": 7},
+        });
+        assert_eq!(
+            Value::Object(result(&answer, &request(Some(json!({})))).unwrap()),
+            json!({
+                "output": {"format": "json", "text": "[1]", "data": [1]}, "runId": "resp", "model": "m-1",
+                "usage": {"inputTokens": 3, "outputTokens": 4, "totalTokens": 7},
+                "warnings": ["the answer was cut at the limit of output tokens"],
+            })
+        );
+        let message = |answer: Value| result(&answer, &request(None)).unwrap_err().message("C");
+        assert_eq!(message(json!({"error": {"message": "no"}})), "C remote error: no");
+        assert!(message(json!({})).contains("output must be array"));
+        let refusal =
+            json!({"output": [{"type": "message", "content": [{"type": "refusal", "refusal": "never"}]}]});
+        assert_eq!(message(refusal), "C remote error: the model refuses: never");
+        let filtered = json!({"output": [], "incomplete_details": {"reason": "content_filter"}});
+        assert_eq!(message(filtered), "C remote error: the answer is incomplete: content_filter");
+    }
+}

@@ -1,0 +1,54 @@
+//! Files that a command reads when it runs, through the journal: a replay must see the same bytes.
+
+use serde_json::{Value, json};
+
+use lobster_models::attachment::{Attachment, MAX_FILE};
+use lobster_stage::{EffectAction, Host, StageError, Stop};
+
+/// The text of a file.
+pub(super) fn read_text(
+    command: &str,
+    option: &str,
+    path: &str,
+    host: &mut dyn Host,
+) -> Result<String, Stop> {
+    let text = read(command, option, path, "read_file", host, &|bytes| {
+        String::from_utf8(bytes).map(Value::from).map_err(|_| "is not text in UTF-8".to_owned())
+    })?;
+    match text {
+        Value::String(text) => Ok(text),
+        _ => Err(StageError::new(format!("{command} --{option} {path} was not read")).into()),
+    }
+}
+
+/// A file that goes along with the prompt.
+pub(super) fn read_attachment(command: &str, path: &str, host: &mut dyn Host) -> Result<Attachment, Stop> {
+    let name = path.rsplit('/').next().unwrap_or(path).to_owned();
+    let file = read(command, "file", path, "read_attachment", host, &|bytes| {
+        Ok(json!(Attachment::of_bytes(&name, bytes)?))
+    })?;
+    serde_json::from_value(file)
+        .map_err(|error| StageError::new(format!("{command} --file {path} was not read: {error}")).into())
+}
+
+fn read(
+    command: &str,
+    option: &str,
+    path: &str,
+    kind: &str,
+    host: &mut dyn Host,
+    make: &dyn Fn(Vec<u8>) -> Result<Value, String>,
+) -> Result<Value, Stop> {
+    let detail = json!({"path": path, "cwd": host.cwd()});
+    let action = EffectAction { kind: kind.to_owned(), detail, idempotent: true };
+    host.effect(action, &mut |effect| {
+        let wrong = |why: String| StageError::permanent(format!("{command} --{option} {path}: {why}"));
+        let full = effect.cwd.join(path);
+        let size = std::fs::metadata(&full).map_err(|error| wrong(error.to_string()))?.len();
+        if size > MAX_FILE {
+            return Err(wrong(format!("has {size} bytes; a model takes at most {MAX_FILE}")));
+        }
+        let bytes = std::fs::read(&full).map_err(|error| wrong(error.to_string()))?;
+        make(bytes).map_err(wrong)
+    })
+}

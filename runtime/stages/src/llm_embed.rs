@@ -1,0 +1,296 @@
+//! `llm.embed`: vectors that place texts by their meaning.
+//!
+//! Each request is an effect of its own, so that a resumed run pays for none twice.
+
+use lobster_base::code::Code;
+use serde_json::{Map, Value, json};
+
+use super::describe::{Arg, examples, schema};
+use super::item_path::Path;
+use lobster_base::json;
+use lobster_models::CALL;
+use lobster_models::channel::{Channel, Given, Provider, Variables};
+use lobster_models::embedding::{Bounds, Embedding, MAX_BYTES, MAX_TEXTS};
+use lobster_stage::{
+    Destination, EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec,
+    Stop,
+};
+
+pub(super) static SPEC: StageSpec = StageSpec {
+    name: "llm.embed",
+    description: "Embed texts as vectors",
+    help: "\
+Usage:
+  ... | llm.embed --provider openai --model text-embedding-3-small --field body
+
+Gives {\"input\": ITEM, \"embedding\": [NUMBERS]} for each item, in order. An item that is no
+text is embedded as JSON, unless --field names its text. Up to 256 texts go into a request,
+and each request is recorded, so that a resumed run pays for none twice.
+
+Providers (--provider or LOBSTER_LLM_PROVIDER): openai (or any server with /embeddings, by
+OPENAI_BASE_URL), azure, gemini; with the variables of llm.invoke.
+",
+    flags: &[
+        Flag { name: "model", value: Some("NAME"), help: "the model (LOBSTER_LLM_MODEL)" },
+        Flag { name: "provider", value: Some("NAME"), help: "who embeds (LOBSTER_LLM_PROVIDER)" },
+        Flag { name: "field", value: Some("PATH"), help: "where an item has its text" },
+        Flag { name: "dimensions", value: Some("N"), help: "how long the vectors are" },
+        Flag { name: "token", value: Some("TOKEN"), help: "bearer token or key" },
+    ],
+    args_schema: || {
+        schema(
+            &[
+                Arg::text("model", "Model"),
+                Arg::text("provider", "openai, azure or gemini"),
+                Arg::text("field", "Where an item has its text"),
+                Arg::number("dimensions", "How long the vectors are"),
+                Arg::text("token", "Bearer token or key"),
+            ],
+            &[],
+        )
+    },
+    examples: || examples(&[(r#"{"model":"text-embedding-3-small","field":"body"}"#, "Each item's body")]),
+    side_effects: Some(&["calls_llm"]),
+    kind: StageKind::Effect,
+    build,
+};
+
+struct Embed {
+    model: Option<String>,
+    provider: Option<String>,
+    token: Option<String>,
+    field: Option<Path>,
+    dimensions: Option<u64>,
+    batch: Vec<(Value, String)>,
+    bytes: usize,
+}
+
+fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
+    let refuse = |text: &str| StageError::permanent(format!("llm.embed {text}"));
+    let word =
+        |name: &str| args.text(name).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
+    if args.get("token") == Some(&Value::Bool(true)) {
+        return Err(refuse("--token has no value"));
+    }
+    let dimensions = word("dimensions")
+        .map(|text| {
+            text.parse::<u64>()
+                .ok()
+                .filter(|n| *n > 0)
+                .ok_or_else(|| refuse("--dimensions must be a whole number above 0"))
+        })
+        .transpose()?;
+    Ok(Box::new(Embed {
+        model: word("model"),
+        provider: word("provider").map(|name| name.to_lowercase()),
+        token: args.text("token"),
+        field: word("field").map(|path| Path::new(&path)),
+        dimensions,
+        batch: Vec::new(),
+        bytes: 0,
+    }))
+}
+
+impl Stage for Embed {
+    fn item(&mut self, item: Value, host: &mut dyn Host, out: &mut dyn Sink) -> Result<Flow, Stop> {
+        let text = self.text(&item)?;
+        let is_full = self.batch.len() == MAX_TEXTS || self.bytes + text.len() > MAX_BYTES;
+        if is_full && !self.batch.is_empty() {
+            self.flush(host, out)?;
+        }
+        self.bytes += text.len();
+        self.batch.push((item, text));
+        Ok(Flow::More)
+    }
+
+    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        self.flush(host, out)
+    }
+}
+
+impl Embed {
+    fn text(&self, item: &Value) -> Result<String, StageError> {
+        let value = match &self.field {
+            Some(path) => path.get(item),
+            None => Some(std::borrow::Cow::Borrowed(item)),
+        };
+        let text = match value.as_deref() {
+            None | Some(Value::Null) => String::new(),
+            Some(Value::String(text)) => text.clone(),
+            Some(value) => json::compact(value),
+        };
+        match text.trim().is_empty() {
+            true => Err(StageError::permanent(
+                "llm.embed: an item has no text to embed; filter such items with `where`, or name the text with --field",
+            )),
+            false => Ok(text),
+        }
+    }
+
+    fn provider(&self, host: &dyn Host) -> Result<Provider, StageError> {
+        let ambient = || host.env("LOBSTER_LLM_PROVIDER").map(|name| name.trim().to_lowercase());
+        let name = self.provider.clone().or_else(ambient).filter(|name| !name.is_empty());
+        let name = name.ok_or_else(|| {
+            StageError::permanent(
+                "llm.embed could not resolve a provider. Set --provider or LOBSTER_LLM_PROVIDER",
+            )
+        })?;
+        Provider::named(&name).ok_or_else(|| {
+            StageError::permanent(format!(
+                "llm.embed: unsupported provider {name}; openai, azure and gemini have embeddings"
+            ))
+        })
+    }
+
+    /// Embeds what was collected, by one request.
+    fn flush(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        let provider = self.provider(host)?;
+        let model = self
+            .model
+            .clone()
+            .or_else(|| host.env("LOBSTER_LLM_MODEL").filter(|name| !name.trim().is_empty()));
+        let model =
+            model.ok_or_else(|| StageError::permanent("llm.embed needs --model or LOBSTER_LLM_MODEL"))?;
+        let (items, texts): (Vec<Value>, Vec<String>) = std::mem::take(&mut self.batch).into_iter().unzip();
+        self.bytes = 0;
+        let embedding = Embedding { model, texts, dimensions: self.dimensions };
+        let token = self.token.as_deref();
+        let channel = |variables: Variables<'_>| {
+            Channel::new("llm.embed", provider, Given { token, ..Given::default() }, variables)
+        };
+        let detail = {
+            let credential = |to: Destination<'_>| host.credential(to);
+            let variables = Variables {
+                env: &|name: &str| host.env(name),
+                token: &|name: &str| host.token(name),
+                credential: &credential,
+            };
+            embedding.detail(&channel(variables)?)?
+        };
+        let action = EffectAction { kind: CALL.to_owned(), detail, idempotent: false };
+        let has_budget = host.has_budget();
+        let answer = host.effect(action, &mut |effect| {
+            let variables = Variables { env: effect.env, token: effect.token, credential: effect.credential };
+            let channel = channel(variables)?;
+            let bounds = Bounds { has_budget, reserve: effect.reserve, give_back: effect.give_back };
+            let (vectors, spend) = embedding
+                .ask(&channel, &bounds, effect.send)
+                .map_err(|failure| failure.error("llm.embed"))?;
+            let usage = spend.as_ref().map(|spend| Value::Object(spend.usage.clone()));
+            let mut record = Map::new();
+            record.insert("result".into(), json!({"model": embedding.model, "usage": usage}));
+            record.insert("spend".into(), json!(Vec::from_iter(spend)));
+            record.insert("vectors".into(), Value::Array(vectors));
+            record.insert("provider".into(), json!(provider.name()));
+            if let Some(secret) = channel.secret() {
+                record.insert("secret".into(), json!(secret));
+            }
+            Ok(Value::Object(record))
+        })?;
+        let vectors = answer["vectors"].as_array().cloned().unwrap_or_default();
+        if vectors.len() != items.len() {
+            return Err(StageError::new("llm.embed: the recorded answer has other texts")
+                .with_code(Code::Model)
+                .into());
+        }
+        for (item, vector) in items.into_iter().zip(vectors) {
+            out.item(json!({"input": item, "embedding": vector}))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::recording_host::{RecordingHost, error_of, run};
+    use super::*;
+    use crate::http_server::{Answer, Server};
+
+    fn answer(vectors: &[Value]) -> Answer {
+        let data: Vec<Value> = vectors
+            .iter()
+            .enumerate()
+            .map(|(index, vector)| json!({"index": index, "embedding": vector}))
+            .collect();
+        Answer::json(&json!({"data": data, "model": "m-1", "usage": {"prompt_tokens": 4, "total_tokens": 4}}))
+    }
+
+    fn host(server: &Server) -> RecordingHost {
+        let mut host = RecordingHost::new();
+        host.set("OPENAI_BASE_URL", &server.url("/v1"));
+        host.set("OPENAI_API_KEY", "okey");
+        host
+    }
+
+    #[test]
+    fn each_item_gets_its_vector_and_a_resumed_run_asks_nobody() {
+        let server = Server::start([answer(&[json!([1, 2]), json!([3, 4])])]);
+        let mut host = host(&server);
+        let args = json!({"provider": "openai", "model": "m", "field": "body"});
+        let items = vec![json!({"id": 1, "body": "a"}), json!({"id": 2, "body": {"x": 1}})];
+        let embedded = run(&SPEC, &args, items.clone(), &mut host).unwrap();
+        assert_eq!(
+            embedded,
+            [
+                json!({"input": {"id": 1, "body": "a"}, "embedding": [1, 2]}),
+                json!({"input": {"id": 2, "body": {"x": 1}}, "embedding": [3, 4]}),
+            ]
+        );
+        host.resume();
+        assert_eq!(run(&SPEC, &args, items, &mut host).unwrap(), embedded);
+        let seen = server.requests();
+        assert_eq!((seen.len(), seen[0].path.as_str()), (1, "/v1/embeddings"));
+        assert_eq!(seen[0].header("authorization"), Some("Bearer okey"));
+        assert_eq!(seen[0].json(), json!({"model": "m", "input": ["a", "{\"x\":1}"]}));
+        let (action, recorded) = &host.effects()[0];
+        assert_eq!((action.kind.as_str(), &recorded["spend"][0]["usage"]["inputTokens"]), (CALL, &json!(4)));
+        assert!(!format!("{:?}", host.actions()).contains("okey"));
+    }
+
+    #[test]
+    fn many_texts_go_in_several_requests() {
+        let full: Vec<Value> = (0..MAX_TEXTS).map(|n| json!([n])).collect();
+        let server = Server::start([answer(&full), answer(&[json!([9])])]);
+        let mut host = host(&server);
+        let items = (0..=MAX_TEXTS).map(|n| json!(format!("text {n}"))).collect();
+        let embedded = run(&SPEC, &json!({"provider": "openai", "model": "m"}), items, &mut host).unwrap();
+        assert_eq!(embedded.len(), MAX_TEXTS + 1);
+        assert_eq!(embedded[MAX_TEXTS], json!({"input": format!("text {MAX_TEXTS}"), "embedding": [9]}));
+        assert_eq!(server.requests().len(), 2);
+    }
+
+    #[test]
+    fn refusals() {
+        let server = Server::start([answer(&[])]);
+        for (args, item, message) in [
+            (json!({}), json!("a"), "could not resolve a provider"),
+            (json!({"provider": "nope"}), json!("a"), "unsupported provider nope"),
+            (
+                json!({"provider": "anthropic", "model": "m"}),
+                json!("a"),
+                "provider anthropic has no embeddings",
+            ),
+            (json!({"provider": "openai"}), json!("a"), "needs --model"),
+            (json!({"provider": "openai", "model": "m"}), json!(" "), "has no text to embed"),
+            (
+                json!({"provider": "openai", "model": "m", "dimensions": "-1"}),
+                json!("a"),
+                "--dimensions must be",
+            ),
+        ] {
+            let error = error_of(run(&SPEC, &args, vec![item], &mut host(&server)));
+            assert!(error.message.contains(message), "{}", error.message);
+        }
+        assert!(server.requests().is_empty());
+        let short = error_of(run(
+            &SPEC,
+            &json!({"provider": "openai", "model": "m"}),
+            vec![json!("a")],
+            &mut host(&server),
+        ));
+        assert!(short.message.contains("no numbers for text 1"), "{}", short.message);
+    }
+}
