@@ -31,7 +31,8 @@ impl Axis {
         let last = spans.iter().map(end).max()?;
         let work = union(spans.iter().filter(|span| !span.is_wait).map(|span| (span.begun, end(span))));
         let worked: i64 = work.iter().map(|(from, to)| to - from).sum();
-        let least = SHORT.max(worked / 2);
+        // Where nothing worked, waiting is all that there is to draw.
+        let least = if work.is_empty() { i64::MAX } else { SHORT.max(worked / 2) };
         let mut folds = Vec::new();
         let mut at = first;
         for (from, to) in work.iter().copied().chain([(last, last)]) {

@@ -1,7 +1,6 @@
 //! The schedules, each with what became of its ticks.
 
 use lobster_runtime::json;
-use lobster_runtime::language::triggers::{Due, Schedule};
 use lobster_runtime::store::iso;
 use lobster_runtime::store::service::{ScheduleRow, Tick};
 use lobster_runtime::visible::harmless;
@@ -86,10 +85,14 @@ fn schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Marku
 
 /// When it is due, in a few words.
 fn spec(row: &ScheduleRow) -> String {
-    match json::parse_as::<Schedule>(&row.spec).map(|schedule| schedule.due) {
-        Ok(Due::Cron { pattern, timezone }) => format!("{pattern} in {timezone}"),
-        Ok(Due::Every { ms }) => format!("every {}", span(i64::try_from(ms).unwrap_or(i64::MAX))),
-        Err(_) => String::new(),
+    let spec = json::parse(&row.spec).unwrap_or_default();
+    let due = &spec["due"];
+    if let Some(ms) = due["every"]["ms"].as_i64() {
+        return format!("every {}", span(ms));
+    }
+    match (due["cron"]["pattern"].as_str(), due["cron"]["timezone"].as_str()) {
+        (Some(pattern), Some(zone)) => format!("{pattern} in {zone}"),
+        _ => String::new(),
     }
 }
 
