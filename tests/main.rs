@@ -25,6 +25,7 @@ mod compiling;
 mod completion;
 mod components;
 mod conformance;
+mod console;
 mod control;
 mod crash;
 mod credential_use;

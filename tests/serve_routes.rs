@@ -45,7 +45,42 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("POST", "/api/v1/tokens", Some("admin")),
     ("DELETE", "/api/v1/tokens/{token}", Some("admin")),
     ("GET", "/api/v1/trail", Some("admin")),
+    ("GET", "/api/v1/changes", Some("viewer")),
+    // The console.
+    ("GET", "/assets/{name}", None),
+    ("GET", "/favicon.ico", None),
+    ("GET", "/login", None),
+    ("POST", "/login", None),
+    ("POST", "/logout", Some("viewer")),
+    ("GET", "/", Some("viewer")),
+    ("GET", "/runs", Some("viewer")),
+    ("GET", "/runs/{run}", Some("viewer")),
+    ("GET", "/runs/{run}/step", Some("viewer")),
+    ("GET", "/runs/{run}/output", Some("viewer")),
+    ("POST", "/runs/{run}/cancel", Some("operator")),
+    ("POST", "/runs/{run}/resume", Some("operator")),
+    ("POST", "/runs/{run}/replay", Some("operator")),
+    ("GET", "/runs/{run}/fork", Some("operator")),
+    ("POST", "/runs/{run}/fork", Some("operator")),
+    ("GET", "/questions/{gate}", Some("viewer")),
+    ("POST", "/questions/{gate}", Some("approver")),
+    ("GET", "/workflows", Some("viewer")),
+    ("GET", "/workflows/{workflow}", Some("viewer")),
+    ("POST", "/workflows/{workflow}/runs", Some("operator")),
+    ("GET", "/schedules", Some("viewer")),
+    ("POST", "/schedules/{workflow}/{schedule}/pause", Some("operator")),
+    ("POST", "/schedules/{workflow}/{schedule}/resume", Some("operator")),
+    ("GET", "/audit", Some("admin")),
+    ("GET", "/store", Some("viewer")),
+    ("POST", "/store/verify", Some("admin")),
+    ("GET", "/doctor", Some("viewer")),
+    ("GET", "/policy", Some("viewer")),
 ];
+
+/// The routes of the API and of the console.
+fn all_routes() -> impl Iterator<Item = &'static Route> {
+    routes().iter().chain(lobster_console::PAGES.routes)
+}
 
 /// A server with one of each thing that a route may name.
 struct World {
@@ -76,6 +111,7 @@ impl World {
         let filled = route.path.replace("{workflow}", "ask").replace("{schedule}", "schedule");
         let filled = filled.replace("{run}", &self.run).replace("{gate}", &self.gate);
         filled
+            .replace("{name}", "console.css")
             .replace("{token}", "token-0000000000")
             .replace("{*path}", "nothing/here")
             .replace("{delivery}", "1")
@@ -87,7 +123,7 @@ impl World {
         let mut headers: Vec<(&str, &str)> = more.to_vec();
         headers.extend(bearer.as_deref().map(|bearer| ("Authorization", bearer)));
         let body: &[u8] = if route.method == "POST" { b"?" } else { b"" };
-        if route.path.ends_with("/stream") {
+        if route.path.ends_with("/stream") || route.path.ends_with("/changes") {
             return self.ask_stream(route, &headers);
         }
         self.served.send(route.method, &self.path(route), &headers, body)
@@ -113,6 +149,10 @@ impl World {
 }
 
 fn code(reply: &Reply) -> Option<String> {
+    if reply.head.contains("text/html") {
+        let rest = reply.body.split("data-problem=\"").nth(1)?;
+        return rest.split('"').next().map(str::to_owned);
+    }
     let is_problem = reply.head.contains("application/problem+json");
     is_problem
         .then(|| serde_json::from_str::<serde_json::Value>(&reply.body).ok())?
@@ -122,8 +162,7 @@ fn code(reply: &Reply) -> Option<String> {
 #[test]
 fn the_table_has_every_route() {
     let known: BTreeMap<_, _> = TABLE.iter().map(|(method, path, role)| ((*method, *path), *role)).collect();
-    let found: BTreeMap<_, _> = routes()
-        .iter()
+    let found: BTreeMap<_, _> = all_routes()
         .map(|route| {
             let role = match route.access {
                 Access::Open => None,
@@ -143,7 +182,7 @@ fn every_route_lets_in_whom_the_table_says_and_nobody_else() {
     let elsewhere = token(&world.home, "admin", Some("other"));
     let admin = &tokens.last().unwrap().1;
     let mut asked = 0;
-    for route in routes() {
+    for route in all_routes() {
         let needs: Option<Role> = TABLE
             .iter()
             .find(|(method, path, _)| (*method, *path) == (route.method, route.path))
@@ -203,7 +242,7 @@ fn every_route_lets_in_whom_the_table_says_and_nobody_else() {
             asked += 1;
         }
     }
-    println!("{} routes, {asked} requests", routes().len());
+    println!("{} routes, {asked} requests", all_routes().count());
     // None of it has answered the question or begun anything.
     let gate = world.served.get(admin, &format!("/api/v1/gates/{}", world.gate)).good();
     let runs = world.served.get(admin, "/api/v1/runs").good();

@@ -3,11 +3,10 @@
 
 use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
-use lobster_runtime::language::plan::{Plan, Workflow};
-use lobster_runtime::language::source::Source;
 use lobster_runtime::replay::changes::changes_of_run;
-use lobster_runtime::runtime::{Runtime, recorded};
-use lobster_runtime::store::{Blob, Event, RunId, StepOutcome, StepStatus, Store};
+use lobster_runtime::replay::{failed_step, place_of_step};
+use lobster_runtime::runtime::Runtime;
+use lobster_runtime::store::{Blob, RunId, StepOutcome, Store};
 
 use crate::render::{clip, one_line, say};
 
@@ -29,14 +28,17 @@ pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
     let Ok(store) = runtime.store() else { return };
     let short = run.short();
     let mut next = Vec::new();
-    match failed_step(&store, run) {
+    let records = store.found_events(run).map(|(records, _)| records).unwrap_or_default();
+    match failed_step(&records) {
         Some((path, outcome)) => {
-            let place = place_of(&store, run, &path).map(|place| format!(", {place}")).unwrap_or_default();
-            say(&format!("  step {}{place}", one_line(&path)));
-            for line in last_words(&store, &outcome, &failure.message) {
+            let place = place_of_step(&store, run, path)
+                .map(|place| format!(", {}:{}", place.file, place.line))
+                .unwrap_or_default();
+            say(&format!("  step {}{place}", one_line(path)));
+            for line in last_words(&store, outcome, &failure.message) {
                 say(&format!("    {line}"));
             }
-            next.push((format!("lobster logs {short} {}", shell_word(&path)), "its full output"));
+            next.push((format!("lobster logs {short} {}", shell_word(path)), "its full output"));
         }
         None => next.push((format!("lobster show {short}"), "what happened, step by step")),
     }
@@ -55,51 +57,10 @@ pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
     }
 }
 
-/// The innermost step that failed last.
-fn failed_step(store: &Store, run: RunId) -> Option<(String, StepOutcome)> {
-    let (records, _) = store.found_events(run).ok()?;
-    let mut last: Option<(&str, &StepOutcome)> = None;
-    for record in &records {
-        let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
-        if !matches!(outcome.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused) {
-            continue;
-        }
-        // A loop or branch that fails for a step of its own has no words of its own.
-        let is_around = last.is_some_and(|(inner, _)| {
-            inner.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with(['/', '[', '|', '#']))
-        });
-        if !is_around {
-            last = Some((path, outcome));
-        }
-    }
-    last.map(|(path, outcome)| (path.to_owned(), outcome.clone()))
-}
-
 /// Whether steps before the failure have committed changes.
 fn has_changed_files(store: &Store, run: RunId) -> bool {
     changes_of_run(store, run)
         .is_ok_and(|steps| steps.iter().any(|step| step.committed && !step.set.is_empty()))
-}
-
-/// `flow.lobster:7`, if the file is still the one that was run.
-fn place_of(store: &Store, run: RunId, path: &str) -> Option<String> {
-    let Plan::Workflow(workflow) = recorded::<Plan>(store, &store.run(run).ok()?.plan).ok()? else {
-        return None;
-    };
-    place_in(&workflow, path)
-}
-
-fn place_in(workflow: &Workflow, path: &str) -> Option<String> {
-    let name = path.rsplit('/').next()?;
-    let id = name.split(['[', '#', '|', '!']).next()?;
-    let mut found = workflow.all_steps().into_iter().filter(|step| step.id == id);
-    let (Some(step), None) = (found.next(), found.next()) else {
-        return workflow.children.values().find_map(|child| place_in(child, path));
-    };
-    let bytes = std::fs::read(&workflow.file).ok()?;
-    let source = Source::new(workflow.file.file_name()?.to_string_lossy(), &workflow.file, &bytes);
-    (source.digest == workflow.source)
-        .then(|| format!("{}:{}", source.name, source.position(step.span.start).0))
 }
 
 /// The end of what the step wrote to stderr, unless the message has it.

@@ -90,7 +90,7 @@ pub mod envelope {
 
 /// Plans as pictures.
 pub mod graph {
-    pub use lobster_language::graph::{Format, draw};
+    pub use lobster_language::graph::{Format, Graph, draw};
 }
 
 /// The records of runs as lines, while they run.
@@ -164,6 +164,11 @@ pub mod mcp {
     pub use lobster_engine::mcp::Lock;
 }
 
+/// Times, sizes and numbers, for people.
+pub mod figures {
+    pub use lobster_observe::figures::{after, before, bytes, count, counted, duration, rough};
+}
+
 /// Language models and what they cost.
 pub mod model {
 
@@ -207,10 +212,20 @@ pub mod quantity {
 pub mod replay {
     pub use lobster_record::{
         Difference, Divergence, FORK_NOTE, ForkPlan, ForkRequest, GateRef, ReplayOptions, ReplayReport,
-        Reply, ResumeRequest, StepChange, WhyError, ahead, cancel_run, check_approver, diff, fork,
-        incumbent_gates, incumbent_refusal, observed, open_gate, plan_fork, policy_of, replay, resume,
-        resume_conflicting, resume_run, rules_of_approvals, run_of_gate, take_over, why,
+        Reply, ResumeRequest, StepChange, WhyError, ahead, cancel_run, check_approver, diff, failed_step,
+        fork, incumbent_gates, incumbent_refusal, observed, open_gate, place_of_step, plan_fork, policy_of,
+        replay, resume, resume_conflicting, resume_run, rules_of_approvals, run_of_gate, take_over, why,
     };
+
+    /// Paths of a run.
+    pub mod place {
+        pub use lobster_record::place::{is_within, places};
+    }
+
+    /// A run's journal as lines, one for each place.
+    pub mod timeline {
+        pub use lobster_record::timeline::{Line, Span, lines};
+    }
 
     /// What steps changed in files, and what takes it back.
     pub mod changes {
@@ -293,4 +308,9 @@ pub mod sync {
 /// Texts that are too long for where they go.
 pub mod text {
     pub use lobster_base::text::{Count, clip, prefix};
+}
+
+/// Text that others wrote, as a person may be shown it.
+pub mod visible {
+    pub use lobster_base::visible::{exact, harmless, one_line};
 }

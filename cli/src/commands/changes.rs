@@ -9,6 +9,7 @@ use lobster_runtime::json;
 use lobster_runtime::replay::changes::{
     Change, ChangeKind, ChangeSet, Entry, Reading, Resolution, StepChanges, changes_of_run, is_executable,
 };
+use lobster_runtime::replay::place::is_within;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{RunId, Store};
@@ -18,7 +19,6 @@ use similar::{ChangeTag, TextDiff};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
-use crate::render::path::is_within;
 use crate::render::question::{BOLD, DIM};
 use crate::render::table::Room;
 use crate::render::{harmless, one_line, say, units};

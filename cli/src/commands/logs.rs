@@ -5,6 +5,7 @@ use std::io::{self, Read, Write};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::UnseenEnd;
 use lobster_runtime::json;
+use lobster_runtime::replay::place::is_within;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Blob, BlobReader, BrokenChain, Event, RunId, Store, StoreError};
 use serde_json::{Value, json};
@@ -13,7 +14,6 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
 use crate::render::pager::Output;
-use crate::render::path::is_within;
 use crate::which;
 
 /// Prints the output of a run's steps, or the result of the run.

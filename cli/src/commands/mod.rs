@@ -12,6 +12,7 @@ pub(crate) mod changes;
 pub(crate) mod check;
 pub(crate) mod complete;
 pub(crate) mod completions;
+pub(crate) mod console;
 pub(crate) mod cost;
 pub(crate) mod describe;
 pub(crate) mod diff;
@@ -85,6 +86,7 @@ pub(crate) enum Command {
     Schedule(schedule::Args),
     Event(event::Args),
     Serve(serve::Args),
+    Console(console::Args),
     Replay(replay::Args),
     Fork(fork::Args),
     Why(why::Args),
@@ -248,6 +250,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Schedule(args) => schedule::run(&args),
         Command::Event(args) => event::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Console(args) => console::run(&args),
         Command::Init(args) => init::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Complete(args) => complete::run(&args),

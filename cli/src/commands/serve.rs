@@ -20,6 +20,7 @@ use lobster_serve::server::{Server, ServerSettings};
 use lobster_serve::workers::WorkerSettings;
 
 use self::config::Config;
+pub(super) use self::credentials::{login_link, next_page};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::mcp::cancelled;
 use crate::prepare;
@@ -33,7 +34,7 @@ use crate::prepare;
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
   lobster serve --workflows ~/flows
-  lobster serve --workflows ~/flows --open         prints a link that logs you in, once
+  lobster serve --workflows ~/flows --open         opens the console in a browser
   lobster serve token new --name ci --role operator --days 90
   lobster serve unit > ~/.config/systemd/user/lobster.service")]
 pub(crate) struct Args {
@@ -114,7 +115,8 @@ struct Serve {
     /// Registers what is in the folders, also when it changes: all who can write there decide what runs.
     #[arg(long)]
     trust: bool,
-    /// Prints a link that logs you in as an admin, once, within a minute.
+    /// Prints a link that logs you in to the console as an admin, once, within a minute, and opens it in a
+    /// browser where there is a desktop.
     #[arg(long)]
     open: bool,
 }
@@ -172,15 +174,17 @@ async fn work(
     let scheme = if has_tls { "https" } else { "http" };
     anstream::eprintln!("lobster serve listens on {scheme}://{address}");
     if args.open {
-        let url = credentials::login_link(&store, &format!("{scheme}://{address}"))?;
+        let url = login_link(&store, &format!("{scheme}://{address}"))?;
         anstream::eprintln!("log in within a minute, once: {url}");
+        super::console::open_browser(&store, &url);
     }
     if !has_folders && store.service()?.workflows()?.is_empty() {
         anstream::eprintln!(
             "no workflow is registered: --workflows DIR, or `lobster schedule register FILE`"
         );
     }
-    let left = server.work(runtimes, |_, router| router, cancelled(&cancel)).await.map_err(failed)?;
+    let left =
+        server.work(runtimes, Some(&lobster_console::PAGES), cancelled(&cancel)).await.map_err(failed)?;
     if !left.is_empty() {
         let runs: Vec<_> = left.iter().map(|run| run.short()).collect();
         anstream::eprintln!("still at work, and going on by themselves: {}", runs.join(", "));

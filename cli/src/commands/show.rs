@@ -1,13 +1,13 @@
 //! `lobster show`
 
 mod details;
-mod timeline;
 
 use std::io::Write;
 
 use lobster_runtime::engine::UnseenEnd;
 use lobster_runtime::json;
 use lobster_runtime::replay::FORK_NOTE;
+use lobster_runtime::replay::timeline::{self, Line};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Event, Record, RunSummary, Store, iso};
 use serde_json::{Value, json};
@@ -20,7 +20,6 @@ use crate::render::question::{BOLD, DIM};
 use crate::render::table::{self, Cell, Room, Table};
 use crate::render::{clip, harmless, one_line, units};
 use crate::which;
-use timeline::Line;
 
 /// Shows what a run did, step by step.
 #[derive(Debug, clap::Args)]

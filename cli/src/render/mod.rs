@@ -1,7 +1,6 @@
 //! How things look to a person.
 
 pub(crate) mod pager;
-pub(crate) mod path;
 pub(crate) mod question;
 pub(crate) mod table;
 pub(crate) mod text;
@@ -11,17 +10,7 @@ use std::borrow::Cow;
 use std::io::{self, Write};
 
 use lobster_runtime::text::Count;
-
-/// The text without what commands a terminal, turns the direction of writing or cannot be seen:
-/// steps, models and files say it, and a person decides by what they see.
-pub(crate) fn harmless(text: &str) -> Cow<'_, str> {
-    text::visible(text, |out, _| out.push(char::REPLACEMENT_CHARACTER))
-}
-
-/// The same on one line, where a second line would look like ours.
-pub(crate) fn one_line(text: &str) -> String {
-    harmless(text).split(['\n', '\t']).collect::<Vec<_>>().join(" ")
-}
+pub(crate) use lobster_runtime::visible::{harmless, one_line};
 
 /// The beginning of a long text.
 pub(crate) fn clip(text: &str, max: usize) -> Cow<'_, str> {

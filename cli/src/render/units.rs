@@ -1,17 +1,7 @@
 //! Times and sizes in few characters.
 
-/// `2 d 3 h`, `1 h 5 min`, `1 min 20 s`, `1.20 s`, `340.0 ms`, `12 µs`.
-pub(crate) fn duration(microseconds: u64) -> String {
-    let minutes = microseconds / 60_000_000;
-    match microseconds {
-        0..1_000 => format!("{microseconds} µs"),
-        1_000..1_000_000 => format!("{:.1} ms", microseconds as f64 / 1e3),
-        1_000_000..60_000_000 => format!("{:.2} s", microseconds as f64 / 1e6),
-        _ if minutes < 60 => format!("{minutes} min {} s", microseconds % 60_000_000 / 1_000_000),
-        _ if minutes < 24 * 60 => format!("{} h {} min", minutes / 60, minutes % 60),
-        _ => format!("{} d {} h", minutes / (24 * 60), minutes / 60 % 24),
-    }
-}
+use lobster_runtime::figures::{after, before};
+pub(crate) use lobster_runtime::figures::{bytes, count, counted, duration, rough};
 
 /// How long ago a time in milliseconds since 1970 was, as people say it: `just now`, `5 min ago`,
 /// `3 h ago`, `yesterday`, `4 days ago`; from two weeks on the date.
@@ -29,108 +19,5 @@ pub(crate) fn ahead(at: i64, exact: bool) -> String {
     match exact {
         true => format!("at {}", lobster_runtime::store::iso(at)),
         false => after((lobster_runtime::store::system_clock())(), at),
-    }
-}
-
-fn after(now: i64, at: i64) -> String {
-    let seconds = (at - now).max(0) / 1000;
-    match (seconds, seconds / 60, seconds / 3600, seconds / 86_400) {
-        (0..60, ..) => format!("in {seconds} s"),
-        (_, minutes @ ..60, ..) => format!("in {minutes} min"),
-        (_, _, hours @ ..48, _) => format!("in {hours} h"),
-        (.., days) => format!("in {days} days"),
-    }
-}
-
-fn before(now: i64, at: i64) -> String {
-    let seconds = (now - at) / 1000;
-    match (seconds, seconds / 60, seconds / 3600, seconds / 86_400) {
-        (..0, ..) => lobster_runtime::store::iso(at)[..10].to_owned(),
-        (0..5, ..) => "just now".to_owned(),
-        (0..60, ..) => format!("{seconds} s ago"),
-        (_, minutes @ ..60, ..) => format!("{minutes} min ago"),
-        (_, _, hours @ ..24, _) => format!("{hours} h ago"),
-        (_, _, _, 1) => "yesterday".to_owned(),
-        (_, _, _, days @ ..14) => format!("{days} days ago"),
-        _ => lobster_runtime::store::iso(at)[..10].to_owned(),
-    }
-}
-
-/// The same in fewer digits, for what is still going on: `4 ms`, `340 ms`, `1.2 s`, `34 s`.
-pub(crate) fn rough(microseconds: u64) -> String {
-    match microseconds {
-        0..1_000_000 => format!("{} ms", microseconds / 1_000),
-        1_000_000..10_000_000 => format!("{:.1} s", microseconds as f64 / 1e6),
-        10_000_000..60_000_000 => format!("{} s", microseconds / 1_000_000),
-        _ => duration(microseconds),
-    }
-}
-
-/// `12 B`, `3.4 KiB`, `1.0 GiB`.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    if count < 1024 {
-        return format!("{count} B");
-    }
-    let mut value = count as f64 / 1024.0;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{value:.1} {}", UNITS[unit])
-}
-
-/// `12,345,678`.
-pub(crate) fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(digit);
-    }
-    out
-}
-
-/// `1 run`, `1,200 runs`.
-pub(crate) fn counted(number: u64, noun: &str) -> String {
-    format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn figures_are_short() {
-        assert_eq!(
-            [0, 999, 1_500, 2_340_000, 61_000_000].map(duration),
-            ["0 µs", "999 µs", "1.5 ms", "2.34 s", "1 min 1 s"]
-        );
-        const HOUR: u64 = 3_600_000_000;
-        assert_eq!(
-            [HOUR, HOUR - 1, 25 * HOUR - 1, 48 * HOUR].map(duration),
-            ["1 h 0 min", "59 min 59 s", "1 d 0 h", "2 d 0 h"]
-        );
-        const MINUTE: i64 = 60_000;
-        assert_eq!(
-            [0, 30_000, 5 * MINUTE, 180 * MINUTE, 1500 * MINUTE, 4 * 1440 * MINUTE].map(|age| before(age, 0)),
-            ["just now", "30 s ago", "5 min ago", "3 h ago", "yesterday", "4 days ago"]
-        );
-        assert_eq!(
-            [before(20 * 1440 * MINUTE, 0), before(0, MINUTE)],
-            ["1970-01-01", "1970-01-01"],
-            "a clock that was set back tells no lies"
-        );
-        assert_eq!(
-            [0, 59_999, 5 * MINUTE, 47 * 60 * MINUTE, 72 * 60 * MINUTE].map(|at| after(0, at)),
-            ["in 0 s", "in 59 s", "in 5 min", "in 47 h", "in 3 days"]
-        );
-        assert_eq!([4_000, 340_000, 1_240_000, 34_900_000].map(rough), ["4 ms", "340 ms", "1.2 s", "34 s"]);
-        assert_eq!([0, 1023, 1024, 5 << 20].map(bytes), ["0 B", "1023 B", "1.0 KiB", "5.0 MiB"]);
-        assert_eq!([0, 999, 1000, 12_345_678].map(count), ["0", "999", "1,000", "12,345,678"]);
-        assert_eq!([0, 1, 1000].map(|n| counted(n, "run")), ["0 runs", "1 run", "1,000 runs"]);
     }
 }

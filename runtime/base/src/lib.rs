@@ -13,3 +13,4 @@ pub mod quantity;
 pub mod schema;
 pub mod sync;
 pub mod text;
+pub mod visible;

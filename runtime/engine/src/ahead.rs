@@ -19,6 +19,8 @@ use super::perform::output_of;
 use super::question::{Occasion, quoted};
 use super::run::{Interrupted, Run, Task};
 use super::services::Services;
+use crate::execute::CHANGES;
+use crate::kinds::changes::COMMIT;
 use crate::recorded_plan::recorded;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
@@ -156,7 +158,13 @@ impl SetsGoing {
 fn line_of(effect: &NextEffect, began_in: &str) -> String {
     let action = &effect.action;
     let words = action["argv"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let commits = action[CHANGES].as_str().filter(|_| action["kind"] == COMMIT);
     let mut line = match words {
+        [] if commits.is_some() => {
+            let step = effect.step.trim_end_matches("!changes");
+            let set: String = commits.unwrap_or_default().chars().take(12).collect();
+            format!("{step}: commit its changes to files (change set {set})")
+        }
         [] => format!("{}: {}", effect.step, json::compact(action)),
         words => format!("{}: {}", effect.step, quoted(words)),
     };

@@ -4,4 +4,5 @@
 
 pub mod audit;
 pub mod events;
+pub mod figures;
 pub mod telemetry;

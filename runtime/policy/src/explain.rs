@@ -66,37 +66,50 @@ impl Decision {
                 writeln!(out, "    {text}")?;
             }
         }
-        if self.verdict != Verdict::Deny {
-            writeln!(out, "grant:")?;
-            let grant = &self.grant;
-            for (name, list) in [
-                ("read", &grant.fs_read),
-                ("write", &grant.fs_write),
-                ("never", &grant.fs_deny),
-                ("read-only", &grant.fs_protect),
-                ("unix sockets", &grant.unix),
-                ("environment", &grant.env),
-            ] {
-                if !list.is_empty() {
-                    writeln!(out, "  {name}: {}", list.join(" "))?;
-                }
-            }
-            match &grant.net {
-                NetGrant::None => writeln!(out, "  network: none")?,
-                NetGrant::Hosts(hosts) => writeln!(out, "  network: {}", hosts.join(" "))?,
-                NetGrant::HostNetwork => writeln!(out, "  network: the host's own")?,
-            }
-            for (name, ports) in [("listens on", &grant.listen), ("connects to", &grant.connect)] {
-                if !ports.is_empty() {
-                    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
-                    writeln!(out, "  {name}: {} (of the run's own network)", ports.join(" "))?;
-                }
-            }
-            for reason in &grant.unenforceable {
-                writeln!(out, "  not enforceable: {reason}")?;
-            }
+        if self.is_without_policy() {
+            writeln!(out, "confined: no; without a policy file a step has all of your rights")?;
+            writeln!(out, "  hint: `lobster policy init` writes a policy file")?;
+        } else if self.verdict != Verdict::Deny {
+            self.write_grant(out)?;
         }
         writeln!(out, "policy {} engine {}", self.policy.short(), self.engine_version)
+    }
+
+    /// Whether nothing but the hard blocks was asked: then the kernel is told to hold nothing.
+    fn is_without_policy(&self) -> bool {
+        matches!(self.reason_code.as_str(), "open" | "not-analysed")
+    }
+
+    fn write_grant(&self, out: &mut String) -> std::fmt::Result {
+        writeln!(out, "grant:")?;
+        let grant = &self.grant;
+        for (name, list) in [
+            ("read", &grant.fs_read),
+            ("write", &grant.fs_write),
+            ("never", &grant.fs_deny),
+            ("read-only", &grant.fs_protect),
+            ("unix sockets", &grant.unix),
+            ("environment", &grant.env),
+        ] {
+            if !list.is_empty() {
+                writeln!(out, "  {name}: {}", list.join(" "))?;
+            }
+        }
+        match &grant.net {
+            NetGrant::None => writeln!(out, "  network: none")?,
+            NetGrant::Hosts(hosts) => writeln!(out, "  network: {}", hosts.join(" "))?,
+            NetGrant::HostNetwork => writeln!(out, "  network: the host's own")?,
+        }
+        for (name, ports) in [("listens on", &grant.listen), ("connects to", &grant.connect)] {
+            if !ports.is_empty() {
+                let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+                writeln!(out, "  {name}: {} (of the run's own network)", ports.join(" "))?;
+            }
+        }
+        for reason in &grant.unenforceable {
+            writeln!(out, "  not enforceable: {reason}")?;
+        }
+        Ok(())
     }
 }
 
@@ -143,5 +156,11 @@ grant:
   read: /srv/repo @system-ro
   network: none"#
         );
+    }
+
+    #[test]
+    fn without_a_policy_no_right_is_shown_as_held() {
+        let text = Policy::builtin().decide(&Proposal::shell("git push"), &DecisionEnv::fixture()).explain();
+        assert!(text.contains("confined: no") && !text.contains("network: none"), "{text}");
     }
 }

@@ -9,12 +9,14 @@ pub mod bundle;
 mod changes;
 mod contents;
 mod diff;
+mod failed_step;
 mod fork;
 #[cfg(test)]
 mod fork_model;
 mod incumbent_gates;
 mod json_path;
 mod observed;
+pub mod place;
 mod precompute;
 mod preimage;
 mod recorded_programs;
@@ -25,11 +27,13 @@ mod resume;
 mod testing;
 #[cfg(test)]
 mod tests;
+pub mod timeline;
 mod why;
 
 pub use ahead::ahead;
 pub use changes::{OtherEffect, StepChanges, Undo, UndoError, WhatToUndo, changes_of_run, plan_undo};
 pub use diff::{RunDiff, StepChange, StepDifference, diff};
+pub use failed_step::{StepPlace, failed_step, place_of_step};
 pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest, fork, plan_fork};
 pub use incumbent_gates::{IncumbentGate, incumbent_gates, incumbent_refusal};
 pub use observed::{observed, rules_of_approvals};

@@ -47,12 +47,12 @@ impl Problems {
     }
 
     /// The file of a name that is in a folder.
-    pub(crate) fn file_of(&self, name: &str) -> Option<PathBuf> {
+    pub fn file_of(&self, name: &str) -> Option<PathBuf> {
         lock(&self.0.state).files.get(name).cloned()
     }
 
     /// Has the folders looked at now.
-    pub(crate) fn wake(&self) {
+    pub fn wake(&self) {
         lock(&self.0.state).look_now = true;
         self.0.changed.notify_all();
     }

@@ -8,13 +8,12 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use axum::Router;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::store::{RunId, Store, StoreError};
 use tokio::net::TcpListener;
 
 use crate::folders::Folders;
-use crate::http::{App, AppSettings, Hosts, router};
+use crate::http::{App, AppSettings, Hosts, Pages, router};
 use crate::net::{self, Tls};
 use crate::notify::{NotifySettings, Teller};
 use crate::schedule::Scheduler;
@@ -102,15 +101,15 @@ impl Server {
         self.address
     }
 
-    /// Works until `stop` is done, and then until the workers have ended or their time is over. `extend`
-    /// adds pages to the router. Gives the runs that are still being executed.
+    /// Works until `stop` is done, and then until the workers have ended or their time is over. Gives the
+    /// runs that are still being executed.
     ///
     /// # Errors
     /// When the store has no room for what a service keeps, or no thread can be started.
     pub async fn work(
         self,
         runtimes: (Runtime, Runtime),
-        extend: impl FnOnce(&Arc<App>, Router) -> Router,
+        pages: Option<&'static Pages>,
         stop: impl Future<Output = ()>,
     ) -> Result<Vec<RunId>, ServerError> {
         let Self { listener, address, settings, store } = self;
@@ -129,6 +128,7 @@ impl Server {
             program,
             problems: problems.clone(),
             is_secure: settings.is_secure,
+            pages,
         })?;
         let app = Arc::new(app);
         let (end_schedules, schedules) = decide_schedules(&store, waker.clone())?;
@@ -138,8 +138,7 @@ impl Server {
         let watch = spawn("folders", move || {
             folders.watch(&for_folders, &service, |problem| tracing::warn!("{problem}"));
         })?;
-        let router = extend(&app, router(&app));
-        net::serve(listener, settings.tls, router, stop).await;
+        net::serve(listener, settings.tls, router(&app), stop).await;
         // Nothing new begins; what has begun is given its time.
         problems.stop();
         drop(end_schedules);

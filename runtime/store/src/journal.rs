@@ -354,6 +354,38 @@ impl Store {
         })
     }
 
+    /// The number of the newest record in the store; numbers only grow.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn newest_record(&self) -> Result<u64, StoreError> {
+        self.inner.db.read(|db| {
+            let newest: Option<i64> =
+                db.prepare_cached("SELECT max(id) FROM journal")?.query_row([], |row| row.get(0))?;
+            Ok(newest.unwrap_or(0).cast_unsigned())
+        })
+    }
+
+    /// At most `limit` records of all runs after the one with this number: their numbers, and whose they are.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn records_after(&self, number: u64, limit: usize) -> Result<Vec<(u64, RunId)>, StoreError> {
+        self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT journal.id, runs.id FROM journal JOIN runs ON runs.n = journal.run
+                 WHERE journal.id > ?1 ORDER BY journal.id LIMIT ?2",
+            )?;
+            let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+            let mut rows = statement.query(params![number.cast_signed(), limit])?;
+            let mut records = Vec::new();
+            while let Some(row) = rows.next()? {
+                records.push((row.get::<_, i64>(0)?.cast_unsigned(), run_id(row, 1)?));
+            }
+            Ok(records)
+        })
+    }
+
     /// Checks that the journal is exactly the chain that was written.
     ///
     /// # Errors

@@ -156,9 +156,14 @@ pub(super) fn link(args: &LinkArgs) -> CommandResult {
 }
 
 /// A link that logs in whoever started the server.
-pub(super) fn login_link(store: &Store, url: &str) -> Result<String, CommandError> {
+pub(in crate::commands) fn login_link(store: &Store, url: &str) -> Result<String, CommandError> {
     let name = actor().unwrap_or_else(|| "operator".to_owned());
     make_link(&store.service()?, url, name, Role::Admin)
+}
+
+/// The same link, which leads to another page than the first one.
+pub(in crate::commands) fn next_page(link: &str, page: &str) -> String {
+    if page == "/" { link.to_owned() } else { link.replacen("/login#", &format!("/login?next={page}#"), 1) }
 }
 
 /// The secret stands behind the `#`, which no browser sends and no log has.

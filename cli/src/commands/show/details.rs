@@ -4,10 +4,10 @@
 use std::io::Read;
 
 use anstyle::{AnsiColor, Style};
+use lobster_runtime::replay::timeline::Line;
 use lobster_runtime::store::{Blob, StepStatus, Store};
 use serde_json::Value;
 
-use super::timeline::Line;
 use crate::render::question::DIM;
 use crate::render::table::Room;
 use crate::render::text::cut;

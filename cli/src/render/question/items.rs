@@ -163,7 +163,11 @@ fn records(items: &[Value], columns: usize) -> Layout {
             lines.push(format!("{}.", index + 1));
         }
         for (name, value) in item.as_object().into_iter().flatten() {
-            let text = wrap(&cell_lines(value), columns.saturating_sub(label + GAP));
+            let room = columns.saturating_sub(label + GAP);
+            let text = match texts_of(value).filter(|_| width(&cell(value)) > room) {
+                Some(texts) => texts.iter().flat_map(|text| wrap(&one_line(text), room)).collect(),
+                None => wrap(&cell_lines(value), room),
+            };
             for (at, line) in text.iter().enumerate() {
                 let name = if at == 0 { cut(&one_line(name), label).into_owned() } else { String::new() };
                 lines.push(
@@ -189,6 +193,12 @@ fn lines(items: &[Value], columns: usize, whole: bool) -> Layout {
     Layout { head: None, items: items.iter().map(item).collect(), left_out: 0 }
 }
 
+/// The texts of a list that holds nothing else.
+fn texts_of(value: &Value) -> Option<Vec<&str>> {
+    let texts: Option<Vec<_>> = value.as_array()?.iter().map(Value::as_str).collect();
+    texts.filter(|texts| !texts.is_empty())
+}
+
 /// A value on one line.
 fn cell(value: &Value) -> String {
     match value {
@@ -211,6 +221,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
+
+    #[test]
+    fn a_long_list_of_texts_has_a_line_for_each() {
+        let item = json!({"id": 1, "files": ["modified /srv/shop/cart.py", "deleted /srv/shop/old.py"]});
+        assert_eq!(
+            text(&whole(&[item], 40)),
+            ["id     1", "files  modified /srv/shop/cart.py", "       deleted /srv/shop/old.py"]
+        );
+        assert_eq!(text(&whole(&[json!({"tags": ["a", "b"]})], 40)), ["tags  [\"a\",\"b\"]"]);
+    }
 
     fn text(layout: &Layout) -> Vec<String> {
         layout.head.iter().cloned().chain(layout.items.iter().flatten().cloned()).collect()

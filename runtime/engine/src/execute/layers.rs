@@ -163,6 +163,27 @@ fn remove_left_behind(dir: &Path) {
     }
 }
 
+/// So much of the store's disk is left to others, or a twentieth of a small one.
+const LEAST_FREE: u64 = 64 << 20;
+
+/// After so many bytes the room is looked at again.
+const LOOK_EVERY: usize = 16 << 20;
+
+/// Fails before the disk is full: other programs need it, and the record of the failure does.
+fn leave_room(dir: &Path) -> io::Result<()> {
+    let Ok(stat) = rustix::fs::statvfs(dir) else { return Ok(()) };
+    let [free, all] = [stat.f_bavail, stat.f_blocks].map(|blocks| blocks.saturating_mul(stat.f_frsize));
+    if free >= LEAST_FREE.min(all / 20) {
+        return Ok(());
+    }
+    let message = format!(
+        "the disk of the store ({}) is almost full, {free} bytes are free: remove old runs with `lobster store gc`, \
+         or set LOBSTER_STATE_DIR to another disk",
+        dir.display()
+    );
+    Err(io::Error::new(io::ErrorKind::StorageFull, message))
+}
+
 /// Contents go to the store as they are: they are committed, and not shown.
 pub(crate) struct Kept<'s>(pub(crate) &'s Store);
 
@@ -170,10 +191,17 @@ impl Keep for Kept<'_> {
     fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {
         let mut writer = self.0.verbatim_writer();
         let mut block = vec![0; 128 << 10];
+        let mut unlooked = 0;
+        leave_room(self.0.dir())?;
         loop {
             match content.read(&mut block)? {
                 0 => break,
                 length => writer.write_all(&block[..length])?,
+            }
+            unlooked += block.len();
+            if unlooked > LOOK_EVERY {
+                leave_room(self.0.dir())?;
+                unlooked = 0;
             }
         }
         let blob = writer.finish().map_err(io::Error::other)?;

@@ -4,6 +4,7 @@
 //! what is committed after a yes is byte for byte what was shown (invariant T4). Secrets are
 //! hidden in what is shown, never in what is committed.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use lobster_changes::{Change, ChangeSet, Entry, Kind, Reading, is_executable};
@@ -48,6 +49,9 @@ pub(crate) struct Shown {
     /// How many more lines there would be.
     #[serde(default)]
     more: usize,
+    /// How much the store keeps for it, also of what the files are now.
+    #[serde(default)]
+    kept: String,
     /// The difference, folded.
     difference: String,
 }
@@ -55,7 +59,7 @@ pub(crate) struct Shown {
 impl Shown {
     /// The change set as an item of a question: its digest, and what becomes of each file.
     fn item(&self, total: &Total) -> Value {
-        let mut item = json!({ "changes": total.blob.digest, "files": self.files });
+        let mut item = json!({ "changes": total.blob.digest, "files": self.files, "kept": self.kept });
         if self.more > 0 {
             item["more"] = json!(self.more);
         }
@@ -151,7 +155,28 @@ fn show(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
         let _ = writeln!(difference, "`lobster changes {run} --patch` shows all of it");
     }
     let more = readings.len().saturating_sub(MAX_FILES);
-    Shown { count: set.changes().count(), files, more, difference }
+    Shown { count: set.changes().count(), files, more, kept: in_bytes(kept_bytes(set)), difference }
+}
+
+/// The sizes of all contents, each once.
+fn kept_bytes(set: &ChangeSet) -> u64 {
+    let entries = set.changes().flat_map(|(_, change)| [&change.before, &change.after]);
+    let sizes: BTreeMap<Digest, u64> = entries
+        .filter_map(|entry| match entry {
+            Some(Entry::File { digest, size, .. }) => Some((*digest, *size)),
+            Some(Entry::Directory { .. } | Entry::Link { .. }) | None => None,
+        })
+        .collect();
+    sizes.values().sum()
+}
+
+fn in_bytes(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut left, mut unit) = (bytes, 0);
+    while left >= 10_240 && unit + 1 < UNITS.len() {
+        (left, unit) = (left / 1024, unit + 1);
+    }
+    format!("{left} {}", UNITS[unit])
 }
 
 fn path_of(reading: &Reading<'_>) -> String {

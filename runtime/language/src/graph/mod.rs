@@ -53,26 +53,33 @@ pub fn draw(workflow: &Workflow, args: &Map<String, Value>, format: Format) -> S
     }
 }
 
-struct Graph {
-    nodes: Vec<Node>,
+/// The steps of a workflow and what leads to them, for whoever draws them.
+#[derive(Clone, Debug)]
+pub struct Graph {
+    pub nodes: Vec<Node>,
     /// Without exact duplicates, by the step they lead to.
-    edges: Vec<Edge>,
+    pub edges: Vec<Edge>,
 }
 
-struct Node {
-    id: String,
-    kind: &'static str,
+/// A step.
+#[derive(Clone, Debug)]
+pub struct Node {
+    pub id: String,
+    pub kind: &'static str,
     /// What the step does, on one line.
-    detail: Option<String>,
-    gate: bool,
+    pub detail: Option<String>,
+    /// Whether a person is asked.
+    pub gate: bool,
 }
 
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Edge {
+/// What leads from one step to another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Edge {
     /// Indexes of nodes.
-    from: usize,
-    to: usize,
-    label: String,
+    pub from: usize,
+    pub to: usize,
+    /// `next`, `needs`, or by what the second one reads the first one.
+    pub label: String,
 }
 
 /// UTF-16 code units of a detail, and of the label of a condition.
@@ -80,7 +87,9 @@ const MAX_DETAIL: usize = 80;
 const MAX_CONDITION: usize = 70;
 
 impl Graph {
-    fn of(workflow: &Workflow, args: &Map<String, Value>) -> Self {
+    /// The graph of a workflow. Arguments are shown where labels use them.
+    #[must_use]
+    pub fn of(workflow: &Workflow, args: &Map<String, Value>) -> Self {
         let nodes = workflow.steps.iter().map(|step| Node::of(step, args)).collect();
         let ids = workflow.steps.iter().enumerate().map(|(index, step)| (step.id.as_str(), index)).collect();
         let mut edges = Edges { ids, seen: HashSet::new(), list: Vec::new() };

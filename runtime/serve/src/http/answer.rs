@@ -7,7 +7,7 @@ use lobster_runtime::schema::Schema;
 use lobster_runtime::store::RunId;
 
 use super::routes::{Access, Handler, Of, Route, Takes};
-use super::{App, Asked, Problem, Reply, blocking, stream};
+use super::{App, Asked, Problem, Reply, blocking, changes, stream};
 use crate::access::{Object, can};
 
 /// Whether the caller may ask this route about what it names.
@@ -48,7 +48,10 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
 }
 
 /// The run that a request names: one that has begun, or one that is to begin.
-pub(super) fn run_of(app: &App, asked: &Asked) -> Result<RunId, Problem> {
+///
+/// # Errors
+/// When there is none.
+pub fn run_of(app: &App, asked: &Asked) -> Result<RunId, Problem> {
     let text = asked.param("run");
     if let Ok(id) = text.parse::<RunId>()
         && app.service.start_of(id)?.is_some()
@@ -59,7 +62,10 @@ pub(super) fn run_of(app: &App, asked: &Asked) -> Result<RunId, Problem> {
 }
 
 /// The name of the registered workflow that a run is one of.
-pub(super) fn workflow_of_run(app: &App, run: RunId) -> Result<Option<String>, Problem> {
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn workflow_of_run(app: &App, run: RunId) -> Result<Option<String>, Problem> {
     let Some(start) = app.service.start_of(run)? else { return Ok(None) };
     Ok(app.service.workflow_by_number(start.workflow)?.map(|workflow| workflow.name))
 }
@@ -77,6 +83,7 @@ pub(super) async fn answer(app: &Arc<App>, route: &'static Route, asked: Asked) 
             Ok(if reply.status == StatusCode::OK { reply.status(status) } else { reply })
         }
         Handler::Records => stream::records(app, asked).await,
+        Handler::Changes => changes::follow(app, asked).await,
     }
 }
 

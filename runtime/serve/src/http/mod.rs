@@ -6,6 +6,7 @@
 
 mod answer;
 mod api;
+mod changes;
 mod guard;
 mod openapi;
 mod problem;
@@ -36,7 +37,18 @@ use crate::workers::Waker;
 
 pub use guard::{COOKIE, Hosts};
 pub use problem::Problem;
-pub use routes::{Access, Of, Route, Takes, routes};
+pub use routes::{Access, Handler, Of, Route, Takes, routes};
+
+pub use answer::{run_of, workflow_of_run};
+
+/// What pages do as the API does it: the same checks, the same trail.
+pub mod acts {
+    pub use super::api::access::{login, logout};
+    pub use super::api::gates::answer as answer_gate;
+    pub use super::api::runs::cancel as cancel_run;
+    pub use super::api::schedules::{pause as pause_schedule, resume as resume_schedule};
+    pub use super::api::workflows::enqueue as start_run;
+}
 
 /// The largest body that is read, in bytes.
 pub const MAX_BODY: usize = 1 << 20;
@@ -46,18 +58,21 @@ const BODY_TIME: Duration = Duration::from_secs(30);
 
 /// What the routes work with.
 pub struct App {
-    pub(crate) store: Store,
-    pub(crate) service: Service,
+    pub store: Store,
+    pub service: Service,
     /// Reads workflow files and finds secrets.
-    pub(crate) runtime: Runtime,
-    pub(crate) waker: Waker,
+    pub runtime: Runtime,
+    pub waker: Waker,
     pub(crate) hosts: Hosts,
     /// The program that executes runs.
-    pub(crate) program: PathBuf,
+    pub program: PathBuf,
     /// Files and folders that give nothing to start, and why.
-    pub(crate) problems: crate::folders::Problems,
+    pub problems: crate::folders::Problems,
+    /// What is shown to people.
+    pages: Option<&'static Pages>,
+    changes: changes::Watch,
     /// Whether browsers reach the server over TLS.
-    pub(crate) is_secure: bool,
+    pub is_secure: bool,
     failures: guard::Failures,
     pub(crate) rates: Rates,
     started_at: i64,
@@ -74,6 +89,14 @@ pub struct AppSettings {
     pub program: PathBuf,
     pub problems: crate::folders::Problems,
     pub is_secure: bool,
+    pub pages: Option<&'static Pages>,
+}
+
+/// Pages that are served beside the API, by the same guard.
+pub struct Pages {
+    pub routes: &'static [Route],
+    /// Tells a person what went wrong. Of a request that was refused early, little is known.
+    pub problem: fn(&App, &Asked, &Problem) -> Reply,
 }
 
 impl App {
@@ -92,6 +115,8 @@ impl App {
             program: settings.program,
             problems: settings.problems,
             is_secure: settings.is_secure,
+            pages: settings.pages,
+            changes: changes::Watch::default(),
             failures: guard::Failures::default(),
             rates: Rates::default(),
             requests: Default::default(),
@@ -100,28 +125,74 @@ impl App {
 }
 
 /// A request that was let in.
-pub(crate) struct Asked {
-    pub(crate) actor: Option<Actor>,
+#[derive(Clone)]
+pub struct Asked {
+    pub actor: Option<Actor>,
     pub(crate) door: Door,
+    pub method: Method,
+    /// The path and the query, as they were asked for.
+    pub target: String,
     params: BTreeMap<String, String>,
     query: BTreeMap<String, String>,
-    pub(crate) headers: HeaderMap,
+    pub headers: HeaderMap,
     /// Null unless the route takes JSON.
-    pub(crate) json: Value,
-    pub(crate) body: Bytes,
+    pub json: Value,
+    /// The fields of a form, in its order.
+    pub form: Vec<(String, String)>,
+    pub body: Bytes,
 }
 
 impl Asked {
-    pub(crate) fn param(&self, name: &str) -> &str {
+    fn new(
+        door: Door,
+        method: Method,
+        uri: &axum::http::Uri,
+        headers: HeaderMap,
+        params: BTreeMap<String, String>,
+    ) -> Self {
+        Self {
+            actor: None,
+            door,
+            method,
+            target: uri.path_and_query().map_or_else(String::new, ToString::to_string),
+            params,
+            query: pairs_of(uri.query().unwrap_or_default()).into_iter().collect(),
+            headers,
+            json: Value::Null,
+            form: Vec::new(),
+            body: Bytes::new(),
+        }
+    }
+
+    /// A part of the path.
+    #[must_use]
+    pub fn param(&self, name: &str) -> &str {
         self.params.get(name).map(String::as_str).unwrap_or_default()
     }
 
-    pub(crate) fn query(&self, name: &str) -> Option<&str> {
+    /// A field of the query.
+    #[must_use]
+    pub fn query(&self, name: &str) -> Option<&str> {
         self.query.get(name).map(String::as_str)
     }
 
+    /// A field of the form.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<&str> {
+        self.form.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The same request with a body of JSON, for what the API does.
+    #[must_use]
+    pub fn with_json(&self, json: Value) -> Self {
+        Self { json, ..self.clone() }
+    }
+
     /// A number of the query.
-    pub(crate) fn number<N: std::str::FromStr>(&self, name: &str, otherwise: N) -> Result<N, Problem> {
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn number<N: std::str::FromStr>(&self, name: &str, otherwise: N) -> Result<N, Problem> {
         match self.query(name) {
             None => Ok(otherwise),
             Some(text) => text.parse().map_err(|_| Problem::bad_request(format!("{name} must be a number"))),
@@ -129,12 +200,14 @@ impl Asked {
     }
 
     /// Who calls, for the history.
-    pub(crate) fn name(&self) -> Option<&str> {
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
         self.actor.as_ref().map(|actor| actor.name.as_str())
     }
 
     /// From where, for the history.
-    pub(crate) fn origin(&self) -> String {
+    #[must_use]
+    pub fn origin(&self) -> String {
         match &self.actor {
             Some(actor) => format!("{} {}", self.door.peer, actor.credential),
             None => self.door.peer.to_string(),
@@ -142,14 +215,21 @@ impl Asked {
     }
 
     /// Whether the caller may read something of a workflow; of none, if it belongs to none.
-    pub(crate) fn may_read(&self, workflow: Option<&str>) -> bool {
+    #[must_use]
+    pub fn may_read(&self, workflow: Option<&str>) -> bool {
+        self.may(crate::access::Verb::Read, workflow)
+    }
+
+    /// Whether the caller may do something to what belongs to a workflow, or to none.
+    #[must_use]
+    pub fn may(&self, verb: crate::access::Verb, workflow: Option<&str>) -> bool {
         let object = workflow.map_or(Object::Everything, Object::Workflow);
-        self.actor.as_ref().is_some_and(|actor| can(actor, crate::access::Verb::Read, object))
+        self.actor.as_ref().is_some_and(|actor| can(actor, verb, object))
     }
 }
 
 /// What a route answers.
-pub(crate) struct Reply {
+pub struct Reply {
     status: StatusCode,
     body: Body,
     content_type: &'static str,
@@ -157,24 +237,49 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    pub(crate) fn json(value: &Value) -> Self {
+    #[must_use]
+    pub fn json(value: &Value) -> Self {
         Self::text("application/json", json::compact(value))
     }
 
-    pub(crate) fn text(content_type: &'static str, text: String) -> Self {
+    #[must_use]
+    pub fn text(content_type: &'static str, text: String) -> Self {
         Self { status: StatusCode::OK, body: Body::from(text), content_type, headers: Vec::new() }
+    }
+
+    /// Bytes of any length.
+    #[must_use]
+    pub fn bytes(content_type: &'static str, body: impl Into<Body>) -> Self {
+        Self { status: StatusCode::OK, body: body.into(), content_type, headers: Vec::new() }
+    }
+
+    /// Sends a browser to another page of this server, to read it.
+    #[must_use]
+    pub fn see(path: &str) -> Self {
+        let place = HeaderValue::from_str(path).unwrap_or(HeaderValue::from_static("/"));
+        Self::text("text/plain; charset=utf-8", String::new())
+            .status(StatusCode::SEE_OTHER)
+            .header(header::LOCATION, place)
+    }
+
+    /// What it says to the browser besides its body.
+    #[must_use]
+    pub fn headers(&self) -> &[(header::HeaderName, HeaderValue)] {
+        &self.headers
     }
 
     pub(crate) fn stream(body: Body) -> Self {
         Self { status: StatusCode::OK, body, content_type: "text/event-stream", headers: Vec::new() }
     }
 
-    pub(crate) fn status(mut self, status: StatusCode) -> Self {
+    #[must_use]
+    pub fn status(mut self, status: StatusCode) -> Self {
         self.status = status;
         self
     }
 
-    pub(crate) fn header(mut self, name: header::HeaderName, value: HeaderValue) -> Self {
+    #[must_use]
+    pub fn header(mut self, name: header::HeaderName, value: HeaderValue) -> Self {
         self.headers.push((name, value));
         self
     }
@@ -188,11 +293,11 @@ impl Reply {
     }
 }
 
-/// The router of the service. A console is merged into what this gives: pages that go through
-/// [`App`] as the routes do.
+/// The router of the service and of its pages.
 pub fn router(app: &Arc<App>) -> Router {
     let mut router = Router::new();
-    for route in routes() {
+    let pages = app.pages.map_or(&[][..], |pages| pages.routes);
+    for route in routes().iter().chain(pages) {
         let app = Arc::clone(app);
         let filter = MethodFilter::try_from(route.method()).unwrap_or(MethodFilter::GET);
         let handler = move |params: RawPathParams, request: Request| {
@@ -224,7 +329,27 @@ pub fn router(app: &Arc<App>) -> Router {
 fn refuse(app: &App, request: &Request, problem: &Problem) -> Response<Body> {
     let checked = guard::check_host(&app.hosts, request.headers())
         .and_then(|()| guard::check_origin(&app.hosts, request.method(), request.headers()));
-    finish(app, checked.err().as_ref().unwrap_or(problem).response())
+    let problem = checked.err().unwrap_or_else(|| problem.clone());
+    let headers = request.headers();
+    let wants_page = headers
+        .get(header::ACCEPT)
+        .and_then(|accept| accept.to_str().ok())
+        .is_some_and(|accept| accept.contains("text/html"));
+    let asked = request.extensions().get::<Door>().cloned().map(|door| {
+        Asked::new(door, request.method().clone(), request.uri(), headers.clone(), BTreeMap::new())
+    });
+    match asked.filter(|_| wants_page) {
+        Some(asked) => finish(app, show(app, true, &asked, &problem)),
+        None => finish(app, problem.response()),
+    }
+}
+
+/// A problem, for a program or a person.
+fn show(app: &App, is_page: bool, asked: &Asked, problem: &Problem) -> Response<Body> {
+    match app.pages.filter(|_| is_page) {
+        Some(pages) => (pages.problem)(app, asked, problem).response(),
+        None => problem.response(),
+    }
 }
 
 async fn respond(
@@ -233,60 +358,66 @@ async fn respond(
     params: RawPathParams,
     request: Request,
 ) -> Response<Body> {
-    let answered = match let_in(&app, route, &params, request).await {
-        Ok(asked) => answer::answer(&app, route, asked).await,
+    let (head, body) = request.into_parts();
+    let Some(door) = head.extensions.get::<Door>().cloned() else {
+        return finish(&app, Problem::bad_request("where this comes from is not known").response());
+    };
+    let params = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
+    let mut asked = Asked::new(door, head.method, &head.uri, head.headers, params);
+    let answered = match let_in(&app, route, &mut asked, body).await {
+        Ok(()) => answer::answer(&app, route, asked.clone()).await,
         Err(problem) => Err(problem),
     };
     let response = match answered {
         Ok(reply) => reply.response(),
         Err(problem) => {
             tracing::info!(route = route.path, code = problem.code, detail = problem.detail, "refused");
-            problem.response()
+            show(&app, route.is_page, &asked, &problem)
         }
     };
     finish(&app, response)
 }
 
 /// Everything that is asked before a route is: the one order for all of them.
-async fn let_in(
-    app: &Arc<App>,
-    route: &'static Route,
-    params: &RawPathParams,
-    request: Request,
-) -> Result<Asked, Problem> {
-    let (head, body) = request.into_parts();
-    guard::check_host(&app.hosts, &head.headers)?;
-    guard::check_origin(&app.hosts, &head.method, &head.headers)?;
-    let door = head.extensions.get::<Door>().cloned();
-    let door = door.ok_or_else(|| Problem::bad_request("where this comes from is not known"))?;
-    let params = params.iter().map(|(name, value)| (name.to_owned(), value.to_owned())).collect();
-    let mut asked = Asked {
-        actor: None,
-        door,
-        params,
-        query: query_of(head.uri.query().unwrap_or_default()),
-        headers: head.headers,
-        json: Value::Null,
-        body: Bytes::new(),
-    };
-    let (app, method) = (Arc::clone(app), head.method);
+async fn let_in(app: &Arc<App>, route: &'static Route, asked: &mut Asked, body: Body) -> Result<(), Problem> {
+    guard::check_host(&app.hosts, &asked.headers)?;
+    guard::check_origin(&app.hosts, &asked.method, &asked.headers)?;
+    let mut body = Some(body);
+    let mut is_read = Ok(());
+    if matches!(route.takes, Takes::Form)
+        && let Some(body) = body.take()
+    {
+        // Before it is known who sends it: a session that ends in the middle of a form must not lose
+        // what was typed.
+        is_read = match read_body(&asked.headers, body).await {
+            Ok(body) => form_of(&asked.headers, &body).map(|form| (asked.form, asked.body) = (form, body)),
+            Err(problem) => Err(problem),
+        };
+    }
+    let (of_app, known) = (Arc::clone(app), asked.clone());
     // What reads the store must not keep other requests waiting.
-    let mut asked = blocking(move || {
-        asked.actor = guard::check_caller(&app.service, &method, &asked.headers)?;
-        answer::check_access(&app, route, &asked)?;
-        Ok(asked)
+    let (actor, access) = blocking(move || {
+        let mut known = known;
+        known.actor = guard::check_caller(&of_app.service, &known.method, &known.headers)?;
+        let access = answer::check_access(&of_app, route, &known);
+        Ok((known.actor, access))
     })
     .await?;
+    asked.actor = actor;
+    access?;
+    is_read?;
     if asked.actor.is_some() {
         asked.door.belongs();
     }
-    asked.body = read_body(&asked.headers, body).await?;
+    if let Some(body) = body {
+        asked.body = read_body(&asked.headers, body).await?;
+    }
     match route.takes {
         Takes::Nothing if !asked.body.is_empty() => return Err(Problem::bad_request("this takes no body")),
-        Takes::Nothing | Takes::Bytes => {}
+        Takes::Nothing | Takes::Bytes | Takes::Form => {}
         Takes::Json(_) => asked.json = parse_json(&asked.headers, &asked.body)?,
     }
-    Ok(asked)
+    Ok(())
 }
 
 /// Does what may wait for the disk.
@@ -323,10 +454,7 @@ async fn read_body(headers: &HeaderMap, body: Body) -> Result<Bytes, Problem> {
 }
 
 fn parse_json(headers: &HeaderMap, body: &Bytes) -> Result<Value, Problem> {
-    let content_type =
-        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let essence = content_type.split(';').next().unwrap_or_default().trim();
-    if !essence.eq_ignore_ascii_case("application/json") {
+    if !is_of_type(headers, "application/json") {
         return Err(Problem::new(
             StatusCode::UNSUPPORTED_MEDIA_TYPE,
             "content_type",
@@ -342,8 +470,28 @@ fn parse_json(headers: &HeaderMap, body: &Bytes) -> Result<Value, Problem> {
     Ok(value)
 }
 
-/// The fields of a query; `+` and `%` escapes as forms have them.
-fn query_of(query: &str) -> BTreeMap<String, String> {
+/// Whether a header says that the body is of this type.
+fn is_of_type(headers: &HeaderMap, wanted: &str) -> bool {
+    let content_type =
+        headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    content_type.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(wanted)
+}
+
+/// The fields of a form, as browsers send it.
+fn form_of(headers: &HeaderMap, body: &Bytes) -> Result<Vec<(String, String)>, Problem> {
+    if !is_of_type(headers, "application/x-www-form-urlencoded") {
+        return Err(Problem::new(
+            StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            "content_type",
+            "the body must be a form: Content-Type: application/x-www-form-urlencoded",
+        ));
+    }
+    let text = std::str::from_utf8(body).map_err(|_| Problem::bad_request("the body is not UTF-8 text"))?;
+    Ok(pairs_of(text))
+}
+
+/// The fields of a query or a form; `+` and `%` escapes as forms have them.
+fn pairs_of(query: &str) -> Vec<(String, String)> {
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     pairs
         .map(|pair| {
@@ -408,7 +556,7 @@ mod tests {
 
     #[test]
     fn a_query_is_read_as_a_form() {
-        let query = query_of("a=1&b=x%20y+z&c&d=%zz%4&e=%E2%82%AC");
+        let query: BTreeMap<_, _> = pairs_of("a=1&b=x%20y+z&c&d=%zz%4&e=%E2%82%AC").into_iter().collect();
         assert_eq!(query["b"], "x y z");
         assert_eq!((query["c"].as_str(), query["d"].as_str(), query["e"].as_str()), ("", "%zz%4", "€"));
     }

@@ -65,6 +65,10 @@ fn operation(route: &Route) -> Value {
             operation["requestBody"] =
                 json!({ "required": true, "content": { "application/json": { "schema": schema() } } });
         }
+        Takes::Form => {
+            operation["requestBody"] =
+                json!({ "required": true, "content": { "application/x-www-form-urlencoded": {} } });
+        }
         Takes::Bytes => operation["requestBody"] = json!({ "required": true, "content": { "*/*": {} } }),
     }
     operation

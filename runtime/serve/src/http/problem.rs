@@ -7,7 +7,7 @@ use lobster_runtime::store::StoreError;
 use serde_json::{Value, json};
 
 /// An answer that says why not.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Problem {
     pub status: StatusCode,
     /// A name for programs.

@@ -37,14 +37,18 @@ pub enum Takes {
     Json(fn() -> Value),
     /// The bytes as they are.
     Bytes,
+    /// The fields of a form, as browsers send it.
+    Form,
 }
 
 /// How a route answers.
 #[derive(Clone, Copy)]
-pub(crate) enum Handler {
+pub enum Handler {
     Call(fn(&App, &Asked) -> Result<Reply, Problem>),
     /// The records of `{run}`, as they come.
     Records,
+    /// Which runs have new records, as they come.
+    Changes,
 }
 
 /// One route.
@@ -58,7 +62,9 @@ pub struct Route {
     pub query: &'static [&'static str],
     /// What it answers if it does it.
     pub status: u16,
-    pub(crate) handler: Handler,
+    pub handler: Handler,
+    /// Whether it is for people: what goes wrong is a page, too.
+    pub is_page: bool,
 }
 
 const READ_LIST: Access = Access::To(Verb::Read, Of::List);
@@ -82,6 +88,7 @@ const fn get(
         query: &[],
         status: 200,
         handler: Handler::Call(call),
+        is_page: false,
     }
 }
 
@@ -93,7 +100,8 @@ const fn post(
     status: u16,
     call: fn(&App, &Asked) -> Result<Reply, Problem>,
 ) -> Route {
-    Route { method: "POST", path, access, summary, takes, query: &[], status, handler: Handler::Call(call) }
+    let handler = Handler::Call(call);
+    Route { method: "POST", path, access, summary, takes, query: &[], status, handler, is_page: false }
 }
 
 const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
@@ -183,6 +191,18 @@ static ROUTES: &[Route] = &[
         query: &["after"],
         status: 200,
         handler: Handler::Records,
+        is_page: false,
+    },
+    Route {
+        method: "GET",
+        path: "/api/v1/changes",
+        access: READ_LIST,
+        summary: "Which runs have new records, as server-sent events; Last-Event-ID goes on where it broke off",
+        takes: Takes::Nothing,
+        query: &["after"],
+        status: 200,
+        handler: Handler::Changes,
+        is_page: false,
     },
     with_query(get("/api/v1/gates", READ_LIST, "Questions that wait for a person", gates::list), &["all"]),
     get("/api/v1/gates/{gate}", Access::To(Verb::Read, Of::Gate), "All that a question shows", gates::show),
@@ -284,6 +304,7 @@ static ROUTES: &[Route] = &[
         query: &[],
         status: 200,
         handler: Handler::Call(access::revoke),
+        is_page: false,
     },
     with_query(get("/api/v1/trail", ADMINISTER, "Who did what, the newest first", state::trail), &["limit"]),
     post(

@@ -99,7 +99,13 @@ fn frame(id: Option<u64>, event: &str, data: &str) -> Bytes {
 }
 
 /// A body of what comes over a channel.
-struct Events(mpsc::Receiver<Bytes>);
+pub(super) struct Events(mpsc::Receiver<Bytes>);
+
+impl Events {
+    pub(super) fn new(receiver: mpsc::Receiver<Bytes>) -> Self {
+        Self(receiver)
+    }
+}
 
 impl HttpBody for Events {
     type Data = Bytes;

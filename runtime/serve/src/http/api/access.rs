@@ -18,7 +18,7 @@ fn failed(why: String) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why)
 }
 
-pub(in super::super) fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     app.failures.check(asked.door.peer)?;
     let link = asked.json["link"].as_str().unwrap_or_default();
     let secret = make_secret().map_err(failed)?;
@@ -49,7 +49,7 @@ pub(in super::super) fn login(app: &App, asked: &Asked) -> Result<Reply, Problem
     Ok(Reply::json(&json!({ "expiresAt": iso(expires_at) })).header(header::SET_COOKIE, cookie))
 }
 
-pub(in super::super) fn logout(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn logout(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if let Some(actor) = &asked.actor {
         app.service.revoke(&actor.credential, asked.name(), &asked.origin())?;
     }

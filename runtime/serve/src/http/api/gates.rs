@@ -66,7 +66,7 @@ pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem>
     Ok(Reply::json(&shown))
 }
 
-pub(in super::super) fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let gate = app.store.find_gate(asked.param("gate"))?;
     let (body, name) = (&asked.json, asked.name().unwrap_or_default());
     if gate.status != GateStatus::Open {

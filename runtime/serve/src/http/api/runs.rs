@@ -108,7 +108,7 @@ fn load_json(app: &App, digest: &lobster_runtime::digest::Digest) -> Result<Valu
     }
 }
 
-pub(in super::super) fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let run = run_of(app, asked)?;
     let why = format!("{} had it cancelled", asked.name().unwrap_or("somebody"));
     if !app.service.cancel_start(run, &why, asked.name(), &asked.origin())? {

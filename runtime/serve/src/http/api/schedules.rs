@@ -58,11 +58,11 @@ pub(in super::super) fn ticks(app: &App, asked: &Asked) -> Result<Reply, Problem
     Ok(Reply::json(&json!({ "schedule": object(&row), "ticks": rows })))
 }
 
-pub(in super::super) fn pause(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn pause(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     set_paused(app, asked, true)
 }
 
-pub(in super::super) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     set_paused(app, asked, false)
 }
 

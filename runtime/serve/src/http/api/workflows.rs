@@ -1,8 +1,8 @@
 //! Workflows: what is registered, starting a run, registering another version.
 
 use axum::http::StatusCode;
-use lobster_runtime::store::iso;
 use lobster_runtime::store::service::{NewStart, Registered};
+use lobster_runtime::store::{RunId, iso};
 use serde_json::{Value, json};
 
 use super::{App, Asked, Problem, Reply};
@@ -45,6 +45,15 @@ pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem>
 }
 
 pub(in super::super) fn start(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let run = enqueue(app, asked)?.to_string();
+    Ok(Reply::json(&json!({ "run": run, "status": "queued", "href": format!("/api/v1/runs/{run}") })))
+}
+
+/// Has the run started that the request's JSON asks for.
+///
+/// # Errors
+/// When the arguments do not fit, or the store cannot be written.
+pub fn enqueue(app: &App, asked: &Asked) -> Result<RunId, Problem> {
     let workflow = found(app, asked)?;
     let args = match &asked.json["args"] {
         Value::Null => json!({}),
@@ -63,8 +72,7 @@ pub(in super::super) fn start(app: &App, asked: &Asked) -> Result<Reply, Problem
     };
     let run = app.service.enqueue(&start, &workflow.name, &asked.origin())?;
     app.waker.wake();
-    let run = run.to_string();
-    Ok(Reply::json(&json!({ "run": run, "status": "queued", "href": format!("/api/v1/runs/{run}") })))
+    Ok(run)
 }
 
 pub(in super::super) fn register(app: &App, asked: &Asked) -> Result<Reply, Problem> {

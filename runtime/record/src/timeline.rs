@@ -3,27 +3,46 @@
 
 use std::collections::{HashMap, HashSet};
 
-use lobster_runtime::digest::Digest;
-use lobster_runtime::store::{Event, GateAnswer, Record, StepOutcome, StepStatus};
+use lobster_base::digest::Digest;
+use lobster_store::{Event, GateAnswer, Record, StepOutcome, StepStatus};
 use serde_json::Value;
 
-use crate::render::path::{is_later_attempt, places};
+use crate::place::{is_later_attempt, places};
 
 /// One line of the timeline.
-#[derive(Default)]
-pub(super) struct Line {
-    pub(super) path: String,
+#[derive(Clone, Debug, Default)]
+pub struct Line {
+    /// The place in the run.
+    pub path: String,
     /// How many of the places around it have lines.
-    pub(super) depth: usize,
-    pub(super) kind: String,
-    pub(super) state: String,
+    pub depth: usize,
+    /// The kind of step, as the journal names it.
+    pub kind: String,
+    /// Where it stands, and what came before: `ok (failed twice before)`.
+    pub state: String,
     /// How it went wrong before it was done again.
     earlier: Vec<StepStatus>,
-    pub(super) action: Option<Digest>,
-    pub(super) decision: Value,
-    pub(super) outcome: Option<StepOutcome>,
+    /// Names the pre-image of its action.
+    pub action: Option<Digest>,
+    /// What policy said to it.
+    pub decision: Value,
+    /// How its latest attempt ended.
+    pub outcome: Option<StepOutcome>,
     /// A composite step's summary, not an effect of its own.
-    pub(super) summary: bool,
+    pub summary: bool,
+    /// When something was under way here, in the order in which it began.
+    pub spans: Vec<Span>,
+}
+
+/// A time during which something was under way, in milliseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Span {
+    /// Its beginning.
+    pub begun: i64,
+    /// None while it lasts.
+    pub ended: Option<i64>,
+    /// Whether a person was waited for, and nothing worked.
+    pub is_wait: bool,
 }
 
 /// What stands where something began and has no end on record.
@@ -36,6 +55,21 @@ impl Line {
         STARTED.clone_into(&mut self.state);
         self.action = action;
         self.decision = decision.clone();
+    }
+
+    fn open_span(&mut self, begun: i64, is_wait: bool) {
+        self.spans.push(Span { begun, ended: None, is_wait });
+    }
+
+    fn close_span(&mut self, at: i64, duration_us: u64) {
+        match self.spans.last_mut() {
+            Some(span) if span.ended.is_none() => span.ended = Some(at),
+            // A pure step is recorded when it has ended.
+            _ => {
+                let begun = at - i64::try_from(duration_us / 1000).unwrap_or(0);
+                self.spans.push(Span { begun, ended: Some(at), is_wait: false });
+            }
+        }
     }
 
     fn turn_over(&mut self) {
@@ -93,7 +127,8 @@ impl Line {
 const KEPT: [&str; 6] = ["!event", "!identity", "!plan", "!shown", "!wait", "!winner"];
 
 /// The lines of a journal; of a run that nobody executes, what has no end was cut off.
-pub(super) fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {
+#[must_use]
+pub fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {
     let mut lines = Vec::new();
     let mut at = HashMap::new();
     for record in journal {
@@ -101,7 +136,7 @@ pub(super) fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {
         if path.contains("!approved:") || KEPT.iter().any(|kept| path.ends_with(kept)) {
             continue;
         }
-        take(&record.event, || {
+        take(record.at, &record.event, || {
             let index = *at.entry(path).or_insert_with(|| {
                 lines.push(Line { path: path.to_owned(), ..Line::default() });
                 lines.len() - 1
@@ -119,9 +154,13 @@ pub(super) fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {
 }
 
 /// Takes in an event, if it belongs on a line.
-fn take<'l>(event: &Event, line: impl FnOnce() -> &'l mut Line) {
+fn take<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
     match event {
-        Event::StepStarted { kind, action, decision, .. } => line().begin(kind, *action, decision),
+        Event::StepStarted { kind, action, decision, .. } => {
+            let line = line();
+            line.begin(kind, *action, decision);
+            line.open_span(at, false);
+        }
         Event::StepEnded { outcome, attempt, begun, .. } => {
             let line = line();
             let summary = *attempt == 0;
@@ -136,12 +175,16 @@ fn take<'l>(event: &Event, line: impl FnOnce() -> &'l mut Line) {
             if let Some(begun) = begun {
                 line.begin(&begun.kind, Some(begun.action), &begun.decision);
             }
+            if !summary && !outcome.cached {
+                line.close_span(at, outcome.duration_us);
+            }
             line.end(outcome, summary);
         }
         Event::GateOpened { gate, kind, .. } => {
             let line = line();
             line.kind.clone_from(kind);
             line.state = format!("waiting ({gate})");
+            line.open_span(at, true);
         }
         Event::GateAnswered { answer, by, from, gate, .. } => {
             let by = match (by, gate.as_str()) {
@@ -163,8 +206,17 @@ fn take<'l>(event: &Event, line: impl FnOnce() -> &'l mut Line) {
                 line.kind = "gate".to_owned();
             }
             line.state = format!("{what}{who}");
+            if line.spans.last().is_some_and(|span| span.is_wait) {
+                line.close_span(at, 0);
+            }
         }
-        Event::GateClosed { status, .. } => line().state = status.to_string(),
+        Event::GateClosed { status, .. } => {
+            let line = line();
+            line.state = status.to_string();
+            if line.spans.last().is_some_and(|span| span.is_wait) {
+                line.close_span(at, 0);
+            }
+        }
         Event::Decision { decision, .. } => {
             let line = line();
             line.kind = "policy".to_owned();

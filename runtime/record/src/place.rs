@@ -1,7 +1,7 @@
 //! Paths of a run, as the journal writes them: `loop[3]/sub#2|1.0`.
 
 /// The places that a path lies in, from the outside in, and itself.
-pub(crate) fn places(path: &str) -> impl Iterator<Item = &str> {
+pub fn places(path: &str) -> impl Iterator<Item = &str> {
     let mut in_stage = false;
     let ends = path.char_indices().filter(move |(_, c)| match c {
         '/' | '[' | '#' | '!' => {
@@ -20,12 +20,12 @@ pub(crate) fn places(path: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Whether a path is `place` or lies inside it.
-pub(crate) fn is_within(path: &str, place: &str) -> bool {
+pub fn is_within(path: &str, place: &str) -> bool {
     places(path).any(|around| around == place)
 }
 
 /// Whether a path is a later attempt at what stands beside it, and not inside it.
-pub(crate) fn is_later_attempt(path: &str) -> bool {
+pub fn is_later_attempt(path: &str) -> bool {
     path.rfind(['/', '[', '|', '!', '#']).is_some_and(|at| path[at..].starts_with('#'))
 }
 

@@ -1,0 +1,111 @@
+//! `lobster console`
+
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use lobster_runtime::stage::Mode;
+use lobster_runtime::store::Store;
+
+use super::serve::{login_link, next_page};
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
+use crate::which;
+
+/// Opens the console of a server, at a run or at the first page.
+///
+/// Prints a link that logs you in once, within a minute, and opens it in a browser where there is a desktop. A
+/// server has to be at work on this store: `lobster serve`.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster console                          the first page
+  lobster console @                        the last run
+  lobster console --no-browser             only prints the link")]
+pub(crate) struct Args {
+    /// The run: an id, @ for the last run, @- for the one before, or NAME@- for the last run of that name.
+    run: Option<String>,
+    /// Opens no browser.
+    #[arg(long)]
+    no_browser: bool,
+    /// Where the browser reaches the server, if not at the address that it listens on.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+}
+
+/// A server that was not heard of for so long, in milliseconds, is gone.
+const HEARD_MS: i64 = 10_000;
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    if std::env::var_os("LOBSTER_RUN_ID").is_some() {
+        return Err(CommandError::failed("a run cannot open the console; a person does, outside of any run"));
+    }
+    let store = prepare::runtime(Mode::Human)?.store()?;
+    let page = match &args.run {
+        Some(run) => format!("/runs/{}", which::run(&store, run)?),
+        None => "/".to_owned(),
+    };
+    let url = match &args.url {
+        Some(url) => url.clone(),
+        None => server_of(&store)?,
+    };
+    let link = next_page(&login_link(&store, &url)?, &page);
+    anstream::println!("{link}");
+    if !args.no_browser {
+        open_browser(&store, &link);
+    }
+    Ok(Exit::OK)
+}
+
+/// The address of a server that is at work on this store.
+fn server_of(store: &Store) -> Result<String, CommandError> {
+    let servers = store.service()?.servers(store.clock_ms() - HEARD_MS)?;
+    let server = servers.into_iter().max_by_key(|server| server.heard_at).ok_or_else(|| {
+        CommandError::usage(
+            "no server is at work on this store; `lobster serve --workflows DIR --open` starts one and opens the console",
+        )
+    })?;
+    Ok(format!("http://{}", server.listen))
+}
+
+/// Opens a link that logs in, where there is a desktop. Whether that worked is seen by whoever sits there.
+pub(super) fn open_browser(store: &Store, link: &str) {
+    let Some(program) = browser() else { return };
+    // The words of a process can be read by everybody on the machine, so the link goes by a private file.
+    let Some(page) = page_that_leads_to(store.dir(), link) else { return };
+    let started = Command::new(program)
+        .arg(&page)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    if started.is_err() {
+        anstream::eprintln!("no browser could be started; open the link yourself");
+    }
+}
+
+/// The program that opens pages here, if there is a desktop.
+fn browser() -> Option<String> {
+    let has = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
+    if let Ok(browser) = std::env::var("BROWSER")
+        && !browser.is_empty()
+    {
+        return Some(browser);
+    }
+    if cfg!(target_os = "macos") {
+        return Some("open".to_owned());
+    }
+    (has("DISPLAY") || has("WAYLAND_DISPLAY")).then(|| "xdg-open".to_owned())
+}
+
+fn page_that_leads_to(dir: &Path, link: &str) -> Option<std::path::PathBuf> {
+    let path = dir.join("console.html");
+    let mut file = tempfile::Builder::new().prefix(".console").tempfile_in(dir).ok()?;
+    let link = link.replace('&', "&amp;").replace('"', "&quot;").replace('<', "&lt;");
+    write!(
+        file,
+        "<!doctype html><meta http-equiv=\"refresh\" content=\"0; url={link}\"><title>lobster</title>"
+    )
+    .ok()?;
+    file.persist(&path).ok()?;
+    Some(path)
+}

@@ -1,0 +1,41 @@
+//! The files that pages refer to. They are part of the program, and named by their digest, so that a
+//! browser asks for each of them once.
+
+use std::sync::LazyLock;
+
+use axum::http::{HeaderValue, header};
+use lobster_runtime::digest::Digest;
+use lobster_serve::http::{App, Asked, Problem, Reply};
+
+const STYLE: &str = include_str!("assets/console.css");
+const SCRIPT: &str = include_str!("assets/console.js");
+const ICON: &str = include_str!("assets/icon.svg");
+
+static VERSION: LazyLock<String> =
+    LazyLock::new(|| Digest::of(format!("{STYLE}{SCRIPT}").as_bytes()).to_string()[..12].to_owned());
+
+/// The address of the style sheet.
+pub(crate) fn style() -> String {
+    format!("/assets/console.css?{}", *VERSION)
+}
+
+/// The address of the script.
+pub(crate) fn script() -> String {
+    format!("/assets/console.js?{}", *VERSION)
+}
+
+pub(crate) fn serve(_: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let (content_type, text) = match asked.param("name") {
+        "console.css" => ("text/css; charset=utf-8", STYLE),
+        "console.js" => ("text/javascript; charset=utf-8", SCRIPT),
+        "icon.svg" => ("image/svg+xml", ICON),
+        other => return Err(Problem::not_found(format!("the console has no file {other:?}"))),
+    };
+    let kept = HeaderValue::from_static("public, max-age=31536000, immutable");
+    Ok(Reply::bytes(content_type, text).header(header::CACHE_CONTROL, kept))
+}
+
+pub(crate) fn icon(_: &App, _: &Asked) -> Result<Reply, Problem> {
+    let kept = HeaderValue::from_static("public, max-age=86400");
+    Ok(Reply::bytes("image/svg+xml", ICON).header(header::CACHE_CONTROL, kept))
+}

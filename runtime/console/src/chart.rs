@@ -1,0 +1,337 @@
+//! Pictures as SVG: when the steps of a run worked and when a person was waited for, and the steps of a
+//! workflow with what leads to them.
+
+use lobster_runtime::graph::Graph;
+use lobster_runtime::replay::timeline::{Line, Span};
+use maud::{Markup, html};
+
+use crate::words::{encoded, short, span, tone};
+
+/// Rows of a timeline; what comes after is in the table.
+const ROWS: usize = 60;
+
+/// Times without work that are shorter are drawn as they are, in milliseconds.
+const SHORT: i64 = 2_000;
+
+/// The width of a folded time, in percent of the whole.
+const FOLD: f64 = 5.0;
+
+/// From times to places: work in proportion, and what lies between folded.
+pub(crate) struct Axis {
+    /// Times, and the place in percent that each has; between two, the place grows evenly.
+    stops: Vec<(i64, f64)>,
+    /// The folded times: from, to, and whether a person was waited for.
+    folds: Vec<(i64, i64, bool)>,
+}
+
+impl Axis {
+    pub(crate) fn new(spans: &[Span], now: i64) -> Option<Self> {
+        let end = |span: &Span| span.ended.unwrap_or(now).max(span.begun);
+        let first = spans.iter().map(|span| span.begun).min()?;
+        let last = spans.iter().map(end).max()?;
+        let work = union(spans.iter().filter(|span| !span.is_wait).map(|span| (span.begun, end(span))));
+        let worked: i64 = work.iter().map(|(from, to)| to - from).sum();
+        // Where nothing worked, waiting is all that there is to draw.
+        let least = if work.is_empty() { i64::MAX } else { SHORT.max(worked / 2) };
+        let mut folds = Vec::new();
+        let mut at = first;
+        for (from, to) in work.iter().copied().chain([(last, last)]) {
+            if from - at > least {
+                let is_wait = spans.iter().any(|span| span.is_wait && span.begun < from && end(span) > at);
+                folds.push((at, from, is_wait));
+            }
+            at = to.max(at);
+        }
+        let folded: i64 = folds.iter().map(|(from, to, _)| to - from).sum();
+        let shown = (last - first - folded).max(1) as f64;
+        let fold = if folds.len() > 10 { 50.0 / folds.len() as f64 } else { FOLD };
+        let room = 100.0 - fold * folds.len() as f64;
+        let (mut stops, mut place, mut time) = (vec![(first, 0.0)], 0.0, first);
+        for (from, to, _) in &folds {
+            place += room * (from - time) as f64 / shown;
+            stops.push((*from, place));
+            place += fold;
+            stops.push((*to, place));
+            time = *to;
+        }
+        stops.push((last.max(first + 1), 100.0));
+        Some(Self { stops, folds })
+    }
+
+    /// Where a time lies, in percent.
+    pub(crate) fn place(&self, at: i64) -> f64 {
+        for pair in self.stops.windows(2) {
+            let [(from, left), (to, right)] = pair else { continue };
+            if at <= *to {
+                let part = (at - from).max(0) as f64 / (to - from).max(1) as f64;
+                return left + (right - left) * part;
+            }
+        }
+        100.0
+    }
+
+    /// How much of the time is drawn in proportion, in milliseconds.
+    fn unfolded(&self) -> i64 {
+        let whole =
+            self.stops.last().map_or(0, |last| last.0) - self.stops.first().map_or(0, |first| first.0);
+        whole - self.folds.iter().map(|(from, to, _)| to - from).sum::<i64>()
+    }
+}
+
+/// Times that overlap or touch, as one.
+fn union(spans: impl Iterator<Item = (i64, i64)>) -> Vec<(i64, i64)> {
+    let mut all: Vec<_> = spans.collect();
+    all.sort_unstable();
+    let mut joined: Vec<(i64, i64)> = Vec::new();
+    for (from, to) in all {
+        match joined.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => joined.push((from, to)),
+        }
+    }
+    joined
+}
+
+fn percent(place: f64) -> String {
+    format!("{place:.2}%")
+}
+
+/// When the steps of a run were at work.
+pub(crate) fn timeline(run: &str, lines: &[Line], now: i64) -> Option<Markup> {
+    let spans: Vec<Span> = lines.iter().flat_map(|line| line.spans.iter().copied()).collect();
+    let axis = Axis::new(&spans, now)?;
+    let drawn: Vec<&Line> = lines.iter().filter(|line| !line.spans.is_empty()).collect();
+    let left_out = drawn.len().saturating_sub(ROWS);
+    Some(html! {
+        div class="timeline" {
+            div class="tl-row" {
+                span {}
+                (head(&axis))
+                span {}
+            }
+            @for line in drawn.iter().take(ROWS) {
+                (row(run, line, &axis, now))
+            }
+        }
+        @if left_out > 0 { p class="muted small" { "… and " (left_out) " more, in the table below." } }
+        p class="legend" {
+            span class="is-ok" { i {} "worked" }
+            span class="is-bad" { i {} "failed" }
+            span class="is-run" { i {} "at work" }
+            span { i class="person" {} "waited for a person" }
+            @if !axis.folds.is_empty() { span { "⋯ time without work, folded" } }
+        }
+    })
+}
+
+fn head(axis: &Axis) -> Markup {
+    html! {
+        svg class="chart" width="100%" height="20" role="img" aria-label=(format!("Work took {}", span(axis.unfolded()))) {
+            line x1="0%" x2="100%" y1="18" y2="18" class="grid" {}
+            text x="0%" y="12" { "0" }
+            @for (from, to, is_wait) in &axis.folds {
+                @let middle = f64::midpoint(axis.place(*from), axis.place(*to));
+                text x=(percent(middle)) y="12" text-anchor="middle" {
+                    "⋯"
+                    title { (span(to - from)) @if *is_wait { " waiting for a person" } @else { " without work" } }
+                }
+            }
+            text x="100%" y="12" text-anchor="end" { (span(axis.unfolded())) " of work" }
+        }
+    }
+}
+
+fn row(run: &str, line: &Line, axis: &Axis, now: i64) -> Markup {
+    let worked: i64 = line
+        .spans
+        .iter()
+        .filter(|span| !span.is_wait)
+        .map(|span| span.ended.unwrap_or(now) - span.begun)
+        .sum();
+    let waited: i64 = line
+        .spans
+        .iter()
+        .filter(|span| span.is_wait)
+        .map(|span| span.ended.unwrap_or(now) - span.begun)
+        .sum();
+    let is_waiting_only = worked == 0 && waited > 0;
+    let href = format!("/runs/{run}/step?path={}", encoded(&line.path));
+    let last = line.spans.len() - 1;
+    html! {
+        a class="tl-row" href=(href) data-key=(line.path) {
+            span class="clip" { (short(&line.path, 60)) }
+            svg class="chart" width="100%" height="16" aria-hidden="true" {
+                line x1="0%" x2="100%" y1="8" y2="8" class="grid" {}
+                @for (from, to, _) in &axis.folds {
+                    @let (left, right) = (axis.place(*from), axis.place(*to));
+                    rect x=(percent(left)) width=(percent(right - left)) y="0" height="16" class="gap" {}
+                }
+                @for (at, span) in line.spans.iter().enumerate() {
+                    @let left = axis.place(span.begun);
+                    @let wide = (axis.place(span.ended.unwrap_or(now)) - left).max(0.4);
+                    @let class = match (span.is_wait, span.ended, at == last) {
+                        (true, ..) => "person".to_owned(),
+                        (false, None, _) => "work".to_owned(),
+                        (false, Some(_), true) => format!("work {}", tone(&line.state)),
+                        (false, Some(_), false) => "work is-bad".to_owned(),
+                    };
+                    rect class=(class) x=(percent(left.min(99.6))) width=(percent(wide)) y="2" height="12" rx="2" {}
+                }
+            }
+            span class="num small muted" {
+                @if is_waiting_only { (span(waited)) " wait" } @else { (span(worked)) }
+            }
+        }
+    }
+}
+
+// ---- the steps of a workflow
+
+const NODE: (usize, usize) = (220, 46);
+const GAP: (usize, usize) = (28, 34);
+
+/// The steps of a workflow from above to below; `href` says where a step leads, `state` where it stands.
+pub(crate) fn graph(
+    graph: &Graph,
+    href: &dyn Fn(&str) -> Option<String>,
+    state: &dyn Fn(&str) -> Option<String>,
+) -> Markup {
+    let layers = layers(graph);
+    let place = |node: usize| {
+        let row = layers.iter().position(|layer| layer.contains(&node)).unwrap_or(0);
+        let column = layers[row].iter().position(|other| *other == node).unwrap_or(0);
+        (column, row)
+    };
+    let widest = layers.iter().map(Vec::len).max().unwrap_or(1);
+    let lane = 40;
+    let width = widest * NODE.0 + (widest - 1) * GAP.0 + 2 * lane;
+    let height = layers.len() * (NODE.1 + GAP.1);
+    let left = |(column, row): (usize, usize)| {
+        let wide = layers[row].len() * NODE.0 + (layers[row].len() - 1) * GAP.0;
+        (width - wide) / 2 + column * (NODE.0 + GAP.0)
+    };
+    let top = |row: usize| row * (NODE.1 + GAP.1) + 4;
+    let mut drawn: Vec<(usize, usize, bool)> = Vec::new();
+    for edge in &graph.edges {
+        let is_data = edge.label != "next" && edge.label != "needs";
+        match drawn.iter_mut().find(|(from, to, _)| (*from, *to) == (edge.from, edge.to)) {
+            Some(known) => known.2 &= is_data,
+            None if edge.from != edge.to => drawn.push((edge.from, edge.to, is_data)),
+            None => {}
+        }
+    }
+    html! {
+        div class="scroll" {
+            svg class="chart graph" width=(width) height=(height) viewBox=(format!("0 0 {width} {height}")) role="group" aria-label="Steps" {
+                @for (from, to, is_data) in &drawn {
+                    @let (from, to) = (place(*from), place(*to));
+                    @let (x1, y1) = (left(from) + NODE.0 / 2, top(from.1) + NODE.1);
+                    @let (x2, y2) = (left(to) + NODE.0 / 2, top(to.1));
+                    @let path = if to.1 == from.1 + 1 {
+                        format!("M{x1} {y1}C{x1} {} {x2} {} {x2} {}", y1 + GAP.1 / 2, y2 - GAP.1 / 2, y2 - 5)
+                    } else {
+                        // Past the steps between, at their right.
+                        let side = left(from).max(left(to)) + NODE.0;
+                        let (out, y1, y2) = (side + 14 + 5 * (to.1 % 4), top(from.1) + NODE.1 / 2, top(to.1) + NODE.1 / 2);
+                        format!("M{} {y1}H{}Q{out} {y1} {out} {}V{}Q{out} {y2} {} {y2}H{}", left(from) + NODE.0, out - 8, y1 + 8, y2 - 8, out - 8, left(to) + NODE.0 + 6)
+                    };
+                    path class=(if *is_data { "edge data" } else { "edge" }) d=(path) {}
+                    @if to.1 == from.1 + 1 {
+                        path class="tip" d=(format!("M{} {}l4 -7h-8z", x2, y2)) {}
+                    } @else {
+                        path class="tip" d=(format!("M{} {}l7 -4v8z", left(to) + NODE.0, top(to.1) + NODE.1 / 2)) {}
+                    }
+                }
+                @for (index, node) in graph.nodes.iter().enumerate() {
+                    @let at = place(index);
+                    @let (x, y) = (left(at), top(at.1));
+                    @let tone = state(&node.id).map(|state| tone(&state)).unwrap_or("");
+                    @let inner = html! {
+                        rect x=(x) y=(y) width=(NODE.0) height=(NODE.1) rx=(if node.gate { 22 } else { 7 }) {}
+                        text class="label" x=(x + 14) y=(y + 19) { (short(&node.id, 26)) }
+                        text x=(x + 14) y=(y + 36) { (short(node.detail.as_deref().unwrap_or(node.kind), 32)) }
+                        title { (node.id) @if let Some(detail) = &node.detail { "\n" (detail) } @if let Some(state) = state(&node.id) { "\n" (state) } }
+                    };
+                    g class=(format!("node {tone}")) {
+                        @match href(&node.id) {
+                            Some(href) => { a href=(href) { (inner) } }
+                            None => { (inner) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The steps in rows: each below all that it needs.
+fn layers(graph: &Graph) -> Vec<Vec<usize>> {
+    let mut row = vec![0_usize; graph.nodes.len()];
+    // The edges of a file lead forward, but for a step that reads itself.
+    for _ in 0..graph.nodes.len().min(200) {
+        let mut is_done = true;
+        for edge in graph.edges.iter().filter(|edge| edge.from < edge.to) {
+            if row[edge.to] < row[edge.from] + 1 {
+                row[edge.to] = row[edge.from] + 1;
+                is_done = false;
+            }
+        }
+        if is_done {
+            break;
+        }
+    }
+    let mut layers = vec![Vec::new(); row.iter().max().map_or(0, |last| last + 1)];
+    for (node, row) in row.into_iter().enumerate() {
+        layers[row].push(node);
+    }
+    layers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(begun: i64, ended: i64, is_wait: bool) -> Span {
+        Span { begun, ended: Some(ended), is_wait }
+    }
+
+    #[test]
+    fn days_of_waiting_do_not_squash_seconds_of_work() {
+        const DAY: i64 = 86_400_000;
+        let spans =
+            [span(0, 4_000, false), span(4_000, 2 * DAY, true), span(2 * DAY, 2 * DAY + 6_000, false)];
+        let axis = Axis::new(&spans, 3 * DAY).unwrap();
+        assert_eq!(axis.folds, [(4_000, 2 * DAY, true)]);
+        assert_eq!(axis.unfolded(), 10_000);
+        assert!((axis.place(4_000) - 38.0).abs() < 0.01 && (axis.place(2 * DAY) - 43.0).abs() < 0.01);
+        assert!((axis.place(2 * DAY + 6_000) - 100.0).abs() < 0.01);
+    }
+
+    #[test]
+    fn places_grow_with_time_and_stay_in_the_picture() {
+        let mut seed = 7_u64;
+        let mut next = |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            i64::try_from((seed >> 33) % below).unwrap()
+        };
+        for _ in 0..500 {
+            let spans: Vec<Span> = (0..1 + next(8))
+                .map(|_| {
+                    let begun = next(1_000_000);
+                    let ended = (next(4) > 0).then(|| begun + next(500_000));
+                    Span { begun, ended, is_wait: next(3) == 0 }
+                })
+                .collect();
+            let axis = Axis::new(&spans, 2_000_000).unwrap();
+            let mut before = 0.0;
+            for at in (0..2_100_000).step_by(9_973) {
+                let place = axis.place(at);
+                assert!(
+                    place.is_finite() && (0.0..=100.001).contains(&place) && place + 1e-9 >= before,
+                    "{spans:?}"
+                );
+                before = place;
+            }
+        }
+    }
+}

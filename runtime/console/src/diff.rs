@@ -1,0 +1,92 @@
+//! What changed in files, as a page shows it.
+
+use lobster_runtime::digest::Digest;
+use lobster_runtime::figures::bytes;
+use lobster_runtime::replay::changes::{Change, ChangeKind, Entry, StepChanges};
+use lobster_runtime::store::Store;
+use lobster_runtime::visible::{harmless, one_line};
+use maud::{Markup, html};
+use similar::TextDiff;
+
+/// Larger contents are told by their sizes.
+const MAX_TEXT: u64 = 256 << 10;
+
+/// Files of one step that are shown, and lines of each.
+const FILES: usize = 50;
+const LINES: usize = 400;
+
+pub(crate) fn changes(store: &Store, changes: &StepChanges) -> Markup {
+    let all: Vec<_> = changes.set.changes().collect();
+    html! {
+        div class="stack" {
+            p class="muted" {
+                (lobster_runtime::figures::counted(all.len() as u64, "change"))
+                @if changes.committed { ", committed" } @else { ", not committed" }
+            }
+            @for (root, change) in all.iter().take(FILES) {
+                @let path = format!("{root}/{}", change.path);
+                details open[all.len() <= 5] {
+                    summary { (kind(change)) " " code { (one_line(&path)) } }
+                    (patch(store, change))
+                }
+            }
+            @if all.len() > FILES { p class="muted" { "… and " (all.len() - FILES) " more; " code { "lobster changes" } " lists all." } }
+        }
+    }
+}
+
+fn kind(change: &Change) -> &'static str {
+    match change.kind() {
+        ChangeKind::Create => "new",
+        ChangeKind::Modify => "modified",
+        ChangeKind::Delete => "deleted",
+        ChangeKind::Mode => "mode",
+        ChangeKind::Link => "link",
+    }
+}
+
+fn patch(store: &Store, change: &Change) -> Markup {
+    let (Some(before), Some(after)) =
+        (text(store, change.before.as_ref()), text(store, change.after.as_ref()))
+    else {
+        return html! { p class="muted" { "Not shown: " (size(change.before.as_ref())) " → " (size(change.after.as_ref())) } };
+    };
+    let diff = TextDiff::from_lines(&before, &after);
+    let shown = diff.unified_diff().context_radius(3).to_string();
+    let lines: Vec<&str> = shown.lines().collect();
+    html! {
+        pre class="out diff" tabindex="0" {
+            @for line in lines.iter().take(LINES) {
+                @let class = match line.as_bytes().first() { Some(b'+') => "add", Some(b'-') => "del", Some(b'@') => "hunk", _ => "" };
+                span class=[(!class.is_empty()).then_some(class)] { (harmless(line)) "\n" }
+            }
+            @if lines.len() > LINES { span class="hunk" { "… " (lines.len() - LINES) " more lines" } }
+        }
+    }
+}
+
+fn size(entry: Option<&Entry>) -> String {
+    match entry {
+        Some(Entry::File { size, .. }) => bytes(*size),
+        Some(Entry::Directory { .. }) => "a directory".to_owned(),
+        Some(Entry::Link { target, .. }) => format!("a link to {}", one_line(&target.to_string())),
+        None => "nothing".to_owned(),
+    }
+}
+
+/// A content that can be shown. Secrets in it are hidden.
+fn text(store: &Store, entry: Option<&Entry>) -> Option<String> {
+    match entry {
+        Some(Entry::File { digest, size, .. }) => load(store, digest, *size),
+        Some(Entry::Link { .. }) | None => Some(String::new()),
+        Some(Entry::Directory { .. }) => None,
+    }
+}
+
+fn load(store: &Store, digest: &Digest, size: u64) -> Option<String> {
+    if size > MAX_TEXT {
+        return None;
+    }
+    let text = String::from_utf8(store.load(digest, MAX_TEXT).ok()?).ok()?;
+    (!text.contains('\0')).then(|| store.hide(&text).into_owned())
+}

@@ -1,0 +1,36 @@
+//! Who did what through the service, the newest first.
+
+use lobster_runtime::json;
+use lobster_serve::http::{App, Asked, Problem, Reply};
+use maud::html;
+use serde_json::Value;
+
+use crate::shell::{self, Place};
+use crate::words::{empty, short, time};
+
+const ROWS: usize = 200;
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let now = app.store.clock_ms();
+    let deeds = app.service.deeds(ROWS)?;
+    let body = html! {
+        div class="top" { div class="title" { h1 { "Audit" } } }
+        p class="lead" { "What people and programs did through the service. What runs did stands in their records: " code { "lobster audit" } "." }
+        section class="card scroll" id="deeds" data-live="" {
+            h2 class="hide" { "Deeds" }
+            @if deeds.is_empty() { (empty("Nothing was done yet", "Starting, answering, pausing and giving access are written down here.", None)) }
+            @else { table class="table" {
+                thead { tr { th scope="col" { "When" } th scope="col" { "Who" } th scope="col" { "Did" } th scope="col" { "To" } th scope="col" class="spare" { "From" } th scope="col" class="spare" { "Detail" } } }
+                tbody { @for deed in &deeds { tr {
+                    td { (time(deed.at, now)) }
+                    td { (short(deed.actor.as_deref().unwrap_or("—"), 60)) }
+                    td { strong { (deed.verb.replace('-', " ")) } }
+                    td { code { (short(&deed.object, 60)) } }
+                    td class="spare muted" { (short(deed.origin.as_deref().unwrap_or_default(), 60)) }
+                    td class="spare" { @if !matches!(deed.detail, Value::Null) { code { (short(&json::compact(&deed.detail), 120)) } } }
+                } } }
+            } }
+        }
+    };
+    Ok(shell::page(app, asked, "Audit", Place::Audit, &body))
+}

@@ -1,0 +1,79 @@
+//! What works here and what does not, found out without doing anything.
+
+use lobster_runtime::visible::harmless;
+use lobster_serve::http::{App, Asked, Problem, Reply};
+use maud::html;
+
+use crate::shell::{self, Place};
+use crate::words::{state, time};
+
+/// A server that was not heard of for so long, in milliseconds, is gone.
+const HEARD: i64 = 10_000;
+
+/// A tick that waits longer is late.
+const LATE: i64 = 60_000;
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let now = app.store.clock_ms();
+    let mut checks: Vec<(&str, &str, String)> = Vec::new();
+    match app.store.check_identity() {
+        Ok(()) => checks.push((
+            "Store",
+            "ok",
+            format!("{} is the store that others open", app.store.dir().display()),
+        )),
+        Err(error) => checks.push(("Store", "failed", error.to_string())),
+    }
+    match app.store.rollback() {
+        Ok(None) => {
+            checks.push(("History", "ok", "no record is older than one that was seen before".to_owned()))
+        }
+        Ok(Some(_)) => checks.push((
+            "History",
+            "failed",
+            "the database is older than it was; `lobster store verify` says more".to_owned(),
+        )),
+        Err(error) => checks.push(("History", "warning", error.to_string())),
+    }
+    let late = app
+        .service
+        .schedules()?
+        .iter()
+        .filter_map(|row| row.next.filter(|_| row.paused.is_none()))
+        .min()
+        .map_or(0, |next| now - next);
+    checks.push(match late > LATE {
+        true => ("Schedules", "failed", format!("a tick has waited for {}", crate::words::span(late))),
+        false => ("Schedules", "ok", "no tick is late".to_owned()),
+    });
+    checks.push(match app.runtime.policy().is_open() {
+        true => ("Policy", "warning", "no policy is in force: commands run with all rights of this server; `lobster policy init` writes one".to_owned()),
+        false => ("Policy", "ok", "a policy is in force".to_owned()),
+    });
+    checks.push(match app.is_secure {
+        true => ("Transport", "ok", "browsers reach this server over TLS, by a proxy".to_owned()),
+        false => ("Transport", "ok", "plain HTTP, for this machine alone".to_owned()),
+    });
+    let files = if asked.may_read(None) { app.problems.list() } else { Vec::new() };
+    checks.push(match files.is_empty() {
+        true => ("Folders", "ok", "every workflow file in them can be started".to_owned()),
+        false => ("Folders", "warning", files.join("\n")),
+    });
+    let servers = app.service.servers(now - HEARD)?;
+    let body = html! {
+        div class="top" { div class="title" { h1 { "Doctor" } } }
+        section class="card scroll" {
+            h2 class="hide" { "Checks" }
+            table class="table" { tbody { @for (what, how, text) in &checks { tr { th scope="row" { (what) } td { (state(how, false)) } td class="prompt" { (harmless(text)) } } } } }
+        }
+        section {
+            h2 { "Servers at work on this store" }
+            div class="card scroll" { table class="table" {
+                thead { tr { th scope="col" { "Address" } th scope="col" class="num" { "Process" } th scope="col" { "Since" } th scope="col" { "Heard" } } }
+                tbody { @for server in &servers { tr { td { code { (server.listen) } } td class="num" { (server.pid) } td { (time(server.started_at, now)) } td { (time(server.heard_at, now)) } } } }
+            } }
+        }
+        p class="lead" { "Whether a step can really be started and confined is found out in a terminal: " code { "lobster doctor" } " and " code { "lobster doctor --sandbox" } "." }
+    };
+    Ok(shell::page(app, asked, "Doctor", Place::Doctor, &body))
+}

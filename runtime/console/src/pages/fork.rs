@@ -1,0 +1,160 @@
+//! A fork: what to change, what would run again and what that costs, and then the fork itself.
+
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use lobster_runtime::json;
+use lobster_runtime::language::plan::Plan;
+use lobster_runtime::runtime::recorded;
+use lobster_runtime::store::{RunFilter, RunId, RunSummary};
+use lobster_runtime::visible::harmless;
+use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
+use maud::{Markup, html};
+use serde_json::{Value, json};
+
+use crate::fields;
+use crate::program;
+use crate::shell::{self, Place};
+use crate::words::short;
+
+/// How long the plan of a fork, and its beginning, may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a run can be forked by: its steps and arguments.
+struct Source {
+    id: RunId,
+    run: RunSummary,
+    steps: Vec<String>,
+    schema: Value,
+    args: Value,
+}
+
+fn source(app: &App, asked: &Asked) -> Result<Source, Problem> {
+    let id = run_of(app, asked)?;
+    let run = app.store.run(id)?;
+    let plan: Option<Plan> = recorded(&app.store, &run.plan).ok();
+    let args: Value =
+        run.args.and_then(|digest| recorded(&app.store, &digest).ok()).unwrap_or_else(|| json!({}));
+    let (steps, schema) = match &plan {
+        Some(Plan::Workflow(workflow)) => {
+            (workflow.steps.iter().map(|step| step.id.clone()).collect(), fields::schema_of(&workflow.args))
+        }
+        Some(Plan::Pipeline(_)) | None => (Vec::new(), json!({ "type": "object", "properties": {} })),
+    };
+    Ok(Source { id, run, steps, schema, args })
+}
+
+impl Source {
+    /// The words of the command line for what was chosen.
+    fn words(&self, asked: &Asked) -> Result<Vec<String>, Problem> {
+        let mut words = vec!["fork".to_owned(), self.id.to_string()];
+        for (_, step) in asked.form.iter().filter(|(name, value)| name == "from" && !value.is_empty()) {
+            if !self.steps.contains(step) {
+                return Err(Problem::bad_request(format!("the run has no step {step:?}")));
+            }
+            words.push(format!("--from={step}"));
+        }
+        let typed = |name: &str| asked.field(name).map(str::to_owned);
+        let chosen = if self.schema["properties"].as_object().is_some_and(|known| !known.is_empty()) {
+            fields::value_of(&self.schema, &typed).map_err(Problem::bad_request)?
+        } else {
+            json!({})
+        };
+        for (name, value) in chosen.as_object().into_iter().flatten() {
+            if self.args.get(name) != Some(value) {
+                words.push(format!("--set=args.{name}={}", json::compact(value)));
+            }
+        }
+        Ok(words)
+    }
+}
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let source = source(app, asked)?;
+    Ok(page(app, asked, &source, &html! {}))
+}
+
+fn page(app: &App, asked: &Asked, source: &Source, plan: &Markup) -> Reply {
+    let typed = |name: &str| asked.field(name).map(str::to_owned);
+    let id = source.id;
+    let chosen = |step: &str| asked.form.iter().any(|(name, value)| name == "from" && value == step);
+    let body = html! {
+        div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { code { (id.short()) } } "/ fork" }
+        h1 { "Fork " (short(&source.run.name, 120)) }
+        p class="lead" { "A fork is a new run that reuses the results of unchanged steps. Before an effect is re-run, its questions are asked again." }
+        form method="post" action=(format!("/runs/{id}/fork")) class="stack" data-keep=(id) {
+            div class="split" {
+                div class="card pad" {
+                    h2 { "Arguments" }
+                    @if source.schema["properties"].as_object().is_none_or(|known| known.is_empty()) { p class="muted" { "The workflow declares none." } }
+                    @else { (fields::fields(&source.schema, &source.args, &typed)) }
+                }
+                fieldset class="card pad pick" {
+                    legend class="hide" { "Steps to run again" }
+                    h2 { "Run again although unchanged" }
+                    @for step in &source.steps { label { input type="checkbox" name="from" value=(step) checked[chosen(step)]; code { (harmless(step)) } } }
+                    @if source.steps.is_empty() { p class="muted" { "There are no steps to choose from." } }
+                }
+            }
+            (plan)
+            div class="bar" {
+                button name="act" value="plan" { "Show what would run" }
+                button name="act" value="fork" class="primary" { "Fork" }
+            }
+        }
+    };
+    shell::page(app, asked, "Fork", Place::Runs, &body)
+}
+
+pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let source = source(app, asked)?;
+    let mut words = source.words(asked)?;
+    if asked.field("act") != Some("fork") {
+        words.extend(["--dry-run".to_owned(), "--json".to_owned()]);
+        let said = program::start(app, asked, &source.run.cwd, &words)?.wait(PATIENCE, || false)?;
+        let said =
+            said.ok_or_else(|| Problem::new(StatusCode::GATEWAY_TIMEOUT, "slow", "the plan takes too long"))?;
+        let Ok(plan) = json::parse(&said.out) else {
+            return Err(Problem::new(StatusCode::CONFLICT, "not_forked", said.why()));
+        };
+        return Ok(page(app, asked, &source, &planned(&plan)));
+    }
+    let newest = |app: &App| -> Option<RunId> {
+        let runs = app.store.runs(&RunFilter { limit: 20, ..RunFilter::default() }).ok()?;
+        runs.into_iter().find(|run| run.parent == Some(source.id)).map(|run| run.id)
+    };
+    let before = newest(app);
+    let said =
+        program::start(app, asked, &source.run.cwd, &words)?.wait(PATIENCE, || newest(app) != before)?;
+    match newest(app).filter(|run| Some(*run) != before) {
+        Some(run) => Ok(Reply::see(&format!("/runs/{run}"))),
+        None => {
+            let why = said.map_or_else(|| "it has not begun yet".to_owned(), |said| said.why());
+            Err(Problem::new(StatusCode::CONFLICT, "not_forked", why))
+        }
+    }
+}
+
+fn planned(plan: &Value) -> Markup {
+    let list = |name: &str| -> Vec<String> {
+        plan[name]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .map(|one| one.as_str().map_or_else(|| json::compact(one), str::to_owned))
+            .collect()
+    };
+    let effects = plan["effects"].as_array().cloned().unwrap_or_default();
+    html! {
+        section {
+            h2 { "What would run" }
+            @if let Some(why) = plan["fails"].as_str() { div class="note is-bad" { strong { "It would fail" } p { (harmless(why)) } } }
+            dl class="card pad facts" {
+                dt { "Reused" } dd { (short(&list("reused").join(", "), 1000)) @if list("reused").is_empty() { "nothing" } }
+                dt { "Run again" } dd { (short(&list("done").join(", "), 1000)) @if list("done").is_empty() { "nothing" } @if plan["more"] == true { ", and perhaps more" } }
+                dt { "Asked again" } dd { (short(&list("asked").join(", "), 1000)) @if list("asked").is_empty() { "nothing" } }
+                @for effect in &effects { dt { "Effect" } dd { span { code { (harmless(effect["step"].as_str().unwrap_or_default())) } " " (short(effect["action"].as_str().unwrap_or_default(), 300)) } } }
+            }
+        }
+    }
+}

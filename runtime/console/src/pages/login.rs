@@ -1,0 +1,100 @@
+//! Logging in with a one-time link, and out.
+
+use axum::http::{Method, header};
+use lobster_serve::http::{App, Asked, Problem, Reply, acts};
+use maud::html;
+use serde_json::json;
+
+use super::problem::typed;
+use crate::shell;
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    Ok(page(app, asked, None))
+}
+
+/// The page of the login: also what others see instead of any page.
+pub(crate) fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Reply {
+    let next = match asked.field("next").or_else(|| asked.query("next")) {
+        Some(next) => next,
+        None if asked.method == Method::GET && !asked.target.starts_with("/login") => &asked.target,
+        // Where a form was sent is where it is.
+        None if asked.method == Method::POST && !asked.target.starts_with("/login") => &asked.target,
+        None => "/",
+    };
+    // Of what was refused, the code for programs.
+    let problem = (!asked.target.starts_with("/login")).then_some("login");
+    let body = html! {
+        div class="top" data-problem=[problem] { (shell::brand()) }
+        h1 { "Log in" }
+        p class="lead" { "One-time links open this console. Print one where lobster runs:" }
+        pre class="cmd" { "lobster serve link" }
+        @if let Some(wrong) = wrong { div class="note is-bad" role="alert" { strong { (wrong) } } }
+        form method="post" action="/login" class="answer" data-login="" {
+            input type="hidden" name="next" value=(local(next));
+            div class="field" {
+                label for="link" { "Link" }
+                input id="link" name="link" autocomplete="off" spellcheck="false" required placeholder="http://…/login#lob_…" aria-describedby="about-link";
+                p id="about-link" { "Paste the whole link, or what stands behind its #. It works once, within a minute." }
+            }
+            button class="primary big" { "Log in" }
+        }
+        @if asked.method == Method::POST && !asked.target.starts_with("/login") {
+            div class="note is-wait" {
+                strong { "Your session had ended" }
+                p { "Nothing was sent. Log in, and send it again: what you typed is below." }
+            }
+            (typed(asked))
+        }
+    };
+    shell::narrow(app, "Log in", &body)
+}
+
+/// A path of this server; anything else leads to the first page.
+fn local(next: &str) -> &str {
+    let is_local =
+        next.starts_with('/') && !next.starts_with("//") && !next.contains(['\\', '\n', '\r', '\t']);
+    if is_local { next } else { "/" }
+}
+
+pub(crate) fn enter(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let link = asked.field("link").unwrap_or_default().trim();
+    let secret = link.rsplit('#').next().unwrap_or_default();
+    match acts::login(app, &asked.with_json(json!({ "link": secret }))) {
+        Ok(reply) => {
+            let cookie = reply.headers().iter().find(|(name, _)| *name == header::SET_COOKIE).cloned();
+            let see = Reply::see(local(asked.field("next").unwrap_or("/")));
+            Ok(match cookie {
+                Some((name, value)) => see.header(name, value),
+                None => see,
+            })
+        }
+        Err(problem) => {
+            let status = problem.status;
+            Ok(shell::with_status(page(app, asked, Some(&problem.detail)), status))
+        }
+    }
+}
+
+pub(crate) fn leave(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let reply = acts::logout(app, asked)?;
+    let cookie = reply.headers().iter().find(|(name, _)| *name == header::SET_COOKIE).cloned();
+    let see = Reply::see("/login");
+    Ok(match cookie {
+        Some((name, value)) => see.header(name, value),
+        None => see,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::local;
+
+    #[test]
+    fn a_login_leads_to_this_server_only() {
+        for bad in ["https://evil.example", "//evil.example", "/\\evil.example", "javascript:1", "", "/a\nb"]
+        {
+            assert_eq!(local(bad), "/", "{bad}");
+        }
+        assert_eq!(local("/runs?status=failed"), "/runs?status=failed");
+    }
+}

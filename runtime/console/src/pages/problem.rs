@@ -1,0 +1,107 @@
+//! What could not be shown or done: what, why, and what to do next.
+
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode};
+use lobster_runtime::visible::harmless;
+use lobster_serve::http::{App, Asked, Problem, Reply};
+use maud::{Markup, html};
+
+use super::login;
+use crate::shell::{self, Place};
+
+/// A problem, as a page.
+pub(crate) fn show(app: &App, asked: &Asked, problem: &Problem) -> Reply {
+    if problem.status == StatusCode::UNAUTHORIZED && problem.code == "login" {
+        // A browser that follows a link from elsewhere does not send the cookie. Asked again from here,
+        // it does.
+        let from = asked.headers.get("sec-fetch-site").and_then(|site| site.to_str().ok());
+        if asked.method == Method::GET && from.is_some_and(|from| from == "cross-site" || from == "same-site")
+        {
+            let again = HeaderValue::from_static("0");
+            return login::page(app, asked, None).header(HeaderName::from_static("refresh"), again);
+        }
+        return login::page(app, asked, None).status(StatusCode::UNAUTHORIZED);
+    }
+    let (title, next) = words(problem);
+    let body = html! {
+        div class="top" { div class="title" { h1 { (title) } } }
+        div class="note is-bad" data-problem=(problem.code) {
+            strong { (problem.status.as_u16()) " · " (problem.code) }
+            p class="prompt" { (harmless(&problem.detail)) }
+            p { (next) }
+        }
+        (typed(asked))
+        div class="bar" {
+            @if asked.method == Method::GET { a class="button" href=(asked.target) { "Try again" } }
+            a class="button" href="/runs" { "Runs" }
+            a class="button" href="/" { "Now" }
+        }
+    };
+    let page = match asked.actor {
+        Some(_) => shell::page(app, asked, &title, Place::Elsewhere, &body),
+        None => shell::narrow(app, &title, &body),
+    };
+    page.status(problem.status)
+}
+
+/// A title, and what to do.
+fn words(problem: &Problem) -> (String, Markup) {
+    let (title, next) = match (problem.status, problem.code) {
+        (StatusCode::NOT_FOUND, _) => (
+            "This is not here",
+            html! { "It may have been removed: by retention, by " code { "lobster store gc" } ", or in another store. The id may also be cut off." },
+        ),
+        (StatusCode::FORBIDDEN, "role") => (
+            "Your role does not allow this",
+            html! { "An admin can give you another one: " code { "lobster serve link --role ROLE" } "." },
+        ),
+        (StatusCode::FORBIDDEN, "refused") => {
+            ("The answer was refused", html! { "Nothing was done. The question is still open if it was." })
+        }
+        (StatusCode::FORBIDDEN, _) => {
+            ("This request was refused", html! { "Open the console itself, and do it there." })
+        }
+        (StatusCode::CONFLICT, "changed") => (
+            "It is not what you were shown",
+            html! { "Nothing was answered. Read it again and answer what it is now." },
+        ),
+        (StatusCode::CONFLICT, _) => ("Somebody was faster", html! { "Nothing was changed by you." }),
+        (StatusCode::MISDIRECTED_REQUEST, _) => {
+            ("This server has another name", html! { "Use the address that the server printed." })
+        }
+        (StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY, _) => {
+            ("This cannot be read", html! { "Correct it and send it again." })
+        }
+        (_, "store") => (
+            "The store cannot give this",
+            html! { code { "lobster store verify" } " says what is damaged or missing; " code { "lobster store salvage" } " saves what can be read." },
+        ),
+        (StatusCode::SERVICE_UNAVAILABLE, _) => ("Not now", html! { "Try again in a few seconds." }),
+        _ => ("This did not work", html! { "The server's log says more." }),
+    };
+    (title.to_owned(), next)
+}
+
+/// Fields that say nothing that anybody typed.
+const UNTYPED: [&str; 4] = ["digest", "decision", "next", "link"];
+
+/// What was typed into a form that came to nothing, so that it is not lost.
+pub(crate) fn typed(asked: &Asked) -> Markup {
+    let fields: Vec<_> = asked
+        .form
+        .iter()
+        .filter(|(name, value)| !UNTYPED.contains(&name.as_str()) && !value.trim().is_empty())
+        .collect();
+    html! {
+        @if !fields.is_empty() {
+            section {
+                h2 { "What you typed" }
+                @for (name, value) in fields {
+                    div class="field" {
+                        label for=(format!("kept-{name}")) { (name.trim_start_matches("f.")) }
+                        textarea id=(format!("kept-{name}")) readonly { "\n" (value) }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,287 @@
+//! One question, on one narrow page: what is asked, by whom, what a yes sets going, and the answer.
+//!
+//! What is shown is the view that the terminal shows, fact by fact; an answer carries the digest of
+//! what was shown, and counts for nothing else.
+
+use axum::http::StatusCode;
+use lobster_runtime::engine::{Fact, QuestionView, SetsGoing, Weight};
+use lobster_runtime::json;
+use lobster_runtime::replay::ahead;
+use lobster_runtime::schema::Schema;
+use lobster_runtime::store::{Durability, Event, Gate, GateKind, GateStatus};
+use lobster_runtime::text::{Count, prefix};
+use lobster_runtime::visible::exact;
+use lobster_runtime::visible::harmless;
+use lobster_serve::access::Verb;
+use lobster_serve::http::{App, Asked, Problem, Reply, acts, workflow_of_run};
+use maud::{Markup, html};
+use serde_json::{Map, Value, json};
+
+use crate::fields;
+use crate::shell;
+use crate::words::{short, state, time};
+
+/// Of one text so many bytes are shown at once; the rest is unfolded.
+const TEXT: usize = 64 << 10;
+
+/// Rows of a table of items that are shown at once.
+const ITEMS: usize = 3000;
+
+/// Columns of a table of items.
+const COLUMNS: usize = 12;
+
+/// The longest reason.
+const REASON: usize = 2000;
+
+/// How a note begins that says why somebody said no.
+const REASON_NOTE: &str = "the reason of the answer";
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let gate = app.store.find_gate(asked.param("gate"))?;
+    page(app, asked, &gate, None)
+}
+
+fn page(app: &App, asked: &Asked, gate: &Gate, wrong: Option<&str>) -> Result<Reply, Problem> {
+    let now = app.store.clock_ms();
+    let mut view = QuestionView::of_gate(&app.store, gate)?;
+    let is_open = gate.status == GateStatus::Open;
+    // What a yes sets going, as it is now.
+    let going = is_open.then(|| ahead(&app.runtime, gate).ok()).flatten();
+    let changed = going.as_ref().is_some_and(|going| view.update_sets_going(&SetsGoing::of(going)));
+    let is_stale = going.as_ref().is_some_and(|going| going.stale);
+    let workflow = workflow_of_run(app, gate.run)?;
+    let may = asked.may(Verb::Answer, workflow.as_deref());
+    let body = html! {
+        div class="top" { (shell::brand()) a href="/" { "All questions" } }
+        header class="stack" {
+            div { (state(if is_open { "waiting" } else { gate.status.as_str() }, true)) " " span class="muted small" { "asked " (time(gate.created_at, now)) @if let Some(until) = gate.expires_at.filter(|_| is_open) { ", open until " (time(until, now)) } } }
+            h1 class="prompt" { (harmless(&view.prompt)) }
+        }
+        @if let Some(wrong) = wrong { div class="note is-bad" role="alert" { strong { "Not sent" } p { (harmless(wrong)) } } }
+        @if is_stale { div class="note is-bad" { strong { "An answer would be refused" } p { "The question, the plan or the policy has changed since it was asked." } } }
+        @if changed { div class="note is-wait" { strong { "Something changed" } p { "What a yes starts is not what it was when the question was asked. This shows it as it is now." } } }
+        (about(&view))
+        (facts(&view))
+        @if !view.then.is_empty() {
+            details class="card pad" { summary { "What comes after" } pre class="out" tabindex="0" { @for line in &view.then { (harmless(line)) "\n" } } }
+        }
+        @if is_open { @if may { (form(asked, gate)) } @else { div class="note" { strong { "You can read this" } p { "Answering needs the role approver." } } } }
+        @else { (closed(app, gate, now)) }
+        p class="small muted" { "Run " a href=(format!("/runs/{}", gate.run)) { code { (gate.run.short()) } } " · question " code { (gate.id) } " · digest " code { (gate.binding) } }
+    };
+    Ok(shell::narrow(app, &short(&view.prompt, 60), &body))
+}
+
+/// What it is about: preview, subject, items.
+fn about(view: &QuestionView) -> Markup {
+    html! {
+        @if let Some(preview) = &view.preview { (prose("Preview", preview)) }
+        @match &view.subject {
+            None => {}
+            Some(Value::String(text)) => (prose("About", text)),
+            Some(Value::Object(map)) if map.len() == 1 && map.get("text").is_some_and(Value::is_string) => (prose("About", map["text"].as_str().unwrap_or_default())),
+            Some(Value::Array(items)) => (table(items)),
+            Some(other) => (table(std::slice::from_ref(other))),
+        }
+        (table(&view.items))
+    }
+}
+
+fn prose(title: &str, text: &str) -> Markup {
+    let first = prefix(text, TEXT, Count::Bytes);
+    html! {
+        section {
+            h2 { (title) }
+            pre class="out" tabindex="0" { (harmless(first)) }
+            @if first.len() < text.len() {
+                details { summary { "The other " (lobster_runtime::figures::bytes((text.len() - first.len()) as u64)) } pre class="out" tabindex="0" { (harmless(&text[first.len()..])) } }
+            }
+        }
+    }
+}
+
+/// Items: objects alike as a table, one alone field by field, anything else line by line.
+fn table(items: &[Value]) -> Markup {
+    let objects: Option<Vec<&Map<String, Value>>> = items.iter().map(Value::as_object).collect();
+    let objects = objects.filter(|objects| objects.iter().all(|object| !object.is_empty()));
+    html! {
+        @if !items.is_empty() {
+            section {
+                header { h2 { (lobster_runtime::figures::counted(items.len() as u64, "item")) } }
+                @match &objects {
+                    Some(objects) if objects.len() == 1 => dl class="card pad facts" { @for (name, value) in objects[0] { dt { (harmless(name)) } dd { span { (cell(value)) } } } },
+                    Some(objects) if columns(objects).len() <= COLUMNS => {
+                        @let columns = columns(objects);
+                        div class="card items" tabindex="0" { table class="table" {
+                            thead { tr { @for name in &columns { th scope="col" class=[is_figures(objects, name).then_some("num")] { (harmless(name)) } } } }
+                            tbody { @for object in objects.iter().take(ITEMS) { tr { @for name in &columns { @let value = object.get(*name); td data-label=(harmless(name)) class=[value.is_some_and(Value::is_number).then_some("num")] { @if let Some(value) = value { (cell(value)) } } } } } }
+                        } }
+                    }
+                    _ => ol class="card items rows" tabindex="0" { @for item in items.iter().take(ITEMS) { li { pre class="pad" { (cell(item)) } } } },
+                }
+                @if items.len() > ITEMS { div class="note is-wait" { strong { "Only the first " (ITEMS) " are shown" } p { "All of them: " code { "lobster gates show ID" } } } }
+            }
+        }
+    }
+}
+
+fn columns<'o>(objects: &[&'o Map<String, Value>]) -> Vec<&'o str> {
+    let mut names: Vec<&str> = Vec::new();
+    for object in objects {
+        for name in object.keys() {
+            if !names.contains(&name.as_str()) {
+                names.push(name);
+            }
+            if names.len() > COLUMNS {
+                return names;
+            }
+        }
+    }
+    names
+}
+
+/// Whether all that stands in a column are numbers.
+fn is_figures(objects: &[&Map<String, Value>], name: &str) -> bool {
+    objects.iter().filter_map(|object| object.get(name)).all(Value::is_number)
+}
+
+fn cell(value: &Value) -> String {
+    match value {
+        Value::String(text) => harmless(text).into_owned(),
+        Value::Array(_) | Value::Object(_) => harmless(&json::pretty(value)).into_owned(),
+        other => json::compact(other),
+    }
+}
+
+fn facts(view: &QuestionView) -> Markup {
+    let (minor, main): (Vec<&Fact>, Vec<&Fact>) =
+        view.facts.iter().partition(|fact| fact.weight == Weight::Minor);
+    html! {
+        dl class="card pad facts" { @for fact in main { (one_fact(fact)) } }
+        @if !minor.is_empty() {
+            details class="card pad" { summary { "More about it" } dl class="facts" { @for fact in minor { (one_fact(fact)) } } }
+        }
+    }
+}
+
+fn one_fact(fact: &Fact) -> Markup {
+    let is_exact = fact.weight == Weight::Exact || fact.label == "starts";
+    let class = match fact.label.as_str() {
+        "not held" | "confined" | "a yes fails" => "warn",
+        _ if is_exact => "exact",
+        _ => "",
+    };
+    html! {
+        dt { (harmless(&fact.label)) }
+        dd { @for value in &fact.values { span class=[(!class.is_empty()).then_some(class)] { @if is_exact { (exact(value)) } @else { (harmless(value)) } } } }
+    }
+}
+
+fn form(asked: &Asked, gate: &Gate) -> Markup {
+    let typed = |name: &str| asked.field(name).map(str::to_owned);
+    let digest = gate.binding.to_string();
+    let action = format!("/questions/{}", gate.id);
+    html! {
+        @match gate.kind {
+            GateKind::Approval => {
+                form method="post" action=(action) class="answer" {
+                    input type="hidden" name="digest" value=(digest);
+                    button name="decision" value="approve" class="primary big" { "Yes, do it" }
+                }
+                form method="post" action=(action) class="answer" data-keep=(gate.id) {
+                    input type="hidden" name="digest" value=(digest);
+                    div class="field" {
+                        label for="reason" { "Reason" span class="muted" { " (for a no; optional)" } }
+                        textarea id="reason" name="reason" maxlength=(REASON) { "\n" (typed("reason").unwrap_or_default()) }
+                    }
+                    button name="decision" value="reject" class="danger big" { "No" }
+                }
+            }
+            GateKind::Input => {
+                form method="post" action=(action) class="answer" data-keep=(gate.id) {
+                    input type="hidden" name="digest" value=(digest);
+                    (fields::fields(schema(gate), &defaults(gate), &typed))
+                    button name="decision" value="respond" class="primary big" { "Send the answer" }
+                    button name="decision" value="cancel" class="danger" formnovalidate data-confirm="Cancel the run?" { "Cancel the run" }
+                }
+            }
+        }
+    }
+}
+
+fn schema(gate: &Gate) -> &Value {
+    gate.detail
+        .pointer("/question/input/schema")
+        .or_else(|| gate.question.get("responseSchema"))
+        .unwrap_or(&Value::Null)
+}
+
+fn defaults(gate: &Gate) -> Value {
+    let found = gate.detail.pointer("/question/input/defaults").or_else(|| gate.question.get("defaults"));
+    found.cloned().unwrap_or_default()
+}
+
+fn closed(app: &App, gate: &Gate, now: i64) -> Markup {
+    let answer = gate.answer.as_ref().map(|answer| json::parse(&json::compact(answer)).unwrap_or_default());
+    let word = match &answer {
+        Some(Value::String(word)) => word.clone(),
+        Some(_) => "answered".to_owned(),
+        None => gate.status.to_string(),
+    };
+    html! {
+        div class="note" data-forget=(format!("/questions/{}", gate.id)) {
+            p { (state(&word, true)) @if let Some(by) = &gate.answered_by { " by " strong { (short(by, 80)) } } @if let Some(at) = gate.answered_at { " " (time(at, now)) } }
+            @if let Some(reason) = reason(app, gate) { p class="prompt" { (harmless(&reason)) } }
+            @if let Some(Value::Object(map)) = &answer { pre class="out" tabindex="0" { (harmless(&json::pretty(map.get("response").unwrap_or(&Value::Null)))) } }
+            div class="bar" { a class="button" href=(format!("/runs/{}", gate.run)) { "See the run" } a class="button" href="/" { "Other questions" } }
+        }
+    }
+}
+
+/// Why somebody said no, if they said so here.
+fn reason(app: &App, gate: &Gate) -> Option<String> {
+    let (journal, _) = app.store.found_events(gate.run).ok()?;
+    journal.iter().rev().find_map(|record| match &record.event {
+        Event::Note { text, detail, .. } if text == REASON_NOTE && detail["gate"] == gate.id.as_str() => {
+            detail["reason"].as_str().map(str::to_owned)
+        }
+        _ => None,
+    })
+}
+
+pub(crate) fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let gate = app.store.find_gate(asked.param("gate"))?;
+    let decision = asked.field("decision").unwrap_or_default();
+    let mut body = json!({ "decision": decision, "digest": asked.field("digest").unwrap_or_default() });
+    if decision == "respond" {
+        let typed = |name: &str| asked.field(name).map(str::to_owned);
+        let value = fields::value_of(schema(&gate), &typed).and_then(|value| {
+            let schema = Schema::compile(schema(&gate)).map_err(|error| error.to_string())?;
+            schema.first_error(&value).map_or(Ok(value), |why| Err(why.to_string()))
+        });
+        match value {
+            Ok(value) => body["response"] = value,
+            Err(why) => return Ok(page(app, asked, &gate, Some(&why))?.status(StatusCode::BAD_REQUEST)),
+        }
+    }
+    let reason = asked.field("reason").unwrap_or_default().trim();
+    if decision == "reject" && !reason.is_empty() && gate.status == GateStatus::Open {
+        note_reason(app, asked, &gate, prefix(reason, REASON, Count::Chars))?;
+    }
+    acts::answer_gate(app, &asked.with_json(body))?;
+    Ok(Reply::see(&format!("/questions/{}", gate.id)))
+}
+
+/// Puts the reason of a no into the record of the run, before the no itself.
+fn note_reason(app: &App, asked: &Asked, gate: &Gate, reason: &str) -> Result<(), Problem> {
+    // Only of an answer that can count.
+    if asked.field("digest") != Some(gate.binding.to_string().as_str()) {
+        return Ok(());
+    }
+    let note = Event::Note {
+        path: Some(gate.path.clone()),
+        text: REASON_NOTE.to_owned(),
+        detail: json!({ "gate": gate.id, "by": asked.name(), "reason": app.store.hide(reason) }),
+    };
+    Ok(app.store.append(gate.run, vec![note], Durability::Lazy)?)
+}

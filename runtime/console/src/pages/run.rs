@@ -1,0 +1,547 @@
+//! One run: where it stands, why it failed, when its steps worked, what each of them gave.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use axum::http::StatusCode;
+use lobster_runtime::digest::Digest;
+use lobster_runtime::engine::QuestionView;
+use lobster_runtime::json;
+use lobster_runtime::model::cost::Ledger;
+use lobster_runtime::model::pricing::Pricing;
+use lobster_runtime::replay::timeline::{self, Line};
+use lobster_runtime::replay::{failed_step, place_of_step};
+use lobster_runtime::store::service::Start;
+use lobster_runtime::store::{
+    BrokenChain, GateFilter, GateStatus, Record, RunId, RunSummary, StepOutcome, StoreError,
+};
+use lobster_runtime::visible::harmless;
+use lobster_runtime::{figures, text};
+use lobster_serve::access::Verb;
+use lobster_serve::http::{App, Asked, Problem, Reply, acts, run_of, workflow_of_run};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::runs::arguments;
+use crate::chart;
+use crate::program;
+use crate::shell::{self, Place};
+use crate::standing::standing;
+use crate::words::{empty, encoded, short, since, span, state, time, tone};
+
+/// Steps of one page.
+const STEPS: usize = 200;
+
+/// Longer arguments and results are told by their size.
+const VALUE: u64 = 64 << 10;
+
+/// Lines of a failed step's stderr.
+const LAST_WORDS: usize = 8;
+
+/// Longer streams are not read for their end.
+const STREAM: u64 = 4 << 20;
+
+/// How long a process may take to take a run up.
+const BEGIN: Duration = Duration::from_secs(8);
+
+/// How long a replay may take.
+const REPLAY: Duration = Duration::from_secs(120);
+
+/// All that the page is made of.
+struct Seen {
+    run: RunSummary,
+    start: Option<Start>,
+    workflow: Option<String>,
+    state: &'static str,
+    journal: Vec<Record>,
+    broken: Option<BrokenChain>,
+    lines: Vec<Line>,
+    now: i64,
+}
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let id = run_of(app, asked)?;
+    let start = app.service.start_of(id)?;
+    let run = match app.store.run(id) {
+        Ok(run) => run,
+        Err(StoreError::UnknownRun(_)) if start.is_some() => return queued(app, asked, id, start.as_ref()),
+        Err(error) => return Err(error.into()),
+    };
+    let (journal, broken) = app.store.found_events(id)?;
+    let state = standing(app, &run, start.as_ref());
+    let lines = timeline::lines(&journal, state == "running");
+    let workflow = workflow_of_run(app, id)?;
+    let seen = Seen { run, start, workflow, state, journal, broken, lines, now: app.store.clock_ms() };
+    let title = format!("{} · {}", short(&seen.run.name, 60), seen.state);
+    let body = html! {
+        (head(&seen))
+        @if let Some(broken) = &seen.broken {
+            div class="note is-bad" {
+                strong { "The record is damaged" }
+                p { (broken.to_string()) }
+                p { "What is left is shown. " code { "lobster store salvage" } " saves what can be read; nothing is built on this record." }
+            }
+        }
+        (questions(app, &seen)?)
+        (failure(app, &seen))
+        (buttons(app, asked, &seen))
+        div class="split late" {
+            div class="stack" {
+                section id="timeline" data-live="" {
+                    header { h2 { "Timeline" } }
+                    div class="card pad" {
+                        @match chart::timeline(&seen.run.id.to_string(), &seen.lines, seen.now) {
+                            Some(chart) => (chart),
+                            None => p class="muted" { "No step has begun." },
+                        }
+                    }
+                }
+                (steps(app, asked, &seen)?)
+                (result(app, &seen))
+            }
+            (facts(app, &seen))
+        }
+    };
+    Ok(shell::page(app, asked, &title, Place::Runs, &body))
+}
+
+fn head(seen: &Seen) -> Markup {
+    let run = &seen.run;
+    html! {
+        header class="stack" id="head" data-live="" data-run=(run.id) {
+            div class="crumbs" {
+                a href="/runs" { "Runs" } "/"
+                @if let Some(workflow) = &seen.workflow { a href=(format!("/workflows/{workflow}")) { (workflow) } "/" }
+                code { (run.id.short()) }
+            }
+            div class="title" { h1 { (short(&run.name, 200)) } (state(seen.state, true)) }
+            dl class="glance" {
+                div { dt { "Started" } dd { (time(run.started_at, seen.now)) } }
+                div { dt { @if run.ended_at.is_some() { "Took" } @else { "For" } } dd {
+                    @match run.ended_at { Some(end) => (span(end - run.started_at)), None => (since(run.started_at, seen.now)) }
+                } }
+                @if let Some(start) = &seen.start { div { dt { "Started by" } dd { (start.cause.replace('_', " ")) @if let Some(actor) = &start.actor { ", " (short(actor, 60)) } } } }
+                @else if let Some(actor) = &run.actor { div { dt { "Started by" } dd { (short(actor, 60)) } } }
+                div { dt { "Steps" } dd { (seen.lines.len()) } }
+                @if let Some(cost) = cost(&seen.journal) { div { dt { "Models" } dd { (cost) } } }
+            }
+        }
+    }
+}
+
+/// What the calls of models came to.
+fn cost(journal: &[Record]) -> Option<String> {
+    let pricing = Pricing::new(std::env::var("LOBSTER_LLM_PRICING_JSON").ok().as_deref()).0;
+    let (mut calls, mut usd) = (0_u64, 0.0);
+    for payment in Ledger::of(journal).payments() {
+        calls += 1;
+        usd += payment.priced(&pricing).cost_usd.unwrap_or(0.0);
+    }
+    (calls > 0).then(|| format!("{}, ${usd:.4}", figures::counted(calls, "call")))
+}
+
+fn questions(app: &App, seen: &Seen) -> Result<Markup, Problem> {
+    let filter = GateFilter { status: Some(GateStatus::Open), run: Some(seen.run.id), limit: 20 };
+    let gates = app.store.gates(&filter)?;
+    Ok(html! {
+        div id="asks" data-live="" class="stack" {
+            @for gate in &gates {
+                @let prompt = QuestionView::of_gate(&app.store, gate).map(|view| view.prompt).unwrap_or_default();
+                div class="note is-wait" data-key=(gate.id) {
+                    strong { "Waits for a person" }
+                    p class="prompt" { (short(&prompt, 400)) }
+                    div class="bar" { a class="button primary" href=(format!("/questions/{}", gate.id)) { "Read and answer" } }
+                }
+            }
+        }
+    })
+}
+
+fn failure(app: &App, seen: &Seen) -> Markup {
+    let run = &seen.run;
+    let found = failed_step(&seen.journal).filter(|_| seen.state == "failed" || seen.state == "interrupted");
+    let error = run.error.clone().or_else(|| found.and_then(|(_, outcome)| outcome.error.clone()));
+    html! {
+        div id="failure" data-live="" {
+            @if seen.state == "failed" {
+                div class="note is-bad" {
+                    strong {
+                        @match found {
+                            Some((path, _)) => { "Failed at " a href=(step_address(run.id, path)) { (short(path, 120)) } },
+                            None => "Failed",
+                        }
+                    }
+                    @if let Some(error) = &error { p class="prompt" { (harmless(text::prefix(error, 2000, text::Count::Chars))) } }
+                    @if let Some((path, outcome)) = found {
+                        @if let Some(place) = place_of_step(&app.store, run.id, path) {
+                            p class="muted small" { code { (place.file) ":" (place.line) } }
+                            pre class="out src" tabindex="0" { @for (at, line) in &place.around { span class=[(*at == place.line).then_some("hit")] { i { (at) } (harmless(line)) "\n" } } }
+                        }
+                        @let words = last_words(app, outcome);
+                        @if !words.is_empty() && !is_told(error.as_deref(), &words) {
+                            p class="muted small" { "The last of its stderr" }
+                            pre class="out" tabindex="0" { (harmless(&words)) }
+                        }
+                        @if let Some(code) = &outcome.code { p class="muted small" { "What it means: " code { "lobster help " (code) } } }
+                    }
+                }
+            } @else if seen.state == "interrupted" {
+                div class="note is-wait" {
+                    strong { "Interrupted" }
+                    p { "Its process ended in the middle. Finished steps do not run again; an effect whose end nobody saw is asked about." }
+                }
+            }
+        }
+    }
+}
+
+/// Whether the message has all of these lines.
+fn is_told(message: Option<&str>, words: &str) -> bool {
+    message.is_some_and(|message| words.lines().all(|line| message.contains(line.trim())))
+}
+
+fn last_words(app: &App, outcome: &StepOutcome) -> String {
+    let Some(blob) = outcome.stderr.filter(|blob| blob.len > 0) else { return String::new() };
+    match app.store.load(&blob.digest, STREAM) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+            let last = &lines[lines.len().saturating_sub(LAST_WORDS)..];
+            last.iter().map(|line| text::prefix(line, 400, text::Count::Chars)).collect::<Vec<_>>().join("\n")
+        }
+        Err(error) => format!("({} of stderr cannot be shown: {error})", figures::bytes(blob.len)),
+    }
+}
+
+fn buttons(app: &App, asked: &Asked, seen: &Seen) -> Markup {
+    let id = seen.run.id;
+    let may = asked.may(Verb::Operate, seen.workflow.as_deref());
+    let post = |what: &str| format!("/runs/{id}/{what}");
+    let _ = app;
+    html! {
+        div id="buttons" data-live="" class="bar" {
+            @if may {
+                @match seen.state {
+                    "failed" | "interrupted" => {
+                        form method="post" action=(post("resume")) { button class="primary" { "Retry from there" } }
+                    }
+                    _ => {}
+                }
+                @if seen.state == "interrupted" {
+                    form method="post" action=(post("resume")) {
+                        button name="interrupted" value="retry" data-confirm="An effect may be done twice. Re-run it?" { "Re-run the cut-off effect" }
+                        button name="interrupted" value="skip" { "Mark it as failed" }
+                    }
+                }
+                @if ["running", "waiting", "interrupted"].contains(&seen.state) {
+                    form method="post" action=(post("cancel")) { button class="danger" data-confirm="Cancel this run? Its processes are ended." { "Cancel" } }
+                }
+                @if ["ok", "failed", "cancelled"].contains(&seen.state) {
+                    form method="post" action=(post("replay")) { button { "Replay and compare" } }
+                    a class="button" href=(post("fork")) { "Fork" }
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn step_address(run: RunId, path: &str) -> String {
+    format!("/runs/{run}/step?path={}", encoded(path))
+}
+
+fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
+    let failed = failed_step(&seen.journal).map(|(path, _)| path);
+    let at = failed.and_then(|path| seen.lines.iter().position(|line| line.path == path)).unwrap_or(0);
+    // It opens where it failed.
+    let from = asked.number("from", if at < STEPS { 0 } else { at - 20 })?.min(seen.lines.len());
+    let page = &seen.lines[from..seen.lines.len().min(from + STEPS)];
+    let commands = commands(app, page);
+    // A column that no step of the page fills is left out.
+    let has =
+        |of: &dyn Fn(&StepOutcome) -> bool| page.iter().filter_map(|line| line.outcome.as_ref()).any(of);
+    let columns = Columns {
+        fuel: has(&|outcome| outcome.fuel.is_some()),
+        memory: has(&|outcome| outcome.peak_memory.is_some()),
+        enforced: has(&|outcome| !enforced(&outcome.enforcement).is_empty()),
+    };
+    let link = |from: usize| format!("/runs/{}?from={from}#steps", seen.run.id);
+    Ok(html! {
+        section id="steps" data-live="" {
+            header {
+                h2 { "Steps" }
+                @if seen.lines.len() > STEPS { span class="muted small fig" { (from + 1) "–" (from + page.len()) " of " (figures::count(seen.lines.len() as u64)) } }
+            }
+            div class="card scroll" {
+                @if page.is_empty() { (empty("No step has begun", "The steps appear here as they begin.", None)) }
+                @else {
+                    table class="table steps" {
+                        thead { tr {
+                            th scope="col" { "Step" } th scope="col" { "State" } th scope="col" class="num" { "Took" }
+                            @if columns.fuel { th scope="col" class="num spare" { "Fuel" } }
+                            @if columns.memory { th scope="col" class="num spare" { "Memory" } }
+                            th scope="col" class="num spare" { "Output" }
+                            @if columns.enforced { th scope="col" class="spare" { "Enforced" } }
+                        } }
+                        tbody { @for line in page { (row(seen, line, columns, commands.get(&line.path))) } }
+                    }
+                }
+            }
+            nav class="bar" aria-label="More steps" {
+                @if from > 0 { a class="button" href=(link(from.saturating_sub(STEPS))) { "Earlier steps" } }
+                @if from + page.len() < seen.lines.len() { a class="button" href=(link(from + STEPS)) { "Later steps" } }
+            }
+        }
+    })
+}
+
+/// Columns that are not always there.
+#[derive(Clone, Copy)]
+struct Columns {
+    fuel: bool,
+    memory: bool,
+    enforced: bool,
+}
+
+fn row(seen: &Seen, line: &Line, columns: Columns, command: Option<&String>) -> Markup {
+    let outcome = line.outcome.as_ref();
+    let name = line.path.rsplit('/').next().unwrap_or(&line.path);
+    let bad = tone(&line.state) == "is-bad";
+    html! {
+        tr data-key=(line.path) class=[bad.then_some("is-bad")] {
+            td {
+                span class="tree clip" {
+                    @if line.depth > 0 { span class="in" { ("│ ".repeat(line.depth.min(12) - 1)) "└ " } }
+                    a href=(step_address(seen.run.id, &line.path)) { (short(if line.depth > 0 { name } else { &line.path }, 70)) }
+                }
+                span class="say clip" { (line.kind) @if let Some(command) = command { " $ " (short(command, 90)) } }
+            }
+            td { (state(&short(&line.state, 60), false)) }
+            td class="num" {
+                @match (outcome, line.spans.last()) {
+                    (Some(outcome), _) if !outcome.cached => (figures::duration(outcome.duration_us)),
+                    (None, Some(span)) if span.ended.is_none() => (since(span.begun, seen.now)),
+                    _ => {}
+                }
+            }
+            @if columns.fuel { td class="num spare" { @if let Some(fuel) = outcome.and_then(|outcome| outcome.fuel) { (figures::count(fuel)) } } }
+            @if columns.memory { td class="num spare" { @if let Some(memory) = outcome.and_then(|outcome| outcome.peak_memory) { (figures::bytes(memory)) } } }
+            td class="num spare" { @if let Some(blob) = outcome.and_then(|outcome| outcome.output.or(outcome.stdout)) { (figures::bytes(blob.len)) } }
+            @if columns.enforced { td class="spare small" { @if let Some(outcome) = outcome { (enforced(&outcome.enforcement)) } } }
+        }
+    }
+}
+
+/// What confined a step and what is missing from that, in a few words.
+pub(crate) fn enforced(statement: &Value) -> String {
+    let Some(asked) = statement.get("asked").and_then(Value::as_str) else { return String::new() };
+    let mut cell = match asked {
+        "component" if statement["pure"] == true => "wasm (pure)".to_owned(),
+        "component" => "wasm".to_owned(),
+        "none" => "unconfined".to_owned(),
+        level => level.to_owned(),
+    };
+    for (key, what) in [("missing", "missing"), ("denied", "denied")] {
+        let count = statement[key].as_array().map_or(0, Vec::len);
+        if count > 0 {
+            cell.push_str(&format!(", {count} {what}"));
+        }
+    }
+    cell
+}
+
+/// The commands of native steps, by path.
+fn commands(app: &App, lines: &[Line]) -> HashMap<String, String> {
+    let digests: Vec<Digest> = lines.iter().filter_map(|line| line.action).collect();
+    let actions: HashMap<Digest, Vec<u8>> =
+        app.store.small_blobs(&digests).unwrap_or_default().into_iter().collect();
+    let of = |line: &Line| {
+        let action: Value = serde_json::from_slice(actions.get(&line.action?)?).ok()?;
+        Some((line.path.clone(), command_of(&action)?))
+    };
+    lines.iter().filter_map(of).collect()
+}
+
+/// The command of an action, as its author wrote it.
+pub(crate) fn command_of(action: &Value) -> Option<String> {
+    let words: Vec<&str> = action["argv"].as_array()?.iter().filter_map(Value::as_str).collect();
+    match words.as_slice() {
+        [] => None,
+        [_, "-c" | "-lc", text] => Some((*text).trim().to_owned()),
+        words => Some(words.join(" ")),
+    }
+}
+
+fn result(app: &App, seen: &Seen) -> Markup {
+    html! {
+        @if let Some(digest) = &seen.run.output {
+            section id="result" data-live="" {
+                header { h2 { "Result" } }
+                div class="card pad" { (value(app, digest)) }
+            }
+        }
+    }
+}
+
+/// A value of the record; what cannot be read says so.
+pub(crate) fn value(app: &App, digest: &Digest) -> Markup {
+    match app.store.load(digest, VALUE) {
+        Ok(bytes) => {
+            let text = String::from_utf8_lossy(&bytes);
+            let pretty =
+                json::parse(&text).map(|value| json::pretty(&value)).unwrap_or_else(|_| text.into_owned());
+            html! { pre class="out" tabindex="0" { (harmless(&pretty)) } }
+        }
+        Err(StoreError::BlobTooLarge { len, .. }) => {
+            html! { p class="muted" { (figures::bytes(len)) ", too large to be shown here" } }
+        }
+        Err(error) => html! {
+            div class="note is-bad" { strong { "This is missing from the store" } p { (error.to_string()) } p { code { "lobster store verify" } " lists all that is missing." } }
+        },
+    }
+}
+
+fn facts(app: &App, seen: &Seen) -> Markup {
+    let run = &seen.run;
+    let args = run.args.and_then(|digest| app.store.load(&digest, VALUE).ok());
+    let args = args.map(|bytes| arguments(&String::from_utf8_lossy(&bytes))).unwrap_or_default();
+    html! {
+        aside class="stack" aria-label="About this run" {
+            section {
+                header { h2 { "About" } }
+                div class="card pad" {
+                    dl class="facts" {
+                        dt { "Run" } dd { code { (run.id) } }
+                        @if let Some(parent) = run.parent { dt { "Of run" } dd { a href=(format!("/runs/{parent}")) { code { (parent.short()) } } } }
+                        @if !args.is_empty() { dt { "Arguments" } dd { code { (args) } } }
+                        dt { "Directory" } dd { code { (harmless(&run.cwd)) } }
+                        dt { "Kind" } dd { (run.kind) ", " (run.mode) }
+                        dt { "Plan" } dd { code { (run.plan.to_string().get(..16).unwrap_or_default()) } }
+                        dt { "Record" } dd {
+                            (figures::counted(run.records, "record")) ", "
+                            @if seen.broken.is_some() { "damaged" } @else { "chain whole" }
+                        }
+                    }
+                }
+            }
+            section {
+                header { h2 { "In a terminal" } }
+                div class="card pad small" {
+                    @for command in ["show", "replay", "why", "bundle"] { pre class="cmd" { "lobster " (command) " " (run.id.short()) } }
+                }
+            }
+        }
+    }
+}
+
+fn queued(app: &App, asked: &Asked, id: RunId, start: Option<&Start>) -> Result<Reply, Problem> {
+    let now = app.store.clock_ms();
+    let workflow = workflow_of_run(app, id)?.unwrap_or_default();
+    let word = start.map_or("queued", |start| start.state.as_str());
+    let body = html! {
+        header class="stack" id="head" data-live="" data-run=(id) {
+            div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/workflows/{workflow}")) { (workflow) } "/" code { (id.short()) } }
+            div class="title" { h1 { (workflow) } (state(word, true)) }
+            @if let Some(start) = start {
+                p class="lead" { "Queued " (time(start.queued_at, now)) ". It begins when a worker is free." }
+                @if let Some(why) = &start.why { div class="note is-bad" { strong { "It did not begin" } p { (harmless(why)) } } }
+                @if !start.state.is_over() && asked.may(Verb::Operate, Some(&workflow)) {
+                    form method="post" action=(format!("/runs/{id}/cancel")) { button class="danger" { "Withdraw" } }
+                }
+            }
+        }
+    };
+    Ok(shell::page(app, asked, &workflow, Place::Runs, &body))
+}
+
+// ---- buttons
+
+pub(crate) fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let id = run_of(app, asked)?;
+    match acts::cancel_run(app, asked) {
+        Ok(_) => {}
+        // The service did not start it: a process of its own cancels it.
+        Err(problem) if problem.code == "over" => {
+            let run = app.store.run(id)?;
+            if run.status.is_over() {
+                return Err(problem);
+            }
+            let words = ["resume", &id.to_string(), "--cancel", "--mode", "tool"].map(str::to_owned);
+            let is_over = || app.store.run(id).is_ok_and(|run| run.status.is_over());
+            let said = program::start(app, asked, &run.cwd, &words)?.wait(BEGIN, is_over)?;
+            if let Some(said) = said.filter(|_| !is_over()) {
+                return Err(Problem::conflict("over", said.why()));
+            }
+        }
+        Err(problem) => return Err(problem),
+    }
+    Ok(Reply::see(&format!("/runs/{id}")))
+}
+
+pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let id = run_of(app, asked)?;
+    let run = app.store.run(id)?;
+    let mut words = vec!["resume".to_owned(), id.to_string(), "--mode".to_owned(), "tool".to_owned()];
+    match asked.field("interrupted") {
+        Some("retry") => words.push("--retry-interrupted".to_owned()),
+        Some("skip") => words.push("--skip-interrupted".to_owned()),
+        _ => {}
+    }
+    let records = run.records;
+    let is_taken_up = || app.store.run(id).is_ok_and(|run| run.records > records);
+    let said = program::start(app, asked, &run.cwd, &words)?.wait(BEGIN, is_taken_up)?;
+    if let Some(said) = said.filter(|said| said.code != Some(0) && !is_taken_up()) {
+        return Err(Problem::new(StatusCode::CONFLICT, "not_resumed", said.why()));
+    }
+    Ok(Reply::see(&format!("/runs/{id}")))
+}
+
+pub(crate) fn replay(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let id = run_of(app, asked)?;
+    let run = app.store.run(id)?;
+    let words = ["replay".to_owned(), id.to_string(), "--json".to_owned()];
+    let said = program::start(app, asked, &run.cwd, &words)?.wait(REPLAY, || false)?;
+    let said = said.ok_or_else(|| {
+        let detail = format!(
+            "the replay takes longer than a page waits; `lobster replay {}` has the time",
+            id.short()
+        );
+        Problem::new(StatusCode::GATEWAY_TIMEOUT, "slow", detail)
+    })?;
+    let Ok(report) = json::parse(&said.out) else {
+        return Err(Problem::new(StatusCode::CONFLICT, "not_replayed", said.why()));
+    };
+    let list = |name: &str| report[name].as_array().cloned().unwrap_or_default();
+    let (differs, unverified) = (list("divergences"), list("unverified"));
+    let count = |name: &str| report[name].as_u64().unwrap_or(0);
+    let body = html! {
+        div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { code { (id.short()) } } "/ replay" }
+        div class="title" { h1 { "Replay of " (short(&run.name, 120)) } @if differs.is_empty() { (state("ok", true)) } @else { (state("failed", true)) } }
+        @match differs.first() {
+            None => {
+                div class="note is-ok" {
+                    strong { @if unverified.is_empty() { "The same" } @else { "Nothing differs" } }
+                    p { "The recorded run was executed again just now, and every result that could be computed is the recorded one, byte for byte." }
+                }
+            }
+            Some(first) => {
+                div class="note is-bad" {
+                    strong { "Not the same: the first difference is at " (short(first["step"].as_str().unwrap_or("the run itself"), 120)) }
+                    dl class="facts" {
+                        dt { "Differs" } dd { (harmless(first["what"].as_str().unwrap_or_default())) @if let Some(path) = first["path"].as_str() { " at " code { (harmless(path)) } } }
+                        dt { "Recorded" } dd { pre class="out" tabindex="0" { (harmless(&json::pretty(&first["recorded"]))) } }
+                        dt { "Now" } dd { pre class="out" tabindex="0" { (harmless(&json::pretty(&first["replayed"]))) } }
+                    }
+                    @if differs.len() > 1 { p { "and " (differs.len() - 1) " more" } }
+                }
+            }
+        }
+        dl class="card pad facts" {
+            dt { "Computed again" } dd { (count("computed")) }
+            dt { "With recorded calls" } dd { (count("checked")) }
+            dt { "Answered from the record" } dd { (count("answered")) " — effects are never done again by a replay" }
+            @for step in &unverified { dt { "Not computed" } dd { (harmless(step["step"].as_str().unwrap_or_default())) ": " (harmless(step["why"].as_str().unwrap_or_default())) } }
+        }
+        div class="bar" { a class="button" href=(format!("/runs/{id}")) { "Back to the run" } }
+    };
+    Ok(shell::page(app, asked, "Replay", Place::Runs, &body))
+}

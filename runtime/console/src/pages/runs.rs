@@ -1,0 +1,170 @@
+//! The list of runs. A row tells its run apart by workflow, title and arguments; it never holds a payload.
+
+use std::collections::HashMap;
+
+use lobster_runtime::digest::Digest;
+use lobster_runtime::store::service::Start;
+use lobster_runtime::store::{RunFilter, RunStatus, RunSummary};
+use lobster_serve::http::{App, Asked, Problem, Reply, workflow_of_run};
+use maud::{Markup, html};
+
+use crate::shell::{self, Place};
+use crate::standing::standing;
+use crate::words::{empty, encoded, short, since, span, state, time};
+
+/// Rows of a page, unless it is asked for more.
+const ROWS: usize = 50;
+
+const MOST: usize = 500;
+
+/// Characters of the arguments, and of an error, in a row.
+const SHOWN: usize = 140;
+
+/// The states that can be chosen.
+const STATES: [&str; 6] = ["", "running", "waiting", "failed", "ok", "cancelled"];
+
+/// A run with what its row needs.
+pub(crate) struct Row {
+    pub(crate) run: RunSummary,
+    pub(crate) start: Option<Start>,
+    pub(crate) state: &'static str,
+    args: String,
+}
+
+/// The rows of these runs that the caller may read.
+pub(crate) fn rows(app: &App, asked: &Asked, runs: Vec<RunSummary>) -> Result<Vec<Row>, Problem> {
+    let digests: Vec<Digest> = runs.iter().filter_map(|run| run.args).collect();
+    let args: HashMap<Digest, String> = app
+        .store
+        .small_blobs(&digests)
+        .unwrap_or_default()
+        .into_iter()
+        .map(|(digest, bytes)| (digest, arguments(&String::from_utf8_lossy(&bytes))))
+        .collect();
+    let mut rows = Vec::with_capacity(runs.len());
+    for run in runs {
+        if !asked.may_read(workflow_of_run(app, run.id)?.as_deref()) {
+            continue;
+        }
+        let start = app.service.start_of(run.id)?;
+        let state = standing(app, &run, start.as_ref());
+        let args = run.args.and_then(|digest| args.get(&digest).cloned()).unwrap_or_default();
+        rows.push(Row { run, start, state, args });
+    }
+    Ok(rows)
+}
+
+/// Arguments in one line: `day=2026-05-01 limit=20`.
+pub(crate) fn arguments(text: &str) -> String {
+    let Ok(serde_json::Value::Object(args)) = lobster_runtime::json::parse(text) else {
+        return short(text, SHOWN);
+    };
+    let one = |(name, value): (&String, &serde_json::Value)| {
+        let value = value.as_str().map_or_else(|| lobster_runtime::json::compact(value), str::to_owned);
+        format!("{name}={}", short(&value, 60))
+    };
+    short(&args.iter().map(one).collect::<Vec<_>>().join("  "), SHOWN)
+}
+
+/// Rows as a list.
+pub(crate) fn list(rows: &[Row], now: i64) -> Markup {
+    html! {
+        ul class="rows" {
+            @for row in rows {
+                @let run = &row.run;
+                li data-key=(run.id) {
+                    a class="row" href=(format!("/runs/{}", run.id)) {
+                        (state(row.state, false))
+                        span class="what" {
+                            span class="clip" {
+                                span class="name" { (short(&run.name, 90)) }
+                                @if !row.args.is_empty() { "  " span class="args" { (row.args) } }
+                            }
+                            @if let Some(error) = run.error.as_ref().filter(|_| row.state == "failed") {
+                                span class="why clip" { (short(error, SHOWN)) }
+                            } @else {
+                                span class="muted small clip" {
+                                    code { (run.id.short()) }
+                                    @if let Some(start) = &row.start { " · " (start.cause.replace('_', " ")) }
+                                    @if let Some(actor) = &run.actor { " · " (short(actor, 40)) }
+                                }
+                            }
+                        }
+                        span class="when" {
+                            (time(run.started_at, now)) br;
+                            @match run.ended_at {
+                                Some(end) => span class="fig" { (span(end - run.started_at)) },
+                                None => (since(run.started_at, now)),
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let status = asked.query("status").filter(|status| !status.is_empty());
+    let name = asked.query("name").filter(|name| !name.is_empty());
+    let filter = RunFilter {
+        status: status
+            .map(str::parse::<RunStatus>)
+            .transpose()
+            .map_err(|error| Problem::bad_request(error.to_string()))?,
+        name: name.map(str::to_owned),
+        since: None,
+        before: asked
+            .query("before")
+            .filter(|text| !text.is_empty())
+            .map(|text| app.store.find_run(text))
+            .transpose()?,
+        limit: asked.number("limit", ROWS)?.clamp(1, MOST),
+    };
+    let found = app.store.runs(&filter)?;
+    let next = found.last().filter(|_| found.len() == filter.limit).map(|run| run.id);
+    let rows = rows(app, asked, found)?;
+    let now = app.store.clock_ms();
+    let address = |status: &str, before: Option<String>| {
+        let mut parts = Vec::new();
+        if !status.is_empty() {
+            parts.push(format!("status={status}"));
+        }
+        parts.extend(name.map(|name| format!("name={}", encoded(name))));
+        parts.extend(before.map(|before| format!("before={before}")));
+        format!("/runs?{}", parts.join("&"))
+    };
+    let body = html! {
+        div class="top" { div class="title" { h1 { "Runs" } } }
+        div class="filters" {
+            nav class="chips" aria-label="State" {
+                @for one in STATES {
+                    a href=(address(one, None)) aria-current=[(status.unwrap_or_default() == one).then_some("true")] {
+                        (if one.is_empty() { "all" } else { one })
+                    }
+                }
+            }
+            form method="get" action="/runs" class="bar" role="search" {
+                @if let Some(status) = status { input type="hidden" name="status" value=(status); }
+                label class="hide" for="name" { "Name of the workflow" }
+                input type="search" id="name" name="name" value=(name.unwrap_or_default()) placeholder="Name of the workflow";
+                button { "Filter" }
+            }
+        }
+        section class="card" id="runs" data-live="" {
+            h2 class="hide" { "Runs, the newest first" }
+            @if rows.is_empty() {
+                @if status.is_some() || name.is_some() {
+                    (empty("No run fits", "Take another state or name, or look at all runs.", None))
+                } @else {
+                    (empty("Nothing has run yet", "Runs of this store appear here, also those that are started in a terminal.", Some("lobster run examples/inbox-triage/triage.lobster")))
+                }
+            } @else { (list(&rows, now)) }
+        }
+        nav class="bar" aria-label="More runs" {
+            @if asked.query("before").is_some_and(|before| !before.is_empty()) { a class="button" href=(address(status.unwrap_or_default(), None)) { "Newest" } }
+            @if let Some(next) = next { a class="button" rel="next" href=(address(status.unwrap_or_default(), Some(next.to_string()))) { "Older runs" } }
+        }
+    };
+    Ok(shell::page(app, asked, "Runs", Place::Runs, &body))
+}

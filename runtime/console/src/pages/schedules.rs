@@ -1,0 +1,112 @@
+//! The schedules, each with what became of its ticks.
+
+use lobster_runtime::json;
+use lobster_runtime::store::iso;
+use lobster_runtime::store::service::{ScheduleRow, Tick};
+use lobster_runtime::visible::harmless;
+use lobster_serve::access::Verb;
+use lobster_serve::http::{App, Asked, Problem, Reply, acts};
+use maud::{Markup, html};
+
+use crate::shell::{self, Place};
+use crate::words::{empty, span, state, time, tone};
+
+/// Ticks of one strip, and in the table below it.
+const STRIP: usize = 90;
+const TABLE: usize = 15;
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let now = app.store.clock_ms();
+    let rows: Vec<ScheduleRow> =
+        app.service.schedules()?.into_iter().filter(|row| asked.may_read(Some(&row.workflow_name))).collect();
+    let mut all = Vec::new();
+    for row in rows {
+        let ticks = app.service.ticks(row.n, i64::MIN, STRIP)?;
+        all.push((row, ticks));
+    }
+    let body = html! {
+        div class="top" { div class="title" { h1 { "Schedules" } } }
+        @if all.is_empty() { div class="card" { (empty("Nothing is scheduled", "A workflow says when it starts under `on: schedule:`; registering it puts it here.", Some("lobster schedule register report.lobster"))) } }
+        @else {
+            p class="legend" { @for (word, what) in [("fired", "started"), ("caught_up", "started late"), ("backfilled", "made up for"), ("missed", "missed"), ("paused", "skipped, paused or superseded")] { span class=(tone(word)) { i {} (what) } } }
+        }
+        div id="schedules" data-live="" class="stack" { @for (row, ticks) in &all { (schedule(asked, row, ticks, now)) } }
+    };
+    Ok(shell::page(app, asked, "Schedules", Place::Schedules, &body))
+}
+
+fn schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Markup {
+    let address = format!("/schedules/{}/{}", row.workflow_name, row.name);
+    html! {
+        section class="card pad" data-key=(row.title()) {
+            header {
+                div class="title" { h2 { a href=(format!("/workflows/{}", row.workflow_name)) { (row.title()) } } code class="muted" { (spec(row)) } }
+                div class="bar" {
+                    @match (&row.paused, row.next) {
+                        (Some((at, by)), _) => span class="muted" { "paused " (time(*at, now)) @if let Some(by) = by { " by " (by) } },
+                        (None, Some(next)) => span { "due " (time(next, now)) },
+                        (None, None) => span class="muted" { "never due again" },
+                    }
+                    @if asked.may(Verb::Operate, Some(&row.workflow_name)) {
+                        @if row.paused.is_some() { form method="post" action=(format!("{address}/resume")) { button { "Go on" } } }
+                        @else { form method="post" action=(format!("{address}/pause")) { button { "Pause" } } }
+                    }
+                }
+            }
+            @if ticks.is_empty() { p class="muted" { "No tick was due yet." } }
+            @else {
+                ol class="strip" aria-label=(summary(ticks)) {
+                    @for tick in ticks.iter().rev() {
+                        @let title = format!("{} {}{}", iso(tick.due), tick.state, tick.reason.as_ref().map(|why| format!(": {why}")).unwrap_or_default());
+                        li {
+                            @match tick.run {
+                                Some(run) => a href=(format!("/runs/{run}")) class=(tone(tick.state.as_str())) title=(title) tabindex="-1" { span class="hide" { (title) } },
+                                None => span class=(format!("is-hollow {}", tone(tick.state.as_str()))) title=(title) { span class="hide" { (title) } },
+                            }
+                        }
+                    }
+                }
+                details {
+                    summary { "The ledger" }
+                    div class="scroll" { table class="table" {
+                        thead { tr { th scope="col" { "Due" } th scope="col" { "What became of it" } th scope="col" { "Why" } th scope="col" { "Run" } } }
+                        tbody { @for tick in ticks.iter().take(TABLE) { tr {
+                            td { (time(tick.due, now)) @if tick.count > 1 { " ×" (tick.count) } }
+                            td { (state(tick.state.as_str(), false)) }
+                            td { (harmless(tick.reason.as_deref().unwrap_or_default())) }
+                            td { @if let Some(run) = tick.run { a href=(format!("/runs/{run}")) { code { (run.short()) } } } }
+                        } } }
+                    } }
+                }
+            }
+        }
+    }
+}
+
+/// When it is due, in a few words.
+fn spec(row: &ScheduleRow) -> String {
+    let spec = json::parse(&row.spec).unwrap_or_default();
+    let due = &spec["due"];
+    if let Some(ms) = due["every"]["ms"].as_i64() {
+        return format!("every {}", span(ms));
+    }
+    match (due["cron"]["pattern"].as_str(), due["cron"]["timezone"].as_str()) {
+        (Some(pattern), Some(zone)) => format!("{pattern} in {zone}"),
+        _ => String::new(),
+    }
+}
+
+fn summary(ticks: &[Tick]) -> String {
+    let ran = ticks.iter().filter(|tick| tick.run.is_some()).count();
+    format!("The last {} entries of its ledger: {ran} ran, {} did not", ticks.len(), ticks.len() - ran)
+}
+
+pub(crate) fn pause(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    acts::pause_schedule(app, asked)?;
+    Ok(Reply::see("/schedules"))
+}
+
+pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    acts::resume_schedule(app, asked)?;
+    Ok(Reply::see("/schedules"))
+}

@@ -1,0 +1,203 @@
+//! One step of a run: its command, what it wrote, what it changed, what held it.
+
+use std::io::Read as _;
+
+use lobster_runtime::figures;
+use lobster_runtime::json;
+use lobster_runtime::replay::changes::changes_of_run;
+use lobster_runtime::replay::place::is_within;
+use lobster_runtime::replay::{place_of_step, timeline};
+use lobster_runtime::store::{Blob, StepOutcome};
+use lobster_runtime::visible::harmless;
+use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::run::{command_of, enforced};
+use crate::diff;
+use crate::shell::{self, Place};
+use crate::standing::standing;
+use crate::words::{encoded, short, span, state};
+
+/// Of a stream this much is shown.
+const SHOWN: u64 = 32 << 10;
+
+/// Longer actions are not shown.
+const ACTION: u64 = 256 << 10;
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let id = run_of(app, asked)?;
+    let path = asked.query("path").unwrap_or_default();
+    let run = app.store.run(id)?;
+    let (journal, _) = app.store.found_events(id)?;
+    let is_running = standing(app, &run, None) == "running";
+    let lines = timeline::lines(&journal, is_running);
+    let line = lines.iter().find(|line| line.path == path).ok_or_else(|| {
+        Problem::not_found(format!("run {} has no step {:?} in its record", id.short(), short(path, 200)))
+    })?;
+    let outcome = line.outcome.as_ref();
+    let action = line.action.map(|digest| app.store.load(&digest, ACTION));
+    let command = action
+        .as_ref()
+        .and_then(|action| action.as_ref().ok())
+        .and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok())
+        .and_then(|action| command_of(&action));
+    let inside: Vec<_> =
+        lines.iter().filter(|other| other.path != path && is_within(&other.path, path)).take(200).collect();
+    let changed = changes_of_run(&app.store, id).unwrap_or_default();
+    let waited: i64 =
+        line.spans.iter().filter(|span| span.is_wait).filter_map(|span| Some(span.ended? - span.begun)).sum();
+    let body = html! {
+        header class="stack" id="head" data-live="" data-run=(id) {
+            div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { (short(&run.name, 60)) } "/" span { (short(path, 160)) } }
+            div class="title" { h1 { (short(path, 160)) } (state(&short(&line.state, 60), true)) }
+            dl class="glance" {
+                div { dt { "Kind" } dd { (line.kind) } }
+                @if let Some(outcome) = outcome {
+                    div { dt { "Took" } dd { @if outcome.cached { "nothing: cached" } @else { (figures::duration(outcome.duration_us)) } } }
+                    @if let Some(exit) = outcome.exit { div { dt { "Exit" } dd { (exit) } } }
+                    @if let Some(fuel) = outcome.fuel { div { dt { "Fuel" } dd { (figures::count(fuel)) } } }
+                    @if let Some(memory) = outcome.peak_memory { div { dt { "Memory" } dd { (figures::bytes(memory)) } } }
+                }
+                @if waited > 0 { div { dt { "Waited for a person" } dd { (span(waited)) } } }
+                @if let Some(place) = place_of_step(&app.store, id, path) { div { dt { "Stands in" } dd { code { (place.file) ":" (place.line) } } } }
+            }
+        }
+        @if let Some(error) = outcome.and_then(|outcome| outcome.error.as_ref()) {
+            div class="note is-bad" { strong { "Why it failed" } p class="prompt" { (harmless(error)) } @if let Some(code) = outcome.and_then(|outcome| outcome.code.as_ref()) { p class="small" { code { "lobster help " (code) } } } }
+        }
+        @if let Some(command) = &command {
+            section { header { h2 { "Command" } } pre class="out" tabindex="0" { (lobster_runtime::visible::exact(command)) } }
+        }
+        div class="stack" id="streams" data-live="" {
+            @if let Some(outcome) = outcome {
+                @for (name, blob) in streams(outcome) { (stream(app, &id.to_string(), path, name, blob)) }
+                @if !outcome.value.is_null() { section { header { h2 { "Result" } } pre class="out" tabindex="0" { (harmless(&limited(&json::pretty(&outcome.value)))) } } }
+            }
+        }
+        @for one in changed.iter().filter(|one| is_within(&one.step, path)) {
+            section { header { h2 { "Changes to files" } } div class="card pad" { (diff::changes(&app.store, one)) } }
+        }
+        @if !inside.is_empty() {
+            section {
+                header { h2 { "Inside it" } }
+                table class="table card" { tbody { @for other in &inside {
+                    tr { td { a href=(super::run::step_address(id, &other.path)) { (short(&other.path, 120)) } } td { (state(&short(&other.state, 60), false)) } }
+                } } }
+            }
+        }
+        @if let Some(outcome) = outcome { (enforcement(outcome)) }
+        @if let Some(digest) = line.action {
+            section {
+                header { h2 { "Action" } code class="muted small" { "blake3:" (digest) } }
+                details { summary { "All that decides what it does" }
+                    @match &action {
+                        Some(Ok(bytes)) => pre class="out" tabindex="0" { (harmless(&pretty(bytes))) },
+                        Some(Err(error)) => div class="note is-bad" { strong { "It is missing from the store" } p { (error.to_string()) } },
+                        None => {}
+                    }
+                }
+                @if !line.decision.is_null() { details { summary { "What the policy said" } pre class="out" tabindex="0" { (harmless(&json::pretty(&line.decision))) } } }
+            }
+        }
+    };
+    Ok(shell::page(
+        app,
+        asked,
+        &format!("{} · {}", short(path, 60), short(&run.name, 40)),
+        Place::Runs,
+        &body,
+    ))
+}
+
+fn limited(text: &str) -> String {
+    lobster_runtime::text::prefix(
+        text,
+        usize::try_from(SHOWN).unwrap_or(usize::MAX),
+        lobster_runtime::text::Count::Bytes,
+    )
+    .to_owned()
+}
+
+fn pretty(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    json::parse(&text).map(|value| json::pretty(&value)).unwrap_or_else(|_| text.into_owned())
+}
+
+/// The streams of an outcome, without those that say the same.
+pub(crate) fn streams(outcome: &StepOutcome) -> Vec<(&'static str, Blob)> {
+    let all = [("stdout", outcome.stdout), ("output", outcome.output), ("stderr", outcome.stderr)];
+    let mut found: Vec<(&'static str, Blob)> = Vec::new();
+    for (name, blob) in all {
+        if let Some(blob) = blob.filter(|blob| blob.len > 0)
+            && !found.iter().any(|(_, known)| known.digest == blob.digest)
+        {
+            found.push((name, blob));
+        }
+    }
+    found
+}
+
+fn stream(app: &App, run: &str, path: &str, name: &str, blob: Blob) -> Markup {
+    let mut bytes = Vec::new();
+    let read = app
+        .store
+        .open_blob(&blob.digest)
+        .map_err(|error| error.to_string())
+        .and_then(|reader| reader.take(SHOWN).read_to_end(&mut bytes).map_err(|error| error.to_string()));
+    let href = format!("/runs/{run}/output?path={}&stream={name}", encoded(path));
+    html! {
+        section {
+            header { h2 { (name) } span class="muted small" { (figures::bytes(blob.len)) " · " a href=(href) download { "download" } } }
+            @match read {
+                Err(error) => div class="note is-bad" { strong { "It is missing from the store" } p { (error) } p { code { "lobster store verify" } " lists all that is missing." } },
+                Ok(_) => {
+                    pre class="out" tabindex="0" { (harmless(&String::from_utf8_lossy(&bytes))) }
+                    @if blob.len > SHOWN { p class="muted small" { "The first " (figures::bytes(SHOWN)) " of " (figures::bytes(blob.len)) "." } }
+                }
+            }
+        }
+    }
+}
+
+/// What was asked of the sandbox, what held it, and what this machine could not hold.
+fn enforcement(outcome: &StepOutcome) -> Markup {
+    let statement = &outcome.enforcement;
+    let is_empty = |value: &Value| value.is_null() || value.as_array().is_some_and(Vec::is_empty);
+    let rows: Vec<_> =
+        statement.as_object().into_iter().flatten().filter(|(_, value)| !is_empty(value)).collect();
+    html! {
+        @if !rows.is_empty() {
+            section {
+                header { h2 { "What the sandbox enforced" } span class="muted" { (enforced(statement)) } }
+                dl class="card pad facts" {
+                    @for (name, value) in rows {
+                        dt { (name.replace('_', " ")) }
+                        dd class=[(["missing", "lacking", "denied"].contains(&name.as_str())).then_some("warn")] {
+                            @match value {
+                                Value::Array(values) => @for value in values { span { (harmless(&one_of(value))) } },
+                                Value::String(text) => (harmless(text)),
+                                other => code { (harmless(&json::compact(other))) },
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One entry of a statement: a text, or what was held and by which mechanisms.
+fn one_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(parts) => match parts.as_slice() {
+            [Value::String(what), Value::Array(by)] => {
+                let by: Vec<String> = by.iter().map(one_of).collect();
+                format!("{what}: {}", by.join(", "))
+            }
+            _ => json::compact(value),
+        },
+        other => json::compact(other),
+    }
+}

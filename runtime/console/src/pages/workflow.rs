@@ -1,0 +1,165 @@
+//! One workflow: its steps as a picture, a form that starts it, its last runs.
+
+use std::path::Path;
+
+use axum::http::StatusCode;
+use lobster_runtime::graph::Graph;
+use lobster_runtime::schema::Schema;
+use lobster_runtime::store::RunFilter;
+use lobster_runtime::store::service::Registered;
+use lobster_runtime::visible::harmless;
+use lobster_serve::access::Verb;
+use lobster_serve::http::{App, Asked, Problem, Reply, acts};
+use lobster_serve::workflows::{self, Content};
+use maud::{Markup, html};
+use serde_json::{Map, json};
+
+use super::runs::{self, Row};
+use crate::chart;
+use crate::fields;
+use crate::shell::{self, Place};
+use crate::words::{empty, span, time, tone};
+
+/// Runs that are looked through for the history, and shown.
+const LOOKED: usize = 400;
+const HISTORY: usize = 60;
+
+/// Places for bars, also where there are fewer runs.
+const FEW: usize = 24;
+
+fn found(app: &App, asked: &Asked) -> Result<Registered, Problem> {
+    let name = asked.param("workflow");
+    app.service
+        .workflow(name)?
+        .ok_or_else(|| Problem::not_found(format!("no workflow {name:?} is registered")))
+}
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    page(app, asked, None)
+}
+
+fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem> {
+    let registered = found(app, asked)?;
+    let content = Content::of(&registered);
+    let now = app.store.clock_ms();
+    let typed = |name: &str| asked.field(name).map(str::to_owned);
+    let candidate = workflows::read(&app.runtime, Path::new(&registered.path));
+    let rows = history(app, asked, &registered)?;
+    let schema = fields::schema_of(&content.args);
+    let body = html! {
+        div class="crumbs" { a href="/workflows" { "Workflows" } "/" span { (registered.name) } }
+        div class="title" { h1 { (registered.name) } }
+        @if let Some(about) = &content.description { p class="lead prompt" { (harmless(about)) } }
+        @match &candidate {
+            Err(why) => div class="note is-bad" { strong { "The file cannot be started as it is" } p class="prompt small" { (harmless(why)) } },
+            Ok(candidate) if candidate.digest != registered.digest => div class="note is-wait" {
+                strong { "The file has changed since it was registered" }
+                p { "It is refused when a run would begin, until somebody registers it again: " code { "lobster schedule register " (registered.path) } }
+            },
+            Ok(_) => {}
+        }
+        div class="split" {
+            div class="stack" {
+                section {
+                    header { h2 { "Steps" } code class="muted small" { (registered.path) } }
+                    div class="card pad" {
+                        @match &candidate {
+                            Ok(candidate) => (chart::graph(&Graph::of(&candidate.workflow, &Map::new()), &|_| None, &|_| None)),
+                            Err(_) => p class="muted" { "The file cannot be read now." },
+                        }
+                    }
+                }
+                section id="history" data-live="" {
+                    header { h2 { "Runs" } }
+                    (durations(&rows))
+                    div class="card" { @if rows.is_empty() { (empty("It has not run yet", "Start it with the form, or by its schedule.", None)) } (runs::list(&rows[..rows.len().min(10)], now)) }
+                }
+            }
+            div class="stack" {
+                @if asked.may(Verb::Operate, Some(&registered.name)) {
+                    section {
+                        h2 { "Start a run" }
+                        form method="post" action=(format!("/workflows/{}/runs", registered.name)) class="card pad" data-keep="start" {
+                            @if let Some(wrong) = wrong { div class="note is-bad" role="alert" { strong { "Not started" } p { (harmless(wrong)) } } }
+                            @if content.args.is_empty() { p class="muted" { "It takes no arguments." } } @else { (fields::fields(&schema, &json!({}), &typed)) }
+                            button class="primary" { "Start" }
+                        }
+                    }
+                }
+                section {
+                    h2 { "About" }
+                    dl class="card pad facts" {
+                        dt { "Registered" } dd { (time(registered.registered_at, now)) @if let Some(by) = &registered.registered_by { " by " (by) } }
+                        dt { "Digest" } dd { code { (registered.digest.to_string().get(..16).unwrap_or_default()) } }
+                        @for schedule in &content.triggers.schedules { dt { "Schedule" } dd { a href="/schedules" { (schedule.name) } } }
+                        @for hook in &content.triggers.webhooks { dt { "Webhook" } dd { code { "/hooks/" (hook.path) } } }
+                    }
+                }
+            }
+        }
+    };
+    Ok(shell::page(app, asked, &registered.name, Place::Workflows, &body))
+}
+
+/// Its runs, the newest first.
+fn history(app: &App, asked: &Asked, registered: &Registered) -> Result<Vec<Row>, Problem> {
+    let filter = RunFilter { limit: LOOKED, ..RunFilter::default() };
+    let mut own = Vec::new();
+    for run in app.store.runs(&filter)? {
+        if own.len() < HISTORY
+            && app.service.start_of(run.id)?.is_some_and(|start| start.workflow == registered.n)
+        {
+            own.push(run);
+        }
+    }
+    runs::rows(app, asked, own)
+}
+
+/// How long the runs took, the oldest at the left.
+fn durations(rows: &[Row]) -> Markup {
+    let took = |row: &Row| row.run.ended_at.map(|end| (end - row.run.started_at).max(1));
+    let Some(longest) = rows.iter().filter_map(took).max().filter(|_| rows.len() > 2) else {
+        return html! {};
+    };
+    let wide = 100.0 / rows.len().max(FEW) as f64;
+    let first = FEW.saturating_sub(rows.len());
+    html! {
+        div class="card pad" {
+            svg class="chart" width="100%" height="72" role="group" aria-label=(format!("How long {} runs took; the longest {}", rows.len(), span(longest))) {
+                line class="grid" x1="0" x2="100%" y1="70" y2="70" {}
+                @for (at, row) in rows.iter().rev().enumerate() {
+                    @let high = 4.0 + 62.0 * took(row).unwrap_or(1) as f64 / longest as f64;
+                    a href=(format!("/runs/{}", row.run.id)) aria-label=(format!("{} {}", row.state, took(row).map(span).unwrap_or_default())) {
+                        rect class=(format!("work {}", tone(row.state))) x=(format!("{:.2}%", wide * (first + at) as f64 + wide * 0.15)) width=(format!("{:.2}%", wide * 0.7)) y=(format!("{:.1}", 70.0 - high)) height=(format!("{high:.1}")) rx="2" {
+                            title { (row.state) ", " (took(row).map(span).unwrap_or_default()) }
+                        }
+                    }
+                }
+            }
+            p class="muted small" { "How long its runs took, the newest at the right; the longest " (span(longest)) "." }
+        }
+    }
+}
+
+pub(crate) fn start(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let registered = found(app, asked)?;
+    let content = Content::of(&registered);
+    let schema = fields::schema_of(&content.args);
+    let typed = |name: &str| asked.field(name).map(str::to_owned);
+    let args = match content.args.is_empty() {
+        true => Ok(json!({})),
+        false => fields::value_of(&schema, &typed),
+    };
+    let args = args.and_then(|args| {
+        let compiled = Schema::compile(&schema).map_err(|error| error.to_string())?;
+        compiled.first_error(&args).map_or(Ok(args), |why| Err(why.to_string()))
+    });
+    let args = match args {
+        Ok(args) => args,
+        Err(why) => return Ok(page(app, asked, Some(&why))?.status(StatusCode::BAD_REQUEST)),
+    };
+    match acts::start_run(app, &asked.with_json(json!({ "args": args }))) {
+        Ok(run) => Ok(Reply::see(&format!("/runs/{run}"))),
+        Err(problem) => Ok(page(app, asked, Some(&problem.detail))?.status(problem.status)),
+    }
+}

@@ -1,0 +1,40 @@
+//! The workflows that the service knows, and what is wrong with files.
+
+use lobster_runtime::visible::harmless;
+use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::workflows::Content;
+use maud::html;
+
+use crate::shell::{self, Place};
+use crate::words::{empty, short, time};
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let now = app.store.clock_ms();
+    let all = app.service.workflows()?;
+    let rows: Vec<_> = all.iter().filter(|workflow| asked.may_read(Some(&workflow.name))).collect();
+    let problems = if asked.may_read(None) { app.problems.list() } else { Vec::new() };
+    let body = html! {
+        div class="top" { div class="title" { h1 { "Workflows" } } }
+        @if !problems.is_empty() {
+            div class="note is-wait" { strong { "Files that start nothing" } @for problem in &problems { p class="prompt small" { (harmless(problem)) } } }
+        }
+        section class="card" {
+            h2 class="hide" { "Registered workflows" }
+            @if rows.is_empty() { (empty("No workflow is registered", "Registering a file says that this version of it may run.", Some("lobster schedule register report.lobster"))) }
+            ul class="rows" {
+                @for workflow in &rows {
+                    @let content = Content::of(workflow);
+                    li { a class="row" href=(format!("/workflows/{}", workflow.name)) {
+                        span class="muted small" { (lobster_runtime::figures::counted(content.args.len() as u64, "argument")) }
+                        span class="what" {
+                            span class="name clip" { (workflow.name) @if let Some(title) = &content.title { span class="muted" { "  " (short(title, 80)) } } }
+                            span class="muted small clip" { (short(content.description.as_deref().unwrap_or(&workflow.path), 160)) }
+                        }
+                        span class="when" { @if !content.triggers.schedules.is_empty() { "scheduled" br; } (time(workflow.registered_at, now)) }
+                    } }
+                }
+            }
+        }
+    };
+    Ok(shell::page(app, asked, "Workflows", Place::Workflows, &body))
+}

@@ -1,0 +1,74 @@
+//! The table of pages. It is served with that of the API, by the same guard, and a test asks every
+//! page as everybody.
+
+use lobster_serve::access::Verb;
+use lobster_serve::http::{Access, App, Asked, Handler, Of, Problem, Reply, Route, Takes};
+
+use crate::assets;
+use crate::pages::{
+    audit, doctor, fork, login, now, output, policy, question, run, runs, schedules, step, store, workflow,
+    workflows,
+};
+
+type Call = fn(&App, &Asked) -> Result<Reply, Problem>;
+
+const LIST: Access = Access::To(Verb::Read, Of::List);
+const ALL: Access = Access::To(Verb::Read, Of::Everything);
+const RUN: Access = Access::To(Verb::Read, Of::Run);
+const OPERATE_RUN: Access = Access::To(Verb::Operate, Of::Run);
+const WORKFLOW: Access = Access::To(Verb::Read, Of::Workflow);
+const OPERATE: Access = Access::To(Verb::Operate, Of::Workflow);
+
+const fn page(path: &'static str, access: Access, summary: &'static str, call: Call) -> Route {
+    Route {
+        method: "GET",
+        path,
+        access,
+        summary,
+        takes: Takes::Nothing,
+        query: &[],
+        status: 200,
+        handler: Handler::Call(call),
+        is_page: true,
+    }
+}
+
+const fn form(path: &'static str, access: Access, summary: &'static str, call: Call) -> Route {
+    Route { method: "POST", takes: Takes::Form, ..page(path, access, summary, call) }
+}
+
+pub(crate) static ROUTES: &[Route] = &[
+    page("/assets/{name}", Access::Open, "A style sheet, a script or a picture", assets::serve),
+    page("/favicon.ico", Access::Open, "The picture of the console", assets::icon),
+    page("/login", Access::Open, "Where a one-time link leads", login::show),
+    form("/login", Access::Open, "Opens a session", login::enter),
+    form("/logout", LIST, "Ends the session", login::leave),
+    page("/", LIST, "What waits, what runs, what failed, what is due", now::show),
+    page("/runs", LIST, "The runs", runs::show),
+    page("/runs/{run}", RUN, "One run", run::show),
+    page("/runs/{run}/step", RUN, "One step of a run", step::show),
+    page("/runs/{run}/output", RUN, "What a step wrote, as a file", output::show),
+    form("/runs/{run}/cancel", OPERATE_RUN, "Has a run cancelled", run::cancel),
+    form("/runs/{run}/resume", OPERATE_RUN, "Has a run continued", run::resume),
+    form("/runs/{run}/replay", OPERATE_RUN, "Has a run replayed, and shows what differs", run::replay),
+    page("/runs/{run}/fork", OPERATE_RUN, "What to change in a fork", fork::show),
+    form("/runs/{run}/fork", OPERATE_RUN, "Shows what a fork would do, or starts it", fork::act),
+    page("/questions/{gate}", Access::To(Verb::Read, Of::Gate), "One question", question::show),
+    form("/questions/{gate}", Access::To(Verb::Answer, Of::Gate), "Answers a question", question::answer),
+    page("/workflows", LIST, "The workflows", workflows::show),
+    page("/workflows/{workflow}", WORKFLOW, "One workflow", workflow::show),
+    form("/workflows/{workflow}/runs", OPERATE, "Starts a run", workflow::start),
+    page("/schedules", LIST, "The schedules and their ticks", schedules::show),
+    form("/schedules/{workflow}/{schedule}/pause", OPERATE, "Pauses a schedule", schedules::pause),
+    form("/schedules/{workflow}/{schedule}/resume", OPERATE, "Has a schedule go on", schedules::resume),
+    page("/audit", Access::To(Verb::Administer, Of::Everything), "Who did what", audit::show),
+    page("/store", ALL, "What the store holds", store::show),
+    form(
+        "/store/verify",
+        Access::To(Verb::Administer, Of::Everything),
+        "Reads the whole store",
+        store::verify,
+    ),
+    page("/doctor", ALL, "What works here", doctor::show),
+    page("/policy", ALL, "What a policy says to a command", policy::show),
+];

@@ -1,0 +1,158 @@
+//! What all pages have around them.
+
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use lobster_runtime::store::{GateFilter, GateStatus};
+use lobster_serve::access::Verb;
+use lobster_serve::http::{App, Asked, Reply, workflow_of_run};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+use crate::assets;
+
+/// A page of the rail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Now,
+    Runs,
+    Workflows,
+    Schedules,
+    Policy,
+    Audit,
+    Store,
+    Doctor,
+    /// None of them.
+    Elsewhere,
+}
+
+/// The pages of the rail: place, name, address, key.
+const RAIL: [&[(Place, &str, &str)]; 2] = [
+    &[
+        (Place::Now, "Now", "/"),
+        (Place::Runs, "Runs", "/runs"),
+        (Place::Workflows, "Workflows", "/workflows"),
+        (Place::Schedules, "Schedules", "/schedules"),
+    ],
+    &[
+        (Place::Policy, "Policy", "/policy"),
+        (Place::Audit, "Audit", "/audit"),
+        (Place::Store, "Store", "/store"),
+        (Place::Doctor, "Doctor", "/doctor"),
+    ],
+];
+
+/// Nothing but what the server itself gives, no text that becomes code, and no frame around it.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+    form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+
+/// More open questions than this are not counted.
+const COUNTED: usize = 100;
+
+/// A page with the rail.
+pub(crate) fn page(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) -> Reply {
+    let open = open_questions(app, asked);
+    let rail = html! {
+        header class="rail" {
+            (brand())
+            nav aria-label="Pages" {
+                @for (at, group) in RAIL.iter().enumerate() {
+                    ul class=[(at > 0).then_some("group")] {
+                        @for (of, name, href) in *group {
+                            @if *of != Place::Audit || asked.may(Verb::Administer, None) {
+                                li {
+                                    a href=(href) aria-current=[(*of == place).then_some("page")] data-name=(name) {
+                                        (name)
+                                        @if *of == Place::Now && open > 0 {
+                                            span class="count" { (open) span class="hide" { " open questions" } }
+                                        }
+                                    }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            div class="foot" {
+                @if let Some(actor) = &asked.actor {
+                    div class="who" { strong { (actor.name) } (actor.role) }
+                }
+                span class="pulse js-only" role="status" data-state="idle" { "connecting" }
+                button type="button" class="plain js-only" data-palette="" { "Find " kbd { "Ctrl K" } }
+                button type="button" class="plain js-only who" data-theme-switch="" { "Theme" }
+                form method="post" action="/logout" class="who" { button class="plain" { "Log out" } }
+            }
+        }
+    };
+    reply(&document(app, title, "", &html! { (rail) main id="main" tabindex="-1" { (body) } (palette()) }))
+}
+
+/// A page for one thing, on a phone.
+pub(crate) fn narrow(app: &App, title: &str, body: &Markup) -> Reply {
+    reply(&document(app, title, "narrow", &html! { main id="main" tabindex="-1" { (body) } }))
+}
+
+fn open_questions(app: &App, asked: &Asked) -> usize {
+    let filter = GateFilter { status: Some(GateStatus::Open), run: None, limit: COUNTED };
+    let gates = app.store.gates(&filter).unwrap_or_default();
+    let may = |run| workflow_of_run(app, run).is_ok_and(|workflow| asked.may_read(workflow.as_deref()));
+    gates.iter().filter(|gate| may(gate.run)).count()
+}
+
+pub(crate) fn brand() -> Markup {
+    html! {
+        a href="/" class="brand" data-name="Now" {
+            (PreEscaped(BRAND))
+            "lobster"
+        }
+    }
+}
+
+const BRAND: &str = r#"<svg viewBox="0 0 24 24" aria-hidden="true"><path fill="currentColor" d="M7 3c-2.500.5-4 2.400-4 4.500C3 9.600 4.500 11 6.500 11c.6 0 1-.1 1.500-.3V14a4 4 0 0 0 3 3.900V19l-2 2.500 1.200 1 1.800-2 1.800 2 1.200-1L13 19v-1.100a4 4 0 0 0 3-3.900v-3.300c.5.2.9.300 1.500.3 2 0 3.500-1.400 3.500-3.500C21 5.400 19.500 3.500 17 3l.5 3-2 1.300-2-1.800c-.5 1.500-.2 2.800.5 3.800v.7h-4v-.7c.7-1 1-2.300.5-3.800l-2 1.800-2-1.300z"/></svg>"#;
+
+fn palette() -> Markup {
+    html! {
+        dialog id="palette" aria-label="Find a page" {
+            input type="text" role="combobox" aria-expanded="true" aria-controls="places" aria-label="Go to"
+                placeholder="Go to a page, a run, a workflow" autocomplete="off" {}
+            ul id="places" role="listbox" aria-label="Places" {}
+            p class="keys" { kbd { "g" } " then " kbd { "n" } " now, " kbd { "r" } " runs, " kbd { "w" } " workflows; " kbd { "j" } " " kbd { "k" } " move; " kbd { "t" } " theme" }
+        }
+    }
+}
+
+fn document(app: &App, title: &str, class: &str, body: &Markup) -> Markup {
+    html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta name="color-scheme" content="light dark";
+                meta name="clock" content=(app.store.clock_ms());
+                title { (title) " · lobster" }
+                link rel="icon" href="/assets/icon.svg" type="image/svg+xml";
+                link rel="stylesheet" href=(assets::style());
+                script type="module" src=(assets::script()) {}
+            }
+            body class=[(!class.is_empty()).then_some(class)] {
+                a href="#main" class="skip" { "Skip to content" }
+                (body)
+            }
+        }
+    }
+}
+
+fn reply(document: &Markup) -> Reply {
+    let value = HeaderValue::from_static;
+    Reply::text("text/html; charset=utf-8", document.0.clone())
+        .header(header::CONTENT_SECURITY_POLICY, value(POLICY))
+        // A form that is sent without it does not say where it comes from.
+        .header(header::REFERRER_POLICY, value("same-origin"))
+        .header(
+            HeaderName::from_static("permissions-policy"),
+            value("camera=(), microphone=(), geolocation=()"),
+        )
+}
+
+/// The same page as the answer to what could not be done.
+pub(crate) fn with_status(reply: Reply, status: StatusCode) -> Reply {
+    reply.status(status)
+}

@@ -1,0 +1,72 @@
+//! Which step of a run failed, and where it stands in the file.
+
+use lobster_engine::recorded_plan::recorded;
+use lobster_language::plan::{Plan, Workflow};
+use lobster_language::source::Source;
+use lobster_store::{Event, Record, RunId, StepOutcome, StepStatus, Store};
+
+/// Where a step stands in its file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StepPlace {
+    /// The name of the file.
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+    /// The lines of the file around it, the first of them with its number.
+    pub around: Vec<(usize, String)>,
+}
+
+/// The innermost step that failed last.
+#[must_use]
+pub fn failed_step(records: &[Record]) -> Option<(&str, &StepOutcome)> {
+    let mut last: Option<(&str, &StepOutcome)> = None;
+    for record in records {
+        let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
+        if !matches!(outcome.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused) {
+            continue;
+        }
+        // A loop or branch that fails for a step of its own has no words of its own.
+        let is_around = last.is_some_and(|(inner, _)| {
+            inner.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with(['/', '[', '|', '#']))
+        });
+        if !is_around {
+            last = Some((path, outcome));
+        }
+    }
+    last
+}
+
+/// Where a step of a run stands, if its file is still the one that was run.
+#[must_use]
+pub fn place_of_step(store: &Store, run: RunId, path: &str) -> Option<StepPlace> {
+    let Plan::Workflow(workflow) = recorded::<Plan>(store, &store.run(run).ok()?.plan).ok()? else {
+        return None;
+    };
+    place_in(&workflow, path)
+}
+
+/// Lines before and after that of a step.
+const AROUND: usize = 3;
+
+fn place_in(workflow: &Workflow, path: &str) -> Option<StepPlace> {
+    let name = path.rsplit('/').next()?;
+    let id = name.split(['[', '#', '|', '!']).next()?;
+    let mut found = workflow.all_steps().into_iter().filter(|step| step.id == id);
+    let (Some(step), None) = (found.next(), found.next()) else {
+        return workflow.children.values().find_map(|child| place_in(child, path));
+    };
+    let bytes = std::fs::read(&workflow.file).ok()?;
+    let source = Source::new(workflow.file.file_name()?.to_string_lossy(), &workflow.file, &bytes);
+    if source.digest != workflow.source {
+        return None;
+    }
+    let line = source.position(step.span.start).0;
+    let text = String::from_utf8_lossy(&bytes);
+    let around = text
+        .lines()
+        .enumerate()
+        .map(|(at, text)| (at + 1, text.to_owned()))
+        .filter(|(at, _)| at + AROUND >= line && *at <= line + AROUND)
+        .collect();
+    Some(StepPlace { file: source.name, line, around })
+}

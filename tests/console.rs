@@ -1,0 +1,631 @@
+//! The console over HTTP, as a browser without scripts sees it: each page as each role, forms, hostile
+//! texts, sizes. What needs a real browser is in `tests/console/`.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::home::{Home, wait_until};
+use crate::served::{Reply, Served, register, token};
+
+/// A browser that is logged in.
+struct Browser<'s> {
+    served: &'s Served,
+    cookie: String,
+}
+
+impl<'s> Browser<'s> {
+    /// Follows a one-time link.
+    fn log_in(home: &Home, served: &'s Served, role: &str) -> Self {
+        let link = home.lobster(["serve", "link", "--name", role, "--role", role]).run().stdout;
+        let body = format!("link={}&next=%2Fruns", encoded(link.trim()));
+        let reply = send(served, "POST", "/login", None, &body);
+        assert_eq!(reply.status, 303, "{reply:?}");
+        assert_eq!(header(&reply, "location"), Some("/runs"));
+        let cookie = header(&reply, "set-cookie").unwrap();
+        assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+        Self { served, cookie: cookie.split(';').next().unwrap().to_owned() }
+    }
+
+    fn get(&self, path: &str) -> Reply {
+        self.served.send("GET", path, &[("Cookie", &self.cookie), ("Accept", "text/html")], b"")
+    }
+
+    /// A page that is there.
+    fn page(&self, path: &str) -> Page {
+        let reply = self.get(path);
+        assert_eq!(reply.status, 200, "{path}: {reply:?}");
+        Page::parse(&reply)
+    }
+
+    fn post(&self, path: &str, fields: &[(&str, &str)]) -> Reply {
+        let body: Vec<String> =
+            fields.iter().map(|(name, value)| format!("{}={}", encoded(name), encoded(value))).collect();
+        send(self.served, "POST", path, Some(&self.cookie), &body.join("&"))
+    }
+}
+
+fn send(served: &Served, method: &str, path: &str, cookie: Option<&str>, body: &str) -> Reply {
+    let origin = format!("http://{}", served.address);
+    let mut headers = vec![
+        ("Origin", origin.as_str()),
+        ("Sec-Fetch-Site", "same-origin"),
+        ("Content-Type", "application/x-www-form-urlencoded"),
+    ];
+    headers.extend(cookie.map(|cookie| ("Cookie", cookie)));
+    served.send(method, path, &headers, body.as_bytes())
+}
+
+fn header<'r>(reply: &'r Reply, name: &str) -> Option<&'r str> {
+    let lines = reply.head.lines().filter_map(|line| line.split_once(": "));
+    lines.into_iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, value)| value)
+}
+
+fn encoded(text: &str) -> String {
+    text.bytes().map(|byte| format!("%{byte:02X}")).collect()
+}
+
+/// A page, taken apart by the rules of HTML that an attacker would use: every `<` that begins a tag.
+#[derive(Debug)]
+struct Page {
+    /// The names of elements, with their attributes.
+    tags: Vec<(String, Vec<(String, String)>)>,
+    /// What is read.
+    text: String,
+}
+
+impl Page {
+    fn parse(reply: &Reply) -> Self {
+        let policy = header(reply, "content-security-policy").unwrap_or_default();
+        for part in [
+            "default-src 'none'",
+            "script-src 'self'",
+            "require-trusted-types-for 'script'",
+            "frame-ancestors 'none'",
+        ] {
+            assert!(policy.contains(part), "{policy}");
+        }
+        assert!(!policy.contains("unsafe"), "{policy}");
+        Self::of(&reply.body)
+    }
+
+    fn of(html: &str) -> Self {
+        let (mut tags, mut text, mut rest) = (Vec::new(), String::new(), html);
+        while let Some(at) = rest.find('<') {
+            text.push_str(&unescaped(&rest[..at]));
+            rest = &rest[at + 1..];
+            if !rest.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/' || c == '!') {
+                panic!("a bare < stands before {:?}", &rest.chars().take(60).collect::<String>());
+            }
+            let end = rest.find(|c: char| c.is_whitespace() || c == '>').unwrap();
+            let name = rest[..end].to_ascii_lowercase();
+            rest = &rest[end..];
+            let mut attributes = Vec::new();
+            loop {
+                rest = rest.trim_start();
+                if let Some(after) = rest.strip_prefix('>').or_else(|| rest.strip_prefix("/>")) {
+                    rest = after;
+                    break;
+                }
+                let end = rest.find(|c: char| c == '=' || c == '>' || c.is_whitespace()).unwrap();
+                let key = rest[..end].to_owned();
+                rest = &rest[end..];
+                let mut value = String::new();
+                if let Some(after) = rest.strip_prefix("=\"") {
+                    let end = after.find('"').unwrap();
+                    value = unescaped(&after[..end]);
+                    rest = &after[end + 1..];
+                }
+                attributes.push((key, value));
+            }
+            tags.push((name, attributes));
+        }
+        text.push_str(&unescaped(rest));
+        Self { tags, text }
+    }
+
+    /// Nothing that runs or leads away, whatever the page quotes.
+    fn assert_tame(&self, path: &str) {
+        const KNOWN: [&str; 62] = [
+            "!doctype", "html", "head", "meta", "title", "link", "script", "body", "a", "header", "nav",
+            "ul", "ol", "li", "main", "section", "aside", "footer", "div", "span", "p", "h1", "h2", "h3",
+            "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "form", "input", "button",
+            "label", "select", "option", "textarea", "fieldset", "legend", "details", "summary", "pre",
+            "code", "strong", "small", "b", "i", "br", "kbd", "time", "dialog", "svg", "path", "line",
+            "rect", "text", "g", "circle", "caption",
+        ];
+        let known: BTreeSet<&str> = KNOWN.into_iter().collect();
+        let mut scripts = 0;
+        for (name, attributes) in &self.tags {
+            let bare = name.trim_start_matches('/');
+            assert!(known.contains(bare), "{path}: <{name}>");
+            scripts += usize::from(name == "script");
+            for (key, value) in attributes {
+                let is_plain = key.chars().all(|c| c.is_ascii_alphanumeric() || c == '-');
+                assert!(
+                    is_plain && !key.starts_with("on") && key != "style" && key != "srcdoc",
+                    "{path}: <{name} {key}>"
+                );
+                if ["href", "src", "action", "formaction"].contains(&key.as_str()) {
+                    let is_ours =
+                        (value.starts_with('/') && !value.starts_with("//")) || value.starts_with('#');
+                    assert!(is_ours, "{path}: <{name} {key}={value:?}>");
+                }
+            }
+        }
+        assert_eq!(scripts, 1, "{path}");
+    }
+
+    fn links(&self) -> Vec<&str> {
+        let of_links =
+            self.tags.iter().filter(|(name, _)| name == "a").flat_map(|(_, attributes)| attributes);
+        of_links.filter(|(key, _)| key == "href").map(|(_, value)| value.as_str()).collect()
+    }
+
+    fn field(&self, name: &str) -> &str {
+        let is_it = |attributes: &[(String, String)]| {
+            attributes.iter().any(|(key, value)| key == "name" && value == name)
+        };
+        let input = self.tags.iter().find(|(tag, attributes)| tag == "input" && is_it(attributes));
+        let (_, attributes) = input.unwrap_or_else(|| panic!("no field {name}"));
+        attributes.iter().find(|(key, _)| key == "value").map_or("", |(_, value)| value)
+    }
+}
+
+fn unescaped(text: &str) -> String {
+    text.replace("&lt;", "<").replace("&gt;", ">").replace("&quot;", "\"").replace("&amp;", "&")
+}
+
+/// Without blanks, since each screen breaks lines elsewhere.
+fn bare(text: &str) -> String {
+    text.chars().filter(|c| !c.is_whitespace()).collect()
+}
+
+const FLOW: &str = "name: Asks\nargs: {who: {default: ann}, n: {default: 2, type: integer}}\non: {schedule: {cron: '0 0 1 1 *'}}\nsteps:\n  \
+    - {id: rows, run: 'echo \"[{\\\"a\\\":1,\\\"b\\\":\\\"x\\\"},{\\\"a\\\":2,\\\"b\\\":\\\"y\\\"}]\"'}\n  \
+    - {id: ask, approval: 'Go on?', stdin: $rows.json}\n  - {id: go, run: 'echo done >> said'}\n";
+
+struct World {
+    home: Home,
+    served: Served,
+    /// A run that waits, its question, and a run that failed.
+    run: String,
+    gate: String,
+    failed: String,
+}
+
+impl World {
+    fn new() -> Self {
+        let home = Home::new();
+        home.write("asks.lobster", FLOW);
+        home.write("fails.lobster", "steps:\n  - id: fine\n    run: echo hi\n  - id: bad\n    run: 'echo 17: no such column >&2; exit 3'\n");
+        register(&home, &["asks.lobster"]);
+        assert_eq!(home.lobster(["run", "--mode", "tool", "fails.lobster"]).run().code(), 1);
+        let served = Served::start(&home, &[]);
+        let operator = token(&home, "operator", None);
+        let run = served.post(&operator, "/api/v1/workflows/asks/runs", &json!({})).good();
+        let run = run["run"].as_str().unwrap().to_owned();
+        let gate = served.question(&operator)["id"].as_str().unwrap().to_owned();
+        let failed = served.get(&operator, "/api/v1/runs?status=failed").good()["runs"][0]["id"]
+            .as_str()
+            .unwrap()
+            .to_owned();
+        Self { home, served, run, gate, failed }
+    }
+
+    fn pages(&self) -> Vec<String> {
+        let (run, gate, failed) = (&self.run, &self.gate, &self.failed);
+        let plain = [
+            "/",
+            "/runs",
+            "/runs?status=failed",
+            "/workflows",
+            "/workflows/asks",
+            "/schedules",
+            "/store",
+            "/doctor",
+            "/policy?command=rm+x",
+        ];
+        let mut pages: Vec<String> = plain.map(str::to_owned).to_vec();
+        pages.extend([
+            format!("/runs/{run}"),
+            format!("/runs/{failed}"),
+            format!("/runs/{failed}/step?path=bad"),
+            format!("/questions/{gate}"),
+        ]);
+        pages
+    }
+}
+
+#[test]
+fn every_page_shows_each_role_what_it_may_and_no_button_more() {
+    let world = World::new();
+    for (role, answers, operates, administers) in [
+        ("viewer", false, false, false),
+        ("approver", true, false, false),
+        ("operator", true, true, false),
+        ("admin", true, true, true),
+    ] {
+        let browser = Browser::log_in(&world.home, &world.served, role);
+        for path in world.pages() {
+            let page = browser.page(&path);
+            page.assert_tame(&path);
+            // Each link of ours leads somewhere.
+            for link in page.links().into_iter().filter(|link| !link.starts_with('#')) {
+                let target = link.split('#').next().unwrap();
+                assert!(
+                    [200, 404].contains(&browser.get(target).status) || target == "/audit",
+                    "{path} -> {target}"
+                );
+            }
+        }
+        let question = browser.get(&format!("/questions/{}", world.gate)).body;
+        assert_eq!(question.contains("Yes, do it"), answers, "{role}");
+        let failed = browser.get(&format!("/runs/{}", world.failed)).body;
+        assert_eq!(failed.contains("Retry from there"), operates, "{role}");
+        assert_eq!(browser.get("/store").body.contains("Verify now"), administers, "{role}");
+        assert_eq!(browser.get("/audit").status == 200, administers, "{role}");
+        let denied =
+            browser.post(&format!("/questions/{}", world.gate), &[("decision", "approve"), ("digest", "no")]);
+        assert_eq!(denied.status, if answers { 409 } else { 403 }, "{role}: {denied:?}");
+    }
+    assert_eq!(world.home.read("said"), "");
+}
+
+#[test]
+fn a_failed_run_opens_at_its_line() {
+    let world = World::new();
+    let browser = Browser::log_in(&world.home, &world.served, "viewer");
+    let page = browser.page(&format!("/runs/{}", world.failed));
+    for told in ["Failed at bad", "fails.lobster:4", "17: no such column", "lobster help command_failed"] {
+        assert!(bare(&page.text).contains(&bare(told)), "{told} is not in {}", page.text);
+    }
+    let step = browser.page(&format!("/runs/{}/step?path=bad", world.failed));
+    assert!(step.text.contains("echo 17: no such column >&2; exit 3"), "{}", step.text);
+    let file = browser.get(&format!("/runs/{}/output?path=bad&stream=stderr", world.failed));
+    assert!(
+        file.body == "17: no such column\n"
+            && header(&file, "content-disposition").unwrap().starts_with("attachment")
+    );
+    assert!(header(&file, "content-security-policy").unwrap().contains("sandbox"), "{file:?}");
+}
+
+#[test]
+fn a_question_shows_what_the_terminal_shows_and_takes_an_answer_for_that_alone() {
+    let world = World::new();
+    let browser = Browser::log_in(&world.home, &world.served, "approver");
+    let path = format!("/questions/{}", world.gate);
+    let page = browser.page(&path);
+    let shown = world.home.lobster(["gates", "show", &world.gate, "--json"]).run();
+    let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+    let text = bare(&page.text);
+    for fact in shown["facts"].as_array().unwrap() {
+        for value in fact["values"].as_array().unwrap().iter().chain([&fact["label"]]) {
+            assert!(text.contains(&bare(value.as_str().unwrap())), "{value} is not in {}", page.text);
+        }
+    }
+    assert!(text.contains("Goon?") && text.contains("a1x") | text.contains("ab1x2y"), "{}", page.text);
+    let digest = page.field("digest").to_owned();
+    let other = digest.replace(|c: char| c.is_ascii_digit(), "0");
+    let stale = browser.post(&path, &[("decision", "approve"), ("digest", &other)]);
+    assert_eq!((stale.status, world.home.read("said").as_str()), (409, ""), "{stale:?}");
+    let taken = browser.post(&path, &[("decision", "approve"), ("digest", &digest)]);
+    assert_eq!(taken.status, 303, "{taken:?}");
+    wait_until("the run goes on", || world.home.read("said") == "done\n");
+    let closed = browser.page(&path);
+    assert!(closed.text.contains("approved") && closed.text.contains("approver"), "{}", closed.text);
+    let again = browser.post(&path, &[("decision", "reject"), ("digest", &digest)]);
+    assert_eq!(again.status, 409, "{again:?}");
+}
+
+#[test]
+fn a_session_that_ended_loses_nothing_that_was_typed() {
+    let world = World::new();
+    let typed = "two hours of <b>thought</b>";
+    let body = format!("f.who={}&digest=x", encoded(typed));
+    let reply = send(&world.served, "POST", "/workflows/asks/runs", Some("lobster_session=gone"), &body);
+    assert_eq!(reply.status, 401, "{reply:?}");
+    let page = Page::parse(&reply);
+    page.assert_tame("login");
+    assert!(page.text.contains(typed) && page.text.contains("Your session had ended"), "{}", page.text);
+    // A page of elsewhere sends no form, logged in or not.
+    let browser = Browser::log_in(&world.home, &world.served, "admin");
+    for headers in [("Origin", "https://evil.example"), ("Sec-Fetch-Site", "cross-site")] {
+        let form = ("Content-Type", "application/x-www-form-urlencoded");
+        let cookie = ("Cookie", browser.cookie.as_str());
+        let refused = world.served.send("POST", "/workflows/asks/runs", &[headers, form, cookie], b"f.who=x");
+        assert_eq!(refused.status, 403, "{refused:?}");
+    }
+    assert_eq!(browser.post("/workflows/asks/runs", &[("f.n", "two")]).status, 400);
+    let started = browser.post("/workflows/asks/runs", &[("f.n", "3"), ("f.who", typed)]);
+    let run = header(&started, "location").unwrap().to_owned();
+    wait_until("it has begun", || browser.get(&run).body.contains("Waits for a person"));
+    let page = browser.page(&run);
+    page.assert_tame(&run);
+    assert!(page.text.contains(typed), "{}", page.text);
+}
+
+/// Texts that become code where they are not escaped, in every place that a page could put them: text,
+/// attributes of both quotes and of none, addresses, styles, comments, raw text elements.
+fn payloads() -> Vec<String> {
+    let scripts = ["alert(1)", "window.hit=1", "import('//x')", "fetch('//x')", "document.title=1"];
+    let forms = [
+        "<script>{}</script>",
+        "<ScRiPt >{}</sCrIpT>",
+        "<img src=x onerror={}>",
+        "<svg/onload={}>",
+        "\"><script>{}</script>",
+        "'><script>{}</script>",
+        "\" onmouseover=\"{}",
+        "' onmouseover='{}",
+        "` onload=`{}",
+        "</textarea><script>{}</script>",
+        "</title><script>{}</script>",
+        "</script><script>{}</script>",
+        "</style><script>{}</script>",
+        "--><script>{}</script>",
+        "]]><script>{}</script>",
+        "<a href=\"javascript:{}\">x</a>",
+        "javascript:{}",
+        "data:text/html,<script>{}</script>",
+        "<iframe srcdoc=\"<script>{}</script>\">",
+        "<object data=\"javascript:{}\">",
+        "<math><mtext><script>{}</script>",
+        "<details open ontoggle={}>",
+        "<body onload={}>",
+        "<input autofocus onfocus={}>",
+        "<video><source onerror={}>",
+        "<marquee onstart={}>",
+        "<form action=\"javascript:{}\"><button>",
+        "<base href=\"javascript:{}//\">",
+        "<meta http-equiv=refresh content=\"0;url=javascript:{}\">",
+        "<link rel=stylesheet href=\"javascript:{}\">",
+        "<style>@import 'javascript:{}'</style>",
+        "<template><script>{}</script></template>",
+        "<svg><a xlink:href=\"javascript:{}\">",
+        "<svg><animate onbegin={} attributeName=x>",
+        "<x contenteditable onblur={}>",
+        "<!--<script>{}</script>",
+        "<![CDATA[<script>{}",
+        "&lt;script&gt;{}&lt;/script&gt;",
+        "&#60;script&#62;{}&#60;/script&#62;",
+        "\\u003cscript\\u003e{}",
+        "%3Cscript%3E{}%3C/script%3E",
+        "+ADw-script+AD4-{}",
+        "{{{}}}",
+        "${{}}",
+        "<%= {} %>",
+        "\u{202e}<script>{}</script>\u{202c}",
+        "<scr\u{0}ipt>{}</script>",
+        "<\u{200b}script>{}</script>",
+        "\u{ff1c}script\u{ff1e}{}",
+        "<img src=`x`onerror={}>",
+        "<img/src=\"x\"/onerror=\"{}\"/>",
+        "<a\thref='java\nscript:{}'>",
+        "<a href=\"&#106;avascript:{}\">",
+        "<div style=\"background:url(javascript:{})\">",
+        "<script src=//x>{}",
+        "<noscript><p title=\"</noscript><script>{}</script>\">",
+        "<select><script>{}</script>",
+        "<table><script>{}</script>",
+        "<embed src=\"javascript:{}\">",
+        "<portal src=\"javascript:{}\">",
+    ];
+    let all = forms.iter().flat_map(|form| scripts.iter().map(move |script| form.replacen("{}", script, 1)));
+    all.collect()
+}
+
+#[test]
+fn no_text_of_a_run_becomes_markup() {
+    let payloads = payloads();
+    assert!(payloads.len() >= 300, "{}", payloads.len());
+    let home = Home::new();
+    // Arguments, names, prompts, items with hostile keys, output, stderr, errors and commands have all of them.
+    let all = payloads.join("\n");
+    home.write("all.txt", &all);
+    let items: Vec<Value> =
+        payloads.iter().map(|text| json!({ "text": text, "<b onclick=x>": text })).collect();
+    home.write("items.json", json!(items).to_string());
+    let name = payloads[4].replace('\u{0}', "");
+    let workflow = json!({
+        "name": name, "description": all.replace('\u{0}', ""),
+        "args": { "text": { "default": payloads[0], "description": payloads[20] } },
+        "steps": [
+            { "id": "say", "run": "cat all.txt; cat all.txt >&2" },
+            { "id": "items", "run": "cat items.json" },
+            { "id": "ask", "approval": payloads[30].clone() + "\n" + &payloads[60], "stdin": "$items.json" },
+            { "id": "fail", "exec": ["sh", "-c", "cat all.txt >&2; exit 1", payloads[10]] },
+        ],
+    });
+    home.write("hostile.lobster", workflow.to_string());
+    register(&home, &["hostile.lobster"]);
+    let envelope = home
+        .lobster(["run", "--mode", "tool", "hostile.lobster"])
+        .env("LOBSTER_ACTOR", &payloads[5])
+        .run()
+        .envelope();
+    assert_eq!(envelope["status"], "needs_approval", "{envelope}");
+    let served = Served::start(&home, &[]);
+    let browser = Browser::log_in(&home, &served, "admin");
+    let operator = token(&home, "operator", None);
+    let gate = served.question(&operator)["id"].as_str().unwrap().to_owned();
+    let run = served.get(&operator, "/api/v1/runs").good()["runs"][0]["id"].as_str().unwrap().to_owned();
+    let mut pages = vec![
+        "/".to_owned(),
+        "/runs".to_owned(),
+        "/workflows".to_owned(),
+        "/workflows/hostile".to_owned(),
+        "/audit".to_owned(),
+        format!("/questions/{gate}"),
+        format!("/runs/{run}"),
+        format!("/runs/{run}/step?path=say"),
+        format!("/runs/{run}/step?path=items"),
+        format!("/runs/{run}/fork"),
+    ];
+    // What an address says comes back, too.
+    for (at, payload) in payloads.iter().enumerate().step_by(7) {
+        let text = encoded(payload);
+        let path = [
+            "/runs?name=",
+            "/policy?command=",
+            "/runs?status=",
+            "/login?next=",
+            "/runs/x?from=",
+            "/questions/",
+        ][at % 6];
+        pages.push(format!("{path}{text}"));
+    }
+    for path in &pages {
+        let reply = browser.get(path);
+        assert!(reply.status < 500, "{path}: {reply:?}");
+        Page::parse(&reply).assert_tame(path);
+    }
+    let question = browser.page(&format!("/questions/{gate}"));
+    assert!(question.text.contains("<details open ontoggle="), "what was asked about is shown as it is");
+    // It is still asked about exactly that, and a no with a hostile reason fails nothing.
+    let digest = question.field("digest").to_owned();
+    let answered =
+        browser.post(&format!("/questions/{gate}"), &[("decision", "approve"), ("digest", &digest)]);
+    assert_eq!(answered.status, 303, "{answered:?}");
+    wait_until("it has failed", || browser.get(&format!("/runs/{run}")).body.contains("Failed at"));
+    for path in [
+        format!("/runs/{run}"),
+        format!("/runs/{run}/step?path=fail"),
+        "/".to_owned(),
+        format!("/questions/{gate}"),
+    ] {
+        browser.page(&path).assert_tame(&path);
+    }
+}
+
+#[test]
+fn a_form_of_a_schema_takes_what_fits_and_a_no_has_its_reason() {
+    let home = Home::new();
+    home.write(
+        "asks.lobster",
+        "steps:\n  - id: ask\n    input: {prompt: 'Which?', responseSchema: {type: object, required: [room, n], properties: \
+         {room: {enum: [Blue, 'Green room']}, n: {type: integer, maximum: 12}, note: {type: string}}}}\n  - {id: sure, approval: 'Sure?'}\n",
+    );
+    home.lobster(["run", "--mode", "tool", "asks.lobster"]).run();
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let browser = Browser::log_in(&home, &served, "operator");
+    let gate = served.question(&operator)["id"].as_str().unwrap().to_owned();
+    let path = format!("/questions/{gate}");
+    let digest = browser.page(&path).field("digest").to_owned();
+    let answer = |n: &str| {
+        let fields = [
+            ("decision", "respond"),
+            ("digest", &digest),
+            ("f.room", "\"Green room\""),
+            ("f.n", n),
+            ("f.note", "a <b> & c"),
+        ];
+        browser.post(&path, &fields)
+    };
+    let wrong = answer("13");
+    assert_eq!(wrong.status, 400, "{wrong:?}");
+    assert!(wrong.body.contains("Not sent") && wrong.body.contains("a &lt;b&gt; &amp; c"), "{wrong:?}");
+    assert_eq!(answer("4").status, 303);
+    assert!(browser.page(&path).text.contains("Green room"));
+    wait_until("it asks again", || served.question(&operator)["id"] != gate.as_str());
+    let sure = format!("/questions/{}", served.question(&operator)["id"].as_str().unwrap());
+    let digest = browser.page(&sure).field("digest").to_owned();
+    let no =
+        browser.post(&sure, &[("decision", "reject"), ("digest", &digest), ("reason", "the wrong floor")]);
+    assert_eq!(no.status, 303, "{no:?}");
+    let run = served.get(&operator, "/api/v1/runs").good()["runs"][0]["id"].as_str().unwrap().to_owned();
+    let record = home.lobster(["show", &run, "--json"]).run().stdout;
+    assert!(record.contains("the wrong floor"), "{record}");
+    assert_eq!(home.lobster(["store", "verify"]).run().code(), 0);
+    assert!(browser.page(&sure).text.contains("the wrong floor"));
+}
+
+#[test]
+fn pages_of_many_runs_and_steps_stay_small() {
+    let home = Home::new();
+    let steps: Vec<Value> =
+        (0..600).map(|n| json!({ "id": format!("s{n}"), "js": format!("{n}") })).collect();
+    home.write("many.lobster", json!({ "name": "many", "steps": steps }).to_string());
+    home.write(
+        "big.lobster",
+        "args: {text: {default: ''}}\nsteps: [{id: a, run: 'head -c 3000000 /dev/zero | tr \"\\0\" x'}]\n",
+    );
+    home.lobster(["run", "--mode", "tool", "many.lobster"]).run();
+    let text = json!({ "text": "x".repeat(50_000) }).to_string();
+    for _ in 0..6 {
+        home.lobster(["run", "--mode", "tool", "big.lobster", "--args-json", &text]).run();
+    }
+    let served = Served::start(&home, &[]);
+    let browser = Browser::log_in(&home, &served, "viewer");
+    let list = browser.get("/runs");
+    assert!(list.body.len() < 20_000, "a list has no payload: {}", list.body.len());
+    let operator = token(&home, "viewer", None);
+    let runs = served.get(&operator, "/api/v1/runs").good();
+    let id = |name: &str| {
+        runs["runs"].as_array().unwrap().iter().find(|run| run["name"] == name).unwrap()["id"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    let many = browser.get(&format!("/runs/{}", id("many")));
+    assert!(many.body.len() < 200_000, "{}", many.body.len());
+    assert!(many.body.contains("of 600") && many.body.contains("Later steps"), "600 steps are paged");
+    let step = browser.get(&format!("/runs/{}/step?path=a", id("big")));
+    assert!(step.body.len() < 120_000, "{}", step.body.len());
+}
+
+#[test]
+fn what_is_damaged_or_gone_is_a_page_that_says_so() {
+    let world = World::new();
+    let browser = Browser::log_in(&world.home, &world.served, "admin");
+    let database = rusqlite::Connection::open(world.home.state().join("store/lobster.db")).unwrap();
+    let change = |sql: &str| assert!(database.execute(sql, []).unwrap() > 0, "{sql}");
+    change(
+        "DELETE FROM blobs WHERE instr(CAST(data AS TEXT), '17: no such column') AND NOT instr(CAST(data AS TEXT), 'exit')",
+    );
+    let step = format!("/runs/{}/step?path=bad", world.failed);
+    let page = browser.page(&step);
+    page.assert_tame(&step);
+    assert!(page.text.contains("It is missing from the store"), "{}", page.text);
+    let file = browser.get(&format!("/runs/{}/output?path=bad&stream=stderr", world.failed));
+    assert!(file.status >= 400 && file.body.contains("data-problem"), "{file:?}");
+    change(
+        "UPDATE journal SET record = replace(record, 'step_ended', 'step_endet') WHERE seq = 3 AND run = 1",
+    );
+    let damaged = browser.page(&format!("/runs/{}", world.failed));
+    assert!(
+        damaged.text.contains("The record is damaged") && damaged.text.contains("salvage"),
+        "{}",
+        damaged.text
+    );
+    for gone in ["/runs/00000000", "/questions/00000000", "/workflows/none", "/nothing"] {
+        let reply = browser.get(gone);
+        assert!(reply.status == 404 && reply.body.contains("This is not here"), "{gone}: {reply:?}");
+        Page::parse(&reply).assert_tame(gone);
+    }
+}
+
+#[test]
+fn the_console_is_opened_at_a_run() {
+    let home = Home::new();
+    home.lobster(["run", "exec true"]).run();
+    let alone = home.lobster(["console", "--no-browser"]).run();
+    assert!(alone.code() == 2 && alone.stderr.contains("no server is at work"), "{alone:?}");
+    let served = Served::start(&home, &[]);
+    let mut link = String::new();
+    wait_until("the server is known", || {
+        link = home.lobster(["console", "@", "--no-browser"]).run().stdout;
+        !link.is_empty()
+    });
+    let (address, secret) = link.trim().split_once('#').unwrap();
+    let path = address.strip_prefix(&format!("http://{}", served.address)).unwrap();
+    let page = Page::parse(&served.send("GET", path, &[], b""));
+    let next = page.field("next").to_owned();
+    assert!(next.starts_with("/runs/"), "{next}");
+    let body = format!("link={}&next={}", encoded(secret), encoded(&next));
+    let reply = send(&served, "POST", "/login", None, &body);
+    assert_eq!((reply.status, header(&reply, "location")), (303, Some(next.as_str())), "{reply:?}");
+    // Once.
+    assert_eq!(send(&served, "POST", "/login", None, &body).status, 401);
+}

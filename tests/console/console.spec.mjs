@@ -1,0 +1,229 @@
+// The console as people meet it: each page, live updates, answering, the keyboard, hostile texts.
+// No page may log an error or break its content security policy.
+
+import { execFileSync, spawn } from "node:child_process";
+import { AxeBuilder } from "@axe-core/playwright";
+import { expect, test as base } from "@playwright/test";
+
+const { LOBSTER, CONSOLE_DIR } = process.env;
+
+const lobster = (words, options = {}) => {
+  try {
+    return execFileSync(LOBSTER, words, { cwd: CONSOLE_DIR, encoding: "utf8", stdio: ["ignore", "pipe", "pipe"], ...options });
+  } catch (error) {
+    // A workflow that fails is a run, too.
+    return error.stdout;
+  }
+};
+
+const runs = (...words) => JSON.parse(lobster(["runs", "--json", ...words]));
+const gates = () => JSON.parse(lobster(["gates", "--json"]));
+
+// What a page says to the developer's console is an error of ours.
+const test = base.extend({
+  page: async ({ page }, use) => {
+    const said = [];
+    page.on("console", (message) => {
+      if (["error", "warning"].includes(message.type()) && !/status of (4|5)\d\d/.test(message.text())) said.push(message.text());
+    });
+    page.on("pageerror", (error) => said.push(String(error)));
+    page.on("dialog", (dialog) => dialog.accept());
+    await use(page);
+    expect(said).toEqual([]);
+  },
+});
+
+const PAGES = ["/", "/runs", "/workflows", "/workflows/report", "/schedules", "/policy?command=rm+-rf+/", "/audit", "/store", "/doctor"];
+
+async function expectAccessible(page) {
+  const found = await new AxeBuilder({ page }).analyze();
+  expect(found.violations.map(({ id, nodes }) => [id, nodes.slice(0, 3).map((node) => node.html)])).toEqual([]);
+}
+
+async function expectNoOverflow(page) {
+  const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
+  expect(over).toBeLessThanOrEqual(0);
+}
+
+for (const theme of ["light", "dark", "contrast"]) {
+  test(`each page is accessible and fits: ${theme}`, async ({ page }) => {
+    await page.addInitScript((theme) => localStorage.setItem("theme", theme), theme);
+    const failed = runs("--status", "failed")[0];
+    const pages = theme === "light" ? [...PAGES, `/runs/${failed.id}`, `/runs/${failed.id}/step?path=parse`, `/questions/${gates()[0].id}`, "/runs/00000000"] : ["/", `/runs/${failed.id}`, `/questions/${gates()[0].id}`];
+    for (const path of pages) {
+      await page.goto(path);
+      await expect(page.locator("h1").first()).toBeVisible();
+      await expectNoOverflow(page);
+      await expectAccessible(page);
+    }
+  });
+}
+
+test("a failed run opens at the failing line", async ({ page }) => {
+  await page.goto("/runs?status=failed");
+  await page.getByRole("link", { name: /Nightly import/ }).first().click();
+  await expect(page.locator("#failure")).toContainText("broken.lobster:7");
+  await expect(page.locator("#failure .hit")).toContainText("parse");
+  await expect(page.locator("#failure")).toContainText("line 17: expected 9 columns");
+});
+
+test("a run of a terminal appears and moves without a reload", async ({ page }) => {
+  await page.goto("/runs");
+  await expect(page.locator(".pulse")).toHaveAttribute("data-state", "live");
+  await page.evaluate(() => (window.notReloaded = true));
+  const name = `live${Date.now()}`;
+  const child = spawn(LOBSTER, ["run", "--mode", "tool", `exec --shell 'sleep 3; echo ${name}'`], { cwd: CONSOLE_DIR, stdio: "ignore" });
+  const row = page.locator("#runs .row", { hasText: name });
+  await expect(row).toBeVisible();
+  await expect(row.locator(".state")).toHaveText("running");
+  await expect(row.locator(".state")).toHaveText("ok", { timeout: 20_000 });
+  expect(await page.evaluate(() => window.notReloaded)).toBe(true);
+  await new Promise((done) => (child.exitCode === null ? child.on("exit", done) : done()));
+});
+
+test("many tabs share one connection, and the next one takes over", async ({ context }, info) => {
+  test.skip(info.project.name !== "desktop");
+  const open = new Set();
+  context.on("request", (request) => request.url().endsWith("/api/v1/changes") && open.add(request));
+  context.on("requestfinished", (request) => open.delete(request));
+  context.on("requestfailed", (request) => open.delete(request));
+  const tabs = [];
+  for (let tab = 0; tab < 9; tab++) {
+    const page = await context.newPage();
+    await page.goto("/runs");
+    tabs.push(page);
+  }
+  for (const page of tabs) await expect(page.locator(".pulse")).toHaveAttribute("data-state", "live");
+  expect(open.size).toBe(1);
+  await tabs[0].close();
+  await expect.poll(() => open.size).toBe(1);
+  const name = `tabs${Date.now()}`;
+  lobster(["run", "--mode", "tool", `exec --shell 'echo ${name}'`]);
+  await tabs[8].bringToFront();
+  await expect(tabs[8].locator("#runs .row", { hasText: name })).toBeVisible();
+});
+
+test("a question is answered by touch, and by keyboard alone", async ({ page }, info) => {
+  lobster(["run", "--mode", "tool", "approve.lobster"]);
+  const gate = gates().find((gate) => gate.request.prompt.startsWith("Send these invoices"));
+  await page.goto(`/questions/${gate.id}`);
+  await expect(page.locator("table tbody tr")).toHaveCount(3);
+  await expect(page.locator("main")).toContainText("rm -f draft");
+  const yes = page.getByRole("button", { name: "Yes, do it" });
+  const box = await yes.boundingBox();
+  expect(box.height).toBeGreaterThanOrEqual(48);
+  if (info.project.name === "phone") await yes.tap();
+  else {
+    await yes.focus();
+    await page.keyboard.press("Enter");
+  }
+  await expect(page.locator("main")).toContainText("approved");
+  await expect.poll(() => runs("--status", "ok").some((run) => run.id === gate.run)).toBe(true);
+});
+
+test("a no has its reason in the record", async ({ page }) => {
+  lobster(["run", "--mode", "tool", "approve.lobster"]);
+  const gate = gates()[0];
+  await page.goto(`/questions/${gate.id}`);
+  await page.getByLabel("Reason").fill("the amounts are wrong");
+  await page.getByRole("button", { name: "No", exact: true }).click();
+  await expect(page.locator("main")).toContainText("rejected");
+  expect(lobster(["show", gate.run, "--json"])).toContain("the amounts are wrong");
+});
+
+test("a form made from a schema says what is wrong and keeps what was typed", async ({ page }) => {
+  lobster(["run", "--mode", "tool", "ask.lobster"]);
+  const gate = gates().find((gate) => gate.kind === "input");
+  await page.goto(`/questions/${gate.id}`);
+  await page.getByLabel("room").selectOption({ label: "Attic" });
+  await page.getByLabel("people").fill("40");
+  await page.getByLabel("note").fill("near the stairs");
+  await page.getByRole("button", { name: "Send the answer" }).click();
+  await expect(page.getByRole("alert")).toContainText("people");
+  await expect(page.getByLabel("note")).toHaveValue("near the stairs");
+  await page.getByLabel("people").fill("4");
+  await page.getByRole("button", { name: "Send the answer" }).click();
+  await expect(page.locator("main")).toContainText("near the stairs");
+  await expect(page.locator("main")).toContainText("answered");
+});
+
+test("reading and answering need no script", async ({ browser }) => {
+  const context = await browser.newContext({ javaScriptEnabled: false, storageState: process.env.CONSOLE_SESSION, baseURL: process.env.CONSOLE_URL });
+  const page = await context.newPage();
+  lobster(["run", "--mode", "tool", "approve.lobster"]);
+  await page.goto("/");
+  await page.locator("#questions .row", { hasText: "Send these invoices" }).first().click();
+  await page.getByRole("button", { name: "Yes, do it" }).click();
+  await expect(page.locator("main")).toContainText("approved");
+  await context.close();
+});
+
+test("a session that ends in the middle of a form loses nothing", async ({ browser }) => {
+  const context = await browser.newContext({ javaScriptEnabled: false, storageState: process.env.CONSOLE_SESSION, baseURL: process.env.CONSOLE_URL });
+  const page = await context.newPage();
+  await page.goto("/workflows/report");
+  await page.getByLabel("day").fill("a long thought");
+  await context.clearCookies();
+  await page.getByRole("button", { name: "Start" }).click();
+  await expect(page.locator("main")).toContainText("Your session had ended");
+  await expect(page.getByLabel("day")).toHaveValue("a long thought");
+  await context.close();
+});
+
+test("the palette and keys lead everywhere", async ({ page }, info) => {
+  test.skip(info.project.name !== "desktop");
+  await page.goto("/");
+  await page.keyboard.press("Control+k");
+  await page.keyboard.type("sched");
+  await page.keyboard.press("Enter");
+  await expect(page).toHaveURL(/\/schedules$/);
+  await page.keyboard.press("g");
+  await page.keyboard.press("r");
+  await expect(page).toHaveURL(/\/runs$/);
+  await page.keyboard.press("j");
+  await page.keyboard.press("Enter");
+  await expect(page).toHaveURL(/\/runs\/[0-9a-f-]{36}/);
+});
+
+test("a theme stays", async ({ page }, info) => {
+  test.skip(info.project.name !== "desktop");
+  await page.goto("/");
+  await page.keyboard.press("t");
+  await page.keyboard.press("t");
+  await page.reload();
+  await expect(page.locator("html")).toHaveAttribute("data-theme", "dark");
+});
+
+test("a run is started, replayed and forked", async ({ page }) => {
+  await page.goto("/workflows/report");
+  await page.getByLabel("day").fill("2026-06-02");
+  await page.getByRole("button", { name: "Start" }).click();
+  await expect(page).toHaveURL(/\/runs\/[0-9a-f-]{36}/);
+  await expect(page.locator("#head .badge")).toHaveText("ok", { timeout: 30_000 });
+  await expect(page.locator("#steps")).toContainText("each");
+  const run = page.url();
+  await page.getByRole("button", { name: "Replay and compare" }).click();
+  await expect(page.locator(".note.is-ok")).toBeVisible({ timeout: 30_000 });
+  await page.goto(`${run}/fork`);
+  await page.getByLabel("limit").fill("3");
+  await page.getByRole("button", { name: "Show what would run" }).click();
+  await expect(page.locator("main")).toContainText("Reused");
+  await page.getByRole("button", { name: "Fork", exact: true }).click();
+  await expect(page.locator("main")).toContainText("Of run", { timeout: 30_000 });
+});
+
+test("nothing that a run says is executed", async ({ page }) => {
+  const payloads = [
+    `<script>window.hit=1</script>`, `"><img src=x onerror="window.hit=1">`, `<svg/onload=window.hit=1>`, `' onmouseover='window.hit=1`,
+    `</title><script>window.hit=1</script>`, `</textarea><script>window.hit=1</script>`, `<a href="javascript:window.hit=1">x</a>`, `\u202e<b>\u202c`,
+  ];
+  const text = payloads.join(" ");
+  lobster(["run", "--mode", "tool", "hostile.lobster", "--args-json", JSON.stringify({ text })]);
+  const run = runs()[0];
+  for (const path of ["/", "/runs", `/runs/${run.id}`, `/runs/${run.id}/step?path=say`, ...gates().filter((gate) => gate.run === run.id).map((gate) => `/questions/${gate.id}`), `/runs?name=${encodeURIComponent(text)}`]) {
+    await page.goto(path);
+    await page.waitForTimeout(50);
+    expect(await page.evaluate(() => window.hit)).toBeUndefined();
+    expect(await page.locator("main script, main img, main iframe").count()).toBe(0);
+  }
+});
