@@ -307,6 +307,8 @@ mod tests {
             Value::Object(settings.clone()),
             json::json!({
                 "ANTHROPIC_BASE_URL": null,
+                "AZURE_OPENAI_ENDPOINT": null,
+                "GEMINI_BASE_URL": null,
                 "LOBSTER_RUN_STATE_KEY": "slot1",
                 "OPENAI_BASE_URL": "https://h/v1?key=%E2%80%A6",
                 "OPENCLAW_URL": "h",
