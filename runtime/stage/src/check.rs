@@ -30,7 +30,7 @@ const NO_WORDS: [&str; 10] = [
 ];
 
 /// Commands that the incumbent does not have.
-const OURS: [&str; 3] = ["component", "js", "mcp.call"];
+const OURS: [&str; 4] = ["component", "js", "llm.embed", "mcp.call"];
 
 /// Whether a command is ours alone, so that it may be strict.
 pub fn is_ours(name: &str) -> bool {

@@ -2,15 +2,15 @@
 
 use serde_json::{Value, json};
 
-use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema};
+use lobster_stage::{Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema, is_ours};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "commands.list",
     description: "List available Lobster pipeline commands",
     help: "Usage:\n  commands.list [--all]\n\n\
            Emits {name, description, argsSchema, examples, sideEffects} for each command; \
-           with --all also for those that the incumbent does not have.\n",
-    flags: &[Flag { name: "all", value: None, help: "Also the commands that only lobster has" }],
+           with --all also for those, and the options, that the incumbent does not have.\n",
+    flags: &[Flag { name: "all", value: None, help: "Also the commands and options that only lobster has" }],
     args_schema: || args_schema(&[], &[]),
     examples: || json!([{"args": {}, "description": "All commands with their arguments"}]),
     side_effects: Some(&[]),
@@ -18,8 +18,12 @@ pub(super) static SPEC: StageSpec = StageSpec {
     build: |args| Ok(Box::new(CommandsList { all: args.switch("all") })),
 };
 
-/// Clients compare the list with the one they know, so these come on request only.
-const OURS: [&str; 3] = ["component", "js", "mcp.call"];
+/// Options that commands of the incumbent have here alone. Clients compare the list with the one they
+/// know, so these come on request only, as our own commands do.
+const OUR_OPTIONS: [(&[&str], &[&str]); 1] = [(
+    &["llm.invoke", "llm_task.invoke"],
+    &["prompt-file", "var", "vars-json", "system", "file", "effort", "seed", "stop"],
+)];
 
 struct CommandsList {
     all: bool,
@@ -31,16 +35,26 @@ impl Stage for CommandsList {
     }
 
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        let schema = |spec: &StageSpec| {
+            let mut schema = (spec.args_schema)();
+            let ours = OUR_OPTIONS.iter().filter(|(names, _)| !self.all && names.contains(&spec.name));
+            for option in ours.flat_map(|(_, options)| *options) {
+                if let Some(properties) = schema["properties"].as_object_mut() {
+                    properties.shift_remove(*option);
+                }
+            }
+            schema
+        };
         let list = |spec: &StageSpec| {
             json!({
                 "name": spec.name,
                 "description": spec.description,
-                "argsSchema": (spec.args_schema)(),
+                "argsSchema": schema(spec),
                 "examples": (spec.examples)(),
                 "sideEffects": spec.side_effects,
             })
         };
-        let shown = |spec: &&StageSpec| self.all || !OURS.contains(&spec.name);
+        let shown = |spec: &&StageSpec| self.all || !is_ours(spec.name);
         for command in host.registry().iter().filter(shown).map(list).collect::<Vec<_>>() {
             if out.item(command)? == Flow::Enough {
                 break;
