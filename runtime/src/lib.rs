@@ -15,7 +15,8 @@
 //!     Envelope::Done(output) => println!("{:?}", output.to_vec()?),
 //!     Envelope::Failed(failure) => eprintln!("{} ({})", failure.message, failure.code),
 //!     Envelope::NeedsApproval(question) | Envelope::NeedsInput(question) => println!("{question}"),
-//!     Envelope::Cancelled => {}
+//!     // Only runs of the service wait without a process.
+//!     Envelope::Cancelled | Envelope::Waiting(_) => {}
 //! }
 //! # Ok(())
 //! # }
