@@ -4,6 +4,8 @@ export default {
   workers: 1,
   reporter: "list",
   timeout: 60_000,
+  // A browser on a busy machine stalls; what needed a second try is reported as flaky.
+  retries: 1,
   expect: { timeout: 15_000 },
   use: {
     baseURL: process.env.CONSOLE_URL,
