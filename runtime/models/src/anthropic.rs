@@ -21,20 +21,16 @@ const TOOL: &str = "answer";
 
 /// The request's body.
 pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
-    let Some(model) = &request.model else {
-        return Err(StageError::permanent("provider anthropic needs --model or LOBSTER_LLM_MODEL"));
-    };
+    let model = request.named_model("anthropic")?;
     request.refuse_settings("anthropic", &["seed"])?;
     let mut messages = Vec::new();
-    for (index, turn) in request.turns(retry).into_iter().enumerate() {
+    for turn in request.turns(retry) {
         let role = if turn.is_model { "assistant" } else { "user" };
-        let files = if index == 0 { request.files.as_slice() } else { &[] };
-        let mut blocks: Vec<Value> = files.iter().filter_map(block).collect();
-        let content = if blocks.is_empty() {
+        let content = if turn.files.is_empty() {
             json!(turn.text)
         } else {
-            blocks.push(json!({"type": "text", "text": turn.text}));
-            json!(blocks)
+            let text = json!({"type": "text", "text": turn.text});
+            turn.files.into_iter().map(block).chain([text]).collect()
         };
         messages.push(json!({"role": role, "content": content}));
     }
@@ -68,11 +64,11 @@ pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, St
     Ok(Value::Object(body))
 }
 
-/// A file as a block of a message; text is in the prompt already.
-fn block(file: &Attachment) -> Option<Value> {
+/// A file as a block of a message.
+fn block(file: &Attachment) -> Value {
     let kind = if file.is_image() { "image" } else { "document" };
-    let source = json!({"type": "base64", "media_type": file.media_type, "data": file.data.as_ref()?});
-    Some(json!({"type": kind, "source": source}))
+    let source = json!({"type": "base64", "media_type": file.media_type, "data": file.base64()});
+    json!({"type": kind, "source": source})
 }
 
 /// The schema of the tool's arguments, which must be an object; any other
@@ -117,11 +113,7 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         let input = count("input_tokens")
             .saturating_add(count("cache_creation_input_tokens"))
             .saturating_add(count("cache_read_input_tokens"));
-        let output = count("output_tokens");
-        result.insert(
-            "usage".into(),
-            json!({"inputTokens": input, "outputTokens": output, "totalTokens": input.saturating_add(output)}),
-        );
+        result.insert("usage".into(), json!(super::usage(input, count("output_tokens"))));
     }
     match answer.get("stop_reason").and_then(Value::as_str) {
         Some("max_tokens") => {

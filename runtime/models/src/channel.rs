@@ -465,8 +465,13 @@ impl Channel {
         Some(Post { url, headers: self.headers(), credential, body: String::new() })
     }
 
-    pub(crate) fn limits(&self) -> Limits {
-        self.limits
+    /// Sends a request and reads the JSON of its answer; as with the incumbent, no body is null.
+    pub(crate) fn post(&self, post: &Post, send: &HttpSender<'_>) -> Result<Value, Failure> {
+        let reply = http::post(post, self.limits, send).map_err(Failure::Http)?;
+        if !reply.is_success() {
+            return Err(Failure::Status(reply));
+        }
+        reply.json().map_err(|_| Failure::Request("Response was not JSON".to_owned()))
     }
 
     /// Asks, once.
@@ -483,12 +488,7 @@ impl Channel {
             credential: self.credential.clone(),
             body: json::compact(&body),
         };
-        let reply = http::post(&post, self.limits, send).map_err(Failure::Http)?;
-        if !reply.is_success() {
-            return Err(Failure::Status(reply));
-        }
-        // As with the incumbent, no body is an answer without a result.
-        let answer = reply.json().map_err(|_| Failure::Request("Response was not JSON".to_owned()))?;
+        let answer = self.post(&post, send)?;
         let result = match self.provider {
             Provider::OpenClaw => adapter_answer::of_gateway(answer)?,
             Provider::Pi | Provider::Http => adapter_answer::of_adapter(answer)?,

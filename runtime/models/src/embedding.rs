@@ -4,6 +4,7 @@
 use serde_json::{Map, Value, json};
 
 use super::Spend;
+use super::bounds::Bounds;
 use super::channel::{Channel, Failure};
 use crate::http;
 use lobster_base::json;
@@ -24,16 +25,6 @@ pub struct Embedding {
     pub texts: Vec<String>,
     /// How long the vectors are, where the model can choose.
     pub dimensions: Option<u64>,
-}
-
-/// What bounds a call.
-pub struct Bounds<'a> {
-    /// Whether the call must say the most that it can cost.
-    pub has_budget: bool,
-    /// Puts that aside, or refuses the call.
-    pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
-    /// Gives that back for a call that was certainly not computed.
-    pub give_back: &'a dyn Fn(),
 }
 
 impl Embedding {
@@ -79,23 +70,7 @@ impl Embedding {
             input_tokens: post.body.len() as u64,
             output_tokens: Some(0),
         };
-        if bounds.has_budget {
-            (bounds.reserve)(&worst).map_err(Failure::Budget)?;
-        }
-        let answer = http::post(&post, channel.limits(), send).map_err(Failure::Http).and_then(|reply| {
-            if !reply.is_success() {
-                return Err(Failure::Status(reply));
-            }
-            let answer = reply.json().map_err(|_| Failure::Request("Response was not JSON".to_owned()))?;
-            self.read(&answer)
-        });
-        if let Err(failure) = &answer
-            && bounds.has_budget
-            && !failure.may_be_billed(&worst)
-        {
-            (bounds.give_back)();
-        }
-        answer
+        bounds.call(Some(&worst), || self.read(&channel.post(&post, send)?))
     }
 
     fn read(&self, answer: &Value) -> Result<(Vec<Value>, Option<Spend>), Failure> {
@@ -119,11 +94,10 @@ impl Embedding {
         let spend = answer.get("usage").filter(|usage| usage.is_object()).map(|usage| {
             let count = |name: &str| usage.get(name).and_then(Value::as_u64);
             let input = count("prompt_tokens").or_else(|| count("total_tokens")).unwrap_or(0);
-            let usage = json!({"inputTokens": input, "outputTokens": 0, "totalTokens": input});
             Spend {
                 call: uuid::Uuid::now_v7().to_string(),
                 model: Some(self.model.clone()),
-                usage: usage.as_object().cloned().unwrap_or_default(),
+                usage: super::usage(input, 0),
                 is_lost: false,
             }
         });

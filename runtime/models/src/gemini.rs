@@ -6,15 +6,13 @@ use serde_json::{Map, Value, json};
 use super::CUT_SHORT;
 use super::channel::Failure;
 use super::openai::{copy, output};
-use super::request::{Request, Retry};
+use super::request::{Request, Retry, set_fields};
 use crate::attachment::Attachment;
 use lobster_stage::StageError;
 
 /// The path of a model below the provider's address.
 pub(crate) fn path(request: &Request) -> Result<[String; 2], StageError> {
-    let Some(model) = &request.model else {
-        return Err(StageError::permanent("provider gemini needs --model or LOBSTER_LLM_MODEL"));
-    };
+    let model = request.named_model("gemini")?;
     let model = model.strip_prefix("models/").unwrap_or(model);
     Ok(["models".to_owned(), format!("{model}:generateContent")])
 }
@@ -22,12 +20,10 @@ pub(crate) fn path(request: &Request) -> Result<[String; 2], StageError> {
 /// The request's body.
 pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Value {
     let mut contents = Vec::new();
-    for (index, turn) in request.turns(retry).into_iter().enumerate() {
+    for turn in request.turns(retry) {
         let role = if turn.is_model { "model" } else { "user" };
-        let mut parts = vec![json!({"text": turn.text})];
-        if index == 0 {
-            parts.extend(request.files.iter().filter_map(part));
-        }
+        let text = json!({"text": turn.text});
+        let parts: Value = std::iter::once(text).chain(turn.files.into_iter().map(part)).collect();
         contents.push(json!({"role": role, "parts": parts}));
     }
     let mut body = Map::new();
@@ -35,28 +31,26 @@ pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Value {
     if let Some(system) = &request.system {
         body.insert("systemInstruction".into(), json!({"parts": [{"text": system}]}));
     }
-    let number = |number: &Option<serde_json::Number>| number.clone().map(Value::Number);
     let schema = request.output_schema.as_ref();
-    let settings = [
-        ("maxOutputTokens", number(&request.max_output_tokens)),
-        ("temperature", number(&request.temperature)),
-        ("seed", number(&request.seed)),
-        ("stopSequences", (!request.stop.is_empty()).then(|| json!(request.stop))),
-        ("thinkingConfig", request.effort.as_ref().map(|effort| json!({"thinkingLevel": effort}))),
-        ("responseMimeType", schema.map(|_| json!("application/json"))),
-        ("responseJsonSchema", schema.cloned()),
-    ];
-    let settings: Map<String, Value> =
-        settings.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
+    let settings: Map<String, Value> = set_fields([
+        ("maxOutputTokens", json!(request.max_output_tokens)),
+        ("temperature", json!(request.temperature)),
+        ("seed", json!(request.seed)),
+        ("stopSequences", json!(request.stop)),
+        ("thinkingConfig", json!(request.effort.as_ref().map(|effort| json!({"thinkingLevel": effort})))),
+        ("responseMimeType", json!(schema.map(|_| "application/json"))),
+        ("responseJsonSchema", json!(schema)),
+    ])
+    .collect();
     if !settings.is_empty() {
         body.insert("generationConfig".into(), Value::Object(settings));
     }
     Value::Object(body)
 }
 
-/// A file as a part of a message; text is in the prompt already.
-fn part(file: &Attachment) -> Option<Value> {
-    Some(json!({"inlineData": {"mimeType": file.media_type, "data": file.data.as_ref()?}}))
+/// A file as a part of a message.
+fn part(file: &Attachment) -> Value {
+    json!({"inlineData": {"mimeType": file.media_type, "data": file.base64()}})
 }
 
 /// The answer in the form of an adapter's result.
@@ -94,9 +88,7 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         // Reasoning is billed as output.
         let input = count("promptTokenCount").saturating_add(count("toolUsePromptTokenCount"));
         let output = count("candidatesTokenCount").saturating_add(count("thoughtsTokenCount"));
-        let total = input.saturating_add(output);
-        let usage = json!({"inputTokens": input, "outputTokens": output, "totalTokens": total});
-        result.insert("usage".into(), usage);
+        result.insert("usage".into(), json!(super::usage(input, output)));
     }
     if ended == Some("MAX_TOKENS") {
         result.insert("warnings".into(), json!([CUT_SHORT]));

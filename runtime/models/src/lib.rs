@@ -3,6 +3,7 @@
 pub(crate) mod adapter_answer;
 mod anthropic;
 pub mod attachment;
+pub mod bounds;
 pub mod cache;
 pub mod channel;
 pub mod cost;
@@ -30,6 +31,13 @@ pub const KEEP: &str = "llm.keep";
 
 /// The warning of an answer that its provider ended at the limit of output tokens.
 pub const CUT_SHORT: &str = "the answer was cut at the limit of output tokens";
+
+/// Token counts in the form of an adapter's result.
+fn usage(input: u64, output: u64) -> Map<String, Value> {
+    let total = input.saturating_add(output);
+    let counts = [("inputTokens", input), ("outputTokens", output), ("totalTokens", total)];
+    counts.into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect()
+}
 
 /// One call that a provider answered, as its effect's answer records it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -5,41 +5,36 @@ use serde_json::{Map, Value, json};
 
 use super::CUT_SHORT;
 use super::channel::Failure;
-use super::request::{Request, Retry};
+use super::request::{Request, Retry, set_fields};
 use crate::attachment::Attachment;
 use lobster_base::json;
 use lobster_stage::StageError;
 
 /// The request's body. `max_tokens` is the name of the field that limits the answer.
 pub(crate) fn body(request: &Request, retry: Option<&Retry>, max_tokens: &str) -> Result<Value, StageError> {
-    let Some(model) = &request.model else {
-        return Err(StageError::permanent("provider openai needs --model or LOBSTER_LLM_MODEL"));
-    };
+    let model = request.named_model("openai")?;
     let mut messages: Vec<Value> =
         request.system.iter().map(|system| json!({"role": "system", "content": system})).collect();
-    for (index, turn) in request.turns(retry).into_iter().enumerate() {
+    for turn in request.turns(retry) {
         let role = if turn.is_model { "assistant" } else { "user" };
-        let files = if index == 0 { request.files.as_slice() } else { &[] };
-        let parts: Vec<Value> = files.iter().filter_map(part).collect();
-        let content = if parts.is_empty() {
+        let content = if turn.files.is_empty() {
             json!(turn.text)
         } else {
-            json!([vec![json!({"type": "text", "text": turn.text})], parts].concat())
+            let text = json!({"type": "text", "text": turn.text});
+            std::iter::once(text).chain(turn.files.into_iter().map(part)).collect()
         };
         messages.push(json!({"role": role, "content": content}));
     }
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
     body.insert("messages".into(), json!(messages));
-    let number = |number: &Option<serde_json::Number>| number.clone().map(Value::Number);
-    let set = [
-        (max_tokens, number(&request.max_output_tokens)),
-        ("temperature", number(&request.temperature)),
-        ("seed", number(&request.seed)),
-        ("stop", (!request.stop.is_empty()).then(|| json!(request.stop))),
-        ("reasoning_effort", request.effort.as_ref().map(|effort| json!(effort))),
-    ];
-    body.extend(set.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    body.extend(set_fields([
+        (max_tokens, json!(request.max_output_tokens)),
+        ("temperature", json!(request.temperature)),
+        ("seed", json!(request.seed)),
+        ("stop", json!(request.stop)),
+        ("reasoning_effort", json!(request.effort)),
+    ]));
     if let Some(schema) = &request.output_schema {
         let format = json!({"name": "output", "schema": schema, "strict": is_strict(schema)});
         body.insert("response_format".into(), json!({"type": "json_schema", "json_schema": format}));
@@ -47,13 +42,12 @@ pub(crate) fn body(request: &Request, retry: Option<&Retry>, max_tokens: &str) -
     Ok(Value::Object(body))
 }
 
-/// A file as a part of a message; text is in the prompt already.
-fn part(file: &Attachment) -> Option<Value> {
-    file.data.as_ref()?;
-    Some(match file.is_image() {
+/// A file as a part of a message.
+fn part(file: &Attachment) -> Value {
+    match file.is_image() {
         true => json!({"type": "image_url", "image_url": {"url": file.data_url()}}),
         false => json!({"type": "file", "file": {"filename": file.name, "file_data": file.data_url()}}),
-    })
+    }
 }
 
 /// Whether the schema is one that "strict" decoding takes: closed objects with

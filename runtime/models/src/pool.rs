@@ -11,6 +11,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::bounds::Bounds;
 use super::channel::{Answer, Channel, Failure, Given, Provider, Variables};
 use super::health::Health;
 use super::pricing::Pricing;
@@ -18,7 +19,7 @@ use super::request::{Request, Retry};
 use crate::http::HttpError;
 use lobster_base::digest::Digest;
 use lobster_base::json;
-use lobster_stage::{HttpSender, StageError, WorstCase};
+use lobster_stage::{HttpSender, StageError};
 
 /// The variable that holds the pool.
 pub const VARIABLE: &str = "LOBSTER_LLM_POOL";
@@ -56,12 +57,7 @@ struct Entry {
 pub struct Asking<'a> {
     pub request: &'a Request,
     pub retry: Option<&'a Retry>,
-    /// Whether each call must say the most that it can cost.
-    pub has_budget: bool,
-    /// Puts that aside, or refuses the call.
-    pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
-    /// Gives that back for a call that was certainly not computed.
-    pub give_back: &'a dyn Fn(),
+    pub bounds: Bounds<'a>,
     /// Makes the requests.
     pub send: &'a HttpSender<'a>,
 }
@@ -71,18 +67,9 @@ impl Asking<'_> {
     pub fn ask(&self, channel: &Channel, request: &Request) -> Result<Answer, Failure> {
         let _span =
             tracing::info_span!("model", provider = channel.provider.name(), model = request.model).entered();
-        let request = channel.bounded(request, self.has_budget);
-        let worst = channel.worst_case(&request, self.retry).filter(|_| self.has_budget);
-        if let Some(worst) = &worst {
-            (self.reserve)(worst).map_err(Failure::Budget)?;
-        }
-        let answer = channel.ask(&request, self.retry, self.send);
-        if let (Some(worst), Err(failure)) = (&worst, &answer)
-            && !failure.may_be_billed(worst)
-        {
-            (self.give_back)();
-        }
-        answer
+        let request = channel.bounded(request, self.bounds.has_budget);
+        let worst = self.bounds.has_budget.then(|| channel.worst_case(&request, self.retry)).flatten();
+        self.bounds.call(worst.as_ref(), || channel.ask(&request, self.retry, self.send))
     }
 }
 
@@ -183,7 +170,7 @@ impl Pool {
         let mut hops = Vec::new();
         let mut last = None;
         let mut asked = false;
-        let prices = asking.has_budget.then_some(pricing);
+        let prices = asking.bounds.has_budget.then_some(pricing);
         for (entry, channel) in self.order(health, prices, asking.request.model.as_deref()) {
             let mut request = asking.request.clone();
             request.model = entry.model.clone().or(request.model);
@@ -340,7 +327,7 @@ mod tests {
 
     use super::*;
     use crate::http::testing::{Answer as Reply, Server};
-    use lobster_stage::Token;
+    use lobster_stage::{Token, WorstCase};
 
     fn pool(channels: &Value, vars: &[(&str, &str)]) -> Result<Pool, String> {
         let text = channels.to_string();
@@ -374,9 +361,7 @@ mod tests {
             let asking = Asking {
                 request: &request,
                 retry: None,
-                has_budget: true,
-                reserve,
-                give_back: &|| (),
+                bounds: Bounds { has_budget: true, reserve, give_back: &|| () },
                 send: &|request| crate::http::make(request, &lobster_base::cancel::CancelToken::new()),
             };
             let asked = pool.ask(&asking, &Health::at(self.0.path()), &Pricing::default());

@@ -48,10 +48,13 @@ pub struct Retry {
 
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Turn {
+pub(crate) struct Turn<'r> {
     /// Whether the model said it.
     pub is_model: bool,
+    /// What is said, with the files that are text.
     pub text: String,
+    /// The other files that go along.
+    pub files: Vec<&'r Attachment>,
 }
 
 impl Request {
@@ -120,18 +123,14 @@ impl Request {
 
     /// What the incumbent does not know: it is sent, and part of a key, only where it is set.
     fn additions(&self) -> Vec<(&'static str, Value)> {
-        let text = |text: &Option<String>| text.as_ref().map(|text| json!(text));
-        let list = |is_empty: bool, value: Value| (!is_empty).then_some(value);
-        [
-            ("system", text(&self.system)),
-            ("files", list(self.files.is_empty(), json!(self.files))),
-            ("stop", list(self.stop.is_empty(), json!(self.stop))),
-            ("seed", self.seed.clone().map(Value::Number)),
-            ("reasoningEffort", text(&self.effort)),
-        ]
-        .into_iter()
-        .filter_map(|(name, value)| Some((name, value?)))
-        .collect()
+        let all = [
+            ("system", json!(self.system)),
+            ("files", json!(self.files)),
+            ("stop", json!(self.stop)),
+            ("seed", json!(self.seed)),
+            ("reasoningEffort", json!(self.effort)),
+        ];
+        all.into_iter().filter(|(_, value)| is_set(value)).collect()
     }
 
     /// Refuses settings that a provider has no field for: a setting must not be dropped in silence.
@@ -147,21 +146,31 @@ impl Request {
     }
 
     /// The conversation: what is asked and, if it was answered before, that answer with what was wrong with it.
-    pub(crate) fn turns(&self, retry: Option<&Retry>) -> Vec<Turn> {
-        let ours = |text: String| Turn { is_model: false, text };
-        let mut question = self.text();
+    pub(crate) fn turns(&self, retry: Option<&Retry>) -> Vec<Turn<'_>> {
+        let files = self.files.iter().filter(|file| file.data.is_some()).collect();
+        let mut turns = vec![Turn { is_model: false, text: self.text(), files }];
         match retry {
-            None => vec![ours(question)],
+            None => {}
             Some(retry) if retry.said.trim().is_empty() => {
-                question.push_str("\n\n");
-                question.push_str(&retry.text());
-                vec![ours(question)]
+                turns[0].text.push_str("\n\n");
+                turns[0].text.push_str(&retry.text());
             }
-            Some(retry) => {
-                let said = Turn { is_model: true, text: retry.said.clone() };
-                vec![ours(question), said, ours(retry.text())]
-            }
+            Some(retry) => turns.extend(
+                [(true, retry.said.clone()), (false, retry.text())].map(|(is_model, text)| Turn {
+                    is_model,
+                    text,
+                    files: Vec::new(),
+                }),
+            ),
         }
+        turns
+    }
+
+    /// The model, for a provider that must be told.
+    pub(crate) fn named_model(&self, provider: &str) -> Result<&str, StageError> {
+        self.model.as_deref().ok_or_else(|| {
+            StageError::permanent(format!("provider {provider} needs --model or LOBSTER_LLM_MODEL"))
+        })
     }
 
     /// The prompt with the artifacts as text, for providers that know messages only.
@@ -190,6 +199,18 @@ impl Retry {
             self.errors.join("; ")
         )
     }
+}
+
+/// Whether a setting says anything: neither null nor an empty list.
+fn is_set(value: &Value) -> bool {
+    !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
+}
+
+/// The settings that say anything, as the fields of a body.
+pub(crate) fn set_fields<const N: usize>(
+    fields: [(&str, Value); N],
+) -> impl Iterator<Item = (String, Value)> {
+    fields.into_iter().filter(|(_, value)| is_set(value)).map(|(name, value)| (name.to_owned(), value))
 }
 
 /// An item as an artifact.
@@ -296,7 +317,7 @@ mod tests {
             |said: &str| Retry { attempt: 2, errors: vec!["/n must be integer".into()], said: said.into() };
         let fit =
             "[The previous answer did not fit the schema: /n must be integer. Answer again so that it fits.]";
-        let turn = |is_model: bool, text: &str| Turn { is_model, text: text.into() };
+        let turn = |is_model: bool, text: &str| Turn { is_model, text: text.into(), files: vec![] };
         assert_eq!(request("p").turns(None), [turn(false, "p")]);
         assert_eq!(
             request("p").turns(Some(&retry("{\"n\":\"x\"}"))),

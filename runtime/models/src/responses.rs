@@ -6,52 +6,45 @@ use serde_json::{Map, Value, json};
 use super::CUT_SHORT;
 use super::channel::Failure;
 use super::openai::{copy, is_strict, output};
-use super::request::{Request, Retry};
+use super::request::{Request, Retry, set_fields};
 use crate::attachment::Attachment;
 use lobster_stage::StageError;
 
 /// The request's body. Nothing is kept at the provider: the record is here.
 pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
-    let Some(model) = &request.model else {
-        return Err(StageError::permanent("provider openai-responses needs --model or LOBSTER_LLM_MODEL"));
-    };
+    let model = request.named_model("openai-responses")?;
     request.refuse_settings("openai-responses", &["seed", "stop"])?;
     let mut input = Vec::new();
-    for (index, turn) in request.turns(retry).into_iter().enumerate() {
+    for turn in request.turns(retry) {
         let (role, kind) = if turn.is_model { ("assistant", "output_text") } else { ("user", "input_text") };
-        let mut parts = vec![json!({"type": kind, "text": turn.text})];
-        if index == 0 {
-            parts.extend(request.files.iter().filter_map(part));
-        }
+        let text = json!({"type": kind, "text": turn.text});
+        let parts: Value = std::iter::once(text).chain(turn.files.into_iter().map(part)).collect();
         input.push(json!({"role": role, "content": parts}));
     }
     let mut body = Map::new();
     body.insert("model".into(), json!(model));
     body.insert("input".into(), json!(input));
     body.insert("store".into(), json!(false));
-    let number = |number: &Option<serde_json::Number>| number.clone().map(Value::Number);
     let format = request.output_schema.as_ref().map(|schema| {
         let strict = is_strict(schema);
         json!({"format": {"type": "json_schema", "name": "output", "schema": schema, "strict": strict}})
     });
-    let set = [
-        ("instructions", request.system.as_ref().map(|system| json!(system))),
-        ("max_output_tokens", number(&request.max_output_tokens)),
-        ("temperature", number(&request.temperature)),
-        ("reasoning", request.effort.as_ref().map(|effort| json!({"effort": effort}))),
-        ("text", format),
-    ];
-    body.extend(set.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))));
+    body.extend(set_fields([
+        ("instructions", json!(request.system)),
+        ("max_output_tokens", json!(request.max_output_tokens)),
+        ("temperature", json!(request.temperature)),
+        ("reasoning", json!(request.effort.as_ref().map(|effort| json!({"effort": effort})))),
+        ("text", json!(format)),
+    ]));
     Ok(Value::Object(body))
 }
 
-/// A file as a part of a message; text is in the prompt already.
-fn part(file: &Attachment) -> Option<Value> {
-    file.data.as_ref()?;
-    Some(match file.is_image() {
+/// A file as a part of a message.
+fn part(file: &Attachment) -> Value {
+    match file.is_image() {
         true => json!({"type": "input_image", "image_url": file.data_url()}),
         false => json!({"type": "input_file", "filename": file.name, "file_data": file.data_url()}),
-    })
+    }
 }
 
 /// The answer in the form of an adapter's result.
@@ -83,10 +76,8 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
     copy(answer, "model", "model", &mut result);
     if let Some(usage) = answer.get("usage").filter(|usage| usage.is_object()) {
         let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
-        let (input, output) = (count("input_tokens"), count("output_tokens"));
-        let total = input.saturating_add(output);
-        let usage = json!({"inputTokens": input, "outputTokens": output, "totalTokens": total});
-        result.insert("usage".into(), usage);
+        let usage = super::usage(count("input_tokens"), count("output_tokens"));
+        result.insert("usage".into(), json!(usage));
     }
     match answer.pointer("/incomplete_details/reason").and_then(Value::as_str) {
         Some("max_output_tokens") => {

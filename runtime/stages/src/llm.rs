@@ -12,6 +12,7 @@ use serde_json::{Map, Value, json};
 
 use lobster_base::json;
 use lobster_base::schema::Schema;
+use lobster_models::bounds::Bounds;
 use lobster_models::cache::{self, Found, Slot};
 use lobster_models::channel::{Channel, Failure, Given, Provider, Variables};
 use lobster_models::health::Health;
@@ -400,9 +401,7 @@ impl Llm {
             let asking = pool::Asking {
                 request,
                 retry,
-                has_budget,
-                reserve: effect.reserve,
-                give_back: effect.give_back,
+                bounds: Bounds { has_budget, reserve: effect.reserve, give_back: effect.give_back },
                 send: effect.send,
             };
             let variables = Variables { env: effect.env, token: effect.token, credential: effect.credential };

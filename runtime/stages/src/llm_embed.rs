@@ -9,8 +9,9 @@ use super::describe::{Arg, examples, schema};
 use super::item_path::Path;
 use lobster_base::json;
 use lobster_models::CALL;
+use lobster_models::bounds::Bounds;
 use lobster_models::channel::{Channel, Given, Provider, Variables};
-use lobster_models::embedding::{Bounds, Embedding, MAX_BYTES, MAX_TEXTS};
+use lobster_models::embedding::{Embedding, MAX_BYTES, MAX_TEXTS};
 use lobster_stage::{
     Destination, EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec,
     Stop,
