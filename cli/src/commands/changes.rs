@@ -4,7 +4,6 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anstyle::{AnsiColor, Style};
-use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
 use lobster_runtime::replay::changes::{
     Change, ChangeKind, ChangeSet, Entry, Reading, Resolution, StepChanges, changes_of_run, is_executable,
@@ -12,7 +11,7 @@ use lobster_runtime::replay::changes::{
 use lobster_runtime::replay::place::is_within;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{RunId, Store};
+use lobster_runtime::store::{Blob, RunId, Store};
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
@@ -170,14 +169,8 @@ pub(crate) fn line(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> 
         let [from, to] = [from, &change.path].map(|path| one_line(&path.to_string()));
         return format!("renamed   {root}/{from} -> {to}");
     }
-    let mark = match change.kind() {
-        ChangeKind::Create => "new     ",
-        ChangeKind::Modify => "modified",
-        ChangeKind::Delete => "deleted ",
-        ChangeKind::Mode => "mode    ",
-        ChangeKind::Link => "link    ",
-    };
-    let mut text = format!("{mark}  {root}/{}", one_line(&change.path.to_string()));
+    let kind = change.kind().as_str();
+    let mut text = format!("{kind:<8}  {root}/{}", one_line(&change.path.to_string()));
     match (&change.before, &change.after) {
         (_, Some(Entry::Link { target, .. })) => {
             text.push_str(&format!(" -> {}", one_line(&target.to_string())))
@@ -229,7 +222,9 @@ fn sizes(change: &Change) -> String {
 /// Both contents, if they are text that can be shown. Secrets in them are hidden.
 fn texts(store: &Store, change: &Change) -> Option<(String, String)> {
     let text = |entry: &Option<Entry>| match entry {
-        Some(Entry::File { digest, size, .. }) => text_of(store, digest, *size),
+        Some(Entry::File { digest, size, .. }) => {
+            store.load_shown_text(&Blob { digest: *digest, len: *size }, MAX_TEXT)
+        }
         Some(Entry::Link { .. }) | None => Some(String::new()),
         Some(Entry::Directory { .. }) => None,
     };
@@ -238,14 +233,6 @@ fn texts(store: &Store, change: &Change) -> Option<(String, String)> {
         return None;
     }
     Some((text(&change.before)?, text(&change.after)?))
-}
-
-fn text_of(store: &Store, digest: &Digest, size: u64) -> Option<String> {
-    if size > MAX_TEXT {
-        return None;
-    }
-    let text = String::from_utf8(store.load(digest, MAX_TEXT).ok()?).ok()?;
-    (!text.contains('\0')).then(|| store.hide(&text).into_owned())
 }
 
 /// What changed in a file, as a unified diff.

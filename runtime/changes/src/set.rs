@@ -275,6 +275,20 @@ pub enum Kind {
     Link,
 }
 
+impl Kind {
+    /// What became of the path, in one word.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Create => "new",
+            Self::Modify => "modified",
+            Self::Delete => "deleted",
+            Self::Mode => "mode",
+            Self::Link => "link",
+        }
+    }
+}
+
 /// One path.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -1,9 +1,8 @@
 //! What changed in files, as a page shows it.
 
-use lobster_runtime::digest::Digest;
 use lobster_runtime::figures::bytes;
-use lobster_runtime::replay::changes::{Change, ChangeKind, Entry, StepChanges};
-use lobster_runtime::store::Store;
+use lobster_runtime::replay::changes::{Change, Entry, StepChanges};
+use lobster_runtime::store::{Blob, Store};
 use lobster_runtime::visible::{harmless, one_line};
 use maud::{Markup, html};
 use similar::TextDiff;
@@ -26,22 +25,12 @@ pub(crate) fn changes(store: &Store, changes: &StepChanges) -> Markup {
             @for (root, change) in all.iter().take(FILES) {
                 @let path = format!("{root}/{}", change.path);
                 details open[all.len() <= 5] {
-                    summary { (kind(change)) " " code { (one_line(&path)) } }
+                    summary { (change.kind().as_str()) " " code { (one_line(&path)) } }
                     (patch(store, change))
                 }
             }
             @if all.len() > FILES { p class="muted" { "… and " (all.len() - FILES) " more; " code { "lobster changes" } " lists all." } }
         }
-    }
-}
-
-fn kind(change: &Change) -> &'static str {
-    match change.kind() {
-        ChangeKind::Create => "new",
-        ChangeKind::Modify => "modified",
-        ChangeKind::Delete => "deleted",
-        ChangeKind::Mode => "mode",
-        ChangeKind::Link => "link",
     }
 }
 
@@ -74,19 +63,13 @@ fn size(entry: Option<&Entry>) -> String {
     }
 }
 
-/// A content that can be shown. Secrets in it are hidden.
+/// A content that can be shown.
 fn text(store: &Store, entry: Option<&Entry>) -> Option<String> {
     match entry {
-        Some(Entry::File { digest, size, .. }) => load(store, digest, *size),
+        Some(Entry::File { digest, size, .. }) => {
+            store.load_shown_text(&Blob { digest: *digest, len: *size }, MAX_TEXT)
+        }
         Some(Entry::Link { .. }) | None => Some(String::new()),
         Some(Entry::Directory { .. }) => None,
     }
-}
-
-fn load(store: &Store, digest: &Digest, size: u64) -> Option<String> {
-    if size > MAX_TEXT {
-        return None;
-    }
-    let text = String::from_utf8(store.load(digest, MAX_TEXT).ok()?).ok()?;
-    (!text.contains('\0')).then(|| store.hide(&text).into_owned())
 }

@@ -147,6 +147,18 @@ impl Store {
         reader.into_bytes().map_err(|e| StoreError::io("read", &self.blob_path(digest), e))
     }
 
+    /// The blob as text that a person may see, with secrets hidden: none if it is missing, longer than `max`,
+    /// or no text. Secrets are hidden in the whole of it, for one may go over several lines.
+    #[must_use]
+    pub fn load_shown_text(&self, blob: &Blob, max: u64) -> Option<String> {
+        // Before it is read: who opens a blob checks all of its bytes.
+        if blob.len > max {
+            return None;
+        }
+        let text = String::from_utf8(self.load(&blob.digest, max).ok()?).ok()?;
+        (!text.contains('\0')).then(|| self.hide(&text).into_owned())
+    }
+
     /// Opens a blob whose bytes have been checked against its name.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use lobster_changes::{Change, ChangeSet, Entry, Kind, Reading, is_executable};
 use lobster_stage::{Answer, Question, StageError, Stop, store_failure};
-use lobster_store::Store;
+use lobster_store::{Blob, Store};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use similar::TextDiff;
@@ -189,14 +189,7 @@ fn line(reading: &Reading<'_>) -> String {
     if let Some(from) = reading.renamed_from {
         return format!("renamed {}/{from} -> {}", reading.root, change.path);
     }
-    let kind = match change.kind() {
-        Kind::Create => "new",
-        Kind::Modify => "modified",
-        Kind::Delete => "deleted",
-        Kind::Mode => "mode",
-        Kind::Link => "link",
-    };
-    let mut text = format!("{kind} {path}");
+    let mut text = format!("{} {path}", change.kind().as_str());
     let is_directory = |entry: &Option<Entry>| matches!(entry, Some(Entry::Directory { .. }));
     if is_directory(&change.after) || change.after.is_none() && is_directory(&change.before) {
         text.push('/');
@@ -242,14 +235,10 @@ fn difference_of(store: &Store, path: &str, change: &Change) -> Option<String> {
     Some(store.hide(&text).into_owned())
 }
 
-/// The content as text, if it can be shown. Secrets are hidden in the whole of it, for one may go over several lines.
+/// The content as text, if it can be shown.
 fn text_of(store: &Store, entry: Option<&Entry>) -> Option<String> {
     let Some(Entry::File { digest, size, .. }) = entry else { return Some(String::new()) };
-    if *size > MAX_TEXT {
-        return None;
-    }
-    let text = String::from_utf8(store.load(digest, MAX_TEXT).ok()?).ok()?;
-    (!text.contains('\0')).then(|| store.hide(&text).into_owned())
+    store.load_shown_text(&Blob { digest: *digest, len: *size }, MAX_TEXT)
 }
 
 fn sizes(change: &Change) -> String {
