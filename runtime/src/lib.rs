@@ -167,7 +167,7 @@ pub mod mcp {
 
 /// Times, sizes and numbers, for people.
 pub mod figures {
-    pub use lobster_observe::figures::{after, before, bytes, count, counted, duration, rough};
+    pub use lobster_observe::figures::{after, before, bytes, count, counted, duration, enforcement, rough};
 }
 
 /// Language models and what they cost.
@@ -214,8 +214,9 @@ pub mod replay {
     pub use lobster_record::{
         Difference, Divergence, FORK_NOTE, ForkPlan, ForkRequest, GateRef, ReplayOptions, ReplayReport,
         Reply, ResumeRequest, StepChange, WhyError, ahead, cancel_run, check_approver, diff, failed_step,
-        fork, incumbent_gates, incumbent_refusal, observed, open_gate, place_of_step, plan_fork, policy_of,
-        replay, resume, resume_conflicting, resume_run, rules_of_approvals, run_of_gate, take_over, why,
+        fork, incumbent_gates, incumbent_refusal, is_interrupted, last_end, observed, open_gate,
+        place_of_step, plan_fork, policy_of, replay, resume, resume_conflicting, resume_run,
+        rules_of_approvals, run_of_gate, take_over, why,
     };
 
     /// Paths of a run.

@@ -4,10 +4,9 @@ use std::fmt;
 use std::io::Write;
 
 use lobster_runtime::json;
+use lobster_runtime::replay::{is_interrupted, last_end};
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{
-    Event, GateFilter, GateStatus, RunFilter, RunStatus, RunSummary, Store, StoreError, iso,
-};
+use lobster_runtime::store::{RunFilter, RunStatus, RunSummary, Store, StoreError, iso};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandResult, Exit};
@@ -162,34 +161,16 @@ pub(crate) fn matching_runs(
 
 /// Where a run stands.
 pub(crate) fn status(store: &Store, run: &RunSummary) -> Status {
-    let open = GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 1 };
-    let (recorded, stuck) = match run.status {
-        RunStatus::Running => (Status::Running, true),
-        // Killed between stopping and asking, or between an answer and going on; or the question expired.
-        RunStatus::Waiting => (Status::Waiting, store.gates(&open).is_ok_and(|gates| gates.is_empty())),
-        RunStatus::Failed => (Status::Failed, has_cut_off(store, run)),
-        RunStatus::Ok => (Status::Ok, false),
-        RunStatus::Cancelled => (Status::Cancelled, false),
-    };
-    if stuck && !store.is_claimed(run.id) { Status::Interrupted } else { recorded }
-}
-
-/// Whether a run ended only to ask about an effect that was cut off.
-fn has_cut_off(store: &Store, run: &RunSummary) -> bool {
-    last_end(store, run).is_some_and(|detail| detail["cut_off"].is_array())
-}
-
-/// What the end of a run says besides its status, if it has ended.
-fn last_end(store: &Store, run: &RunSummary) -> Option<Value> {
-    for seq in (0..run.records).rev() {
-        let records = store.events_after(run.id, seq, 1).ok()?;
-        match records.into_iter().next()?.event {
-            Event::RunEnded { detail, .. } => return Some(detail),
-            event if event.run_status().is_none() => {}
-            _ => return None,
-        }
+    if is_interrupted(store, run) {
+        return Status::Interrupted;
     }
-    None
+    match run.status {
+        RunStatus::Running => Status::Running,
+        RunStatus::Waiting => Status::Waiting,
+        RunStatus::Ok => Status::Ok,
+        RunStatus::Failed => Status::Failed,
+        RunStatus::Cancelled => Status::Cancelled,
+    }
 }
 
 fn object(store: &Store, run: &RunSummary, status: Status) -> Value {

@@ -5,6 +5,7 @@ mod details;
 use std::io::Write;
 
 use lobster_runtime::engine::UnseenEnd;
+use lobster_runtime::figures::enforcement;
 use lobster_runtime::json;
 use lobster_runtime::replay::FORK_NOTE;
 use lobster_runtime::replay::timeline::{self, Line};
@@ -216,19 +217,7 @@ fn row(line: &Line) -> Vec<Cell> {
 
 /// What confined it and what is missing from that, in one cell; `--full` says what held what.
 pub(crate) fn enforced(statement: &Value) -> String {
-    let Some(asked) = statement.get("asked").and_then(Value::as_str) else { return String::new() };
-    let mut cell = match asked {
-        "component" if statement["pure"] == json!(true) => "wasm (pure)".to_owned(),
-        "component" => "wasm".to_owned(),
-        "none" => "unconfined".to_owned(),
-        level => level.to_owned(),
-    };
-    for (key, what) in [("missing", "missing"), ("denied", "denied")] {
-        let count = statement[key].as_array().map_or(0, Vec::len);
-        if count > 0 {
-            cell.push_str(&format!(", {count} {what}"));
-        }
-    }
+    let Some(mut cell) = enforcement(statement) else { return String::new() };
     for lacking in statement["lacking"].as_array().into_iter().flatten() {
         cell.push_str(", no ");
         cell.push_str(lacking["mechanism"].as_str().unwrap_or_default());

@@ -1,4 +1,6 @@
-//! Times, sizes and numbers in few characters, for people.
+//! Times, sizes, numbers and statements in few characters, for people.
+
+use serde_json::Value;
 
 /// `2 d 3 h`, `1 h 5 min`, `1 min 20 s`, `1.20 s`, `340.0 ms`, `12 µs`.
 #[must_use]
@@ -88,6 +90,24 @@ pub fn count(number: u64) -> String {
 #[must_use]
 pub fn counted(number: u64, noun: &str) -> String {
     format!("{} {noun}{}", count(number), if number == 1 { "" } else { "s" })
+}
+
+/// What confined a step and how much is missing from that, by its statement: `jail, 1 missing, 2 denied`.
+#[must_use]
+pub fn enforcement(statement: &Value) -> Option<String> {
+    let mut text = match statement.get("asked").and_then(Value::as_str)? {
+        "component" if statement["pure"] == true => "wasm (pure)".to_owned(),
+        "component" => "wasm".to_owned(),
+        "none" => "unconfined".to_owned(),
+        level => level.to_owned(),
+    };
+    for part in ["missing", "denied"] {
+        let count = statement[part].as_array().map_or(0, Vec::len);
+        if count > 0 {
+            text.push_str(&format!(", {count} {part}"));
+        }
+    }
+    Some(text)
 }
 
 #[cfg(test)]

@@ -23,6 +23,7 @@ mod recorded_programs;
 mod recording;
 mod replay;
 mod resume;
+mod standing;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -43,4 +44,5 @@ pub use resume::{
     GateRef, Reply, ResumeRequest, cancel_run, check_approver, open_gate, part_of_question, policy_of,
     resume, resume_conflicting, resume_run, run_of_gate, take_over,
 };
+pub use standing::{is_interrupted, last_end};
 pub use why::{Why, WhyError, why};

@@ -262,7 +262,7 @@ fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
     let columns = Columns {
         fuel: has(&|outcome| outcome.fuel.is_some()),
         memory: has(&|outcome| outcome.peak_memory.is_some()),
-        enforced: has(&|outcome| !enforced(&outcome.enforcement).is_empty()),
+        enforced: has(&|outcome| figures::enforcement(&outcome.enforcement).is_some()),
     };
     let link = |from: usize| format!("/runs/{}?from={from}#steps", seen.run.id);
     Ok(html! {
@@ -326,27 +326,9 @@ fn row(seen: &Seen, line: &Line, columns: Columns, command: Option<&String>) -> 
             @if columns.fuel { td class="num spare" { @if let Some(fuel) = outcome.and_then(|outcome| outcome.fuel) { (figures::count(fuel)) } } }
             @if columns.memory { td class="num spare" { @if let Some(memory) = outcome.and_then(|outcome| outcome.peak_memory) { (figures::bytes(memory)) } } }
             td class="num spare" { @if let Some(blob) = outcome.and_then(|outcome| outcome.output.or(outcome.stdout)) { (figures::bytes(blob.len)) } }
-            @if columns.enforced { td class="spare small" { @if let Some(outcome) = outcome { (enforced(&outcome.enforcement)) } } }
+            @if columns.enforced { td class="spare small" { @if let Some(outcome) = outcome { (figures::enforcement(&outcome.enforcement).unwrap_or_default()) } } }
         }
     }
-}
-
-/// What confined a step and what is missing from that, in a few words.
-pub(crate) fn enforced(statement: &Value) -> String {
-    let Some(asked) = statement.get("asked").and_then(Value::as_str) else { return String::new() };
-    let mut cell = match asked {
-        "component" if statement["pure"] == true => "wasm (pure)".to_owned(),
-        "component" => "wasm".to_owned(),
-        "none" => "unconfined".to_owned(),
-        level => level.to_owned(),
-    };
-    for (key, what) in [("missing", "missing"), ("denied", "denied")] {
-        let count = statement[key].as_array().map_or(0, Vec::len);
-        if count > 0 {
-            cell.push_str(&format!(", {count} {what}"));
-        }
-    }
-    cell
 }
 
 /// The commands of native steps, by path.

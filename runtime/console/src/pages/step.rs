@@ -13,7 +13,7 @@ use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::run::{command_of, enforced};
+use super::run::command_of;
 use crate::diff;
 use crate::shell::{self, Place};
 use crate::standing::standing;
@@ -169,7 +169,7 @@ fn enforcement(outcome: &StepOutcome) -> Markup {
     html! {
         @if !rows.is_empty() {
             section {
-                header { h2 { "What the sandbox enforced" } span class="muted" { (enforced(statement)) } }
+                header { h2 { "What the sandbox enforced" } span class="muted" { (figures::enforcement(statement).unwrap_or_default()) } }
                 dl class="card pad facts" {
                     @for (name, value) in rows {
                         dt { (name.replace('_', " ")) }
