@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use lobster_runtime::digest::Digest;
@@ -50,22 +51,34 @@ struct Seen {
 pub(crate) struct Watcher {
     service: Service,
     waker: Waker,
+    /// The newest deed when `watching` was read.
+    deed: Option<i64>,
+    /// What watches files, among all that is registered.
+    watching: Arc<[(Registered, Content)]>,
     seen: HashMap<String, Seen>,
 }
 
 impl Watcher {
     pub(crate) fn new(service: Service, waker: Waker) -> Self {
-        Self { service, waker, seen: HashMap::new() }
+        Self { service, waker, deed: None, watching: Arc::new([]), seen: HashMap::new() }
     }
 
     /// Looks once.
     pub(crate) fn look(&mut self) -> Result<(), StoreError> {
+        // Before the workflows, so that what is registered meanwhile is found the next time.
+        let deed = self.service.newest_deed()?;
+        if self.deed != Some(deed) {
+            let all =
+                self.service.workflows()?.into_iter().map(|workflow| (Content::of(&workflow), workflow));
+            let watching = all.filter(|(content, _)| !content.triggers.watch.is_empty());
+            self.watching = watching.map(|(content, workflow)| (workflow, content)).collect();
+            self.deed = Some(deed);
+        }
         let mut keys = Vec::new();
-        for workflow in self.service.workflows()? {
-            let content = Content::of(&workflow);
+        for (workflow, content) in Arc::clone(&self.watching).iter() {
             for (at, watch) in content.triggers.watch.iter().enumerate() {
                 let key = format!("{}/{at} {}", workflow.name, watch.paths.join(" "));
-                self.look_at(&key, &workflow, &content, watch)?;
+                self.look_at(&key, workflow, content, watch)?;
                 keys.push(key);
             }
         }

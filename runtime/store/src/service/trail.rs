@@ -76,6 +76,15 @@ impl Service {
         })
     }
 
+    /// The number of the newest deed: what is registered is the same while it is.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn newest_deed(&self) -> Result<i64, StoreError> {
+        let sql = "SELECT coalesce(max(n), 0) FROM trail";
+        self.read(|db| Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?))
+    }
+
     /// Says that a server is at work. Those that were not heard of since `before` are forgotten.
     ///
     /// # Errors
