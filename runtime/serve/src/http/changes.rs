@@ -16,20 +16,14 @@ use serde_json::json;
 use tokio::sync::{mpsc, watch};
 
 use super::answer::workflow_of_run;
-use super::stream::Events;
+use super::stream::{Events, HEARTBEAT, STILL_HERE, WAITING, frame, last_event};
 use super::{App, Asked, Problem, Reply, blocking};
 
 /// How often the store is looked at.
 const PAUSE: Duration = Duration::from_millis(80);
 
-/// A line that says nothing, so that whatever is in between keeps the connection.
-const HEARTBEAT: Duration = Duration::from_secs(15);
-
 /// Records looked at in one go.
 const PAGE: usize = 2000;
-
-/// Events that wait for a client that reads slowly.
-const WAITING: usize = 4;
 
 /// The newest record, for all who follow.
 #[derive(Default)]
@@ -64,8 +58,7 @@ async fn look(app: Arc<App>, sender: watch::Sender<u64>) {
 
 /// The stream of changes that the caller may know of.
 pub(super) async fn follow(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
-    let last = asked.headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
-    let after: Option<u64> = match (last, asked.query("after")) {
+    let after: Option<u64> = match (last_event(&asked), asked.query("after")) {
         (Some(last), _) => Some(last),
         (None, Some(_)) => Some(asked.number("after", 0)?),
         (None, None) => None,
@@ -126,7 +119,7 @@ async fn send_changes(
             () = sender.closed() => return,
             () = tokio::time::sleep(HEARTBEAT.saturating_sub(quiet.elapsed())) => {
                 quiet = Instant::now();
-                if sender.send(Bytes::from_static(b": still here\n\n")).await.is_err() {
+                if sender.send(STILL_HERE).await.is_err() {
                     return;
                 }
             }
@@ -136,5 +129,5 @@ async fn send_changes(
 
 fn event(id: u64, name: &str, runs: &[RunId]) -> Bytes {
     let runs: Vec<String> = runs.iter().map(ToString::to_string).collect();
-    Bytes::from(format!("id: {id}\nevent: {name}\ndata: {}\n\n", json::compact(&json!(runs))))
+    frame(Some(id), name, &json::compact(&json!(runs)))
 }

@@ -19,18 +19,20 @@ use super::{App, Asked, Problem, Reply, blocking};
 const PAUSE: Duration = Duration::from_millis(150);
 
 /// A line that says nothing, so that whatever is in between keeps the connection.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Records read at a time.
 const PAGE: usize = 200;
 
-/// Records that wait for a client that reads slowly.
-const WAITING: usize = 4;
+/// What is said after that.
+pub(super) const STILL_HERE: Bytes = Bytes::from_static(b": still here\n\n");
+
+/// Events that wait for a client that reads slowly.
+pub(super) const WAITING: usize = 4;
 
 /// The stream of `{run}`.
 pub(super) async fn records(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
-    let last = asked.headers.get("last-event-id").and_then(|value| value.to_str().ok()?.parse().ok());
-    let after: u64 = last.map_or_else(|| asked.number("after", 0), Ok)?;
+    let after: u64 = last_event(&asked).map_or_else(|| asked.number("after", 0), Ok)?;
     let of_run = Arc::clone(&app);
     let run = blocking(move || run_of(&of_run, &asked)).await?;
     let (sender, receiver) = mpsc::channel(WAITING);
@@ -78,7 +80,7 @@ async fn follow(app: Arc<App>, run: RunId, mut after: u64, sender: mpsc::Sender<
         }
         if quiet.elapsed() >= HEARTBEAT {
             quiet = Instant::now();
-            if sender.send(Bytes::from_static(b": still here\n\n")).await.is_err() {
+            if sender.send(STILL_HERE).await.is_err() {
                 return;
             }
         }
@@ -91,8 +93,13 @@ async fn follow(app: Arc<App>, run: RunId, mut after: u64, sender: mpsc::Sender<
     }
 }
 
+/// The last event that a client says it has seen.
+pub(super) fn last_event(asked: &Asked) -> Option<u64> {
+    asked.headers.get("last-event-id")?.to_str().ok()?.parse().ok()
+}
+
 /// One event. Its data is one line: JSON has no line ends but between its parts.
-fn frame(id: Option<u64>, event: &str, data: &str) -> Bytes {
+pub(super) fn frame(id: Option<u64>, event: &str, data: &str) -> Bytes {
     let id = id.map(|id| format!("id: {id}\n")).unwrap_or_default();
     let data = data.replace(['\r', '\n'], " ");
     Bytes::from(format!("{id}event: {event}\ndata: {data}\n\n"))
