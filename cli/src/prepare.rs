@@ -6,6 +6,7 @@ use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
 use lobster_runtime::stage::Mode;
+use lobster_runtime::store::service::Service;
 use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError};
 
 use crate::exit::CommandError;
@@ -15,6 +16,11 @@ use crate::{live, signals, terminal};
 /// A runtime for this process, cancelled by its signals.
 pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
     runtime_under(mode, &PolicySources::default())
+}
+
+/// The service's part of the store.
+pub(crate) fn service() -> Result<Service, CommandError> {
+    Ok(runtime(Mode::Human)?.store()?.service()?)
 }
 
 /// The same, going on with a recorded run: under the policy that it began with,

@@ -157,7 +157,7 @@ const SERVER_HEARD_MS: i64 = 10_000;
 
 /// Attacks the servers of this store and tells what came of it.
 fn attack_servers(as_json: bool) -> CommandResult {
-    let service = prepare::runtime(Mode::Human)?.store()?.service()?;
+    let service = prepare::service()?;
     let servers = service.servers(service.store().clock_ms() - SERVER_HEARD_MS)?;
     if servers.is_empty() {
         return Err(CommandError::failed("no server is at work on this store; `lobster serve` starts one"));

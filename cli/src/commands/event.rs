@@ -5,9 +5,8 @@ use std::io::{Read, Write};
 use clap::Subcommand;
 use lobster_runtime::json;
 use lobster_runtime::language::wait::event_name;
-use lobster_runtime::stage::Mode;
 use lobster_runtime::store::iso;
-use lobster_runtime::store::service::{MAX_EVENT_DATA, Service};
+use lobster_runtime::store::service::MAX_EVENT_DATA;
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
@@ -60,10 +59,6 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
 }
 
-fn service() -> Result<Service, CommandError> {
-    Ok(prepare::runtime(Mode::Human)?.store()?.service()?)
-}
-
 fn send(name: &str, data: Option<&str>) -> CommandResult {
     refuse_inside_a_run("send an event")?;
     let name = event_name(name).map_err(CommandError::usage)?;
@@ -71,7 +66,7 @@ fn send(name: &str, data: Option<&str>) -> CommandResult {
         None => Value::Null,
         Some(text) => parsed(text)?,
     };
-    let sent = service()?.send_event(name, &data, actor().as_deref(), ORIGIN)?;
+    let sent = prepare::service()?.send_event(name, &data, actor().as_deref(), ORIGIN)?;
     let runs = match sent.waiting {
         0 => "no parked run waits for it".to_owned(),
         1 => "1 parked run goes on".to_owned(),
@@ -104,7 +99,7 @@ fn parsed(text: &str) -> Result<Value, CommandError> {
 }
 
 fn list(count: usize, as_json: bool) -> CommandResult {
-    let service = service()?;
+    let service = prepare::service()?;
     let (events, waits) = (service.events(count)?, service.waits(count)?);
     let mut out = Output::for_reader(as_json);
     if as_json {

@@ -9,7 +9,6 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use lobster_runtime::audit::parse_time;
 use lobster_runtime::json;
-use lobster_runtime::stage::Mode;
 use lobster_runtime::store::iso;
 use lobster_runtime::store::service::{NewStart, ScheduleRow, Service, TickState};
 use lobster_serve::schedule::{self, Scheduler, parse_spec};
@@ -165,10 +164,6 @@ pub(super) fn refuse_inside_a_run(what: &str) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn service() -> Result<Service, CommandError> {
-    Ok(prepare::runtime(Mode::Human)?.store()?.service()?)
-}
-
 /// The schedule that a word names.
 fn find(service: &Service, name: &str) -> Result<ScheduleRow, CommandError> {
     let rows = service.schedules()?;
@@ -204,7 +199,7 @@ fn tell_if_nobody_serves(service: &Service) -> Result<(), CommandError> {
 }
 
 fn list(as_json: bool) -> CommandResult {
-    let service = service()?;
+    let service = prepare::service()?;
     let rows = service.schedules()?;
     let mut out = Output::for_reader(as_json);
     if as_json {
@@ -276,7 +271,7 @@ fn object(row: &ScheduleRow) -> Value {
 
 fn pause(name: &str, paused: bool) -> CommandResult {
     refuse_inside_a_run(if paused { "pause a schedule" } else { "have a schedule go on" })?;
-    let service = service()?;
+    let service = prepare::service()?;
     let row = find(&service, name)?;
     // What was due until now is decided as the schedule stands.
     Scheduler::new(service.store())?.settle(&row)?;
@@ -296,7 +291,7 @@ fn pause(name: &str, paused: bool) -> CommandResult {
 
 fn run_now(name: &str, given: &[String]) -> CommandResult {
     refuse_inside_a_run("start another one through the service")?;
-    let service = service()?;
+    let service = prepare::service()?;
     let (workflow_name, row) = match service.workflow(name)? {
         Some(workflow) => {
             let mut rows: Vec<_> =

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use lobster_runtime::stage::Mode;
 use lobster_serve::workflows::{self, Candidate, Content, Word};
 
-use super::{ORIGIN, actor, refuse_inside_a_run, service, ticks};
+use super::{ORIGIN, actor, refuse_inside_a_run, ticks};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::harmless;
@@ -77,7 +77,7 @@ fn agreed(candidate: &Candidate) -> Result<bool, CommandError> {
 
 pub(super) fn unregister(name: &str) -> CommandResult {
     refuse_inside_a_run("unregister a workflow")?;
-    if !service()?.unregister(name, actor().as_deref(), ORIGIN)? {
+    if !prepare::service()?.unregister(name, actor().as_deref(), ORIGIN)? {
         return Err(CommandError::usage(format!("{name} is not registered")));
     }
     anstream::println!("{name} is not registered any more");

@@ -15,7 +15,7 @@ use lobster_serve::workflows::{self, Content};
 use serde_json::{Value, json};
 
 use super::{
-    ORIGIN, actor, find, object, refuse_inside_a_run, service, state_text, tell_if_nobody_serves, time, zones,
+    ORIGIN, actor, find, object, refuse_inside_a_run, state_text, tell_if_nobody_serves, time, zones,
 };
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
@@ -50,7 +50,7 @@ fn schedules_of(word: &str) -> Result<Vec<(String, Schedule)>, CommandError> {
         let named = |schedule: Schedule| (format!("{name}/{}", schedule.name), schedule);
         return Ok(candidate.workflow.triggers.schedules.into_iter().map(named).collect());
     }
-    let service = service()?;
+    let service = prepare::service()?;
     let row = find(&service, word)?;
     Ok(vec![(row.title(), spec(&row)?)])
 }
@@ -132,7 +132,7 @@ fn mark_of(schedule: &Schedule, tick: &DueTick) -> Option<&'static str> {
 
 pub(super) fn backfill(word: &str, from: &str, to: Option<&str>, dry_run: bool) -> CommandResult {
     refuse_inside_a_run("make up for ticks")?;
-    let service = service()?;
+    let service = prepare::service()?;
     let row = find(&service, word)?;
     let now = service.store().clock_ms();
     let from = time(from, now)?;
@@ -163,7 +163,7 @@ pub(super) fn backfill(word: &str, from: &str, to: Option<&str>, dry_run: bool) 
 }
 
 pub(super) fn why(word: &str, at: Option<&str>, count: usize, as_json: bool) -> CommandResult {
-    let service = service()?;
+    let service = prepare::service()?;
     let row = find(&service, word)?;
     let schedule = spec(&row)?;
     let now = service.store().clock_ms();

@@ -4,7 +4,6 @@ use std::io::Write;
 
 use clap::Subcommand;
 use lobster_runtime::json;
-use lobster_runtime::stage::Mode;
 use lobster_runtime::store::service::{CredentialKind, Service};
 use lobster_runtime::store::{Store, iso};
 use lobster_serve::access::{Grant, Role, grant};
@@ -66,12 +65,8 @@ pub(super) struct LinkArgs {
     url: String,
 }
 
-fn service() -> Result<Service, CommandError> {
-    Ok(prepare::runtime(Mode::Human)?.store()?.service()?)
-}
-
 pub(super) fn token(task: &TokenTask) -> CommandResult {
-    let service = service()?;
+    let service = prepare::service()?;
     match task {
         TokenTask::New { name, role, days, workflow } => {
             let wanted = Grant {
@@ -149,7 +144,7 @@ fn list(service: &Service, as_json: bool) -> CommandResult {
 }
 
 pub(super) fn link(args: &LinkArgs) -> CommandResult {
-    let service = service()?;
+    let service = prepare::service()?;
     let name = args.name.clone().or_else(actor).unwrap_or_else(|| "operator".to_owned());
     anstream::println!("{}", make_link(&service, &args.url, name, args.role)?);
     Ok(Exit::OK)

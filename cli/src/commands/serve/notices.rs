@@ -3,7 +3,6 @@
 use std::io::Write;
 
 use lobster_runtime::json;
-use lobster_runtime::stage::Mode;
 use lobster_runtime::store::iso;
 use lobster_runtime::store::service::Notice;
 use serde_json::{Value, json};
@@ -15,7 +14,7 @@ use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
 
 pub(super) fn list(count: usize, as_json: bool) -> CommandResult {
-    let found = prepare::runtime(Mode::Human)?.store()?.service()?.notices(count)?;
+    let found = prepare::service()?.notices(count)?;
     let mut out = Output::for_reader(as_json);
     if as_json {
         let rows: Vec<Value> = found.iter().map(object).collect();
