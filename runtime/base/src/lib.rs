@@ -10,6 +10,7 @@ pub mod file_digests;
 pub mod glob;
 pub mod json;
 pub mod quantity;
+pub mod request_error;
 pub mod schema;
 pub mod sync;
 pub mod text;

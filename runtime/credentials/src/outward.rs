@@ -5,6 +5,7 @@ use std::io;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
+use lobster_base::request_error::request_causes;
 use reqwest::{Client, redirect};
 use tokio::runtime::{Builder, Handle};
 
@@ -30,7 +31,7 @@ pub(crate) fn outward() -> io::Result<&'static Outward> {
         return Ok(outward);
     }
     let runtime = Builder::new_current_thread().enable_all().build()?;
-    let client = client().map_err(|error| io::Error::other(causes(&error)))?;
+    let client = client().map_err(|error| io::Error::other(request_causes(&error)))?;
     let outward = Outward { runtime: runtime.handle().clone(), client };
     std::thread::Builder::new()
         .name("credentials".into())
@@ -51,18 +52,4 @@ fn client() -> reqwest::Result<Client> {
         .pool_idle_timeout(IDLE)
         .tcp_nodelay(true)
         .build()
-}
-
-/// An error with what caused it; the library's own words only say that a request failed.
-pub(crate) fn causes(error: &reqwest::Error) -> String {
-    let mut found: Vec<String> = Vec::new();
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        let text = cause.to_string();
-        if !text.starts_with("client error (") && found.last() != Some(&text) {
-            found.push(text);
-        }
-        source = cause.source();
-    }
-    if found.is_empty() { "the request could not be made".to_owned() } else { found.join(": ") }
 }

@@ -19,12 +19,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use lobster_base::credential::CredentialHost;
+use lobster_base::request_error::request_causes;
 use lobster_base::sync::lock;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::credential::Credential;
 use crate::masked::Masked;
-use crate::outward::{Outward, causes, outward};
+use crate::outward::{Outward, outward};
 
 /// Connections at a time; more wait.
 const MOST_CONNECTIONS: usize = 128;
@@ -195,7 +196,7 @@ impl Shared {
         let answer = match sent.send().await {
             Ok(answer) => answer,
             Err(error) => {
-                let text = format!("cannot reach {host}: {}", causes(&error));
+                let text = format!("cannot reach {host}: {}", request_causes(&error));
                 self.note_refusal(text.clone());
                 return says(StatusCode::BAD_GATEWAY, &text);
             }

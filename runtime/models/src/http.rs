@@ -22,6 +22,7 @@ use tokio::time::timeout;
 
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
+use lobster_base::request_error::request_causes;
 use lobster_base::text::{self, Count};
 use lobster_stage::{HttpCredential, HttpReply, HttpRequest, HttpSender, SHORTEST_HIDDEN, Token, byte_limit};
 
@@ -404,9 +405,9 @@ async fn send(request: RequestBuilder, origin: &str, limits: Limits) -> Result<R
     match timeout(limits.idle, request.send()).await {
         Ok(Ok(response)) => Ok(response),
         Ok(Err(error)) if error.is_connect() => {
-            Err(HttpError::Connect { origin: origin.to_owned(), cause: cause(&error) })
+            Err(HttpError::Connect { origin: origin.to_owned(), cause: request_causes(&error) })
         }
-        Ok(Err(error)) => Err(HttpError::Broken { origin: origin.to_owned(), cause: cause(&error) }),
+        Ok(Err(error)) => Err(HttpError::Broken { origin: origin.to_owned(), cause: request_causes(&error) }),
         Err(_) => Err(HttpError::Silent { origin: origin.to_owned(), idle: limits.idle }),
     }
 }
@@ -451,7 +452,7 @@ async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Ht
             Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
             Ok(Ok(None)) => break,
             Ok(Err(error)) => {
-                return Err(HttpError::Broken { origin: origin.to_owned(), cause: cause(&error) });
+                return Err(HttpError::Broken { origin: origin.to_owned(), cause: request_causes(&error) });
             }
             Err(_) => return Err(HttpError::Silent { origin: origin.to_owned(), idle: limits.idle }),
         }
@@ -462,21 +463,6 @@ async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Ht
     let text = String::from_utf8_lossy(&body);
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     Ok(HttpReply { status: status.as_u16(), reason, retry_after, body: text.to_owned() })
-}
-
-/// The causes of a failure, outermost first, without the address.
-pub(crate) fn cause(error: &reqwest::Error) -> String {
-    let mut causes: Vec<String> = Vec::new();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        let text = error.to_string();
-        // The client's own layer only says that it was the client.
-        if causes.last() != Some(&text) && !text.starts_with("client error (") {
-            causes.push(text);
-        }
-        source = error.source();
-    }
-    if causes.is_empty() { "the request could not be made".to_owned() } else { causes.join(": ") }
 }
 
 /// The client for the address. The one for plain HTTP knows no certificate
@@ -501,7 +487,7 @@ pub fn client(url: &Url) -> Result<&'static Client, HttpError> {
     if plain {
         builder = builder.tls_certs_only([]);
     }
-    let client = builder.build().map_err(|error| HttpError::Setup(cause(&error)))?;
+    let client = builder.build().map_err(|error| HttpError::Setup(request_causes(&error)))?;
     Ok(cell.get_or_init(|| client))
 }
 

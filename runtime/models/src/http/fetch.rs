@@ -4,7 +4,9 @@ use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Response, Url};
 use tokio::time::timeout;
 
-use super::{HttpError, Limits, MAX_REDIRECTS, cause, client, is_loopback, redirect_target, send};
+use lobster_base::request_error::request_causes;
+
+use super::{HttpError, Limits, MAX_REDIRECTS, client, is_loopback, redirect_target, send};
 
 /// What is asked for.
 #[derive(Clone, Debug)]
@@ -83,7 +85,7 @@ async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<Fe
             Ok(Ok(Some(chunk))) => body.extend_from_slice(&chunk),
             Ok(Ok(None)) => return Ok(Fetched { status, challenge, body }),
             Ok(Err(error)) => {
-                return Err(HttpError::Broken { origin: origin.to_owned(), cause: cause(&error) });
+                return Err(HttpError::Broken { origin: origin.to_owned(), cause: request_causes(&error) });
             }
             Err(_) => return Err(HttpError::Silent { origin: origin.to_owned(), idle: limits.idle }),
         }
