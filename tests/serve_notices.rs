@@ -174,7 +174,7 @@ fn questions_and_ends_are_told_once_to_each_who_wants_to_hear_of_them() {
         home.read("told").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let question = script.iter().find(|one| one["type"] == "question").unwrap();
     assert_eq!((&question["question"], &question["digest"]), (&json!("Ship it?"), &gate["digest"]));
-    assert_eq!(question["link"], format!("https://flows.example/gates/{}", gate["id"].as_str().unwrap()));
+    assert_eq!(question["link"], format!("https://flows.example/questions/{}", gate["id"].as_str().unwrap()));
     assert!(!question.to_string().contains("oken"), "a notice carries nothing: {question}");
     let answered = script.iter().find(|one| one["type"] == "answered").unwrap();
     assert_eq!((&answered["by"], &answered["status"]), (&json!("operator-person"), &json!("answered")));

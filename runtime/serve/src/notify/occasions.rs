@@ -2,6 +2,7 @@
 
 use lobster_runtime::store::service::{NewNotice, Notice, Occasion, Service, StartState};
 use lobster_runtime::store::{Gate, RunStatus, StoreError, iso};
+use lobster_runtime::text::{Count, clip};
 use serde_json::{Value, json};
 
 use super::settings::{NotifySettings, Target};
@@ -71,7 +72,7 @@ fn notices_of(
                 "type": "question", "workflow": workflow, "run": run.to_string(), "gate": gate,
                 "question": prompt_of(&found), "kind": found.kind, "digest": found.binding,
                 "approver": found.required_approver, "expiresAt": found.expires_at.map(iso),
-                "link": link(format!("gates/{gate}")),
+                "link": link(format!("questions/{gate}")),
             });
             let wanting = targets.filter(|target| target.wants("question", workflow));
             let named = |one: NewNotice| NewNotice { run: Some(*run), gate: Some(gate.clone()), ..one };
@@ -123,12 +124,7 @@ fn prompt_of(gate: &Gate) -> String {
 
 /// Text of somebody else in a notice: one line, and not for ever.
 fn short(text: &str) -> String {
-    let plain: String =
-        text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_TEXT + 1).collect();
-    match plain.chars().count() > MAX_TEXT {
-        true => plain.chars().take(MAX_TEXT).chain(['…']).collect(),
-        false => plain,
-    }
+    clip(text, MAX_TEXT, Count::Chars).chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// A notice as people read it: a title, and lines.
