@@ -61,9 +61,8 @@ pub(crate) fn start(app: &App, asked: &Asked, cwd: &str, words: &[String]) -> Re
     if Path::new(cwd).is_dir() {
         command.current_dir(cwd);
     }
-    let file = || tempfile::tempfile();
-    let begin = || -> std::io::Result<Started> {
-        let (out, err) = (file()?, file()?);
+    let mut begin = || -> std::io::Result<Started> {
+        let (out, err) = (tempfile::tempfile()?, tempfile::tempfile()?);
         let mut child = command.stdout(out.try_clone()?).stderr(err.try_clone()?).spawn()?;
         let (done, ended) = channel();
         let waker = app.waker.clone();
@@ -74,7 +73,6 @@ pub(crate) fn start(app: &App, asked: &Asked, cwd: &str, words: &[String]) -> Re
         })?;
         Ok(Started { ended, out, err })
     };
-    let mut begin = begin;
     begin().map_err(|error| failed(&error))
 }
 
