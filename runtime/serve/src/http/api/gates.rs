@@ -12,11 +12,15 @@ use axum::http::StatusCode;
 use lobster_runtime::engine::QuestionView;
 use lobster_runtime::json;
 use lobster_runtime::store::{Gate, GateFilter, GateStatus, iso};
+use lobster_runtime::text::{Count, prefix};
 use serde_json::{Value, json};
 
 use super::super::answer::workflow_of_run;
 use super::state::ROWS;
 use super::{App, Asked, Problem, Reply};
+
+/// The longest reason of a no, in characters.
+const REASON: usize = 2000;
 
 /// How long an answer may take to be recorded.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -92,6 +96,10 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             ));
         }
     };
+    let reason = body["reason"].as_str().map(str::trim).filter(|reason| !reason.is_empty());
+    if reason.is_some() && body["decision"] != "reject" {
+        return Err(Problem::bad_request("`reason` goes with the decision `reject` and with no other"));
+    }
     let run = app.store.run(gate.run)?;
     let mut command = Command::new(&app.program);
     command
@@ -100,7 +108,11 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         .env("LOBSTER_APPROVAL_APPROVED_BY", name)
         .env("LOBSTER_ACTOR", name)
         .env_remove("LOBSTER_RUN_ID")
+        .env_remove("LOBSTER_APPROVAL_REASON")
         .process_group(0);
+    if let Some(reason) = reason {
+        command.env("LOBSTER_APPROVAL_REASON", prefix(reason, REASON, Count::Chars));
+    }
     if Path::new(&run.cwd).is_dir() {
         command.current_dir(&run.cwd);
     }
