@@ -47,7 +47,10 @@ pub mod acts {
     pub use super::api::gates::answer as answer_gate;
     pub use super::api::runs::cancel as cancel_run;
     pub use super::api::schedules::{pause as pause_schedule, resume as resume_schedule};
-    pub use super::api::workflows::enqueue as start_run;
+    pub use super::api::workflows::{
+        FileOfWorkflow, Saved, check as check_draft, enqueue as start_run, file_of as file_of_workflow,
+        file_problem, register_file, save as save_file,
+    };
 }
 
 /// The largest body that is read, in bytes.
@@ -68,6 +71,8 @@ pub struct App {
     pub program: PathBuf,
     /// Files and folders that give nothing to start, and why.
     pub problems: crate::folders::Problems,
+    /// The files that authors may save.
+    pub files: crate::workflow_files::WorkflowFiles,
     /// What is shown to people.
     pages: Option<&'static Pages>,
     changes: changes::Watch,
@@ -88,6 +93,7 @@ pub struct AppSettings {
     pub hosts: Hosts,
     pub program: PathBuf,
     pub problems: crate::folders::Problems,
+    pub files: crate::workflow_files::WorkflowFiles,
     pub is_secure: bool,
     pub pages: Option<&'static Pages>,
 }
@@ -114,6 +120,7 @@ impl App {
             hosts: settings.hosts,
             program: settings.program,
             problems: settings.problems,
+            files: settings.files,
             is_secure: settings.is_secure,
             pages: settings.pages,
             changes: changes::Watch::default(),
