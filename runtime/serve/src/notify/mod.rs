@@ -2,7 +2,7 @@
 //!
 //! What there is to tell is found in the store and queued there, once for each who is to hear of it
 //! ([`occasions`]); it is sent from there until they took it or it was tried long enough. Who hears of
-//! what is the operator's, never a workflow's. A notice carries no right: whoever wants to answer logs in.
+//! what is the operator's; a workflow can only name those whom the operator knows. A notice carries no right: whoever wants to answer logs in.
 
 mod email;
 mod occasions;
@@ -18,6 +18,7 @@ use lobster_runtime::store::StoreError;
 use lobster_runtime::store::service::Notice;
 
 use crate::http::App;
+use crate::workflows::Content;
 
 pub use settings::{NotifySettings, Target};
 
@@ -47,6 +48,7 @@ impl Teller {
 
     /// Works until `ended` says so.
     pub(crate) fn work(&self, ended: impl Fn(Duration) -> bool) {
+        self.warn_of_unknown_names();
         if self.settings.targets.is_empty() {
             return;
         }
@@ -70,6 +72,21 @@ impl Teller {
             }
             if ended(LOOK) {
                 return;
+            }
+        }
+    }
+
+    /// Says which workflows want somebody told whom the operator does not know.
+    fn warn_of_unknown_names(&self) {
+        let all = self.app.service.workflows().unwrap_or_default();
+        for workflow in &all {
+            for told in &Content::of(workflow).notify {
+                if !self.settings.targets.iter().any(|target| target.name == told.target) {
+                    let (name, target) = (&workflow.name, &told.target);
+                    tracing::warn!(
+                        "workflow {name} has {target} told, which no [[notify]] of --config names"
+                    );
+                }
             }
         }
     }

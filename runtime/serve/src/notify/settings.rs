@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
+use lobster_runtime::language::plan::Told;
 use serde::Deserialize;
 
 /// All who are told.
@@ -225,10 +226,16 @@ impl Email {
 }
 
 impl Target {
-    /// Whether it wants to hear of a kind of occasion of a workflow.
-    pub(crate) fn wants(&self, kind: &str, workflow: &str) -> bool {
-        self.on.iter().any(|on| on == kind)
-            && self.workflows.as_ref().is_none_or(|all| all.iter().any(|one| one == workflow))
+    /// Whether it wants to hear of a kind of occasion of a workflow: the operator says so, or the
+    /// workflow names it.
+    pub(crate) fn wants(&self, kind: &str, workflow: &str, named: &[Told]) -> bool {
+        let is_usual = self.on.iter().any(|on| on == kind);
+        let is_named = named.iter().filter(|told| told.target == self.name);
+        is_usual && self.workflows.as_ref().is_none_or(|all| all.iter().any(|one| one == workflow))
+            || is_named.into_iter().any(|told| match told.on.is_empty() {
+                true => is_usual,
+                false => told.on.iter().any(|on| on == kind),
+            })
     }
 
     /// When something that comes up now is sent.

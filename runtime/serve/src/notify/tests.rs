@@ -2,6 +2,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use lobster_runtime::language::plan::Told;
 use serde_json::{Value, json};
 
 use super::send::{Message, signed};
@@ -64,9 +65,17 @@ fn what_cannot_be_sent_is_refused_with_its_name() {
         assert!(refused.as_ref().is_err_and(|why| why.contains(about)), "{written}: {refused:?}");
     }
     let good = target(json!({ "name": "a", "command": ["/bin/true"], "workflows": ["report"] })).unwrap();
+    let wants = |kind, workflow, named: &[Told]| good.wants(kind, workflow, named);
     assert!(
-        good.wants("question", "report") && !good.wants("ok", "report") && !good.wants("failed", "other")
+        wants("question", "report", &[]) && !wants("ok", "report", &[]) && !wants("failed", "other", &[])
     );
+    // A workflow that names it adds to that, and says of what, or leaves it to the operator.
+    let told = |target: &str, on: &[&str]| {
+        vec![Told { target: target.to_owned(), on: on.iter().map(|kind| (*kind).to_owned()).collect() }]
+    };
+    assert!(wants("failed", "other", &told("a", &[])) && !wants("ok", "other", &told("a", &[])));
+    assert!(wants("ok", "other", &told("a", &["ok"])) && !wants("failed", "other", &told("a", &["ok"])));
+    assert!(!wants("ok", "other", &told("b", &["ok"])) && wants("question", "report", &told("a", &["ok"])));
 }
 
 #[test]
