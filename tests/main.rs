@@ -85,6 +85,7 @@ mod schedules;
 mod screens;
 mod secrets;
 mod self_approval;
+mod serve_agents;
 mod serve_api;
 mod serve_hooks;
 mod serve_notices;

@@ -221,6 +221,15 @@ pub(crate) fn token(home: &Home, role: &str, workflow: Option<&str>) -> String {
     made.stdout.trim().to_owned()
 }
 
+/// A token of an agent.
+pub(crate) fn agent(home: &Home, role: &str, workflow: Option<&str>) -> String {
+    let mut words = vec!["serve", "token", "new", "--name", "coder", "--role", role, "--agent"];
+    words.extend(workflow.into_iter().flat_map(|workflow| ["--workflow", workflow]));
+    let made = home.lobster(words).run();
+    assert_eq!(made.code(), 0, "{made:?}");
+    made.stdout.trim().to_owned()
+}
+
 /// Registers files of the working directory.
 pub(crate) fn register(home: &Home, files: &[&str]) {
     let made = home.lobster(["schedule", "register", "--trust"].iter().chain(files)).run();
