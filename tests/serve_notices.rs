@@ -128,8 +128,6 @@ fn questions_and_ends_are_told_once_to_each_who_wants_to_hear_of_them() {
     let started = Served::start(&home, &["--config", "serve.toml"]);
     let mut served = started;
     let operator = token(&home, "operator", None);
-    // The first look of all begins with what comes after it.
-    wait_until("the first look", || !ledger(&home).is_empty() || marks_are_set(&home));
     let start = |served: &Served, name: &str| {
         served.post(&operator, &format!("/api/v1/workflows/{name}/runs"), &json!({})).good();
     };
@@ -204,13 +202,6 @@ fn questions_and_ends_are_told_once_to_each_who_wants_to_hear_of_them() {
     assert!(listed.stdout.contains("question ask") && listed.stdout.contains("sent"), "{listed:?}");
 }
 
-/// Whether a server has looked for what there is to tell.
-fn marks_are_set(home: &Home) -> bool {
-    // Nothing that people see says so; a look comes each second.
-    std::thread::sleep(std::time::Duration::from_millis(2500));
-    home.dir().exists()
-}
-
 #[test]
 fn a_workflow_that_has_nobody_told_is_reported() {
     let home = Home::new();
@@ -224,7 +215,7 @@ fn a_workflow_that_has_nobody_told_is_reported() {
 fn a_file_that_says_nonsense_of_notices_is_refused() {
     let home = Home::new();
     for (written, about) in [
-        ("[[notify]]\nname = 'a'\n", "one of command, webhook, ntfy and email"),
+        ("[[notify]]\nname = 'a'\n", "one of command, webhook, ntfy, email and telegram"),
         ("[[notify]]\nname = 'a'\ncommand = ['tell']\n", "whole path"),
         (
             "[[notify]]\nname = 'a'\ncommand = ['/bin/true']\n[[notify]]\nname = 'a'\ncommand = ['/bin/true']\n",

@@ -70,6 +70,17 @@ impl Served {
         Self::started(home.lobster(["serve", "--listen", listen].iter().chain(words)))
     }
 
+    /// Starts one that trusts this authority and no other.
+    pub(crate) fn start_trusting(home: &Home, authority: &std::path::Path, words: &[&str]) -> Self {
+        let call = home.lobster(["serve", "--listen", "127.0.0.1:0"].iter().chain(words));
+        Self::started(call.env("SSL_CERT_FILE", authority))
+    }
+
+    /// Starts one with these words.
+    pub(crate) fn start_as(home: &Home, words: &[&str]) -> Self {
+        Self::started(home.lobster(words))
+    }
+
     fn started(call: Call) -> Self {
         let call = call.env("HOOK_KEY", "s3cret-of-hooks");
         let mut child = call.start();

@@ -26,6 +26,7 @@ pub(super) use self::credentials::{login_link, next_page};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::mcp::{self, cancelled};
 use crate::prepare;
+use crate::render::question;
 
 /// Starts runs when they are due, on webhooks and on request, and answers over HTTP.
 ///
@@ -152,7 +153,7 @@ fn serve(args: &Serve) -> CommandResult {
         Ok(Runtime::new(settings)?)
     };
     let runtimes = (runtime()?, runtime()?);
-    let agents = mcp::Front::new(runtime()?)?;
+    let agents = mcp::Front::new(&runtimes.0)?;
     let cancel = runtimes.0.cancel().clone();
     let store = runtimes.0.store()?;
     let tokio = tokio::runtime::Builder::new_multi_thread()
@@ -186,7 +187,11 @@ async fn work(
             "no workflow is registered: --workflows DIR, or `lobster schedule register FILE`"
         );
     }
-    let fronts = Fronts { pages: Some(&lobster_console::PAGES), agents: Some(Arc::new(agents)) };
+    let fronts = Fronts {
+        pages: Some(&lobster_console::PAGES),
+        agents: Some(Arc::new(agents)),
+        question: Some(question::whole),
+    };
     let left = server.work(runtimes, fronts, cancelled(&cancel)).await.map_err(failed)?;
     if !left.is_empty() {
         let runs: Vec<_> = left.iter().map(|run| run.short()).collect();
@@ -254,7 +259,8 @@ fn tls_of(args: &Serve, config: &Config) -> Result<Option<Tls>, CommandError> {
     match (certificate, key) {
         (None, None) => Ok(None),
         (Some(certificate), Some(key)) => {
-            let files = TlsFiles { certificate: certificate.clone(), key: key.clone() };
+            let names = args.allow_host.iter().chain(&config.allow_host).cloned().collect();
+            let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), names };
             Tls::load(files).map(Some).map_err(|why| CommandError::usage(format!("TLS: {why}")))
         }
         (Some(_), None) | (None, Some(_)) => {

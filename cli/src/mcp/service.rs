@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use http::{Request, Response};
 use http_body_util::Full;
 use hyper::body::Bytes;
+use lobster_runtime::call::Call;
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::code::{Code, FailureCode};
 use lobster_runtime::digest::Digest;
-use lobster_runtime::engine::Progress;
+use lobster_runtime::engine::{Caller, Progress};
 use lobster_runtime::envelope::{Envelope, Failure};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::store::service::StartState;
@@ -60,7 +61,14 @@ impl Front {
     ///
     /// # Errors
     /// When the store cannot be used.
-    pub(crate) fn new(runtime: Runtime) -> Result<Self, CommandError> {
+    pub(crate) fn new(runtime: &Runtime) -> Result<Self, CommandError> {
+        let runtime = runtime.for_call(Call {
+            cwd: runtime.state_dir().to_owned(),
+            caller: Caller::default(),
+            cancel: CancelToken::new(),
+            notes: Box::new(|line| tracing::warn!("{line}")),
+            progress: None,
+        });
         let registered = Some(runtime.store()?.service()?);
         let root = runtime.state_dir().to_owned();
         let sources = Sources { registered, ..Sources::default() };

@@ -11,6 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::store::StoreError;
 use lobster_runtime::store::service::{Credential, CredentialKind, NewCredential, Service};
+use serde::Deserialize;
 
 /// What a caller is to the service. Each may what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -47,6 +48,12 @@ impl Role {
 impl fmt::Display for Role {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Role {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -114,11 +121,12 @@ pub struct Actor {
 /// its role is, and nobody else is taken for one.
 #[must_use]
 pub fn can(actor: &Actor, verb: Verb, object: Object<'_>) -> bool {
-    let is_agent = actor.kind == CredentialKind::Agent;
-    let is_of_kind = match verb {
-        Verb::Read | Verb::Operate => true,
-        Verb::Converse => is_agent,
-        Verb::Answer | Verb::Register | Verb::Administer => !is_agent,
+    let is_of_kind = match (verb, actor.kind) {
+        (Verb::Converse, kind) => kind == CredentialKind::Agent,
+        (Verb::Answer, kind) => kind != CredentialKind::Agent,
+        (_, CredentialKind::Reply) => false,
+        (Verb::Register | Verb::Administer, kind) => kind != CredentialKind::Agent,
+        (Verb::Read | Verb::Operate, _) => true,
     };
     let in_scope = match (&actor.scope, object) {
         (None, _) | (Some(_), Object::List) => true,
@@ -145,7 +153,7 @@ pub fn make_secret() -> Result<String, String> {
 }
 
 /// A short name for a credential.
-fn make_id(kind: CredentialKind) -> Result<String, String> {
+pub(crate) fn make_id(kind: CredentialKind) -> Result<String, String> {
     let mut bytes = [0; 5];
     getrandom::fill(&mut bytes).map_err(|error| format!("no name can be made: {error}"))?;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -276,6 +284,19 @@ mod tests {
                 expires_at: None,
             };
             assert_eq!(grant.check().is_ok(), matches!(role, Role::Viewer | Role::Operator), "{role}");
+        }
+    }
+
+    #[test]
+    fn whoever_answers_by_a_button_does_nothing_else() {
+        for role in Role::ALL {
+            let reply = Actor { kind: CredentialKind::Reply, ..actor(role, Some(&["report"])) };
+            let may = |verb| can(&reply, verb, Object::Workflow("report"));
+            assert_eq!(may(Verb::Answer), role >= Role::Approver);
+            assert!(!can(&reply, Verb::Answer, Object::Workflow("other")));
+            for verb in [Verb::Read, Verb::Operate, Verb::Converse, Verb::Register, Verb::Administer] {
+                assert!(!may(verb), "{role}");
+            }
         }
     }
 

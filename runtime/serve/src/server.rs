@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use crate::folders::Folders;
 use crate::http::{App, AppSettings, Fronts, Hosts, router};
 use crate::net::{self, Tls};
-use crate::notify::{NotifySettings, Teller};
+use crate::notify::{NotifySettings, Teller, listen};
 use crate::schedule::Scheduler;
 use crate::watch::{self, Watcher};
 use crate::workers::{Dispatcher, Waker, WorkerSettings};
@@ -133,6 +133,7 @@ impl Server {
         let app = Arc::new(app);
         let (end_schedules, schedules) = decide_schedules(&store, waker.clone())?;
         let files = watch_files(Watcher::new(service.clone(), waker.clone()))?;
+        let listening = tokio::spawn(listen(Arc::clone(&app), settings.notify.clone()));
         let notices = tell_people(Teller::new(Arc::clone(&app), settings.notify))?;
         let workers = spawn("dispatcher", move || dispatcher.work())?;
         let watch = spawn("folders", move || {
@@ -145,6 +146,7 @@ impl Server {
         net::serve(listener, settings.tls, router(&app), stop).await;
         // Nothing new begins; what has begun is given its time.
         problems.stop();
+        listening.abort();
         drop(end_schedules);
         drop((notices.0, files.0));
         waker.stop();

@@ -27,6 +27,7 @@ use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use axum::routing::{MethodFilter, on};
 use http_body_util::combinators::BoxBody;
+use lobster_runtime::engine::QuestionView;
 use lobster_runtime::json;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::store::Store;
@@ -47,7 +48,7 @@ pub use answer::{run_of, workflow_of_run};
 /// What pages do as the API does it: the same checks, the same trail.
 pub mod acts {
     pub use super::api::access::{login, logout};
-    pub use super::api::gates::answer as answer_gate;
+    pub use super::api::gates::{answer as answer_gate, decide as decide_gate};
     pub use super::api::runs::cancel as cancel_run;
     pub use super::api::schedules::{pause as pause_schedule, resume as resume_schedule};
     pub use super::api::workflows::{Cause, enqueue as start_run, enqueue_for};
@@ -75,6 +76,8 @@ pub struct App {
     pages: Option<&'static Pages>,
     /// What speaks with agents.
     agents: Option<Arc<dyn Agents>>,
+    /// All that a question shows, as text.
+    pub(crate) question: Option<fn(&QuestionView) -> String>,
     /// Whether the server takes nothing more.
     is_ending: AtomicBool,
     changes: changes::Watch,
@@ -106,6 +109,8 @@ pub struct Fronts {
     pub pages: Option<&'static Pages>,
     /// Agents.
     pub agents: Option<Arc<dyn Agents>>,
+    /// All that a question shows, as text, for places that are no page.
+    pub question: Option<fn(&QuestionView) -> String>,
 }
 
 /// An answer of another protocol, on its way.
@@ -143,6 +148,7 @@ impl App {
             is_secure: settings.is_secure,
             pages: settings.fronts.pages,
             agents: settings.fronts.agents,
+            question: settings.fronts.question,
             is_ending: AtomicBool::new(false),
             changes: changes::Watch::default(),
             failures: guard::Failures::default(),
