@@ -181,7 +181,7 @@ pub mod model {
 
     /// What models cost.
     pub mod pricing {
-        pub use lobster_models::pricing::Pricing;
+        pub use lobster_models::pricing::{AS_OF, Origin, Pricing, Rate, VARIABLE, prices_file, read_rates};
     }
 }
 

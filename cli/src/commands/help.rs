@@ -20,7 +20,8 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("History", &["logs", "diff", "why", "replay", "fork", "changes", "undo", "cost", "bundle"]),
     ("Policy", &["policy", "audit", "secrets"]),
     ("Authoring", &["step", "add", "graph", "skill"]),
-    ("Operating", &["mcp", "store", "doctor", "worker", "completions", "version", "help"]),
+    ("Service", &["serve", "console", "schedule", "event"]),
+    ("Operating", &["mcp", "models", "store", "doctor", "worker", "completions", "version", "help"]),
 ];
 
 /// Where commands are listed that are in no group.

@@ -26,6 +26,7 @@ pub(crate) mod init;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod mcp;
+pub(crate) mod models;
 pub(crate) mod policy;
 #[cfg(test)]
 mod printed;
@@ -92,6 +93,7 @@ pub(crate) enum Command {
     Why(why::Args),
     Diff(diff::Args),
     Cost(cost::Args),
+    Models(models::Args),
     Bundle(bundle::Args),
     Store(store::Args),
     Policy(policy::Args),
@@ -238,6 +240,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Why(args) => why::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Cost(args) => cost::run(&args),
+        Command::Models(args) => models::run(&args),
         Command::Secrets(args) => secrets::run(&args),
         Command::Store(args) => store::run(&args),
         Command::Step(args) => step::run(&args),

@@ -131,7 +131,7 @@ fn head(seen: &Seen) -> Markup {
 
 /// What the calls of models came to.
 fn cost(journal: &[Record]) -> Option<String> {
-    let pricing = Pricing::new(std::env::var("LOBSTER_LLM_PRICING_JSON").ok().as_deref()).0;
+    let pricing = Pricing::configured(|name| std::env::var(name).ok()).0;
     let (mut calls, mut usd) = (0_u64, 0.0);
     for payment in Ledger::of(journal).payments() {
         calls += 1;
