@@ -92,6 +92,29 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             ));
         }
     };
+    let now = give(app, &gate, words, body.get("response"), name)?;
+    Ok(Reply::json(&object(&now)))
+}
+
+/// A person's yes or no to an approval that they were shown as it is.
+///
+/// # Errors
+/// When it is closed, or this person's answer does not count.
+pub fn decide(app: &App, gate: &Gate, is_yes: bool, name: &str) -> Result<Gate, Problem> {
+    if gate.status != GateStatus::Open {
+        return Err(closed(gate));
+    }
+    give(app, gate, &["--approve", if is_yes { "yes" } else { "no" }], None, name)
+}
+
+/// Has a process give an answer, and waits until it is recorded.
+fn give(
+    app: &App,
+    gate: &Gate,
+    words: &[&str],
+    response: Option<&Value>,
+    name: &str,
+) -> Result<Gate, Problem> {
     let run = app.store.run(gate.run)?;
     let mut command = Command::new(&app.program);
     command
@@ -104,7 +127,7 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if Path::new(&run.cwd).is_dir() {
         command.current_dir(&run.cwd);
     }
-    let said = spawn(app, command, body.get("response")).map_err(|error| {
+    let said = spawn(app, command, response).map_err(|error| {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "failed",
@@ -117,7 +140,7 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         if now.status != GateStatus::Open {
             // Of two that answer at once, one is told who was first.
             return if now.answered_by.as_deref().is_none_or(|by| by == name) {
-                Ok(Reply::json(&object(&now)))
+                Ok(now)
             } else {
                 Err(closed(&now))
             };
@@ -128,7 +151,7 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                 // It may have answered between the two looks.
                 let now = app.store.gate(gate.key)?;
                 if ended.is_ok() && now.status != GateStatus::Open {
-                    return Ok(Reply::json(&object(&now)));
+                    return Ok(now);
                 }
                 return Err(Problem::new(StatusCode::FORBIDDEN, "refused", said.message()));
             }
