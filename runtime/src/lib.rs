@@ -138,7 +138,7 @@ pub mod language {
 
     /// The checked form of a workflow, as the journal keeps it.
     pub mod plan {
-        pub use lobster_language::plan::{ArgSpec, ChangesMode, Grants, Plan, Step, Work, Workflow};
+        pub use lobster_language::plan::{ArgSpec, ChangesMode, Grants, Plan, Step, Told, Work, Workflow};
     }
 
     /// Texts with a name and lines.

@@ -13,9 +13,9 @@ use lobster_runtime::store::{RunId, Store, StoreError};
 use tokio::net::TcpListener;
 
 use crate::folders::Folders;
-use crate::http::{App, AppSettings, Hosts, Pages, router};
+use crate::http::{App, AppSettings, Fronts, Hosts, router};
 use crate::net::{self, Tls};
-use crate::notify::{NotifySettings, Teller};
+use crate::notify::{NotifySettings, Teller, listen};
 use crate::schedule::Scheduler;
 use crate::watch::{self, Watcher};
 use crate::workers::{Dispatcher, Waker, WorkerSettings};
@@ -110,7 +110,7 @@ impl Server {
     pub async fn work(
         self,
         runtimes: (Runtime, Runtime),
-        pages: Option<&'static Pages>,
+        fronts: Fronts,
         stop: impl Future<Output = ()>,
     ) -> Result<Vec<RunId>, ServerError> {
         let Self { listener, address, settings, store } = self;
@@ -131,19 +131,25 @@ impl Server {
             problems: problems.clone(),
             files,
             is_secure: settings.is_secure,
-            pages,
+            fronts,
         })?;
         let app = Arc::new(app);
         let (end_schedules, schedules) = decide_schedules(&store, waker.clone())?;
         let watched = watch_files(Watcher::new(service.clone(), waker.clone()))?;
+        let listening = tokio::spawn(listen(Arc::clone(&app), settings.notify.clone()));
         let notices = tell_people(Teller::new(Arc::clone(&app), settings.notify))?;
         let workers = spawn("dispatcher", move || dispatcher.work())?;
         let watch = spawn("folders", move || {
             folders.watch(&for_folders, &service, |problem| tracing::warn!("{problem}"));
         })?;
+        let stop = async {
+            stop.await;
+            app.end();
+        };
         net::serve(listener, settings.tls, router(&app), stop).await;
         // Nothing new begins; what has begun is given its time.
         problems.stop();
+        listening.abort();
         drop(end_schedules);
         drop((notices.0, watched.0));
         waker.stop();

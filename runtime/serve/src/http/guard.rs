@@ -100,7 +100,7 @@ pub(super) fn check_caller(
         let token = value.to_str().ok().and_then(|value| value.split_once(' '));
         let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
         let Some(token) = token else { return Ok(None) };
-        return Ok(actor_of(service, token, &[CredentialKind::Token])?);
+        return Ok(actor_of(service, token, &[CredentialKind::Token, CredentialKind::Agent])?);
     }
     let Some(session) = session_of(headers) else { return Ok(None) };
     let Some(actor) = actor_of(service, session, &[CredentialKind::Session])? else { return Ok(None) };

@@ -49,6 +49,8 @@ pub enum Handler {
     Records,
     /// Which runs have new records, as they come.
     Changes,
+    /// The Model Context Protocol.
+    Agents,
 }
 
 /// One route.
@@ -108,6 +110,21 @@ const fn post(
 const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
     route.query = query;
     route
+}
+
+/// One method of the place where agents are served.
+const fn agents(method: &'static str, summary: &'static str, takes: Takes) -> Route {
+    Route {
+        method,
+        path: "/mcp",
+        access: Access::To(Verb::Converse, Of::List),
+        summary,
+        takes,
+        query: &[],
+        status: 200,
+        handler: Handler::Agents,
+        is_page: false,
+    }
 }
 
 /// All routes.
@@ -341,6 +358,9 @@ static ROUTES: &[Route] = &[
         is_page: false,
     },
     with_query(get("/api/v1/trail", ADMINISTER, "Who did what, the newest first", state::trail), &["limit"]),
+    agents("POST", "A message of the Model Context Protocol, over streamable HTTP", Takes::Bytes),
+    agents("GET", "What an agent's session is told meanwhile, as server-sent events", Takes::Nothing),
+    agents("DELETE", "Ends an agent's session; the runs that it started go on", Takes::Nothing),
     post(
         "/hooks/{*path}",
         Access::Open,
@@ -436,6 +456,7 @@ fn token_schema() -> Value {
             "role": { "enum": ["viewer", "approver", "operator", "author", "admin"] },
             "days": { "type": "integer", "minimum": 1, "maximum": 3650 },
             "workflows": { "type": "array", "items": { "type": "string" } },
+            "agent": { "type": "boolean", "description": "it speaks MCP, and never answers a question" },
         },
     })
 }

@@ -38,6 +38,7 @@ fn object(workflow: &Registered) -> Value {
         "registeredAt": iso(workflow.registered_at),
         "args": content.args,
         "webhooks": content.triggers.webhooks.iter().map(|hook| format!("/hooks/{}", hook.path)).collect::<Vec<_>>(),
+        "notify": content.notify,
         "schedules": content.triggers.schedules.iter().map(|schedule| &schedule.name).collect::<Vec<_>>(),
     })
 }
@@ -70,13 +71,35 @@ pub fn enqueue(app: &App, asked: &Asked) -> Result<RunId, Problem> {
         Value::Null => json!({}),
         args => args.clone(),
     };
+    enqueue_for(app, asked, workflow, args, Cause { name: "api", detail: json!({}) })
+}
+
+/// What had a run started, for the history.
+pub struct Cause {
+    pub name: &'static str,
+    pub detail: Value,
+}
+
+/// Has a run of a registered version started for whoever asks.
+///
+/// # Errors
+/// When the arguments do not fit, or the store cannot be written.
+pub fn enqueue_for(
+    app: &App,
+    asked: &Asked,
+    workflow: Registered,
+    args: Value,
+    cause: Cause,
+) -> Result<RunId, Problem> {
+    let mut detail = cause.detail;
+    detail["credential"] = json!(asked.actor.as_ref().map(|actor| &actor.credential));
     workflows::check_args(&Content::of(&workflow), &args).map_err(Problem::bad_request)?;
     let start = NewStart {
         workflow: workflow.n,
         digest: workflow.digest,
         schedule: None,
-        cause: "api".to_owned(),
-        detail: json!({ "credential": asked.actor.as_ref().map(|actor| &actor.credential) }),
+        cause: cause.name.to_owned(),
+        detail,
         args,
         actor: asked.name().map(str::to_owned),
         is_serial: false,
