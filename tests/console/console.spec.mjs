@@ -353,14 +353,15 @@ test("nothing that a run says is executed", async ({ page }, info) => {
     writeFileSync(`${CONSOLE_DIR}/hostile.json`, JSON.stringify(texts.map((text) => ({ [text]: text, same: text }))));
     writeFileSync(`${CONSOLE_DIR}/${file}`, JSON.stringify({ name: texts[0], description: all, args: { text: { default: all, description: texts[1] } }, steps }));
     lobster(["run", "--mode", "tool", file], { env: { ...process.env, LOBSTER_ACTOR: texts[2] } });
-    const run = runs("--limit", "1")[0];
+    // By its name: the schedule starts runs, too.
+    const run = runs(`--name=${texts[0]}`, "--limit", "1")[0];
     const gate = gates().find((gate) => gate.run === run.id);
     for (const path of [`/runs/${run.id}`, `/runs/${run.id}/step?path=say`, `/runs/${run.id}/step?path=rows`, `/questions/${gate.id}`, `/workflows/hostile${from}/edit`, `/runs/${run.id}/fork`]) await harmless(path);
     // A no that says it, and a failure.
     lobster(["gates", "reject", gate.id], { env: { ...process.env, LOBSTER_APPROVAL_REASON: all, LOBSTER_APPROVAL_APPROVED_BY: texts[3] } });
     writeFileSync(`${CONSOLE_DIR}/${file}`, JSON.stringify({ name: texts[4], args: { text: { default: all } }, steps: [{ id: "fail", run: 'printf "%s" "$LOBSTER_ARG_TEXT" >&2; exit 1' }] }));
     lobster(["run", "--mode", "tool", file]);
-    const failed = runs("--limit", "1")[0];
+    const failed = runs(`--name=${texts[4]}`, "--limit", "1")[0];
     for (const path of [`/questions/${gate.id}`, `/runs/${failed.id}`, `/runs?name=${encodeURIComponent(all)}`, `/policy?command=${encodeURIComponent(all)}`, `/runs/${encodeURIComponent(texts[5])}`]) await harmless(path);
   }
   for (const path of ["/", "/runs?limit=500", "/workflows", "/audit", "/policy?look=rules&latest=20"]) await harmless(path);
