@@ -455,3 +455,32 @@ fn the_console_is_opened_at_a_run() {
     // Once.
     assert_eq!(send(&served, "POST", "/login", None, &body).status, 401);
 }
+
+#[test]
+fn a_stream_ends_with_its_session() {
+    use std::io::{Read, Write};
+    let home = Home::new();
+    home.lobster(["run", "exec true"]).run();
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "viewer", None);
+    let run = served.get(&operator, "/api/v1/runs").good()["runs"][0]["id"].as_str().unwrap().to_owned();
+    let browser = Browser::log_in(&home, &served, "viewer");
+    let mut stream = std::net::TcpStream::connect(&served.address).unwrap();
+    stream.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+    let (host, cookie) = (&served.address, &browser.cookie);
+    write!(
+        stream,
+        "GET /api/v1/changes HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
+    )
+    .unwrap();
+    let mut begun = [0; 4096];
+    let length = stream.read(&mut begun).unwrap();
+    assert!(String::from_utf8_lossy(&begun[..length]).starts_with("HTTP/1.1 200"), "it follows");
+    assert_eq!(send(&served, "POST", "/logout", Some(cookie), "").status, 303);
+    // Whatever is written now is not for this reader any more.
+    home.lobster(["run", "exec true"]).run();
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(!rest.contains("event: runs"), "{rest}");
+    assert_eq!(browser.get(&format!("/runs/{run}")).status, 401);
+}

@@ -28,6 +28,7 @@ mod components;
 mod conformance;
 mod console;
 mod console_editor;
+mod console_questions;
 mod control;
 mod crash;
 mod credential_use;

@@ -103,6 +103,14 @@ class Server:
         connection.close()
         return statistics.median(times), length
 
+    def times_of(self, run):
+        """When the records of a run were written, in milliseconds since 1970."""
+        connection = self.connection()
+        connection.request("GET", f"/api/v1/runs/{run}/events?limit=1000", headers={"Cookie": self.cookie})
+        events = json.loads(connection.getresponse().read())["events"]
+        connection.close()
+        return [event["at"] for event in events]
+
     def memory(self):
         """MiB that are resident."""
         status = pathlib.Path(f"/proc/{self.process.pid}/status").read_text("utf-8")
@@ -142,7 +150,10 @@ class Viewer(threading.Thread):
             pass
 
     def close(self):
-        self.socket.shutdown(socket.SHUT_RDWR)
+        try:
+            self.socket.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
         self.socket.close()
 
 
@@ -154,14 +165,12 @@ def latency(server, viewers, rounds):
     written, waits = {}, []
     used, begun = server.processor(), time.time()
     for _ in range(rounds):
-        said = server.run("run", "--mode", "tool", "exec true").stdout
-        del said
+        server.run("run", "--mode", "tool", "exec true")
         time.sleep(0.15)
     time.sleep(1)
     used = (server.processor() - used) / (time.time() - begun)
     for run in json.loads(server.run("runs", "--json", "--limit", str(rounds)).stdout):
-        record = json.loads(server.run("show", run["id"], "--json").stdout)
-        written[run["id"]] = times_of(record, run)
+        written[run["id"]] = server.times_of(run["id"])
     while not heard.empty():
         run, at = heard.get()
         # A message may tell of several records at once: it is as late as the newest one that it can tell of.
@@ -172,25 +181,6 @@ def latency(server, viewers, rounds):
         tab.close()
     waits.sort()
     return waits, used
-
-
-def times_of(record, run):
-    """When the records of a run were written, in milliseconds since 1970."""
-    found = []
-
-    def look(value):
-        if isinstance(value, dict):
-            for key, inner in value.items():
-                if key in ("at", "startedAt", "endedAt", "started_at", "ended_at") and isinstance(inner, (int, float)):
-                    found.append(inner)
-                look(inner)
-        elif isinstance(value, list):
-            for inner in value:
-                look(inner)
-
-    look(record)
-    look(run)
-    return found
 
 
 def measure(args, directory, runs):

@@ -28,7 +28,8 @@ place=$(mktemp -d)
 server=
 stop() {
   if [[ -n $server ]]; then kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; fi
-  rm -rf "$place"
+  # What the server started may still be ending.
+  rm -rf "$place" 2>/dev/null || { sleep 2; rm -rf "$place"; }
 }
 trap stop EXIT
 mkdir "$place/flows"

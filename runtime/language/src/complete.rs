@@ -230,11 +230,12 @@ impl Place {
     fn find(before: &str, line: &str) -> Self {
         let (dashes, column) = parts_of(line);
         let mut path = Vec::new();
-        let mut limit = column;
+        // Below what column a key, or a dash, is one of what is around.
+        let (mut key_limit, mut dash_limit) = (column, column);
         for dash in dashes.iter().rev() {
             path.push(Part::Entry);
             // The list may stand right below its key.
-            limit = dash + 1;
+            (key_limit, dash_limit) = (dash + 1, *dash);
         }
         let mut beside = Vec::new();
         let is_first = !dashes.is_empty();
@@ -247,19 +248,19 @@ impl Place {
             if begin == column && !is_first && path.is_empty() {
                 beside.extend(key.map(str::to_owned));
             }
-            if begin < limit
+            if begin < key_limit
                 && let Some(key) = key
             {
                 path.push(Part::Key(key.to_owned()));
-                limit = begin;
+                (key_limit, dash_limit) = (begin, begin);
             }
             for dash in dashes.iter().rev().filter(|dash| **dash < begin) {
-                if *dash < limit {
+                if *dash < dash_limit {
                     path.push(Part::Entry);
-                    limit = dash + 1;
+                    (key_limit, dash_limit) = (dash + 1, *dash);
                 }
             }
-            if limit == 0 {
+            if key_limit == 0 {
                 break;
             }
         }
@@ -495,6 +496,9 @@ mod tests {
         assert_eq!(labels("steps:\n- id: a\n  ret‸"), ["retry"]);
         assert_eq!(labels("steps:\n  - ru‸"), ["run"]);
         assert_eq!(labels("steps:\n  - {id: a, ru‸"), ["run"]);
+        assert_eq!(labels("steps:\n  - id: a\n    run: x\n  - id: b\n    run: y\n    on_e‸"), ["on_error"]);
+        assert_eq!(labels("steps:\n- id: a\n- id: b\n  on_e‸\n- id: c\n"), ["on_error"]);
+        assert_eq!(labels("steps:\n  - id: a\n    steps:\n      - id: b\n  - ru‸"), ["run"]);
         assert!(
             !labels("steps:\n  - id: a\n    run: x\n    ‸").contains(&"run".to_owned()),
             "it stands there"

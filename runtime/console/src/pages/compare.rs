@@ -14,6 +14,9 @@ use crate::shell::{self, Place};
 use crate::standing::standing;
 use crate::words::{empty, encoded, short, state, time};
 
+/// Earlier runs that are looked through for one that went well.
+const LOOKED: usize = 200;
+
 /// Steps that are listed.
 const MOST: usize = 200;
 
@@ -23,14 +26,13 @@ const VALUE: usize = 4000;
 /// The latest run of this name before this one that went well and that the caller may read.
 pub(crate) fn last_good(app: &App, asked: &Asked, run: &RunSummary) -> Result<Option<RunSummary>, Problem> {
     let filter = RunFilter {
-        status: Some(RunStatus::Ok),
         name: Some(run.name.clone()),
         before: Some(run.id),
-        limit: 5,
+        limit: LOOKED,
         ..RunFilter::default()
     };
     for good in app.store.runs(&filter)? {
-        if asked.may_read(workflow_of_run(app, good.id)?.as_deref()) {
+        if good.status == RunStatus::Ok && asked.may_read(workflow_of_run(app, good.id)?.as_deref()) {
             return Ok(Some(good));
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::store::service::Start;
 use lobster_runtime::store::{RunFilter, RunStatus, RunSummary};
-use lobster_serve::http::{App, Asked, Problem, Reply, workflow_of_run};
+use lobster_serve::http::{App, Asked, Problem, Reply};
 use maud::{Markup, html};
 
 use crate::shell::{self, Place};
@@ -43,10 +43,14 @@ pub(crate) fn rows(app: &App, asked: &Asked, runs: Vec<RunSummary>) -> Result<Ve
         .collect();
     let mut rows = Vec::with_capacity(runs.len());
     for run in runs {
-        if !asked.may_read(workflow_of_run(app, run.id)?.as_deref()) {
+        let start = app.service.start_of(run.id)?;
+        let workflow = match &start {
+            Some(start) => app.service.workflow_by_number(start.workflow)?.map(|workflow| workflow.name),
+            None => None,
+        };
+        if !asked.may_read(workflow.as_deref()) {
             continue;
         }
-        let start = app.service.start_of(run.id)?;
         let state = standing(app, &run, start.as_ref());
         let args = run.args.and_then(|digest| args.get(&digest).cloned()).unwrap_or_default();
         rows.push(Row { run, start, state, args });
@@ -74,7 +78,7 @@ pub(crate) fn list(rows: &[Row], now: i64) -> Markup {
                 @let run = &row.run;
                 li {
                     a href=(format!("/runs/{}", run.id)) {
-                        b class=(format!("state {}", tone(row.state))) { (row.state) }
+                        b class=(tone(row.state)) { (row.state) }
                         p {
                             (short(&run.name, 90))
                             @if !row.args.is_empty() { i { (row.args) } }
