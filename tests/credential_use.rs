@@ -432,6 +432,21 @@ fn models_and_mcp_servers_are_asked_with_the_credential_of_their_host() {
     let asked = run(&format!("mcp: {{url: '{url}/mcp', tool: say}}"), "");
     assert_eq!(asked.output(), json!(["you sent [redacted]"]), "{asked:?}");
     assert!(place.server.requests().iter().all(|request| sent(request) == format!("Bearer {KEY}")));
+    // The operator's file has the same table, in another header too; the step has nothing then.
+    place.home.write("flow.lobster", "steps:\n  - {id: a, mcp: {server: web, tool: say}}\n");
+    for (more, header) in [("", "authorization"), (", header = \"x-api-key\"", "x-api-key")] {
+        let table = format!("credentials = {{ \"{}\" = {{ secret = \"key\"{more} }} }}", place.host());
+        let server = format!("version = 1\n[server.web]\nurl = \"{url}/mcp\"\n{table}\n");
+        place.home.write("lobster.mcp.toml", server);
+        let before = place.server.requests().len();
+        let call = place.surrounded(place.home.lobster(["run", "--mode", "tool", "flow.lobster"]));
+        let answer = call.env("MCP_TOKEN", WRONG).run();
+        for request in &place.server.requests()[before..] {
+            let sent = request.header(header).unwrap_or_default();
+            assert_eq!(sent.strip_prefix("Bearer ").unwrap_or(sent), KEY, "{answer:?}");
+        }
+        assert!(place.server.requests().len() > before, "{answer:?}");
+    }
     // Outside of its bounds, and for another host.
     assert!(run(model, ", paths: [/v2]").error().contains("401"), "the key went below another path");
     let refused = run("mcp: {url: 'https://other.invalid/mcp', tool: say}", "").error();

@@ -61,6 +61,7 @@ mod markdown;
 mod mcp_client;
 mod mcp_http;
 mod mcp_install;
+mod mcp_login;
 mod mcp_server;
 mod mcp_tasks;
 mod mistakes;

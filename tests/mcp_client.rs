@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::binary;
 use crate::home::{Answer, Home, wait_until};
+use crate::server::{Reply, Server};
 
 /// A home with one server of this manner.
 fn server(mode: &str) -> Home {
@@ -221,4 +222,42 @@ fn mistakes_in_a_step_are_found_before_anything_runs() {
         assert!(message.contains(part), "{fields}: {message}");
         assert!(!home.dir().join("ran").exists());
     }
+}
+
+/// A server of protocol 2026-07-28 that knows no handshake: each request says for itself who asks.
+#[test]
+fn a_server_without_a_handshake_is_discovered() {
+    const VERSION: &str = "2026-07-28";
+    let server = Server::start(|_, request| {
+        let Ok(ask) = serde_json::from_slice::<Value>(&request.body) else {
+            return Reply::status(405, "", "");
+        };
+        let method = ask["method"].as_str().unwrap_or_default();
+        if method != "initialize" {
+            let meta = &ask["params"]["_meta"];
+            assert_eq!(meta["io.modelcontextprotocol/protocolVersion"], VERSION, "{ask}");
+            assert_eq!(meta["io.modelcontextprotocol/clientInfo"]["name"], "lobster", "{ask}");
+            assert_eq!(request.header("mcp-protocol-version"), Some(VERSION));
+            assert_eq!(request.header("mcp-method"), Some(method));
+        }
+        let result = match method {
+            "server/discover" => json!({
+                "resultType": "complete", "supportedVersions": [VERSION], "capabilities": {"tools": {}},
+                "ttlMs": 0, "cacheScope": "private",
+            }),
+            "tools/list" => json!({
+                "resultType": "complete", "ttlMs": 0, "cacheScope": "private",
+                "tools": [{"name": "say", "inputSchema": {"type": "object"}}],
+            }),
+            "tools/call" => json!({"resultType": "complete", "content": [{"type": "text", "text": "said"}]}),
+            _ => {
+                let error = json!({"code": -32022, "message": "Unsupported protocol version",
+                    "data": {"supported": [VERSION], "requested": ask["params"]["protocolVersion"]}});
+                return Reply::json(&json!({"jsonrpc": "2.0", "id": ask["id"], "error": error}));
+            }
+        };
+        Reply::json(&json!({"jsonrpc": "2.0", "id": ask["id"], "result": result}))
+    });
+    let answer = Home::new().tool([format!("mcp.call --url {}/mcp --tool say", server.url())]);
+    assert_eq!(answer.output(), json!(["said"]), "{answer:?}");
 }

@@ -75,7 +75,10 @@ fn runs_begin_soon_after_they_are_accepted() {
         crowd.push(begin());
     }
     let took = clock.elapsed();
-    wait_until("all have run", || home.read("said").lines().count() == wanted + alone.len());
+    while home.read("said").lines().count() < wanted + alone.len() {
+        assert!(clock.elapsed() < Duration::from_secs(60 + wanted as u64), "not all have run");
+        std::thread::sleep(Duration::from_millis(5));
+    }
     let all = clock.elapsed();
     let crowd: Vec<i64> = crowd.iter().map(|(run, accepted)| delay(run, *accepted)).collect();
     println!("alone: {}", spread(alone));
@@ -108,7 +111,9 @@ fn many_schedules_wait_without_work_and_are_not_late() {
         );
         files.push(format!("f{file}.lobster"));
     }
-    register(&home, &files.iter().map(String::as_str).collect::<Vec<_>>());
+    for some in files.chunks(20) {
+        register(&home, &some.iter().map(String::as_str).collect::<Vec<_>>());
+    }
     let served = Served::start(&home, &[]);
     let viewer = token(&home, "viewer", None);
     let ticks = || {

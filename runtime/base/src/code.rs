@@ -106,6 +106,8 @@ codes! {
     Failed = "failed",
     /// An MCP server cannot be used.
     McpServer = "mcp_server",
+    /// An MCP server wants a login, or does not take the one that there is.
+    McpLogin = "mcp_login",
     /// An MCP tool says that it failed.
     McpToolError = "mcp_tool_error",
     /// The MCP server has no such tool.

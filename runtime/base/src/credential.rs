@@ -3,6 +3,7 @@
 
 mod echo;
 mod known;
+mod terms;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use echo::EchoMask;
 use known::KnownHost;
+pub use terms::{AddressVariables, CredentialTerms, WrongTerm};
 
 /// The port of https, which a host need not name.
 const HTTPS: u16 = 443;

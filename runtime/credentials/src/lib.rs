@@ -3,8 +3,11 @@
 //!
 //! Components ask through the host anyway. A native step asks an [`Upstream`] on its
 //! loopback interface, which asks the host of the credential in its place.
+//!
+//! [`login`] gets tokens from servers that want their users to log in, and renews them.
 
 mod credential;
+pub mod login;
 mod masked;
 mod outward;
 mod upstream;

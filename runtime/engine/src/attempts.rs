@@ -11,6 +11,9 @@ use lobster_base::sync::lock;
 use lobster_language::plan::{Retry, Step};
 use lobster_stage::{StageError, Stop};
 
+/// The longest pause that a server is given because it asks for it, as a pool of channels does.
+const LONGEST_ASKED: Duration = Duration::from_secs(3600);
+
 impl Frame<'_> {
     /// Runs a step's work until it succeeds or its attempts are used up.
     pub(super) fn attempts(
@@ -41,7 +44,7 @@ impl Frame<'_> {
             if lock(&self.cost).stops() {
                 self.count_cost(&step.id, None)?;
             }
-            let delay = delay_ms(retry, number);
+            let delay = delay_ms(retry, number).max(asked_pause_ms(&error));
             self.run.services.note(&format!(
                 "[RETRY] Step '{}' failed (attempt {number}/{max}): {}. Retrying in {delay}ms...",
                 step.id, error.message
@@ -121,6 +124,14 @@ fn delay_ms(retry: &Retry, failures: u64) -> u64 {
     delay.round().max(0.0) as u64
 }
 
+/// How long the server that failed asks to be left alone, up to [`LONGEST_ASKED`], in milliseconds. A little
+/// more is added, so that steps that were refused together do not come back together.
+fn asked_pause_ms(error: &StageError) -> u64 {
+    let Some(asked) = error.retry_after else { return 0 };
+    let asked = asked.min(LONGEST_ASKED).mul_f64(1.0 + 0.1 * unit_random());
+    u64::try_from(asked.as_millis()).unwrap_or(u64::MAX)
+}
+
 /// Between 0 and 1; only spreads retries, so poor randomness would do.
 fn unit_random() -> f64 {
     let bits = getrandom::u32().unwrap_or(u32::MAX / 2);
@@ -143,6 +154,17 @@ mod tests {
         assert_eq!(delay_ms(&retry(false, 100.0, 10.0, true), 1), 10);
         assert!((90..=110).contains(&delay_ms(&retry(false, 100.0, 30_000.0, true), 3)));
         assert_eq!(delay_ms(&retry(true, 1.0, 30_000.0, false), 5000), 30_000);
+    }
+
+    #[test]
+    fn a_server_is_given_the_pause_that_it_asks_for() {
+        let pause = |asked: Option<u64>| {
+            let error = StageError::new("x");
+            asked_pause_ms(&StageError { retry_after: asked.map(Duration::from_secs), ..error })
+        };
+        assert_eq!(pause(None), 0);
+        assert!((2_000..=2_200).contains(&pause(Some(2))));
+        assert!((3_600_000..=3_960_000).contains(&pause(Some(u64::MAX))));
     }
 
     #[test]

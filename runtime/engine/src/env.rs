@@ -71,6 +71,16 @@ impl Env {
         if grants.is_empty() { self.clone() } else { Self { credentials: grants.into(), ..self.clone() } }
     }
 
+    /// This environment with further credentials, for hosts that it has none for.
+    pub(crate) fn with_more_credentials(&self, grants: &[CredentialGrant]) -> Self {
+        let is_new = |grant: &&CredentialGrant| self.credentials.iter().all(|own| own.host != grant.host);
+        let more: Vec<_> = grants.iter().filter(is_new).cloned().collect();
+        if more.is_empty() {
+            return self.clone();
+        }
+        Self { credentials: self.credentials.iter().cloned().chain(more).collect(), ..self.clone() }
+    }
+
     /// This environment with exactly these secrets, by their variables.
     pub(crate) fn holding_secrets(&self, secrets: BTreeMap<String, String>) -> Self {
         Self { secrets: Arc::new(secrets), ..self.clone() }

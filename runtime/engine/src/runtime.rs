@@ -365,7 +365,8 @@ impl Runtime {
         let steps = crate::secrets::grants_of(&plan).into_iter().map(|grant| grant.secret.clone());
         let servers = self.services.grants_of_servers(&plan).into_iter().map(|grant| grant.secret);
         let credentials = crate::secrets::credentials_of(&plan).into_iter().map(|grant| grant.secret.clone());
-        steps.chain(servers).chain(credentials).collect()
+        let of_servers = self.services.credentials_of_servers(&plan).into_iter().map(|grant| grant.secret);
+        steps.chain(servers).chain(credentials).chain(of_servers).collect()
     }
 
     /// The working directory as the record holds it.

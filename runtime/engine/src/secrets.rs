@@ -282,6 +282,11 @@ impl Secrets {
             .into()
     }
 
+    /// Keeps a token of lobster's own out of what is stored and shown.
+    pub(crate) fn hide(&self, name: &str, token: &str) {
+        let _ = self.known().redactions.add(name, token);
+    }
+
     /// The value, if it was needed before.
     pub(crate) fn known_value(&self, name: &str) -> Option<String> {
         self.known().values.get(name).map(|value| value.to_string())

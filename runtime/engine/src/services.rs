@@ -225,6 +225,7 @@ impl Services {
         self.learn_secrets(secrets::grants_of(plan))?;
         self.learn_secrets(&self.grants_of_servers(plan))?;
         self.learn_credentials(secrets::credentials_of(plan))?;
+        self.learn_credentials(&self.credentials_of_servers(plan))?;
         if self.secrets.is_empty() {
             return Ok(());
         }
@@ -232,14 +233,25 @@ impl Services {
         self.secrets.check_clear("the workflow holds", &json::compact(plan))
     }
 
-    /// What the operator's file grants to the MCP servers that a plan names. A file that cannot be
-    /// read grants nothing; whoever calls a server is told why.
+    /// What the operator's file grants to the MCP servers that a plan names.
     pub(crate) fn grants_of_servers(&self, plan: &Plan) -> Vec<SecretGrant> {
+        self.servers_called_by(plan).flat_map(|server| server.grants().collect::<Vec<_>>()).collect()
+    }
+
+    /// The credentials that it grants to them.
+    pub(crate) fn credentials_of_servers(&self, plan: &Plan) -> Vec<CredentialGrant> {
+        self.servers_called_by(plan)
+            .flat_map(|server| server.granted_credentials().unwrap_or_default())
+            .collect()
+    }
+
+    /// The servers of the operator's file that a plan names. A file that cannot be read has none; whoever
+    /// calls a server is told why.
+    fn servers_called_by(&self, plan: &Plan) -> impl Iterator<Item = mcp::ServerSpec> {
         let named = mcp::servers_of(plan);
         let config = (!named.is_empty()).then(|| mcp::operators(self, &self.cwd).ok()).flatten();
         let servers = config.into_iter().flat_map(|(_, config)| config.servers);
-        let called = servers.filter(|(name, _)| named.contains(name));
-        called.flat_map(|(_, server)| server.grants().collect::<Vec<_>>()).collect()
+        servers.filter(move |(name, _)| named.contains(name)).map(|(_, server)| server)
     }
 
     /// Finds values, and hides them from now on.

@@ -260,6 +260,13 @@ pub const PAGES: &[CodePage] = &[
                message names the server and quotes it. docs/mcp.md describes how to configure servers.",
     },
     CodePage {
+        code: Code::McpLogin.as_str(),
+        title: "An MCP server wants a login",
+        text: "The server does not know who asks, or does not take the token that it was sent: it has run out, was \
+               revoked, or allows less than the call needs. The tool did nothing. `lobster mcp login NAME` logs in at a \
+               server of lobster.mcp.toml; docs/mcp.md describes the other ways to a token.",
+    },
+    CodePage {
         code: Code::McpToolError.as_str(),
         title: "An MCP tool reported an error",
         text: "The server answered, and its answer is an error; the message is the tool's.",

@@ -550,7 +550,15 @@ impl Failure {
         let is_cancelled = matches!(self, Self::Http(HttpError::Cancelled(_)));
         let code = if is_cancelled { Code::Cancelled } else { Code::Model };
         let error = StageError::new(self.message(command)).with_code(code);
-        StageError { permanent: self.is_certain(), ..error }
+        StageError { permanent: self.is_certain(), retry_after: self.retry_after(), ..error }
+    }
+
+    /// How long the server asks to be left alone.
+    fn retry_after(&self) -> Option<std::time::Duration> {
+        match self {
+            Self::Status(reply) => reply.retry_after,
+            _ => None,
+        }
     }
 
     /// Whether the same request would be refused again: a wrong request, a refused key, a model that

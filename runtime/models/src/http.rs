@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 use std::task::Poll;
 use std::time::Duration;
 
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, LOCATION, RETRY_AFTER};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, redirect};
 use serde_json::Value;
 use tokio::io::{Interest, unix::AsyncFd};
@@ -30,6 +30,7 @@ pub mod fetch;
 
 pub use lobster_stage::HttpError;
 pub use reqwest::Url;
+pub use reqwest::header::{HeaderName, HeaderValue};
 
 /// Most redirects that are followed, as in the Fetch standard.
 const MAX_REDIRECTS: usize = 20;
@@ -166,7 +167,7 @@ pub struct Reply {
     /// What the request was made with.
     secret: Option<Secret>,
     /// How long the server asks to be left alone (`Retry-After`, in seconds or as a date).
-    pub(crate) retry_after: Option<Duration>,
+    pub retry_after: Option<Duration>,
 }
 
 impl Reply {

@@ -180,7 +180,9 @@ pub fn register(
     let schedules = specs_of(&candidate.name, &planned.triggers, now, &zones)
         .map_err(|error| format!("{path}: {error}"))?;
     let scheduler = Scheduler::new(service.store()).map_err(failed)?;
-    for row in service.schedules().map_err(failed)? {
+    // Of a workflow that is new there is nothing to settle; looking through all schedules takes its time.
+    let is_known = service.workflow(&candidate.name).map_err(failed)?.is_some();
+    for row in if is_known { service.schedules().map_err(failed)? } else { Vec::new() } {
         let is_kept = schedules.iter().any(|new| new.name == row.name && new.spec == row.spec);
         if row.workflow_name == candidate.name && !is_kept {
             scheduler.settle(&row).map_err(failed)?;

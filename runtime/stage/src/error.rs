@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lobster_base::code::{Code, FailureCode};
 use lobster_store::StoreError;
@@ -56,6 +57,9 @@ pub struct StageError {
     /// Trying again cannot help, or would repeat an effect.
     #[serde(default)]
     pub permanent: bool,
+    /// How long whoever failed asks to be left alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_after: Option<Duration>,
     /// What it came from, in the process that saw it; no record keeps it.
     #[serde(skip)]
     pub source: Option<SharedError>,
@@ -70,7 +74,7 @@ impl PartialEq for StageError {
 impl StageError {
     /// A failure that a retry may cure.
     pub fn new(message: impl Into<String>) -> Self {
-        Self { message: message.into(), code: None, permanent: false, source: None }
+        Self { message: message.into(), code: None, permanent: false, retry_after: None, source: None }
     }
 
     /// A failure that no retry may follow.
@@ -104,6 +108,7 @@ impl StageError {
             message: message.into(),
             code: self.code.clone(),
             permanent: self.permanent,
+            retry_after: self.retry_after,
             source: Some(Arc::new(self)),
         }
     }

@@ -281,7 +281,8 @@ impl Call {
 /// What a gateway's answer means: its `result`, or all of it where it is not wrapped.
 fn result(name: &str, reply: &Reply) -> Result<Value, StageError> {
     if !reply.is_success() {
-        return Err(StageError::new(format!("{name} failed ({}): {}", reply.status, reply.excerpt())));
+        let error = StageError::new(format!("{name} failed ({}): {}", reply.status, reply.excerpt()));
+        return Err(StageError { retry_after: reply.retry_after, ..error });
     }
     let value =
         reply.json().map_err(|error| StageError::new(format!("{name} expected JSON response ({error})")))?;

@@ -2,6 +2,8 @@
 
 mod install;
 mod lock;
+mod login;
+mod logout;
 mod serve;
 
 use clap::Subcommand;
@@ -22,7 +24,8 @@ use crate::exit::CommandResult;
   lobster mcp --socket ~/.lobster/mcp.sock --workflows ~/flows
   lobster mcp --profile open --approvals token        as the incumbent's plugin works
   lobster mcp install --client claude -- --workflows ~/flows
-  lobster mcp lock                                    pins the tools of lobster.mcp.toml")]
+  lobster mcp lock                                    pins the tools of lobster.mcp.toml
+  lobster mcp login tickets                           logs in at a server of lobster.mcp.toml")]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
@@ -34,12 +37,16 @@ pub(crate) struct Args {
 enum Command {
     Install(install::Args),
     Lock(lock::Args),
+    Login(login::Args),
+    Logout(logout::Args),
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     match &args.command {
         Some(Command::Install(args)) => install::run(args),
         Some(Command::Lock(args)) => lock::run(args),
+        Some(Command::Login(args)) => login::run(args),
+        Some(Command::Logout(args)) => logout::run(args),
         None => serve::run(&args.serve),
     }
 }

@@ -24,6 +24,9 @@ use lobster_store::{StepOutcome, StepStatus};
 /// What a refusal of a tool that is not what was pinned says further.
 pub(crate) const LOCK_HINT: &str = "look at it, then `lobster mcp lock` takes it as it is now";
 
+/// What there is to do where a server does not know who asks.
+const LOGIN_HINT: &str = "`lobster mcp login NAME` logs in at a server of lobster.mcp.toml";
+
 /// The sessions that are open, by the orders that opened them.
 #[derive(Clone, Default)]
 pub(super) struct Sessions(Arc<Mutex<HashMap<OrderId, Arc<Session>>>>);
@@ -57,7 +60,10 @@ pub(super) fn perform(
     let mut sent = false;
     let step = match call(id, task, sessions, host, cancel, &mut sent) {
         Ok(outcome) => outcome,
-        Err(problem) => explain(task, &problem, cancel, sent),
+        Err(problem) => {
+            sent &= !matches!(problem, CallProblem::Unauthorized { .. });
+            explain(task, &problem, cancel, sent)
+        }
     };
     Outcome { dispatched: sent, ..step.into() }
 }
@@ -128,7 +134,7 @@ fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
     let values = host.secrets.values(reach.secrets());
     let values = values.map_err(|error| CallProblem::Failed(error.message))?;
     match reach {
-        McpReach::Address { url, token, secrets } => {
+        McpReach::Address { url, token, secrets, credential } => {
             let url = http::parse_url(url).filter(http::is_http);
             let url = url.ok_or_else(|| CallProblem::Failed("no http(s) address".to_owned()))?;
             let token = match values.first() {
@@ -136,7 +142,7 @@ fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
                 None if secrets.is_empty() => token.as_ref().and_then(|token| Secret::new(token.reveal())),
                 None => None,
             };
-            Ok(Way::Address { url, token })
+            Ok(Way::Address { url, token, credential: credential.clone() })
         }
         McpReach::Program(program) => {
             let confinement = hold_roots(&program.confinement, &program.roots)
@@ -220,6 +226,11 @@ fn explain(task: &McpTask, problem: &CallProblem, cancel: &CancelToken, sent: bo
             outcome.status = StepStatus::TimedOut;
             outcome
         }
+        CallProblem::Unauthorized { .. } => {
+            let error =
+                StageError::permanent(format!("mcp server {}: {problem} ({LOGIN_HINT})", task.server));
+            failed(&error.with_code(Code::McpLogin))
+        }
         CallProblem::Failed(message) | CallProblem::Refused(message) => {
             failed(&error(clipped(message)).with_code(Code::McpServer))
         }
@@ -235,7 +246,7 @@ fn why_lost(problem: &CallProblem, cancel: &CancelToken) -> Option<String> {
             Some(CancelReason::Timeout(message)) => Some(message),
             _ => None,
         },
-        CallProblem::Refused(_) => None,
+        CallProblem::Refused(_) | CallProblem::Unauthorized { .. } => None,
     }
 }
 

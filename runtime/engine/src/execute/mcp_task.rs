@@ -53,6 +53,9 @@ pub enum McpReach {
         /// The secret that is that token, by its variable. The value is the executor's to find.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         secrets: BTreeMap<String, String>,
+        /// How the secret is sent, if not as a bearer token.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        credential: Option<Box<CredentialGrant>>,
     },
 }
 

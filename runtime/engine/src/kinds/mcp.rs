@@ -15,8 +15,10 @@ use super::{Decided, policy_gate};
 use crate::action::{ActionRecord, Preimage};
 use crate::binding::Asker;
 use crate::env::Env;
-use crate::execute::{LOCK_HINT, McpPin, McpProgram, McpReach, McpTask, Order, OrderId, SecretSource, Task};
-use crate::mcp::{Launch, Lock, PinnedTool, Reach, ServerTerms, Session, Target, Way};
+use crate::execute::{
+    LOCK_HINT, McpPin, McpProgram, McpReach, McpTask, Order, OrderId, Outcome, SecretSource, Task,
+};
+use crate::mcp::{Launch, Lock, PinnedTool, Reach, ServerTerms, Session, Target, Way, is_for};
 use crate::outcome::{failed_outcome as failed, outcome_error};
 use crate::path::StepPath;
 use crate::reuse::Reuse;
@@ -25,9 +27,9 @@ use crate::runtime::Runtime;
 use crate::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
-use lobster_base::credential::CredentialGrant;
+use lobster_base::digest::Digest;
 use lobster_language::plan::ChangesMode;
-use lobster_models::http::{Secret, Url};
+use lobster_models::http::Secret;
 use lobster_policy::{Command, Proposal, Verdict, denial};
 use lobster_sandbox::HeldRoot;
 use lobster_stage::{MCP_TOKEN, McpServer, StageError, Stop, ToolCall};
@@ -70,35 +72,12 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     if let Some(outcome) = run.ask_overseer(path, &record)? {
         return answer(&outcome).inspect_err(|_| run.record_failure(path));
     }
-    let named = |error: StageError| {
+    let mut target = find_target(run.services, call, &place).map_err(|error| {
         run.record_failure(path);
         Stop::Failed(error)
-    };
-    let target = Target::find(run.services, place.env, place.cwd, &call.server).map_err(named)?;
-    if !target.allows(&call.tool) {
-        let message =
-            format!("mcp server {}: the operator does not allow its tool {:?}", target.name, call.tool);
-        return Err(named(StageError::permanent(message).with_code(Code::PolicyDenied)));
-    }
-    if let Some(variable) = target.refused_secret(place.env).filter(|_| place.is_whole_step) {
-        let message = format!(
-            "mcp server {}: it takes no secret as {variable}; its token is granted as the variable of its `token_env`, \
-             or as {MCP_TOKEN} where it has none",
-            target.name
-        );
-        return Err(named(StageError::permanent(message).with_code(Code::Secret)));
-    }
-    if let (true, Reach::Address { url, .. }) = (place.is_whole_step, &target.reach)
-        && let Some(grant) = place.env.credentials().iter().find(|grant| !is_for(grant, url))
-    {
-        let message = format!(
-            "mcp server {}: the step has a credential for {}, and the server is at {}",
-            target.name,
-            grant.host,
-            url.host_str().unwrap_or_default()
-        );
-        return Err(named(StageError::permanent(message).with_code(Code::Secret)));
-    }
+    })?;
+    let env = place.env.with_more_credentials(&target.credentials);
+    let place = Place { env: &env, ..place };
     let secrets = target.reach.secrets();
     let held = held_with(&target, place.env);
     let session = run.servers.newest(&call.server, &held).filter(|session| run.has_session(session));
@@ -126,24 +105,75 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     let decision = decided.as_ref().map_or(Value::Null, |decided| decided.statement.clone());
     let record = ActionRecord { decision, ..record };
     let action = record.preimage.digest;
-    let perform = || match task(run, path, call, &target, session, decided, &place) {
-        Err(error) => failed(&error),
-        Ok(task) => {
+    let perform = || {
+        let send = |target: &Target, session, decided| {
+            let task = task(run, path, call, target, session, decided, &place)?;
             let order = Order { id: run.order_id(path), action, task: Task::Mcp(Box::new(task)) };
-            let outcome = run.carry_out(order, place.cancel);
-            if outcome.dispatched {
-                run.forbid_retry(path);
-            }
-            outcome.step
+            Ok(run.carry_out(order, place.cancel))
+        };
+        let mut outcome = send(&target, session, decided);
+        // A token may end before its time. What was refused for it was not done.
+        if outcome.as_ref().is_ok_and(|outcome| is_refused_login(outcome)) {
+            outcome = match target.renew_login(run.services) {
+                Ok(true) => send(&target, None, None),
+                Ok(false) => outcome,
+                Err(error) => Err(error),
+            };
         }
+        if outcome.as_ref().is_ok_and(|outcome| outcome.dispatched) {
+            run.forbid_retry(path);
+        }
+        described(outcome.map_or_else(|error| failed(&error), |outcome| outcome.step), call, &target)
     };
     run.perform_once(path, &record, perform, answer)
 }
 
-/// Whether a credential is for the host of this address.
-fn is_for(grant: &CredentialGrant, url: &Url) -> bool {
-    let at = url.host_str().zip(url.port_or_known_default());
-    url.scheme() == "https" && at.is_some_and(|(host, port)| grant.host.is(host, port))
+/// The outcome with who was asked for what.
+fn described(mut outcome: StepOutcome, call: &ToolCall, target: &Target) -> StepOutcome {
+    if !outcome.detail.is_object() {
+        outcome.detail = json!({});
+    }
+    outcome.detail["request"] = json!({ "server": target.name, "tool": call.tool });
+    if let Reach::Address { url, .. } = &target.reach {
+        outcome.detail["request"]["address"] = json!(url.host_str());
+        outcome.detail["request"]["port"] = json!(url.port_or_known_default());
+    }
+    outcome
+}
+
+/// The server that a call means, if it and the operator take the call.
+fn find_target(services: &Services, call: &ToolCall, place: &Place<'_>) -> Result<Target, StageError> {
+    let target = Target::find(services, place.env, place.cwd, &call.server)?;
+    if !target.allows(&call.tool) {
+        let message =
+            format!("mcp server {}: the operator does not allow its tool {:?}", target.name, call.tool);
+        return Err(StageError::permanent(message).with_code(Code::PolicyDenied));
+    }
+    if let Some(variable) = target.refused_secret(place.env).filter(|_| place.is_whole_step) {
+        let message = format!(
+            "mcp server {}: it takes no secret as {variable}; its token is granted as the variable of its `token_env`, \
+             or as {MCP_TOKEN} where it has none",
+            target.name
+        );
+        return Err(StageError::permanent(message).with_code(Code::Secret));
+    }
+    if let (true, Reach::Address { url, .. }) = (place.is_whole_step, &target.reach)
+        && let Some(grant) = place.env.credentials().iter().find(|grant| !is_for(grant, url))
+    {
+        let message = format!(
+            "mcp server {}: the step has a credential for {}, and the server is at {}",
+            target.name,
+            grant.host,
+            url.host_str().unwrap_or_default()
+        );
+        return Err(StageError::permanent(message).with_code(Code::Secret));
+    }
+    Ok(target)
+}
+
+/// Whether the server did nothing, because it did not take the token.
+fn is_refused_login(outcome: &Outcome) -> bool {
+    !outcome.dispatched && outcome.step.code.as_deref() == Some(Code::McpLogin.as_str())
 }
 
 /// The secrets that a session was opened with: by their variables, or by what they are added to. One that
@@ -151,6 +181,10 @@ fn is_for(grant: &CredentialGrant, url: &Url) -> bool {
 fn held_with(target: &Target, env: &Env) -> BTreeMap<String, String> {
     let mut held = target.reach.secrets();
     held.extend(env.credentials().iter().map(|grant| (json!(grant).to_string(), grant.secret.clone())));
+    // A session goes on with the token that it was opened with, so a renewed one opens another.
+    if let Reach::Address { token: Some(token), login: Some(_), .. } = &target.reach {
+        held.insert("login".to_owned(), Digest::of(token.reveal().as_bytes()).to_string());
+    }
     held
 }
 
@@ -212,10 +246,11 @@ fn reach(target: &Target, decided: Option<&Decided>, place: &Place<'_>) -> Resul
             let message = format!("mcp server {}: nothing says how it may be started", target.name);
             return Err(StageError::permanent(message).with_code(Code::McpServer));
         }
-        (Reach::Address { url, token, secret }, _) => McpReach::Address {
+        (Reach::Address { url, token, secret, credential, .. }, _) => McpReach::Address {
             url: url.as_str().to_owned(),
             token: token.as_ref().map(|token| token.reveal().to_owned().into()),
             secrets: secret.iter().cloned().collect(),
+            credential: credential.clone(),
         },
     })
 }
@@ -273,9 +308,10 @@ impl Runtime {
         let mut home = None;
         let secrets = services.values(&target.reach.secrets())?;
         let way = match &target.reach {
-            Reach::Address { url, token, .. } => {
+            Reach::Address { url, token, credential, .. } => {
                 let secret = secrets.first().and_then(|(_, value)| Secret::new(value));
-                Way::Address { url: url.clone(), token: secret.or_else(|| token.clone()) }
+                let (token, credential) = (secret.or_else(|| token.clone()), credential.clone());
+                Way::Address { url: url.clone(), token, credential }
             }
             Reach::Program { argv, env, .. } => {
                 let env = services.env.with(env.clone());

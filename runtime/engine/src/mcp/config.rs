@@ -10,7 +10,8 @@ use serde::Deserialize;
 use super::lock::Lock;
 use crate::env::Env;
 use crate::services::Services;
-use lobster_base::credential::Scheme;
+use lobster_base::credential::{CredentialGrant, CredentialHost, CredentialTerms, Scheme};
+use lobster_credentials::login::{LoginError, Logins, Want};
 use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{Plan, SecretGrant, Work, Workflow};
 use lobster_models::http::{self, Secret, Url};
@@ -55,6 +56,12 @@ pub struct ServerSpec {
     /// The secret that is that token.
     #[serde(default)]
     pub token_secret: Option<String>,
+    /// Secrets that are added to what is sent to these hosts: to the address, or by the program.
+    #[serde(default)]
+    pub credentials: BTreeMap<String, CredentialSpec>,
+    /// What `lobster mcp login` says at that address, beyond what it finds out.
+    #[serde(default)]
+    pub login: Option<LoginSpec>,
     /// The tools that may be called, `*` at the end standing for the rest; all if it is left out.
     #[serde(default)]
     pub tools: Option<Vec<String>>,
@@ -64,6 +71,34 @@ pub struct ServerSpec {
     /// How long a call may take, and connecting.
     #[serde(default = "timeout")]
     pub timeout: Span,
+}
+
+/// A credential by the name of its secret, or with more about it.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum CredentialSpec {
+    /// The secret, sent as its host is known to want it.
+    Secret(String),
+    /// The secret, with how it is sent.
+    Terms(CredentialTerms),
+}
+
+/// A client that was registered by hand, and what it asks for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LoginSpec {
+    /// The client; without one, lobster registers itself.
+    #[serde(default)]
+    pub client_id: Option<String>,
+    /// The secret that proves that it is this client.
+    #[serde(default)]
+    pub client_secret: Option<String>,
+    /// What the token shall allow; without any, what the server says that it needs.
+    #[serde(default)]
+    pub scopes: Vec<String>,
+    /// The port of this machine that the browser comes back to; any free one without it.
+    #[serde(default)]
+    pub port: u16,
 }
 
 fn max_bytes() -> Bytes {
@@ -122,12 +157,67 @@ impl ServerSpec {
         match self.url {
             None if self.token_env.is_some() => misplaced("token_env", "url", "env"),
             None if self.token_secret.is_some() => misplaced("token_secret", "url", "secrets"),
+            _ if self.granted_credentials().is_err() => self.granted_credentials().err(),
+            Some(_) if self.misdirected_credential().is_some() => self.misdirected_credential(),
+            Some(_)
+                if !self.credentials.is_empty()
+                    && (self.token_env.is_some() || self.token_secret.is_some() || self.login.is_some()) =>
+            {
+                Some("it has one token: a credential, `token_env`, `token_secret` or `login`".to_owned())
+            }
+            None if self.login.is_some() => misplaced("login", "url", "secrets"),
+            Some(_) if self.login.is_some() && (self.token_env.is_some() || self.token_secret.is_some()) => {
+                Some("it has a token or a login, not both".to_owned())
+            }
+            Some(_)
+                if self
+                    .login
+                    .as_ref()
+                    .is_some_and(|it| it.client_id.is_none() && it.client_secret.is_some()) =>
+            {
+                Some("`login.client_secret` needs `login.client_id`".to_owned())
+            }
             Some(_) if !self.secrets.is_empty() => misplaced("secrets", "command", "token_secret"),
             Some(_) if self.token_env.is_some() && self.token_secret.is_some() => {
                 Some("it has one token: `token_env` or `token_secret`".to_owned())
             }
             _ => both.map(|variable| format!("{variable} is set by both env and secrets")),
         }
+    }
+
+    /// The credentials that the file itself grants.
+    ///
+    /// # Errors
+    /// What about one of them cannot be meant.
+    pub(crate) fn granted_credentials(&self) -> Result<Vec<CredentialGrant>, String> {
+        let grant = |(host, spec): (&String, &CredentialSpec)| {
+            let at = CredentialHost::parse(host).map_err(|error| format!("credentials: {error}"))?;
+            let terms = match spec.clone() {
+                CredentialSpec::Secret(secret) => CredentialTerms { secret, ..CredentialTerms::default() },
+                CredentialSpec::Terms(terms) => terms,
+            };
+            terms.grant(at).map_err(|wrong| format!("credentials.{host}.{wrong}"))
+        };
+        self.credentials.iter().map(grant).collect()
+    }
+
+    /// A credential of a server with an address that is not for this address.
+    fn misdirected_credential(&self) -> Option<String> {
+        let url = http::parse_url(self.url.as_deref()?)?;
+        let grants = self.granted_credentials().ok()?;
+        let other = grants.iter().find(|grant| !is_for(grant, &url))?;
+        Some(format!(
+            "its credential is for {}, and the server is at {}",
+            other.host,
+            http::redacted_address(&url)
+        ))
+    }
+
+    /// Whether its users may log in: nothing else says what its token is.
+    pub(crate) fn may_log_in(&self) -> bool {
+        let has_token =
+            self.token_env.is_some() || self.token_secret.is_some() || !self.credentials.is_empty();
+        self.url.is_some() && !has_token
     }
 
     /// The secret that is the bearer token: the file's own, else what the step grants as the variable
@@ -165,6 +255,10 @@ pub(crate) enum Reach {
         token: Option<Secret>,
         /// The secret that the token is, by the variable that it is granted as.
         secret: Option<(String, String)>,
+        /// How the secret is sent, if not as a bearer token.
+        credential: Option<Box<CredentialGrant>>,
+        /// Where the token is from a login, how it is renewed.
+        login: Option<LoginSpec>,
     },
 }
 
@@ -185,6 +279,8 @@ pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) reach: Reach,
     tools: Option<Vec<String>>,
+    /// What the operator's file grants it besides the step.
+    pub(crate) credentials: Vec<CredentialGrant>,
     pub(crate) max_bytes: usize,
     pub(crate) timeout: Duration,
     pub(crate) lock: PathBuf,
@@ -210,7 +306,9 @@ impl Target {
                         if known.is_empty() { "none".to_owned() } else { known.join(", ") }
                     )));
                 };
-                return Self::of(server, &spec, env, &path);
+                let mut target = Self::of(server, &spec, env, &path)?;
+                target.log_in(services, &spec)?;
+                return Ok(target);
             }
             McpServer::Url(url) if !services.policy.is_open() => {
                 return Err(refuse(format!(
@@ -226,6 +324,9 @@ impl Target {
 
     fn of(server: &McpServer, spec: &ServerSpec, env: &Env, file: &Path) -> Result<Self, StageError> {
         let refuse = |message: String| StageError::permanent(message).with_code(Code::McpServer);
+        let credentials =
+            spec.granted_credentials().map_err(|why| refuse(format!("mcp server {server}: {why}")))?;
+        let env = &env.with_more_credentials(&credentials);
         let reach = match (&spec.command, &spec.url) {
             (Some(argv), _) => {
                 let mut secrets = env.secrets().clone();
@@ -238,12 +339,13 @@ impl Target {
                 let text = url.as_deref().unwrap_or_default();
                 let url = http::parse_url(text).filter(http::is_http);
                 let url = url.ok_or_else(|| refuse(format!("mcp server {server}: no http(s) address")))?;
-                let secret = match granted_for(&url, env)
-                    .map_err(|why| refuse(format!("mcp server {server}: {why}")))?
-                {
-                    Some(secret) => Some((URL_TOKEN.to_owned(), secret)),
+                let granted =
+                    granted_for(&url, env).map_err(|why| refuse(format!("mcp server {server}: {why}")))?;
+                let secret = match &granted {
+                    Some(grant) => Some((URL_TOKEN.to_owned(), grant.secret.clone())),
                     None => spec.secret_token(env),
                 };
+                let credential = granted.filter(|grant| !is_bearer(grant)).map(Box::new);
                 if let Some((_, secret)) = &secret
                     && url.scheme() != "https"
                     && !http::is_loopback(&url)
@@ -261,17 +363,45 @@ impl Target {
                     }
                     Some(_) | None => None,
                 };
-                Reach::Address { url, token, secret }
+                Reach::Address { url, token, secret, credential, login: None }
             }
         };
         Ok(Self {
             name: server.to_string(),
             reach,
             tools: spec.tools.clone(),
+            credentials,
             max_bytes: usize::try_from(spec.max_bytes.0).unwrap_or(usize::MAX),
             timeout: spec.timeout.0,
             lock: file.with_file_name(Lock::FILE),
         })
+    }
+
+    /// Takes the token of a login, where nothing else says what the token is.
+    fn log_in(&mut self, services: &Services, spec: &ServerSpec) -> Result<(), StageError> {
+        let terms = spec.login.clone().unwrap_or_default();
+        if let Reach::Address { url, token: token @ None, secret: None, login, .. } = &mut self.reach
+            && spec.may_log_in()
+            && let Some(text) = token_of(services, &self.name, url, &terms, Want::Good)?
+        {
+            *token = Secret::new(&text);
+            *login = Some(terms);
+        }
+        Ok(())
+    }
+
+    /// Has the token of a login renewed, which the server has refused. Gives whether there is another one.
+    pub(crate) fn renew_login(&mut self, services: &Services) -> Result<bool, StageError> {
+        let Reach::Address { url, token: Some(token), login: Some(terms), .. } = &mut self.reach else {
+            return Ok(false);
+        };
+        let refused = token.reveal().to_owned();
+        let text = token_of(services, &self.name, url, terms, Want::OtherThan(&refused))?;
+        match text.as_deref().and_then(Secret::new) {
+            Some(other) => *token = other,
+            None => return Ok(false),
+        }
+        Ok(true)
     }
 
     /// A secret that the step is granted and the server does not take, by its variable.
@@ -293,21 +423,52 @@ impl Target {
     }
 }
 
-/// The secret of the credential that the step is granted for the address of a server.
-fn granted_for(url: &Url, env: &Env) -> Result<Option<String>, String> {
-    let (Some(host), Some(port)) = (url.host_str(), url.port_or_known_default()) else { return Ok(None) };
-    let grant = env.credentials().iter().find(|grant| url.scheme() == "https" && grant.host.is(host, port));
-    let Some(grant) = grant else { return Ok(None) };
+/// The credential that is granted for the address of a server.
+fn granted_for(url: &Url, env: &Env) -> Result<Option<CredentialGrant>, String> {
+    let Some(grant) = env.credentials().iter().find(|grant| is_for(grant, url)) else { return Ok(None) };
     grant.check("POST", url.path()).map_err(|error| error.to_string())?;
-    match &grant.scheme {
-        Scheme::Word(word) if word.eq_ignore_ascii_case("bearer") && grant.header == "authorization" => {
-            Ok(Some(grant.secret.clone()))
-        }
-        _ => Err(format!(
-            "it takes a bearer token; leave `header` and `scheme` of the credential for {} out",
-            grant.host
-        )),
+    Ok(Some(grant.clone()))
+}
+
+/// Whether a credential is for the host of this address.
+pub(crate) fn is_for(grant: &CredentialGrant, url: &Url) -> bool {
+    let at = url.host_str().zip(url.port_or_known_default());
+    url.scheme() == "https" && at.is_some_and(|(host, port)| grant.host.is(host, port))
+}
+
+/// Whether a credential is sent as tokens of MCP servers usually are.
+fn is_bearer(grant: &CredentialGrant) -> bool {
+    let is_word = matches!(&grant.scheme, Scheme::Word(word) if word.eq_ignore_ascii_case("bearer"));
+    is_word && grant.header == "authorization"
+}
+
+/// The token that a login at this address gave, if somebody is logged in there.
+fn token_of(
+    services: &Services,
+    name: &str,
+    url: &Url,
+    terms: &LoginSpec,
+    want: Want<'_>,
+) -> Result<Option<String>, StageError> {
+    let logins = Logins::below(&services.state_dir);
+    let refuse = |error: LoginError| {
+        let hint = match error {
+            LoginError::Refused { .. } | LoginError::Expired => {
+                format!("; `lobster mcp login {name}` logs in again")
+            }
+            _ => String::new(),
+        };
+        StageError::permanent(format!("mcp server {name}: {error}{hint}")).with_code(Code::McpLogin)
+    };
+    if !logins.has(url.as_str()).map_err(refuse)? {
+        return Ok(None);
     }
+    let secret = services.client_secret(terms)?;
+    let token = logins.token(url.as_str(), secret.as_deref(), want, &services.cancel).map_err(refuse)?;
+    if let Some(token) = &token {
+        services.secrets.hide(name, token);
+    }
+    Ok(token)
 }
 
 /// A server that a plan names by itself: the usual limits, all its tools.
@@ -319,6 +480,8 @@ fn inline() -> ServerSpec {
         url: None,
         token_env: None,
         token_secret: None,
+        credentials: BTreeMap::new(),
+        login: None,
         tools: None,
         max_bytes: max_bytes(),
         timeout: timeout(),
@@ -418,6 +581,26 @@ mod tests {
                 "both env",
             ),
             ("version = 1\n[server.x]\ncomand = [\"a\"]\n", "comand"),
+            (
+                "version = 1\n[server.x]\nurl = \"https://b/c\"\ncredentials = {\"d\" = \"s\"}",
+                "for d, and the server is at https://b/c",
+            ),
+            (
+                "version = 1\n[server.x]\nurl = \"https://b/c\"\ncredentials = {b = \"s\"}\ntoken_env = \"A\"",
+                "one token",
+            ),
+            (
+                "version = 1\n[server.x]\nurl = \"https://b\"\ncredentials = {b = {secret = \"s\", header = \"host\"}}",
+                "credentials.b.header: \"host\" is no header",
+            ),
+            ("version = 1\n[server.x]\ncommand = [\"a\"]\ncredentials = {\"*.b\" = \"s\"}", "is no host"),
+            ("version = 1\n[server.x]\ncommand = [\"a\"]\nlogin = {}", "`login` belongs to `url`"),
+            (
+                "version = 1\n[server.x]\nurl = \"http://b\"\nlogin = {client_secret = \"a\"}",
+                "needs `login.client_id`",
+            ),
+            ("version = 1\n[server.x]\nurl = \"http://b\"\nlogin = {}\ntoken_env = \"A\"", "not both"),
+            ("version = 1\n[server.x]\nurl = \"http://b\"\nlogin = {scope = \"A\"}", "scope"),
         ] {
             let error = read(text).unwrap_err();
             assert!(error.contains(part), "{text}: {error}");

@@ -9,12 +9,14 @@
 mod config;
 mod lines;
 mod lock;
+mod login;
 mod session;
 
-pub use config::{ConfigError, McpConfig, ServerSpec};
+pub use config::{ConfigError, CredentialSpec, LoginSpec, McpConfig, ServerSpec};
 pub use lock::{Lock, LockError, PinnedTool};
+pub use login::McpLogin;
 
-pub(crate) use config::{Reach, Target, VARIABLE, operators, servers_of, token_variables};
+pub(crate) use config::{Reach, Target, VARIABLE, is_for, operators, servers_of, token_variables};
 pub(crate) use session::{CallProblem, Launch, ServerTerms, Session, Way};
 
 use rmcp::model::CallToolResult;

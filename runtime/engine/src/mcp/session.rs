@@ -1,5 +1,6 @@
 //! A connection to one server, on a thread of its own, for as long as a run needs it.
 
+use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, PipeWriter, Write};
@@ -12,12 +13,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
-    Implementation, PaginatedRequestParams, Tool,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig, ErrorCode,
+    Implementation, PaginatedRequestParams, ProtocolVersion, Tool,
 };
-use rmcp::service::{NotificationContext, Peer};
-use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
+use rmcp::service::{ClientInitializeError, NotificationContext, Peer, RunningService};
+use rmcp::transport::streamable_http_client::{
+    AuthRequiredError, InsufficientScopeError, StreamableHttpClientTransportConfig,
+};
+use rmcp::transport::{DynamicTransportError, StreamableHttpClientTransport};
 use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient, ServiceError};
 use serde_json::Value;
 use tokio::sync::{mpsc as orders, oneshot};
@@ -25,7 +28,8 @@ use tokio::sync::{mpsc as orders, oneshot};
 use super::lines::{Cause, Lines, note};
 use crate::upstream::StepUpstream;
 use lobster_base::cancel::{CancelReason, CancelToken};
-use lobster_models::http::{self, Secret, Url};
+use lobster_base::credential::CredentialGrant;
+use lobster_models::http::{self, HeaderName, HeaderValue, Secret, Url};
 use lobster_sandbox::{
     Confinement, Exit, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
 };
@@ -62,12 +66,12 @@ enum Order {
     Call {
         params: Box<CallToolRequestParams>,
         /// Inside, an error that the server answered with; outside, there is no answer.
-        answer: mpsc::SyncSender<Result<Result<CallToolResult, String>, String>>,
+        answer: mpsc::SyncSender<Result<Result<CallToolResult, String>, Broken>>,
         /// Dropped when nobody waits any more.
         wanted: oneshot::Receiver<()>,
     },
     List {
-        answer: mpsc::SyncSender<Result<Vec<Tool>, String>>,
+        answer: mpsc::SyncSender<Result<Vec<Tool>, Broken>>,
     },
 }
 
@@ -83,6 +87,9 @@ pub(crate) enum CallProblem {
     /// The server answered, with an error.
     #[error("{0}")]
     Refused(String),
+    /// The server did nothing, since it does not know who asks.
+    #[error("{}", if *.sent_token { "it does not take the token that it was sent" } else { "it wants a login" })]
+    Unauthorized { sent_token: bool },
 }
 
 /// What holds for a server, however it is reached.
@@ -99,7 +106,12 @@ pub(crate) struct ServerTerms {
 /// How a server is reached.
 pub(crate) enum Way {
     Program(Box<Launch>),
-    Address { url: Url, token: Option<Secret> },
+    /// `credential` says how the token is sent, if not as a bearer token.
+    Address {
+        url: Url,
+        token: Option<Secret>,
+        credential: Option<Box<CredentialGrant>>,
+    },
 }
 
 /// A server's program, and what was decided about it.
@@ -211,7 +223,7 @@ impl Session {
 
     fn wait<T>(
         &self,
-        from: &mpsc::Receiver<Result<T, String>>,
+        from: &mpsc::Receiver<Result<T, Broken>>,
         timeout: Duration,
         cancel: &CancelToken,
     ) -> Result<T, CallProblem> {
@@ -219,7 +231,10 @@ impl Session {
         loop {
             match from.recv_timeout(LOOK) {
                 Ok(Ok(value)) => return Ok(value),
-                Ok(Err(message)) => return Err(CallProblem::Failed(message)),
+                Ok(Err(Broken { is_unauthorized: true, .. })) => {
+                    return Err(CallProblem::Unauthorized { sent_token: self.token.is_some() });
+                }
+                Ok(Err(broken)) => return Err(CallProblem::Failed(broken.message)),
                 Err(RecvTimeoutError::Disconnected) => return Err(CallProblem::Failed(self.gone())),
                 Err(RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
                     return Err(CallProblem::Cancelled);
@@ -257,34 +272,84 @@ struct Connection {
     cause: Cause,
 }
 
-type Ready = mpsc::SyncSender<Result<Vec<Tool>, String>>;
+type Ready = mpsc::SyncSender<Result<Vec<Tool>, Broken>>;
+
+/// Why a request has no answer.
+struct Broken {
+    message: String,
+    /// The server did nothing, since it does not know who asks.
+    is_unauthorized: bool,
+}
+
+/// Why there is no connection.
+enum Unconnected {
+    /// The server knows no handshake.
+    NoHandshake(Broken),
+    Otherwise(Broken),
+}
+
+impl From<Unconnected> for Broken {
+    fn from(why: Unconnected) -> Self {
+        match why {
+            Unconnected::NoHandshake(broken) | Unconnected::Otherwise(broken) => broken,
+        }
+    }
+}
+
+/// A connection that is served.
+type Service = RunningService<RoleClient, Client>;
+
+impl From<String> for Broken {
+    fn from(message: String) -> Self {
+        Self { message, is_unauthorized: false }
+    }
+}
 
 impl Connection {
     fn run(self, way: Way, ready: &Ready) {
         let done = match way {
             Way::Program(launch) => self.program(*launch, ready),
-            Way::Address { url, token } => self.address(&url, token.as_ref(), ready),
+            Way::Address { url, token, credential } => {
+                self.address(&url, token.as_ref(), credential.as_deref(), ready)
+            }
         };
-        if let Err(message) = done {
-            let _ = ready.try_send(Err(message));
+        if let Err(broken) = done {
+            let _ = ready.try_send(Err(broken));
         }
     }
 
-    fn address(self, url: &Url, token: Option<&Secret>, ready: &Ready) -> Result<(), String> {
+    fn address(
+        self,
+        url: &Url,
+        token: Option<&Secret>,
+        credential: Option<&CredentialGrant>,
+        ready: &Ready,
+    ) -> Result<(), Broken> {
         let client = http::client(url).map_err(|error| error.to_string())?.clone();
         let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
         config.max_sse_event_size = self.terms.max_bytes.saturating_add(FRAME);
-        if let Some(token) = token {
-            config = config.auth_header(token.reveal());
+        match (token, credential) {
+            (Some(token), Some(grant)) => config = config.custom_headers(header_of(grant, token)?),
+            (Some(token), None) => config = config.auth_header(token.reveal()),
+            (None, _) => {}
         }
         let shown = http::redacted_address(url);
         tokio_runtime()?.block_on(async {
-            let transport = StreamableHttpClientTransport::with_client(client, config);
-            self.serve(transport, ready, &shown).await
+            let transport = || StreamableHttpClientTransport::with_client(client.clone(), config.clone());
+            // Servers that know the handshake are many, and some take anything else ill.
+            let service = match self.connect(transport(), ClientLifecycleMode::Initialize, &shown).await {
+                Err(Unconnected::NoHandshake(_)) => {
+                    let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
+                    self.connect(transport(), ClientLifecycleMode::Discover { preferred_versions }, &shown)
+                        .await
+                }
+                other => other,
+            };
+            self.serve(service?, ready, &shown).await
         })
     }
 
-    fn program(self, launch: Launch, ready: &Ready) -> Result<(), String> {
+    fn program(self, launch: Launch, ready: &Ready) -> Result<(), Broken> {
         let io = |error: io::Error| format!("cannot open a pipe: {error}");
         let (stdin, to) = io::pipe().map_err(io)?;
         let (from, stdout) = io::pipe().map_err(io)?;
@@ -316,11 +381,13 @@ impl Connection {
         let program = program.map_err(|error| format!("cannot start a thread: {error}"))?;
         let (max, cause) = (self.terms.max_bytes.saturating_add(FRAME), Arc::clone(&self.cause));
         let shown = launch.argv.join(" ");
-        let served = tokio_runtime().and_then(|runtime| {
+        let served = tokio_runtime().map_err(Broken::from).and_then(|runtime| {
             runtime.block_on(async {
                 let from = tokio::net::unix::pipe::Receiver::from_owned_fd(from.into()).map_err(io)?;
                 let to = tokio::net::unix::pipe::Sender::from_owned_fd(to.into()).map_err(io)?;
-                self.serve(Lines::new(from, to, max, cause), ready, &shown).await
+                let lines = Lines::new(from, to, max, cause);
+                let service = self.connect(lines, ClientLifecycleMode::Initialize, &shown).await?;
+                self.serve(service, ready, &shown).await
             })
         });
         // Its stdin is closed now. What does not end by itself is ended.
@@ -331,8 +398,13 @@ impl Connection {
         served
     }
 
-    /// Connects, tells that it is ready, and does what is ordered until nobody orders any more.
-    async fn serve<T>(mut self, transport: T, ready: &Ready, shown: &str) -> Result<(), String>
+    /// Connects, by the handshake that servers had before 2026-07-28 or the question that they have since.
+    async fn connect<T>(
+        &self,
+        transport: T,
+        way: ClientLifecycleMode,
+        shown: &str,
+    ) -> Result<Service, Unconnected>
     where
         T: rmcp::transport::Transport<RoleClient> + Send + 'static,
     {
@@ -340,17 +412,37 @@ impl Connection {
         info.capabilities = ClientCapabilities::default();
         info.client_info = Implementation::new("lobster", env!("CARGO_PKG_VERSION"));
         let client = Client { info, changed: Arc::clone(&self.changed) };
-        let connecting = client.serve_with_lifecycle(transport, ClientLifecycleMode::Initialize);
         let limit = self.terms.timeout;
-        let service = match tokio::time::timeout(limit, connecting).await {
-            Ok(Ok(service)) => service,
-            Ok(Err(error)) => return Err(format!("no connection to {shown}: {}", self.caused(&error).await)),
-            Err(_) => return Err(format!("{shown} has not answered within {} ms", limit.as_millis())),
-        };
+        match tokio::time::timeout(limit, client.serve_with_lifecycle(transport, way)).await {
+            Ok(Ok(service)) => Ok(service),
+            Ok(Err(error)) => {
+                let message = format!("no connection to {shown}: {}", self.caused(&error).await);
+                let broken = Broken { message, is_unauthorized: connecting_refused(&error) };
+                Err(match knows_no_handshake(&error) {
+                    true => Unconnected::NoHandshake(broken),
+                    false => Unconnected::Otherwise(broken),
+                })
+            }
+            Err(_) => {
+                let message = format!("{shown} has not answered within {} ms", limit.as_millis());
+                Err(Unconnected::Otherwise(message.into()))
+            }
+        }
+    }
+
+    /// Tells that it is ready, and does what is ordered until nobody orders any more.
+    async fn serve(mut self, service: Service, ready: &Ready, shown: &str) -> Result<(), Broken> {
+        let limit = self.terms.timeout;
         let tools = match tokio::time::timeout(limit, list(&service)).await {
             Ok(Ok(tools)) => tools,
-            Ok(Err(error)) => return Err(format!("{shown} does not tell its tools: {error}")),
-            Err(_) => return Err(format!("{shown} has not told its tools within {} ms", limit.as_millis())),
+            Ok(Err(Broken { message, is_unauthorized })) => {
+                let message = format!("{shown} does not tell its tools: {message}");
+                return Err(Broken { message, is_unauthorized });
+            }
+            Err(_) => {
+                let message = format!("{shown} has not told its tools within {} ms", limit.as_millis());
+                return Err(message.into());
+            }
         };
         if ready.try_send(Ok(tools)).is_err() {
             return Ok(());
@@ -396,10 +488,13 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
                     Ok(Err(message.to_owned()))
                 }
                 Err(ServiceError::McpError(error)) => Ok(Err(ServiceError::McpError(error).to_string())),
-                Err(error) => Err(match peer.is_transport_closed() {
-                    true => settle(&cause).await.unwrap_or_else(|| error.to_string()),
-                    false => error.to_string(),
-                }),
+                Err(error) => {
+                    let message = match peer.is_transport_closed() {
+                        true => settle(&cause).await.unwrap_or_else(|| error.to_string()),
+                        false => error.to_string(),
+                    };
+                    Err(Broken { message, is_unauthorized: request_refused(&error) })
+                }
             };
             let _ = answer.try_send(given);
         }
@@ -409,11 +504,52 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
     }
 }
 
-async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, String> {
+/// The header that carries a credential, with the value that no log shows.
+fn header_of(grant: &CredentialGrant, token: &Secret) -> Result<HashMap<HeaderName, HeaderValue>, String> {
+    let value = grant.header_value(token.reveal()).map_err(|error| error.to_string())?;
+    let unfit = || format!("the credential for {} fits no header", grant.host);
+    let name = HeaderName::from_bytes(grant.header.as_bytes()).map_err(|_| unfit())?;
+    let mut value = HeaderValue::from_str(&value).map_err(|_| unfit())?;
+    value.set_sensitive(true);
+    Ok(HashMap::from([(name, value)]))
+}
+
+/// Whether the server answers that it has no such handshake, as those that speak only 2026-07-28 do.
+fn knows_no_handshake(error: &ClientInitializeError) -> bool {
+    let codes = [ErrorCode::UNSUPPORTED_PROTOCOL_VERSION, ErrorCode::METHOD_NOT_FOUND];
+    matches!(error, ClientInitializeError::JsonRpcError(error) if codes.contains(&error.code))
+}
+
+/// Whether there is no connection because the server does not know who asks.
+fn connecting_refused(error: &ClientInitializeError) -> bool {
+    matches!(error, ClientInitializeError::TransportError { error, .. } if is_unauthorized(error))
+}
+
+/// Whether a request was refused for that.
+fn request_refused(error: &ServiceError) -> bool {
+    matches!(error, ServiceError::TransportSend(error) if is_unauthorized(error))
+}
+
+fn is_unauthorized(error: &DynamicTransportError) -> bool {
+    let mut next = Some(error.error.as_ref() as &(dyn std::error::Error + 'static));
+    while let Some(error) = next {
+        if error.is::<AuthRequiredError>() || error.is::<InsufficientScopeError>() {
+            return true;
+        }
+        next = error.source();
+    }
+    false
+}
+
+async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, Broken> {
     let (mut tools, mut cursor) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
         let page = PaginatedRequestParams::default().with_cursor(cursor);
-        let listed = peer.list_tools(Some(page)).await.map_err(|error| error.to_string())?;
+        let listed = peer.list_tools(Some(page)).await;
+        let listed = listed.map_err(|error| Broken {
+            message: error.to_string(),
+            is_unauthorized: request_refused(&error),
+        })?;
         tools.extend(listed.tools);
         cursor = listed.next_cursor;
         if cursor.is_none() && tools.len() <= MAX_TOOLS {
@@ -423,7 +559,7 @@ async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, String> {
             break;
         }
     }
-    Err(format!("it lists more than {MAX_TOOLS} tools, or more than {MAX_PAGES} pages of them"))
+    Err(format!("it lists more than {MAX_TOOLS} tools, or more than {MAX_PAGES} pages of them").into())
 }
 
 fn tokio_runtime() -> Result<tokio::runtime::Runtime, String> {

@@ -214,6 +214,7 @@ impl Trace {
             attributes.push(("lobster.step.cached", Value::Flag(true)));
         }
         let is_model_call = kind == lobster_models::CALL;
+        let tool = (kind == "mcp").then(|| tool_call(outcome));
         let mut name = format!("{kind} {}", place(path));
         if is_model_call {
             let call = model_call(outcome);
@@ -225,6 +226,13 @@ impl Trace {
                 _ => operation.to_owned(),
             };
             attributes.extend(call);
+        }
+        if let Some(call) = &tool {
+            // As in the conventions for MCP. The tool's name is its server's, of which there are few.
+            if let Some(tool) = outcome.detail["request"]["tool"].as_str() {
+                name = format!("tools/call {tool}");
+            }
+            attributes.extend(call.iter().cloned());
         }
         let span = Span {
             trace: self.id,
@@ -244,7 +252,7 @@ impl Trace {
                 | StepStatus::TimedOut
                 | StepStatus::Refused => true,
             },
-            is_remote_call: is_model_call,
+            is_remote_call: is_model_call || tool.is_some(),
         };
         let begun = matches!(&end.event, Event::StepEnded { begun: Some(_), .. });
         Placed { path, is_composite: begin.is_none() && !begun, span }
@@ -315,6 +323,18 @@ fn moments(events: &[Record]) -> Vec<Moment> {
 /// What a model was asked for, in the word of the conventions.
 fn operation(outcome: &StepOutcome) -> &str {
     outcome.detail["request"]["operation"].as_str().unwrap_or("chat")
+}
+
+/// Which tool of which server was called, by the semantic conventions for MCP.
+fn tool_call(outcome: &StepOutcome) -> Attributes {
+    let asked = &outcome.detail["request"];
+    let mut attributes =
+        vec![("mcp.method.name", text("tools/call")), ("gen_ai.operation.name", text("execute_tool"))];
+    let texts =
+        [("gen_ai.tool.name", "tool"), ("lobster.mcp.server", "server"), ("server.address", "address")];
+    attributes.extend(texts.into_iter().filter_map(|(key, name)| Some((key, text(asked[name].as_str()?)))));
+    attributes.extend(asked["port"].as_u64().map(|port| ("server.port", number(port))));
+    attributes
 }
 
 /// Who answered and what it used, by the semantic conventions for models.
@@ -500,6 +520,32 @@ mod tests {
         assert!(has(&spans[1], "gen_ai.usage.output_tokens", number(4)));
         assert!(has(&spans[1], "lobster.cost.usd", Value::Amount(0.25)));
         assert!(has(&spans[2], "error.type", text("model")) && spans[2].failed);
+    }
+
+    #[test]
+    fn a_tool_call_names_its_server_and_tool() {
+        let asked = json!({"server": "tickets", "tool": "create", "address": "tickets.example", "port": 443});
+        let outcome =
+            json!({"status": "failed", "code": "mcp_login", "duration_us": 1, "detail": {"request": asked}});
+        let spans = of_latest_execution(&journal(&[
+            (1_000, started(None)),
+            (1_001, begin("file", "mcp")),
+            (1_002, json!({"type": "step_ended", "path": "file", "attempt": 1, "outcome": outcome})),
+            (1_003, json!({"type": "run_ended", "status": "failed"})),
+        ]));
+        let span = &spans[1];
+        assert_eq!((span.name.as_str(), span.is_remote_call, span.failed), ("tools/call create", true, true));
+        for (key, value) in [
+            ("mcp.method.name", text("tools/call")),
+            ("gen_ai.operation.name", text("execute_tool")),
+            ("gen_ai.tool.name", text("create")),
+            ("lobster.mcp.server", text("tickets")),
+            ("server.address", text("tickets.example")),
+            ("server.port", number(443)),
+            ("error.type", text("mcp_login")),
+        ] {
+            assert!(span.attributes.contains(&(key, value)), "{key}: {:?}", span.attributes);
+        }
     }
 
     #[test]

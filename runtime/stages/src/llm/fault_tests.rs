@@ -138,6 +138,23 @@ fn faults(provider: Provider) -> Vec<Fault> {
     ]
 }
 
+/// What a server says of the time to wait goes with the failure to whoever tries again.
+#[test]
+fn the_pause_that_a_server_asks_for_is_told() {
+    for (status, header, pause) in
+        [(429, "retry-after: 7\r\n", Some(7)), (503, "retry-after: 7\r\n", Some(7)), (429, "", None)]
+    {
+        let answer = format!("HTTP/1.1 {status} X\r\n{header}content-length: 0\r\n\r\n");
+        let server = Server::start(vec![Answer::raw(&answer)]);
+        let mut host = RecordingHost::new();
+        host.set("OPENAI_BASE_URL", &server.url(""));
+        let args = json!({"prompt": "p", "model": "m", "provider": "openai", "disable-cache": true});
+        let Err(Stop::Failed(error)) = run(&INVOKE, &args, vec![], &mut host) else { panic!("it failed") };
+        assert_eq!(error.retry_after, pause.map(std::time::Duration::from_secs), "{status} {header}");
+        assert!(!error.permanent);
+    }
+}
+
 #[test]
 fn every_fault_of_every_provider_is_one_clear_error_or_the_right_recovery() {
     let mut played = 0;

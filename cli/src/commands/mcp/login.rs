@@ -1,0 +1,41 @@
+//! `lobster mcp login`
+
+use std::io::Write;
+use std::time::Duration;
+
+use lobster_runtime::stage::Mode;
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::prepare;
+use crate::render::one_line;
+
+/// Logs in at a server of lobster.mcp.toml that wants its users to log in (OAuth 2.1).
+///
+/// Prints an address, which you open in a browser of this machine, and waits until you have logged in there.
+/// The tokens are kept below the state directory, in a file that only you can read, and renewed when they
+/// run out. Calls of this server use them from then on.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  lobster mcp login tickets
+  lobster mcp login tickets --timeout 60       gives up after a minute
+  lobster mcp logout tickets                   forgets the tokens")]
+pub(super) struct Args {
+    /// The server's name in lobster.mcp.toml.
+    server: String,
+    /// How long to wait for you, in seconds.
+    #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    timeout: u64,
+}
+
+pub(super) fn run(args: &Args) -> CommandResult {
+    let runtime = prepare::runtime(Mode::Human)?;
+    let failed = |error: lobster_runtime::stage::StageError| CommandError::failed(error.message);
+    let login = runtime.begin_mcp_login(&args.server).map_err(failed)?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "open this address in a browser of this machine:\n\n{}\n", one_line(login.address()))?;
+    out.flush()?;
+    let done = login.complete(Duration::from_secs(args.timeout)).map_err(failed)?;
+    let lasts = if done.is_renewed() { "it is renewed when it runs out" } else { "it cannot be renewed" };
+    writeln!(out, "logged in at {}; {lasts}", one_line(done.issuer()))?;
+    Ok(Exit::OK)
+}

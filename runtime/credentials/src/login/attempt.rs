@@ -1,0 +1,300 @@
+//! One login, from the question where to the token: authorization code with PKCE.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use lobster_base::cancel::CancelToken;
+use reqwest::Url;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use super::LoginError;
+use super::http::{Reply, encoded, post_form, post_json, usable};
+use super::kept::{Login, now};
+use super::metadata::{Authority, discover};
+
+/// What a client calls itself where it registers.
+const CLIENT_NAME: &str = "lobster";
+
+/// Most of a server's own words that an error repeats.
+const MOST_WORDS: usize = 300;
+
+/// What an operator says about a login.
+#[derive(Clone, Debug)]
+pub struct LoginTerms {
+    /// The address of the server.
+    pub server: String,
+    /// A client that was registered by hand.
+    pub client_id: Option<String>,
+    /// What proves that it is that client, if it has such a thing.
+    pub client_secret: Option<String>,
+    /// What the token shall allow; without any, what the server says that it needs.
+    pub scopes: Vec<String>,
+    /// Where the browser comes back.
+    pub redirect: String,
+}
+
+/// A login that waits for a person.
+pub struct LoginAttempt {
+    server: String,
+    authority: Authority,
+    client: Client,
+    redirect: String,
+    address: String,
+    state: String,
+    verifier: String,
+}
+
+/// Who asks for tokens.
+#[derive(Clone)]
+pub(super) struct Client {
+    pub(super) id: String,
+    pub(super) secret: Option<String>,
+    /// The secret is the server's, who gave it at registration, and is kept with the tokens.
+    pub(super) is_registered: bool,
+    /// The secret goes into the form instead of a header.
+    pub(super) is_in_form: bool,
+}
+
+impl LoginAttempt {
+    /// Finds out where the server has its clients log in, and makes this one known there.
+    ///
+    /// # Errors
+    /// When the server does not say, or says what cannot be used.
+    pub fn begin(terms: &LoginTerms, cancel: &CancelToken) -> Result<Self, LoginError> {
+        let server = usable(&terms.server)?;
+        let authority = discover(&server, cancel)?;
+        let client = match &terms.client_id {
+            Some(id) => Client {
+                id: id.clone(),
+                secret: terms.client_secret.clone(),
+                is_registered: false,
+                is_in_form: authority.wants_secret_in_form,
+            },
+            None => register(&authority, &terms.redirect, cancel)?,
+        };
+        let (state, verifier) = (unguessable()?, unguessable()?);
+        let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.as_bytes()));
+        let scopes = if terms.scopes.is_empty() { &authority.scopes } else { &terms.scopes }.join(" ");
+        let mut fields = vec![
+            ("response_type", "code"),
+            ("client_id", &client.id),
+            ("redirect_uri", &terms.redirect),
+            ("state", &state),
+            ("code_challenge", &challenge),
+            ("code_challenge_method", "S256"),
+            ("resource", &authority.resource),
+        ];
+        if !scopes.is_empty() {
+            fields.push(("scope", &scopes));
+        }
+        let mut address = authority.authorization.clone();
+        // The endpoint's own query stays before ours.
+        let own = address.query().filter(|own| !own.is_empty()).map(|own| format!("{own}&"));
+        address.set_query(Some(&format!("{}{}", own.unwrap_or_default(), encoded(&fields)?)));
+        Ok(Self {
+            server: terms.server.clone(),
+            redirect: terms.redirect.clone(),
+            address: address.into(),
+            authority,
+            client,
+            state,
+            verifier,
+        })
+    }
+
+    /// What a person opens.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Whether a query that came to the callback belongs to this login. Any page can have a browser
+    /// send one.
+    #[must_use]
+    pub fn is_mine(&self, query: &str) -> bool {
+        field(query, "state").is_some_and(|state| state == self.state)
+    }
+
+    /// Exchanges what the browser brought back for tokens.
+    ///
+    /// # Errors
+    /// When the person or the server refused, or the answer is not one to this login.
+    pub fn finish(&self, query: &str, cancel: &CancelToken) -> Result<Login, LoginError> {
+        if !self.is_mine(query) {
+            return Err(LoginError::Forged("its `state` is another one"));
+        }
+        // An answer of another authorization server must not be taken to this one (RFC 9207).
+        match field(query, "iss") {
+            Some(issuer) if issuer != self.authority.issuer => {
+                return Err(LoginError::Forged("its `iss` names another authorization server"));
+            }
+            None if self.authority.names_itself => {
+                return Err(LoginError::Forged("it does not name the authorization server"));
+            }
+            Some(_) | None => {}
+        }
+        if let Some(error) = field(query, "error") {
+            let why =
+                field(query, "error_description").map_or(error.clone(), |more| format!("{error}: {more}"));
+            return Err(refused(&self.authority.issuer, "the login", &why));
+        }
+        let code = field(query, "code").ok_or(LoginError::Forged("it has no `code`"))?;
+        let fields = [
+            ("grant_type", "authorization_code"),
+            ("code", &code),
+            ("redirect_uri", &self.redirect),
+            ("code_verifier", &self.verifier),
+            ("resource", &self.authority.resource),
+        ];
+        let tokens = ask(&self.authority.token, &self.client, &fields, cancel)?;
+        let tokens = granted(&tokens, &self.authority.issuer, "the code of this login")?;
+        let mut login = Login {
+            version: 1,
+            server: self.server.clone(),
+            issuer: self.authority.issuer.clone(),
+            resource: self.authority.resource.clone(),
+            token_endpoint: self.authority.token.as_str().to_owned(),
+            client_id: self.client.id.clone(),
+            client_secret: self.client.secret.clone().filter(|_| self.client.is_registered),
+            secret_in_form: self.client.is_in_form,
+            access_token: String::new(),
+            refresh_token: None,
+            expires_at: None,
+        };
+        login.take(&tokens);
+        Ok(login)
+    }
+}
+
+/// Tells an authorization server that there is this client (RFC 7591).
+fn register(authority: &Authority, redirect: &str, cancel: &CancelToken) -> Result<Client, LoginError> {
+    let Some(place) = &authority.registration else {
+        return Err(LoginError::NoRegistration { issuer: authority.issuer.clone() });
+    };
+    let asked = json!({
+        "client_name": CLIENT_NAME,
+        "redirect_uris": [redirect],
+        "grant_types": ["authorization_code", "refresh_token"],
+        "response_types": ["code"],
+        "token_endpoint_auth_method": "none",
+        "application_type": "native",
+    });
+    let reply = post_json(place, &asked, cancel)?;
+    let what = "to register this client";
+    let Some(given) = reply.object().filter(|_| reply.status.is_success()) else {
+        return Err(refusal(&reply, &authority.issuer, what));
+    };
+    let Some(id) = given["client_id"].as_str() else {
+        return Err(refused(&authority.issuer, what, "it answers without a client_id"));
+    };
+    Ok(Client {
+        id: id.to_owned(),
+        secret: given["client_secret"].as_str().map(str::to_owned),
+        is_registered: true,
+        is_in_form: given["token_endpoint_auth_method"] == json!("client_secret_post"),
+    })
+}
+
+/// Asks for tokens.
+pub(super) fn ask(
+    endpoint: &Url,
+    client: &Client,
+    fields: &[(&str, &str)],
+    cancel: &CancelToken,
+) -> Result<Reply, LoginError> {
+    let mut fields = fields.to_vec();
+    let mut header = None;
+    match &client.secret {
+        Some(secret) if !client.is_in_form => {
+            // Both are encoded as in a form before they are joined (RFC 6749 §2.3.1).
+            let part =
+                |text: &str| encoded(&[("", text)]).map(|text| text.trim_start_matches('=').to_owned());
+            let pair = format!("{}:{}", part(&client.id)?, part(secret)?);
+            header = Some(format!("Basic {}", STANDARD.encode(pair)));
+        }
+        secret => {
+            fields.push(("client_id", &client.id));
+            fields.extend(secret.iter().map(|secret| ("client_secret", secret.as_str())));
+        }
+    }
+    post_form(endpoint, &fields, header.as_deref(), cancel)
+}
+
+/// The tokens of an answer.
+pub(super) fn granted(reply: &Reply, issuer: &str, what: &'static str) -> Result<Value, LoginError> {
+    let Some(tokens) = reply.object().filter(|_| reply.status.is_success()) else {
+        return Err(refusal(reply, issuer, what));
+    };
+    let is_bearer = tokens["token_type"].as_str().is_some_and(|kind| kind.eq_ignore_ascii_case("bearer"));
+    let fits = |token: &str| !token.is_empty() && token.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
+    match tokens["access_token"].as_str() {
+        Some(token) if is_bearer && fits(token) => Ok(tokens),
+        Some(_) => Err(refused(issuer, what, "its token is no bearer token")),
+        None => Err(refused(issuer, what, "it answers without an access_token")),
+    }
+}
+
+/// A refusal in the server's words. What it was sent is not repeated.
+fn refusal(reply: &Reply, issuer: &str, what: &'static str) -> LoginError {
+    let said = reply.object().unwrap_or_default();
+    let words: Vec<&str> =
+        ["error", "error_description"].iter().filter_map(|name| said[*name].as_str()).collect();
+    let why = if words.is_empty() { format!("HTTP {}", reply.status.as_u16()) } else { words.join(": ") };
+    refused(issuer, what, &why)
+}
+
+fn refused(issuer: &str, what: &'static str, why: &str) -> LoginError {
+    let plain: String = why.chars().filter(|c| !c.is_control()).take(MOST_WORDS).collect();
+    LoginError::Refused { issuer: issuer.to_owned(), what, why: plain }
+}
+
+/// A field of a query; of one that stands there twice, neither.
+fn field(query: &str, name: &str) -> Option<String> {
+    let mut url = Url::parse("http://callback.invalid/").ok()?;
+    url.set_query(Some(query));
+    let mut values = url.query_pairs().filter(|(key, _)| key == name).map(|(_, value)| value.into_owned());
+    let first = values.next();
+    if values.next().is_some() { None } else { first }
+}
+
+/// 256 bits that nobody else knows, as a URL can have them.
+fn unguessable() -> std::io::Result<String> {
+    let mut bytes = [0; 32];
+    getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
+    Ok(URL_SAFE_NO_PAD.encode(bytes))
+}
+
+impl Login {
+    /// Takes over what a server has granted.
+    pub(super) fn take(&mut self, tokens: &Value) {
+        if let Some(token) = tokens["access_token"].as_str() {
+            token.clone_into(&mut self.access_token);
+        }
+        // A server need not give another one; the old one stays good then.
+        if let Some(token) = tokens["refresh_token"].as_str() {
+            self.refresh_token = Some(token.to_owned());
+        }
+        let seconds = tokens["expires_in"].as_f64().or_else(|| tokens["expires_in"].as_str()?.parse().ok());
+        #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
+        let at =
+            seconds.filter(|seconds| *seconds >= 0.0).map(|seconds| now().saturating_add(seconds as i64));
+        self.expires_at = at;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_field_that_stands_twice_is_none() {
+        assert_eq!(field("state=a%20b&code=c", "state").as_deref(), Some("a b"));
+        assert_eq!(field("state=a&state=a", "state"), None);
+        assert_eq!(field("", "state"), None);
+    }
+
+    #[test]
+    fn secrets_are_encoded_before_they_are_joined() {
+        assert_eq!(encoded(&[("", "a:b c&")]).unwrap(), "=a%3Ab+c%26");
+    }
+}

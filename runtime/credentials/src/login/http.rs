@@ -1,0 +1,161 @@
+//! The requests of a login: small, never redirected, and in the clear to this machine alone.
+
+use std::sync::mpsc;
+use std::time::Duration;
+
+use http::StatusCode;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use lobster_base::cancel::CancelToken;
+use lobster_base::request_error::request_causes;
+use reqwest::{Client, RequestBuilder, Url, redirect};
+use serde_json::Value;
+
+use super::LoginError;
+use crate::outward::outward;
+
+/// How long one of these requests may take.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a waiting caller looks whether it should stop waiting.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Most bytes of an answer: metadata and tokens are small.
+const MAX_BODY: usize = 1 << 20;
+
+/// An answer, whatever its status.
+pub(super) struct Reply {
+    pub(super) status: StatusCode,
+    /// What the server wants to be shown (`WWW-Authenticate`).
+    pub(super) challenge: Option<String>,
+    body: Vec<u8>,
+}
+
+impl Reply {
+    /// The body, if it is a JSON object.
+    pub(super) fn object(&self) -> Option<Value> {
+        serde_json::from_slice(&self.body).ok().filter(Value::is_object)
+    }
+}
+
+/// Reads an address that a login may talk to: what is said there proves who somebody is.
+pub(super) fn usable(text: &str) -> Result<Url, LoginError> {
+    let refuse = || LoginError::Unsafe { url: text.to_owned() };
+    let url = Url::parse(text).map_err(|_| refuse())?;
+    let is_bare = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
+    match url.scheme() {
+        "https" if is_bare => Ok(url),
+        "http" if is_bare && is_of_this_machine(&url) => Ok(url),
+        _ => Err(refuse()),
+    }
+}
+
+fn is_of_this_machine(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
+}
+
+/// Asks for a document.
+pub(super) fn get(url: &Url, cancel: &CancelToken) -> Result<Reply, LoginError> {
+    send(url, |client| client.get(url.clone()).header(ACCEPT, "application/json"), cancel)
+}
+
+/// Sends JSON.
+pub(super) fn post_json(url: &Url, body: &Value, cancel: &CancelToken) -> Result<Reply, LoginError> {
+    let build = |client: &Client| {
+        let request = client.post(url.clone()).header(CONTENT_TYPE, "application/json");
+        request.header(ACCEPT, "application/json, text/event-stream").body(body.to_string())
+    };
+    send(url, build, cancel)
+}
+
+/// Sends a form, with a header that proves who the client is.
+pub(super) fn post_form(
+    url: &Url,
+    fields: &[(&str, &str)],
+    authorization: Option<&str>,
+    cancel: &CancelToken,
+) -> Result<Reply, LoginError> {
+    let body = encoded(fields)?;
+    let build = |client: &Client| {
+        let request = client.post(url.clone()).header(CONTENT_TYPE, "application/x-www-form-urlencoded");
+        let request = request.header(ACCEPT, "application/json").body(body.clone());
+        match authorization {
+            Some(text) => request.header(AUTHORIZATION, text),
+            None => request,
+        }
+    };
+    send(url, build, cancel)
+}
+
+/// Fields as a form, or a query, has them.
+pub(super) fn encoded(fields: &[(&str, &str)]) -> Result<String, LoginError> {
+    let url = Url::parse_with_params("http://form.invalid/", fields);
+    let url = url.map_err(|_| LoginError::Unsafe { url: "form".to_owned() })?;
+    Ok(url.query().unwrap_or_default().to_owned())
+}
+
+fn send(
+    url: &Url,
+    build: impl FnOnce(&Client) -> RequestBuilder,
+    cancel: &CancelToken,
+) -> Result<Reply, LoginError> {
+    let unreachable = |why: String| LoginError::Unreachable { url: without_query(url), why };
+    let outward = outward().map_err(|error| unreachable(error.to_string()))?;
+    let client = client().map_err(|error| unreachable(request_causes(&error)))?;
+    let request = build(&client);
+    let (answer, given) = mpsc::sync_channel(1);
+    let work = outward.runtime.spawn(async move {
+        let _ = answer.send(read(request).await);
+    });
+    loop {
+        match given.recv_timeout(LOOK) {
+            Ok(read) => return read.map_err(unreachable),
+            Err(mpsc::RecvTimeoutError::Timeout) if cancel.is_cancelled() => {
+                work.abort();
+                return Err(LoginError::Cancelled);
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                return Err(unreachable("the request was dropped".to_owned()));
+            }
+        }
+    }
+}
+
+async fn read(request: RequestBuilder) -> Result<Reply, String> {
+    let mut response = request.send().await.map_err(|error| request_causes(&error))?;
+    let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
+    let challenge = challenge.map(str::to_owned);
+    let is_stream = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+    let mut body = Vec::new();
+    // A stream of events has no end, and nothing that a login needs.
+    while !is_stream && let Some(chunk) = response.chunk().await.map_err(|error| request_causes(&error))? {
+        if chunk.len() > MAX_BODY - body.len() {
+            return Err(format!("the answer has more than {MAX_BODY} bytes"));
+        }
+        body.extend_from_slice(&chunk);
+    }
+    Ok(Reply { status: response.status(), challenge, body })
+}
+
+/// Not the one of [`outward`]: that one speaks https only, and a server of this machine need not.
+fn client() -> reqwest::Result<Client> {
+    Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .retry(reqwest::retry::never())
+        .timeout(PATIENCE)
+        .pool_max_idle_per_host(0)
+        .build()
+}
+
+/// An address without what only concerns its host.
+pub(super) fn without_query(url: &Url) -> String {
+    let mut url = url.clone();
+    url.set_query(None);
+    url.set_fragment(None);
+    url.into()
+}

@@ -1,0 +1,257 @@
+//! The tokens of logins, one file for each server. They lie beside the store and not in it, so that no
+//! copy, bundle or export of the store has them.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lobster_base::cancel::CancelToken;
+use lobster_base::digest::Digest;
+use serde::{Deserialize, Serialize};
+
+use super::LoginError;
+use super::attempt::{Client, ask, granted};
+use super::http::usable;
+
+/// A token is renewed so long before it runs out, in seconds: a call must not meet its end.
+const BEFORE_END: i64 = 60;
+
+/// What a login gave.
+#[derive(Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Login {
+    /// The format; 1.
+    pub(super) version: u32,
+    /// The address of the server.
+    pub(super) server: String,
+    pub(super) issuer: String,
+    pub(super) resource: String,
+    pub(super) token_endpoint: String,
+    pub(super) client_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) client_secret: Option<String>,
+    #[serde(default)]
+    pub(super) secret_in_form: bool,
+    pub(super) access_token: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) refresh_token: Option<String>,
+    /// Seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) expires_at: Option<i64>,
+}
+
+impl Login {
+    /// Where the person logged in.
+    #[must_use]
+    pub fn issuer(&self) -> &str {
+        &self.issuer
+    }
+
+    /// Whether it lasts without the person.
+    #[must_use]
+    pub fn is_renewed(&self) -> bool {
+        self.refresh_token.is_some()
+    }
+
+    fn lasts(&self) -> bool {
+        self.expires_at.is_none_or(|at| now() < at.saturating_sub(BEFORE_END))
+    }
+}
+
+/// No token is shown.
+impl std::fmt::Debug for Login {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Login")
+            .field("server", &self.server)
+            .field("issuer", &self.issuer)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Which token is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Want<'t> {
+    /// One that should be good.
+    Good,
+    /// Another one than this, which the server has refused.
+    OtherThan(&'t str),
+}
+
+/// The logins of one user.
+#[derive(Clone, Debug)]
+pub struct Logins(PathBuf);
+
+impl Logins {
+    /// Those below this directory of lobster's state.
+    #[must_use]
+    pub fn below(state_dir: &Path) -> Self {
+        Self(state_dir.join("logins"))
+    }
+
+    /// Whether somebody is logged in at this server.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn has(&self, server: &str) -> Result<bool, LoginError> {
+        Ok(self.read(server)?.is_some())
+    }
+
+    /// Keeps a login in place of an earlier one.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep(&self, login: &Login) -> Result<(), LoginError> {
+        let _locked = self.lock(&login.server)?;
+        self.write(login)
+    }
+
+    /// Forgets a login. Gives whether there was one.
+    ///
+    /// # Errors
+    /// When the file cannot be removed.
+    pub fn forget(&self, server: &str) -> Result<bool, LoginError> {
+        match fs::remove_file(self.path(server)) {
+            Ok(()) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(source) => Err(self.problem(server, source)),
+        }
+    }
+
+    /// The token for a server, renewed if it has to be; none if nobody is logged in there. `secret` is
+    /// that of a client which was registered by hand.
+    ///
+    /// # Errors
+    /// When the login has ended.
+    pub fn token(
+        &self,
+        server: &str,
+        secret: Option<&str>,
+        want: Want<'_>,
+        cancel: &CancelToken,
+    ) -> Result<Option<String>, LoginError> {
+        let is_good = |login: &Login| match want {
+            Want::Good => login.lasts(),
+            Want::OtherThan(token) => login.access_token != token && login.lasts(),
+        };
+        match self.read(server)? {
+            None => return Ok(None),
+            Some(login) if is_good(&login) => return Ok(Some(login.access_token)),
+            Some(_) => {}
+        }
+        // A refresh token is often good for one use: two processes must not both use it.
+        let _locked = self.lock(server)?;
+        let Some(mut login) = self.read(server)? else { return Ok(None) };
+        if !is_good(&login) {
+            renew(&mut login, secret, cancel)?;
+            self.write(&login)?;
+        }
+        Ok(Some(login.access_token))
+    }
+
+    fn path(&self, server: &str) -> PathBuf {
+        self.0.join(format!("{}.json", Digest::of(server.as_bytes()).short()))
+    }
+
+    fn problem(&self, server: &str, source: io::Error) -> LoginError {
+        LoginError::File { path: self.path(server).display().to_string(), source }
+    }
+
+    fn read(&self, server: &str) -> Result<Option<Login>, LoginError> {
+        let text = match fs::read_to_string(self.path(server)) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(self.problem(server, source)),
+        };
+        let login: Login = serde_json::from_str(&text)
+            .map_err(|_| self.problem(server, io::Error::other("it holds no login of this version")))?;
+        Ok(Some(login).filter(|login| login.server == server && login.version == 1))
+    }
+
+    fn write(&self, login: &Login) -> Result<(), LoginError> {
+        let problem = |source| self.problem(&login.server, source);
+        let text = serde_json::to_string(login).map_err(|error| problem(error.into()))?;
+        // Its mode is 0600 from the start.
+        let mut file = tempfile::NamedTempFile::new_in(&self.0).map_err(problem)?;
+        file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(problem)?;
+        file.persist(self.path(&login.server)).map_err(|error| problem(error.error))?;
+        Ok(())
+    }
+
+    fn lock(&self, server: &str) -> Result<File, LoginError> {
+        let problem = |source| self.problem(server, source);
+        DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(problem)?;
+        let path = self.path(server).with_extension("lock");
+        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
+        let file = file.map_err(problem)?;
+        file.lock().map_err(problem)?;
+        Ok(file)
+    }
+}
+
+/// Has the server give another token.
+fn renew(login: &mut Login, secret: Option<&str>, cancel: &CancelToken) -> Result<(), LoginError> {
+    let Some(refresh) = login.refresh_token.clone() else { return Err(LoginError::Expired) };
+    let client = Client {
+        id: login.client_id.clone(),
+        secret: login.client_secret.clone().or_else(|| secret.map(str::to_owned)),
+        is_registered: login.client_secret.is_some(),
+        is_in_form: login.secret_in_form,
+    };
+    let fields =
+        [("grant_type", "refresh_token"), ("refresh_token", &refresh), ("resource", &login.resource)];
+    let reply = ask(&usable(&login.token_endpoint)?, &client, &fields, cancel)?;
+    let tokens = granted(&reply, &login.issuer, "to renew the login")?;
+    login.take(&tokens);
+    Ok(())
+}
+
+pub(super) fn now() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn login(expires_at: Option<i64>) -> Login {
+        Login {
+            version: 1,
+            server: "https://h.example/mcp".to_owned(),
+            issuer: "https://as.example".to_owned(),
+            resource: "https://h.example/mcp".to_owned(),
+            token_endpoint: "https://as.invalid/token".to_owned(),
+            client_id: "c".to_owned(),
+            client_secret: None,
+            secret_in_form: false,
+            access_token: "t".to_owned(),
+            refresh_token: None,
+            expires_at,
+        }
+    }
+
+    #[test]
+    fn a_login_is_kept_for_its_server_and_its_user_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let logins = Logins::below(dir.path());
+        let server = "https://h.example/mcp";
+        let token = |want| logins.token(server, None, want, &CancelToken::new());
+        assert!(!logins.has(server).unwrap() && !logins.forget(server).unwrap());
+        logins.keep(&login(None)).unwrap();
+        assert_eq!(token(Want::Good).unwrap().as_deref(), Some("t"));
+        assert!(!logins.has("https://h.example/other").unwrap());
+        for entry in fs::read_dir(dir.path().join("logins")).unwrap() {
+            assert_eq!(entry.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        assert_eq!(fs::metadata(dir.path().join("logins")).unwrap().permissions().mode() & 0o777, 0o700);
+        assert!(matches!(token(Want::OtherThan("t")), Err(LoginError::Expired)));
+        logins.keep(&login(Some(now() + BEFORE_END - 1))).unwrap();
+        assert!(matches!(token(Want::Good), Err(LoginError::Expired)));
+        assert!(logins.forget(server).unwrap());
+        assert_eq!(token(Want::Good).unwrap(), None);
+    }
+}

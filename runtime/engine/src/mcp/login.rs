@@ -1,0 +1,115 @@
+//! Logins of the operator's at the servers of `lobster.mcp.toml`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::config::{LoginSpec, ServerSpec, operators};
+use crate::execute::SecretSource;
+use crate::runtime::Runtime;
+use crate::services::Services;
+use lobster_base::cancel::CancelToken;
+use lobster_base::code::Code;
+use lobster_credentials::login::{Callback, Login, LoginAttempt, LoginError, LoginTerms, Logins};
+use lobster_models::http;
+use lobster_stage::StageError;
+
+/// A login that waits for its person.
+pub struct McpLogin {
+    name: String,
+    attempt: LoginAttempt,
+    callback: Callback,
+    logins: Logins,
+    cancel: CancelToken,
+}
+
+impl McpLogin {
+    /// What the person opens in a browser.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        self.attempt.address()
+    }
+
+    /// Waits for the person, and keeps the tokens.
+    ///
+    /// # Errors
+    /// When nobody came in time, or the login was refused.
+    pub fn complete(&self, patience: Duration) -> Result<Login, StageError> {
+        let complete = || {
+            let is_mine = |query: &str| self.attempt.is_mine(query);
+            let query = self.callback.wait(patience, &is_mine, &self.cancel)?;
+            let login = self.attempt.finish(&query, &self.cancel)?;
+            self.logins.keep(&login)?;
+            Ok(login)
+        };
+        complete().map_err(|error| problem(&self.name, &error))
+    }
+}
+
+impl Runtime {
+    /// Begins a login at a server of the operator's.
+    ///
+    /// # Errors
+    /// When there is no such server, or it does not say where its users log in.
+    pub fn begin_mcp_login(&self, name: &str) -> Result<McpLogin, StageError> {
+        let services = &self.services;
+        let (spec, server) = login_server(services, name)?;
+        let terms = spec.login.unwrap_or_default();
+        let client_secret = services.client_secret(&terms)?;
+        let begin = || {
+            let callback = Callback::open(terms.port)?;
+            let terms = LoginTerms {
+                server,
+                client_id: terms.client_id,
+                client_secret,
+                scopes: terms.scopes,
+                redirect: callback.address()?,
+            };
+            Ok(McpLogin {
+                name: name.to_owned(),
+                attempt: LoginAttempt::begin(&terms, &services.cancel)?,
+                callback,
+                logins: Logins::below(&services.state_dir),
+                cancel: services.cancel.clone(),
+            })
+        };
+        begin().map_err(|error| problem(name, &error))
+    }
+
+    /// Forgets the tokens of a login. Gives whether there were any.
+    ///
+    /// # Errors
+    /// When there is no such server, or its file cannot be removed.
+    pub fn forget_mcp_login(&self, name: &str) -> Result<bool, StageError> {
+        let (_, server) = login_server(&self.services, name)?;
+        Logins::below(&self.services.state_dir).forget(&server).map_err(|error| problem(name, &error))
+    }
+}
+
+impl Services {
+    /// The value of the secret of a client that was registered by hand.
+    pub(super) fn client_secret(&self, terms: &LoginSpec) -> Result<Option<String>, StageError> {
+        let Some(secret) = &terms.client_secret else { return Ok(None) };
+        let named = BTreeMap::from([("client_secret".to_owned(), secret.clone())]);
+        Ok(self.values(&named)?.into_iter().next().map(|(_, value)| value))
+    }
+}
+
+/// The server of this name, and its address as logins are kept by.
+fn login_server(services: &Services, name: &str) -> Result<(ServerSpec, String), StageError> {
+    let refuse = |message: String| StageError::permanent(message).with_code(Code::McpServer);
+    let (path, config) = operators(services, &services.cwd).map_err(|error| refuse(error.to_string()))?;
+    let Some(spec) = config.servers.get(name) else {
+        return Err(refuse(format!("mcp server {name:?} is not named in {}", path.display())));
+    };
+    if !spec.may_log_in() {
+        let why = if spec.url.is_some() { "it has a token in the file" } else { "it is a program" };
+        return Err(refuse(format!("mcp server {name}: nobody logs in there, since {why}")));
+    }
+    let url = spec.url.as_deref().and_then(http::parse_url).filter(http::is_http);
+    let url = url.ok_or_else(|| refuse(format!("mcp server {name}: no http(s) address")))?;
+    Ok((spec.clone(), url.as_str().to_owned()))
+}
+
+fn problem(name: &str, error: &LoginError) -> StageError {
+    StageError::permanent(format!("mcp server {name}: {error}")).with_code(Code::McpLogin)
+}
