@@ -83,7 +83,7 @@ mod tests {
             let went = |one: &Newcomer| {
                 let go = Arc::clone(&one.go);
                 async move {
-                    let soon = std::time::Duration::from_millis(20);
+                    let soon = Duration::from_millis(20);
                     tokio::time::timeout(soon, go.notified()).await.is_ok()
                 }
             };
