@@ -132,6 +132,20 @@ bench-record:
 swaps SHAPES="5000":
     LOBSTER_SWAP_SHAPES={{SHAPES}} LOBSTER_SWAP_ROUNDS=500 LOBSTER_SWAP_SEED=$(date +%j) cargo test --release --workspace --test lobster -- approved_files --nocapture
 
+# the console in a browser; DIR keeps the packages between calls
+console DIR="target/console":
+    tests/console/run.sh target/release/lobster {{DIR}}
+
+# pictures of each page of the console in each theme and width: kept in DIR the first time, compared with later
+console-pictures DIR:
+    CONSOLE_PICTURES=$(realpath -m {{DIR}}) tests/console/run.sh target/release/lobster target/console --project desktop pictures
+
+# figures of the console: pages, live updates, 200 viewers, 100,000 runs
+bench-console:
+    cargo build --release --workspace
+    cargo build --release -p lobster-runtime --example fill_store
+    python3 tests/bench/console.py
+
 # ratios against the shell and the incumbent
 bench:
     cargo build --release

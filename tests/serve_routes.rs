@@ -23,6 +23,10 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/api/v1/workflows/{workflow}", Some("viewer")),
     ("POST", "/api/v1/workflows/{workflow}/runs", Some("operator")),
     ("POST", "/api/v1/workflows/{workflow}/register", Some("author")),
+    ("GET", "/api/v1/workflows/{workflow}/file", Some("author")),
+    ("PUT", "/api/v1/workflows/{workflow}/file", Some("author")),
+    ("POST", "/api/v1/workflows/{workflow}/check", Some("author")),
+    ("POST", "/api/v1/workflows/{workflow}/complete", Some("author")),
     ("GET", "/api/v1/runs", Some("viewer")),
     ("GET", "/api/v1/runs/{run}", Some("viewer")),
     ("POST", "/api/v1/runs/{run}/cancel", Some("operator")),
@@ -61,6 +65,8 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/runs/{run}", Some("viewer")),
     ("GET", "/runs/{run}/step", Some("viewer")),
     ("GET", "/runs/{run}/output", Some("viewer")),
+    ("GET", "/runs/{run}/compare", Some("viewer")),
+    ("GET", "/runs/{run}/bundle", Some("viewer")),
     ("POST", "/runs/{run}/cancel", Some("operator")),
     ("POST", "/runs/{run}/resume", Some("operator")),
     ("POST", "/runs/{run}/replay", Some("operator")),
@@ -71,6 +77,10 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/workflows", Some("viewer")),
     ("GET", "/workflows/{workflow}", Some("viewer")),
     ("POST", "/workflows/{workflow}/runs", Some("operator")),
+    ("GET", "/workflows/{workflow}/edit", Some("author")),
+    ("POST", "/workflows/{workflow}/edit", Some("author")),
+    ("POST", "/workflows/{workflow}/register", Some("author")),
+    ("GET", "/new", Some("author")),
     ("GET", "/schedules", Some("viewer")),
     ("POST", "/schedules/{workflow}/{schedule}/pause", Some("operator")),
     ("POST", "/schedules/{workflow}/{schedule}/resume", Some("operator")),
@@ -126,7 +136,7 @@ impl World {
         let bearer = token.map(|token| format!("Bearer {token}"));
         let mut headers: Vec<(&str, &str)> = more.to_vec();
         headers.extend(bearer.as_deref().map(|bearer| ("Authorization", bearer)));
-        let body: &[u8] = if route.method == "POST" { b"?" } else { b"" };
+        let body: &[u8] = if ["POST", "PUT"].contains(&route.method) { b"?" } else { b"" };
         if route.path.ends_with("/stream") || route.path.ends_with("/changes") {
             return self.ask_stream(route, &headers);
         }

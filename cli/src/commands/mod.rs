@@ -194,18 +194,13 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
             logging::start(&log)?;
             if first == "graph" { graph::run(&rest) } else { doctor::run(&rest) }
         }
-        _ if is_own_command(first) => own_command(words),
+        _ if help::is_command(first) => own_command(words),
         // `exec ls -h` is for `ls`; a help flag elsewhere is for us.
         _ if wants_help && !lobster_runtime::stages::builtin().iter().any(|spec| spec.name == first) => {
             help::general()
         }
         _ => run::run(words),
     }
-}
-
-fn is_own_command(name: &str) -> bool {
-    use clap::CommandFactory;
-    Cli::command().get_subcommands().any(|command| command.get_name() == name)
 }
 
 /// The commands that the incumbent does not have.

@@ -42,6 +42,7 @@ use step::Known;
 
 pub use args::{ArgsError, argument_names, bind_args, check_args, merge_args, reread_arguments};
 use fields::nearest;
+pub(crate) use lint::RECORD_FIELDS;
 pub use lint::check;
 pub use places::Places;
 pub use schema::json_schema;

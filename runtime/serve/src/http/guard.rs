@@ -116,6 +116,18 @@ pub(super) fn check_caller(
     Ok(Some(actor))
 }
 
+/// Whether who was let in would be let in now: a session ends while an answer goes on.
+pub(super) fn check_still(
+    service: &Service,
+    (method, headers): (&Method, &HeaderMap),
+    known: Option<&Actor>,
+) -> Result<(), Problem> {
+    if check_caller(service, method, headers)?.as_ref() == known {
+        return Ok(());
+    }
+    Err(Problem::new(StatusCode::UNAUTHORIZED, "login", "the session or token counts no more"))
+}
+
 /// The secret in the cookie. Two of them are none: somebody else has set one.
 pub(super) fn session_of(headers: &HeaderMap) -> Option<&str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());

@@ -51,7 +51,10 @@ pub mod acts {
     pub use super::api::gates::{answer as answer_gate, decide as decide_gate};
     pub use super::api::runs::cancel as cancel_run;
     pub use super::api::schedules::{pause as pause_schedule, resume as resume_schedule};
-    pub use super::api::workflows::{Cause, enqueue as start_run, enqueue_for};
+    pub use super::api::workflows::{
+        Cause, FileOfWorkflow, Saved, check as check_draft, enqueue as start_run, enqueue_for,
+        file_of as file_of_workflow, file_problem, register_file, save as save_file,
+    };
 }
 
 /// The largest body that is read, in bytes.
@@ -72,6 +75,8 @@ pub struct App {
     pub program: PathBuf,
     /// Files and folders that give nothing to start, and why.
     pub problems: crate::folders::Problems,
+    /// The files that authors may save.
+    pub files: crate::workflow_files::WorkflowFiles,
     /// What is shown to people.
     pages: Option<&'static Pages>,
     /// What speaks with agents.
@@ -98,6 +103,7 @@ pub struct AppSettings {
     pub hosts: Hosts,
     pub program: PathBuf,
     pub problems: crate::folders::Problems,
+    pub files: crate::workflow_files::WorkflowFiles,
     pub is_secure: bool,
     pub fronts: Fronts,
 }
@@ -145,6 +151,7 @@ impl App {
             hosts: settings.hosts,
             program: settings.program,
             problems: settings.problems,
+            files: settings.files,
             is_secure: settings.is_secure,
             pages: settings.fronts.pages,
             agents: settings.fronts.agents,
