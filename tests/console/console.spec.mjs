@@ -2,6 +2,7 @@
 // No page may log an error or break its content security policy.
 
 import { execFileSync, spawn } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
 import { AxeBuilder } from "@axe-core/playwright";
 import { expect, test as base } from "@playwright/test";
 
@@ -33,7 +34,7 @@ const test = base.extend({
   },
 });
 
-const PAGES = ["/", "/runs", "/workflows", "/workflows/report", "/schedules", "/policy?command=rm+-rf+/", "/audit", "/store", "/doctor"];
+const PAGES = ["/", "/runs", "/workflows", "/workflows/report", "/workflows/report/edit", "/schedules", "/policy?command=rm+-rf+/", "/audit", "/store", "/doctor"];
 
 async function expectAccessible(page) {
   const found = await new AxeBuilder({ page }).analyze();
@@ -73,7 +74,7 @@ test("a run of a terminal appears and moves without a reload", async ({ page }) 
   await page.evaluate(() => (window.notReloaded = true));
   const name = `live${Date.now()}`;
   const child = spawn(LOBSTER, ["run", "--mode", "tool", `exec --shell 'sleep 3; echo ${name}'`], { cwd: CONSOLE_DIR, stdio: "ignore" });
-  const row = page.locator("#runs .row", { hasText: name });
+  const row = page.locator("#runs li", { hasText: name });
   await expect(row).toBeVisible();
   await expect(row.locator(".state")).toHaveText("running");
   await expect(row.locator(".state")).toHaveText("ok", { timeout: 20_000 });
@@ -83,10 +84,12 @@ test("a run of a terminal appears and moves without a reload", async ({ page }) 
 
 test("many tabs share one connection, and the next one takes over", async ({ context }, info) => {
   test.skip(info.project.name !== "desktop");
-  const open = new Set();
-  context.on("request", (request) => request.url().endsWith("/api/v1/changes") && open.add(request));
+  // The end of a connection is not told of a tab that is closed: it ends with its tab.
+  const open = new Map();
+  context.on("request", (request) => request.url().endsWith("/api/v1/changes") && open.set(request, request.frame().page()));
   context.on("requestfinished", (request) => open.delete(request));
   context.on("requestfailed", (request) => open.delete(request));
+  const count = () => [...open.values()].filter((page) => !page.isClosed()).length;
   const tabs = [];
   for (let tab = 0; tab < 9; tab++) {
     const page = await context.newPage();
@@ -95,13 +98,13 @@ test("many tabs share one connection, and the next one takes over", async ({ con
   }
   for (const page of tabs) await expect(page.locator(".pulse")).toHaveAttribute("data-state", "live");
   // The browser tells of a connection that has ended a moment later.
-  await expect.poll(() => open.size).toBe(1);
+  await expect.poll(count).toBe(1);
   await tabs[0].close();
-  await expect.poll(() => open.size).toBe(1);
+  await expect.poll(count).toBe(1);
   const name = `tabs${Date.now()}`;
   lobster(["run", "--mode", "tool", `exec --shell 'echo ${name}'`]);
   await tabs[8].bringToFront();
-  await expect(tabs[8].locator("#runs .row", { hasText: name })).toBeVisible();
+  await expect(tabs[8].locator("#runs li", { hasText: name })).toBeVisible();
 });
 
 test("a question is answered by touch, and by keyboard alone", async ({ page }, info) => {
@@ -211,6 +214,88 @@ test("a run is started, replayed and forked", async ({ page }) => {
   await expect(page.locator("main")).toContainText("Reused");
   await page.getByRole("button", { name: "Fork", exact: true }).click();
   await expect(page.locator("main")).toContainText("Of run", { timeout: 30_000 });
+});
+
+test("a workflow is written with help, shown as a difference, saved and registered", async ({ page }, info) => {
+  test.skip(info.project.name !== "desktop");
+  const name = `written${Date.now()}`;
+  await page.goto("/workflows");
+  await page.getByLabel("Name of a new workflow").fill(name);
+  await page.getByRole("button", { name: "Write it" }).click();
+  const text = page.getByRole("textbox", { name: `${name}.lobster` });
+  await expect(page.locator(".gutter")).toContainText("7");
+  await text.fill("steps:\n  - id: one\n    run: echo 1\n  - id: two\n    runn: echo 2\n");
+  // What is wrong stands beside the text, with its place.
+  const finding = page.locator("#findings .row", { hasText: "did you mean" });
+  await expect(finding.locator("[data-line]")).toHaveText("5:5");
+  await expect(page.locator("#picture")).toContainText("one");
+  await finding.locator("[data-line]").click();
+  expect(await text.evaluate((area) => area.value.slice(area.selectionStart, area.selectionEnd))).toBe("runn: echo 2");
+  // A field, a value and a reference are proposed and taken.
+  await page.keyboard.press("Delete");
+  await page.keyboard.type("ru");
+  await expect(page.locator("#proposals [role=option]").first()).toContainText("run");
+  await page.keyboard.press("Enter");
+  await page.keyboard.type("echo $o");
+  await expect(page.locator("#proposals")).toContainText("one");
+  await page.keyboard.press("Tab");
+  await expect(page.locator("#proposals")).toContainText("stdout");
+  await page.keyboard.type("std");
+  await page.keyboard.press("Enter");
+  await expect(text).toHaveValue("steps:\n  - id: one\n    run: echo 1\n  - id: two\n    run: echo $one.stdout\n");
+  await expect(page.locator("#findings")).not.toContainText("did you mean");
+  await expectAccessible(page);
+  // What was typed is there again after the page was left.
+  await page.goto("/runs");
+  await page.goBack();
+  await expect(text).toHaveValue(/one\.stdout/);
+  await expect(page.locator("#restored")).toBeVisible();
+  await text.press("Control+s");
+  await expect(page.locator("#saving .add").first()).toBeVisible();
+  await page.getByRole("button", { name: "Save and register" }).click();
+  await expect(page.locator("main")).toContainText("This version is registered");
+  await page.goto(`/workflows/${name}`);
+  await page.getByRole("button", { name: "Start" }).click();
+  await expect(page.locator("#head .badge")).toHaveText("ok", { timeout: 30_000 });
+  await expect(page.locator("#graph .node.is-ok")).toHaveCount(2);
+});
+
+test("a text that somebody else saved is not lost, without scripts", async ({ browser }, info) => {
+  test.skip(info.project.name !== "desktop");
+  const context = await browser.newContext({ javaScriptEnabled: false, storageState: process.env.CONSOLE_SESSION, baseURL: process.env.CONSOLE_URL });
+  const page = await context.newPage();
+  const file = `${CONSOLE_DIR}/shared.lobster`;
+  writeFileSync(file, "steps:\n  - {id: a, run: 'true'}\n");
+  await expect(async () => {
+    await page.goto("/workflows/shared/edit");
+    await expect(page.locator("textarea")).toHaveValue(/run: 'true'/);
+  }).toPass();
+  await page.locator("textarea").fill("steps:\n  - {id: mine, run: 'true'}\n");
+  await page.getByRole("button", { name: "Save…" }).click();
+  writeFileSync(file, "steps:\n  - {id: theirs, run: 'true'}\n");
+  await page.getByRole("button", { name: "Save the file" }).click();
+  await expect(page.getByRole("alert")).toContainText("has changed since you opened it");
+  await expect(page.locator("textarea")).toHaveValue(/id: mine/);
+  expect(readFileSync(file, "utf8")).toContain("theirs");
+  await context.close();
+});
+
+test("a run is compared with the last good one, and carried away", async ({ page }, info) => {
+  test.skip(info.project.name !== "desktop");
+  writeFileSync(`${CONSOLE_DIR}/turns.lobster`, "name: Turns\nsteps:\n  - {id: look, run: 'cat turn'}\n");
+  writeFileSync(`${CONSOLE_DIR}/turn`, "1");
+  lobster(["run", "--mode", "tool", "turns.lobster"]);
+  writeFileSync(`${CONSOLE_DIR}/turn`, "2");
+  lobster(["run", "--mode", "tool", "turns.lobster"]);
+  await page.goto(`/runs/${runs("--name", "Turns")[0].id}`);
+  const [bundle] = await Promise.all([page.waitForEvent("download"), page.getByRole("link", { name: "Bundle" }).click()]);
+  const path = `${CONSOLE_DIR}/carried.lobster-bundle`;
+  await bundle.saveAs(path);
+  expect(lobster(["bundle", "verify", path])).not.toBe("");
+  await page.getByRole("link", { name: "Diff with the last good run" }).click();
+  await expect(page.locator("main")).toContainText("another result");
+  await page.getByRole("link", { name: "why" }).click();
+  await expect(page.locator("#why")).toContainText("look");
 });
 
 test("nothing that a run says is executed", async ({ page }) => {

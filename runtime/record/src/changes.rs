@@ -296,6 +296,7 @@ fn planned(name: &str, set: Digest) -> Planned {
         changes: None,
         least_changes: None,
         triggers: lobster_language::triggers::Triggers::default(),
+        notify: Vec::new(),
         steps: vec![step],
         children: BTreeMap::new(),
         components: BTreeMap::new(),

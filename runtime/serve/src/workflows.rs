@@ -9,7 +9,7 @@ use jiff::tz::TimeZoneDatabase;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
 use lobster_runtime::language::diagnostic::Severity;
-use lobster_runtime::language::plan::{ArgSpec, Plan, Workflow};
+use lobster_runtime::language::plan::{ArgSpec, Plan, Told, Workflow};
 use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::language::triggers::Triggers;
 use lobster_runtime::language::workflow;
@@ -33,6 +33,9 @@ pub struct Content {
     pub args: Vec<ArgSpec>,
     #[serde(default)]
     pub triggers: Triggers,
+    /// Who is told of its runs, besides those whom the operator has told of all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notify: Vec<Told>,
 }
 
 impl Content {
@@ -167,6 +170,7 @@ pub fn register(
         description: planned.description.clone(),
         args: planned.args.clone(),
         triggers: planned.triggers.clone(),
+        notify: planned.notify.clone(),
     };
     let path = candidate.path.to_str().ok_or_else(|| {
         format!("{}: the path is not UTF-8 text; rename the folder", candidate.path.display())

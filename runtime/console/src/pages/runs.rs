@@ -10,7 +10,7 @@ use maud::{Markup, html};
 
 use crate::shell::{self, Place};
 use crate::standing::standing;
-use crate::words::{empty, encoded, short, since, span, state, time};
+use crate::words::{empty, encoded, short, since, span, time_in_list, tone};
 
 /// Rows of a page, unless it is asked for more.
 const ROWS: usize = 50;
@@ -66,36 +66,32 @@ pub(crate) fn arguments(text: &str) -> String {
     short(&args.iter().map(one).collect::<Vec<_>>().join("  "), SHOWN)
 }
 
-/// Rows as a list.
+/// Rows as a list. There may be hundreds, so their markup is lean: the style tells the parts by their place.
 pub(crate) fn list(rows: &[Row], now: i64) -> Markup {
     html! {
-        ul class="rows" {
+        ul class="rows lean" {
             @for row in rows {
                 @let run = &row.run;
-                li data-key=(run.id) {
-                    a class="row" href=(format!("/runs/{}", run.id)) {
-                        (state(row.state, false))
-                        span class="what" {
-                            span class="clip" {
-                                span class="name" { (short(&run.name, 90)) }
-                                @if !row.args.is_empty() { "  " span class="args" { (row.args) } }
-                            }
+                li {
+                    a href=(format!("/runs/{}", run.id)) {
+                        b class=(format!("state {}", tone(row.state))) { (row.state) }
+                        p {
+                            (short(&run.name, 90))
+                            @if !row.args.is_empty() { i { (row.args) } }
                             @if let Some(error) = run.error.as_ref().filter(|_| row.state == "failed") {
-                                span class="why clip" { (short(error, SHOWN)) }
+                                small class="why" { (short(error, SHOWN)) }
                             } @else {
-                                span class="muted small clip" {
-                                    code { (run.id.short()) }
+                                small {
+                                    (run.id.short())
                                     @if let Some(start) = &row.start { " · " (start.cause.replace('_', " ")) }
                                     @if let Some(actor) = &run.actor { " · " (short(actor, 40)) }
                                 }
                             }
                         }
-                        span class="when" {
-                            (time(run.started_at, now)) br;
-                            @match run.ended_at {
-                                Some(end) => span class="fig" { (span(end - run.started_at)) },
-                                None => (since(run.started_at, now)),
-                            }
+                        (time_in_list(run.started_at, now))
+                        @match run.ended_at {
+                            Some(end) => (span(end - run.started_at)),
+                            None => (since(run.started_at, now)),
                         }
                     }
                 }

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::answer::workflow_of_run;
 use super::stream::{Events, HEARTBEAT, STILL_HERE, WAITING, frame, last_event};
-use super::{App, Asked, Problem, Reply, blocking};
+use super::{App, Asked, Problem, Reply, blocking, guard};
 
 /// How often the store is looked at.
 const PAUSE: Duration = Duration::from_millis(80);
@@ -25,20 +25,23 @@ const PAUSE: Duration = Duration::from_millis(80);
 /// Records looked at in one go.
 const PAGE: usize = 2000;
 
-/// The newest record, for all who follow.
+/// The newest record, and the newest deed: by which credentials are made and ended.
+type Newest = (u64, i64);
+
+/// What is newest, for all who follow.
 #[derive(Default)]
-pub(super) struct Watch(std::sync::Mutex<Option<watch::Sender<u64>>>);
+pub(super) struct Watch(std::sync::Mutex<Option<watch::Sender<Newest>>>);
 
 impl Watch {
-    /// The number of the newest record, and what tells of newer ones.
-    fn subscribe(app: &Arc<App>) -> watch::Receiver<u64> {
+    /// What tells of newer ones.
+    pub(super) fn subscribe(app: &Arc<App>) -> watch::Receiver<Newest> {
         let mut sender = lock(&app.changes.0);
         if let Some(sender) = &*sender
             && sender.receiver_count() > 0
         {
             return sender.subscribe();
         }
-        let (new, receiver) = watch::channel(0);
+        let (new, receiver) = watch::channel((0, 0));
         *sender = Some(new.clone());
         tokio::spawn(look(Arc::clone(app), new));
         receiver
@@ -46,10 +49,12 @@ impl Watch {
 }
 
 /// Looks at the store until nobody follows.
-async fn look(app: Arc<App>, sender: watch::Sender<u64>) {
+async fn look(app: Arc<App>, sender: watch::Sender<Newest>) {
     while sender.receiver_count() > 0 {
         let of_app = Arc::clone(&app);
-        if let Ok(newest) = blocking(move || Ok(of_app.store.newest_record()?)).await {
+        if let Ok(newest) =
+            blocking(move || Ok((of_app.store.newest_record()?, of_app.service.newest_deed()?))).await
+        {
             sender.send_if_modified(|known| std::mem::replace(known, newest) != newest);
         }
         tokio::time::sleep(PAUSE).await;
@@ -77,7 +82,7 @@ async fn send_changes(
     app: Arc<App>,
     asked: Asked,
     (mut after, is_new): (u64, bool),
-    mut newest: watch::Receiver<u64>,
+    mut newest: watch::Receiver<Newest>,
     sender: mpsc::Sender<Bytes>,
 ) {
     if is_new && sender.send(event(after, "now", &[])).await.is_err() {
@@ -88,6 +93,12 @@ async fn send_changes(
     loop {
         let (of_app, of_asked, mut known) = (Arc::clone(&app), asked.clone(), std::mem::take(&mut readable));
         let page = blocking(move || {
+            // Whoever may not ask any more is told nothing more.
+            guard::check_still(
+                &of_app.service,
+                (&of_asked.method, &of_asked.headers),
+                of_asked.actor.as_ref(),
+            )?;
             let records = of_app.store.records_after(after, PAGE)?;
             let mut runs = Vec::new();
             for (_, run) in &records {
