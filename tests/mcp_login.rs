@@ -368,3 +368,23 @@ fn a_client_that_was_registered_by_hand_proves_itself() {
     // The secret is the operator's, and is not kept.
     assert_nowhere(&place.home.state(), CLIENT_SECRET);
 }
+
+/// A step may read the directory around the state, and finds no tokens in it.
+#[test]
+fn a_step_in_a_jail_finds_no_tokens() {
+    let place = Place::new("");
+    assert_eq!(place.log_in().0, 0);
+    let around = place.home.state().parent().unwrap().display().to_string();
+    let rule = format!("program = \"make\"\ngrant = {{ fs_read = [\"{around}\"] }}");
+    place.home.write("p.toml", format!("version = 1\n[[rule]]\nid = \"make\"\neffect = \"allow\"\n{rule}\n"));
+    place
+        .home
+        .write("Makefile", format!("all:\n\t@ls {around}/state; cat {around}/state/logins/*.json || true\n"));
+    place.home.write("flow.lobster", "steps:\n  - {id: a, exec: [make, -s, all]}\n");
+    let answer = place.home.lobster(["run", "--mode", "tool", "--policy", "p.toml", "flow.lobster"]).run();
+    if ["cannot enforce", "not found"].iter().any(|lack| answer.stdout.contains(lack)) {
+        return println!("no jail, or no make, here: {answer:?}");
+    }
+    let said = answer.output().to_string();
+    assert!(said.contains("logins") && !said.contains("access-token"), "{answer:?}");
+}

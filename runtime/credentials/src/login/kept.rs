@@ -87,7 +87,13 @@ impl Logins {
     /// Those below this directory of lobster's state.
     #[must_use]
     pub fn below(state_dir: &Path) -> Self {
-        Self(state_dir.join("logins"))
+        Self(Self::dir_below(state_dir))
+    }
+
+    /// Where they lie; nothing that a step may read.
+    #[must_use]
+    pub fn dir_below(state_dir: &Path) -> PathBuf {
+        state_dir.join("logins")
     }
 
     /// Whether somebody is logged in at this server.

@@ -1,9 +1,11 @@
 //! A policy's grant in the sandbox's terms.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::granted_roots::RootOpener;
+use lobster_credentials::login::Logins;
 use lobster_policy::{
     Control, DecisionEnv, Grant, NetGrant, Policy, SYSTEM_READ_ONLY, SandboxMode, builtin_protected,
     secret_patterns,
@@ -91,13 +93,20 @@ pub(super) fn jail(
     Ok(spec)
 }
 
-/// The record holds what other runs read and wrote, and the tokens of open
-/// questions: a step that may read around it finds nothing there.
+/// The record holds what other runs read and wrote, and the tokens of open questions; beside it lie the
+/// tokens of logins. A step that may read around them finds nothing there.
 pub(super) fn hide_store(spec: &mut JailSpec, state_dir: &Path) {
-    let store = state_dir.join("store");
-    let store = fs::canonicalize(&store).unwrap_or(store);
-    if spec.read.iter().chain(&spec.write).any(|root| store.starts_with(root)) {
-        spec.deny.push(store);
+    for dir in [state_dir.join("store"), Logins::dir_below(state_dir)] {
+        let around = fs::canonicalize(state_dir).unwrap_or_else(|_| state_dir.to_owned());
+        let is_readable = spec.read.iter().chain(&spec.write).any(|root| around.starts_with(root));
+        // Somebody may log in while the step runs: what is to be hidden must be there.
+        if is_readable && !dir.exists() {
+            let _ = fs::DirBuilder::new().mode(0o700).create(&dir);
+        }
+        let dir = fs::canonicalize(&dir).unwrap_or(dir);
+        if spec.read.iter().chain(&spec.write).any(|root| dir.starts_with(root)) {
+            spec.deny.push(dir);
+        }
     }
 }
 
