@@ -69,10 +69,10 @@ wasi *TESTS:
 bench-compiling *PROGRAMS:
     cargo run --release -p lobster-component --example compiling -- {{PROGRAMS}}
 
-# the ledger of ticks against its model; two servers of which one is frozen or killed; webhooks and waiting runs under kill -9; nightly
-serve MODELS="6" TICKS="1000" DELIVERIES="1000" KILLS="20" WAITS="10000":
+# the ledger of ticks against its model; two servers of which one is frozen or killed; webhooks and waiting runs under kill -9; starts, schedules and connections in numbers; nightly
+serve MODELS="6" TICKS="1000" DELIVERIES="1000" KILLS="20" WAITS="10000" STARTS="500" SCHEDULES="10000" CONNECTIONS="10000":
     LOBSTER_SCHEDULE_MODELS={{MODELS}} LOBSTER_SCHEDULES=10000 cargo test --release -p lobster-serve --lib schedule -- --nocapture
-    LOBSTER_SERVE_TICKS={{TICKS}} LOBSTER_SERVE_DELIVERIES={{DELIVERIES}} LOBSTER_SERVE_KILLS={{KILLS}} LOBSTER_SERVE_WAITS={{WAITS}} cargo test --release --workspace --test lobster -- schedules:: serve_ --nocapture
+    LOBSTER_SERVE_TICKS={{TICKS}} LOBSTER_SERVE_DELIVERIES={{DELIVERIES}} LOBSTER_SERVE_KILLS={{KILLS}} LOBSTER_SERVE_WAITS={{WAITS}} LOBSTER_SERVE_STARTS={{STARTS}} LOBSTER_SERVE_SCHEDULES={{SCHEDULES}} LOBSTER_SERVE_CONNECTIONS={{CONNECTIONS}} cargo test --release --workspace --test lobster -- schedules:: serve_ --nocapture
 
 # random programs of real tools on random trees: staged, committed, undone and dropped against direct; nightly
 changes TREES="2000" SEED="1":
@@ -135,6 +135,20 @@ bench-record:
 # approved files swapped between question and answer, and while the command runs; nightly
 swaps SHAPES="5000":
     LOBSTER_SWAP_SHAPES={{SHAPES}} LOBSTER_SWAP_ROUNDS=500 LOBSTER_SWAP_SEED=$(date +%j) cargo test --release --workspace --test lobster -- approved_files --nocapture
+
+# the console in a browser; DIR keeps the packages between calls
+console DIR="target/console":
+    tests/console/run.sh target/release/lobster {{DIR}}
+
+# pictures of each page of the console in each theme and width: kept in DIR the first time, compared with later
+console-pictures DIR:
+    CONSOLE_PICTURES=$(realpath -m {{DIR}}) tests/console/run.sh target/release/lobster target/console --project desktop pictures
+
+# figures of the console: pages, live updates, 200 viewers, 100,000 runs
+bench-console:
+    cargo build --release --workspace
+    cargo build --release -p lobster-runtime --example fill_store
+    python3 tests/bench/console.py
 
 # ratios against the shell and the incumbent
 bench:

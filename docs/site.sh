@@ -15,3 +15,4 @@ sed -i -e 's|](\.\./\.\./docs/|](../../|g' "$site"/src/*/*/*.md
 find "$site/src" -name '*.md' -exec sed -i 's|](\([^)]*\)README\.md|](\1index.md|g' {} +
 find "$site/src" -name README.md | while read -r page; do mv "$page" "${page%README.md}index.md"; done
 mdbook build "$site" --dest-dir "$PWD/target/book"
+docs/check-links.py target/book

@@ -386,6 +386,60 @@ fn the_record_is_summed_up_by_run_model_workflow_and_day() {
 }
 
 #[test]
+fn prices_of_the_operator_are_kept_and_hold() {
+    let home = Home::new();
+    let config = home.dir().join("config");
+    let lobster = |words: &[&str]| home.lobster(words).env("XDG_CONFIG_HOME", &config);
+    home.write("new.json", r#"{"gpt-5":{"input":2.5,"output":10},"house-1":{"input":0.125,"output":1}}"#);
+    let answer = lobster(&["models", "prices", "--update", "new.json"]).run();
+    assert_eq!(answer.code(), 0, "{}", answer.stderr);
+    assert!(
+        answer.stdout.contains("gpt-5: $2.50 in, $10.00 out (before $1.25 in, $10.00 out)"),
+        "{}",
+        answer.stdout
+    );
+    assert!(answer.stdout.contains("house-1: $0.125 in, $1.00 out (no price before)"), "{}", answer.stdout);
+    // The rest stays as it was: what comes later is added, all or none.
+    home.write("more.json", r#"{"o3":{"input":2,"output":8},"gpt-5":{"input":3,"output":10}}"#);
+    assert_eq!(lobster(&["models", "prices", "--update", "more.json"]).run().code(), 0);
+    home.write("bad.json", r#"{"o3":{"input":9,"output":8},"gpt-5":{"input":"3","output":10}}"#);
+    let refused = lobster(&["models", "prices", "--update", "bad.json"]).run();
+    assert_eq!(refused.code(), 1);
+    assert!(
+        refused.stderr.contains("bad.json is not a table of prices, and nothing was changed"),
+        "{}",
+        refused.stderr
+    );
+    let known =
+        lobster(&["models", "prices", "openai/gpt-5-2025-08-07", "house-1", "o3", "other", "--json"]).run();
+    assert_eq!(known.code(), 1, "{}", known.stderr);
+    let known: Value = serde_json::from_str(&known.stdout).unwrap();
+    let (price, from) =
+        (|at: usize| &known["models"][at]["price"]["input"], |at: usize| &known["models"][at]["from"]);
+    assert_eq!((price(0), from(0)), (&json!(3), &json!("prices.json")));
+    assert_eq!((price(1), from(1)), (&json!(0.125), &json!("prices.json")));
+    assert_eq!((price(2), from(2)), (&json!(2), &json!("prices.json")));
+    assert_eq!(known["models"][3], json!({ "model": "other", "price": null }));
+    // A limit counts with them, and a table that is of no use stops it.
+    let server = Server::start(|_, _| {
+        Reply::json(&json!({"ok": true, "result": {"output": {"text": "x"},
+        "model": "house-1", "usage": {"inputTokens": 1_000_000, "outputTokens": 1_000_000}}}))
+    });
+    home.write(
+        "f.lobster",
+        "cost_limit: {max_usd: 1, action: stop}\nsteps:\n  - id: m\n    pipeline: llm.invoke --prompt p\n",
+    );
+    let run = || {
+        lobster(&["run", "--mode", "tool", "f.lobster"]).env("LOBSTER_LLM_ADAPTER_URL", server.url()).run()
+    };
+    let over = run();
+    assert!(over.error().contains("1.125"), "{}", over.stdout);
+    std::fs::write(config.join("lobster/prices.json"), "{").unwrap();
+    let stopped = run().error();
+    assert!(stopped.contains("prices.json is not a table of prices"), "{stopped}");
+}
+
+#[test]
 fn a_call_that_was_killed_counts_with_all_that_it_may_cost() {
     let server = Server::start(|_, _| Reply::Silence);
     let home = cent(0.015, "");

@@ -62,6 +62,7 @@ my %wants = (
     'answer' => ['POST', "/api/v1/gates/$gate/answer", $yes],
     'start' => ['POST', '/api/v1/workflows/ask/runs', '{}'],
     'token' => ['POST', '/api/v1/tokens', '{"name":"x","role":"admin","days":1}'],
+    'tool' => ['POST', '/mcp', '{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":{}}}'],
     'read' => ['GET', "/api/v1/gates/$gate", ''],
 );
 for my $want (sort keys %wants) {

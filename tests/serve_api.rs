@@ -323,6 +323,40 @@ fn a_settings_file_is_read_and_an_unknown_name_in_it_is_said() {
     for line in ["ExecStart=", "KillMode=process", "LOBSTER_STATE_DIR=", "serve --workflows"] {
         assert!(unit.stdout.contains(line), "{unit:?}");
     }
+    // systemd reads it as it is, where there is systemd.
+    home.write("lobster.service", &unit.stdout);
+    if std::path::Path::new("/usr/bin/systemd-analyze").exists() {
+        let read = home.program("systemd-analyze", ["verify", "--man=no", "--user", "lobster.service"]).run();
+        let said: Vec<_> = read.stderr.lines().filter(|line| line.contains("lobster.service")).collect();
+        assert!(said.is_empty(), "{read:?}");
+    }
+}
+
+#[test]
+fn the_container_starts_what_its_file_says() {
+    let packaging = crate::binary::repository().join("packaging");
+    let file = std::fs::read_to_string(packaging.join("Containerfile")).unwrap();
+    let words = |instruction: &str| -> Vec<String> {
+        let line = file.lines().find_map(|line| line.strip_prefix(instruction)).unwrap();
+        serde_json::from_str(line.trim()).unwrap()
+    };
+    assert_eq!(words("ENTRYPOINT "), ["/usr/local/bin/lobster"]);
+    for line in ["ENV LOBSTER_STATE_DIR=/var/lib/lobster/state", "USER lobster", "VOLUME /var/lib/lobster"] {
+        assert!(file.lines().any(|known| known == line), "{line}");
+    }
+    // The same command, with this test's place in place of the container's.
+    let home = Home::new();
+    home.write("flows/greet.lobster", GREET);
+    let settings = std::fs::read_to_string(packaging.join("serve.toml")).unwrap();
+    let flows = home.dir().join("flows");
+    let settings = settings.replace("/flows", flows.to_str().unwrap()).replace("0.0.0.0:7410", "0.0.0.0:0");
+    home.write("serve.toml", settings);
+    let command: Vec<String> =
+        words("CMD ").into_iter().map(|word| word.replace("/etc/lobster/serve.toml", "serve.toml")).collect();
+    let command: Vec<&str> = command.iter().map(String::as_str).collect();
+    let served = Served::start_as(&home, &command);
+    assert_eq!(served.send("GET", "/healthz", &[("Host", "localhost:7410")], b"").status, 200);
+    assert_eq!(served.send("GET", "/healthz", &[("Host", "0.0.0.0:7410")], b"").status, 421);
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn ledger(home: &Home) -> Vec<Value> {
 fn write_files(home: &Home, http: &str, mail: &str) {
     home.write("ask.lobster", "steps:\n  - {id: ask, approval: 'Ship it?'}\n  - {id: a, run: 'true'}\n");
     home.write("fail.lobster", "steps: [{id: a, run: 'exit 3'}]\n");
-    home.write("good.lobster", "steps: [{id: a, run: 'true'}]\n");
+    home.write("good.lobster", "notify: {ok: named}\nsteps: [{id: a, run: 'true'}]\n");
     home.write("tell", "#!/bin/sh\ncat >> told; echo >> told; echo \"$LOBSTER_NOTICE_TITLE\" >> titles\n");
     let work = home.dir();
     std::fs::set_permissions(work.join("tell"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
@@ -108,6 +108,7 @@ fn write_files(home: &Home, http: &str, mail: &str) {
              [[notify]]\nname = 'hook'\non = ['ok', 'failed']\nwebhook = {{ url = 'http://{http}/h', secret = 'hook_key' }}\n\
              [[notify]]\nname = 'phone'\non = ['question']\nntfy = {{ url = 'http://{http}/topic' }}\n\
              [[notify]]\nname = 'mail'\non = ['failed']\nworkflows = ['fail']\nemail = {{ server = '{mail}', tls = 'none', from = 'lobster@example.org', to = ['ann@example.org'], user = 'u', password = 'hook_key' }}\n\
+             [[notify]]\nname = 'named'\nworkflows = []\ncommand = ['/bin/true']\n\
              [[notify]]\nname = 'nobody'\nworkflows = ['other']\ncommand = ['/bin/false']\n",
             work = work.display()
         ),
@@ -127,8 +128,6 @@ fn questions_and_ends_are_told_once_to_each_who_wants_to_hear_of_them() {
     let started = Served::start(&home, &["--config", "serve.toml"]);
     let mut served = started;
     let operator = token(&home, "operator", None);
-    // The first look of all begins with what comes after it.
-    wait_until("the first look", || !ledger(&home).is_empty() || marks_are_set(&home));
     let start = |served: &Served, name: &str| {
         served.post(&operator, &format!("/api/v1/workflows/{name}/runs"), &json!({})).good();
     };
@@ -170,6 +169,7 @@ fn questions_and_ends_are_told_once_to_each_who_wants_to_hear_of_them() {
         (told("hook").as_str(), told("mail").as_str(), told("nobody").as_str()),
         ("failed ok ok", "failed", "")
     );
+    assert_eq!(told("named"), "ok", "good.lobster names it");
     let script: Vec<Value> =
         home.read("told").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let question = script.iter().find(|one| one["type"] == "question").unwrap();
@@ -202,18 +202,20 @@ fn questions_and_ends_are_told_once_to_each_who_wants_to_hear_of_them() {
     assert!(listed.stdout.contains("question ask") && listed.stdout.contains("sent"), "{listed:?}");
 }
 
-/// Whether a server has looked for what there is to tell.
-fn marks_are_set(home: &Home) -> bool {
-    // Nothing that people see says so; a look comes each second.
-    std::thread::sleep(std::time::Duration::from_millis(2500));
-    home.dir().exists()
+#[test]
+fn a_workflow_that_has_nobody_told_is_reported() {
+    let home = Home::new();
+    home.write("lost.lobster", "notify: phoen\nsteps: [{id: a, run: 'true'}]\n");
+    register(&home, &["lost.lobster"]);
+    let served = Served::start(&home, &[]);
+    wait_until("it says so", || served.has_said("workflow lost has phoen told, which no [[notify]]"));
 }
 
 #[test]
 fn a_file_that_says_nonsense_of_notices_is_refused() {
     let home = Home::new();
     for (written, about) in [
-        ("[[notify]]\nname = 'a'\n", "one of command, webhook, ntfy and email"),
+        ("[[notify]]\nname = 'a'\n", "one of command, webhook, ntfy, email and telegram"),
         ("[[notify]]\nname = 'a'\ncommand = ['tell']\n", "whole path"),
         (
             "[[notify]]\nname = 'a'\ncommand = ['/bin/true']\n[[notify]]\nname = 'a'\ncommand = ['/bin/true']\n",

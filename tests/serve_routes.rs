@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use lobster_serve::access::Role;
+use lobster_serve::access::{Role, Verb};
 use lobster_serve::http::{Access, Of, Route, routes};
 use serde_json::json;
 
 use crate::home::{Home, wait_until};
-use crate::served::{Reply, Served, register, token};
+use crate::served::{Reply, Served, agent, register, token};
 
 /// The least role of each route; none lets in anybody. A route that is not here fails the test.
 const TABLE: &[(&str, &str, Option<&str>)] = &[
@@ -23,6 +23,10 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/api/v1/workflows/{workflow}", Some("viewer")),
     ("POST", "/api/v1/workflows/{workflow}/runs", Some("operator")),
     ("POST", "/api/v1/workflows/{workflow}/register", Some("author")),
+    ("GET", "/api/v1/workflows/{workflow}/file", Some("author")),
+    ("PUT", "/api/v1/workflows/{workflow}/file", Some("author")),
+    ("POST", "/api/v1/workflows/{workflow}/check", Some("author")),
+    ("POST", "/api/v1/workflows/{workflow}/complete", Some("author")),
     ("GET", "/api/v1/runs", Some("viewer")),
     ("GET", "/api/v1/runs/{run}", Some("viewer")),
     ("POST", "/api/v1/runs/{run}/cancel", Some("operator")),
@@ -46,6 +50,10 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("DELETE", "/api/v1/tokens/{token}", Some("admin")),
     ("GET", "/api/v1/trail", Some("admin")),
     ("GET", "/api/v1/changes", Some("viewer")),
+    // Of agents, whose tokens open nothing that answers or registers.
+    ("POST", "/mcp", Some("viewer")),
+    ("GET", "/mcp", Some("viewer")),
+    ("DELETE", "/mcp", Some("viewer")),
     // The console.
     ("GET", "/assets/{name}", None),
     ("GET", "/favicon.ico", None),
@@ -57,6 +65,8 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/runs/{run}", Some("viewer")),
     ("GET", "/runs/{run}/step", Some("viewer")),
     ("GET", "/runs/{run}/output", Some("viewer")),
+    ("GET", "/runs/{run}/compare", Some("viewer")),
+    ("GET", "/runs/{run}/bundle", Some("viewer")),
     ("POST", "/runs/{run}/cancel", Some("operator")),
     ("POST", "/runs/{run}/resume", Some("operator")),
     ("POST", "/runs/{run}/replay", Some("operator")),
@@ -67,6 +77,10 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/workflows", Some("viewer")),
     ("GET", "/workflows/{workflow}", Some("viewer")),
     ("POST", "/workflows/{workflow}/runs", Some("operator")),
+    ("GET", "/workflows/{workflow}/edit", Some("author")),
+    ("POST", "/workflows/{workflow}/edit", Some("author")),
+    ("POST", "/workflows/{workflow}/register", Some("author")),
+    ("GET", "/new", Some("author")),
     ("GET", "/schedules", Some("viewer")),
     ("POST", "/schedules/{workflow}/{schedule}/pause", Some("operator")),
     ("POST", "/schedules/{workflow}/{schedule}/resume", Some("operator")),
@@ -122,7 +136,7 @@ impl World {
         let bearer = token.map(|token| format!("Bearer {token}"));
         let mut headers: Vec<(&str, &str)> = more.to_vec();
         headers.extend(bearer.as_deref().map(|bearer| ("Authorization", bearer)));
-        let body: &[u8] = if route.method == "POST" { b"?" } else { b"" };
+        let body: &[u8] = if ["POST", "PUT"].contains(&route.method) { b"?" } else { b"" };
         if route.path.ends_with("/stream") || route.path.ends_with("/changes") {
             return self.ask_stream(route, &headers);
         }
@@ -180,6 +194,8 @@ fn every_route_lets_in_whom_the_table_says_and_nobody_else() {
     let tokens: Vec<(Role, String)> =
         Role::ALL.into_iter().map(|role| (role, token(&world.home, role.as_str(), None))).collect();
     let elsewhere = token(&world.home, "admin", Some("other"));
+    let agents =
+        ["viewer", "operator"].map(|role| (role.parse::<Role>().unwrap(), agent(&world.home, role, None)));
     let admin = &tokens.last().unwrap().1;
     let mut asked = 0;
     for route in all_routes() {
@@ -229,8 +245,19 @@ fn every_route_lets_in_whom_the_table_says_and_nobody_else() {
             };
             let reply = world.ask(route, Some(token), &[]);
             let is_denied = reply.status == 403 && code(&reply).as_deref() == Some("role");
-            assert_eq!(is_denied, *role < needs, "{name} as {role}: {reply:?}");
+            assert_eq!(is_denied, *role < needs || route.path == "/mcp", "{name} as {role}: {reply:?}");
             assert!(is_denied || ![401, 403].contains(&reply.status), "{name} as {role}: {reply:?}");
+            asked += 1;
+        }
+        // Agents read and start, and that is all.
+        for (role, token) in agents.iter().filter(|_| !route.path.ends_with("/logout")) {
+            let reply = world.ask(route, Some(token), &[]);
+            let may = matches!(
+                route.access,
+                Access::To(Verb::Read | Verb::Operate | Verb::Converse, _) if *role >= needs
+            );
+            let is_denied = reply.status == 403 && code(&reply).as_deref() == Some("role");
+            assert_eq!(is_denied, !may, "{name} as an agent, {role}: {reply:?}");
             asked += 1;
         }
         // An admin of something else.
@@ -238,7 +265,8 @@ fn every_route_lets_in_whom_the_table_says_and_nobody_else() {
             matches!(route.access, Access::To(_, Of::Everything | Of::Workflow | Of::Run | Of::Gate));
         if !route.path.ends_with("/logout") {
             let reply = world.ask(route, Some(&elsewhere), &[]);
-            assert_eq!(code(&reply).as_deref() == Some("role"), is_elsewhere, "{name}: {reply:?}");
+            let is_denied = is_elsewhere || route.path == "/mcp";
+            assert_eq!(code(&reply).as_deref() == Some("role"), is_denied, "{name}: {reply:?}");
             asked += 1;
         }
     }

@@ -11,7 +11,7 @@ use crate::served::{Served, register, token};
 /// Waits for an event, so that nothing but the test ends the wait.
 const WAITS: &str = "args: {n: {type: integer, default: 0}}\nsteps:\n  - {id: before, run: 'echo before >> said'}\n  - {id: paid, wait: {event: 'paid/${n}'}}\n  - {id: after, run: 'cat >> said', stdin: $paid.json.sum}\n";
 
-fn numbered(name: &str, fallback: usize) -> usize {
+pub(crate) fn numbered(name: &str, fallback: usize) -> usize {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(fallback)
 }
 

@@ -70,6 +70,17 @@ impl Served {
         Self::started(home.lobster(["serve", "--listen", listen].iter().chain(words)))
     }
 
+    /// Starts one that trusts this authority and no other.
+    pub(crate) fn start_trusting(home: &Home, authority: &std::path::Path, words: &[&str]) -> Self {
+        let call = home.lobster(["serve", "--listen", "127.0.0.1:0"].iter().chain(words));
+        Self::started(call.env("SSL_CERT_FILE", authority))
+    }
+
+    /// Starts one with these words.
+    pub(crate) fn start_as(home: &Home, words: &[&str]) -> Self {
+        Self::started(home.lobster(words))
+    }
+
     fn started(call: Call) -> Self {
         let call = call.env("HOOK_KEY", "s3cret-of-hooks");
         let mut child = call.start();
@@ -215,6 +226,15 @@ fn unchunked(mut body: &str) -> Option<String> {
 pub(crate) fn token(home: &Home, role: &str, workflow: Option<&str>) -> String {
     let name = format!("{role}-person");
     let mut words = vec!["serve", "token", "new", "--name", &name, "--role", role];
+    words.extend(workflow.into_iter().flat_map(|workflow| ["--workflow", workflow]));
+    let made = home.lobster(words).run();
+    assert_eq!(made.code(), 0, "{made:?}");
+    made.stdout.trim().to_owned()
+}
+
+/// A token of an agent.
+pub(crate) fn agent(home: &Home, role: &str, workflow: Option<&str>) -> String {
+    let mut words = vec!["serve", "token", "new", "--name", "coder", "--role", role, "--agent"];
     words.extend(workflow.into_iter().flat_map(|workflow| ["--workflow", workflow]));
     let made = home.lobster(words).run();
     assert_eq!(made.code(), 0, "{made:?}");

@@ -149,7 +149,8 @@ pub(crate) fn authority() -> PathBuf {
     crate::binary::repository().join("tests/tls/ca.pem")
 }
 
-fn tls() -> Arc<ServerConfig> {
+/// What servers of these tests encrypt with.
+pub(crate) fn tls() -> Arc<ServerConfig> {
     let place = crate::binary::repository().join("tests/tls");
     let chain =
         CertificateDer::pem_file_iter(place.join("server.pem")).unwrap().map(Result::unwrap).collect();

@@ -8,6 +8,7 @@ use lobster_runtime::replay::{failed_step, place_of_step};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::store::{Blob, RunId, StepOutcome, Store};
 
+use crate::console_link::page_address;
 use crate::render::{clip, one_line, say};
 
 /// Lines of a failed step's stderr that are shown.
@@ -54,6 +55,9 @@ pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
     let width = next.iter().map(|(command, _)| command.chars().count()).max().unwrap_or_default();
     for (command, meaning) in next {
         say(&format!("  {command:width$}  {meaning}"));
+    }
+    if let Some(address) = page_address(&store, &format!("runs/{run}")) {
+        say(&format!("  {address}"));
     }
 }
 

@@ -4,6 +4,7 @@
 //! points beside the one that is shipped.
 
 mod commands;
+mod console_link;
 mod events;
 mod exit;
 mod failed_run;

@@ -129,6 +129,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
         anstream::eprintln!("{}", harmless(&warning));
     }
     settings.use_secrets()?;
+    settings.protect_prices();
     settings.notify = operators_command(None, false)?;
     settings.cancel = cancel;
     settings.notes = Box::new(say);

@@ -9,6 +9,7 @@ use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, RunId};
 use serde_json::{Value, json};
 
+use crate::console_link::page_address;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::failed_run;
 use crate::live;
@@ -61,7 +62,7 @@ impl Reply {
                     // Where the terminal went, nobody reads the request; the question is kept.
                     Some(Left::Gone) => print_request(gate, approval, pipeline).or(Ok(Exit::OK)),
                     Some(_) => print_request(gate, approval, pipeline),
-                    None => waiting(gate, approval, pipeline),
+                    None => waiting(runtime, gate, approval, pipeline),
                 }
             }
             (Envelope::Waiting(waits), Mode::Human) => {
@@ -133,11 +134,20 @@ fn say_left(runtime: &Runtime, run: Option<RunId>, left: &Left) {
                 format!("  lobster gates show {id}     what is asked\n  lobster gates answer {id} JSON")
             }
         });
+        say_page(runtime, &id);
+    }
+}
+
+/// Where the console has a question.
+fn say_page(runtime: &Runtime, gate: &str) {
+    let store = runtime.store().ok();
+    if let Some(address) = store.and_then(|store| page_address(&store, &format!("questions/{gate}"))) {
+        say(&format!("  {address}"));
     }
 }
 
 /// A person ran something that waits for a person, with nobody to ask now.
-fn waiting(gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
+fn waiting(runtime: &Runtime, gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
     let token = gate.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
     let how = if approval { "--approve yes|no" } else { "--response-json JSON" };
     say(&format!("Waiting for {}.", if approval { "approval" } else { "input" }));
@@ -145,6 +155,9 @@ fn waiting(gate: &Value, approval: bool, pipeline: bool) -> CommandResult {
         Some(id) => format!("  lobster resume --id {id} {how}"),
         None => format!("  lobster resume --token {token} {how}"),
     });
+    if let Some(id) = gate.get("approvalId").and_then(Value::as_str) {
+        say_page(runtime, id);
+    }
     print_request(gate, approval, pipeline)
 }
 

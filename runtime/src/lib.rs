@@ -121,6 +121,11 @@ pub mod language {
         pub use lobster_language::diagnostic::{Diagnostic, Severity};
     }
 
+    /// What could stand at a place of a file that is being written.
+    pub mod complete {
+        pub use lobster_language::complete::{Proposal, complete};
+    }
+
     /// What steps wait for.
     pub mod wait {
         pub use lobster_language::wait::event_name;
@@ -133,7 +138,7 @@ pub mod language {
 
     /// The checked form of a workflow, as the journal keeps it.
     pub mod plan {
-        pub use lobster_language::plan::{ArgSpec, ChangesMode, Grants, Plan, Step, Work, Workflow};
+        pub use lobster_language::plan::{ArgSpec, ChangesMode, Grants, Plan, Step, Told, Work, Workflow};
     }
 
     /// Texts with a name and lines.
@@ -181,7 +186,7 @@ pub mod model {
 
     /// What models cost.
     pub mod pricing {
-        pub use lobster_models::pricing::Pricing;
+        pub use lobster_models::pricing::{AS_OF, Origin, Pricing, Rate, VARIABLE, prices_file, read_rates};
     }
 }
 
@@ -213,8 +218,8 @@ pub mod quantity {
 pub mod replay {
     pub use lobster_record::{
         Difference, Divergence, FORK_NOTE, ForkPlan, ForkRequest, GateRef, ReplayOptions, ReplayReport,
-        Reply, ResumeRequest, StepChange, WhyError, ahead, cancel_run, check_approver, diff, failed_step,
-        fork, incumbent_gates, incumbent_refusal, is_interrupted, last_end, observed, open_gate,
+        Reply, ResumeRequest, RunDiff, StepChange, Why, WhyError, ahead, cancel_run, check_approver, diff,
+        failed_step, fork, incumbent_gates, incumbent_refusal, is_interrupted, last_end, observed, open_gate,
         place_of_step, plan_fork, policy_of, replay, resume, resume_conflicting, resume_run,
         rules_of_approvals, run_of_gate, take_over, why,
     };
@@ -252,7 +257,7 @@ pub mod replay {
 pub mod runtime {
     pub use lobster_engine::recorded_plan::recorded;
     pub use lobster_engine::runtime::{
-        NamedSecret, Planned, PolicyFileUsed, PolicySources, RunRequest, RunResult, Runtime, Settings,
+        Draft, NamedSecret, Planned, PolicyFileUsed, PolicySources, RunRequest, RunResult, Runtime, Settings,
         Target, WorkflowFileError, load_workflow_to_draw, read_source, tidied, workflow_file,
     };
 }

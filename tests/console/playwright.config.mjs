@@ -3,6 +3,9 @@ export default {
   testDir: ".",
   workers: 1,
   reporter: "list",
+  // Pictures are compared where somebody keeps them.
+  snapshotPathTemplate: `${process.env.CONSOLE_PICTURES ?? "pictures"}/{arg}{ext}`,
+  updateSnapshots: "missing",
   timeout: 60_000,
   // A browser on a busy machine stalls; what needed a second try is reported as flaky.
   retries: 1,

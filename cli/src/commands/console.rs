@@ -8,6 +8,7 @@ use lobster_runtime::stage::Mode;
 use lobster_runtime::store::Store;
 
 use super::serve::{login_link, next_page};
+use crate::console_link::HEARD_MS;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::which;
@@ -31,9 +32,6 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 }
-
-/// A server that was not heard of for so long, in milliseconds, is gone.
-const HEARD_MS: i64 = 10_000;
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     if std::env::var_os("LOBSTER_RUN_ID").is_some() {

@@ -10,7 +10,8 @@ use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Record, RunFilter, iso};
 use serde_json::{Value, json};
 
-use crate::exit::{CommandError, CommandResult, Exit};
+use super::models;
+use crate::exit::{CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
 use crate::render::pager::Output;
@@ -26,7 +27,7 @@ use crate::render::units;
   lobster cost --by model
   lobster cost --by day --json
 
-Prices are those of today: the built-in ones and LOBSTER_LLM_PRICING_JSON.")]
+Prices are those of today: `lobster models prices` lists them.")]
 pub(crate) struct Args {
     /// How to group the sums.
     #[arg(long, value_enum, default_value_t = By::Run, value_name = "WHAT")]
@@ -141,18 +142,8 @@ impl Sum {
     }
 }
 
-/// The prices of today, and a warning if the operator's table is of no use.
-pub(super) fn pricing() -> (Pricing, Option<String>) {
-    Pricing::new(std::env::var("LOBSTER_LLM_PRICING_JSON").ok().as_deref())
-}
-
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let (pricing, warning) = pricing();
-    if warning.is_some() {
-        return Err(CommandError::failed(
-            "LOBSTER_LLM_PRICING_JSON is not a table of prices: {\"model\": {\"input\": 2.5, \"output\": 10}}",
-        ));
-    }
+    let pricing = models::usable_prices()?;
     let store = prepare::runtime(Mode::Human)?.store()?;
     // Newest first, as the store lists runs.
     let mut rows: Vec<(String, String, Sum)> = Vec::new();

@@ -20,11 +20,17 @@ const GROUPS: &[(&str, &[&str])] = &[
     ("History", &["logs", "diff", "why", "replay", "fork", "changes", "undo", "cost", "bundle"]),
     ("Policy", &["policy", "audit", "secrets"]),
     ("Authoring", &["step", "add", "graph", "skill"]),
-    ("Operating", &["mcp", "store", "doctor", "worker", "completions", "version", "help"]),
+    ("Service", &["serve", "console", "schedule", "event"]),
+    ("Operating", &["mcp", "models", "store", "doctor", "worker", "completions", "version", "help"]),
 ];
 
-/// Where commands are listed that are in no group.
-const OTHERS: &str = "Operating";
+/// Commands that help does not list.
+const HIDDEN: &[&str] = &["begin", "complete", "man"];
+
+/// Whether a command has this name, told without the grammar of all of them.
+pub(super) fn is_command(name: &str) -> bool {
+    HIDDEN.contains(&name) || GROUPS.iter().any(|(_, names)| names.contains(&name))
+}
 
 /// Pipeline commands for one program or service, and those that only the incumbent's files use.
 const PARTICULAR: &[&str] = &[
@@ -75,15 +81,9 @@ pub(crate) fn general() -> CommandResult {
         let command = root.find_subcommand(name)?;
         Some(command.get_about().map(ToString::to_string).unwrap_or_default())
     };
-    let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
-    let rest: Vec<&str> = shown
-        .map(clap::Command::get_name)
-        .filter(|name| !GROUPS.iter().any(|(_, names)| names.contains(name)))
-        .collect();
     for (group, names) in GROUPS {
         text.push_str(&format!("\n{}\n", title(&format!("{group}:"))));
-        let others = if *group == OTHERS { rest.as_slice() } else { &[] };
-        for name in names.iter().chain(others) {
+        for name in *names {
             if let Some(about) = about(name) {
                 text.push_str(&entry(name, 12, &about, room));
             }
@@ -135,8 +135,7 @@ pub(crate) fn topic(topic: Option<&str>) -> CommandResult {
     if let Some(page) = codes::explain(topic) {
         return print(&format!("{} — {}\n\n{}\n", page.code, page.title, page.text.trim_end()));
     }
-    let known = Cli::command().get_subcommands().any(|command| command.get_name() == topic);
-    if known {
+    if is_command(topic) {
         return of_command(topic);
     }
     let error = CommandError::usage(format!("Unknown command: {topic}"));
@@ -169,13 +168,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_groups_name_what_there_is_and_each_once() {
+    fn every_command_is_in_a_group_or_hidden() {
         let root = Cli::command();
-        let all: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
-        for name in &all {
-            assert!(root.find_subcommand(name).is_some(), "{name}");
-            assert_eq!(all.iter().filter(|other| *other == name).count(), 1, "{name}");
-        }
+        let (hidden, shown): (Vec<_>, Vec<_>) =
+            root.get_subcommands().partition(|command| command.is_hide_set());
+        let sorted = |mut names: Vec<&str>| {
+            names.sort_unstable();
+            names.into_iter().map(str::to_owned).collect::<Vec<_>>()
+        };
+        let names = |commands: Vec<&clap::Command>| {
+            sorted(commands.into_iter().map(clap::Command::get_name).collect())
+        };
+        let listed = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        assert_eq!(names(shown), sorted(listed));
+        assert_eq!(names(hidden), sorted(HIDDEN.to_vec()));
+    }
+
+    #[test]
+    fn particular_pipeline_commands_are_some() {
         for name in PARTICULAR {
             assert!(builtin().get(name).is_some(), "{name}");
         }

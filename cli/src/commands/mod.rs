@@ -26,6 +26,7 @@ pub(crate) mod init;
 pub(crate) mod logs;
 pub(crate) mod man;
 pub(crate) mod mcp;
+pub(crate) mod models;
 pub(crate) mod policy;
 #[cfg(test)]
 mod printed;
@@ -92,6 +93,7 @@ pub(crate) enum Command {
     Why(why::Args),
     Diff(diff::Args),
     Cost(cost::Args),
+    Models(models::Args),
     Bundle(bundle::Args),
     Store(store::Args),
     Policy(policy::Args),
@@ -192,18 +194,13 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
             logging::start(&log)?;
             if first == "graph" { graph::run(&rest) } else { doctor::run(&rest) }
         }
-        _ if is_own_command(first) => own_command(words),
+        _ if help::is_command(first) => own_command(words),
         // `exec ls -h` is for `ls`; a help flag elsewhere is for us.
         _ if wants_help && !lobster_runtime::stages::builtin().iter().any(|spec| spec.name == first) => {
             help::general()
         }
         _ => run::run(words),
     }
-}
-
-fn is_own_command(name: &str) -> bool {
-    use clap::CommandFactory;
-    Cli::command().get_subcommands().any(|command| command.get_name() == name)
 }
 
 /// The commands that the incumbent does not have.
@@ -238,6 +235,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Why(args) => why::run(&args),
         Command::Diff(args) => diff::run(&args),
         Command::Cost(args) => cost::run(&args),
+        Command::Models(args) => models::run(&args),
         Command::Secrets(args) => secrets::run(&args),
         Command::Store(args) => store::run(&args),
         Command::Step(args) => step::run(&args),

@@ -6,6 +6,7 @@ mod notices;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Subcommand;
@@ -14,6 +15,7 @@ use lobster_runtime::quantity::{Bytes, Span};
 use lobster_runtime::runtime::{PolicySources, Runtime};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::Store;
+use lobster_serve::http::Fronts;
 use lobster_serve::net::{Tls, TlsFiles};
 use lobster_serve::notify::NotifySettings;
 use lobster_serve::server::{Server, ServerSettings};
@@ -22,8 +24,9 @@ use lobster_serve::workers::WorkerSettings;
 use self::config::Config;
 pub(super) use self::credentials::{login_link, next_page};
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::mcp::cancelled;
+use crate::mcp::{self, cancelled};
 use crate::prepare;
+use crate::render::question;
 
 /// Starts runs when they are due, on webhooks and on request, and answers over HTTP.
 ///
@@ -150,6 +153,7 @@ fn serve(args: &Serve) -> CommandResult {
         Ok(Runtime::new(settings)?)
     };
     let runtimes = (runtime()?, runtime()?);
+    let agents = mcp::Front::new(&runtimes.0)?;
     let cancel = runtimes.0.cancel().clone();
     let store = runtimes.0.store()?;
     let tokio = tokio::runtime::Builder::new_multi_thread()
@@ -157,14 +161,14 @@ fn serve(args: &Serve) -> CommandResult {
         .enable_all()
         .build()
         .map_err(|error| CommandError::failed(format!("no thread can be started: {error}")))?;
-    tokio.block_on(work(args, settings, store, runtimes, cancel))
+    tokio.block_on(work(args, settings, store, (runtimes, agents), cancel))
 }
 
 async fn work(
     args: &Serve,
     settings: ServerSettings,
     store: Store,
-    runtimes: (Runtime, Runtime),
+    (runtimes, agents): ((Runtime, Runtime), mcp::Front),
     cancel: CancelToken,
 ) -> CommandResult {
     let failed = |error: lobster_serve::server::ServerError| CommandError::failed(error.to_string());
@@ -183,8 +187,12 @@ async fn work(
             "no workflow is registered: --workflows DIR, or `lobster schedule register FILE`"
         );
     }
-    let left =
-        server.work(runtimes, Some(&lobster_console::PAGES), cancelled(&cancel)).await.map_err(failed)?;
+    let fronts = Fronts {
+        pages: Some(&lobster_console::PAGES),
+        agents: Some(Arc::new(agents)),
+        question: Some(question::whole),
+    };
+    let left = server.work(runtimes, fronts, cancelled(&cancel)).await.map_err(failed)?;
     if !left.is_empty() {
         let runs: Vec<_> = left.iter().map(|run| run.short()).collect();
         anstream::eprintln!("still at work, and going on by themselves: {}", runs.join(", "));
@@ -251,7 +259,8 @@ fn tls_of(args: &Serve, config: &Config) -> Result<Option<Tls>, CommandError> {
     match (certificate, key) {
         (None, None) => Ok(None),
         (Some(certificate), Some(key)) => {
-            let files = TlsFiles { certificate: certificate.clone(), key: key.clone() };
+            let names = args.allow_host.iter().chain(&config.allow_host).cloned().collect();
+            let files = TlsFiles { certificate: certificate.clone(), key: key.clone(), names };
             Tls::load(files).map(Some).map_err(|why| CommandError::usage(format!("TLS: {why}")))
         }
         (Some(_), None) | (None, Some(_)) => {

@@ -146,7 +146,7 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
             }
         }
     }
-    let spent = super::cost::Sum::of_run(journal, &super::cost::pricing().0);
+    let spent = super::cost::Sum::of_run(journal, &super::models::prices().0);
     facts.extend(spent.map(|spent| ("models", spent.line())));
     facts.extend(run.error.clone().map(|error| ("error", error)));
     facts.extend(unknown_ends(journal).into_iter().map(|told| ("unknown", told)));

@@ -13,6 +13,8 @@ use super::schema;
 /// One of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BuiltinTool {
+    /// Of the service alone, whose runs go on without their callers.
+    Cancel,
     Resume,
     Run,
     Runs,
@@ -20,10 +22,14 @@ pub(super) enum BuiltinTool {
 }
 
 impl BuiltinTool {
-    pub(super) const ALL: [Self; 4] = [Self::Resume, Self::Run, Self::Runs, Self::Show];
+    /// Those of a server for one agent.
+    pub(super) const OWN: [Self; 4] = [Self::Resume, Self::Run, Self::Runs, Self::Show];
+    /// Those of the service: none runs what an agent writes, and none answers a question.
+    pub(super) const OF_SERVICE: [Self; 3] = [Self::Cancel, Self::Runs, Self::Show];
 
     pub(super) fn name(self) -> &'static str {
         match self {
+            Self::Cancel => "cancel",
             Self::Resume => "resume",
             Self::Run => "run",
             Self::Runs => "runs",
@@ -84,6 +90,13 @@ pub(super) struct ShowArgs {
     pub(super) max_stdout_bytes: Option<usize>,
 }
 
+/// Arguments of `cancel`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CancelArgs {
+    pub(super) run: String,
+}
+
 /// Reads the arguments of a call.
 ///
 /// # Errors
@@ -113,6 +126,12 @@ pub(super) fn tool(builtin: BuiltinTool) -> (Tool, Reach) {
              cancels the run. Whether an approval may come this way is the operator's decision; \
              never approve what a person has not approved.",
             &[],
+            Reach::ANYTHING,
+        ),
+        BuiltinTool::Cancel => (
+            "Cancel a run",
+            "Cancels a run that has not ended, also one that waits.",
+            &["run"],
             Reach::ANYTHING,
         ),
         BuiltinTool::Runs => (
@@ -162,6 +181,9 @@ fn fields(builtin: BuiltinTool) -> Map<String, Value> {
             "cancel": {"type": "boolean", "description": "Cancels the run."},
             "timeoutMs": timeout,
             "maxStdoutBytes": size,
+        }),
+        BuiltinTool::Cancel => json!({
+            "run": {"type": "string", "description": "The run's id (`runId`)."},
         }),
         BuiltinTool::Runs => json!({
             "status": {"enum": ["running", "waiting", "ok", "failed", "cancelled"]},

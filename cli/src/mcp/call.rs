@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
 use super::catalogue::workflow_digest;
+use super::service::Wanted;
 use lobster_runtime::digest::Digest;
 
 /// What the incumbent's plugin allows a call, in milliseconds and bytes.
@@ -55,6 +56,8 @@ pub(super) enum Work {
         input: Option<Value>,
     },
     Resume(ResumeRequest),
+    /// The service starts it.
+    Start(Box<Wanted>),
 }
 
 /// What a call may take.
@@ -134,6 +137,8 @@ enum Ready {
 fn plan(runtime: &Runtime, work: Work) -> Result<Ready, Failure> {
     let (request, pinned) = match work {
         Work::Resume(request) => return Ok(Ready::Resume(request)),
+        // Its runs execute in processes of their own.
+        Work::Start(_) => return Err(Failure::new(Code::Failed, "the service alone starts this")),
         Work::Component { digest, name, args, input } => {
             let pipeline = component_pipeline(digest, &name, args, input);
             return runtime.plan_pipeline(pipeline, &name).map(|planned| Ready::Run(Box::new(planned)));

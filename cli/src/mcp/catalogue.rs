@@ -17,7 +17,9 @@ use lobster_runtime::json;
 use lobster_runtime::language::plan::Workflow;
 use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::runtime::Runtime;
+use lobster_runtime::store::service::{Registered, Service};
 use lobster_runtime::text::{self, Count};
+use lobster_serve::workflows::Content;
 use rmcp::model::{MetaObject, Tool};
 use serde_json::{Map, Value, json};
 
@@ -33,12 +35,14 @@ pub(super) const DIGEST: &str = "lobster/digest";
 const MAX_NAME: usize = 64;
 
 /// Where tools come from.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub(super) struct Sources {
     pub(super) workflows: Vec<PathBuf>,
     pub(super) components: Vec<PathBuf>,
     /// Whether there is the tool that runs what the caller writes.
     pub(super) run: bool,
+    /// The registered workflows of a service, in place of all others.
+    pub(super) registered: Option<Service>,
 }
 
 /// What a tool does.
@@ -47,6 +51,10 @@ pub(super) enum Program {
     Builtin(BuiltinTool),
     Workflow {
         file: PathBuf,
+    },
+    /// What the service starts under this name.
+    Registered {
+        name: String,
     },
     /// The component is held, so that it stays loaded.
     Component {
@@ -78,6 +86,8 @@ pub(super) struct Catalogue {
     /// Files that give no tool, and why.
     pub(super) problems: Vec<String>,
     stamps: Vec<Stamp>,
+    /// The registered versions that were read.
+    versions: Option<Digest>,
 }
 
 /// Reads one file with a runtime that is cancelled when the time of a call is over: what
@@ -112,12 +122,15 @@ impl Catalogue {
     /// Reads the folders. Loading a file may take as long as a call.
     pub(super) fn read(runtime: &Runtime, sources: &Sources, call_time: Option<Duration>) -> Self {
         let mut catalogue = Self::default();
-        for builtin in BuiltinTool::ALL {
-            if builtin != BuiltinTool::Run || sources.run {
-                let (tool, reach) = builtin::tool(builtin);
-                let runs = Digest::of(builtin.name().as_bytes());
-                catalogue.add(tool, reach, Program::Builtin(builtin), runs, None);
-            }
+        let builtins =
+            if sources.registered.is_some() { &BuiltinTool::OF_SERVICE[..] } else { &BuiltinTool::OWN };
+        for builtin in builtins.iter().copied().filter(|one| *one != BuiltinTool::Run || sources.run) {
+            let (tool, reach) = builtin::tool(builtin);
+            let runs = Digest::of(builtin.name().as_bytes());
+            catalogue.add(tool, reach, Program::Builtin(builtin), runs, None);
+        }
+        if let Some(service) = &sources.registered {
+            catalogue.add_registered(service);
         }
         for dir in &sources.workflows {
             for file in catalogue.files(dir, has_workflow_extension) {
@@ -136,8 +149,11 @@ impl Catalogue {
         catalogue
     }
 
-    /// Whether a file or folder is no longer what was read.
-    pub(super) fn is_stale(&self) -> bool {
+    /// Whether a file or folder is no longer what was read, or another version is registered.
+    pub(super) fn is_stale(&self, sources: &Sources) -> bool {
+        if let Some(service) = &sources.registered {
+            return service.workflows().ok().is_some_and(|all| Some(versions_of(&all)) != self.versions);
+        }
         self.stamps.iter().any(|(path, stamp)| stamp_of(path) != *stamp)
     }
 
@@ -145,13 +161,15 @@ impl Catalogue {
     pub(super) fn is_entry_stale(&self, entry: &Entry) -> bool {
         let file = match &entry.program {
             Program::Builtin(_) => return false,
+            Program::Registered { .. } => return true,
             Program::Workflow { file } | Program::Component { file, .. } => file,
         };
         self.stamps.iter().any(|(path, stamp)| path == file && stamp_of(path) != *stamp)
     }
 
-    pub(super) fn tools(&self) -> Vec<Tool> {
-        self.entries.values().map(|entry| entry.tool.clone()).collect()
+    pub(super) fn tools(&self, is_seen: impl Fn(&Entry) -> bool) -> Vec<Tool> {
+        let seen = self.entries.values().filter(|entry| is_seen(entry));
+        seen.map(|entry| entry.tool.clone()).collect()
     }
 
     /// The files of a folder that may give tools, by name.
@@ -172,6 +190,24 @@ impl Catalogue {
         files.sort();
         self.stamps.extend(files.iter().map(|path| (path.clone(), stamp_of(path))));
         files
+    }
+
+    fn add_registered(&mut self, service: &Service) {
+        let all = match service.workflows() {
+            Ok(all) => all,
+            Err(error) => return self.problems.push(error.to_string()),
+        };
+        self.versions = Some(versions_of(&all));
+        for workflow in all {
+            let content = Content::of(&workflow);
+            let title = content.title.unwrap_or_else(|| workflow.name.clone());
+            let about = content.description.unwrap_or_else(|| format!("Runs the workflow {title}."));
+            let tool = Tool::new(tool_name(&workflow.name), about, schema::of_workflow(&content.args))
+                .with_title(title)
+                .with_raw_output_schema(Arc::new(schema::envelope_of_service()));
+            let program = Program::Registered { name: workflow.name.clone() };
+            self.add(tool, Reach::ANYTHING, program, workflow.digest, Some(Path::new(&workflow.path)));
+        }
     }
 
     fn add_workflow(&mut self, runtime: &Runtime, file: PathBuf) {
@@ -245,6 +281,13 @@ fn tool_name(stem: &str) -> String {
     let fits = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '-' };
     let name: String = stem.chars().map(fits).take(MAX_NAME).collect();
     if name.is_empty() { "workflow".to_owned() } else { name }
+}
+
+/// One digest over which versions are registered.
+fn versions_of(all: &[Registered]) -> Digest {
+    let versions: Vec<(&str, String)> =
+        all.iter().map(|workflow| (workflow.name.as_str(), workflow.digest.to_string())).collect();
+    Digest::of(json::compact(&versions).as_bytes())
 }
 
 fn stamp_of(path: &Path) -> Option<(u64, SystemTime)> {

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use super::builtin::{RunsArgs, ShowArgs};
 use super::call::MAX_ANSWER;
+use super::service::Agent;
 use crate::commands::runs::{Status, matching_runs, status};
 
 /// Runs that are looked through for one list.
@@ -19,11 +20,16 @@ pub(super) struct History {
     pub(super) store: Store,
     /// Only runs of this actor.
     pub(super) of: Option<String>,
+    /// Only runs that this agent of a service may see, whoever started them.
+    pub(super) agent: Option<Agent>,
 }
 
 impl History {
     fn is_visible(&self, run: &RunSummary) -> bool {
-        self.of.is_none() || run.actor == self.of
+        match &self.agent {
+            Some(agent) => agent.may_see(run.id),
+            None => self.of.is_none() || run.actor == self.of,
+        }
     }
 
     pub(super) fn runs(&self, args: &RunsArgs) -> Result<Value, String> {
@@ -51,6 +57,9 @@ impl History {
 
     pub(super) fn show(&self, args: &ShowArgs) -> Result<Value, String> {
         let unknown = || format!("there is no run {:?} of yours", args.run);
+        if let Some(start) = self.agent.as_ref().and_then(|agent| agent.start_that_waits(&args.run)) {
+            return Ok(start);
+        }
         let id = self.store.find_run(&args.run).map_err(|_| unknown())?;
         let run = self.store.run(id).map_err(|error| error.to_string())?;
         if !self.is_visible(&run) {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, Request, Response, StatusCode, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::server::conn::http1;
@@ -18,15 +18,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::sync::lock;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::cancelled;
+use super::endpoint::{Body, Endpoint};
 use super::listen::Listener;
 use super::server::Server;
-use super::sessions::{HeldBody, Sessions};
 use super::shared::Shared;
 use super::stdio::MAX_MESSAGE;
 use crate::exit::CommandError;
@@ -190,8 +189,6 @@ impl Options {
     }
 }
 
-type Service = StreamableHttpService<Server, LocalSessionManager>;
-
 /// Serves until `cancel` is.
 pub(super) async fn serve(
     shared: Arc<Shared>,
@@ -206,19 +203,13 @@ pub(super) async fn serve(
     let config = options.config();
     let ending = config.cancellation_token.clone();
     let of_session = cancel.clone();
-    let sessions = Arc::new(Sessions::new(options.idle));
-    let service: Service = StreamableHttpService::new(
-        move || {
-            let session = of_session.child();
-            Sessions::made(&session);
-            Ok(Server::new(Arc::clone(&shared), session))
-        },
-        sessions.manager(),
-        config,
-    );
-    let sweeper = tokio::spawn(Arc::clone(&sessions).sweep());
+    let endpoint = Endpoint::new(options.idle, config, move || {
+        let session = of_session.child();
+        (Server::new(Arc::clone(&shared), session.clone()), session)
+    });
+    let sweeper = tokio::spawn(endpoint.sweep());
     let token = options.token.text().map(|token| Digest::of(token.as_bytes()));
-    let door = Arc::new(Door { service, sessions, token, room: Arc::new(Semaphore::new(CONNECTIONS)) });
+    let door = Arc::new(Door { endpoint, token, room: Arc::new(Semaphore::new(CONNECTIONS)) });
     let newcomers = Arc::new(Newcomers::default());
     loop {
         let stream = tokio::select! {
@@ -267,17 +258,11 @@ struct Caller {
 
 /// Looks at every request before the protocol does.
 struct Door {
-    service: Service,
-    sessions: Arc<Sessions>,
+    endpoint: Endpoint,
     /// The digest of the token: comparing digests tells nothing about how much of a guess was right.
     token: Option<Digest>,
     room: Arc<Semaphore>,
 }
-
-type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
-
-/// The header that names a session.
-const SESSION: &str = "mcp-session-id";
 
 impl Door {
     /// Answers a request; one that is refused is read to its end first.
@@ -307,20 +292,7 @@ impl Door {
             return plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections; come back later\n");
         }
         caller.newcomer.belongs();
-        let session = session_of(request.headers());
-        let held = session.as_deref().and_then(|id| self.sessions.hold(id));
-        let deletes = request.method() == Method::DELETE;
-        let (response, made) = Sessions::watch(self.service.handle(request)).await;
-        match (session, made) {
-            (Some(id), _) if deletes && response.status().is_success() => self.sessions.deleted(&id),
-            (None, Some(cancel)) => {
-                if let Some(id) = session_of(response.headers()) {
-                    self.sessions.begin(&id, cancel);
-                }
-            }
-            _ => {}
-        }
-        response.map(|body| HeldBody { body, _held: held }.boxed())
+        self.endpoint.handle(request, None).await
     }
 
     /// Whether the connection has a place, or gets one now.
@@ -331,10 +303,6 @@ impl Door {
         }
         seat.is_some()
     }
-}
-
-fn session_of(headers: &HeaderMap) -> Option<String> {
-    headers.get(SESSION)?.to_str().ok().map(str::to_owned)
 }
 
 fn token_of(headers: &HeaderMap) -> Option<Digest> {

@@ -8,6 +8,7 @@ mod answers;
 mod builtin;
 mod call;
 mod catalogue;
+mod endpoint;
 mod gates;
 mod guard;
 mod hints;
@@ -16,6 +17,7 @@ pub(crate) mod http;
 mod listen;
 mod schema;
 mod server;
+mod service;
 mod sessions;
 mod shared;
 mod stdio;
@@ -33,6 +35,7 @@ use rmcp::service::ServerInitializeError;
 use crate::exit::{CommandError, CommandResult, Exit};
 
 pub(crate) use gates::Approvals;
+pub(crate) use service::Front;
 
 /// Calls on threads of their own need the depth that the main thread has.
 const STACK: usize = 256 << 20;
@@ -106,6 +109,7 @@ fn shared(runtime: Runtime, options: Options) -> Result<Arc<shared::Shared>, Com
         workflows: options.workflows.clone(),
         components: options.components,
         run: options.run,
+        registered: None,
     };
     let guard = guard::Guard { root: options.root, workflows: options.workflows, allowed: options.allowed };
     Ok(Arc::new(shared::Shared::new(

@@ -130,6 +130,17 @@ pub(super) fn envelope(item: Option<&Value>) -> Schema {
     schema
 }
 
+/// The envelope of a call whose run goes on by itself.
+pub(super) fn envelope_of_service() -> Schema {
+    let mut schema = envelope(None);
+    if let Some(known) =
+        schema.get_mut("properties").and_then(|all| all["status"].get_mut("enum")?.as_array_mut())
+    {
+        known.extend(["queued", "running"].map(Value::from));
+    }
+    schema
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -22,26 +22,34 @@ use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 
-use super::builtin::{self, Bounds, BuiltinTool, ResumeArgs, RunArgs, RunsArgs, ShowArgs};
+use super::builtin::{self, Bounds, BuiltinTool, CancelArgs, ResumeArgs, RunArgs, RunsArgs, ShowArgs};
 use super::call::{self, Answer, Ending, Forwarder, Limits, Place, Work, refusal};
 use super::catalogue::{self, Catalogue, DIGEST, Entry, Program};
 use super::gates::{Approvals, Asked};
 use super::schema::Layout;
+use super::service::{Agent, Wanted};
 use super::shared::Shared;
-use super::{guard, history, tasks};
+use super::{guard, history, service, tasks};
 
 /// One session.
 pub(super) struct Server {
     pub(super) shared: Arc<Shared>,
     /// What this session listed.
     listed: Mutex<Option<Arc<Catalogue>>>,
-    /// Ends with the session.
+    /// Ends what this session works on.
     cancel: CancelToken,
+    /// Cancelled when the session is over, where that ends nothing else.
+    session: Option<CancelToken>,
 }
 
 impl Server {
     pub(super) fn new(shared: Arc<Shared>, cancel: CancelToken) -> Self {
-        Self { shared, listed: Mutex::default(), cancel }
+        Self { shared, listed: Mutex::default(), cancel, session: None }
+    }
+
+    /// The same, told apart from its session's end.
+    pub(super) fn within(self, session: CancelToken) -> Self {
+        Self { session: Some(session), ..self }
     }
 
     fn listed(&self) -> Arc<Catalogue> {
@@ -82,6 +90,9 @@ impl Server {
             "client": client.as_ref().map(|client| json!({"name": client.name, "version": client.version})),
             "tool": tool,
         });
+        if let Some(agent) = Agent::of(context) {
+            return Caller { actor: agent.name(), detail };
+        }
         let actor = std::env::var("LOBSTER_ACTOR").ok().filter(|actor| !actor.trim().is_empty());
         Caller { actor: Some(actor.unwrap_or_else(|| format!("mcp:{}", named(name)))), detail }
     }
@@ -129,9 +140,14 @@ impl Server {
             Some((progress, task)) => (Some(progress), Some(task)),
             None => (None, None),
         };
-        let answer =
-            call::run(&self.shared.runtime, place.clone(), work, limits, ending.cancel.clone(), progress)
-                .await;
+        let cancel = ending.cancel.clone();
+        let answer = match work {
+            Work::Start(wanted) => {
+                let ends = (cancel, self.session.clone());
+                service::run(*wanted, place.caller.detail.clone(), limits.time, ends, progress).await
+            }
+            work => call::run(&self.shared.runtime, place.clone(), work, limits, cancel, progress).await,
+        };
         if let Some(mut task) = forwarding {
             // Progress comes before the answer, unless the client does not take it.
             if tokio::time::timeout(Duration::from_millis(500), &mut task).await.is_err() {
@@ -163,9 +179,15 @@ impl Server {
     }
 
     /// What a call of a typed tool runs.
-    fn typed(&self, entry: &Entry, given: JsonObject) -> Result<Work, String> {
+    fn typed(&self, entry: &Entry, given: JsonObject, agent: Option<Agent>) -> Result<Work, String> {
         match &entry.program {
             Program::Builtin(_) => Err("no typed tool".to_owned()),
+            Program::Registered { name } => {
+                check(&entry.tool, &given)?;
+                let agent = agent.ok_or("only an agent of the service can call this")?;
+                let (name, args) = (name.clone(), Value::Object(given));
+                Ok(Work::Start(Box::new(Wanted { agent, name, listed: entry.runs, args })))
+            }
             Program::Workflow { file } => {
                 check(&entry.tool, &given)?;
                 Ok(Work::File { file: file.clone(), args: Value::Object(given), pinned: Some(entry.runs) })
@@ -219,11 +241,21 @@ impl Server {
                 Err(message) => wrong(message),
             },
             BuiltinTool::Runs => match builtin::read::<RunsArgs>(builtin, given.clone()) {
-                Ok(args) => self.look(place, move |history| history.runs(&args)).await.into(),
+                Ok(args) => self.look(place, context, move |history| history.runs(&args)).await.into(),
                 Err(message) => wrong(message),
             },
             BuiltinTool::Show => match builtin::read::<ShowArgs>(builtin, given.clone()) {
-                Ok(args) => self.look(place, move |history| history.show(&args)).await.into(),
+                Ok(args) => self.look(place, context, move |history| history.show(&args)).await.into(),
+                Err(message) => wrong(message),
+            },
+            BuiltinTool::Cancel => match builtin::read::<CancelArgs>(builtin, given.clone()) {
+                Ok(args) => {
+                    let cancel = move |history: &history::History| match &history.agent {
+                        Some(agent) => agent.cancel(&args.run),
+                        None => Err("only an agent of the service can call this".to_owned()),
+                    };
+                    self.look(place, context, cancel).await.into()
+                }
                 Err(message) => wrong(message),
             },
         }
@@ -262,6 +294,7 @@ impl Server {
     async fn look(
         &self,
         place: Place,
+        context: &RequestContext<RoleServer>,
         look: impl FnOnce(&history::History) -> Result<Value, String> + Send + 'static,
     ) -> CallToolResult {
         let store = match self.shared.runtime.store() {
@@ -269,7 +302,8 @@ impl Server {
             Err(error) => return refusal("runtime_error", error.to_string()),
         };
         let of = place.caller.actor.filter(|_| !self.shared.all_runs);
-        let done = tokio::task::spawn_blocking(move || look(&history::History { store, of })).await;
+        let history = history::History { store, of, agent: Agent::of(context) };
+        let done = tokio::task::spawn_blocking(move || look(&history)).await;
         match done {
             Ok(Ok(value)) => call::result(value, false),
             Ok(Err(message)) => refusal("parse_error", message),
@@ -350,7 +384,7 @@ impl ServerHandler for Server {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
         let shared = Arc::clone(&self.shared);
         let catalogue = tokio::task::spawn_blocking(move || shared.current())
@@ -358,7 +392,9 @@ impl ServerHandler for Server {
             .map_err(|error| ErrorData::internal_error(error.to_string(), None))?;
         *lock(&self.listed) = Some(Arc::clone(&catalogue));
         *lock(&self.shared.listed) = Arc::clone(&catalogue);
-        let mut result = ListToolsResult::with_all_items(catalogue.tools());
+        let agent = Agent::of(&context);
+        let is_seen = |entry: &Entry| agent.as_ref().is_none_or(|agent| agent.may_use(&entry.program));
+        let mut result = ListToolsResult::with_all_items(catalogue.tools(is_seen));
         let digest = catalogue.digest.map(|digest| format!("blake3:{digest}"));
         result.meta = Some(MetaObject(Map::from_iter([(DIGEST.to_owned(), json!(digest))])));
         Ok(result)
@@ -376,7 +412,15 @@ impl ServerHandler for Server {
             return Ok(refusal("runtime_error", error.to_string()).into());
         }
         let pin = context.meta.get(DIGEST).and_then(Value::as_str).map(str::to_owned);
+        let agent = Agent::of(&context);
         let entry = match self.pinned(&request.name, pin.as_deref()) {
+            // What an agent may not use is as if it were not there.
+            Ok(entry) | Err(Refused::Changed(entry, _))
+                if agent.as_ref().is_some_and(|agent| !agent.may_use(&entry.program)) =>
+            {
+                let message = format!("Unknown tool: {} (tools/list lists the tools)", request.name);
+                return Err(ErrorData::invalid_params(message, None));
+            }
             Ok(entry) => entry,
             Err(Refused::Unknown(message)) => return Err(ErrorData::invalid_params(message, None)),
             Err(Refused::Changed(entry, difference)) => {
@@ -390,14 +434,16 @@ impl ServerHandler for Server {
             return Ok(self.call_builtin(builtin, entry, request, place, &context).await);
         }
         let given = request.arguments.unwrap_or_default();
-        let work = match self.typed(&entry, given.clone()) {
+        let is_start = agent.is_some() && !tasks::are_known_to(&context);
+        let work = match self.typed(&entry, given.clone(), agent) {
             Ok(work) => work,
             Err(message) => {
                 self.refuse(&place, &entry.tool.name, &message, &json!(given));
                 return Ok(refusal("parse_error", message).into());
             }
         };
-        let limits = Limits { time: self.shared.default_time, answer: call::MAX_ANSWER };
+        let time = self.shared.default_time.or(is_start.then_some(service::PATIENCE));
+        let limits = Limits { time, answer: call::MAX_ANSWER };
         Ok(self.work_or_task(Prepared { work, place, limits, entry }, &context).await)
     }
 

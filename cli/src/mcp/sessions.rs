@@ -31,6 +31,8 @@ pub(super) struct Sessions {
 
 struct Known {
     cancel: CancelToken,
+    /// Who may use it, where callers are told apart.
+    owner: Option<String>,
     /// Requests that are being answered.
     under_way: usize,
     /// When the last of them was over.
@@ -67,9 +69,14 @@ impl Sessions {
     }
 
     /// A session has begun.
-    pub(super) fn begin(&self, id: &str, cancel: CancelToken) {
-        let known = Known { cancel, under_way: 0, since: Instant::now() };
+    pub(super) fn begin(&self, id: &str, cancel: CancelToken, owner: Option<String>) {
+        let known = Known { cancel, owner, under_way: 0, since: Instant::now() };
         lock(&self.known).insert(id.to_owned(), known);
+    }
+
+    /// Whether there is such a session and it is this caller's.
+    pub(super) fn is_of(&self, id: &str, owner: Option<&str>) -> bool {
+        lock(&self.known).get(id).is_some_and(|known| known.owner.as_deref() == owner)
     }
 
     /// A request of a session is under way until the value goes.
@@ -156,8 +163,10 @@ mod tests {
         tokio.block_on(async {
             let sessions = Arc::new(Sessions::new(Duration::from_millis(100)));
             let (gone, waits) = (CancelToken::new(), CancelToken::new());
-            sessions.begin("gone", gone.clone());
-            sessions.begin("waits", waits.clone());
+            sessions.begin("gone", gone.clone(), None);
+            sessions.begin("waits", waits.clone(), Some("ann".to_owned()));
+            assert!(sessions.is_of("waits", Some("ann")) && !sessions.is_of("waits", Some("bob")));
+            assert!(sessions.is_of("gone", None) && !sessions.is_of("nobody", None));
             let held = sessions.hold("waits").unwrap();
             let sweep = tokio::spawn(Arc::clone(&sessions).sweep());
             tokio::time::sleep(Duration::from_millis(1300)).await;

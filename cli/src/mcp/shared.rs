@@ -86,7 +86,7 @@ impl Shared {
     /// What the folders hold now; read again only if something changed.
     pub(super) fn current(&self) -> Arc<Catalogue> {
         let known = Arc::clone(&lock(&self.current));
-        if !known.is_stale() {
+        if !known.is_stale(&self.sources) {
             return known;
         }
         let fresh = Arc::new(Catalogue::read(&self.runtime, &self.sources, self.default_time));
@@ -103,6 +103,41 @@ impl Shared {
     /// Whether no call is under way or was since this was asked last.
     fn is_idle(&self) -> bool {
         !self.has_worked.swap(false, Ordering::Relaxed) && self.turns.available_permits() == AT_ONCE
+    }
+
+    /// Tells clients when other workflows are registered, while there are clients.
+    pub(super) async fn watch_registered(self: Arc<Self>) {
+        const PAUSE: Duration = Duration::from_secs(1);
+        let mut changes = self.changes.subscribe();
+        loop {
+            tokio::time::sleep(PAUSE).await;
+            lock(&self.peers).retain(|peer| !peer.is_transport_closed());
+            if lock(&self.peers).is_empty() && self.changes.receiver_count() < 2 {
+                continue;
+            }
+            let shared = Arc::clone(&self);
+            if tokio::task::spawn_blocking(move || drop(shared.current())).await.is_err() {
+                return;
+            }
+            if changes.has_changed().unwrap_or(false) {
+                changes.mark_unchanged();
+                self.tell_peers().await;
+            }
+        }
+    }
+
+    /// Tells all clients that the list of tools is another one.
+    async fn tell_peers(&self) {
+        let peers = {
+            let mut peers = lock(&self.peers);
+            peers.retain(|peer| !peer.is_transport_closed());
+            peers.clone()
+        };
+        for peer in peers {
+            // A client that does not read must not keep the others from hearing it.
+            let told = peer.notify_tool_list_changed();
+            let _ = tokio::time::timeout(Duration::from_secs(2), told).await;
+        }
     }
 
     /// Looks at the folders from time to time, tells clients when a list changed, and gives
@@ -130,16 +165,7 @@ impl Shared {
             }
             if changes.has_changed().unwrap_or(false) {
                 changes.mark_unchanged();
-                let peers = {
-                    let mut peers = lock(&self.peers);
-                    peers.retain(|peer| !peer.is_transport_closed());
-                    peers.clone()
-                };
-                for peer in peers {
-                    // A client that does not read must not keep the others from hearing it.
-                    let told = peer.notify_tool_list_changed();
-                    let _ = tokio::time::timeout(Duration::from_secs(2), told).await;
-                }
+                self.tell_peers().await;
             }
         }
     }

@@ -29,6 +29,7 @@ use super::call::{self, Place, refusal};
 use super::catalogue::Entry;
 use super::history::History;
 use super::server::{Prepared, Server};
+use super::service::Agent;
 use super::shared::Shared;
 
 /// So long a call is waited for before its client gets a handle.
@@ -211,8 +212,8 @@ impl Server {
         if let Some(live) = self.shared.tasks.find(&id, &actor, self.shared.all_runs) {
             return Ok(live.detailed());
         }
-        let (shared, wanted) = (Arc::clone(&self.shared), id.clone());
-        let found = tokio::task::spawn_blocking(move || recorded(&shared, &wanted, actor)).await;
+        let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::of(context));
+        let found = tokio::task::spawn_blocking(move || recorded(&shared, &wanted, actor, agent)).await;
         match found {
             Ok(Ok(Some(task))) => Ok(task),
             Ok(Ok(None)) => Err(unknown(&id)),
@@ -264,10 +265,15 @@ impl Server {
             live.cancel.cancel(CancelReason::Requested("cancelled by the client".to_owned()));
         }
         // Nothing works on a run that waits for an answer.
-        let (shared, wanted) = (Arc::clone(&self.shared), id.clone());
+        let (shared, wanted, agent) = (Arc::clone(&self.shared), id.clone(), Agent::of(context));
         let ended = tokio::task::spawn_blocking(move || {
             let store = shared.runtime.store().map_err(|error| error.to_string())?;
             let run = run_of(&store, &wanted, actor.filter(|_| !shared.all_runs).as_deref())?;
+            if let (Some(agent), Some(run)) = (&agent, &run) {
+                // A run that is over stays as it ended.
+                let _ = agent.cancel(&run.id.to_string());
+                return Ok(true);
+            }
             if let Some(run) = run.as_ref().filter(|run| run.status == RunStatus::Waiting) {
                 let _ = replay::cancel_run(&shared.runtime, &run.id.to_string());
             }
@@ -332,15 +338,21 @@ fn handle_of(store: &Store, run: RunId) -> Result<Option<String>, StoreError> {
 }
 
 /// A task as the record has it: of an earlier server, or long over.
-fn recorded(shared: &Shared, id: &str, actor: Option<String>) -> Result<Option<DetailedTask>, String> {
+fn recorded(
+    shared: &Shared,
+    id: &str,
+    actor: Option<String>,
+    agent: Option<Agent>,
+) -> Result<Option<DetailedTask>, String> {
     let store = shared.runtime.store().map_err(|error| error.to_string())?;
     let of = actor.filter(|_| !shared.all_runs);
     let Some(run) = run_of(&store, id, of.as_deref())? else { return Ok(None) };
-    let history = History { store, of };
+    let is_of_service = agent.is_some();
+    let history = History { store, of, agent };
     let payload = match run.status {
         RunStatus::Cancelled => TaskPayload::Cancelled,
         // Somebody else goes on with it.
-        RunStatus::Running if history.store.is_claimed(run.id) => TaskPayload::Working,
+        RunStatus::Running if is_of_service || history.store.is_claimed(run.id) => TaskPayload::Working,
         RunStatus::Running => failed(&format!(
             "the server ended while the run was at work; `lobster resume {}` continues it",
             run.id.short()

@@ -135,6 +135,11 @@ pub(crate) fn summary(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
     blocks.into_iter().flat_map(|block| block.lines).collect()
 }
 
+/// All of the view as plain text.
+pub(crate) fn whole(view: &QuestionView) -> String {
+    screen(view, &Paper { columns: 100, rows: None, styled: false, more: "" }).join("\n")
+}
+
 /// The view as plain text of at most `max` bytes, for screens that are not ours.
 pub(crate) fn text(view: &QuestionView, max: usize, more: &str) -> String {
     let lines = |rows| {

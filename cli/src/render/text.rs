@@ -64,8 +64,13 @@ pub(crate) fn wrap(text: &str, max: usize) -> Vec<String> {
     for line in text.split('\n') {
         let line = line.replace('\t', "    ");
         let mut rest = line.as_str();
-        while width(rest) > max {
-            let mut end = fitting(rest, max).max(rest.chars().next().map_or(0, char::len_utf8));
+        // Of a text of a megabyte only the beginning is measured for each line.
+        loop {
+            let fits = fitting(rest, max);
+            if fits == rest.len() && width(rest) <= max {
+                break;
+            }
+            let mut end = fits.max(rest.chars().next().map_or(0, char::len_utf8));
             while width(&rest[..end]) > max && end > 1 {
                 let shorter = rest[..end].char_indices().next_back().map_or(0, |(at, _)| at);
                 if shorter == 0 {
@@ -101,6 +106,7 @@ mod tests {
         assert_eq!(wrap("你好你好", 5), ["你好", "你好"]);
         assert_eq!(wrap("a\n\n\tb", 10), ["a", "", "    b"]);
         assert_eq!(wrap("你", 1), ["你"]);
+        assert_eq!(wrap(&"x".repeat(1 << 20), 64).len(), 1 << 14, "it is not measured again and again");
         assert_eq!(
             (cut("abcdef", 4), cut("你好", 3), cut("ab", 2)),
             ("abc…".into(), "你…".into(), "ab".into())

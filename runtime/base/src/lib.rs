@@ -4,6 +4,7 @@
 
 pub mod cancel;
 pub mod code;
+pub mod config;
 pub mod credential;
 pub mod digest;
 pub mod file_digests;

@@ -185,6 +185,46 @@ fn row(run: &str, line: &Line, axis: &Axis, now: i64) -> Markup {
     }
 }
 
+// ---- figures
+
+/// A part of a whole as a thin bar.
+pub(crate) fn meter(part: u64, whole: u64) -> Markup {
+    let wide = 100.0 * part as f64 / whole.max(part).max(1) as f64;
+    html! { svg class="chart meter" width="100%" height="3" aria-hidden="true" { rect class="work" width=(percent(wide)) height="3" {} } }
+}
+
+/// One bar of a chart.
+pub(crate) struct Bar {
+    pub(crate) href: String,
+    /// What it stands for, in words.
+    pub(crate) says: String,
+    pub(crate) size: u64,
+    pub(crate) tone: &'static str,
+}
+
+/// Places for bars, also where there are fewer.
+const FEW: usize = 24;
+
+/// Figures of one run after the other, the oldest at the left.
+pub(crate) fn bars(bars: &[Bar], about: &str) -> Markup {
+    let most = bars.iter().map(|bar| bar.size).max().unwrap_or(0).max(1);
+    let wide = 100.0 / bars.len().max(FEW) as f64;
+    let first = FEW.saturating_sub(bars.len());
+    html! {
+        svg class="chart" width="100%" height="72" role="group" aria-label=(about) {
+            line class="grid" x1="0" x2="100%" y1="70" y2="70" {}
+            @for (at, bar) in bars.iter().enumerate() {
+                @let high = 4.0 + 62.0 * bar.size as f64 / most as f64;
+                a href=(bar.href) aria-label=(bar.says) {
+                    rect class=(format!("work {}", bar.tone)) x=(percent(wide * (first + at) as f64 + wide * 0.15)) width=(percent(wide * 0.7)) y=(format!("{:.1}", 70.0 - high)) height=(format!("{high:.1}")) rx="2" {
+                        title { (bar.says) }
+                    }
+                }
+            }
+        }
+    }
+}
+
 // ---- the steps of a workflow
 
 const NODE: (usize, usize) = (220, 46);
@@ -249,7 +289,7 @@ pub(crate) fn graph(
                     @let inner = html! {
                         rect x=(x) y=(y) width=(NODE.0) height=(NODE.1) rx=(if node.gate { 22 } else { 7 }) {}
                         text class="label" x=(x + 14) y=(y + 19) { (short(&node.id, 26)) }
-                        text x=(x + 14) y=(y + 36) { (short(node.detail.as_deref().unwrap_or(node.kind), 32)) }
+                        text x=(x + 14) y=(y + 36) { (short(node.detail.as_deref().unwrap_or(node.kind), 28)) }
                         title { (node.id) @if let Some(detail) = &node.detail { "\n" (detail) } @if let Some(state) = state(&node.id) { "\n" (state) } }
                     };
                     g class=(format!("node {tone}")) {

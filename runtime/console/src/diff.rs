@@ -1,5 +1,7 @@
 //! What changed in files, as a page shows it.
 
+use std::time::Duration;
+
 use lobster_runtime::figures::bytes;
 use lobster_runtime::replay::changes::{Change, Entry, StepChanges};
 use lobster_runtime::store::{Blob, Store};
@@ -9,6 +11,9 @@ use similar::TextDiff;
 
 /// Larger contents are told by their sizes.
 const MAX_TEXT: u64 = 256 << 10;
+
+/// How long the shortest difference is looked for.
+const PATIENCE: Duration = Duration::from_millis(300);
 
 /// Files of one step that are shown, and lines of each.
 const FILES: usize = 50;
@@ -40,7 +45,13 @@ fn patch(store: &Store, change: &Change) -> Markup {
     else {
         return html! { p class="muted" { "Not shown: " (size(change.before.as_ref())) " → " (size(change.after.as_ref())) } };
     };
-    let diff = TextDiff::from_lines(&before, &after);
+    lines(&before, &after)
+}
+
+/// What changes from one text to another, line by line.
+pub(crate) fn lines(before: &str, after: &str) -> Markup {
+    // Texts that have nothing in common are told apart roughly rather than late.
+    let diff = TextDiff::configure().timeout(PATIENCE).diff_lines(before, after);
     let shown = diff.unified_diff().context_radius(3).to_string();
     let lines: Vec<&str> = shown.lines().collect();
     html! {

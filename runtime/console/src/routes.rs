@@ -6,8 +6,8 @@ use lobster_serve::http::{Access, App, Asked, Handler, Of, Problem, Reply, Route
 
 use crate::assets;
 use crate::pages::{
-    audit, doctor, fork, login, now, output, policy, question, run, runs, schedules, step, store, workflow,
-    workflows,
+    audit, bundle, compare, doctor, editor, fork, login, now, output, policy, question, run, runs, schedules,
+    step, store, workflow, workflows,
 };
 
 type Call = fn(&App, &Asked) -> Result<Reply, Problem>;
@@ -18,6 +18,8 @@ const RUN: Access = Access::To(Verb::Read, Of::Run);
 const OPERATE_RUN: Access = Access::To(Verb::Operate, Of::Run);
 const WORKFLOW: Access = Access::To(Verb::Read, Of::Workflow);
 const OPERATE: Access = Access::To(Verb::Operate, Of::Workflow);
+
+const AUTHOR: Access = Access::To(Verb::Register, Of::Workflow);
 
 const fn page(path: &'static str, access: Access, summary: &'static str, call: Call) -> Route {
     Route {
@@ -48,6 +50,8 @@ pub(crate) static ROUTES: &[Route] = &[
     page("/runs/{run}", RUN, "One run", run::show),
     page("/runs/{run}/step", RUN, "One step of a run", step::show),
     page("/runs/{run}/output", RUN, "What a step wrote, as a file", output::show),
+    page("/runs/{run}/compare", RUN, "What differs from an earlier run, and why", compare::show),
+    page("/runs/{run}/bundle", RUN, "The run as one file, without the results of its effects", bundle::show),
     form("/runs/{run}/cancel", OPERATE_RUN, "Has a run cancelled", run::cancel),
     form("/runs/{run}/resume", OPERATE_RUN, "Has a run continued", run::resume),
     form("/runs/{run}/replay", OPERATE_RUN, "Has a run replayed, and shows what differs", run::replay),
@@ -58,6 +62,10 @@ pub(crate) static ROUTES: &[Route] = &[
     page("/workflows", LIST, "The workflows", workflows::show),
     page("/workflows/{workflow}", WORKFLOW, "One workflow", workflow::show),
     form("/workflows/{workflow}/runs", OPERATE, "Starts a run", workflow::start),
+    page("/workflows/{workflow}/edit", AUTHOR, "The text of a workflow", editor::show),
+    form("/workflows/{workflow}/edit", AUTHOR, "Checks the text of a workflow, or saves it", editor::act),
+    form("/workflows/{workflow}/register", AUTHOR, "Registers a file as it is now", editor::register),
+    page("/new", Access::To(Verb::Register, Of::List), "Leads to the text of a new workflow", editor::begin),
     page("/schedules", LIST, "The schedules and their ticks", schedules::show),
     form("/schedules/{workflow}/{schedule}/pause", OPERATE, "Pauses a schedule", schedules::pause),
     form("/schedules/{workflow}/{schedule}/resume", OPERATE, "Has a schedule go on", schedules::resume),

@@ -8,7 +8,15 @@ use maud::{Markup, html};
 /// A time, relative, with the exact one at hand.
 pub(crate) fn time(at: i64, now: i64) -> Markup {
     let text = if at > now { figures::after(now, at) } else { figures::before(now, at) };
-    html! { time datetime=(iso(at)) title=(iso(at)) data-at=(at) { (text) } }
+    html! { time datetime=(iso(at)) title=(iso(at)) { (text) } }
+}
+
+/// A time in a list, where the script puts the exact one at hand.
+pub(crate) fn time_in_list(at: i64, now: i64) -> Markup {
+    // To the second.
+    let exact = iso(at);
+    let exact = exact.get(..19).map_or_else(|| exact.clone(), |seconds| format!("{seconds}Z"));
+    html! { time datetime=(exact) { (figures::before(now, at)) } }
 }
 
 /// How long something took, in milliseconds.
@@ -36,30 +44,11 @@ pub(crate) fn tone(state: &str) -> &'static str {
     }
 }
 
-/// The sign of a state, so that nobody has to tell colours apart.
-fn sign(tone: &str) -> &'static str {
-    match tone {
-        "is-ok" => "M3 8.500l3.200 3.200L13 4.500",
-        "is-bad" => "M4 4l8 8M12 4l-8 8",
-        "is-wait" => "M8 2.500v6M8 12.500v.6",
-        "is-run" => "M8 2a6 6 0 1 1-5.200 3",
-        "is-reuse" => "M3 8a5 5 0 0 1 9-3M13 8a5 5 0 0 1-9 3M12 2v3h-3M4 14v-3h3",
-        _ => "M4 8h8",
-    }
-}
-
-/// A state: a sign, a word, a colour.
+/// A state: a word, a colour, and a sign, so that nobody has to tell colours apart. The style draws the sign.
 pub(crate) fn state(text: &str, is_badge: bool) -> Markup {
     let tone = tone(text);
     let class = if is_badge { format!("state badge {tone}") } else { format!("state {tone}") };
-    html! {
-        span class=(class) {
-            svg viewBox="0 0 16 16" aria-hidden="true" fill="none" stroke="currentColor" stroke-width="2.2" stroke-linecap="round" stroke-linejoin="round" {
-                path d=(sign(tone)) {}
-            }
-            (text.replace('_', " "))
-        }
-    }
+    html! { span class=(class) { (text.replace('_', " ")) } }
 }
 
 /// The beginning of a long text of others.

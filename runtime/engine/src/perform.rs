@@ -15,7 +15,7 @@ use lobster_base::code::Code;
 use lobster_base::sync::lock;
 use lobster_language::plan::{ChangesMode, Plan, Workflow};
 use lobster_models::cost::{CostLimit, CostTracker, LimitAction, Spending};
-use lobster_models::pricing::{Pricing, VARIABLE};
+use lobster_models::pricing::Pricing;
 use lobster_stage::{StageError, Stop};
 use lobster_store::Event;
 
@@ -85,21 +85,18 @@ pub(super) fn cost_tracker(
     path: &StepPath,
     parent: Option<(&Arc<Mutex<CostTracker>>, &str)>,
 ) -> Result<Arc<Mutex<CostTracker>>, Stop> {
-    let (pricing, warning) = Pricing::new(run.services.env.get(VARIABLE).as_deref());
+    let (pricing, bad) = Pricing::configured(|name| run.services.env.get(name));
     let limit = workflow.cost_limit.as_ref().map(|limit| CostLimit {
         max_usd: limit.max_usd,
         action: if limit.stop { LimitAction::Stop } else { LimitAction::Warn },
         allows_unpriced: limit.allows_unpriced,
     });
-    if let Some(warning) = warning {
+    for bad in bad {
         if limit.is_some_and(|limit| limit.action == LimitAction::Stop) {
-            let message = format!(
-                "{VARIABLE} is not a table of prices, and cost_limit of the workflow stops at one. It must be a JSON \
-                 object whose model entries have finite non-negative input and output rates"
-            );
+            let message = format!("cost_limit of the workflow stops at a bad table of prices: {bad}");
             return Err(StageError::permanent(message).with_code(Code::Setting).into());
         }
-        run.services.note(&warning);
+        run.services.note(&bad.warning());
     }
     let tracker = CostTracker::new(pricing, limit, Spending::default());
     Ok(Arc::new(Mutex::new(match parent {

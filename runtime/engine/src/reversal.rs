@@ -136,6 +136,7 @@ impl Frame<'_> {
             cwd: None,
             cost_limit: None,
             triggers: lobster_language::triggers::Triggers::default(),
+            notify: Vec::new(),
             changes: self.workflow.changes,
             least_changes: None,
             concurrency: None,

@@ -1,6 +1,7 @@
 //! What plans and starts runs, with everything that they share.
 
 mod components;
+mod draft;
 
 use lobster_base::code::Code;
 use std::collections::BTreeSet;
@@ -22,6 +23,7 @@ use crate::secrets::Secrets;
 use crate::services::Services;
 pub use crate::settings::{PolicyFileUsed, PolicySources, Settings};
 use crate::surroundings::Surroundings;
+pub use draft::Draft;
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
 use lobster_base::text::{self, Count};

@@ -15,6 +15,8 @@ use crate::project_policy::{FILE_NAME, ProjectPolicy, Trust, TrustedPolicies};
 pub use crate::surroundings::PolicyFileUsed;
 use crate::{Notes, Notify, Progress, Prompter, Screen};
 use lobster_base::cancel::CancelToken;
+use lobster_base::config::config_file;
+use lobster_models::pricing::prices_file;
 use lobster_policy::{Layer, LayerText, Policy, SecretReference, parse_references};
 use lobster_sandbox::SandboxConfig;
 use lobster_stage::{Mode, Registry};
@@ -229,6 +231,15 @@ impl Settings {
         self.policy_files.push(PolicyFileUsed::read(&path, text.as_bytes()));
         Ok(())
     }
+
+    /// Keeps steps from the operator's file of prices, which says what a limit comes to.
+    pub fn protect_prices(&mut self) {
+        let env = Env::inherited(self.env.iter().cloned());
+        let Some(path) = prices_file(|name| env.get(name)) else { return };
+        if let Ok(text) = std::fs::read(&path) {
+            self.policy_files.push(PolicyFileUsed::read(&path, &text));
+        }
+    }
 }
 
 /// Where the operator names secrets.
@@ -236,9 +247,7 @@ fn secrets_file(env: &Env) -> Option<PathBuf> {
     if let Some(path) = env.non_blank("LOBSTER_SECRETS") {
         return Some(path.into());
     }
-    let config = env.non_blank("XDG_CONFIG_HOME").map(PathBuf::from).filter(|dir| dir.is_absolute());
-    let config = config.or_else(|| Some(PathBuf::from(env.non_blank("HOME")?).join(".config")))?;
-    Some(config.join("lobster").join("secrets.toml"))
+    config_file(|name| env.get(name), "secrets.toml")
 }
 
 /// The same in words, for whoever must add one.

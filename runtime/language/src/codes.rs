@@ -80,8 +80,9 @@ codes! {
     TRIGGER = "E0210", "A trigger cannot be used",
     "`on:` says what starts the workflow under a service: `schedule`, `webhook`, `after` and `watch`. Mistakes \
      that would only appear when the trigger is due are errors of the file: a pattern that is never due, a \
-     time zone that does not exist, an argument that the file does not declare. `lobster run` still runs the \
-     file, because it does not use triggers.";
+     time zone that does not exist, an argument that the file does not declare. `notify:` says who is notified of the \
+     runs: names of the server's targets, never a command or an address. `lobster run` still runs the file, because it \
+     uses neither.";
     TRIGGER_DATA = "E0211", "The data of a trigger becomes part of a command",
     "The sender of a webhook, and a workflow that ended before this one, decide the value of the argument. In \
      the text of a command or a pipeline, the value could start another command. Pass it as data: in shell text read \

@@ -3,6 +3,7 @@
 //! loader that the caller gives.
 
 pub mod codes;
+pub mod complete;
 pub mod condition;
 pub mod diagnostic;
 pub mod dry_run;

@@ -65,6 +65,9 @@ pub struct Workflow {
     /// What starts the workflow under the service; a run does not look at it.
     #[serde(default, skip_serializing_if = "Triggers::is_empty")]
     pub triggers: Triggers,
+    /// Who is told of its runs under the service, besides those who are told anyway.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notify: Vec<Told>,
     /// What becomes of the changes that its steps make to files, unless they say otherwise.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<ChangesMode>,
@@ -96,6 +99,15 @@ impl Workflow {
         }
         all
     }
+}
+
+/// Somebody who is told of a workflow: a name that the operator gives a meaning.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    pub target: String,
+    /// Of what; empty: of what the operator says for this name.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on: Vec<String>,
 }
 
 /// A declared argument.

@@ -265,7 +265,7 @@ impl CostTracker {
         }
         Err(over_limit(format!(
             "model {name} has no price, so nothing could stop it at the limit. Give its price with \
-             LOBSTER_LLM_PRICING_JSON, or write `unpriced: allow` under cost_limit"
+             `lobster models prices --update FILE`, or write `unpriced: allow` under cost_limit"
         )))
     }
 

@@ -1,26 +1,35 @@
 //! What models cost.
 
 use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
 
-use serde::Deserialize;
+use lobster_base::config::config_file;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// The variable that holds prices of the operator.
 pub const VARIABLE: &str = "LOBSTER_LLM_PRICING_JSON";
 
+/// The operator's file of prices, `lobster/prices.json` in the configuration directory.
+pub fn prices_file(env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
+    config_file(env, "prices.json")
+}
+
 /// US dollars per million tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Rate {
     /// For tokens that are read.
     pub input: f64,
     /// For tokens that are written.
     pub output: f64,
     /// What holds for long requests instead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long: Option<LongRate>,
 }
 
 /// US dollars per million tokens of a call that reads more than `above` tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct LongRate {
     /// Most tokens that the ordinary rate holds for.
     pub above: u64,
@@ -47,7 +56,38 @@ impl Rate {
 /// The rates by model name. A name that is not listed holds without the date, the `-latest` and the
 /// name of the provider that surround it (`openai/gpt-5-2025-08-07` is `gpt-5`).
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pricing(BTreeMap<String, Rate>);
+pub struct Pricing(BTreeMap<String, (Rate, Origin)>);
+
+/// Where a price comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// lobster itself, as of [`AS_OF`].
+    BuiltIn,
+    /// The operator's file.
+    File,
+    /// `LOBSTER_LLM_PRICING_JSON`.
+    Variable,
+}
+
+/// Prices of the operator that are of no use; they are ignored, and those of the other sources hold.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0} is not a table of prices: it must be a JSON object whose model entries have finite non-negative input \
+     and output rates"
+)]
+pub struct BadPrices(pub String);
+
+impl BadPrices {
+    /// The line for stderr where they are ignored; for the variable it is the incumbent's.
+    #[must_use]
+    pub fn warning(&self) -> String {
+        format!(
+            "[WARN] Ignoring invalid {}; custom LLM pricing must be a JSON object whose model entries have finite \
+             non-negative input and output rates.",
+            self.0
+        )
+    }
+}
 
 /// The published rates that the incumbent knows (workflow files rely on them for `cost_limit`).
 const BUILT_IN: [(&str, f64, f64); 9] = [
@@ -108,46 +148,62 @@ const PUBLISHED_LONG: [(&str, f64, f64, LongRate); 3] = [
 impl Default for Pricing {
     fn default() -> Self {
         let flat = BUILT_IN.into_iter().chain(PUBLISHED);
-        let mut rates: BTreeMap<_, _> =
-            flat.map(|(name, input, output)| (name.to_owned(), Rate { input, output, long: None })).collect();
-        rates.extend(
-            PUBLISHED_LONG.map(|(name, input, output, long)| {
-                (name.to_owned(), Rate { input, output, long: Some(long) })
-            }),
-        );
+        let flat = flat.map(|(name, input, output)| (name, Rate { input, output, long: None }));
+        let long = PUBLISHED_LONG
+            .into_iter()
+            .map(|(name, input, output, long)| (name, Rate { input, output, long: Some(long) }));
+        let rates = flat.chain(long).map(|(name, rate)| (name.to_owned(), (rate, Origin::BuiltIn))).collect();
         Self(rates)
     }
 }
 
 impl Pricing {
-    /// The built-in rates with those of `LOBSTER_LLM_PRICING_JSON` over them,
-    /// and a warning for stderr when that text is of no use and ignored.
+    /// The built-in rates, those of the operator's file over them, and those of
+    /// `LOBSTER_LLM_PRICING_JSON` over both; and what of it was of no use.
     #[must_use]
-    pub fn new(overrides: Option<&str>) -> (Self, Option<String>) {
-        let mut pricing = Self::default();
-        let Some(text) = overrides.filter(|text| !text.trim().is_empty()) else { return (pricing, None) };
-        match rates(text) {
-            Some(rates) => {
-                pricing.0.extend(rates);
-                (pricing, None)
+    pub fn configured(env: impl Fn(&str) -> Option<String>) -> (Self, Vec<BadPrices>) {
+        let (mut pricing, mut bad) = (Self::default(), Vec::new());
+        if let Some(file) = prices_file(&env) {
+            match std::fs::read_to_string(&file) {
+                Ok(text) => bad.extend(pricing.add(&text, Origin::File, &file.display().to_string())),
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => bad.push(BadPrices(format!("{} ({error})", file.display()))),
             }
-            None => (
-                pricing,
-                Some(
-                    "[WARN] Ignoring invalid LOBSTER_LLM_PRICING_JSON; custom LLM pricing must be a JSON \
-                     object whose model entries have finite non-negative input and output rates."
-                        .to_owned(),
-                ),
-            ),
         }
+        if let Some(text) = env(VARIABLE) {
+            bad.extend(pricing.add(&text, Origin::Variable, VARIABLE));
+        }
+        (pricing, bad)
+    }
+
+    /// Puts the rates of a text over those that are there, all or none.
+    fn add(&mut self, text: &str, origin: Origin, name: &str) -> Option<BadPrices> {
+        if text.trim().is_empty() {
+            return None;
+        }
+        let Some(rates) = read_rates(text) else { return Some(BadPrices(name.to_owned())) };
+        self.0.extend(rates.into_iter().map(|(model, rate)| (model, (rate, origin))));
+        None
     }
 
     /// The rate of a model.
     #[must_use]
     pub fn rate(&self, model: &str) -> Option<Rate> {
-        let known = |name: &str| self.0.get(name).copied();
+        self.find(model).map(|(_, rate, _)| rate)
+    }
+
+    /// The entry that holds for a model: the name it stands under, its rate and where it comes from.
+    #[must_use]
+    pub fn find(&self, model: &str) -> Option<(&str, Rate, Origin)> {
+        let known =
+            |name: &str| self.0.get_key_value(name).map(|(name, (rate, from))| (name.as_str(), *rate, *from));
         let own = model.rsplit_once('/').map_or(model, |(_, own)| own);
         known(model).or_else(|| known(undated(model))).or_else(|| known(own)).or_else(|| known(undated(own)))
+    }
+
+    /// All entries in the order of their names.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, Rate, Origin)> {
+        self.0.iter().map(|(name, (rate, from))| (name.as_str(), *rate, *from))
     }
 }
 
@@ -172,7 +228,9 @@ fn undated(model: &str) -> &str {
     cut(10).or_else(|| cut(8)).unwrap_or(model)
 }
 
-fn rates(text: &str) -> Option<Vec<(String, Rate)>> {
+/// The rates of a text by model; none if any of it is no price.
+#[must_use]
+pub fn read_rates(text: &str) -> Option<BTreeMap<String, Rate>> {
     let Ok(Value::Object(map)) = lobster_base::json::parse(text) else { return None };
     map.into_iter()
         .map(|(name, value)| {
@@ -190,11 +248,49 @@ fn rates(text: &str) -> Option<Vec<(String, Rate)>> {
 mod tests {
     use super::*;
 
+    /// Prices with those of the variable, and what is wrong with it.
+    fn with(variable: &str) -> (Pricing, Vec<BadPrices>) {
+        Pricing::configured(|name| (name == VARIABLE).then(|| variable.to_owned()))
+    }
+
+    #[test]
+    fn the_variable_is_over_the_file_and_both_over_what_is_built_in() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("lobster/prices.json");
+        std::fs::create_dir(file.parent().unwrap()).unwrap();
+        let table = r#"{"gpt-4o":{"input":1,"output":2},"own":{"input":3,"output":4}}"#;
+        std::fs::write(&file, table).unwrap();
+        let env = |variable: Option<&str>| {
+            let (variable, home) = (variable.map(str::to_owned), home.path().display().to_string());
+            move |name: &str| match name {
+                VARIABLE => variable.clone(),
+                "XDG_CONFIG_HOME" => Some(home.clone()),
+                _ => None,
+            }
+        };
+        let known = |pricing: &Pricing, model: &str| {
+            pricing.find(model).map(|(name, rate, from)| (name.to_owned(), rate.input, from))
+        };
+        let (pricing, bad) = Pricing::configured(env(Some(r#"{"own":{"input":5,"output":4}}"#)));
+        assert_eq!(bad, []);
+        assert_eq!(
+            known(&pricing, "openai/gpt-4o-2024-08-06"),
+            Some(("gpt-4o".to_owned(), 1.0, Origin::File))
+        );
+        assert_eq!(known(&pricing, "own"), Some(("own".to_owned(), 5.0, Origin::Variable)));
+        assert_eq!(known(&pricing, "o3"), Some(("o3".to_owned(), 2.0, Origin::BuiltIn)));
+        assert_eq!(pricing.entries().count(), Pricing::default().entries().count() + 1);
+        // Each source is of use by itself.
+        std::fs::write(&file, "{").unwrap();
+        let (pricing, bad) = Pricing::configured(env(Some(r#"{"own":{"input":5,"output":4}}"#)));
+        assert_eq!(bad, [BadPrices(file.display().to_string())]);
+        assert_eq!(known(&pricing, "own"), Some(("own".to_owned(), 5.0, Origin::Variable)));
+    }
+
     #[test]
     fn overrides_are_merged_by_model() {
-        let (pricing, warning) =
-            Pricing::new(Some(r#"{"gpt-4o":{"input":1,"output":2},"mine":{"input":0,"output":0.5}}"#));
-        assert_eq!(warning, None);
+        let (pricing, bad) = with(r#"{"gpt-4o":{"input":1,"output":2},"mine":{"input":0,"output":0.5}}"#);
+        assert_eq!(bad, []);
         assert_eq!(pricing.rate("gpt-4o"), Some(Rate { input: 1.0, output: 2.0, long: None }));
         assert_eq!(pricing.rate("mine"), Some(Rate { input: 0.0, output: 0.5, long: None }));
         assert_eq!(pricing.rate("gpt-4o-mini"), Some(Rate { input: 0.15, output: 0.6, long: None }));
@@ -231,7 +327,7 @@ mod tests {
         ] {
             assert_eq!(pricing.rate(name), None, "{name}");
         }
-        let (own, _) = Pricing::new(Some(r#"{"gpt-4o-2024-08-06":{"input":1,"output":2}}"#));
+        let (own, _) = with(r#"{"gpt-4o-2024-08-06":{"input":1,"output":2}}"#);
         assert_eq!(own.rate("gpt-4o-2024-08-06").map(|rate| rate.input), Some(1.0));
         assert_eq!(own.rate("gpt-4o").map(|rate| rate.input), Some(2.5));
     }
@@ -241,13 +337,12 @@ mod tests {
         let rate = Pricing::default().rate("gpt-5.5").unwrap();
         assert_eq!((rate.cost(272_000, 0), rate.cost(272_001, 0)), (1.36, 2.720_01));
         let text = r#"{"m":{"input":1,"output":1,"long":{"above":10,"input":2,"output":3}}}"#;
-        let rate = Pricing::new(Some(text)).0.rate("m").unwrap();
+        let rate = with(text).0.rate("m").unwrap();
         assert_eq!((rate.cost(10, 10), rate.cost(11, 10)), (20e-6, 52e-6));
-        let rate_of =
-            |long: &str| Pricing::new(Some(&format!(r#"{{"m":{{"input":1,"output":1,"long":{long}}}}}"#))).1;
+        let rate_of = |long: &str| with(&format!(r#"{{"m":{{"input":1,"output":1,"long":{long}}}}}"#)).1;
         for bad in ["1", "{}", r#"{"above":0,"input":1,"output":1}"#, r#"{"above":9,"input":-1,"output":1}"#]
         {
-            assert!(rate_of(bad).is_some(), "{bad}");
+            assert_eq!(rate_of(bad).len(), 1, "{bad}");
         }
     }
 
@@ -266,13 +361,12 @@ mod tests {
             r#"{" ":{"input":1,"output":1}}"#,
             r#"{"ok":{"input":1,"output":1},"m":{}}"#,
         ] {
-            let (pricing, warning) = Pricing::new(Some(bad));
+            let (pricing, wrong) = with(bad);
             assert_eq!(pricing, Pricing::default(), "{bad}");
-            assert!(
-                warning.is_some_and(|w| w.starts_with("[WARN] Ignoring invalid LOBSTER_LLM_PRICING_JSON;"))
-            );
+            let [wrong] = wrong.as_slice() else { panic!("{bad}: {wrong:?}") };
+            assert!(wrong.warning().starts_with("[WARN] Ignoring invalid LOBSTER_LLM_PRICING_JSON;"));
         }
-        assert_eq!(Pricing::new(Some(" ")), (Pricing::default(), None));
-        assert_eq!(Pricing::new(None), (Pricing::default(), None));
+        assert_eq!(with(" "), (Pricing::default(), vec![]));
+        assert_eq!(Pricing::configured(|_| None), (Pricing::default(), vec![]));
     }
 }

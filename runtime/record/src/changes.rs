@@ -397,6 +397,7 @@ fn planned(name: &str, run: RunId, set: Option<Digest>, undos: &[StepUndo]) -> P
         changes: None,
         least_changes: None,
         triggers: lobster_language::triggers::Triggers::default(),
+        notify: Vec::new(),
         steps,
         children,
         components: BTreeMap::new(),

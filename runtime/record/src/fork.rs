@@ -111,7 +111,7 @@ pub fn plan_fork(runtime: &Runtime, request: &ForkRequest) -> Result<ForkPlan, F
     let planned = planned(runtime, &store, &recording, request)?;
     let terms = terms(&store, &recording, request)?;
     let task = keep_task(&store, &planned)?;
-    let (pricing, _) = Pricing::new(runtime.services.env.get("LOBSTER_LLM_PRICING_JSON").as_deref());
+    let (pricing, _) = Pricing::configured(|name| runtime.services.env.get(name));
     let fork = Arc::new(Fork::new(&store, &journal, &terms, task, Stage::Preview(pricing))?);
     let services = super::replay::services(runtime, &store, &recording);
     let mut run = Run::recalled(&services, store, None, parent, task, &[], Interrupted::Ask);

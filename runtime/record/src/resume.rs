@@ -226,7 +226,14 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
         }
         (Reply::Reject, Question::Approval { .. }) => {
             let no = Some(GateAnswer::Rejected);
-            store.refuse_gate(gate.key, no, approver.as_deref(), ended(runtime, "rejected")).map_err(lost)?;
+            let mut end = ended(runtime, "rejected");
+            // With the no itself, so that there is none without the other.
+            if let (Event::RunEnded { detail, .. }, Some(reason)) =
+                (&mut end, runtime.services.env.non_blank("LOBSTER_APPROVAL_REASON"))
+            {
+                detail["reason"] = store.hide(&reason).into();
+            }
+            store.refuse_gate(gate.key, no, approver.as_deref(), end).map_err(lost)?;
             return Ok(cancelled(runtime, &store, gate.run));
         }
         (Reply::Approve, Question::Approval { .. }) => {

@@ -114,7 +114,7 @@ impl<'j> Read<'j> {
                     rest.is_empty() || rest.strip_prefix('#').is_some_and(|n| n.parse::<u64>().is_ok())
                 })
             });
-            let stdout = attempts.filter_map(|(_, outcome)| outcome.stdout).last()?;
+            let stdout = attempts.filter_map(|(_, outcome)| outcome.stdout).next_back()?;
             Some(if stdout.len > reversal::MAX_RESULT { Given::TooLong } else { Given::Text(stdout.digest) })
         })
     }

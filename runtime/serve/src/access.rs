@@ -11,6 +11,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::store::StoreError;
 use lobster_runtime::store::service::{Credential, CredentialKind, NewCredential, Service};
+use serde::Deserialize;
 
 /// What a caller is to the service. Each may what those before it may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +51,12 @@ impl fmt::Display for Role {
     }
 }
 
+impl<'de> Deserialize<'de> for Role {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+    }
+}
+
 impl FromStr for Role {
     type Err = String;
 
@@ -66,6 +73,8 @@ pub enum Verb {
     Answer,
     /// Start, cancel, pause, make up for.
     Operate,
+    /// Speak the Model Context Protocol. That is for agents, which are told apart from people by their tokens.
+    Converse,
     Register,
     Administer,
 }
@@ -75,7 +84,7 @@ impl Verb {
     #[must_use]
     pub fn needs(self) -> Role {
         match self {
-            Self::Read => Role::Viewer,
+            Self::Read | Self::Converse => Role::Viewer,
             Self::Answer => Role::Approver,
             Self::Operate => Role::Operator,
             Self::Register => Role::Author,
@@ -108,15 +117,23 @@ pub struct Actor {
     pub kind: CredentialKind,
 }
 
-/// Whether somebody may do something.
+/// Whether somebody may do something. An agent never answers a question and never gives rights, whatever
+/// its role is, and nobody else is taken for one.
 #[must_use]
 pub fn can(actor: &Actor, verb: Verb, object: Object<'_>) -> bool {
+    let is_of_kind = match (verb, actor.kind) {
+        (Verb::Converse, kind) => kind == CredentialKind::Agent,
+        (Verb::Answer, kind) => kind != CredentialKind::Agent,
+        (_, CredentialKind::Reply) => false,
+        (Verb::Register | Verb::Administer, kind) => kind != CredentialKind::Agent,
+        (Verb::Read | Verb::Operate, _) => true,
+    };
     let in_scope = match (&actor.scope, object) {
         (None, _) | (Some(_), Object::List) => true,
         (Some(scope), Object::Workflow(name)) => scope.iter().any(|one| one == name),
         (Some(_), Object::Everything) => false,
     };
-    in_scope && actor.role >= verb.needs()
+    is_of_kind && in_scope && actor.role >= verb.needs()
 }
 
 /// Bytes of a secret.
@@ -136,7 +153,7 @@ pub fn make_secret() -> Result<String, String> {
 }
 
 /// A short name for a credential.
-fn make_id(kind: CredentialKind) -> Result<String, String> {
+pub(crate) fn make_id(kind: CredentialKind) -> Result<String, String> {
     let mut bytes = [0; 5];
     getrandom::fill(&mut bytes).map_err(|error| format!("no name can be made: {error}"))?;
     let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
@@ -161,6 +178,22 @@ pub struct Grant {
     pub expires_at: Option<i64>,
 }
 
+impl Grant {
+    /// Whether it gives what its kind can have.
+    ///
+    /// # Errors
+    /// What it may be instead.
+    pub fn check(&self) -> Result<(), String> {
+        match (self.kind, self.role) {
+            (CredentialKind::Agent, Role::Approver | Role::Author | Role::Admin) => Err(format!(
+                "an agent cannot be {}: it reads as a viewer, or starts runs as an operator, and answers nothing",
+                self.role
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// Keeps a new credential, and gives its id and its secret.
 ///
 /// # Errors
@@ -171,6 +204,7 @@ pub fn grant(
     by: Option<&str>,
     origin: &str,
 ) -> Result<(String, String), String> {
+    grant.check()?;
     let secret = make_secret()?;
     let new = new_credential(grant, &secret)?;
     service.add_credential(&new, by, origin).map_err(|error| error.to_string())?;
@@ -229,6 +263,41 @@ mod tests {
             assert_eq!(role.as_str().parse(), Ok(role));
         }
         assert!("root".parse::<Role>().is_err());
+    }
+
+    #[test]
+    fn an_agent_reads_and_starts_whatever_its_role_and_nobody_else_converses() {
+        for role in Role::ALL {
+            let agent = Actor { kind: CredentialKind::Agent, ..actor(role, None) };
+            let may = |verb| can(&agent, verb, Object::Everything);
+            assert!(may(Verb::Read) && may(Verb::Converse));
+            assert_eq!(may(Verb::Operate), role >= Role::Operator);
+            assert!(!may(Verb::Answer) && !may(Verb::Register) && !may(Verb::Administer), "{role}");
+            for kind in [CredentialKind::Token, CredentialKind::Session, CredentialKind::Link] {
+                assert!(!can(&Actor { kind, ..actor(role, None) }, Verb::Converse, Object::List), "{role}");
+            }
+            let grant = Grant {
+                kind: CredentialKind::Agent,
+                name: "coder".to_owned(),
+                role,
+                scope: None,
+                expires_at: None,
+            };
+            assert_eq!(grant.check().is_ok(), matches!(role, Role::Viewer | Role::Operator), "{role}");
+        }
+    }
+
+    #[test]
+    fn whoever_answers_by_a_button_does_nothing_else() {
+        for role in Role::ALL {
+            let reply = Actor { kind: CredentialKind::Reply, ..actor(role, Some(&["report"])) };
+            let may = |verb| can(&reply, verb, Object::Workflow("report"));
+            assert_eq!(may(Verb::Answer), role >= Role::Approver);
+            assert!(!can(&reply, Verb::Answer, Object::Workflow("other")));
+            for verb in [Verb::Read, Verb::Operate, Verb::Converse, Verb::Register, Verb::Administer] {
+                assert!(!may(verb), "{role}");
+            }
+        }
     }
 
     #[test]

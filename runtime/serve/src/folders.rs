@@ -51,6 +51,12 @@ impl Problems {
         lock(&self.0.state).files.get(name).cloned()
     }
 
+    /// The names of the files that are in the folders.
+    #[must_use]
+    pub fn names(&self) -> Vec<String> {
+        lock(&self.0.state).files.keys().cloned().collect()
+    }
+
     /// Has the folders looked at now.
     pub fn wake(&self) {
         lock(&self.0.state).look_now = true;

@@ -17,4 +17,5 @@ pub mod server;
 mod usage;
 mod watch;
 pub mod workers;
+pub mod workflow_files;
 pub mod workflows;

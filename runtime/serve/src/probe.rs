@@ -1,11 +1,18 @@
 //! Attacks a running server from outside, as a stranger on this machine could. It changes nothing where
 //! the attacks fail; what an attack would have done is named, not done, where that can be helped.
 
-use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use lobster_runtime::sync::lock;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{WebPkiSupportedAlgorithms, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ClientConnection, DigitallySignedStruct, SignatureScheme, StreamOwned};
+
 use crate::http::{Access, COOKIE, MAX_BODY, Route, routes};
+use crate::net::check_certificate;
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -36,11 +43,23 @@ struct Disguise {
 /// Attacks the server at an address.
 ///
 /// # Errors
-/// When it cannot be reached, or does not speak plain HTTP.
+/// When it cannot be reached, or does not speak HTTP.
 pub fn attack(address: SocketAddr) -> Result<Vec<Finding>, String> {
-    let health = ask(address, "GET", "/healthz", &format!("Host: {address}\r\n"))?;
+    let mut found = Vec::new();
+    let host = format!("Host: {address}\r\n");
+    let way = match ask(address, &Way::Plain, "GET", "/healthz", &host) {
+        Ok(_) => Way::Plain,
+        Err(_) => Way::tls()?,
+    };
+    let health = ask(address, &way, "GET", "/healthz", &host)?;
     if !matches!(health, 200 | 503) {
         return Err(format!("{address} answered {health} to /healthz"));
+    }
+    if let Way::Tls(_, shown) = &way {
+        let chain = lock(&shown.chain).clone();
+        let wrong = check_certificate(&chain, &[]).err();
+        let promise = "its certificate is in its time";
+        found.push(Finding { promise, tries: 1, broken: wrong.into_iter().collect() });
     }
     let made_up = format!("lob_{}", "A".repeat(43));
     let disguises = [
@@ -85,13 +104,13 @@ pub fn attack(address: SocketAddr) -> Result<Vec<Finding>, String> {
             routes: usize::MAX,
         },
     ];
-    let mut found = Vec::new();
     for disguise in &disguises {
         let mut finding = Finding { promise: disguise.promise, tries: 0, broken: Vec::new() };
         for route in tried(disguise) {
             let host = disguise.host.map_or_else(|| address.to_string(), str::to_owned);
             let path = path_of(route);
-            let status = ask(address, route.method, &path, &format!("Host: {host}\r\n{}", disguise.headers))?;
+            let headers = format!("Host: {host}\r\n{}", disguise.headers);
+            let status = ask(address, &way, route.method, &path, &headers)?;
             finding.tries += 1;
             if !disguise.refusals.contains(&status) {
                 finding.broken.push(format!("{} {path}: {status}", route.method));
@@ -103,7 +122,7 @@ pub fn attack(address: SocketAddr) -> Result<Vec<Finding>, String> {
         "Host: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
         MAX_BODY * 2048
     );
-    let status = ask(address, "POST", "/api/v1/login", &large)?;
+    let status = ask(address, &way, "POST", "/api/v1/login", &large)?;
     found.push(Finding {
         promise: "a body that is too large is not read",
         tries: 1,
@@ -124,14 +143,91 @@ fn path_of(route: &Route) -> String {
 }
 
 /// The status of the answer to a request.
-fn ask(address: SocketAddr, method: &str, path: &str, headers: &str) -> Result<u16, String> {
+fn ask(address: SocketAddr, way: &Way, method: &str, path: &str, headers: &str) -> Result<u16, String> {
     let failed = |error: std::io::Error| format!("{address}: {error}");
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let plain = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
+    plain.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
+    let mut stream: Box<dyn Wire> = match way {
+        Way::Plain => Box::new(plain),
+        Way::Tls(config, _) => {
+            let name = ServerName::IpAddress(address.ip().into());
+            let connection =
+                ClientConnection::new(Arc::clone(config), name).map_err(|error| error.to_string())?;
+            Box::new(StreamOwned::new(connection, plain))
+        }
+    };
     write!(stream, "{method} {path} HTTP/1.1\r\nConnection: close\r\n{headers}\r\n").map_err(failed)?;
     let mut answer = [0; 64];
     let length = stream.read(&mut answer).map_err(failed)?;
     let head = String::from_utf8_lossy(&answer[..length]).into_owned();
     let status = head.strip_prefix("HTTP/1.1 ").and_then(|rest| rest.get(..3)?.parse().ok());
-    status.ok_or_else(|| format!("{address} does not speak plain HTTP, so it is not tested"))
+    status.ok_or_else(|| format!("{address} does not speak HTTP, so it is not tested"))
+}
+
+/// How a server is spoken to.
+enum Way {
+    Plain,
+    Tls(Arc<ClientConfig>, Arc<Shown>),
+}
+
+trait Wire: std::io::Read + std::io::Write {}
+impl<T: std::io::Read + std::io::Write> Wire for T {}
+
+impl Way {
+    fn tls() -> Result<Self, String> {
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let shown =
+            Arc::new(Shown { chain: Mutex::default(), known: provider.signature_verification_algorithms });
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|error| error.to_string())?;
+        // Whatever certificate it has: it is looked at afterwards, and nothing that is secret is sent.
+        let verifier = Arc::<Shown>::clone(&shown);
+        let config = builder.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth();
+        Ok(Self::Tls(Arc::new(config), shown))
+    }
+}
+
+/// The certificate that a server shows.
+#[derive(Debug)]
+struct Shown {
+    chain: Mutex<Vec<CertificateDer<'static>>>,
+    known: WebPkiSupportedAlgorithms,
+}
+
+impl ServerCertVerifier for Shown {
+    fn verify_server_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        rest: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let chain = std::iter::once(leaf).chain(rest).map(|one| one.clone().into_owned());
+        *lock(&self.chain) = chain.collect();
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.known)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.known)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.known.supported_schemes()
+    }
 }

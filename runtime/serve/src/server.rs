@@ -13,12 +13,13 @@ use lobster_runtime::store::{RunId, Store, StoreError};
 use tokio::net::TcpListener;
 
 use crate::folders::Folders;
-use crate::http::{App, AppSettings, Hosts, Pages, router};
+use crate::http::{App, AppSettings, Fronts, Hosts, router};
 use crate::net::{self, Tls};
-use crate::notify::{NotifySettings, Teller};
+use crate::notify::{NotifySettings, Teller, listen};
 use crate::schedule::Scheduler;
 use crate::watch::{self, Watcher};
 use crate::workers::{Dispatcher, Waker, WorkerSettings};
+use crate::workflow_files::WorkflowFiles;
 
 /// Schedules are looked at so often even if none is due: the clock or a schedule may have changed.
 const LOOK: Duration = Duration::from_millis(250);
@@ -109,7 +110,7 @@ impl Server {
     pub async fn work(
         self,
         runtimes: (Runtime, Runtime),
-        pages: Option<&'static Pages>,
+        fronts: Fronts,
         stop: impl Future<Output = ()>,
     ) -> Result<Vec<RunId>, ServerError> {
         let Self { listener, address, settings, store } = self;
@@ -118,6 +119,7 @@ impl Server {
         let program = settings.workers.program.clone();
         let (dispatcher, waker) =
             Dispatcher::new(service.clone(), name, address.to_string(), settings.workers);
+        let files = WorkflowFiles::new(settings.folders.clone(), settings.trusted_by.is_some());
         let (folders, problems) = Folders::new(settings.folders, settings.trusted_by);
         let (for_requests, for_folders) = runtimes;
         let app = App::new(AppSettings {
@@ -127,25 +129,32 @@ impl Server {
             hosts: Hosts::new(address.ip(), &settings.hosts),
             program,
             problems: problems.clone(),
+            files,
             is_secure: settings.is_secure,
-            pages,
+            fronts,
         })?;
         let app = Arc::new(app);
         let (end_schedules, schedules) = decide_schedules(&store, waker.clone())?;
-        let files = watch_files(Watcher::new(service.clone(), waker.clone()))?;
+        let watched = watch_files(Watcher::new(service.clone(), waker.clone()))?;
+        let listening = tokio::spawn(listen(Arc::clone(&app), settings.notify.clone()));
         let notices = tell_people(Teller::new(Arc::clone(&app), settings.notify))?;
         let workers = spawn("dispatcher", move || dispatcher.work())?;
         let watch = spawn("folders", move || {
             folders.watch(&for_folders, &service, |problem| tracing::warn!("{problem}"));
         })?;
+        let stop = async {
+            stop.await;
+            app.end();
+        };
         net::serve(listener, settings.tls, router(&app), stop).await;
         // Nothing new begins; what has begun is given its time.
         problems.stop();
+        listening.abort();
         drop(end_schedules);
-        drop((notices.0, files.0));
+        drop((notices.0, watched.0));
         waker.stop();
         let left = tokio::task::spawn_blocking(move || {
-            let _ = (schedules.join(), watch.join(), notices.1.join(), files.1.join());
+            let _ = (schedules.join(), watch.join(), notices.1.join(), watched.1.join());
             workers.join().unwrap_or_default()
         });
         Ok(left.await.unwrap_or_default())

@@ -9,7 +9,7 @@ use jiff::tz::TimeZoneDatabase;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
 use lobster_runtime::language::diagnostic::Severity;
-use lobster_runtime::language::plan::{ArgSpec, Plan, Workflow};
+use lobster_runtime::language::plan::{ArgSpec, Plan, Told, Workflow};
 use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::language::triggers::Triggers;
 use lobster_runtime::language::workflow;
@@ -33,6 +33,9 @@ pub struct Content {
     pub args: Vec<ArgSpec>,
     #[serde(default)]
     pub triggers: Triggers,
+    /// Who is told of its runs, besides those whom the operator has told of all.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notify: Vec<Told>,
 }
 
 impl Content {
@@ -167,6 +170,7 @@ pub fn register(
         description: planned.description.clone(),
         args: planned.args.clone(),
         triggers: planned.triggers.clone(),
+        notify: planned.notify.clone(),
     };
     let path = candidate.path.to_str().ok_or_else(|| {
         format!("{}: the path is not UTF-8 text; rename the folder", candidate.path.display())
@@ -176,7 +180,9 @@ pub fn register(
     let schedules = specs_of(&candidate.name, &planned.triggers, now, &zones)
         .map_err(|error| format!("{path}: {error}"))?;
     let scheduler = Scheduler::new(service.store()).map_err(failed)?;
-    for row in service.schedules().map_err(failed)? {
+    // Of a workflow that is new there is nothing to settle; looking through all schedules takes its time.
+    let is_known = service.workflow(&candidate.name).map_err(failed)?.is_some();
+    for row in if is_known { service.schedules().map_err(failed)? } else { Vec::new() } {
         let is_kept = schedules.iter().any(|new| new.name == row.name && new.spec == row.spec);
         if row.workflow_name == candidate.name && !is_kept {
             scheduler.settle(&row).map_err(failed)?;

@@ -17,7 +17,7 @@ use lobster_models::cache::{self, Found, Slot};
 use lobster_models::channel::{Channel, Failure, Given, Provider, Variables};
 use lobster_models::health::Health;
 use lobster_models::pool::{self, Pool};
-use lobster_models::pricing::{Pricing, VARIABLE as PRICES};
+use lobster_models::pricing::Pricing;
 use lobster_models::request::{Request, Retry, number};
 use lobster_models::{CALL, CUT_SHORT, KEEP, LOOKUP, Spend};
 use lobster_stage::{
@@ -415,7 +415,7 @@ impl Llm {
                 Way::Pool(name) => {
                     let pool = Pool::from_env(command, name.as_deref(), variables, effect.cwd)?;
                     // A table that is of no use is told of where the run begins.
-                    let (pricing, _) = Pricing::new((effect.env)(PRICES).as_deref());
+                    let (pricing, _) = Pricing::configured(effect.env);
                     let (answer, channel, hops) =
                         pool.ask(&asking, &Health::at(effect.state_dir), &pricing).map_err(failed)?;
                     (answer, channel.provider, channel.secret().map(str::to_owned), hops)

@@ -32,6 +32,9 @@ pub(super) enum TokenTask {
         /// viewer, approver, operator, author or admin.
         #[arg(long, value_name = "ROLE")]
         role: Role,
+        /// For an agent that speaks MCP: it can read or start runs (viewer or operator), and never answer.
+        #[arg(long)]
+        agent: bool,
         /// It counts for so many days.
         #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(i64).range(1..=3650))]
         days: i64,
@@ -68,14 +71,15 @@ pub(super) struct LinkArgs {
 pub(super) fn token(task: &TokenTask) -> CommandResult {
     let service = prepare::service()?;
     match task {
-        TokenTask::New { name, role, days, workflow } => {
+        TokenTask::New { name, role, agent, days, workflow } => {
             let wanted = Grant {
-                kind: CredentialKind::Token,
+                kind: if *agent { CredentialKind::Agent } else { CredentialKind::Token },
                 name: name.clone(),
                 role: *role,
                 scope: (!workflow.is_empty()).then(|| workflow.clone()),
                 expires_at: Some(service.store().clock_ms() + days * DAY_MS),
             };
+            wanted.check().map_err(CommandError::usage)?;
             let (id, secret) =
                 grant(&service, &wanted, actor().as_deref(), ORIGIN).map_err(CommandError::failed)?;
             anstream::eprintln!(
@@ -98,6 +102,7 @@ pub(super) fn token(task: &TokenTask) -> CommandResult {
 
 fn list(service: &Service, as_json: bool) -> CommandResult {
     let mut all = service.credentials(CredentialKind::Token)?;
+    all.extend(service.credentials(CredentialKind::Agent)?);
     all.extend(service.credentials(CredentialKind::Session)?);
     let now = service.store().clock_ms();
     let state = |one: &lobster_runtime::store::service::Credential| match (one.ended_at, one.expires_at) {

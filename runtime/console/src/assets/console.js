@@ -69,8 +69,9 @@ function readClock() {
 
 function tellTimes() {
   const now = Date.now() + skew;
-  for (const time of document.querySelectorAll("time[data-at]")) {
-    const text = relative(Number(time.dataset.at), now);
+  for (const time of document.querySelectorAll("time[datetime]")) {
+    const text = relative(Date.parse(time.dateTime), now);
+    if (!time.title) time.title = time.dateTime;
     if (time.textContent !== text) time.textContent = text;
   }
   for (const time of document.querySelectorAll("[data-since]")) {
@@ -96,6 +97,9 @@ const pulse = (state, text) => {
   }
 };
 
+// What a part of a list is about: by what it says of itself, or by where its link leads.
+const keyOf = (part) => part.dataset?.key ?? (["LI", "TR"].includes(part.nodeName) ? part.querySelector("a")?.getAttribute("href") : undefined);
+
 // Of an element whose content was replaced, what the reader has opened, typed or focused stays.
 function settle(from, to) {
   if (from.isEqualNode(to)) return;
@@ -109,17 +113,18 @@ function settle(from, to) {
     if (from.getAttribute(name) !== value) from.setAttribute(name, value);
   }
   for (const { name } of [...from.attributes]) {
-    if (!to.hasAttribute(name) && !(name === "open" && from.nodeName === "DETAILS")) from.removeAttribute(name);
+    const isReaders = (name === "open" && from.nodeName === "DETAILS") || (name === "title" && from.nodeName === "TIME");
+    if (!to.hasAttribute(name) && !isReaders) from.removeAttribute(name);
   }
   if (["INPUT", "TEXTAREA", "SELECT"].includes(from.nodeName)) return;
   const keyed = new Map();
-  for (const child of from.children) if (child.dataset?.key) keyed.set(child.dataset.key, child);
+  for (const child of from.children) if (keyOf(child)) keyed.set(keyOf(child), child);
   let at = from.firstChild;
   for (const wanted of [...to.childNodes]) {
-    const known = keyed.get(wanted.dataset?.key);
+    const known = keyed.get(keyOf(wanted));
     if (known && known !== at) from.insertBefore(known, at);
     const here = known ?? at;
-    if (!here || (!known && here.dataset?.key && wanted.dataset?.key)) {
+    if (!here || (!known && keyOf(here) && keyOf(wanted))) {
       from.insertBefore(wanted, at);
       continue;
     }
@@ -190,7 +195,8 @@ function concerns(runs) {
 
 const hear = (message) => {
   if (message.kind === "state") pulse(message.state, message.text);
-  else if (concerns(message.runs)) reread();
+  // A connection that begins does not know what it has missed.
+  else if (message.kind === "now" || concerns(message.runs)) reread();
 };
 
 // One connection for all tabs: browsers allow six to a server.
@@ -204,7 +210,7 @@ function listen(tell) {
       if (source.readyState === EventSource.CLOSED) setTimeout(open, 2000);
     };
     source.addEventListener("runs", (event) => tell({ kind: "runs", runs: JSON.parse(event.data) }));
-    source.addEventListener("now", () => tell({ kind: "runs", runs: [] }));
+    source.addEventListener("now", () => tell({ kind: "now" }));
   };
   open();
   return () => source.close();
@@ -413,7 +419,7 @@ document.addEventListener("keydown", (event) => {
   }
   const typing = event.target.closest?.("input, textarea, select, [contenteditable]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey || palette?.open) return;
-  const rows = [...document.querySelectorAll("main a.row, main .steps a")];
+  const rows = [...document.querySelectorAll("main a.row, main .lean a, main .steps a")];
   const here = rows.indexOf(document.activeElement);
   if (prefix) {
     prefix = false;
@@ -435,3 +441,8 @@ document.addEventListener("keydown", (event) => {
   } else if (event.key === "t") nextTheme();
   else if (event.key === "?") openPalette();
 });
+
+// ---- the text of a workflow has a script of its own
+
+const editor = document.querySelector("form[data-editor]");
+if (editor) import(editor.dataset.editor).then(({ start }) => start(editor, settle));

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use axum::http::StatusCode;
+use lobster_runtime::figures;
 use lobster_runtime::json;
 use lobster_runtime::language::plan::Plan;
+use lobster_runtime::replay::timeline;
 use lobster_runtime::runtime::recorded;
 use lobster_runtime::store::{RunFilter, RunId, RunSummary};
 use lobster_runtime::visible::harmless;
@@ -117,7 +119,8 @@ pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         let Ok(plan) = json::parse(&said.out) else {
             return Err(Problem::new(StatusCode::CONFLICT, "not_forked", said.why()));
         };
-        return Ok(page(app, asked, &source, &planned(&plan)));
+        let took = took_of(app, source.id, &plan)?;
+        return Ok(page(app, asked, &source, &planned(&plan, took)));
     }
     let newest = |app: &App| -> Option<RunId> {
         let runs = app.store.runs(&RunFilter { limit: 20, ..RunFilter::default() }).ok()?;
@@ -135,7 +138,20 @@ pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     }
 }
 
-fn planned(plan: &Value) -> Markup {
+/// How long the steps that would run again took in the run that is forked, in microseconds.
+fn took_of(app: &App, run: RunId, plan: &Value) -> Result<u64, Problem> {
+    let (journal, _) = app.store.found_events(run)?;
+    let is_done = |path: &str| plan["done"].as_array().into_iter().flatten().any(|done| done == path);
+    let lines = timeline::lines(&journal, false);
+    let done = lines.iter().filter(|line| is_done(&line.path));
+    Ok(done
+        .filter_map(|line| line.outcome.as_ref())
+        .filter(|outcome| !outcome.cached)
+        .map(|outcome| outcome.duration_us)
+        .sum())
+}
+
+fn planned(plan: &Value, took: u64) -> Markup {
     let list = |name: &str| -> Vec<String> {
         plan[name]
             .as_array()
@@ -145,6 +161,10 @@ fn planned(plan: &Value) -> Markup {
             .collect()
     };
     let effects = plan["effects"].as_array().cloned().unwrap_or_default();
+    let calls: Vec<&Value> =
+        effects.iter().flat_map(|effect| effect["calls"].as_array().into_iter().flatten()).collect();
+    let usd: f64 = calls.iter().filter_map(|call| call["costUsd"].as_f64()).sum();
+    let unpriced = calls.iter().filter(|call| call["costUsd"].is_null()).count();
     html! {
         section {
             h2 { "What would run" }
@@ -153,6 +173,10 @@ fn planned(plan: &Value) -> Markup {
                 dt { "Reused" } dd { (short(&list("reused").join(", "), 1000)) @if list("reused").is_empty() { "nothing" } }
                 dt { "Run again" } dd { (short(&list("done").join(", "), 1000)) @if list("done").is_empty() { "nothing" } @if plan["more"] == true { ", and perhaps more" } }
                 dt { "Asked again" } dd { (short(&list("asked").join(", "), 1000)) @if list("asked").is_empty() { "nothing" } }
+                dt { "Cost" } dd {
+                    @if took > 0 { "the steps that run again took " (figures::duration(took)) " last time" } @else { "the steps that run again took no time last time" }
+                    @if !calls.is_empty() { "; their " (figures::counted(calls.len() as u64, "model call")) " cost $" (format!("{usd:.4}")) @if unpriced > 0 { ", without " (unpriced) " that have no rate" } }
+                }
                 @for effect in &effects { dt { "Effect" } dd { span { code { (harmless(effect["step"].as_str().unwrap_or_default())) } " " (short(effect["action"].as_str().unwrap_or_default(), 300)) } } }
             }
         }

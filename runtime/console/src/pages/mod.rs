@@ -1,7 +1,10 @@
 //! The pages, a file each.
 
 pub(crate) mod audit;
+pub(crate) mod bundle;
+pub(crate) mod compare;
 pub(crate) mod doctor;
+pub(crate) mod editor;
 pub(crate) mod fork;
 pub(crate) mod login;
 pub(crate) mod now;
@@ -10,6 +13,7 @@ pub(crate) mod policy;
 pub(crate) mod problem;
 pub(crate) mod question;
 pub(crate) mod run;
+pub(crate) mod run_graph;
 pub(crate) mod runs;
 pub(crate) mod schedules;
 pub(crate) mod step;

@@ -1,12 +1,24 @@
-//! What the policy of this server says to a command, and why. Nothing is run.
+//! What the policy of this server says to a command, what it would have stopped of the latest runs, and
+//! rules that would lift their questions. Nothing is run, and no policy is written: a policy is its operator's.
 
-use lobster_runtime::policy::{Proposal, Verdict};
+use std::collections::BTreeMap;
+
+use lobster_runtime::figures::counted;
+use lobster_runtime::policy::{Observed, Policy, Proposal, Verdict};
+use lobster_runtime::replay::{observed, rules_of_approvals};
+use lobster_runtime::store::{RunFilter, RunId};
 use lobster_runtime::visible::harmless;
 use lobster_serve::http::{App, Asked, Problem, Reply};
-use maud::html;
+use maud::{Markup, html};
 
 use crate::shell::{self, Place};
-use crate::words::state;
+use crate::words::{empty, short, state};
+
+/// Of how many of the latest runs a look is taken.
+const LATEST: [usize; 3] = [20, 100, 500];
+
+/// Commands that are listed.
+const LISTED: usize = 200;
 
 /// Longer commands are not read.
 const MOST: usize = 16 << 10;
@@ -28,9 +40,117 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             div class="bar" { button class="primary" { "Explain" } }
         }
         @if let Some(decision) = &decision {
-            @let word = match decision.verdict { Verdict::Allow => "allow", Verdict::Ask => "ask", Verdict::Deny => "deny" };
-            section { header { h2 { "The decision" } (state(word, true)) } pre class="out" tabindex="0" { (harmless(&decision.explain())) } }
+            section { header { h2 { "The decision" } (state(word(decision.verdict), true)) } pre class="out" tabindex="0" { (harmless(&decision.explain())) } }
         }
+        (look_back(app, asked)?)
     };
     Ok(shell::page(app, asked, "Policy", Place::Policy, &body))
+}
+
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Allow => "allow",
+        Verdict::Ask => "ask",
+        Verdict::Deny => "deny",
+    }
+}
+
+/// The form that looks back at runs, and what it found.
+fn look_back(app: &App, asked: &Asked) -> Result<Markup, Problem> {
+    let count = asked.number("latest", LATEST[0])?.min(LATEST[2]);
+    let look = asked.query("look").unwrap_or_default();
+    Ok(html! {
+        section id="back" {
+            h2 { "Of recorded runs" }
+            form method="get" action="/policy#back" class="card pad" {
+                div class="bar" {
+                    label for="latest" { "Of the latest" }
+                    select id="latest" name="latest" { @for one in LATEST { option value=(one) selected[one == count] { (one) " runs" } } }
+                    button name="look" value="stopped" { "What would be stopped" }
+                    button name="look" value="rules" { "Propose rules" }
+                }
+            }
+            @match look {
+                "stopped" => { (list_stopped(app, count)?) }
+                "rules" => { (propose_rules(app, count)?) }
+                _ => {}
+            }
+        }
+    })
+}
+
+/// The commands of the latest runs, and the runs whose record cannot be read.
+fn observations(app: &App, count: usize) -> Result<(Vec<RunId>, Vec<Observed>, usize), Problem> {
+    let env = app.runtime.decision_env();
+    let filter = RunFilter { limit: count, ..RunFilter::default() };
+    let runs: Vec<RunId> = app.store.runs(&filter)?.into_iter().map(|run| run.id).collect();
+    let found: Vec<Observed> = runs.iter().filter_map(|run| observed(&app.store, *run, &env).ok()).collect();
+    let unread = runs.len() - found.len();
+    Ok((runs, found, unread))
+}
+
+fn unread_note(unread: usize) -> Markup {
+    html! { @if unread > 0 { div class="note is-wait" { strong { (counted(unread as u64, "run")) " could not be read" } p { code { "lobster store verify" } " says what is damaged." } } } }
+}
+
+/// What the policy would not let run as it ran.
+fn list_stopped(app: &App, count: usize) -> Result<Markup, Problem> {
+    let (_, runs, unread) = observations(app, count)?;
+    let env = app.runtime.decision_env();
+    let difference = app.runtime.policy().check_against(&runs, &env);
+    let unused: Vec<&String> = difference.unused_rules.iter().chain(&difference.unused_rights).collect();
+    Ok(html! {
+        (unread_note(unread))
+        div class="card scroll" {
+            @if difference.stopped.is_empty() { (empty("Nothing would be stopped", "The policy lets every command of these runs run as it did.", None)) }
+            @else {
+                table class="table" {
+                    thead { tr { th scope="col" { "Decision" } th scope="col" { "Command" } th scope="col" { "Why" } th scope="col" { "Run" } } }
+                    tbody {
+                        @for one in difference.stopped.iter().take(LISTED) {
+                            tr {
+                                td { (state(word(one.verdict), false)) }
+                                td class="prompt" { code { (short(&one.argv.join(" "), 300)) } }
+                                td class="small prompt" { (short(&one.reason, 300)) }
+                                td { a href=(format!("/runs/{}", one.run)) { code { (one.run.to_string().get(..8).unwrap_or_default()) } } }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        @if difference.stopped.len() > LISTED { p class="muted small" { "… and " (difference.stopped.len() - LISTED) " more; " code { "lobster policy check --against RUN" } " lists all." } }
+        @if !unused.is_empty() && !app.runtime.policy().is_open() {
+            details class="card pad" { summary { (counted(unused.len() as u64, "rule")) " that none of these runs needs" } ul { @for one in unused.iter().take(LISTED) { li { code { (short(one, 200)) } } } } }
+        }
+    })
+}
+
+/// Rules that would let these runs run without a question, and those that people have agreed to keep.
+fn propose_rules(app: &App, count: usize) -> Result<Markup, Problem> {
+    let (ids, runs, unread) = observations(app, count)?;
+    let suggestion = Policy::suggest(&runs, &app.runtime.decision_env());
+    let mut kept: BTreeMap<String, Vec<RunId>> = BTreeMap::new();
+    for run in ids {
+        for rule in rules_of_approvals(&app.store, run).unwrap_or_default() {
+            kept.entry(rule).or_default().push(run);
+        }
+    }
+    Ok(html! {
+        (unread_note(unread))
+        p class="muted" { "Read each rule: it lets the command run without a question from then on. They count when they stand in the policy file." }
+        @if !kept.is_empty() {
+            h3 { "Proposed at questions that somebody approved" }
+            @for (rule, runs) in &kept {
+                pre class="out" tabindex="0" { (harmless(rule)) }
+                p class="small muted" { "approved in " @for run in runs.iter().take(8) { a href=(format!("/runs/{run}")) { code { (run.short()) } } " " } }
+            }
+        }
+        h3 { "A policy for these runs" }
+        pre class="out" tabindex="0" { (harmless(&suggestion.toml)) }
+        div class="bar" { button type="button" class="js-only" data-copy=(suggestion.toml) { "Copy" } }
+        @if !suggestion.uncovered.is_empty() {
+            details class="card pad" { summary { (counted(suggestion.uncovered.len() as u64, "command")) " that it does not cover" } ul { @for one in suggestion.uncovered.iter().take(LISTED) { li { code { (short(&one.argv.join(" "), 200)) } " " span class="muted small" { (short(&one.reason, 200)) } } } } }
+        }
+    })
 }

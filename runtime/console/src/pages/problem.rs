@@ -68,6 +68,11 @@ fn words(problem: &Problem) -> (String, Markup) {
         (StatusCode::MISDIRECTED_REQUEST, _) => {
             ("This server has another name", html! { "Use the address that the server printed." })
         }
+        (_, "outside") => (
+            "This file is not edited here",
+            html! { "Files are saved only in the folders that the server was started with." },
+        ),
+        (_, "workflow") => ("Nothing starts this file", html! { "Correct it, and register it again." }),
         (StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY, _) => {
             ("This cannot be read", html! { "Correct it and send it again." })
         }

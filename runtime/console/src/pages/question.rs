@@ -8,7 +8,7 @@ use lobster_runtime::engine::{Fact, QuestionView, SetsGoing, Weight};
 use lobster_runtime::json;
 use lobster_runtime::replay::ahead;
 use lobster_runtime::schema::Schema;
-use lobster_runtime::store::{Durability, Event, Gate, GateKind, GateStatus};
+use lobster_runtime::store::{Event, Gate, GateAnswer, GateKind, GateStatus};
 use lobster_runtime::text::{Count, prefix};
 use lobster_runtime::visible::{exact, harmless};
 use lobster_serve::access::Verb;
@@ -239,8 +239,15 @@ fn closed(app: &App, gate: &Gate, now: i64) -> Markup {
 
 /// Why somebody said no, if they said so here.
 fn reason(app: &App, gate: &Gate) -> Option<String> {
+    if gate.answer != Some(GateAnswer::Rejected) {
+        return None;
+    }
     let (journal, _) = app.store.found_events(gate.run).ok()?;
     journal.iter().rev().find_map(|record| match &record.event {
+        Event::RunEnded { detail, .. } if detail["answer"] == "rejected" => {
+            detail["reason"].as_str().map(str::to_owned)
+        }
+        // As it was recorded before a no had its reason with it.
         Event::Note { text, detail, .. } if text == REASON_NOTE && detail["gate"] == gate.id.as_str() => {
             detail["reason"].as_str().map(str::to_owned)
         }
@@ -263,24 +270,9 @@ pub(crate) fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             Err(why) => return Ok(page(app, asked, &gate, Some(&why))?.status(StatusCode::BAD_REQUEST)),
         }
     }
-    let reason = asked.field("reason").unwrap_or_default().trim();
-    if decision == "reject" && !reason.is_empty() && gate.status == GateStatus::Open {
-        note_reason(app, asked, &gate, prefix(reason, REASON, Count::Chars))?;
+    if decision == "reject" {
+        body["reason"] = asked.field("reason").unwrap_or_default().into();
     }
     acts::answer_gate(app, &asked.with_json(body))?;
     Ok(Reply::see(&format!("/questions/{}", gate.id)))
-}
-
-/// Puts the reason of a no into the record of the run, before the no itself.
-fn note_reason(app: &App, asked: &Asked, gate: &Gate, reason: &str) -> Result<(), Problem> {
-    // Only of an answer that can count.
-    if asked.field("digest") != Some(gate.binding.to_string().as_str()) {
-        return Ok(());
-    }
-    let note = Event::Note {
-        path: Some(gate.path.clone()),
-        text: REASON_NOTE.to_owned(),
-        detail: json!({ "gate": gate.id, "by": asked.name(), "reason": app.store.hide(reason) }),
-    };
-    Ok(app.store.append(gate.run, vec![note], Durability::Lazy)?)
 }

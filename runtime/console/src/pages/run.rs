@@ -23,6 +23,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::runs::arguments;
+use super::{compare, run_graph};
 use crate::chart;
 use crate::program;
 use crate::shell::{self, Place};
@@ -56,6 +57,8 @@ struct Seen {
     journal: Vec<Record>,
     broken: Option<BrokenChain>,
     lines: Vec<Line>,
+    /// The latest earlier run of the name that went well.
+    good: Option<RunSummary>,
     now: i64,
 }
 
@@ -71,7 +74,8 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let state = standing(app, &run, start.as_ref());
     let lines = timeline::lines(&journal, state == "running");
     let workflow = workflow_of_run(app, id)?;
-    let seen = Seen { run, start, workflow, state, journal, broken, lines, now: app.store.clock_ms() };
+    let good = compare::last_good(app, asked, &run)?.filter(|_| run.status.is_over());
+    let seen = Seen { run, start, workflow, state, journal, broken, lines, good, now: app.store.clock_ms() };
     let title = format!("{} · {}", short(&seen.run.name, 60), seen.state);
     let body = html! {
         (head(&seen))
@@ -84,7 +88,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         (questions(app, &seen)?)
         (failure(app, &seen))
-        (buttons(app, asked, &seen))
+        (buttons(asked, &seen))
         div class="split late" {
             div class="stack" {
                 section id="timeline" data-live="" {
@@ -96,6 +100,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                         }
                     }
                 }
+                (run_graph::show(app, &seen.run, &seen.lines))
                 (steps(app, asked, &seen)?)
                 (result(app, &seen))
             }
@@ -131,7 +136,7 @@ fn head(seen: &Seen) -> Markup {
 
 /// What the calls of models came to.
 fn cost(journal: &[Record]) -> Option<String> {
-    let pricing = Pricing::new(std::env::var("LOBSTER_LLM_PRICING_JSON").ok().as_deref()).0;
+    let pricing = Pricing::configured(|name| std::env::var(name).ok()).0;
     let (mut calls, mut usd) = (0_u64, 0.0);
     for payment in Ledger::of(journal).payments() {
         calls += 1;
@@ -213,11 +218,11 @@ fn last_words(app: &App, outcome: &StepOutcome) -> String {
     }
 }
 
-fn buttons(app: &App, asked: &Asked, seen: &Seen) -> Markup {
+fn buttons(asked: &Asked, seen: &Seen) -> Markup {
     let id = seen.run.id;
     let may = asked.may(Verb::Operate, seen.workflow.as_deref());
     let post = |what: &str| format!("/runs/{id}/{what}");
-    let _ = app;
+    let failed = failed_step(&seen.journal).map(|(path, _)| path);
     html! {
         div id="buttons" data-live="" class="bar" {
             @if may {
@@ -241,6 +246,13 @@ fn buttons(app: &App, asked: &Asked, seen: &Seen) -> Markup {
                     a class="button" href=(post("fork")) { "Fork" }
                 }
             }
+            @if let Some(good) = &seen.good {
+                @if let Some(step) = failed.filter(|_| seen.state == "failed") {
+                    a class="button" href=(compare::address(id, good.id, Some(step))) { "Why not as last time?" }
+                }
+                a class="button" href=(compare::address(id, good.id, None)) { "Diff with the last good run" }
+            }
+            @if seen.run.status.is_over() { a class="button" href=(post("bundle")) download { "Bundle" } }
         }
     }
 }
@@ -259,7 +271,12 @@ fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
     // A column that no step of the page fills is left out.
     let has =
         |of: &dyn Fn(&StepOutcome) -> bool| page.iter().filter_map(|line| line.outcome.as_ref()).any(of);
+    let most = |of: &dyn Fn(&StepOutcome) -> Option<u64>| {
+        page.iter().filter_map(|line| of(line.outcome.as_ref()?)).max().unwrap_or(0)
+    };
     let columns = Columns {
+        most_fuel: most(&|outcome| outcome.fuel),
+        most_memory: most(&|outcome| outcome.peak_memory),
         fuel: has(&|outcome| outcome.fuel.is_some()),
         memory: has(&|outcome| outcome.peak_memory.is_some()),
         enforced: has(&|outcome| figures::enforcement(&outcome.enforcement).is_some()),
@@ -300,6 +317,9 @@ struct Columns {
     fuel: bool,
     memory: bool,
     enforced: bool,
+    /// The most of the page, to which the others are drawn.
+    most_fuel: u64,
+    most_memory: u64,
 }
 
 fn row(seen: &Seen, line: &Line, columns: Columns, command: Option<&String>) -> Markup {
@@ -307,7 +327,7 @@ fn row(seen: &Seen, line: &Line, columns: Columns, command: Option<&String>) -> 
     let name = line.path.rsplit('/').next().unwrap_or(&line.path);
     let bad = tone(&line.state) == "is-bad";
     html! {
-        tr data-key=(line.path) class=[bad.then_some("is-bad")] {
+        tr class=[bad.then_some("is-bad")] {
             td {
                 span class="tree clip" {
                     @if line.depth > 0 { span class="in" { ("│ ".repeat(line.depth.min(12) - 1)) "└ " } }
@@ -323,8 +343,8 @@ fn row(seen: &Seen, line: &Line, columns: Columns, command: Option<&String>) -> 
                     _ => {}
                 }
             }
-            @if columns.fuel { td class="num spare" { @if let Some(fuel) = outcome.and_then(|outcome| outcome.fuel) { (figures::count(fuel)) } } }
-            @if columns.memory { td class="num spare" { @if let Some(memory) = outcome.and_then(|outcome| outcome.peak_memory) { (figures::bytes(memory)) } } }
+            @if columns.fuel { td class="num spare" { @if let Some(fuel) = outcome.and_then(|outcome| outcome.fuel) { (figures::count(fuel)) (chart::meter(fuel, columns.most_fuel)) } } }
+            @if columns.memory { td class="num spare" { @if let Some(memory) = outcome.and_then(|outcome| outcome.peak_memory) { (figures::bytes(memory)) (chart::meter(memory, columns.most_memory)) } } }
             td class="num spare" { @if let Some(blob) = outcome.and_then(|outcome| outcome.output.or(outcome.stdout)) { (figures::bytes(blob.len)) } }
             @if columns.enforced { td class="spare small" { @if let Some(outcome) = outcome { (figures::enforcement(&outcome.enforcement).unwrap_or_default()) } } }
         }
@@ -408,7 +428,7 @@ fn facts(app: &App, seen: &Seen) -> Markup {
             section {
                 header { h2 { "In a terminal" } }
                 div class="card pad small" {
-                    @for command in ["show", "replay", "why", "bundle"] { pre class="cmd" { "lobster " (command) " " (run.id.short()) } }
+                    @for command in ["show", "replay", "why", "bundle export"] { pre class="cmd" { "lobster " (command) " " (run.id.short()) } }
                 }
             }
         }

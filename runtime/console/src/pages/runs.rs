@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::store::service::Start;
 use lobster_runtime::store::{RunFilter, RunStatus, RunSummary};
-use lobster_serve::http::{App, Asked, Problem, Reply, workflow_of_run};
+use lobster_serve::http::{App, Asked, Problem, Reply};
 use maud::{Markup, html};
 
 use crate::shell::{self, Place};
 use crate::standing::standing;
-use crate::words::{empty, encoded, short, since, span, state, time};
+use crate::words::{empty, encoded, short, since, span, time_in_list, tone};
 
 /// Rows of a page, unless it is asked for more.
 const ROWS: usize = 50;
@@ -43,10 +43,14 @@ pub(crate) fn rows(app: &App, asked: &Asked, runs: Vec<RunSummary>) -> Result<Ve
         .collect();
     let mut rows = Vec::with_capacity(runs.len());
     for run in runs {
-        if !asked.may_read(workflow_of_run(app, run.id)?.as_deref()) {
+        let start = app.service.start_of(run.id)?;
+        let workflow = match &start {
+            Some(start) => app.service.workflow_by_number(start.workflow)?.map(|workflow| workflow.name),
+            None => None,
+        };
+        if !asked.may_read(workflow.as_deref()) {
             continue;
         }
-        let start = app.service.start_of(run.id)?;
         let state = standing(app, &run, start.as_ref());
         let args = run.args.and_then(|digest| args.get(&digest).cloned()).unwrap_or_default();
         rows.push(Row { run, start, state, args });
@@ -66,36 +70,32 @@ pub(crate) fn arguments(text: &str) -> String {
     short(&args.iter().map(one).collect::<Vec<_>>().join("  "), SHOWN)
 }
 
-/// Rows as a list.
+/// Rows as a list. There may be hundreds, so their markup is lean: the style tells the parts by their place.
 pub(crate) fn list(rows: &[Row], now: i64) -> Markup {
     html! {
-        ul class="rows" {
+        ul class="rows lean" {
             @for row in rows {
                 @let run = &row.run;
-                li data-key=(run.id) {
-                    a class="row" href=(format!("/runs/{}", run.id)) {
-                        (state(row.state, false))
-                        span class="what" {
-                            span class="clip" {
-                                span class="name" { (short(&run.name, 90)) }
-                                @if !row.args.is_empty() { "  " span class="args" { (row.args) } }
-                            }
+                li {
+                    a href=(format!("/runs/{}", run.id)) {
+                        b class=(tone(row.state)) { (row.state) }
+                        p {
+                            (short(&run.name, 90))
+                            @if !row.args.is_empty() { i { (row.args) } }
                             @if let Some(error) = run.error.as_ref().filter(|_| row.state == "failed") {
-                                span class="why clip" { (short(error, SHOWN)) }
+                                small class="why" { (short(error, SHOWN)) }
                             } @else {
-                                span class="muted small clip" {
-                                    code { (run.id.short()) }
+                                small {
+                                    (run.id.short())
                                     @if let Some(start) = &row.start { " · " (start.cause.replace('_', " ")) }
                                     @if let Some(actor) = &run.actor { " · " (short(actor, 40)) }
                                 }
                             }
                         }
-                        span class="when" {
-                            (time(run.started_at, now)) br;
-                            @match run.ended_at {
-                                Some(end) => span class="fig" { (span(end - run.started_at)) },
-                                None => (since(run.started_at, now)),
-                            }
+                        (time_in_list(run.started_at, now))
+                        @match run.ended_at {
+                            Some(end) => (span(end - run.started_at)),
+                            None => (since(run.started_at, now)),
                         }
                     }
                 }

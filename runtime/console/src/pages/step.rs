@@ -7,13 +7,15 @@ use lobster_runtime::json;
 use lobster_runtime::replay::changes::changes_of_run;
 use lobster_runtime::replay::place::is_within;
 use lobster_runtime::replay::{place_of_step, timeline};
-use lobster_runtime::store::{Blob, StepOutcome};
+use lobster_runtime::store::{Blob, Event, RunFilter, RunSummary, StepOutcome};
 use lobster_runtime::visible::harmless;
-use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
+use lobster_serve::http::{App, Asked, Problem, Reply, run_of, workflow_of_run};
 use maud::{Markup, html};
 use serde_json::Value;
 
+use super::compare;
 use super::run::command_of;
+use crate::chart::{self, Bar};
 use crate::diff;
 use crate::shell::{self, Place};
 use crate::standing::standing;
@@ -21,6 +23,10 @@ use crate::words::{encoded, short, span, state};
 
 /// Of a stream this much is shown.
 const SHOWN: u64 = 32 << 10;
+
+/// Runs that are looked through for what a step used before, and the longest record among them.
+const HISTORY: usize = 24;
+const LONG: u64 = 2000;
 
 /// Longer actions are not shown.
 const ACTION: u64 = 256 << 10;
@@ -37,11 +43,14 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     })?;
     let outcome = line.outcome.as_ref();
     let action = line.action.map(|digest| app.store.load(&digest, ACTION));
-    let command = action
+    let pre_image: Value = action
         .as_ref()
         .and_then(|action| action.as_ref().ok())
-        .and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok())
-        .and_then(|action| command_of(&action));
+        .and_then(|bytes| serde_json::from_slice(bytes).ok())
+        .unwrap_or_default();
+    let command = command_of(&pre_image);
+    let limit = |name: &str| pre_image["limits"][name].as_u64().filter(|limit| *limit > 0);
+    let good = compare::last_good(app, asked, &run)?.filter(|_| line.action.is_some());
     let inside: Vec<_> =
         lines.iter().filter(|other| other.path != path && is_within(&other.path, path)).take(200).collect();
     let changed = changes_of_run(&app.store, id).unwrap_or_default();
@@ -56,13 +65,14 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                 @if let Some(outcome) = outcome {
                     div { dt { "Took" } dd { @if outcome.cached { "nothing: cached" } @else { (figures::duration(outcome.duration_us)) } } }
                     @if let Some(exit) = outcome.exit { div { dt { "Exit" } dd { (exit) } } }
-                    @if let Some(fuel) = outcome.fuel { div { dt { "Fuel" } dd { (figures::count(fuel)) } } }
-                    @if let Some(memory) = outcome.peak_memory { div { dt { "Memory" } dd { (figures::bytes(memory)) } } }
+                    @if let Some(fuel) = outcome.fuel { div { dt { "Fuel" } dd { (figures::count(fuel)) @if let Some(limit) = limit("fuel") { span class="muted" { " of " (figures::count(limit)) } (chart::meter(fuel, limit)) } } } }
+                    @if let Some(memory) = outcome.peak_memory { div { dt { "Memory" } dd { (figures::bytes(memory)) @if let Some(limit) = limit("memory") { span class="muted" { " of " (figures::bytes(limit)) } (chart::meter(memory, limit)) } } } }
                 }
                 @if waited > 0 { div { dt { "Waited for a person" } dd { (span(waited)) } } }
                 @if let Some(place) = place_of_step(&app.store, id, path) { div { dt { "Stands in" } dd { code { (place.file) ":" (place.line) } } } }
             }
         }
+        @if let Some(good) = &good { div class="bar" { a class="button" href=(compare::address(id, good.id, Some(path))) { "Compare with the last good run" } } }
         @if let Some(error) = outcome.and_then(|outcome| outcome.error.as_ref()) {
             div class="note is-bad" { strong { "Why it failed" } p class="prompt" { (harmless(error)) } @if let Some(code) = outcome.and_then(|outcome| outcome.code.as_ref()) { p class="small" { code { "lobster help " (code) } } } }
         }
@@ -75,6 +85,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                 @if !outcome.value.is_null() { section { header { h2 { "Result" } } pre class="out" tabindex="0" { (harmless(&limited(&json::pretty(&outcome.value)))) } } }
             }
         }
+        (history(app, asked, &run, path)?)
         @for one in changed.iter().filter(|one| is_within(&one.step, path)) {
             section { header { h2 { "Changes to files" } } div class="card pad" { (diff::changes(&app.store, one)) } }
         }
@@ -108,6 +119,55 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         Place::Runs,
         &body,
     ))
+}
+
+/// What this step used in the latest runs of the name, the oldest first.
+fn history(app: &App, asked: &Asked, run: &RunSummary, path: &str) -> Result<Markup, Problem> {
+    let filter = RunFilter { name: Some(run.name.clone()), limit: HISTORY, ..RunFilter::default() };
+    let mut found = Vec::new();
+    for other in app.store.runs(&filter)?.into_iter().rev() {
+        if other.records > LONG || !asked.may_read(workflow_of_run(app, other.id)?.as_deref()) {
+            continue;
+        }
+        let (journal, _) = app.store.found_events(other.id)?;
+        let outcome = journal.into_iter().rev().find_map(|record| match record.event {
+            Event::StepEnded { path: of, outcome, .. } if of == path && !outcome.cached => Some(outcome),
+            _ => None,
+        });
+        found.extend(outcome.map(|outcome| (other.id, outcome)));
+    }
+    let chart = |title: &str, of: &dyn Fn(&StepOutcome) -> Option<u64>, say: &dyn Fn(u64) -> String| {
+        let bars: Vec<Bar> = found
+            .iter()
+            .filter_map(|(id, outcome)| {
+                let size = of(outcome)?;
+                let says = format!("{} of run {}", say(size), id.short());
+                let href = super::run::step_address(*id, path);
+                Some(Bar { href, says, size, tone: if *id == run.id { "is-run" } else { "is-idle" } })
+            })
+            .collect();
+        let most = bars.iter().map(|bar| bar.size).max().unwrap_or(0);
+        html! {
+            @if bars.len() > 2 && most > 0 {
+                div class="card pad" {
+                    (chart::bars(&bars, &format!("{title} in {} runs; the most {}", bars.len(), say(most))))
+                    p class="muted small" { (title) ", the newest run at the right; the most " (say(most)) "." }
+                }
+            }
+        }
+    };
+    Ok(html! {
+        @if found.len() > 2 {
+            section {
+                header { h2 { "In the latest runs" } }
+                div class="tiles wide" {
+                    (chart("Time", &|outcome| Some(outcome.duration_us), &figures::duration))
+                    (chart("Fuel", &|outcome| outcome.fuel, &figures::count))
+                    (chart("Memory", &|outcome| outcome.peak_memory, &figures::bytes))
+                }
+            }
+        }
+    })
 }
 
 fn limited(text: &str) -> String {

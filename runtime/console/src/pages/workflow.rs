@@ -15,7 +15,7 @@ use maud::{Markup, html};
 use serde_json::{Map, json};
 
 use super::runs::{self, Row};
-use crate::chart;
+use crate::chart::{self, Bar};
 use crate::fields;
 use crate::shell::{self, Place};
 use crate::words::{empty, span, time, tone};
@@ -23,9 +23,6 @@ use crate::words::{empty, span, time, tone};
 /// Runs that are looked through for the history, and shown.
 const LOOKED: usize = 400;
 const HISTORY: usize = 60;
-
-/// Places for bars, also where there are fewer runs.
-const FEW: usize = 24;
 
 fn found(app: &App, asked: &Asked) -> Result<Registered, Problem> {
     let name = asked.param("workflow");
@@ -46,15 +43,26 @@ fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem>
     let candidate = workflows::read(&app.runtime, Path::new(&registered.path));
     let rows = history(app, asked, &registered)?;
     let schema = fields::schema_of(&content.args);
+    let may_write = asked.may(Verb::Register, Some(&registered.name))
+        && app.files.place_of(Path::new(&registered.path)).is_some();
     let body = html! {
         div class="crumbs" { a href="/workflows" { "Workflows" } "/" span { (registered.name) } }
-        div class="title" { h1 { (registered.name) } }
+        div class="top" {
+            div class="title" { h1 { (registered.name) } }
+            @if may_write { a class="button" href=(format!("/workflows/{}/edit", registered.name)) { "Edit" } }
+        }
         @if let Some(about) = &content.description { p class="lead prompt" { (harmless(about)) } }
         @match &candidate {
             Err(why) => div class="note is-bad" { strong { "The file cannot be started as it is" } p class="prompt small" { (harmless(why)) } },
             Ok(candidate) if candidate.digest != registered.digest => div class="note is-wait" {
                 strong { "The file has changed since it was registered" }
                 p { "It is refused when a run would begin, until somebody registers it again: " code { "lobster schedule register " (registered.path) } }
+                @if asked.may(Verb::Register, Some(&registered.name)) {
+                    form method="post" action=(format!("/workflows/{}/register", registered.name)) class="bar" {
+                        input type="hidden" name="digest" value=(candidate.digest);
+                        button data-confirm="Register this version? From now on it may run." { "Register this version" }
+                    }
+                }
             },
             Ok(_) => {}
         }
@@ -121,21 +129,16 @@ fn durations(rows: &[Row]) -> Markup {
     let Some(longest) = rows.iter().filter_map(took).max().filter(|_| rows.len() > 2) else {
         return html! {};
     };
-    let wide = 100.0 / rows.len().max(FEW) as f64;
-    let first = FEW.saturating_sub(rows.len());
+    let bar = |row: &Row| Bar {
+        href: format!("/runs/{}", row.run.id),
+        says: format!("{} {}", row.state, took(row).map(span).unwrap_or_default()),
+        size: took(row).unwrap_or(1).unsigned_abs(),
+        tone: tone(row.state),
+    };
+    let bars: Vec<Bar> = rows.iter().rev().map(bar).collect();
     html! {
         div class="card pad" {
-            svg class="chart" width="100%" height="72" role="group" aria-label=(format!("How long {} runs took; the longest {}", rows.len(), span(longest))) {
-                line class="grid" x1="0" x2="100%" y1="70" y2="70" {}
-                @for (at, row) in rows.iter().rev().enumerate() {
-                    @let high = 4.0 + 62.0 * took(row).unwrap_or(1) as f64 / longest as f64;
-                    a href=(format!("/runs/{}", row.run.id)) aria-label=(format!("{} {}", row.state, took(row).map(span).unwrap_or_default())) {
-                        rect class=(format!("work {}", tone(row.state))) x=(format!("{:.2}%", wide * (first + at) as f64 + wide * 0.15)) width=(format!("{:.2}%", wide * 0.7)) y=(format!("{:.1}", 70.0 - high)) height=(format!("{high:.1}")) rx="2" {
-                            title { (row.state) ", " (took(row).map(span).unwrap_or_default()) }
-                        }
-                    }
-                }
-            }
+            (chart::bars(&bars, &format!("How long {} runs took; the longest {}", rows.len(), span(longest))))
             p class="muted small" { "How long its runs took, the newest at the right; the longest " (span(longest)) "." }
         }
     }

@@ -1,22 +1,40 @@
 //! The workflows that the service knows, and what is wrong with files.
 
+use lobster_runtime::figures::counted;
 use lobster_runtime::visible::harmless;
+use lobster_serve::access::Verb;
 use lobster_serve::http::{App, Asked, Problem, Reply};
 use lobster_serve::workflows::Content;
 use maud::html;
 
 use crate::shell::{self, Place};
-use crate::words::{empty, short, time};
+use crate::words::{empty, short, state, time};
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let now = app.store.clock_ms();
     let all = app.service.workflows()?;
     let rows: Vec<_> = all.iter().filter(|workflow| asked.may_read(Some(&workflow.name))).collect();
     let problems = if asked.may_read(None) { app.problems.list() } else { Vec::new() };
+    let is_registered = |name: &String| all.iter().any(|workflow| workflow.name == *name);
+    let is_ours = |name: &String| !is_registered(name) && asked.may(Verb::Register, Some(name));
+    let unregistered: Vec<String> = app.problems.names().into_iter().filter(is_ours).collect();
+    let may_write = !app.files.is_empty() && asked.may(Verb::Register, None);
     let body = html! {
         div class="top" { div class="title" { h1 { "Workflows" } } }
         @if !problems.is_empty() {
-            div class="note is-wait" { strong { "Files that start nothing" } @for problem in &problems { p class="prompt small" { (harmless(problem)) } } }
+            div class="note is-wait" {
+                details open[problems.len() <= 3] {
+                    summary { (counted(problems.len() as u64, "file")) " that nothing starts" }
+                    @for problem in &problems { p class="prompt small" { (harmless(problem)) } }
+                }
+            }
+        }
+        @if may_write {
+            form method="get" action="/new" class="bar" {
+                label class="hide" for="new" { "Name of a new workflow" }
+                input id="new" name="name" placeholder="Name of a new workflow" required autocomplete="off" spellcheck="false";
+                button { "Write it" }
+            }
         }
         section class="card" {
             h2 class="hide" { "Registered workflows" }
@@ -25,7 +43,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                 @for workflow in &rows {
                     @let content = Content::of(workflow);
                     li { a class="row" href=(format!("/workflows/{}", workflow.name)) {
-                        span class="muted small" { (lobster_runtime::figures::counted(content.args.len() as u64, "argument")) }
+                        span class="muted small" { (counted(content.args.len() as u64, "argument")) }
                         span class="what" {
                             span class="name clip" { (workflow.name) @if let Some(title) = &content.title { span class="muted" { "  " (short(title, 80)) } } }
                             span class="muted small clip" { (short(content.description.as_deref().unwrap_or(&workflow.path), 160)) }
@@ -33,6 +51,12 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                         span class="when" { @if !content.triggers.schedules.is_empty() { "scheduled" br; } (time(workflow.registered_at, now)) }
                     } }
                 }
+            }
+        }
+        @if !unregistered.is_empty() {
+            section {
+                h2 { "Not registered" }
+                ul class="card rows" { @for name in &unregistered { li { a class="row" href=(format!("/workflows/{name}/edit")) { (state("new", false)) span class="what" { span class="name clip" { (name) } } span class="when" { "edit" } } } } }
             }
         }
     };

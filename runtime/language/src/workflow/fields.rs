@@ -18,6 +18,7 @@ pub(super) const TOP_FIELDS: &[&str] = &[
     "changes",
     "concurrency",
     "on",
+    "notify",
 ];
 
 /// `name` and `description` are notes for readers.

@@ -97,7 +97,7 @@ const STAGES: &[&str] = &[
 ];
 
 /// What the record of a step can hold.
-pub(super) const RECORD_FIELDS: &[&str] = &[
+pub(crate) const RECORD_FIELDS: &[&str] = &[
     "id",
     "json",
     "stdout",

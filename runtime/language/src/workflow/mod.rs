@@ -13,6 +13,7 @@ mod fields;
 mod lint;
 mod mistakes;
 mod needs;
+mod notify;
 mod places;
 mod schema;
 mod secrets;
@@ -42,6 +43,7 @@ use step::Known;
 
 pub use args::{ArgsError, argument_names, bind_args, check_args, merge_args, reread_arguments};
 use fields::nearest;
+pub(crate) use lint::RECORD_FIELDS;
 pub use lint::check;
 pub use places::Places;
 pub use schema::json_schema;
@@ -336,6 +338,7 @@ impl Lowering<'_> {
         let args = self.arg_specs(root);
         self.declared_secrets(root, &secrets, &args)?;
         let triggers = self.triggers(root, &args);
+        let notify = self.notify(root);
         if self.lint.is_some() {
             self.arguments = args.iter().map(|spec| spec.name.clone()).collect();
             self.variables = self.env(root, "env").into_iter().map(|(name, _)| name).collect();
@@ -356,6 +359,7 @@ impl Lowering<'_> {
             concurrency: step::milliseconds(root.get_some("concurrency")),
             secrets,
             triggers,
+            notify,
             steps,
             children: BTreeMap::new(),
             components: BTreeMap::new(),

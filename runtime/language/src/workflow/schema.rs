@@ -6,7 +6,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{fields, triggers};
+use super::{fields, notify, triggers};
 
 /// The schema.
 #[must_use]
@@ -112,6 +112,13 @@ fn top(name: &str) -> Option<Value> {
             object(named(triggers::TRIGGER_FIELDS, trigger), &[]),
             "What starts the workflow under a service",
         ),
+        "notify" => {
+            let kinds = named(notify::OCCASIONS, |_| json!({ "$ref": "#/definitions/texts" }));
+            note(
+                json!({ "oneOf": [{ "type": "string" }, { "$ref": "#/definitions/texts" }, object(kinds, &[])] }),
+                "Who is notified of its runs under a service: names of the operator's targets",
+            )
+        }
         _ => None,
     }
 }

@@ -123,6 +123,39 @@ fn every_wrong_trigger_is_named() {
 }
 
 #[test]
+fn who_is_told_stands_there_by_name_alone() {
+    let told = |written: &str| {
+        let text = format!("{STEPS}notify: {written}\n");
+        let report =
+            check(&source(&text), &|_| Err(io::ErrorKind::NotFound.into()), &lobster_stages::builtin());
+        assert!(report.diagnostics.is_empty(), "{written}: {:?}", report.diagnostics);
+        let told = report.workflow.unwrap().notify;
+        told.into_iter()
+            .map(|one| format!("{}={}", one.target, one.on.join("+")))
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    assert_eq!(told("phone"), "phone=");
+    assert_eq!(told("[phone, team.a]"), "phone= team.a=");
+    assert_eq!(told("{failed: [phone, team], ok: team}"), "phone=failed team=failed+ok");
+    assert_eq!((told("null"), told("[]"), told("{}")), (String::new(), String::new(), String::new()));
+    for (written, about) in [
+        ("5", "names targets of the server"),
+        ("https://ntfy.sh/topic", "names targets of the server"),
+        ("{command: [/bin/mail]}", "notify has no field \"command\""),
+        ("{failed: /bin/mail}", "notify.failed names targets"),
+        ("{faild: phone}", "no field \"faild\""),
+        ("[phone, phone]", "names phone twice"),
+        ("[[phone]]", "names targets of the server"),
+    ] {
+        let said = said(&format!("{STEPS}notify: {written}\n"));
+        assert_eq!(said.len(), 1, "{written}: {said:?}");
+        assert_eq!((said[0].code, said[0].severity), ("E0210", Severity::Error), "{written}");
+        assert!(said[0].message.contains(about), "{written}: {}", said[0].message);
+    }
+}
+
+#[test]
 fn what_others_send_is_no_part_of_a_command() {
     let on = "on: {webhook: {path: x, verify: slack, secret: S, args: {branch: $body.ref, n: 5}}}\n";
     let args = "args: {n: {}, branch: {}}\n";

@@ -111,7 +111,7 @@ impl Lowering<'_> {
     }
 
     /// Also errors of helpers that other fields use are about the trigger, which no run needs.
-    fn push_trigger_error(&mut self, mut error: Diagnostic) {
+    pub(super) fn push_trigger_error(&mut self, mut error: Diagnostic) {
         error.code = codes::TRIGGER;
         self.warnings.push(error);
     }

@@ -7,7 +7,7 @@
 //! with something unknown is never covered.
 
 use std::collections::HashMap;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use super::super::analysis::Arg;
 
@@ -73,12 +73,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    fn parse(
-        operands: &str,
-        options: &'static str,
-        verbs: &'static str,
-        sets: &HashMap<&'static str, Entry>,
-    ) -> Option<Self> {
+    fn parse(operands: &str, options: &'static str, verbs: &'static str) -> Option<Self> {
         let mut entry = Self {
             operands: Operands::Text,
             short: Vec::new(),
@@ -116,8 +111,8 @@ impl Entry {
             }
         }
         for token in options.split_whitespace() {
-            if let Some(set) = token.strip_prefix('%') {
-                let set = sets.get(set)?;
+            if token.starts_with('%') {
+                let set = named(token)?;
                 entry.short.extend(&set.short);
                 entry.long.extend(&set.long);
                 entry.runs |= set.runs;
@@ -200,27 +195,46 @@ impl Entry {
     }
 }
 
-static ENTRIES: LazyLock<HashMap<&'static str, Entry>> = LazyLock::new(|| {
-    let mut sets: HashMap<&'static str, Entry> = HashMap::new();
-    let mut entries = HashMap::new();
-    for line in TABLE.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty()) {
-        let mut fields = line.split('|').map(str::trim);
-        let mut field = || fields.next().unwrap_or("");
-        let (names, operands, options, verbs) = (field(), field(), field(), field());
-        let Some(entry) = Entry::parse(operands, options, verbs, &sets) else { continue };
-        for name in names.split_whitespace() {
-            match name.strip_prefix('%') {
-                Some(set) => sets.insert(set, entry.clone()),
-                None => entries.insert(name, entry.clone()),
-            };
-        }
+/// A line of the table, which is read when one of its programs is first asked for.
+struct Row {
+    text: &'static str,
+    entry: OnceLock<Option<Entry>>,
+}
+
+impl Row {
+    fn entry(&self) -> Option<&Entry> {
+        let read = || {
+            let mut fields = self.text.split('|').map(str::trim).skip(1);
+            let mut field = || fields.next().unwrap_or("");
+            let (operands, options, verbs) = (field(), field(), field());
+            Entry::parse(operands, options, verbs)
+        };
+        self.entry.get_or_init(read).as_ref()
     }
-    entries
+}
+
+/// The table's lines, and the line of each name.
+struct Rows {
+    rows: Vec<Row>,
+    places: HashMap<&'static str, usize>,
+}
+
+static ROWS: LazyLock<Rows> = LazyLock::new(|| {
+    let lines = TABLE.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
+    let rows: Vec<Row> = lines.map(|text| Row { text, entry: OnceLock::new() }).collect();
+    let names = |text: &'static str| text.split('|').next().unwrap_or("").split_whitespace();
+    let places = rows.iter().enumerate().flat_map(|(at, row)| names(row.text).map(move |name| (name, at)));
+    let places = places.collect();
+    Rows { rows, places }
 });
+
+fn named(name: &str) -> Option<&'static Entry> {
+    ROWS.rows[*ROWS.places.get(name)?].entry()
+}
 
 /// The table's line for a program, or for `program/verb`.
 pub(super) fn entry(name: &str) -> Option<&'static Entry> {
-    ENTRIES.get(name)
+    if name.starts_with('%') { None } else { named(name) }
 }
 
 /// What a word of the command line is.
@@ -465,8 +479,8 @@ impl Sample {
 /// Every program, and every verb, that reads options.
 #[cfg(test)]
 pub(super) fn samples() -> Vec<(&'static str, Sample)> {
-    let mut all: Vec<(&'static str, Sample)> = ENTRIES
-        .iter()
+    let known = ROWS.places.keys().filter_map(|name| Some((*name, entry(name)?)));
+    let mut all: Vec<(&'static str, Sample)> = known
         .filter(|(_, entry)| entry.operands != Operands::Free)
         .map(|(name, entry)| {
             let required = entry.required.first().filter(|name| !name.is_empty());
@@ -484,7 +498,7 @@ pub(super) fn samples() -> Vec<(&'static str, Sample)> {
             let flags =
                 entry.short.iter().filter(|(_, known)| known.takes == Takes::Nothing).map(|(c, _)| *c);
             let base = required.into_iter().chain(operand).collect();
-            (*name, Sample { base, long, flags: flags.collect(), entry })
+            (name, Sample { base, long, flags: flags.collect(), entry })
         })
         .collect();
     all.sort_by_key(|(name, _)| *name);
@@ -505,13 +519,14 @@ mod tests {
         for text in TABLE.lines().filter(|l| !l.starts_with('#') && !l.trim().is_empty()) {
             assert!((2..=4).contains(&text.split('|').count()), "{text}");
             for name in text.split('|').next().unwrap().split_whitespace() {
-                assert!(name.starts_with('%') || ENTRIES.contains_key(name), "{name}: {text}");
+                assert!(named(name).is_some(), "{name}: {text}");
+                assert_eq!(entry(name).is_some(), !name.starts_with('%'), "{name}");
             }
         }
-        assert_eq!(ENTRIES["sort"].operands, Operands::Paths);
-        assert_eq!(ENTRIES["sort"].long["compress-program"].takes, Takes::Refused);
-        assert_eq!(ENTRIES["systemctl"].verbs[0], "status");
-        assert_eq!(ENTRIES["git/log"].long["ext-diff"].takes, Takes::Refused);
+        assert_eq!(entry("sort").unwrap().operands, Operands::Paths);
+        assert_eq!(entry("sort").unwrap().long["compress-program"].takes, Takes::Refused);
+        assert_eq!(entry("systemctl").unwrap().verbs[0], "status");
+        assert_eq!(entry("git/log").unwrap().long["ext-diff"].takes, Takes::Refused);
     }
 
     #[test]

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::http::StatusCode;
 use lobster_runtime::schema::Schema;
 use lobster_runtime::store::RunId;
+use lobster_runtime::store::service::CredentialKind;
 
 use super::routes::{Access, Handler, Of, Route, Takes};
 use super::{App, Asked, Problem, Reply, blocking, changes, stream};
-use crate::access::{Object, can};
+use crate::access::{Object, Verb, can};
 
 /// Whether the caller may ask this route about what it names.
 pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<(), Problem> {
@@ -22,8 +24,16 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
     };
     let denied = || {
         let needs = verb.needs();
-        let detail =
-            format!("{} has the role {}; this needs {needs} for what it names", actor.name, actor.role);
+        let detail = match (verb, actor.kind) {
+            (Verb::Converse, kind) if kind != CredentialKind::Agent => {
+                "this is for agents, which have tokens of their own: `lobster serve token new --agent`"
+                    .to_owned()
+            }
+            (Verb::Answer | Verb::Register | Verb::Administer, CredentialKind::Agent) => {
+                format!("{} is an agent: it reads and starts runs, and people do the rest", actor.name)
+            }
+            _ => format!("{} has the role {}; this needs {needs} for what it names", actor.name, actor.role),
+        };
         Problem::new(StatusCode::FORBIDDEN, "role", detail)
     };
     // The role is asked first: whoever may not do it learns nothing of what there is.
@@ -84,6 +94,12 @@ pub(super) async fn answer(app: &Arc<App>, route: &'static Route, asked: Asked) 
         }
         Handler::Records => stream::records(app, asked).await,
         Handler::Changes => changes::follow(app, asked).await,
+        Handler::Agents => {
+            let Some(agents) = app.agents.clone() else {
+                return Err(Problem::not_found("this server serves no agents"));
+            };
+            Ok(Reply::whole(agents.answer(app, asked).await?.map(Body::new)))
+        }
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::answer::workflow_of_run;
 use super::stream::{Events, HEARTBEAT, STILL_HERE, WAITING, frame, last_event};
-use super::{App, Asked, Problem, Reply, blocking};
+use super::{App, Asked, Problem, Reply, blocking, guard};
 
 /// How often the store is looked at.
 const PAUSE: Duration = Duration::from_millis(80);
@@ -25,20 +25,41 @@ const PAUSE: Duration = Duration::from_millis(80);
 /// Records looked at in one go.
 const PAGE: usize = 2000;
 
-/// The newest record, for all who follow.
+/// A record that is new, as all who follow are told of it.
+#[derive(Clone)]
+struct Change {
+    number: u64,
+    run: RunId,
+    workflow: Option<Arc<str>>,
+}
+
+/// What one look found, for all who follow: none of them asks the store again for what is here.
+#[derive(Clone, Default)]
+pub(super) struct Newest {
+    /// The newest deed: by which credentials are made and ended.
+    deed: i64,
+    /// All records after this one are in `changes`.
+    after: u64,
+    changes: Arc<Vec<Change>>,
+}
+
+/// Records that are kept for those who are late.
+const KEPT: usize = 1000;
+
+/// What is newest, for all who follow.
 #[derive(Default)]
-pub(super) struct Watch(std::sync::Mutex<Option<watch::Sender<u64>>>);
+pub(super) struct Watch(std::sync::Mutex<Option<watch::Sender<Newest>>>);
 
 impl Watch {
-    /// The number of the newest record, and what tells of newer ones.
-    fn subscribe(app: &Arc<App>) -> watch::Receiver<u64> {
+    /// What tells of newer ones.
+    fn subscribe(app: &Arc<App>) -> watch::Receiver<Newest> {
         let mut sender = lock(&app.changes.0);
         if let Some(sender) = &*sender
             && sender.receiver_count() > 0
         {
             return sender.subscribe();
         }
-        let (new, receiver) = watch::channel(0);
+        let (new, receiver) = watch::channel(Newest::default());
         *sender = Some(new.clone());
         tokio::spawn(look(Arc::clone(app), new));
         receiver
@@ -46,13 +67,66 @@ impl Watch {
 }
 
 /// Looks at the store until nobody follows.
-async fn look(app: Arc<App>, sender: watch::Sender<u64>) {
+async fn look(app: Arc<App>, sender: watch::Sender<Newest>) {
+    let mut known: Option<u64> = None;
     while sender.receiver_count() > 0 {
         let of_app = Arc::clone(&app);
-        if let Ok(newest) = blocking(move || Ok(of_app.store.newest_record()?)).await {
-            sender.send_if_modified(|known| std::mem::replace(known, newest) != newest);
+        let found = blocking(move || {
+            let deed = of_app.service.newest_deed()?;
+            let head = of_app.store.newest_record()?;
+            let Some(known) = known.filter(|known| *known <= head) else { return Ok((deed, head, None)) };
+            Ok((deed, head, Some(changes_after(&of_app, known, head)?)))
+        });
+        match found.await {
+            Ok((deed, head, None)) => {
+                known = Some(head);
+                let _ = sender.send(Newest { deed, after: head, changes: Arc::default() });
+            }
+            Ok((deed, _, Some(new))) => {
+                known = new.last().map(|change| change.number).or(known);
+                sender.send_if_modified(|newest| newest.add(deed, new));
+            }
+            // The next look may find more.
+            Err(_) => {}
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The records after one, with the workflows that they belong to.
+fn changes_after(app: &App, after: u64, head: u64) -> Result<Vec<Change>, Problem> {
+    if after == head {
+        return Ok(Vec::new());
+    }
+    let mut workflows: BTreeMap<RunId, Option<Arc<str>>> = BTreeMap::new();
+    let mut found = Vec::new();
+    for (number, run) in app.store.records_after(after, PAGE)? {
+        let workflow = match workflows.get(&run) {
+            Some(known) => known.clone(),
+            None => workflow_of_run(app, run)?.map(Arc::from),
+        };
+        workflows.insert(run, workflow.clone());
+        found.push(Change { number, run, workflow });
+    }
+    Ok(found)
+}
+
+impl Newest {
+    /// Takes in what a look found; whether that is anything.
+    fn add(&mut self, deed: i64, new: Vec<Change>) -> bool {
+        if self.deed == deed && new.is_empty() {
+            return false;
+        }
+        self.deed = deed;
+        if !new.is_empty() {
+            let mut all: Vec<Change> = self.changes.iter().cloned().chain(new).collect();
+            let late = all.len().saturating_sub(KEPT);
+            if let Some(last) = all.drain(..late).next_back() {
+                self.after = last.number;
+            }
+            self.changes = Arc::new(all);
+        }
+        true
     }
 }
 
@@ -77,41 +151,57 @@ async fn send_changes(
     app: Arc<App>,
     asked: Asked,
     (mut after, is_new): (u64, bool),
-    mut newest: watch::Receiver<u64>,
+    mut newest: watch::Receiver<Newest>,
     sender: mpsc::Sender<Bytes>,
 ) {
     if is_new && sender.send(event(after, "now", &[])).await.is_err() {
         return;
     }
-    let mut readable: BTreeMap<RunId, bool> = BTreeMap::new();
     let mut quiet = Instant::now();
+    let mut checked = Instant::now();
+    let mut deed = None;
     loop {
-        let (of_app, of_asked, mut known) = (Arc::clone(&app), asked.clone(), std::mem::take(&mut readable));
-        let page = blocking(move || {
-            let records = of_app.store.records_after(after, PAGE)?;
-            let mut runs = Vec::new();
-            for (_, run) in &records {
-                let may = match known.get(run) {
-                    Some(may) => *may,
-                    None => of_asked.may_read(workflow_of_run(&of_app, *run)?.as_deref()),
-                };
-                known.insert(*run, may);
-                if may && !runs.contains(run) {
-                    runs.push(*run);
-                }
+        let found = newest.borrow_and_update().clone();
+        // Whoever may not ask any more is told nothing more.
+        if deed.replace(found.deed) != Some(found.deed) || checked.elapsed() >= HEARTBEAT {
+            checked = Instant::now();
+            let (of_app, of_asked) = (Arc::clone(&app), asked.clone());
+            let still = blocking(move || {
+                let caller = (&of_asked.method, &of_asked.headers);
+                guard::check_still(&of_app.service, caller, of_asked.actor.as_ref())
+            });
+            if still.await.is_err() {
+                return;
             }
-            Ok((records.last().map(|(number, _)| *number), runs, known))
-        });
-        let Ok((last, runs, known)) = page.await else { return };
-        readable = known;
-        if let Some(last) = last {
-            after = last;
-            if !runs.is_empty() {
-                quiet = Instant::now();
-                if sender.send(event(after, "runs", &runs)).await.is_err() {
-                    return;
-                }
+        }
+        let is_late = after < found.after;
+        let new = if is_late {
+            let of_app = Arc::clone(&app);
+            match blocking(move || changes_after(&of_app, after, u64::MAX)).await {
+                Ok(new) => new,
+                Err(_) => return,
             }
+        } else {
+            found.changes.iter().filter(|change| change.number > after).cloned().collect()
+        };
+        let mut runs = Vec::new();
+        for change in &new {
+            after = change.number;
+            if asked.may_read(change.workflow.as_deref()) && !runs.contains(&change.run) {
+                runs.push(change.run);
+            }
+        }
+        if !runs.is_empty() {
+            quiet = Instant::now();
+            if sender.send(event(after, "runs", &runs)).await.is_err() {
+                return;
+            }
+        }
+        // What was not there is not to be had: the records of a run that was removed.
+        if is_late && new.is_empty() {
+            after = found.after;
+        }
+        if is_late {
             continue;
         }
         tokio::select! {

@@ -100,7 +100,7 @@ pub(super) fn check_caller(
         let token = value.to_str().ok().and_then(|value| value.split_once(' '));
         let token = token.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("bearer")).map(|(_, token)| token);
         let Some(token) = token else { return Ok(None) };
-        return Ok(actor_of(service, token, &[CredentialKind::Token])?);
+        return Ok(actor_of(service, token, &[CredentialKind::Token, CredentialKind::Agent])?);
     }
     let Some(session) = session_of(headers) else { return Ok(None) };
     let Some(actor) = actor_of(service, session, &[CredentialKind::Session])? else { return Ok(None) };
@@ -114,6 +114,18 @@ pub(super) fn check_caller(
         ));
     }
     Ok(Some(actor))
+}
+
+/// Whether who was let in would be let in now: a session ends while an answer goes on.
+pub(super) fn check_still(
+    service: &Service,
+    (method, headers): (&Method, &HeaderMap),
+    known: Option<&Actor>,
+) -> Result<(), Problem> {
+    if check_caller(service, method, headers)?.as_ref() == known {
+        return Ok(());
+    }
+    Err(Problem::new(StatusCode::UNAUTHORIZED, "login", "the session or token counts no more"))
 }
 
 /// The secret in the cookie. Two of them are none: somebody else has set one.

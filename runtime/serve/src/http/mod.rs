@@ -14,9 +14,11 @@ mod routes;
 mod stream;
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use axum::Router;
@@ -24,6 +26,8 @@ use axum::body::{Body, Bytes};
 use axum::extract::{RawPathParams, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, Response, StatusCode, header};
 use axum::routing::{MethodFilter, on};
+use http_body_util::combinators::BoxBody;
+use lobster_runtime::engine::QuestionView;
 use lobster_runtime::json;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::store::Store;
@@ -44,10 +48,13 @@ pub use answer::{run_of, workflow_of_run};
 /// What pages do as the API does it: the same checks, the same trail.
 pub mod acts {
     pub use super::api::access::{login, logout};
-    pub use super::api::gates::answer as answer_gate;
+    pub use super::api::gates::{answer as answer_gate, decide as decide_gate};
     pub use super::api::runs::cancel as cancel_run;
     pub use super::api::schedules::{pause as pause_schedule, resume as resume_schedule};
-    pub use super::api::workflows::enqueue as start_run;
+    pub use super::api::workflows::{
+        Cause, FileOfWorkflow, Saved, check as check_draft, enqueue as start_run, enqueue_for,
+        file_of as file_of_workflow, file_problem, register_file, save as save_file,
+    };
 }
 
 /// The largest body that is read, in bytes.
@@ -68,8 +75,16 @@ pub struct App {
     pub program: PathBuf,
     /// Files and folders that give nothing to start, and why.
     pub problems: crate::folders::Problems,
+    /// The files that authors may save.
+    pub files: crate::workflow_files::WorkflowFiles,
     /// What is shown to people.
     pages: Option<&'static Pages>,
+    /// What speaks with agents.
+    agents: Option<Arc<dyn Agents>>,
+    /// All that a question shows, as text.
+    pub(crate) question: Option<fn(&QuestionView) -> String>,
+    /// Whether the server takes nothing more.
+    is_ending: AtomicBool,
     changes: changes::Watch,
     /// Whether browsers reach the server over TLS.
     pub is_secure: bool,
@@ -88,8 +103,30 @@ pub struct AppSettings {
     pub hosts: Hosts,
     pub program: PathBuf,
     pub problems: crate::folders::Problems,
+    pub files: crate::workflow_files::WorkflowFiles,
     pub is_secure: bool,
+    pub fronts: Fronts,
+}
+
+/// Whom a server serves besides programs that use its API.
+#[derive(Clone, Default)]
+pub struct Fronts {
+    /// People.
     pub pages: Option<&'static Pages>,
+    /// Agents.
+    pub agents: Option<Arc<dyn Agents>>,
+    /// All that a question shows, as text, for places that are no page.
+    pub question: Option<fn(&QuestionView) -> String>,
+}
+
+/// An answer of another protocol, on its way.
+pub type Answering =
+    Pin<Box<dyn Future<Output = Result<Response<BoxBody<Bytes, Infallible>>, Problem>> + Send>>;
+
+/// What speaks with agents: the guard and the roles are the service's, the protocol is its own.
+pub trait Agents: Send + Sync {
+    /// Answers a request of an agent that was let in.
+    fn answer(&self, app: Arc<App>, asked: Asked) -> Answering;
 }
 
 /// Pages that are served beside the API, by the same guard.
@@ -114,13 +151,27 @@ impl App {
             hosts: settings.hosts,
             program: settings.program,
             problems: settings.problems,
+            files: settings.files,
             is_secure: settings.is_secure,
-            pages: settings.pages,
+            pages: settings.fronts.pages,
+            agents: settings.fronts.agents,
+            question: settings.fronts.question,
+            is_ending: AtomicBool::new(false),
             changes: changes::Watch::default(),
             failures: guard::Failures::default(),
             rates: Rates::default(),
             requests: Default::default(),
         })
+    }
+
+    /// Whether the server takes nothing more and closes its connections.
+    #[must_use]
+    pub fn is_ending(&self) -> bool {
+        self.is_ending.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn end(&self) {
+        self.is_ending.store(true, Ordering::Relaxed);
     }
 }
 
@@ -284,10 +335,19 @@ impl Reply {
         self
     }
 
+    /// An answer that was made elsewhere.
+    pub(crate) fn whole(response: Response<Body>) -> Self {
+        let (head, body) = response.into_parts();
+        let headers = head.headers.into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
+        Self { status: head.status, body, content_type: "", headers }
+    }
+
     fn response(self) -> Response<Body> {
         let mut response = Response::new(self.body);
         *response.status_mut() = self.status;
-        response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        if !self.content_type.is_empty() {
+            response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        }
         response.headers_mut().extend(self.headers);
         response
     }

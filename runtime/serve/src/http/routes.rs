@@ -49,6 +49,8 @@ pub enum Handler {
     Records,
     /// Which runs have new records, as they come.
     Changes,
+    /// The Model Context Protocol.
+    Agents,
 }
 
 /// One route.
@@ -70,6 +72,7 @@ pub struct Route {
 const READ_LIST: Access = Access::To(Verb::Read, Of::List);
 const READ_RUN: Access = Access::To(Verb::Read, Of::Run);
 const OPERATE: Access = Access::To(Verb::Operate, Of::Workflow);
+const AUTHOR: Access = Access::To(Verb::Register, Of::Workflow);
 const ADMINISTER: Access = Access::To(Verb::Administer, Of::Everything);
 
 const fn get(
@@ -107,6 +110,21 @@ const fn post(
 const fn with_query(mut route: Route, query: &'static [&'static str]) -> Route {
     route.query = query;
     route
+}
+
+/// One method of the place where agents are served.
+const fn agents(method: &'static str, summary: &'static str, takes: Takes) -> Route {
+    Route {
+        method,
+        path: "/mcp",
+        access: Access::To(Verb::Converse, Of::List),
+        summary,
+        takes,
+        query: &[],
+        status: 200,
+        handler: Handler::Agents,
+        is_page: false,
+    }
 }
 
 /// All routes.
@@ -159,11 +177,44 @@ static ROUTES: &[Route] = &[
     ),
     post(
         "/api/v1/workflows/{workflow}/register",
-        Access::To(Verb::Register, Of::Workflow),
+        AUTHOR,
         "Registers the file as it is now; the digest says which version was read",
         Takes::Json(register_schema),
         200,
         workflows::register,
+    ),
+    get(
+        "/api/v1/workflows/{workflow}/file",
+        AUTHOR,
+        "The text of the workflow's file, where the server's folders have it",
+        workflows::read_file,
+    ),
+    Route {
+        method: "PUT",
+        ..post(
+            "/api/v1/workflows/{workflow}/file",
+            AUTHOR,
+            "Saves a text as the workflow's file, if the file is still the one that was read; registers nothing",
+            Takes::Json(file_schema),
+            200,
+            workflows::save_text,
+        )
+    },
+    post(
+        "/api/v1/workflows/{workflow}/check",
+        AUTHOR,
+        "What `check`, a dry run and `graph` say of a text that would be the workflow's file; nothing is run",
+        Takes::Json(text_schema),
+        200,
+        workflows::check_text,
+    ),
+    post(
+        "/api/v1/workflows/{workflow}/complete",
+        AUTHOR,
+        "What could stand at a place of such a text",
+        Takes::Json(place_schema),
+        200,
+        workflows::complete_text,
     ),
     with_query(
         get("/api/v1/runs", READ_LIST, "Runs, the newest first", runs::list),
@@ -307,6 +358,9 @@ static ROUTES: &[Route] = &[
         is_page: false,
     },
     with_query(get("/api/v1/trail", ADMINISTER, "Who did what, the newest first", state::trail), &["limit"]),
+    agents("POST", "A message of the Model Context Protocol, over streamable HTTP", Takes::Bytes),
+    agents("GET", "What an agent's session is told meanwhile, as server-sent events", Takes::Nothing),
+    agents("DELETE", "Ends an agent's session; the runs that it started go on", Takes::Nothing),
     post(
         "/hooks/{*path}",
         Access::Open,
@@ -329,6 +383,34 @@ fn register_schema() -> Value {
     json!({ "type": "object", "required": ["digest"], "properties": { "digest": { "type": "string" } } })
 }
 
+fn text_schema() -> Value {
+    json!({ "type": "object", "required": ["text"], "additionalProperties": false, "properties": { "text": { "type": "string" } } })
+}
+
+fn place_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["text", "at"],
+        "additionalProperties": false,
+        "properties": {
+            "text": { "type": "string" },
+            "at": { "type": "integer", "minimum": 0, "description": "in units of UTF-16, as browsers count" },
+        },
+    })
+}
+
+fn file_schema() -> Value {
+    json!({
+        "type": "object",
+        "required": ["text"],
+        "additionalProperties": false,
+        "properties": {
+            "text": { "type": "string" },
+            "was": { "type": "string", "description": "the digest of the file that was read; none for a new one" },
+        },
+    })
+}
+
 fn answer_schema() -> Value {
     json!({
         "type": "object",
@@ -337,6 +419,7 @@ fn answer_schema() -> Value {
         "properties": {
             "decision": { "enum": ["approve", "reject", "respond", "cancel"] },
             "response": { "description": "the value, for `respond`" },
+            "reason": { "type": "string", "description": "why, for `reject`; it stands in the record of the run" },
             "digest": { "type": "string", "description": "the binding of the question as it was shown" },
         },
     })
@@ -373,6 +456,7 @@ fn token_schema() -> Value {
             "role": { "enum": ["viewer", "approver", "operator", "author", "admin"] },
             "days": { "type": "integer", "minimum": 1, "maximum": 3650 },
             "workflows": { "type": "array", "items": { "type": "string" } },
+            "agent": { "type": "boolean", "description": "it speaks MCP, and never answers a question" },
         },
     })
 }

@@ -13,7 +13,7 @@ use lobster_runtime::store::{RunId, StoreError};
 use tokio::sync::mpsc;
 
 use super::answer::run_of;
-use super::{App, Asked, Problem, Reply, blocking};
+use super::{App, Asked, Problem, Reply, blocking, guard};
 
 /// How often the journal is looked at.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -34,18 +34,24 @@ pub(super) const WAITING: usize = 4;
 pub(super) async fn records(app: Arc<App>, asked: Asked) -> Result<Reply, Problem> {
     let after: u64 = last_event(&asked).map_or_else(|| asked.number("after", 0), Ok)?;
     let of_run = Arc::clone(&app);
-    let run = blocking(move || run_of(&of_run, &asked)).await?;
+    let of_asked = asked.clone();
+    let run = blocking(move || run_of(&of_run, &of_asked)).await?;
     let (sender, receiver) = mpsc::channel(WAITING);
-    tokio::spawn(follow(app, run, after, sender));
+    tokio::spawn(follow(app, asked, (run, after), sender));
     Ok(Reply::stream(Body::new(Events(receiver))))
 }
 
-/// Sends what is new until the run is over or the client is gone.
-async fn follow(app: Arc<App>, run: RunId, mut after: u64, sender: mpsc::Sender<Bytes>) {
+/// Sends what is new until the run is over, the client is gone or may not ask any more.
+async fn follow(app: Arc<App>, asked: Asked, (run, mut after): (RunId, u64), sender: mpsc::Sender<Bytes>) {
     let mut quiet = Instant::now();
     loop {
-        let reader = Arc::clone(&app);
+        let (reader, of_asked) = (Arc::clone(&app), asked.clone());
         let page = blocking(move || {
+            guard::check_still(
+                &reader.service,
+                (&of_asked.method, &of_asked.headers),
+                of_asked.actor.as_ref(),
+            )?;
             match reader.store.run(run) {
                 Ok(summary) => {
                     let records = reader.store.events_after(run, after, PAGE)?;

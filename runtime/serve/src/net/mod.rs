@@ -7,5 +7,6 @@ mod unread;
 
 pub use accept::{Door, serve};
 pub use newcomers::{Newcomer, Newcomers};
+pub(crate) use tls::check_certificate;
 pub use tls::{Tls, TlsFiles};
 pub use unread::Shared;

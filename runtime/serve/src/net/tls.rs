@@ -6,9 +6,11 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
 use lobster_runtime::sync::lock;
-use rustls::ServerConfig;
+use rustls::client::{verify_server_cert_signed_by_trust_anchor, verify_server_name};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, RootCertStore, ServerConfig};
 use tokio_rustls::TlsAcceptor;
 
 /// How often it is looked whether the files are others.
@@ -21,6 +23,8 @@ pub struct TlsFiles {
     pub certificate: PathBuf,
     /// Its key, in PEM.
     pub key: PathBuf,
+    /// Names that clients call the server by, which it is for.
+    pub names: Vec<String>,
 }
 
 /// What encrypts connections.
@@ -34,6 +38,9 @@ struct Loaded {
     /// When the files were changed last.
     changed: [Option<SystemTime>; 2],
     looked: Instant,
+    chain: Vec<CertificateDer<'static>>,
+    /// Whether it was said that it counts no more.
+    is_over: bool,
 }
 
 impl Tls {
@@ -43,8 +50,10 @@ impl Tls {
     /// Which file is wrong, and what is wrong with it.
     pub fn load(files: TlsFiles) -> Result<Self, String> {
         let changed = changed(&files);
-        let acceptor = TlsAcceptor::from(Arc::new(config(&files)?));
-        Ok(Self { files, now: Mutex::new(Loaded { acceptor, changed, looked: Instant::now() }) })
+        let (config, chain) = config(&files)?;
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let loaded = Loaded { acceptor, changed, looked: Instant::now(), chain, is_over: false };
+        Ok(Self { files, now: Mutex::new(loaded) })
     }
 
     /// What encrypts the next connection.
@@ -56,9 +65,18 @@ impl Tls {
             if changed != now.changed {
                 now.changed = changed;
                 match config(&self.files) {
-                    Ok(config) => now.acceptor = TlsAcceptor::from(Arc::new(config)),
+                    Ok((config, chain)) => {
+                        now.acceptor = TlsAcceptor::from(Arc::new(config));
+                        (now.chain, now.is_over) = (chain, false);
+                    }
                     Err(why) => tracing::error!("the earlier certificate is used on: {why}"),
                 }
+            }
+            if !now.is_over
+                && let Err(why) = check_certificate(&now.chain, &[])
+            {
+                now.is_over = true;
+                tracing::error!("{}: {why}; clients refuse it", self.files.certificate.display());
             }
         }
         now.acceptor.clone()
@@ -69,14 +87,55 @@ fn changed(files: &TlsFiles) -> [Option<SystemTime>; 2] {
     [&files.certificate, &files.key].map(|file| std::fs::metadata(file).and_then(|meta| meta.modified()).ok())
 }
 
-fn config(files: &TlsFiles) -> Result<ServerConfig, String> {
-    let TlsFiles { certificate, key } = files;
+/// Whether a certificate is in its time, and for these names. Who has signed it is for clients to judge.
+///
+/// # Errors
+/// Why not.
+pub(crate) fn check_certificate(chain: &[CertificateDer<'_>], names: &[String]) -> Result<(), String> {
+    let (leaf, rest) = chain.split_first().ok_or("there is no certificate")?;
+    let leaf = ParsedCertificate::try_from(leaf)
+        .map_err(|error| format!("the certificate cannot be read: {error}"))?;
+    let known = rustls::crypto::ring::default_provider().signature_verification_algorithms;
+    let nobody = RootCertStore::empty();
+    let checked = verify_server_cert_signed_by_trust_anchor(&leaf, &nobody, rest, UnixTime::now(), known.all);
+    let day = |time: UnixTime| {
+        let second = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        jiff::Timestamp::from_second(second).map(|time| time.to_string()).unwrap_or_default()
+    };
+    match checked {
+        Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
+            return Err(format!("the certificate has expired on {}", day(not_after)));
+        }
+        Err(rustls::Error::InvalidCertificate(CertificateError::NotValidYetContext {
+            not_before, ..
+        })) => {
+            return Err(format!("the certificate counts from {} on", day(not_before)));
+        }
+        Err(rustls::Error::InvalidCertificate(CertificateError::Expired)) => {
+            return Err("the certificate has expired".to_owned());
+        }
+        // An unknown authority among them.
+        Ok(()) | Err(_) => {}
+    }
+    for name in names {
+        let is_for =
+            ServerName::try_from(name.as_str()).is_ok_and(|name| verify_server_name(&leaf, &name).is_ok());
+        if !is_for {
+            return Err(format!("the certificate is not for {name}, the name that --allow-host says"));
+        }
+    }
+    Ok(())
+}
+
+fn config(files: &TlsFiles) -> Result<(ServerConfig, Vec<CertificateDer<'static>>), String> {
+    let TlsFiles { certificate, key, names } = files;
     let read = |file: &Path| std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()));
     let (certificates, private) = (read(certificate)?, read(key)?);
     let chain = CertificateDer::pem_slice_iter(&certificates).collect::<Result<Vec<_>, _>>();
     let chain = chain.ok().filter(|chain| !chain.is_empty()).ok_or_else(|| {
         format!("{}: there is no certificate in it (PEM, BEGIN CERTIFICATE)", certificate.display())
     })?;
+    check_certificate(&chain, names).map_err(|why| format!("{}: {why}", certificate.display()))?;
     let private = PrivateKeyDer::from_pem_slice(&private)
         .map_err(|_| format!("{}: there is no private key in it (PEM, BEGIN PRIVATE KEY)", key.display()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -84,14 +143,14 @@ fn config(files: &TlsFiles) -> Result<ServerConfig, String> {
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?
         .with_no_client_auth();
-    let mut config = builder.with_single_cert(chain, private).map_err(|error| match error {
+    let mut config = builder.with_single_cert(chain.clone(), private).map_err(|error| match error {
         rustls::Error::InconsistentKeys(_) => {
             format!("{} is not the key of the certificate in {}", key.display(), certificate.display())
         }
         other => format!("{} and {}: {other}", certificate.display(), key.display()),
     })?;
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    Ok(config)
+    Ok((config, chain))
 }
 
 #[cfg(test)]
@@ -100,7 +159,6 @@ mod tests {
 
     use axum::Router;
     use axum::routing::get;
-    use rustls::pki_types::ServerName;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::{TcpListener, TcpStream};
 
@@ -112,8 +170,14 @@ mod tests {
     const OTHER_KEY: &str = include_str!("../../../../tests/certificates/other.key");
 
     fn load(certificate: &str, key: &str) -> Result<Tls, String> {
+        load_for(certificate, key, &[])
+    }
+
+    fn load_for(certificate: &str, key: &str, names: &[&str]) -> Result<Tls, String> {
         let dir = tempfile::tempdir().unwrap();
-        let files = TlsFiles { certificate: dir.path().join("cert.pem"), key: dir.path().join("key.pem") };
+        let names = names.iter().map(|name| (*name).to_owned()).collect();
+        let files =
+            TlsFiles { certificate: dir.path().join("cert.pem"), key: dir.path().join("key.pem"), names };
         std::fs::write(&files.certificate, certificate).unwrap();
         std::fs::write(&files.key, key).unwrap();
         Tls::load(files)
@@ -131,8 +195,34 @@ mod tests {
             let refused = load(certificate, key).err().unwrap_or_default();
             assert!(refused.contains(about), "{refused}");
         }
-        let nowhere = TlsFiles { certificate: "/nowhere.pem".into(), key: "/nowhere.key".into() };
+        let nowhere =
+            TlsFiles { certificate: "/nowhere.pem".into(), key: "/nowhere.key".into(), names: Vec::new() };
         assert!(Tls::load(nowhere).err().is_some_and(|why| why.contains("/nowhere.pem")));
+    }
+
+    /// The certificate with other times in it. Nobody looks at its signature here.
+    fn with_times(before: &[u8; 6], year: &[u8; 4]) -> String {
+        use base64::Engine as _;
+        let mut der = CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap().to_vec();
+        for (was, is) in [(&b"261124"[..], &before[..]), (b"2126", year)] {
+            let at = der.windows(was.len()).position(|bytes| bytes == was).unwrap();
+            der[at..at + was.len()].copy_from_slice(is);
+        }
+        let text = base64::engine::general_purpose::STANDARD.encode(der);
+        format!("-----BEGIN CERTIFICATE-----\n{text}\n-----END CERTIFICATE-----\n")
+    }
+
+    #[test]
+    fn a_certificate_that_is_not_in_its_time_or_not_for_its_names_is_refused() {
+        let why =
+            |certificate: &str, names: &[&str]| load_for(certificate, KEY, names).err().unwrap_or_default();
+        assert_eq!(why(&with_times(b"201124", b"2126"), &["localhost", "127.0.0.1"]), "");
+        let expired = why(&with_times(b"201124", b"2025"), &[]);
+        assert!(expired.contains("cert.pem: the certificate has expired on 2025-10-31"), "{expired}");
+        let early = why(&with_times(b"491124", b"2126"), &[]);
+        assert!(early.contains("counts from 2049-11-24"), "{early}");
+        let other = why(CERTIFICATE, &["localhost", "flows.example"]);
+        assert!(other.contains("is not for flows.example"), "{other}");
     }
 
     #[tokio::test]
@@ -146,7 +236,7 @@ mod tests {
                 let _ = stopped.await;
             }));
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-        let mut roots = rustls::RootCertStore::empty();
+        let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let config = rustls::ClientConfig::builder_with_provider(provider)

@@ -2,12 +2,16 @@
 //!
 //! What there is to tell is found in the store and queued there, once for each who is to hear of it
 //! ([`occasions`]); it is sent from there until they took it or it was tried long enough. Who hears of
-//! what is the operator's, never a workflow's. A notice carries no right: whoever wants to answer logs in.
+//! what is the operator's; a workflow can only name those whom the operator knows. A notice carries no right: whoever wants to answer logs in, or is a
+//! person whom the operator has bound to the place where the question was asked ([`replies`]).
 
 mod email;
+mod ntfy;
 mod occasions;
+mod replies;
 mod send;
 mod settings;
+mod telegram;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +22,9 @@ use lobster_runtime::store::StoreError;
 use lobster_runtime::store::service::Notice;
 
 use crate::http::App;
+use crate::workflows::Content;
 
+pub(crate) use replies::listen;
 pub use settings::{NotifySettings, Target};
 
 /// How often the store is looked at.
@@ -41,12 +47,24 @@ pub(crate) struct Teller {
 }
 
 impl Teller {
+    /// From now on everything is told: the first look ever is taken before the server answers anybody.
     pub(crate) fn new(app: Arc<App>, settings: NotifySettings) -> Self {
-        Self { app, settings }
+        let teller = Self { app, settings };
+        if !teller.settings.targets.is_empty() {
+            teller.look();
+        }
+        teller
+    }
+
+    fn look(&self) {
+        if let Err(error) = occasions::queue(&self.app.service, &self.settings) {
+            tracing::error!(%error, "the service cannot look for what people are to be told");
+        }
     }
 
     /// Works until `ended` says so.
     pub(crate) fn work(&self, ended: impl Fn(Duration) -> bool) {
+        self.warn_of_unknown_names();
         if self.settings.targets.is_empty() {
             return;
         }
@@ -61,15 +79,28 @@ impl Teller {
         loop {
             if looked.is_none_or(|at| at.elapsed() >= LOOK) {
                 looked = Some(Instant::now());
-                if let Err(error) = occasions::queue(&self.app.service, &self.settings) {
-                    tracing::error!(%error, "the service cannot look for what people are to be told");
-                }
+                self.look();
             }
             if let Err(error) = self.send_due(&http) {
                 tracing::error!(%error, "the service cannot read what people are to be told");
             }
             if ended(LOOK) {
                 return;
+            }
+        }
+    }
+
+    /// Says which workflows want somebody told whom the operator does not know.
+    fn warn_of_unknown_names(&self) {
+        let all = self.app.service.workflows().unwrap_or_default();
+        for workflow in &all {
+            for told in &Content::of(workflow).notify {
+                if !self.settings.targets.iter().any(|target| target.name == told.target) {
+                    let (name, target) = (&workflow.name, &told.target);
+                    tracing::warn!(
+                        "workflow {name} has {target} told, which no [[notify]] of --config names"
+                    );
+                }
             }
         }
     }
@@ -110,12 +141,20 @@ impl Teller {
         let target = found.ok_or_else(|| format!("no target {} is configured any more", notice.target))?;
         let names: Vec<String> = target.channel.secret().into_iter().map(str::to_owned).collect();
         let secret = self.app.runtime.secret_values(&names).map_err(|failure| failure.message)?.pop();
+        let mut text = occasions::text_of(notice);
+        let takes_answers = notice.kind == "question" && target.channel.takes_answers();
+        let offer = takes_answers.then(|| replies::Offer::of(&self.app, notice)).flatten();
+        if takes_answers && offer.is_none() {
+            text.1 += "\nNot to be answered here: it is too long, or asks for more than a yes or a no.";
+        }
         Ok(send::Message {
+            target: target.name.clone(),
+            offer,
             channel: Arc::clone(&target.channel),
             secret,
             key: notice.key.clone(),
             at: notice.queued_at,
-            text: occasions::text_of(notice),
+            text,
             content: notice.content.clone(),
             dir: self.app.runtime.state_dir().to_owned(),
         })

@@ -6,6 +6,7 @@ use lobster_runtime::text::{Count, clip};
 use serde_json::{Value, json};
 
 use super::settings::{NotifySettings, Target};
+use crate::workflows::Content;
 
 /// How far gates and ticks were looked at, and until when ends of runs.
 const GATES: &str = "told_gates";
@@ -65,6 +66,14 @@ fn notices_of(
         content: content.clone(),
         due: target.due(kind, now),
     };
+    let named = match occasion {
+        Occasion::Question { workflow, .. }
+        | Occasion::Answered { workflow, .. }
+        | Occasion::Ended { workflow, .. }
+        | Occasion::Missed { workflow, .. } => {
+            service.workflow(workflow)?.map(|registered| Content::of(&registered).notify).unwrap_or_default()
+        }
+    };
     Ok(match occasion {
         Occasion::Question { gate, run, workflow, .. } => {
             let found = service.store().find_gate(gate)?;
@@ -74,9 +83,9 @@ fn notices_of(
                 "approver": found.required_approver, "expiresAt": found.expires_at.map(iso),
                 "link": link(format!("questions/{gate}")),
             });
-            let wanting = targets.filter(|target| target.wants("question", workflow));
-            let named = |one: NewNotice| NewNotice { run: Some(*run), gate: Some(gate.clone()), ..one };
-            wanting.map(|target| named(new(target, "question", gate, &content))).collect()
+            let wanting = targets.filter(|target| target.wants("question", workflow, &named));
+            let about = |one: NewNotice| NewNotice { run: Some(*run), gate: Some(gate.clone()), ..one };
+            wanting.map(|target| about(new(target, "question", gate, &content))).collect()
         }
         Occasion::Answered { gate, target, run, workflow } => {
             let found = service.store().find_gate(gate)?;
@@ -87,8 +96,8 @@ fn notices_of(
             });
             // Whoever was asked hears of it, whatever else they want to hear.
             let wanting = targets.filter(|one| one.name == *target);
-            let named = |one: NewNotice| NewNotice { run: Some(*run), gate: Some(gate.clone()), ..one };
-            wanting.map(|target| named(new(target, "answered", gate, &content))).collect()
+            let about = |one: NewNotice| NewNotice { run: Some(*run), gate: Some(gate.clone()), ..one };
+            wanting.map(|target| about(new(target, "answered", gate, &content))).collect()
         }
         Occasion::Ended { run, workflow, state, why, ended_at, asked } => {
             let summary = service.store().run(*run).ok();
@@ -103,16 +112,17 @@ fn notices_of(
                 "error": error.map(|error| short(&error)), "endedAt": iso(*ended_at),
                 "link": link(format!("runs/{run}")),
             });
-            let wanting = targets.filter(|one| one.wants(kind, workflow) || asked.contains(&one.name));
-            let named = |one: NewNotice| NewNotice { run: Some(*run), ..one };
-            wanting.map(|target| named(new(target, kind, &run.to_string(), &content))).collect()
+            let wanting =
+                targets.filter(|one| one.wants(kind, workflow, &named) || asked.contains(&one.name));
+            let about = |one: NewNotice| NewNotice { run: Some(*run), ..one };
+            wanting.map(|target| about(new(target, kind, &run.to_string(), &content))).collect()
         }
         Occasion::Missed { n, schedule, workflow, due, count, reason } => {
             let content = json!({
                 "type": "missed", "workflow": workflow, "schedule": format!("{workflow}/{schedule}"),
                 "due": iso(*due), "count": count, "reason": reason, "link": link("schedules".to_owned()),
             });
-            let wanting = targets.filter(|target| target.wants("missed", workflow));
+            let wanting = targets.filter(|target| target.wants("missed", workflow, &named));
             wanting.map(|target| new(target, "missed", &n.to_string(), &content)).collect()
         }
     })

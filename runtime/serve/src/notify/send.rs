@@ -15,14 +15,19 @@ use ring::hmac;
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
-use super::email;
+use super::replies::Offer;
 use super::settings::Channel;
+use super::{email, ntfy, telegram};
 
 /// How long one attempt may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// All that sending a notice needs.
 pub(super) struct Message {
+    /// Whom it is for.
+    pub(super) target: String,
+    /// The question that it asks, if it can be answered where it is read.
+    pub(super) offer: Option<Offer>,
     pub(super) channel: Arc<Channel>,
     /// The value of the channel's secret, if it has one.
     pub(super) secret: Option<String>,
@@ -37,6 +42,12 @@ pub(super) struct Message {
 }
 
 impl Message {
+    /// All that a question shows, and the way to its page.
+    pub(super) fn with_all_of(&self, offer: &Offer) -> String {
+        let link = self.content["link"].as_str().map(|link| format!("\n\n{link}"));
+        offer.shown.clone() + &link.unwrap_or_default()
+    }
+
     /// A name that is the same at every attempt, for receivers that want to hear of it once.
     pub(super) fn id(&self) -> String {
         let hex = Digest::of(format!("{} {}", self.key, self.at).as_bytes()).to_string();
@@ -58,17 +69,8 @@ pub(super) async fn send(message: &Message) -> Result<(), String> {
                 let headers = signed(message, &time, &body);
                 post(&webhook.url, &headers, body).await
             }
-            Channel::Ntfy(ntfy) => {
-                let mut headers = vec![("title", message.text.0.clone())];
-                if message.content["type"] == "question" {
-                    headers.push(("priority", "high".to_owned()));
-                }
-                headers.extend(message.content["link"].as_str().map(|link| ("click", link.to_owned())));
-                headers.extend(
-                    message.secret.as_ref().map(|token| ("authorization", format!("Bearer {token}"))),
-                );
-                post(&ntfy.url, &headers, message.text.1.clone()).await
-            }
+            Channel::Ntfy(ntfy) => ntfy::send(message, &message.target, ntfy).await,
+            Channel::Telegram(telegram) => telegram::send(message, telegram).await,
             Channel::Email(settings) => email::send(message, settings).await,
         }
     };
@@ -96,7 +98,7 @@ pub(super) fn signed(message: &Message, time: &str, body: &str) -> Vec<(&'static
     ]
 }
 
-async fn post(url: &str, headers: &[(&'static str, String)], body: String) -> Result<(), String> {
+pub(super) async fn post(url: &str, headers: &[(&'static str, String)], body: String) -> Result<(), String> {
     let mut request = client()?.post(url).header(CONTENT_TYPE, "text/plain; charset=utf-8").body(body);
     for (name, value) in headers {
         // Bytes, because a title is in the language of its workflow.
@@ -114,7 +116,7 @@ async fn post(url: &str, headers: &[(&'static str, String)], body: String) -> Re
 }
 
 /// What is behind an error, as far down as it goes.
-fn cause(error: &dyn std::error::Error) -> String {
+pub(super) fn cause(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(inner) = source {
@@ -124,7 +126,7 @@ fn cause(error: &dyn std::error::Error) -> String {
     text
 }
 
-fn client() -> Result<&'static reqwest::Client, String> {
+pub(super) fn client() -> Result<&'static reqwest::Client, String> {
     static CLIENT: OnceLock<reqwest::Client> = OnceLock::new();
     if let Some(client) = CLIENT.get() {
         return Ok(client);

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
+use lobster_runtime::language::plan::Told;
 use serde::Deserialize;
+
+use crate::access::Role;
 
 /// All who are told.
 #[derive(Clone, Debug, Default)]
@@ -35,6 +38,85 @@ pub(crate) enum Channel {
     Webhook(Webhook),
     Ntfy(Ntfy),
     Email(Email),
+    Telegram(Telegram),
+}
+
+/// A chat of a bot's, and whose buttons count in it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Telegram {
+    /// The bot's.
+    pub(crate) token: String,
+    pub(crate) chat: i64,
+    /// Another one than Telegram's own.
+    #[serde(default = "telegram_server")]
+    pub(crate) server: String,
+    #[serde(default)]
+    pub(crate) people: Vec<Person>,
+}
+
+fn telegram_server() -> String {
+    "https://api.telegram.org".to_owned()
+}
+
+/// A user of Telegram who is a person of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Person {
+    pub(crate) user: i64,
+    name: String,
+    #[serde(default = "approver")]
+    role: Role,
+    workflows: Option<Vec<String>>,
+}
+
+/// A topic to which buttons post, and whose they are.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct NtfyAnswers {
+    /// With the topic.
+    pub(crate) url: String,
+    person: String,
+    #[serde(default = "approver")]
+    role: Role,
+    workflows: Option<Vec<String>>,
+}
+
+fn approver() -> Role {
+    Role::Approver
+}
+
+/// A person whose answers count where a question was asked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Answerer {
+    /// As the history and `requiredApprover` call them.
+    pub(crate) name: String,
+    pub(crate) role: Role,
+    pub(crate) workflows: Option<Vec<String>>,
+}
+
+impl Person {
+    pub(crate) fn answerer(&self) -> Answerer {
+        Answerer { name: self.name.clone(), role: self.role, workflows: self.workflows.clone() }
+    }
+}
+
+impl NtfyAnswers {
+    pub(crate) fn answerer(&self) -> Answerer {
+        Answerer { name: self.person.clone(), role: self.role, workflows: self.workflows.clone() }
+    }
+}
+
+impl Answerer {
+    fn check(&self) -> Result<(), String> {
+        if self.name.trim().is_empty() {
+            return Err("a person who answers has a name".to_owned());
+        }
+        match self.role >= Role::Approver {
+            true => Ok(()),
+            false => Err(format!("{} is a {} and cannot answer", self.name, self.role)),
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -50,6 +132,7 @@ pub(crate) struct Ntfy {
     /// With the topic.
     pub(crate) url: String,
     pub(crate) token: Option<String>,
+    pub(crate) answers: Option<NtfyAnswers>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
@@ -103,6 +186,7 @@ struct Written {
     webhook: Option<Webhook>,
     ntfy: Option<Ntfy>,
     email: Option<Email>,
+    telegram: Option<Telegram>,
     quiet_hours: Option<String>,
     #[serde(default)]
     quiet_except: Vec<String>,
@@ -133,9 +217,10 @@ impl Written {
         channels.extend(self.webhook.map(Channel::Webhook));
         channels.extend(self.ntfy.map(Channel::Ntfy));
         channels.extend(self.email.map(Channel::Email));
+        channels.extend(self.telegram.map(Channel::Telegram));
         let channel = match (channels.pop(), channels.is_empty()) {
             (Some(channel), true) => channel,
-            _ => return wrong("it has one of command, webhook, ntfy and email"),
+            _ => return wrong("it has one of command, webhook, ntfy, email and telegram"),
         };
         if let Err(why) = channel.check() {
             return wrong(&why);
@@ -159,6 +244,16 @@ impl Channel {
             Self::Webhook(webhook) => Some(&webhook.secret),
             Self::Ntfy(ntfy) => ntfy.token.as_deref(),
             Self::Email(email) => email.password.as_deref(),
+            Self::Telegram(telegram) => Some(&telegram.token),
+        }
+    }
+
+    /// Whether somebody may answer where it is read.
+    pub(crate) fn takes_answers(&self) -> bool {
+        match self {
+            Self::Command(_) | Self::Webhook(_) | Self::Email(_) => false,
+            Self::Ntfy(ntfy) => ntfy.answers.is_some(),
+            Self::Telegram(telegram) => !telegram.people.is_empty(),
         }
     }
 
@@ -170,9 +265,38 @@ impl Channel {
                 None => Err("command is empty".to_owned()),
             },
             Self::Webhook(Webhook { url, .. }) => check_url(url, false),
-            Self::Ntfy(Ntfy { url, token }) => check_url(url, token.is_some()),
+            Self::Ntfy(ntfy) => ntfy.check(),
+            Self::Telegram(telegram) => telegram.check(),
             Self::Email(email) => email.check(),
         }
+    }
+}
+
+impl Ntfy {
+    fn check(&self) -> Result<(), String> {
+        check_url(&self.url, self.token.is_some())?;
+        let Some(answers) = &self.answers else { return Ok(()) };
+        check_url(&answers.url, true)?;
+        if self.token.is_none() {
+            return Err("answers needs a token, and topics that nobody reads without one".to_owned());
+        }
+        if answers.url.trim_end_matches('/') == self.url.trim_end_matches('/') {
+            return Err("answers.url is another topic than url".to_owned());
+        }
+        answers.answerer().check()
+    }
+}
+
+impl Telegram {
+    fn check(&self) -> Result<(), String> {
+        check_url(&self.server, true)?;
+        for (at, person) in self.people.iter().enumerate() {
+            person.answerer().check()?;
+            if self.people[..at].iter().any(|other| other.user == person.user) {
+                return Err(format!("people has the user {} twice", person.user));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -225,10 +349,16 @@ impl Email {
 }
 
 impl Target {
-    /// Whether it wants to hear of a kind of occasion of a workflow.
-    pub(crate) fn wants(&self, kind: &str, workflow: &str) -> bool {
-        self.on.iter().any(|on| on == kind)
-            && self.workflows.as_ref().is_none_or(|all| all.iter().any(|one| one == workflow))
+    /// Whether it wants to hear of a kind of occasion of a workflow: the operator says so, or the
+    /// workflow names it.
+    pub(crate) fn wants(&self, kind: &str, workflow: &str, named: &[Told]) -> bool {
+        let is_usual = self.on.iter().any(|on| on == kind);
+        let is_named = named.iter().filter(|told| told.target == self.name);
+        is_usual && self.workflows.as_ref().is_none_or(|all| all.iter().any(|one| one == workflow))
+            || is_named.into_iter().any(|told| match told.on.is_empty() {
+                true => is_usual,
+                false => told.on.iter().any(|on| on == kind),
+            })
     }
 
     /// When something that comes up now is sent.

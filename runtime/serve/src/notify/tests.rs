@@ -2,11 +2,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use lobster_runtime::language::plan::Told;
 use serde_json::{Value, json};
 
 use super::send::{Message, signed};
 use super::settings::{Channel, Email, Quiet, Tls};
-use super::{BACKOFF_MS, Target, email};
+use super::{BACKOFF_MS, NotifySettings, Target, email, occasions};
 use crate::hooks::verify::verify;
 
 fn target(written: Value) -> Result<Target, String> {
@@ -15,6 +16,8 @@ fn target(written: Value) -> Result<Target, String> {
 
 fn message(title: &str, text: &str) -> Message {
     Message {
+        target: "team".to_owned(),
+        offer: None,
         channel: Arc::new(Channel::Command(vec!["/bin/true".to_owned()])),
         secret: Some("whsec_c2VjcmV0".to_owned()),
         key: "question/1a2b3c4d/team".to_owned(),
@@ -34,7 +37,7 @@ fn what_cannot_be_sent_is_refused_with_its_name() {
     };
     for (written, about) in [
         (json!({ "name": "a b", "command": ["/bin/true"] }), "a name has letters"),
-        (json!({ "name": "a" }), "one of command, webhook, ntfy and email"),
+        (json!({ "name": "a" }), "one of command, webhook, ntfy, email and telegram"),
         (
             json!({ "name": "a", "command": ["/bin/true"], "ntfy": { "url": "https://n.example/t" } }),
             "one of command",
@@ -64,9 +67,17 @@ fn what_cannot_be_sent_is_refused_with_its_name() {
         assert!(refused.as_ref().is_err_and(|why| why.contains(about)), "{written}: {refused:?}");
     }
     let good = target(json!({ "name": "a", "command": ["/bin/true"], "workflows": ["report"] })).unwrap();
+    let wants = |kind, workflow, named: &[Told]| good.wants(kind, workflow, named);
     assert!(
-        good.wants("question", "report") && !good.wants("ok", "report") && !good.wants("failed", "other")
+        wants("question", "report", &[]) && !wants("ok", "report", &[]) && !wants("failed", "other", &[])
     );
+    // A workflow that names it adds to that, and says of what, or leaves it to the operator.
+    let told = |target: &str, on: &[&str]| {
+        vec![Told { target: target.to_owned(), on: on.iter().map(|kind| (*kind).to_owned()).collect() }]
+    };
+    assert!(wants("failed", "other", &told("a", &[])) && !wants("ok", "other", &told("a", &[])));
+    assert!(wants("ok", "other", &told("a", &["ok"])) && !wants("failed", "other", &told("a", &["ok"])));
+    assert!(!wants("ok", "other", &told("b", &["ok"])) && wants("question", "report", &told("a", &["ok"])));
 }
 
 #[test]
@@ -123,6 +134,64 @@ fn a_mail_is_a_mail_whatever_its_words_are() {
     assert!(!head.contains("Bcc") && head.contains("To: <ann@example.org>, <ben@example.org>"), "{head}");
     assert!(mail.lines().all(|line| line.len() <= 78 && !line.starts_with('.')), "{mail}");
     assert!(head.is_ascii() && !body.contains("QUIT"), "{mail}");
+}
+
+#[test]
+fn a_tick_that_was_missed_is_told_once_with_how_many_there_were() {
+    use std::sync::atomic::{AtomicI64, Ordering};
+
+    use jiff::tz::TimeZoneDatabase;
+    use lobster_runtime::digest::Digest;
+    use lobster_runtime::language::triggers::{Due, Missed, Overlap, Schedule, Triggers};
+    use lobster_runtime::store::Store;
+    use lobster_runtime::store::service::Registration;
+
+    let at = |text: &str| text.parse::<Timestamp>().unwrap().as_millisecond();
+    let time = Arc::new(AtomicI64::new(at("2026-06-01T12:00:30Z")));
+    let clock = Arc::clone(&time);
+    let store = Store::in_memory_with(Arc::new(move || clock.load(Ordering::SeqCst))).unwrap();
+    let service = store.service().unwrap();
+    let schedule = Schedule {
+        span: Default::default(),
+        name: "minutely".to_owned(),
+        due: Due::Cron { pattern: "* * * * *".to_owned(), timezone: "UTC".to_owned() },
+        jitter_ms: 0,
+        missed: Missed::Skip,
+        overlap: Overlap::Allow,
+        args: serde_json::Map::new(),
+    };
+    let triggers = Triggers { schedules: vec![schedule], ..Triggers::default() };
+    let zones = TimeZoneDatabase::bundled();
+    let schedules = crate::schedule::specs_of("report", &triggers, store.clock_ms(), &zones).unwrap();
+    let registration = Registration {
+        name: "report".to_owned(),
+        path: "/report.lobster".to_owned(),
+        digest: Digest::of(b"report"),
+        content: "{}".to_owned(),
+        schedules,
+    };
+    service.register(&registration, Some("ann"), "test").unwrap();
+    let wants = |name: &str, on: &[&str]| {
+        target(json!({ "name": name, "command": ["/bin/true"], "on": on })).unwrap()
+    };
+    let targets = vec![wants("ann", &["missed"]), wants("ben", &["question", "failed", "ok"])];
+    let settings = NotifySettings { url: Some("https://flows.example".to_owned()), targets };
+    let mut scheduler = crate::schedule::Scheduler::new(&store).unwrap().with_zones(zones);
+    scheduler.turn().unwrap();
+    occasions::queue(&service, &settings).unwrap();
+    // Nothing was at work for an hour.
+    time.store(at("2026-06-01T13:00:30Z"), Ordering::SeqCst);
+    scheduler.turn().unwrap();
+    occasions::queue(&service, &settings).unwrap();
+    occasions::queue(&service, &settings).unwrap();
+    let told = service.notices(10).unwrap();
+    let missed: Vec<_> = told.iter().filter(|notice| notice.kind == "missed").collect();
+    assert_eq!((told.len(), missed.len(), missed[0].target.as_str()), (1, 1, "ann"), "{told:?}");
+    assert_eq!(missed[0].content["count"], 59, "{missed:?}");
+    let (title, text) = occasions::text_of(missed[0]);
+    assert_eq!(title, "report was not run");
+    assert!(text.contains("and 58 more") && text.contains("schedule why report/minutely"), "{text}");
+    assert!(text.contains("https://flows.example/schedules"), "{text}");
 }
 
 #[test]

@@ -23,6 +23,10 @@ words! {
     CredentialKind {
         /// Of a program, in a header.
         Token = "token",
+        /// Of an agent, in a header: it reads and starts runs, whatever else its owner may.
+        Agent = "agent",
+        /// Of a person where a question was asked: it answers that question, once.
+        Reply = "reply",
         /// Of a browser, in a cookie.
         Session = "session",
         /// Opens one session, once.

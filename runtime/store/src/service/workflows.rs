@@ -76,6 +76,21 @@ impl Service {
         })
     }
 
+    /// Writes down that somebody has saved a file of a workflow. Nothing is registered by that.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note_saved(
+        &self,
+        name: &str,
+        detail: serde_json::Value,
+        actor: Option<&str>,
+        origin: &str,
+    ) -> Result<(), StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| deed("save", name, actor, origin, detail).note(tx, now))
+    }
+
     /// Has the service forget a workflow: nothing starts it any more.
     ///
     /// # Errors

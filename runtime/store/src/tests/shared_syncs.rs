@@ -65,6 +65,8 @@ fn sixty_four_parallel_effects_share_their_syncs() {
                 let outside = store.leave_commit_group();
                 working.wait();
                 drop(outside);
+                // All are back before the first has something to say: nobody waits for who is still outside.
+                working.wait();
                 store.append(run, vec![ended(store, &path)], Durability::Synced).unwrap();
             });
         }

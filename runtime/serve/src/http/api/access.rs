@@ -70,7 +70,7 @@ pub(in super::super) fn me(_: &App, asked: &Asked) -> Result<Reply, Problem> {
 
 pub(in super::super) fn tokens(app: &App, _: &Asked) -> Result<Reply, Problem> {
     let mut rows: Vec<Value> = Vec::new();
-    for kind in [CredentialKind::Token, CredentialKind::Session] {
+    for kind in [CredentialKind::Token, CredentialKind::Agent, CredentialKind::Session] {
         rows.extend(app.service.credentials(kind)?.into_iter().map(|one| {
             json!({
                 "id": one.id, "kind": one.kind, "name": one.name, "role": one.role, "workflows": one.scope,
@@ -90,12 +90,13 @@ pub(in super::super) fn make_token(app: &App, asked: &Asked) -> Result<Reply, Pr
     let role = body["role"].as_str().unwrap_or_default().parse().map_err(Problem::bad_request)?;
     let days = body["days"].as_i64().unwrap_or(1);
     let wanted = Grant {
-        kind: CredentialKind::Token,
+        kind: if body["agent"] == true { CredentialKind::Agent } else { CredentialKind::Token },
         name: body["name"].as_str().unwrap_or_default().to_owned(),
         role,
         scope: body.get("workflows").map(names),
         expires_at: Some(app.store.clock_ms() + days * DAY_MS),
     };
+    wanted.check().map_err(Problem::bad_request)?;
     let (id, secret) = grant(&app.service, &wanted, asked.name(), &asked.origin()).map_err(failed)?;
     Ok(Reply::json(&json!({ "id": id, "token": secret, "expiresAt": wanted.expires_at.map(iso) })))
 }

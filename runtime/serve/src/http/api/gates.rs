@@ -12,11 +12,15 @@ use axum::http::StatusCode;
 use lobster_runtime::engine::QuestionView;
 use lobster_runtime::json;
 use lobster_runtime::store::{Gate, GateFilter, GateStatus, iso};
+use lobster_runtime::text::{Count, prefix};
 use serde_json::{Value, json};
 
 use super::super::answer::workflow_of_run;
 use super::state::ROWS;
 use super::{App, Asked, Problem, Reply};
+
+/// The longest reason of a no, in characters.
+const REASON: usize = 2000;
 
 /// How long an answer may take to be recorded.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -92,19 +96,53 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             ));
         }
     };
+    let reason = body["reason"].as_str().map(str::trim).filter(|reason| !reason.is_empty());
+    if reason.is_some() && body["decision"] != "reject" {
+        return Err(Problem::bad_request("`reason` goes with the decision `reject` and with no other"));
+    }
+    let now = give(app, &gate, &Given { words, response: body.get("response"), reason }, name)?;
+    Ok(Reply::json(&object(&now)))
+}
+
+/// A person's yes or no to an approval that they were shown as it is.
+///
+/// # Errors
+/// When it is closed, or this person's answer does not count.
+pub fn decide(app: &App, gate: &Gate, is_yes: bool, name: &str) -> Result<Gate, Problem> {
+    if gate.status != GateStatus::Open {
+        return Err(closed(gate));
+    }
+    let words = ["--approve", if is_yes { "yes" } else { "no" }];
+    give(app, gate, &Given { words: &words, response: None, reason: None }, name)
+}
+
+/// An answer as `lobster resume` takes it.
+struct Given<'a> {
+    words: &'a [&'a str],
+    response: Option<&'a Value>,
+    /// Of a no.
+    reason: Option<&'a str>,
+}
+
+/// Has a process give an answer, and waits until it is recorded.
+fn give(app: &App, gate: &Gate, answer: &Given<'_>, name: &str) -> Result<Gate, Problem> {
     let run = app.store.run(gate.run)?;
     let mut command = Command::new(&app.program);
     command
         .args(["resume", "--id", &gate.id, "--mode", "tool"])
-        .args(words)
+        .args(answer.words)
         .env("LOBSTER_APPROVAL_APPROVED_BY", name)
         .env("LOBSTER_ACTOR", name)
         .env_remove("LOBSTER_RUN_ID")
+        .env_remove("LOBSTER_APPROVAL_REASON")
         .process_group(0);
+    if let Some(reason) = answer.reason {
+        command.env("LOBSTER_APPROVAL_REASON", prefix(reason, REASON, Count::Chars));
+    }
     if Path::new(&run.cwd).is_dir() {
         command.current_dir(&run.cwd);
     }
-    let said = spawn(app, command, body.get("response")).map_err(|error| {
+    let said = spawn(app, command, answer.response).map_err(|error| {
         Problem::new(
             StatusCode::INTERNAL_SERVER_ERROR,
             "failed",
@@ -117,7 +155,7 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         if now.status != GateStatus::Open {
             // Of two that answer at once, one is told who was first.
             return if now.answered_by.as_deref().is_none_or(|by| by == name) {
-                Ok(Reply::json(&object(&now)))
+                Ok(now)
             } else {
                 Err(closed(&now))
             };
@@ -128,7 +166,7 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                 // It may have answered between the two looks.
                 let now = app.store.gate(gate.key)?;
                 if ended.is_ok() && now.status != GateStatus::Open {
-                    return Ok(Reply::json(&object(&now)));
+                    return Ok(now);
                 }
                 return Err(Problem::new(StatusCode::FORBIDDEN, "refused", said.message()));
             }

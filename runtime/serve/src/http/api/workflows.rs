@@ -1,11 +1,22 @@
-//! Workflows: what is registered, starting a run, registering another version.
+//! Workflows: what is registered, starting a run, registering another version; and the files that are being
+//! written: checking a text, completing it, saving it. A text is looked at and never run, and saving it into the
+//! folders of the server registers nothing.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use axum::http::StatusCode;
+use lobster_runtime::digest::Digest;
+use lobster_runtime::graph::{Format, draw};
+use lobster_runtime::language::complete::{Proposal, complete};
+use lobster_runtime::language::source::Source;
+use lobster_runtime::runtime::Draft;
 use lobster_runtime::store::service::{NewStart, Registered};
 use lobster_runtime::store::{RunId, iso};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{App, Asked, Problem, Reply};
+use crate::workflow_files::{Content as FileContent, FileProblem, MOST, Place};
 use crate::workflows::{self, Content};
 
 fn found(app: &App, asked: &Asked) -> Result<Registered, Problem> {
@@ -27,6 +38,7 @@ fn object(workflow: &Registered) -> Value {
         "registeredAt": iso(workflow.registered_at),
         "args": content.args,
         "webhooks": content.triggers.webhooks.iter().map(|hook| format!("/hooks/{}", hook.path)).collect::<Vec<_>>(),
+        "notify": content.notify,
         "schedules": content.triggers.schedules.iter().map(|schedule| &schedule.name).collect::<Vec<_>>(),
     })
 }
@@ -59,13 +71,35 @@ pub fn enqueue(app: &App, asked: &Asked) -> Result<RunId, Problem> {
         Value::Null => json!({}),
         args => args.clone(),
     };
+    enqueue_for(app, asked, workflow, args, Cause { name: "api", detail: json!({}) })
+}
+
+/// What had a run started, for the history.
+pub struct Cause {
+    pub name: &'static str,
+    pub detail: Value,
+}
+
+/// Has a run of a registered version started for whoever asks.
+///
+/// # Errors
+/// When the arguments do not fit, or the store cannot be written.
+pub fn enqueue_for(
+    app: &App,
+    asked: &Asked,
+    workflow: Registered,
+    args: Value,
+    cause: Cause,
+) -> Result<RunId, Problem> {
+    let mut detail = cause.detail;
+    detail["credential"] = json!(asked.actor.as_ref().map(|actor| &actor.credential));
     workflows::check_args(&Content::of(&workflow), &args).map_err(Problem::bad_request)?;
     let start = NewStart {
         workflow: workflow.n,
         digest: workflow.digest,
         schedule: None,
-        cause: "api".to_owned(),
-        detail: json!({ "credential": asked.actor.as_ref().map(|actor| &actor.credential) }),
+        cause: cause.name.to_owned(),
+        detail,
         args,
         actor: asked.name().map(str::to_owned),
         is_serial: false,
@@ -84,14 +118,219 @@ pub(in super::super) fn register(app: &App, asked: &Asked) -> Result<Reply, Prob
             .file_of(name)
             .ok_or_else(|| Problem::not_found(format!("this server's folders have no workflow {name}")))?,
     };
+    let digest = register_file(app, asked, &path, asked.json["digest"].as_str().unwrap_or_default())?;
+    Ok(Reply::json(&json!({ "name": name, "digest": digest })))
+}
+
+/// Registers a file as it is now, if its plan has the digest that was read. Gives that digest.
+///
+/// # Errors
+/// When the file cannot be started, is another version, or the store cannot be written.
+pub fn register_file(app: &App, asked: &Asked, path: &Path, read: &str) -> Result<String, Problem> {
     let unusable = |why: String| Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "workflow", why);
-    let candidate = workflows::read(&app.runtime, &path).map_err(unusable)?;
+    let candidate = workflows::read(&app.runtime, path).map_err(unusable)?;
+    // The address says whose right was asked for.
+    if candidate.name != asked.param("workflow") {
+        return Err(Problem::bad_request("the file has the name of another workflow"));
+    }
     let digest = candidate.digest.to_string();
-    if asked.json["digest"].as_str() != Some(digest.as_str()) {
+    if read != digest {
         return Err(Problem::conflict("changed", "the file is not the version that was read; read it again")
             .with(json!({ "digest": digest })));
     }
     workflows::register(&app.service, &candidate, asked.name(), &asked.origin()).map_err(unusable)?;
     app.problems.wake();
-    Ok(Reply::json(&json!({ "name": candidate.name, "digest": digest })))
+    Ok(digest)
+}
+
+// ---- files that are being written
+
+/// Where the file of the workflow in the address is, or would be.
+#[derive(Debug)]
+pub struct FileOfWorkflow {
+    pub path: PathBuf,
+    /// Where it can be saved; none outside of the server's folders.
+    pub place: Option<Place>,
+    pub is_registered: bool,
+}
+
+/// Finds the file of the workflow that the request names.
+///
+/// # Errors
+/// When the store cannot be read, or the name can be no file's.
+pub fn file_of(app: &App, asked: &Asked) -> Result<FileOfWorkflow, Problem> {
+    let name = asked.param("workflow");
+    if let Some(known) = app.service.workflow(name)? {
+        let path = PathBuf::from(known.path);
+        return Ok(FileOfWorkflow { place: app.files.place_of(&path), path, is_registered: true });
+    }
+    if let Some(path) = app.problems.file_of(name) {
+        return Ok(FileOfWorkflow { place: app.files.place_of(&path), path, is_registered: false });
+    }
+    let place = app.files.new_place(name).ok_or_else(|| {
+        Problem::not_found(match app.files.is_empty() {
+            true => format!(
+                "no workflow {name:?} is registered, and this server has nowhere to make one; \
+                 `lobster serve --workflows DIR` gives it one"
+            ),
+            false => {
+                format!("{name:?} cannot be the name of a workflow: take letters, digits, `-`, `_` and `.`")
+            }
+        })
+    })?;
+    Ok(FileOfWorkflow { path: place.path(), place: Some(place), is_registered: false })
+}
+
+/// What can be said of a text that would be the file of the workflow in the address.
+///
+/// # Errors
+/// When the workflow cannot have a file, or the text is too long.
+pub fn check(app: &App, asked: &Asked, text: &str) -> Result<Draft, Problem> {
+    let source = source_of(app, asked, text)?;
+    Ok(app.runtime.look_at_draft(&source))
+}
+
+fn source_of(app: &App, asked: &Asked, text: &str) -> Result<Arc<Source>, Problem> {
+    if text.len() as u64 > MOST {
+        return Err(too_long());
+    }
+    let path = file_of(app, asked)?.path;
+    let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+    Ok(Arc::new(Source::new(name, path, text.as_bytes())))
+}
+
+fn too_long() -> Problem {
+    let detail = format!("a workflow file may have at most {MOST} bytes here");
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", detail)
+}
+
+pub(in super::super) fn check_text(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let text = asked.json["text"].as_str().unwrap_or_default();
+    let draft = check(app, asked, text)?;
+    let drawn = draft.workflow.map(|workflow| draw(&workflow, &Map::new(), Format::Mermaid));
+    Ok(Reply::json(&json!({
+        "findings": draft.findings,
+        "dryRun": draft.dry_run.as_ref().ok(),
+        "noDryRun": draft.dry_run.as_ref().err(),
+        "graph": drawn,
+    })))
+}
+
+pub(in super::super) fn complete_text(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let text = asked.json["text"].as_str().unwrap_or_default();
+    if text.len() as u64 > MOST {
+        return Err(too_long());
+    }
+    // Places are counted as scripts of a browser count them, in units of UTF-16.
+    let at = asked.json["at"].as_u64().and_then(|at| usize::try_from(at).ok()).unwrap_or(usize::MAX);
+    let commands: Vec<&str> = app.runtime.registry().iter().map(|spec| spec.name).collect();
+    let proposals = complete(text, bytes_before(text, at), &commands);
+    let shown = |proposal: Proposal| {
+        let unit = |at: usize| text[..at].encode_utf16().count();
+        json!({
+            "label": proposal.label, "about": proposal.about, "insert": proposal.insert,
+            "from": unit(proposal.replaces.start), "to": unit(proposal.replaces.end),
+        })
+    };
+    Ok(Reply::json(&json!({ "proposals": proposals.into_iter().map(shown).collect::<Vec<_>>() })))
+}
+
+/// The bytes of the first `units` units of UTF-16.
+fn bytes_before(text: &str, units: usize) -> usize {
+    let mut left = units;
+    for (at, c) in text.char_indices() {
+        if left < c.len_utf16() {
+            return at;
+        }
+        left -= c.len_utf16();
+    }
+    text.len()
+}
+
+/// What became of saving.
+#[derive(Debug)]
+pub enum Saved {
+    Yes(Digest),
+    /// The file is another one than was read; what it is now.
+    Changed(Option<FileContent>),
+}
+
+/// Saves a text as the file of the workflow in the address, if the file is still the one of `base`.
+///
+/// # Errors
+/// When there is no place for it, or it cannot be written.
+pub fn save(app: &App, asked: &Asked, base: Option<Digest>, text: &str) -> Result<Saved, Problem> {
+    if text.len() as u64 > MOST {
+        return Err(too_long());
+    }
+    let file = file_of(app, asked)?;
+    let Some(place) = file.place else {
+        let detail = format!(
+            "{} is outside of the folders of this server; `lobster serve --workflows DIR` makes a folder one whose files can be saved here",
+            file.path.display()
+        );
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "outside", detail));
+    };
+    match app.files.save(&place, base, text) {
+        Ok(digest) => {
+            let detail = json!({ "path": place.path(), "file": digest, "was": base });
+            app.service.note_saved(asked.param("workflow"), detail, asked.name(), &asked.origin())?;
+            app.problems.wake();
+            Ok(Saved::Yes(digest))
+        }
+        Err(FileProblem::Changed(now)) => Ok(Saved::Changed(now)),
+        Err(other) => Err(file_problem(&place.path(), other)),
+    }
+}
+
+/// Why a file cannot be read or saved.
+pub fn file_problem(path: &Path, problem: FileProblem) -> Problem {
+    match problem {
+        FileProblem::Unfit(why) => Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "file", why),
+        FileProblem::Io(error) => {
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "file", format!("{}: {error}", path.display()))
+        }
+        FileProblem::Changed(_) => {
+            Problem::conflict("changed", format!("{} has changed meanwhile", path.display()))
+        }
+    }
+}
+
+pub(in super::super) fn read_file(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let file = file_of(app, asked)?;
+    let content = match &file.place {
+        Some(place) => app.files.read(place).map_err(|problem| file_problem(&file.path, problem))?,
+        None => None,
+    };
+    let content = content.ok_or_else(|| {
+        Problem::not_found(format!("this server's folders have no file {}", file.path.display()))
+    })?;
+    Ok(Reply::json(&json!({ "path": file.path, "text": content.text, "file": content.digest })))
+}
+
+pub(in super::super) fn save_text(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let base = match asked.json["was"].as_str() {
+        None => None,
+        Some(text) => Some(text.parse().map_err(|_| Problem::bad_request("`was` is no digest of a file"))?),
+    };
+    match save(app, asked, base, asked.json["text"].as_str().unwrap_or_default())? {
+        Saved::Yes(digest) => Ok(Reply::json(&json!({ "file": digest }))),
+        Saved::Changed(now) => {
+            let digest = now.map(|now| now.digest);
+            Err(Problem::conflict("changed", "the file is not the one that was read; read it again")
+                .with(json!({ "file": digest })))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes_before;
+
+    #[test]
+    fn places_of_a_browser_are_places_of_the_text() {
+        let text = "aü😀b";
+        let places: Vec<usize> = (0..7).map(|units| bytes_before(text, units)).collect();
+        assert_eq!(places, [0, 1, 3, 3, 7, 8, 8]);
+    }
 }

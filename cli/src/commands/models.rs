@@ -1,0 +1,204 @@
+//! `lobster models`
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::json;
+use lobster_runtime::model::pricing::{AS_OF, Origin, Pricing, Rate, VARIABLE, prices_file, read_rates};
+use serde_json::{Value, json};
+
+use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::one_line;
+use crate::render::pager::Output;
+use crate::render::table::{Cell, Room, Table};
+use crate::render::units;
+use crate::whole_files::replace_file;
+
+/// Lists what models cost, and keeps the operator's own prices.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Task {
+    /// Lists the prices that limits count with, in dollars per million tokens.
+    #[command(after_help = "Examples:
+  lobster models prices
+  lobster models prices openai/gpt-5-2025-08-07     the entry that holds for this name
+  lobster models prices --update prices.json        {\"MODEL\": {\"input\": 2.5, \"output\": 10}}
+
+--update keeps the prices in lobster/prices.json of the configuration directory (~/.config), over the built-in
+ones. LOBSTER_LLM_PRICING_JSON takes precedence over both.")]
+    Prices(Prices),
+}
+
+#[derive(Debug, clap::Args)]
+struct Prices {
+    /// Only what holds for these models. The exit code is 1 if one has no price.
+    models: Vec<String>,
+    /// Adds the prices of this file to the operator's ones, all or none; - reads stdin.
+    #[arg(long, value_name = "FILE", conflicts_with = "models")]
+    update: Option<PathBuf>,
+    /// Prints a JSON object.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> CommandResult {
+    let Task::Prices(prices) = &args.task;
+    match &prices.update {
+        Some(file) => update(file, prices.json),
+        None => list(&prices.models, prices.json),
+    }
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The prices of today, and what is wrong with the operator's.
+pub(super) fn prices() -> (Pricing, Vec<CommandError>) {
+    let (pricing, bad) = Pricing::configured(variable);
+    (pricing, bad.into_iter().map(|bad| CommandError::failed(bad.to_string())).collect())
+}
+
+/// The prices of today.
+///
+/// # Errors
+/// When a table of the operator's is of no use.
+pub(super) fn usable_prices() -> Result<Pricing, CommandError> {
+    let (pricing, bad) = prices();
+    bad.into_iter().next().map_or(Ok(pricing), Err)
+}
+
+/// Where a price comes from, in words.
+fn origin(origin: Origin) -> String {
+    match origin {
+        Origin::BuiltIn => format!("built in, {AS_OF}"),
+        Origin::File => "prices.json".to_owned(),
+        Origin::Variable => VARIABLE.to_owned(),
+    }
+}
+
+fn list(models: &[String], as_json: bool) -> CommandResult {
+    let pricing = usable_prices()?;
+    // The name that was asked for, and its entry.
+    let rows: Vec<(&str, Option<(&str, Rate, Origin)>)> = if models.is_empty() {
+        pricing.entries().map(|entry| (entry.0, Some(entry))).collect()
+    } else {
+        models.iter().map(|model| (model.as_str(), pricing.find(model))).collect()
+    };
+    let exit = if rows.iter().all(|(_, entry)| entry.is_some()) { Exit::OK } else { Exit::FAILED };
+    let mut out = Output::for_reader(as_json);
+    if as_json {
+        let object = |(model, entry): &(&str, Option<(&str, Rate, Origin)>)| {
+            let Some((name, rate, from)) = entry else { return json!({ "model": model, "price": null }) };
+            json!({ "model": model, "entry": name, "price": rate, "from": origin(*from) })
+        };
+        let all: Vec<Value> = rows.iter().map(object).collect();
+        writeln!(out, "{}", json::pretty(&json!({ "unit": "USD per million tokens", "models": all })))?;
+        return Ok(exit);
+    }
+    let mut table =
+        Table::new(&["MODEL", "INPUT", "OUTPUT", "LONG REQUESTS", "FROM"]).figures(&["INPUT", "OUTPUT"]);
+    for (model, entry) in rows {
+        let name = one_line(model);
+        let Some((entry, rate, from)) = entry else {
+            table.push(vec![name.as_str().into(), "".into(), "".into(), "".into(), Cell::state("no price")]);
+            continue;
+        };
+        let from = if entry == model { origin(from) } else { format!("{entry}, {}", origin(from)) };
+        table.push(vec![
+            name.as_str().into(),
+            dollars(rate.input).as_str().into(),
+            dollars(rate.output).as_str().into(),
+            long(rate).as_str().into(),
+            one_line(&from).as_str().into(),
+        ]);
+    }
+    table.print(&mut out, Room::of_stdout())?;
+    out.flush()?;
+    Ok(exit)
+}
+
+/// Two places at least, and no digit lost.
+fn dollars(usd: f64) -> String {
+    let exact = usd.to_string();
+    let rounded = format!("{usd:.2}");
+    format!("${}", if exact.len() > rounded.len() { exact } else { rounded })
+}
+
+fn long(rate: Rate) -> String {
+    rate.long.map_or_else(String::new, |long| {
+        format!("above {} tokens {} and {}", long.above, dollars(long.input), dollars(long.output))
+    })
+}
+
+/// Puts the prices of a file over the operator's.
+fn update(file: &Path, as_json: bool) -> CommandResult {
+    let text = if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().lock().read_to_string(&mut text).map(|_| text)
+    } else {
+        std::fs::read_to_string(file)
+    };
+    let shown = file.display();
+    let text = text.map_err(|error| CommandError::failed(format!("{shown}: {error}")))?;
+    let new = read_rates(&text).ok_or_else(|| {
+        CommandError::failed(format!(
+            "{shown} is not a table of prices, and nothing was changed; it looks like \
+             {{\"MODEL\": {{\"input\": 2.5, \"output\": 10}}}}, in dollars per million tokens"
+        ))
+    })?;
+    let Some(place) = prices_file(variable) else {
+        return Err(CommandError::failed("neither HOME nor XDG_CONFIG_HOME says where to keep prices"));
+    };
+    let mut kept: BTreeMap<String, Rate> = match std::fs::read_to_string(&place) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
+        other => {
+            let text =
+                other.map_err(|error| CommandError::failed(format!("{}: {error}", place.display())))?;
+            read_rates(&text).ok_or_else(|| {
+                CommandError::failed(format!(
+                    "{} is not a table of prices; mend or remove it first",
+                    place.display()
+                ))
+            })?
+        }
+    };
+    let before = Pricing::configured(|name| if name == VARIABLE { None } else { variable(name) }).0;
+    let changed: Vec<(String, Option<Rate>, Rate)> = new
+        .iter()
+        .map(|(model, rate)| {
+            (model.clone(), before.entries().find(|entry| entry.0 == model).map(|e| e.1), *rate)
+        })
+        .filter(|(_, old, new)| old.as_ref() != Some(new))
+        .collect();
+    kept.extend(new);
+    replace_file(&place, format!("{}\n", json::pretty(&json!(kept))))
+        .map_err(|error| CommandError::failed(format!("{}: {error}", place.display())))?;
+    let mut out = std::io::stdout().lock();
+    if as_json {
+        let all: Vec<Value> = changed
+            .iter()
+            .map(|(model, old, new)| json!({ "model": model, "before": old, "price": new }))
+            .collect();
+        let answer = json!({ "file": place.display().to_string(), "changed": all });
+        writeln!(out, "{}", json::pretty(&answer))?;
+        return Ok(Exit::OK);
+    }
+    for (model, old, new) in &changed {
+        let new = format!("{} in, {} out", dollars(new.input), dollars(new.output));
+        let old = old.map_or_else(
+            || "no price before".to_owned(),
+            |old| format!("before {} in, {} out", dollars(old.input), dollars(old.output)),
+        );
+        writeln!(out, "{}: {new} ({old})", one_line(model))?;
+    }
+    let count = units::counted(kept.len() as u64, "model");
+    writeln!(out, "wrote {}: {count}, {} changed", place.display(), changed.len())?;
+    Ok(Exit::OK)
+}

@@ -1,0 +1,81 @@
+//! The protocol over HTTP, behind whatever decides who is let in.
+
+use std::convert::Infallible;
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Body as HttpBody, Bytes};
+use lobster_runtime::cancel::CancelToken;
+use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+
+use super::server::Server;
+use super::sessions::{HeldBody, Sessions};
+
+pub(super) type Body = http_body_util::combinators::BoxBody<Bytes, Infallible>;
+
+/// The header that names a session.
+const SESSION: &str = "mcp-session-id";
+
+/// Answers requests that were let in, each in its session.
+pub(super) struct Endpoint {
+    service: StreamableHttpService<Server, LocalSessionManager>,
+    sessions: Arc<Sessions>,
+}
+
+impl Endpoint {
+    /// `make` gives a server for a session, and what ends with the session.
+    pub(super) fn new(
+        idle: Duration,
+        config: StreamableHttpServerConfig,
+        make: impl Fn() -> (Server, CancelToken) + Send + Sync + 'static,
+    ) -> Self {
+        let sessions = Arc::new(Sessions::new(idle));
+        let made = move || {
+            let (server, session) = make();
+            Sessions::made(&session);
+            Ok(server)
+        };
+        let service = StreamableHttpService::new(made, sessions.manager(), config);
+        Self { service, sessions }
+    }
+
+    /// Ends sessions whose clients are gone, for ever.
+    pub(super) fn sweep(&self) -> impl Future<Output = ()> + Send + use<> {
+        Arc::clone(&self.sessions).sweep()
+    }
+
+    /// Answers a request. A session belongs to who began it, where callers are told apart.
+    pub(super) async fn handle<B>(&self, request: Request<B>, owner: Option<String>) -> Response<Body>
+    where
+        B: HttpBody + Send + 'static,
+        B::Error: Display,
+    {
+        let session = session_of(request.headers());
+        if let Some(id) = &session
+            && owner.is_some()
+            && !self.sessions.is_of(id, owner.as_deref())
+        {
+            // As one that there is not.
+            let mut unknown = Response::new(Full::new(Bytes::from_static(b"Session not found")).boxed());
+            *unknown.status_mut() = StatusCode::NOT_FOUND;
+            return unknown;
+        }
+        let held = session.as_deref().and_then(|id| self.sessions.hold(id));
+        if let Some(id) = session.as_deref().filter(|_| request.method() == Method::DELETE) {
+            self.sessions.deleted(id);
+        }
+        let (response, made) = Sessions::watch(self.service.handle(request)).await;
+        if let (None, Some(cancel), Some(id)) = (session, made, session_of(response.headers())) {
+            self.sessions.begin(&id, cancel, owner);
+        }
+        response.map(|body| HeldBody { body, _held: held }.boxed())
+    }
+}
+
+fn session_of(headers: &HeaderMap) -> Option<String> {
+    headers.get(SESSION)?.to_str().ok().map(str::to_owned)
+}

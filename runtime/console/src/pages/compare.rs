@@ -1,0 +1,161 @@
+//! What differs between a run and an earlier one, step by step, and why.
+
+use lobster_runtime::figures::counted;
+use lobster_runtime::json;
+use lobster_runtime::replay::{self, Difference, RunDiff, StepChange, Why};
+use lobster_runtime::store::{RunFilter, RunId, RunStatus, RunSummary};
+use lobster_runtime::visible::harmless;
+use lobster_serve::http::{App, Asked, Problem, Reply, run_of, workflow_of_run};
+use maud::{Markup, html};
+use serde_json::Value;
+
+use super::run::step_address;
+use crate::shell::{self, Place};
+use crate::standing::standing;
+use crate::words::{empty, encoded, short, state, time};
+
+/// Earlier runs that are looked through for one that went well.
+const LOOKED: usize = 200;
+
+/// Steps that are listed.
+const MOST: usize = 200;
+
+/// Of a value so many characters are shown.
+const VALUE: usize = 4000;
+
+/// The latest run of this name before this one that went well and that the caller may read.
+pub(crate) fn last_good(app: &App, asked: &Asked, run: &RunSummary) -> Result<Option<RunSummary>, Problem> {
+    let filter = RunFilter {
+        name: Some(run.name.clone()),
+        before: Some(run.id),
+        limit: LOOKED,
+        ..RunFilter::default()
+    };
+    for good in app.store.runs(&filter)? {
+        if good.status == RunStatus::Ok && asked.may_read(workflow_of_run(app, good.id)?.as_deref()) {
+            return Ok(Some(good));
+        }
+    }
+    Ok(None)
+}
+
+/// Where a run is compared with another one; at a step, why that one differs.
+pub(crate) fn address(run: RunId, with: RunId, step: Option<&str>) -> String {
+    let step = step.map(|step| format!("&step={}", encoded(step))).unwrap_or_default();
+    format!("/runs/{run}/compare?with={with}{step}")
+}
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let id = run_of(app, asked)?;
+    let run = app.store.run(id)?;
+    let before = match asked.query("with").filter(|with| !with.is_empty()) {
+        Some(text) => {
+            let before = app.store.run(app.store.find_run(text)?)?;
+            if !asked.may_read(workflow_of_run(app, before.id)?.as_deref()) {
+                return Err(Problem::not_found(format!("there is no run {text:?} to compare with")));
+            }
+            before
+        }
+        None => last_good(app, asked, &run)?.ok_or_else(|| {
+            Problem::not_found(format!(
+                "no earlier run of {:?} went well, so there is none to compare with",
+                run.name
+            ))
+        })?,
+    };
+    let of_runs = replay::diff(&app.runtime, &before.id.to_string(), &id.to_string())
+        .map_err(|failure| Problem::conflict("not_compared", failure.message))?;
+    let step = asked.query("step").filter(|step| !step.is_empty());
+    let why = step.map(|step| {
+        replay::why(&app.runtime, &id.to_string(), step, Some(&before.id.to_string()))
+            .map_err(|error| error.to_string())
+    });
+    let now = app.store.clock_ms();
+    let shown = |run: &RunSummary| {
+        html! { div class="bar" { a href=(format!("/runs/{}", run.id)) { code { (run.id.short()) } } (state(standing(app, run, None), false)) (time(run.started_at, now)) } }
+    };
+    let body = html! {
+        div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { code { (id.short()) } } "/ compare" }
+        h1 { "What differs: " (short(&run.name, 120)) }
+        @for broken in &of_runs.broken { div class="note is-bad" { strong { "The record of a run is damaged" } p { (broken.to_string()) } } }
+        dl class="card pad facts" {
+            dt { "Before" } dd { (shown(&before)) }
+            dt { "Now" } dd { (shown(&run)) }
+            dt { "Plan" } dd { @if of_runs.same_plan { "the same" } @else { "another one" } }
+            dt { "Arguments" } dd { @if of_runs.same_args { "the same" } @else { "others" } }
+            dt { "Steps" } dd { (counted(of_runs.same, "step")) " the same, " (of_runs.steps.len()) " not" }
+        }
+        @if let Some((step, why)) = step.zip(why) { (of_step(step, &why)) }
+        (steps(&of_runs, id, before.id))
+        @if let Some(output) = &of_runs.output { section { h2 { "The result of the run" } (difference(output)) } }
+    };
+    Ok(shell::page(app, asked, "What differs", Place::Runs, &body))
+}
+
+fn of_step(step: &str, why: &Result<Why, String>) -> Markup {
+    html! {
+        section id="why" {
+            h2 { "Why " code { (short(step, 120)) } " is not the same" }
+            @match why {
+                Err(none) => div class="note" { p class="prompt" { (harmless(none)) } },
+                Ok(why) => {
+                    p class="prompt" { (harmless(&why.sentence())) }
+                    @for one in why.differences.iter().chain(&why.outcome).take(40) { (difference(one)) }
+                }
+            }
+        }
+    }
+}
+
+fn steps(of_runs: &RunDiff, run: RunId, before: RunId) -> Markup {
+    html! {
+        section {
+            header { h2 { "Steps" } }
+            div class="card scroll" {
+                @if of_runs.steps.is_empty() { (empty("Every step did the same", "Both runs did the same with the same results.", None)) }
+                @else {
+                    table class="table" {
+                        thead { tr { th scope="col" { "Step" } th scope="col" { "Change" } th scope="col" { "First difference" } th scope="col" { span class="hide" { "Why" } } } }
+                        tbody {
+                            @for one in of_runs.steps.iter().take(MOST) {
+                                @let of = match one.change { StepChange::Removed | StepChange::NotReached => before, StepChange::Added | StepChange::Action | StepChange::Outcome => run };
+                                tr {
+                                    td { a href=(step_address(of, &one.step)) { (short(&one.step, 80)) } }
+                                    td class="small" { (word(one.change)) }
+                                    td class="small prompt" { @if let Some(first) = &one.first { (short(&first.sentence(), 300)) } }
+                                    td class="small" { @if matches!(one.change, StepChange::Action | StepChange::Outcome) { a href=(address(run, before, Some(&one.step)) + "#why") { "why" } } }
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            @if of_runs.steps.len() > MOST { p class="muted small" { "… and " (of_runs.steps.len() - MOST) " more; " code { "lobster diff " (before.short()) " " (run.short()) } " lists all." } }
+        }
+    }
+}
+
+fn word(change: StepChange) -> &'static str {
+    match change {
+        StepChange::Removed => "only before",
+        StepChange::NotReached => "not reached",
+        StepChange::Added => "new",
+        StepChange::Action => "did something else",
+        StepChange::Outcome => "another result",
+    }
+}
+
+fn difference(one: &Difference) -> Markup {
+    let value = |value: &Value| match value {
+        Value::Null => "(nothing)".to_owned(),
+        Value::String(text) => short(text, VALUE),
+        other => short(&json::compact(other), VALUE),
+    };
+    html! {
+        dl class="card pad facts" {
+            dt { "What" } dd { (harmless(&one.sentence())) @if let Some(step) = &one.made_by { ", made by step " code { (harmless(step)) } } }
+            dt { "Before" } dd { pre class="out" tabindex="0" { (value(&one.was)) } }
+            dt { "Now" } dd { pre class="out" tabindex="0" { (value(&one.is)) } }
+        }
+    }
+}

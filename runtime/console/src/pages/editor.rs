@@ -1,0 +1,359 @@
+//! The text of a workflow, with what `check`, `graph` and a dry run say of it beside it.
+//!
+//! Checking and saving are forms; the script does the same while one types. Nothing is written before its
+//! difference was shown, and a file that changed meanwhile is not replaced.
+
+use axum::http::StatusCode;
+use lobster_runtime::digest::Digest;
+use lobster_runtime::figures::counted;
+use lobster_runtime::graph::Graph;
+use lobster_runtime::language::diagnostic::{Diagnostic, Severity};
+use lobster_runtime::runtime::Draft;
+use lobster_runtime::visible::harmless;
+use lobster_serve::http::acts::{self, Saved};
+use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::workflow_files::Content;
+use lobster_serve::workflows::{self, Word};
+use maud::{Markup, html};
+use serde_json::Map;
+
+use crate::assets;
+use crate::chart;
+use crate::diff;
+use crate::shell::{self, Place};
+use crate::words::{empty, state};
+
+/// Steps of the picture beside the text.
+const DRAWN: usize = 120;
+
+/// What a new file begins with.
+const FIRST: &str = "name: \nargs:\n  who:\n    default: world\nsteps:\n  - id: greet\n    run: echo \"hello $LOBSTER_ARG_WHO\"\n";
+
+/// A text that is being written.
+struct Writing {
+    /// The file as people call it.
+    path: String,
+    is_new: bool,
+    text: String,
+    draft: Draft,
+}
+
+/// What is shown above the text.
+enum Stage {
+    Writing,
+    /// The difference to the file, to be agreed to.
+    Saving {
+        before: String,
+    },
+    /// The file is another one than the text was made from.
+    Conflict {
+        now: Option<Content>,
+    },
+}
+
+fn digest_of(text: &str) -> Digest {
+    Digest::of(text.as_bytes())
+}
+
+/// The file of the workflow as it is now; none if it is not there.
+fn file_now(app: &App, asked: &Asked) -> Result<Option<Content>, Problem> {
+    let file = acts::file_of_workflow(app, asked)?;
+    let Some(place) = &file.place else {
+        let detail = format!(
+            "{} is outside of the folders of this server, so it is not edited here; `lobster serve --workflows DIR` adds a folder",
+            file.path.display()
+        );
+        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "outside", detail));
+    };
+    app.files.read(place).map_err(|problem| acts::file_problem(&file.path, problem))
+}
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let (text, base) = match file_now(app, asked)? {
+        Some(content) => (content.text, Some(content.digest)),
+        None => (FIRST.to_owned(), None),
+    };
+    page(app, asked, text, base, &Stage::Writing)
+}
+
+pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let now = file_now(app, asked)?;
+    let known = now.as_ref().map(|now| now.digest);
+    // Browsers send line ends as two characters.
+    let mut text = asked.field("text").unwrap_or_default().replace("\r\n", "\n");
+    let digest = |name: &str| match asked.field(name).filter(|digest| !digest.is_empty()) {
+        None => Ok(None),
+        Some(digest) => {
+            digest.parse().map(Some).map_err(|_| Problem::bad_request("the form has no digest of the file"))
+        }
+    };
+    let base: Option<Digest> = digest("base")?;
+    let act = asked.field("act").unwrap_or_default();
+    if let Some(number) = act.strip_prefix("fix:") {
+        text = corrected(&acts::check_draft(app, asked, &text)?, number, text);
+    }
+    let is_seen = asked.field("seen") == Some(digest_of(&text).to_string().as_str());
+    let before = |now: Option<Content>| now.map(|now| now.text).unwrap_or_default();
+    match act {
+        "write" | "register" if is_seen => match acts::save_file(app, asked, base, &text)? {
+            Saved::Yes(digest) => saved(app, asked, digest, act == "register"),
+            Saved::Changed(now) => {
+                let stage = Stage::Conflict { now };
+                Ok(page(app, asked, text, base, &stage)?.status(StatusCode::CONFLICT))
+            }
+        },
+        // What was shown is not what would be written: it is shown again.
+        "save" | "write" | "register" if known == base => {
+            page(app, asked, text, base, &Stage::Saving { before: before(now) })
+        }
+        // The file as it is now takes the place of the one that was read: what is written is shown against it.
+        "over" if known == digest("now")? => {
+            page(app, asked, text, known, &Stage::Saving { before: before(now) })
+        }
+        "save" | "write" | "register" | "over" => page(app, asked, text, base, &Stage::Conflict { now }),
+        _ => page(app, asked, text, base, &Stage::Writing),
+    }
+}
+
+/// The text after the correction of one finding.
+fn corrected(draft: &Draft, number: &str, text: String) -> String {
+    let finding = number.parse().ok().and_then(|number: usize| draft.findings.get(number));
+    match finding.and_then(|finding| finding.fix.as_ref()) {
+        Some(fix) if text.get(fix.span.start..fix.span.end).is_some() => {
+            let mut text = text;
+            text.replace_range(fix.span.start..fix.span.end, &fix.replacement);
+            text
+        }
+        _ => text,
+    }
+}
+
+fn saved(app: &App, asked: &Asked, digest: Digest, is_to_register: bool) -> Result<Reply, Problem> {
+    let address = format!("/workflows/{}/edit?saved=yes", asked.param("workflow"));
+    if is_to_register {
+        let file = acts::file_of_workflow(app, asked)?;
+        let candidate = workflows::read(&app.runtime, &file.path).map_err(|why| {
+            Problem::new(
+                StatusCode::UNPROCESSABLE_ENTITY,
+                "workflow",
+                format!("it is saved and not registered: {why}"),
+            )
+        })?;
+        // What is registered is what was saved here, and nobody else's text.
+        let now = file.place.and_then(|place| app.files.read(&place).ok().flatten());
+        if now.is_none_or(|now| now.digest != digest) {
+            return Err(Problem::conflict(
+                "changed",
+                "it is saved and not registered: somebody has changed the file since",
+            ));
+        }
+        acts::register_file(app, asked, &file.path, &candidate.digest.to_string())?;
+    }
+    Ok(Reply::see(&address))
+}
+
+pub(crate) fn register(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let file = acts::file_of_workflow(app, asked)?;
+    acts::register_file(app, asked, &file.path, asked.field("digest").unwrap_or_default())?;
+    Ok(Reply::see(&format!("/workflows/{}", asked.param("workflow"))))
+}
+
+/// Leads to the page of a new workflow.
+pub(crate) fn begin(_: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let name = asked.query("name").unwrap_or_default().trim();
+    let name = name.strip_suffix(".lobster").unwrap_or(name);
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(fits) {
+        return Err(Problem::bad_request(
+            "a workflow is called by its file: take letters, digits, `-`, `_` and `.`",
+        ));
+    }
+    Ok(Reply::see(&format!("/workflows/{name}/edit")))
+}
+
+fn page(
+    app: &App,
+    asked: &Asked,
+    text: String,
+    base: Option<Digest>,
+    stage: &Stage,
+) -> Result<Reply, Problem> {
+    let name = asked.param("workflow");
+    let file = acts::file_of_workflow(app, asked)?;
+    let draft = acts::check_draft(app, asked, &text)?;
+    let writing = Writing { path: file.path.display().to_string(), is_new: base.is_none(), text, draft };
+    let address = format!("/workflows/{name}/edit");
+    let is_saved = asked.query("saved").is_some() && matches!(stage, Stage::Writing);
+    let body = html! {
+        div class="crumbs" {
+            a href="/workflows" { "Workflows" } "/"
+            @if file.is_registered { a href=(format!("/workflows/{name}")) { (name) } } @else { span { (name) } }
+            "/ edit"
+        }
+        div class="title" { h1 { "Edit " (name) } @if writing.is_new { (state("new", true)) } }
+        @if is_saved { (standing(app, asked, &file.path)?) }
+        form method="post" action=(address) class="stack" data-editor=(assets::editor()) data-workflow=(name) data-saved=[is_saved.then_some("")] {
+            input type="hidden" name="base" value=(base.map(|base| base.to_string()).unwrap_or_default());
+            (stage_markup(app, &writing, stage, file.is_registered))
+            div class="split writing" {
+                div class="stack" {
+                    div class="note is-wait" id="restored" hidden { strong { "This is what you typed before" } p { "It is not saved." } div class="bar" { button type="button" data-discard="" { "Take the saved text" } } }
+                    div class="field" {
+                        label for="text" { code { (harmless(&writing.path)) } }
+                        div class="text" {
+                            textarea id="text" name="text" class="code" spellcheck="false" wrap="off" autocomplete="off" autocapitalize="off" rows="28" aria-describedby="keys" { "\n" (writing.text) }
+                        }
+                        p id="keys" { span class="js-only" { kbd { "Ctrl Space" } " proposes fields, steps and results; " kbd { "Ctrl S" } " shows the difference" } }
+                    }
+                    div class="bar" {
+                        button name="act" value="save" class="primary" { "Save…" }
+                        button name="act" value="check" { "Check" }
+                        span class="muted small" id="live" role="status" {}
+                    }
+                }
+                div class="stack" {
+                    (findings(&writing.draft, &writing.path))
+                    (picture(&writing.draft))
+                    (dry_run(&writing.draft))
+                }
+            }
+        }
+    };
+    Ok(shell::page(app, asked, &format!("Edit {name}"), Place::Workflows, &body))
+}
+
+/// How the saved file stands to what is registered.
+fn standing(app: &App, asked: &Asked, path: &std::path::Path) -> Result<Markup, Problem> {
+    let name = asked.param("workflow");
+    let candidate = workflows::read(&app.runtime, path);
+    let word = match &candidate {
+        Ok(candidate) => Some(workflows::compare(&app.service, candidate)?),
+        Err(_) => None,
+    };
+    Ok(html! {
+        div class="note is-ok" {
+            strong { "Saved" }
+            @match (&candidate, word) {
+                (_, Some(Word::Registered)) => p { "This version is registered." },
+                (Ok(_), _) if app.files.is_trusted => p { "This server registers what is saved in its folders." },
+                (Ok(candidate), Some(Word::New | Word::Changed(_))) => {
+                    p { "Nothing starts this version until it is registered." }
+                    form method="post" action=(format!("/workflows/{name}/register")) class="bar" {
+                        input type="hidden" name="digest" value=(candidate.digest);
+                        button class="primary" { "Register this version" }
+                    }
+                }
+                (Ok(_), Some(Word::Other(other))) => p { "Another file is registered by this name: " code { (other.path) } },
+                (Ok(_), None) | (Err(_), _) => p { "It has an error, so nothing starts it as it is." },
+            }
+        }
+    })
+}
+
+fn stage_markup(app: &App, writing: &Writing, stage: &Stage, is_registered: bool) -> Markup {
+    let seen = digest_of(&writing.text);
+    let errors = writing.draft.findings.iter().filter(|finding| finding.severity == Severity::Error).count();
+    html! {
+        @match stage {
+            Stage::Writing => {}
+            Stage::Saving { before } if *before == writing.text && !writing.is_new => div class="note" { strong { "Nothing to save" } p { "The file has this very text." } },
+            Stage::Saving { before } => section id="saving" {
+                header { h2 { @if writing.is_new { "A new file" } @else { "What changes in the file" } } code class="muted small" { (harmless(&writing.path)) } }
+                (diff::lines(before, &writing.text))
+                @if errors > 0 { div class="note is-wait" { strong { (counted(errors as u64, "error")) } p { "It can be saved, but nothing starts it as it is." } } }
+                @else if is_registered && !app.files.is_trusted { p class="muted" { "The registered version is another one: until this one is registered, its runs are refused." } }
+                input type="hidden" name="seen" value=(seen);
+                div class="bar" {
+                    button name="act" value="write" class="primary" { "Save the file" }
+                    @if errors == 0 && !app.files.is_trusted { button name="act" value="register" { "Save and register" } }
+                    button name="act" value="check" { "Go on writing" }
+                }
+            },
+            Stage::Conflict { now } => section id="saving" {
+                div class="note is-bad" role="alert" {
+                    strong { @if now.is_some() { "The file has changed since you opened it" } @else { "The file is gone" } }
+                    p { "Nothing was saved. Your text is below." @if now.is_some() { " This is what saving it would change in the file as it is now:" } }
+                }
+                @if let Some(now) = now {
+                    (diff::lines(&now.text, &writing.text))
+                    input type="hidden" name="now" value=(now.digest);
+                }
+                div class="bar" {
+                    button name="act" value="over" { "Save over it…" }
+                    a class="button" href="?" { "Take the file as it is now" }
+                }
+            },
+        }
+    }
+}
+
+fn findings(draft: &Draft, path: &str) -> Markup {
+    let own = path.rsplit('/').next().unwrap_or(path);
+    html! {
+        section id="findings" data-part="" {
+            header { h2 { "Findings" } @if !draft.findings.is_empty() { span class="muted small" { (counted(draft.findings.len() as u64, "finding")) } } }
+            div class="card calm" {
+                @if draft.findings.is_empty() { (empty("Nothing is wrong", "What `lobster check` finds appears here.", None)) }
+                @else {
+                    ul class="rows findings" {
+                        @for (number, finding) in draft.findings.iter().enumerate() { li { (one(finding, number, own)) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn one(finding: &Diagnostic, number: usize, own: &str) -> Markup {
+    let word = match finding.severity {
+        Severity::Error => "error",
+        Severity::Warning => "warning",
+    };
+    let (line, column) = (finding.line, finding.column);
+    html! {
+        div class="row" {
+            (state(word, false))
+            div class="what" {
+                p class="prompt" { (harmless(&finding.message)) }
+                @if let Some(help) = &finding.help { p class="muted small prompt" { (harmless(help)) } }
+                @if let Some(fix) = finding.fix.as_ref().filter(|_| finding.file == own) {
+                    div class="bar" { button name="act" value=(format!("fix:{number}")) { "Write " code { (harmless(&fix.replacement)) } } }
+                }
+            }
+            span class="when fig" {
+                @if finding.file == own { a href="#text" data-line=(line) data-column=(column) { (line) ":" (column) } }
+                @else { (harmless(&finding.file)) ":" (line) ":" (column) }
+                br;
+                code class="small" { (finding.code) }
+            }
+        }
+    }
+}
+
+fn picture(draft: &Draft) -> Markup {
+    let graph = draft.workflow.as_ref().map(|workflow| Graph::of(workflow, &Map::new()));
+    html! {
+        section id="picture" data-part="" {
+            header { h2 { "Steps" } }
+            div class="card pad" {
+                @match &graph {
+                    Some(graph) if graph.nodes.len() <= DRAWN => (chart::graph(graph, &|_| None, &|_| None)),
+                    Some(graph) => p class="muted" { (counted(graph.nodes.len() as u64, "step")) ", more than are drawn here" },
+                    None => p class="muted" { "The text cannot be read yet." },
+                }
+            }
+        }
+    }
+}
+
+fn dry_run(draft: &Draft) -> Markup {
+    html! {
+        section id="plan" data-part="" {
+            header { h2 { "Dry run" } }
+            @match &draft.dry_run {
+                Ok(plan) => pre class="out" tabindex="0" { (harmless(plan)) },
+                Err(why) => p class="muted prompt" { (harmless(why)) },
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! The steps of a run as a picture, each with how it went.
+
+use lobster_runtime::figures::counted;
+use lobster_runtime::graph::Graph;
+use lobster_runtime::language::plan::Plan;
+use lobster_runtime::replay::timeline::Line;
+use lobster_runtime::runtime::recorded;
+use lobster_runtime::store::RunSummary;
+use lobster_serve::http::App;
+use maud::{Markup, html};
+use serde_json::Map;
+
+use super::run::step_address;
+use crate::chart;
+
+/// Larger graphs are no picture any more.
+const DRAWN: usize = 80;
+
+/// So many are seen at a glance, and stand open.
+const GLANCE: usize = 12;
+
+/// The plan of a run as a graph. A pipeline has none.
+pub(crate) fn show(app: &App, run: &RunSummary, lines: &[Line]) -> Markup {
+    let Ok(Plan::Workflow(workflow)) = recorded::<Plan>(&app.store, &run.plan) else { return html! {} };
+    let count = workflow.steps.len();
+    if count < 2 {
+        return html! {};
+    }
+    if count > DRAWN {
+        return html! {
+            section id="graph" { p class="muted small" { "Its graph has " (counted(count as u64, "step")) ", more than a picture shows." } }
+        };
+    }
+    let graph = Graph::of(&workflow, &Map::new());
+    let line = |id: &str| lines.iter().find(|line| line.path == id);
+    let state = |id: &str| {
+        let state = line(id).map(|line| line.state.clone());
+        state.or_else(|| run.status.is_over().then(|| "not reached".to_owned()))
+    };
+    let href = |id: &str| line(id).map(|line| step_address(run.id, &line.path));
+    html! {
+        section id="graph" data-live="" {
+            details open[count <= GLANCE] {
+                summary { "Graph" }
+                div class="card pad" { (chart::graph(&graph, &href, &state)) }
+            }
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The text of a workflow that is being written: what `check`, `graph` and a dry run would say of it if it
+//! were saved as it is.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use lobster_language::diagnostic::Diagnostic;
+use lobster_language::plan::Workflow;
+use lobster_language::source::Source;
+use lobster_language::workflow;
+use serde_json::{Map, Value};
+
+use super::{Runtime, components, read_source, workflow_file};
+
+/// What can be said of a text.
+#[derive(Debug)]
+pub struct Draft {
+    pub findings: Vec<Diagnostic>,
+    /// Its plan, if the text can be read.
+    pub workflow: Option<Workflow>,
+    /// What a dry run with the default arguments says, or why there is none.
+    pub dry_run: Result<String, String>,
+}
+
+/// A file that a draft refers to. Nothing but a workflow file is read for a text that somebody sends.
+fn referred(path: &Path) -> io::Result<Arc<Source>> {
+    workflow_file(path).map_err(io::Error::other)?;
+    read_source(path)
+}
+
+impl Runtime {
+    /// Looks at the text of a workflow without running any of it. Other workflow files and components that
+    /// it names are looked for beside its path.
+    #[must_use]
+    pub fn look_at_draft(&self, source: &Arc<Source>) -> Draft {
+        let mut findings = workflow::check(source, &referred, self.registry()).diagnostics;
+        let loaded = workflow::load_to_draw(source, &referred).ok().map(|(workflow, _)| workflow);
+        if let Some(mut checked) = loaded.clone() {
+            findings.extend(components::check(&self.services, &mut checked).all());
+        }
+        let dry_run = match &loaded {
+            None => Err("there is no plan while the text cannot be read".to_owned()),
+            Some(workflow) => self.dry_run(workflow),
+        };
+        Draft { findings, workflow: loaded, dry_run }
+    }
+
+    fn dry_run(&self, workflow: &Workflow) -> Result<String, String> {
+        let args =
+            workflow::bind_args(workflow, &Value::Object(Map::new())).map_err(|error| error.to_string())?;
+        let known = |name: &str| self.registry().get(name).is_some();
+        lobster_language::dry_run::dry_run(workflow, &args, &known).map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,214 @@
+//! ntfy: notices to a topic with buttons under them, and a topic to which the buttons post, which is listened
+//! to from here, so that no address of this server is needed.
+//!
+//! ntfy does not say who posts. Who answers is who can read the notice: each carries a secret of its own,
+//! which counts once, for this question as it was shown. So there are buttons only if the server of the topic
+//! asks who reads it, and that is one person.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lobster_runtime::digest::Digest;
+use lobster_runtime::json;
+use lobster_runtime::store::service::{CredentialKind, NewCredential};
+use reqwest::StatusCode;
+use serde_json::{Value, json};
+
+use super::replies::{Failures, Offer, Refused, Word, answer, secret};
+use super::send::{Message, cause, client, post};
+use super::settings::{Answerer, Ntfy, NtfyAnswers};
+use crate::access::{make_id, make_secret};
+use crate::http::App;
+
+/// A secret counts for so long at most, in milliseconds.
+const COUNTS: i64 = 7 * 86_400_000;
+
+/// ntfy says that it is still there every 45 s.
+const SILENCE: Duration = Duration::from_secs(120);
+
+/// The longest line of the stream that is read.
+const LINE: usize = 64 << 10;
+
+/// How long a question about a topic may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Sends a notice, with buttons if it can be answered here.
+pub(super) async fn send(message: &Message, target: &str, ntfy: &Ntfy) -> Result<(), String> {
+    let mut headers = vec![("title", message.text.0.clone())];
+    if message.content["type"] == "question" {
+        headers.push(("priority", "high".to_owned()));
+    }
+    let link = message.content["link"].as_str();
+    headers.extend(link.map(|link| ("click", link.to_owned())));
+    headers.extend(message.secret.as_ref().map(|token| ("authorization", format!("Bearer {token}"))));
+    let mut text = message.text.1.clone();
+    if let (Some(answers), Some(offer)) = (&ntfy.answers, &message.offer) {
+        match buttons(target, ntfy, answers, offer, link).await {
+            Ok(buttons) => {
+                headers.push(("actions", json::compact(&buttons)));
+                text = message.with_all_of(offer);
+            }
+            Err(why) => tracing::warn!(target, why, "the question is sent without buttons"),
+        }
+    }
+    post(&ntfy.url, &headers, text).await
+}
+
+async fn buttons(
+    target: &str,
+    ntfy: &Ntfy,
+    answers: &NtfyAnswers,
+    offer: &Offer,
+    link: Option<&str>,
+) -> Result<Value, String> {
+    for url in [&ntfy.url, &answers.url] {
+        check_private(url).await?;
+    }
+    let (app, gate, who) = (Arc::clone(&offer.app), offer.gate.clone(), answers.answerer());
+    let (of, workflow) = (target.to_owned(), offer.workflow.clone());
+    let making = tokio::task::spawn_blocking(move || {
+        let secret = make_secret()?;
+        let until = app.store.clock_ms() + COUNTS;
+        let new = NewCredential {
+            id: make_id(CredentialKind::Reply)?,
+            kind: CredentialKind::Reply,
+            hash: hash_of(&secret, &gate.id, &gate.binding, &of),
+            name: who.name,
+            role: who.role.as_str().to_owned(),
+            scope: Some(vec![workflow]),
+            expires_at: Some(gate.expires_at.map_or(until, |expires| expires.min(until))),
+        };
+        app.service.add_credential(&new, None, &format!("ntfy {of}")).map_err(|error| error.to_string())?;
+        Ok::<_, String>(secret)
+    });
+    let secret = making.await.map_err(|error| error.to_string())??;
+    let button = |label: &str, is_yes| {
+        json!({
+            "action": "http", "label": label, "url": answers.url, "method": "POST",
+            "body": Word::text(is_yes, &offer.gate.id, &secret), "clear": true,
+        })
+    };
+    let mut all = vec![button("Approve", true), button("Reject", false)];
+    all.extend(link.map(|link| json!({ "action": "view", "label": "Open", "url": link })));
+    Ok(Value::Array(all))
+}
+
+/// By which the store knows a secret: with the question that it is for, as it was shown, and the place.
+fn hash_of(secret: &str, gate: &str, binding: &Digest, target: &str) -> Digest {
+    Digest::of(format!("reply\n{secret}\n{gate}\n{binding}\n{target}").as_bytes())
+}
+
+/// Refuses a topic that anybody can read.
+async fn check_private(url: &str) -> Result<(), String> {
+    let asking = client()?.get(format!("{}/auth", url.trim_end_matches('/'))).send();
+    let asked = tokio::time::timeout(PATIENCE, asking)
+        .await
+        .map_err(|_| "the topic's server is silent".to_owned())?;
+    match asked.map_err(|error| cause(&error.without_url()))?.status() {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Ok(()),
+        status if status.is_success() => {
+            Err("anybody can read the topic, so nobody knows who answers; protect it on its server"
+                .to_owned())
+        }
+        status => Err(format!("it answered {status} to the question who may read the topic")),
+    }
+}
+
+/// Takes what is posted, for ever. What was posted while no server listened is taken, too, as long as ntfy
+/// keeps it; a secret counts once.
+pub(super) async fn listen(app: &Arc<App>, target: &str, ntfy: &Ntfy, answers: &NtfyAnswers) {
+    let mut failures = Failures::default();
+    let mut since = "all".to_owned();
+    loop {
+        let why = match stream(app, target, ntfy, answers, &mut since, &mut failures).await {
+            Ok(()) => "the stream has ended".to_owned(),
+            Err(why) => why,
+        };
+        failures.wait(target, &why).await;
+    }
+}
+
+async fn stream(
+    app: &Arc<App>,
+    target: &str,
+    ntfy: &Ntfy,
+    answers: &NtfyAnswers,
+    since: &mut String,
+    failures: &mut Failures,
+) -> Result<(), String> {
+    let name = ntfy.token.as_deref().ok_or("the topic has no token")?;
+    let token = secret(app, name).await?;
+    let url = format!("{}/json?since={since}", answers.url.trim_end_matches('/'));
+    let asking = client()?.get(url).bearer_auth(&token).send();
+    let asked = tokio::time::timeout(SILENCE, asking).await.map_err(|_| "no answer".to_owned())?;
+    let mut answer = asked.map_err(|error| cause(&error.without_url()))?;
+    if !answer.status().is_success() {
+        return Err(format!("it answered {}", answer.status()));
+    }
+    failures.end();
+    let mut line = Vec::new();
+    loop {
+        let chunk =
+            tokio::time::timeout(SILENCE, answer.chunk()).await.map_err(|_| "it fell silent".to_owned())?;
+        let Some(chunk) = chunk.map_err(|error| cause(&error.without_url()))? else { return Ok(()) };
+        for byte in chunk {
+            match byte {
+                b'\n' => {
+                    let event =
+                        json::parse(&String::from_utf8_lossy(&std::mem::take(&mut line))).unwrap_or_default();
+                    if event["event"] == "message" {
+                        take(app, target, ntfy, answers, &token, &event).await;
+                        if let Some(id) = event["id"].as_str().filter(|id| is_plain(id)) {
+                            id.clone_into(since);
+                        }
+                    }
+                }
+                _ if line.len() < LINE => line.push(byte),
+                _ => return Err("a line of the stream is too long".to_owned()),
+            }
+        }
+    }
+}
+
+/// Whether an id can stand in an address.
+fn is_plain(id: &str) -> bool {
+    !id.is_empty() && id.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_'))
+}
+
+/// Takes one message.
+async fn take(app: &Arc<App>, target: &str, ntfy: &Ntfy, answers: &NtfyAnswers, token: &str, event: &Value) {
+    let text = event["message"].as_str().unwrap_or_default().to_owned();
+    let (deciding, of, who) = (Arc::clone(app), target.to_owned(), answers.answerer());
+    let decided = tokio::task::spawn_blocking(move || decide(&deciding, &of, &who, &text)).await;
+    match decided.unwrap_or(Ok(None)) {
+        Ok(Some(said)) => tracing::debug!(target, said, "taken"),
+        Ok(None) => tracing::info!(target, "a message to the topic of answers is none, or came before"),
+        Err(why) => {
+            // The person pressed a button and must not believe that it counted.
+            let headers = [
+                ("title", "The answer was not taken".to_owned()),
+                ("authorization", format!("Bearer {token}")),
+            ];
+            if let Err(error) = post(&ntfy.url, &headers, why.clone()).await {
+                tracing::warn!(target, error, why, "an answer was not taken, and its person was not told");
+            }
+        }
+    }
+}
+
+/// None if the message is no answer of the person.
+fn decide(app: &App, target: &str, who: &Answerer, text: &str) -> Result<Option<String>, String> {
+    let Some(word) = Word::read(text) else { return Ok(None) };
+    let Ok(gate) = app.store.find_gate(word.gate) else { return Ok(None) };
+    let hash = hash_of(word.proof, &gate.id, &gate.binding, target);
+    let found = app.service.credential(&hash).map_err(|error| error.to_string())?;
+    let Some(found) = found.filter(|one| one.kind == CredentialKind::Reply && one.name == who.name) else {
+        return Ok(None);
+    };
+    let place = format!("ntfy {target}");
+    let answered = answer(app, who, &place, &gate, word.is_yes);
+    if !matches!(answered, Err(Refused { is_for_now: true, .. })) {
+        app.service.revoke(&found.id, Some(&who.name), &place).map_err(|error| error.to_string())?;
+    }
+    answered.map(Some).map_err(|refused| refused.why)
+}

@@ -1,0 +1,187 @@
+//! Answers that come back by the way on which a question was asked: a button under a message.
+//!
+//! The server asks the place for them, so it needs no address that others reach. An answer counts only
+//! if a person gave it whom the operator has bound to that place, and then as if that person had given it
+//! in the console: the same role, the same workflow's word on who may, the same digest. Buttons stand only
+//! under a message that shows all that the question shows.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lobster_runtime::engine::{QuestionKind, QuestionView};
+use lobster_runtime::store::service::{CredentialKind, Notice};
+use lobster_runtime::store::{Gate, GateStatus};
+
+use super::settings::{Answerer, Channel, NotifySettings};
+use super::{ntfy, telegram};
+use crate::access::{Actor, Object, Verb, can};
+use crate::http::acts::decide_gate;
+use crate::http::{App, workflow_of_run};
+
+/// The longest question that is asked with buttons, in bytes. Places show a little more than this.
+const MOST: usize = 3_500;
+
+/// How long is waited after each failure to ask a place, in seconds.
+const AGAIN: [u64; 5] = [1, 5, 15, 30, 60];
+
+/// A question that can be answered where it is read.
+pub(super) struct Offer {
+    pub(super) app: Arc<App>,
+    pub(super) gate: Gate,
+    pub(super) workflow: String,
+    /// All that the question shows.
+    pub(super) shown: String,
+}
+
+impl Offer {
+    /// The offer for a notice; none if it is not about an open approval, or there is too much to see.
+    pub(super) fn of(app: &Arc<App>, notice: &Notice) -> Option<Self> {
+        let show = app.question?;
+        let gate = app.store.find_gate(notice.gate.as_deref().filter(|_| notice.kind == "question")?).ok()?;
+        let view = QuestionView::of_gate(&app.store, &gate).ok()?;
+        let shown = show(&view);
+        let is_short = shown.len() <= MOST;
+        let is_yes_or_no = matches!(view.kind, QuestionKind::Approval | QuestionKind::Policy);
+        let workflow = notice.content["workflow"].as_str()?.to_owned();
+        let app = Arc::clone(app);
+        (gate.status == GateStatus::Open && is_short && is_yes_or_no).then_some(Self {
+            app,
+            gate,
+            workflow,
+            shown,
+        })
+    }
+}
+
+/// A yes or a no to the question of a gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Word<'t> {
+    pub(super) is_yes: bool,
+    pub(super) gate: &'t str,
+    /// What shows that it is meant for this question.
+    pub(super) proof: &'t str,
+}
+
+impl<'t> Word<'t> {
+    pub(super) fn text(is_yes: bool, gate: &str, proof: &str) -> String {
+        format!("{} {gate} {proof}", if is_yes { "yes" } else { "no" })
+    }
+
+    pub(super) fn read(text: &'t str) -> Option<Self> {
+        let mut words = text.trim().split(' ');
+        let is_yes = match words.next()? {
+            "yes" => true,
+            "no" => false,
+            _ => return None,
+        };
+        let (gate, proof) = (words.next()?, words.next()?);
+        (words.next().is_none() && !gate.is_empty()).then_some(Self { is_yes, gate, proof })
+    }
+}
+
+/// Why an answer was not taken.
+pub(super) struct Refused {
+    /// For the person.
+    pub(super) why: String,
+    /// Whether it may be taken later.
+    pub(super) is_for_now: bool,
+}
+
+/// Has a person's word count.
+pub(super) fn answer(
+    app: &App,
+    who: &Answerer,
+    place: &str,
+    gate: &Gate,
+    is_yes: bool,
+) -> Result<String, Refused> {
+    let refused = |problem: crate::http::Problem| Refused {
+        why: problem.detail,
+        is_for_now: problem.status.is_server_error(),
+    };
+    let workflow = workflow_of_run(app, gate.run).map_err(refused)?;
+    let actor = Actor {
+        name: who.name.clone(),
+        role: who.role,
+        scope: who.workflows.clone(),
+        credential: place.to_owned(),
+        kind: CredentialKind::Reply,
+    };
+    if !can(&actor, Verb::Answer, workflow.as_deref().map_or(Object::Everything, Object::Workflow)) {
+        let why = format!("{} may not answer this: the file of --config gives other workflows", who.name);
+        return Err(Refused { why, is_for_now: false });
+    }
+    decide_gate(app, gate, is_yes, &who.name).map_err(refused)?;
+    tracing::info!(
+        place,
+        gate = gate.id,
+        by = who.name,
+        is_yes,
+        "a question was answered where it was asked"
+    );
+    Ok(format!("{} said {}", who.name, if is_yes { "yes" } else { "no" }))
+}
+
+/// Takes answers from every place that has some, until it is dropped.
+pub(crate) async fn listen(app: Arc<App>, settings: NotifySettings) {
+    let mut all = tokio::task::JoinSet::new();
+    for target in settings.targets {
+        let app = Arc::clone(&app);
+        match &*target.channel {
+            Channel::Telegram(telegram) if !telegram.people.is_empty() => {
+                let telegram = telegram.clone();
+                all.spawn(async move { telegram::listen(&app, &target.name, &telegram).await });
+            }
+            Channel::Ntfy(ntfy) => {
+                let Some(answers) = ntfy.answers.clone() else { continue };
+                let ntfy = ntfy.clone();
+                all.spawn(async move { ntfy::listen(&app, &target.name, &ntfy, &answers).await });
+            }
+            Channel::Telegram(_) | Channel::Command(_) | Channel::Webhook(_) | Channel::Email(_) => {}
+        }
+    }
+    while all.join_next().await.is_some() {}
+}
+
+/// Failures to ask one place: said once for as long as they last.
+#[derive(Default)]
+pub(super) struct Failures(usize);
+
+impl Failures {
+    pub(super) fn end(&mut self) {
+        self.0 = 0;
+    }
+
+    /// Waits longer after each.
+    pub(super) async fn wait(&mut self, target: &str, why: &str) {
+        if self.0 == 0 {
+            tracing::warn!(target, why, "answers cannot be asked for; it is tried again");
+        }
+        let wait = AGAIN.get(self.0).or(AGAIN.last()).copied().unwrap_or(60);
+        self.0 = (self.0 + 1).min(AGAIN.len() - 1);
+        tokio::time::sleep(Duration::from_secs(wait)).await;
+    }
+}
+
+/// The value of a secret, by its name.
+pub(super) async fn secret(app: &Arc<App>, name: &str) -> Result<String, String> {
+    let (app, names) = (Arc::clone(app), vec![name.to_owned()]);
+    let found = tokio::task::spawn_blocking(move || app.runtime.secret_values(&names)).await;
+    let mut values = found.map_err(|error| error.to_string())?.map_err(|failure| failure.message)?;
+    values.pop().ok_or_else(|| format!("the secret {name} has no value"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_word_is_one_line_of_three() {
+        let text = Word::text(true, "1a2b3c4d", "proof");
+        assert_eq!(Word::read(&text), Some(Word { is_yes: true, gate: "1a2b3c4d", proof: "proof" }));
+        assert_eq!(Word::read(" no g p\n").map(|word| word.is_yes), Some(false));
+        for other in ["", "yes", "yes g", "Yes g p", "yes g p q", "maybe g p", "yes  p", "approve"] {
+            assert_eq!(Word::read(other), None, "{other:?}");
+        }
+    }
+}

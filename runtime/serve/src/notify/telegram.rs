@@ -1,0 +1,155 @@
+//! Telegram: messages of a bot with buttons under them, and who presses them (long polling, so that no
+//! address of this server is needed). Telegram says who presses; whom that is stands in the operator's file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lobster_runtime::json;
+use lobster_runtime::text::{Count, clip};
+use reqwest::header::CONTENT_TYPE;
+use serde_json::{Value, json};
+
+use super::replies::{Failures, Offer, Word, answer, secret};
+use super::send::{Message, cause, client};
+use super::settings::Telegram;
+use crate::http::App;
+
+/// How long Telegram keeps a request open when nobody presses anything, in seconds.
+const POLL: u64 = 25;
+
+/// Digits of the digest in a button, of which Telegram takes 64 bytes: 128 bits.
+const DIGITS: usize = 32;
+
+/// The longest note that Telegram shows to who has pressed, in characters.
+const NOTE: usize = 190;
+
+/// The longest message that Telegram takes, in characters, with some to spare.
+const MESSAGE: usize = 4_000;
+
+/// Sends a notice, with buttons if it can be answered here.
+pub(super) async fn send(message: &Message, telegram: &Telegram) -> Result<(), String> {
+    let offer = message.offer.as_ref().filter(|_| !telegram.people.is_empty());
+    let token = message.secret.as_deref().unwrap_or_default();
+    call(telegram, token, "sendMessage", &body_of(message, telegram, offer)).await.map(drop)
+}
+
+fn body_of(message: &Message, telegram: &Telegram, offer: Option<&Offer>) -> Value {
+    let (title, lines) = &message.text;
+    let lines = offer.map_or_else(|| lines.clone(), |offer| message.with_all_of(offer));
+    let text = clip(&format!("{title}\n\n{lines}"), MESSAGE, Count::Chars).into_owned();
+    let mut body = json!({
+        "chat_id": telegram.chat, "text": text, "link_preview_options": { "is_disabled": true },
+    });
+    if let Some(offer) = offer {
+        let digest = offer.gate.binding.to_string();
+        let digits = digest.get(..DIGITS).unwrap_or_default();
+        let button = |label: &str, is_yes| json!({ "text": label, "callback_data": Word::text(is_yes, &offer.gate.id, digits) });
+        let buttons = json!([[button("Approve", true), button("Reject", false)]]);
+        body["reply_markup"] = json!({ "inline_keyboard": buttons });
+    }
+    body
+}
+
+/// Calls a method of the bot. The address carries the token, so it is left out of errors.
+async fn call(telegram: &Telegram, token: &str, method: &str, body: &Value) -> Result<Value, String> {
+    let url = format!("{}/bot{token}/{method}", telegram.server.trim_end_matches('/'));
+    let asking = async {
+        let request = client()?.post(url).header(CONTENT_TYPE, "application/json").body(json::compact(body));
+        let answer = request.send().await.map_err(|error| cause(&error.without_url()))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| cause(&error.without_url()))?;
+        let answer = json::parse(&text).map_err(|_| format!("it answered {status}"))?;
+        match answer["ok"] == true {
+            true => Ok(answer["result"].clone()),
+            false => Err(answer["description"]
+                .as_str()
+                .map_or_else(|| format!("it answered {status}"), str::to_owned)),
+        }
+    };
+    match tokio::time::timeout(Duration::from_secs(POLL + 20), asking).await {
+        Ok(answered) => answered,
+        Err(_) => Err(format!("no answer to {method}")),
+    }
+}
+
+/// Takes what is pressed, for ever. A press that is taken twice, by two servers or after a crash, finds its
+/// question closed.
+pub(super) async fn listen(app: &Arc<App>, target: &str, telegram: &Telegram) {
+    let mut failures = Failures::default();
+    let mut offset = None::<i64>;
+    loop {
+        let asked = async {
+            let token = secret(app, &telegram.token).await?;
+            let mut body = json!({ "timeout": POLL, "allowed_updates": ["callback_query"] });
+            if let Some(offset) = offset {
+                body["offset"] = offset.into();
+            }
+            let updates = call(telegram, &token, "getUpdates", &body).await?;
+            Ok::<_, String>((token, updates))
+        };
+        let (token, updates) = match asked.await {
+            Ok(found) => found,
+            Err(why) => {
+                failures.wait(target, &why).await;
+                continue;
+            }
+        };
+        failures.end();
+        for update in updates.as_array().into_iter().flatten() {
+            if let Some(id) = update["update_id"].as_i64() {
+                offset = Some(offset.map_or(id + 1, |known| known.max(id + 1)));
+            }
+            if update["callback_query"].is_object() {
+                take(app, target, telegram, &token, &update["callback_query"]).await;
+            }
+        }
+    }
+}
+
+/// Takes one press, and says to who has pressed what came of it.
+async fn take(app: &Arc<App>, target: &str, telegram: &Telegram, token: &str, press: &Value) {
+    let (said, is_taken) = match decide(app, target, telegram, press).await {
+        Ok(said) => (said, true),
+        Err(why) => {
+            let user = press["from"]["id"].as_i64();
+            tracing::warn!(target, user, why, "an answer was not taken");
+            (why, false)
+        }
+    };
+    let note = json!({
+        "callback_query_id": press["id"], "text": clip(&said, NOTE, Count::Chars), "show_alert": !is_taken,
+    });
+    let noted = call(telegram, token, "answerCallbackQuery", &note).await;
+    if is_taken {
+        // The question is closed: nobody need press again.
+        let message = json!({
+            "chat_id": press["message"]["chat"]["id"], "message_id": press["message"]["message_id"],
+            "reply_markup": { "inline_keyboard": [] },
+        });
+        let _ = call(telegram, token, "editMessageReplyMarkup", &message).await;
+    }
+    if let Err(why) = noted {
+        tracing::info!(target, why, "who has pressed was not told what came of it");
+    }
+}
+
+async fn decide(app: &Arc<App>, target: &str, telegram: &Telegram, press: &Value) -> Result<String, String> {
+    let user = press["from"]["id"].as_i64();
+    let person = telegram.people.iter().find(|person| Some(person.user) == user);
+    let who = person.ok_or("you are not one of those who may answer here")?.answerer();
+    if press["message"]["chat"]["id"].as_i64() != Some(telegram.chat) {
+        return Err("this is not the chat in which the question was asked".to_owned());
+    }
+    let data = press["data"].as_str().unwrap_or_default().to_owned();
+    let (app, place) = (Arc::clone(app), format!("telegram {target} {}", user.unwrap_or_default()));
+    let deciding = tokio::task::spawn_blocking(move || {
+        let word = Word::read(&data).ok_or("this button is of no question")?;
+        let gate = app.store.find_gate(word.gate).map_err(|error| error.to_string())?;
+        let digest = gate.binding.to_string();
+        if word.proof.len() != DIGITS || !digest.starts_with(word.proof) {
+            return Err("the question is not the one that was shown".to_owned());
+        }
+        answer(&app, &who, &place, &gate, word.is_yes).map_err(|refused| refused.why)
+    });
+    deciding.await.unwrap_or_else(|error| Err(format!("lobster broke off: {error}")))
+}

@@ -1,0 +1,363 @@
+//! The workflow files of a server's folders, as an author reads and saves them.
+//!
+//! A file is one name in one of the folders. It is opened through the folder's own handle, through no link
+//! and onto no other mount, so that nothing outside of what the operator named is ever read or written. A
+//! file is replaced whole, and only if it is the one that the author has read.
+
+use std::fs::File;
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use lobster_runtime::digest::Digest;
+use lobster_runtime::language::source::has_workflow_extension;
+use rustix::fs::{
+    AtFlags, CWD, FlockOperation, Gid, Mode, OFlags, RenameFlags, ResolveFlags, Uid, fchmod, fchown, flock,
+    fstat, fsync, openat, openat2, renameat, renameat_with, unlinkat,
+};
+use rustix::io::Errno;
+
+/// Larger files are edited elsewhere.
+pub const MOST: u64 = 256 << 10;
+
+/// Through no link, and nowhere else.
+const INSIDE: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_XDEV);
+
+/// The folders in which files may be saved.
+#[derive(Clone, Debug, Default)]
+pub struct WorkflowFiles {
+    folders: Vec<PathBuf>,
+    /// Whether whatever is saved is registered as it is.
+    pub is_trusted: bool,
+}
+
+/// A file that can be saved, whether it is there or not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    folder: PathBuf,
+    name: String,
+}
+
+/// The content of a file, and by which it is known again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Content {
+    pub text: String,
+    pub digest: Digest,
+    /// Whether its lines end as Windows ends them.
+    has_carriage_returns: bool,
+}
+
+/// Why a file cannot be read or saved here.
+#[derive(Debug)]
+pub enum FileProblem {
+    /// It is another one than the author has read; what it is now.
+    Changed(Option<Content>),
+    /// It is no file that can be edited here.
+    Unfit(String),
+    Io(io::Error),
+}
+
+impl From<Errno> for FileProblem {
+    fn from(error: Errno) -> Self {
+        Self::Io(error.into())
+    }
+}
+
+impl From<io::Error> for FileProblem {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Place {
+    #[must_use]
+    pub fn path(&self) -> PathBuf {
+        self.folder.join(&self.name)
+    }
+}
+
+impl WorkflowFiles {
+    #[must_use]
+    pub fn new(folders: Vec<PathBuf>, is_trusted: bool) -> Self {
+        Self { folders, is_trusted }
+    }
+
+    /// Whether there is a folder at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.folders.is_empty()
+    }
+
+    /// The place of a file that is in one of the folders.
+    #[must_use]
+    pub fn place_of(&self, path: &Path) -> Option<Place> {
+        let (above, name) = (path.parent()?, path.file_name()?.to_str()?);
+        let above = above.canonicalize().ok()?;
+        let folder =
+            self.folders.iter().find(|folder| folder.canonicalize().is_ok_and(|folder| folder == above))?;
+        Some(Place { folder: folder.clone(), name: name.to_owned() }).filter(|_| is_fit(name))
+    }
+
+    /// Where a workflow of this name would be made: in the first folder.
+    #[must_use]
+    pub fn new_place(&self, workflow: &str) -> Option<Place> {
+        let name = format!("{workflow}.lobster");
+        let folder = self.folders.first().filter(|_| is_fit(&name))?.clone();
+        Some(Place { folder, name })
+    }
+
+    /// The content of a file; none if it is not there.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is nothing that a text field can hold.
+    pub fn read(&self, place: &Place) -> Result<Option<Content>, FileProblem> {
+        Ok(read_in(&open_folder(&place.folder)?, &place.name)?.map(|(_, content)| content))
+    }
+
+    /// Saves a text, if the file is still the one of the digest `base`, or is not there if there is none.
+    /// A reader finds the whole earlier text or the whole new one.
+    ///
+    /// # Errors
+    /// When the file is another one, or it cannot be written. It is as it was then.
+    pub fn save(&self, place: &Place, base: Option<Digest>, text: &str) -> Result<Digest, FileProblem> {
+        let folder = open_folder(&place.folder)?;
+        // Servers save one after the other; other programs are met by the exchange.
+        flock(&folder, FlockOperation::LockExclusive)?;
+        let known = read_in(&folder, &place.name)?;
+        if known.as_ref().map(|(_, content)| content.digest) != base {
+            return Err(FileProblem::Changed(known.map(|(_, content)| content)));
+        }
+        let ends = known.as_ref().is_some_and(|(_, content)| content.has_carriage_returns);
+        let text = if ends { text.replace('\n', "\r\n") } else { text.to_owned() };
+        let draft = Draft::write(&folder, &place.name, &text, known.as_ref().map(|(file, _)| file))?;
+        match known {
+            None => match renameat_with(&folder, &draft.name, &folder, &place.name, RenameFlags::NOREPLACE) {
+                Err(Errno::EXIST) => return Err(FileProblem::Changed(self.read(place)?)),
+                other => other?,
+            },
+            Some(_) => exchange(&folder, &draft, &place.name, base)?,
+        }
+        fsync(&folder)?;
+        Ok(Digest::of(text.as_bytes()))
+    }
+}
+
+/// Puts a draft in the place of a file, and takes that back if the file was not the one of `base`: somebody
+/// may have saved it between the look and the exchange.
+fn exchange(
+    folder: &OwnedFd,
+    draft: &Draft<'_>,
+    name: &str,
+    base: Option<Digest>,
+) -> Result<(), FileProblem> {
+    match renameat_with(folder, &draft.name, folder, name, RenameFlags::EXCHANGE) {
+        // A file system that cannot exchange: the look has to do.
+        Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {
+            return Ok(renameat(folder, &draft.name, folder, name)?);
+        }
+        other => other?,
+    }
+    let replaced = read_in(folder, &draft.name);
+    let is_it = matches!(&replaced, Ok(Some((_, content))) if Some(content.digest) == base);
+    if is_it {
+        return Ok(());
+    }
+    renameat_with(folder, &draft.name, folder, name, RenameFlags::EXCHANGE)?;
+    Err(FileProblem::Changed(replaced?.map(|(_, content)| content)))
+}
+
+/// A file that is to take the place of another one. It is removed with this.
+struct Draft<'f> {
+    folder: &'f OwnedFd,
+    name: String,
+}
+
+impl Drop for Draft<'_> {
+    fn drop(&mut self) {
+        let _ = unlinkat(self.folder, &self.name, AtFlags::empty());
+    }
+}
+
+impl<'f> Draft<'f> {
+    fn write(folder: &'f OwnedFd, of: &str, text: &str, like: Option<&File>) -> Result<Self, FileProblem> {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes).map_err(|error| io::Error::other(error.to_string()))?;
+        // No name of a workflow file, so that no server takes it for one.
+        let name = format!(".{of}.{:016x}.draft", u64::from_le_bytes(bytes));
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mode = Mode::from_raw_mode(if like.is_some() { 0o600 } else { 0o666 });
+        let mut file = File::from(openat(folder, &name, flags, mode)?);
+        let draft = Self { folder, name };
+        file.write_all(text.as_bytes())?;
+        if let Some(like) = like {
+            let stat = fstat(like)?;
+            let (owner, group) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+            // Who may not give it to its owner becomes its owner, as with any editor.
+            let _ = fchown(&file, Some(owner), Some(group));
+            fchmod(&file, Mode::from_raw_mode(stat.st_mode & 0o777))?;
+        }
+        file.sync_all()?;
+        Ok(draft)
+    }
+}
+
+fn open_folder(folder: &Path) -> Result<OwnedFd, FileProblem> {
+    // The operator named it, as a link or not.
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    Ok(openat(CWD, folder, flags, Mode::empty())?)
+}
+
+/// A name that is a workflow file's, and nothing else.
+fn is_fit(name: &str) -> bool {
+    let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    name.len() <= 120
+        && !name.starts_with('.')
+        && name.chars().all(fits)
+        && has_workflow_extension(Path::new(name))
+}
+
+fn read_in(folder: &OwnedFd, name: &str) -> Result<Option<(File, Content)>, FileProblem> {
+    // A pipe must not make anybody wait.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let unfit = |why: &str| FileProblem::Unfit(format!("{name} {why}"));
+    let mut file = match openat2(folder, name, flags, Mode::empty(), INSIDE) {
+        Ok(file) => File::from(file),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(Errno::LOOP) => return Err(unfit("is a link; edit the file that it leads to")),
+        Err(Errno::XDEV) => return Err(unfit("lies on another mount")),
+        Err(error) => return Err(error.into()),
+    };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() {
+        return Err(unfit("is not a file"));
+    }
+    let mut bytes = Vec::new();
+    (&mut file).take(MOST + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST {
+        return Err(unfit("is larger than what can be edited here"));
+    }
+    let digest = Digest::of(&bytes);
+    let text = String::from_utf8(bytes).map_err(|_| unfit("is not UTF-8 text"))?;
+    let plain = text.replace("\r\n", "\n");
+    if plain.contains(['\r', '\0']) {
+        return Err(unfit("holds control characters that a browser would change"));
+    }
+    let has_carriage_returns = text.contains("\r\n");
+    if has_carriage_returns && plain.replace('\n', "\r\n") != text {
+        return Err(unfit("ends some lines with a carriage return and some without"));
+    }
+    Ok(Some((file, Content { text: plain, digest, has_carriage_returns })))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    use super::*;
+
+    fn folder() -> (tempfile::TempDir, WorkflowFiles) {
+        let folder = tempfile::tempdir().unwrap();
+        let files = WorkflowFiles::new(vec![folder.path().to_owned()], false);
+        (folder, files)
+    }
+
+    fn names(folder: &tempfile::TempDir) -> Vec<String> {
+        let entries = std::fs::read_dir(folder.path()).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_is_saved_whole_and_keeps_its_mode_and_line_ends() {
+        let (folder, files) = folder();
+        let place = files.new_place("report").unwrap();
+        let first = files.save(&place, None, "steps: []\n").unwrap();
+        let path = folder.path().join("report.lobster");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        files.save(&place, Some(first), "name: a\nsteps: []\n").unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "name: a\nsteps: []\n");
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+        std::fs::write(&path, "a\r\nb\r\n").unwrap();
+        let read = files.read(&place).unwrap().unwrap();
+        assert_eq!(read.text, "a\nb\n");
+        files.save(&place, Some(read.digest), "a\nc\n").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"a\r\nc\r\n");
+        assert_eq!(names(&folder), ["report.lobster"], "no draft is left");
+    }
+
+    #[test]
+    fn a_file_that_somebody_else_saved_is_not_replaced() {
+        let (folder, files) = folder();
+        let place = files.new_place("report").unwrap();
+        let base = files.save(&place, None, "one\n").unwrap();
+        assert!(matches!(files.save(&place, None, "two\n"), Err(FileProblem::Changed(Some(_)))));
+        std::fs::write(place.path(), "theirs\n").unwrap();
+        match files.save(&place, Some(base), "mine\n") {
+            Err(FileProblem::Changed(Some(now))) => assert_eq!(now.text, "theirs\n"),
+            other => panic!("{other:?}"),
+        }
+        std::fs::remove_file(place.path()).unwrap();
+        assert!(matches!(files.save(&place, Some(base), "mine\n"), Err(FileProblem::Changed(None))));
+        assert!(names(&folder).is_empty());
+    }
+
+    #[test]
+    fn of_many_authors_each_either_saves_or_is_told() {
+        let (folder, files) = folder();
+        let place = files.new_place("report").unwrap();
+        files.save(&place, None, "0\n").unwrap();
+        let saved: usize = std::thread::scope(|scope| {
+            let author = |name: usize| {
+                let (files, place) = (files.clone(), place.clone());
+                scope.spawn(move || {
+                    let mut saved = 0;
+                    while saved < 20 {
+                        let now = files.read(&place).unwrap().unwrap();
+                        match files.save(&place, Some(now.digest), &format!("{}{name}\n", now.text)) {
+                            Ok(_) => saved += 1,
+                            Err(FileProblem::Changed(_)) => {}
+                            Err(other) => panic!("{other:?}"),
+                        }
+                    }
+                    saved
+                })
+            };
+            let authors: Vec<_> = (1..4).map(author).collect();
+            authors.into_iter().map(|author| author.join().unwrap()).sum()
+        });
+        let text = std::fs::read_to_string(place.path()).unwrap();
+        assert_eq!(text.lines().count(), saved + 1, "nobody's line is lost");
+        assert_eq!(names(&folder), ["report.lobster"]);
+    }
+
+    #[test]
+    fn nothing_outside_of_the_folders_is_reached() {
+        let (folder, files) = folder();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret.lobster"), "secret").unwrap();
+        symlink(outside.path().join("secret.lobster"), folder.path().join("link.lobster")).unwrap();
+        for name in ["../secret", "a/b", "", ".", "..", ".hidden", "a\nb", "ü"] {
+            assert!(files.new_place(name).is_none(), "{name:?}");
+        }
+        assert!(files.place_of(&outside.path().join("secret.lobster")).is_none());
+        assert!(files.place_of(&folder.path().join("notes.txt")).is_none());
+        let link = files.place_of(&folder.path().join("link.lobster")).unwrap();
+        assert!(matches!(files.read(&link), Err(FileProblem::Unfit(_))));
+        assert!(matches!(files.save(&link, None, "x"), Err(FileProblem::Unfit(_))));
+        assert_eq!(std::fs::read_to_string(outside.path().join("secret.lobster")).unwrap(), "secret");
+        assert!(WorkflowFiles::default().new_place("a").is_none());
+    }
+
+    #[test]
+    fn what_a_text_field_would_change_is_not_edited() {
+        let (_folder, files) = folder();
+        let place = files.new_place("odd").unwrap();
+        for bytes in [&b"a\0b"[..], b"\xff", b"a\rb", b"a\r\nb\nc", &vec![b'x'; MOST as usize + 1]] {
+            std::fs::write(place.path(), bytes).unwrap();
+            assert!(matches!(files.read(&place), Err(FileProblem::Unfit(_))));
+        }
+    }
+}
