@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::Value;
 
@@ -283,6 +284,38 @@ fn the_write_roots_of_a_policy_are_layered_and_what_it_protects_stays_protected(
     );
     ok(&home.lobster(["undo", "@"]).env("LOBSTER_POLICY", &policy).run());
     assert_eq!(tree(&home.dir()), before);
+}
+
+/// A file that is moved or linked in the layer is the step's own doing, also where its old name is taken again.
+#[test]
+fn files_that_a_step_moves_and_links_are_committed_as_if_done_directly() {
+    for script in [
+        "mv a b",
+        "mv a d/b",
+        "mv d/y a0",
+        "mv a b; echo other > a",
+        "ln a b",
+        "ln d/y a0; echo more >> a0",
+        "mv a b; mv b c; rm -r d",
+        "mv d/y z; rm -r d; mkdir d; mv z d/new",
+        "mv a x; mv d/y a; mv x d/y",
+    ] {
+        let home = Home::new();
+        home.write("tree/a", "one\n").write("tree/d/y", "two\n");
+        let (staged, direct) = (home.dir().join("tree"), home.dir().join("direct"));
+        assert!(Command::new("cp").arg("-a").args([&staged, &direct]).status().unwrap().success());
+        home.write(
+            "x.lobster",
+            format!("steps:\n  - {{ id: a, cwd: tree, changes: staged, run: '{script}' }}\n"),
+        );
+        let before = tree(&staged);
+        let done = home.tool(["x.lobster"]);
+        assert_eq!(done.code(), 0, "{script}: {done:#?}");
+        assert!(Command::new("sh").args(["-c", script]).current_dir(&direct).status().unwrap().success());
+        assert_eq!(tree(&staged), tree(&direct), "{script}");
+        ok(&home.lobster(["undo", "@"]).run());
+        assert_eq!(tree(&staged), before, "{script}, undone");
+    }
 }
 
 /// The matrix: what a step puts at a path, and what lay there. Each ends as if done directly.

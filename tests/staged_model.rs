@@ -58,7 +58,7 @@ fn program(dice: &mut Dice) -> String {
     for _ in 0..=dice.next(7) {
         let (one, two) = (dice.pick(&NAMES), dice.pick(&NAMES));
         let number = dice.next(5000);
-        lines.push(match dice.next(20) {
+        lines.push(match dice.next(21) {
             0 => format!("cp '{one}' '{two}'"),
             1 => format!("cp -a '{one}' '{two}'"),
             2 => format!("mv '{one}' '{two}'"),
@@ -84,6 +84,12 @@ fn program(dice: &mut Dice) -> String {
             18 => format!(
                 "python3 -c 'import sqlite3; c = sqlite3.connect(\"db\"); c.execute(\"create table if not exists t(x)\"); \
                  c.execute(\"insert into t values ({number})\"); c.commit()'"
+            ),
+            // The repository itself holds times and numbers of files, which differ. Git does not copy a directory that
+            // cannot be renamed.
+            19 => format!(
+                "git init -q . && git add -A && git -c user.name=x -c user.email=x commit -qm x && rm -rf '{one}' && \
+                 {{ [ -d '{two}' ] || git mv '{two}' moved; }} && git checkout -qf HEAD -- . ; rm -rf .git"
             ),
             _ => format!("find . -name '*a' -exec chmod u+x {{}} + ; : > '{one}'"),
         });

@@ -18,7 +18,7 @@ steps:
 
 /// Runs shell text in a mount namespace of its own, with the binary as `$L`;
 /// `None` where this is not allowed.
-fn in_a_namespace(home: &Home, script: &str) -> Option<Output> {
+pub(crate) fn in_a_namespace(home: &Home, script: &str) -> Option<Output> {
     let output = Command::new("unshare")
         .args(["--user", "--map-root-user", "--mount", "sh", "-c", script])
         .env_clear()
@@ -37,7 +37,7 @@ fn in_a_namespace(home: &Home, script: &str) -> Option<Output> {
     Some(output)
 }
 
-fn text(output: &Output) -> String {
+pub(crate) fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 

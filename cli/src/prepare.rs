@@ -11,7 +11,7 @@ use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError};
 
 use crate::exit::CommandError;
 use crate::render::{harmless, say};
-use crate::{live, signals, terminal};
+use crate::{live, signals, terminal, which};
 
 /// A runtime for this process, cancelled by its signals.
 pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
@@ -52,6 +52,28 @@ pub(crate) fn runtime_of_run(
         runtime = runtime.with_policy(policy);
     }
     Ok(runtime)
+}
+
+/// A runtime that undoes the run that a text names: in the directory that the run began in, and under its
+/// policy, as far as no other one was put in force since.
+pub(crate) fn runtime_to_undo(text: &str) -> Result<(Runtime, RunId), CommandError> {
+    let mut runtime = runtime(Mode::Human)?;
+    let store = runtime.store()?;
+    let run = which::run(&store, text)?;
+    if let Some(place) = runtime.recorded_place(run) {
+        let policies = PolicySources { place: Some(&place), run: None };
+        runtime = runtime_under(Mode::Human, &policies)?;
+    }
+    if (runtime.policy().is_open() || runtime.began_under_policies(run))
+        && let Some(policy) = lobster_runtime::replay::policy_of(&runtime, run)?
+    {
+        runtime = runtime.with_policy(policy);
+    }
+    let began_in = std::path::PathBuf::from(store.run(run)?.cwd);
+    if began_in.is_dir() {
+        runtime.services.cwd = began_in;
+    }
+    Ok((runtime, run))
 }
 
 /// The same, under the policies of a project and of a run, besides those of the environment.

@@ -199,8 +199,8 @@ pub mod http {
 /// What native commands may do: reading, judging and proposing rules.
 pub mod policy {
     pub use lobster_policy::{
-        Command, DecisionEnv, Dialect, Effect, EveryProgram, Layer, LayerText, Observed, Policy, PolicyFile,
-        Profile, Proposal, Shell, Verdict,
+        Command, DecisionEnv, Dialect, Effect, EveryProgram, Layer, LayerText, LeastChanges, Observed,
+        Policy, PolicyFile, Profile, Proposal, Shell, Verdict,
     };
 }
 

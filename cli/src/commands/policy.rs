@@ -8,7 +8,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::json;
-use lobster_runtime::policy::{Dialect, Observed, Policy, PolicyFile, Proposal, Shell, Verdict};
+use lobster_runtime::policy::{
+    Dialect, LeastChanges, Observed, Policy, PolicyFile, Proposal, Shell, Verdict,
+};
 use lobster_runtime::replay::{observed, rules_of_approvals};
 use lobster_runtime::runtime::{PolicySources, Runtime};
 use lobster_runtime::stage::Mode;
@@ -239,6 +241,9 @@ fn check(file: Option<&Path>, against: &[String], out: &mut impl Write) -> Comma
         let rule = lint.rule.map(|rule| format!(" (rule {rule})")).unwrap_or_default();
         writeln!(out, "note{rule}: {}", lint.message)?;
     }
+    for (who, least) in least_changes(&policy) {
+        writeln!(out, "changes to files of {}: {}", one_line(&who), least.describe())?;
+    }
     if !against.is_empty() {
         let difference = policy.check_against(&observations(&runtime, against)?, &env);
         for stopped in &difference.stopped {
@@ -257,6 +262,17 @@ fn check(file: Option<&Path>, against: &[String], out: &mut impl Write) -> Comma
     }
     writeln!(out, "{}: a policy, blake3:{}", file.display(), policy.digest())?;
     Ok(Exit::OK)
+}
+
+/// Whose changes to files the policy has kept apart, and how far.
+fn least_changes(policy: &Policy) -> Vec<(String, LeastChanges)> {
+    let file = policy.file();
+    let (all, agents) = (file.sandbox.changes, file.sandbox.agent_changes);
+    let rules = file.rules.iter().map(|rule| (format!("rule {}", rule.id), rule.changes));
+    let mut demands = vec![("every step".to_owned(), all), ("runs that agents start".to_owned(), agents)];
+    demands.extend(rules);
+    demands.retain(|(_, least)| *least != LeastChanges::Direct);
+    demands
 }
 
 fn test(

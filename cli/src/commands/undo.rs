@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use lobster_runtime::envelope::Envelope;
 use lobster_runtime::replay::changes::{Undo, WhatToUndo, plan_undo};
 use lobster_runtime::stage::Mode;
 
@@ -10,12 +11,12 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{harmless, one_line, say, units};
 use crate::reply::Reply;
-use crate::which;
 
 /// Reverts the changes to files that a run made.
 ///
 /// Reverts what steps with `changes: staged` or `changes: review` committed. If one of the files has changed
-/// since, nothing is reverted. The undo is recorded as a run, so it can be undone, too.
+/// since, nothing is reverted. Then the `undo:` of each step that has one is proposed, the last step first. The
+/// undo is recorded as a run, so it can be undone, too.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster undo @ --dry-run                 what would be reverted
@@ -40,9 +41,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let runtime = prepare::runtime(Mode::Human)?;
+    let (runtime, id) = prepare::runtime_to_undo(&args.run)?;
     let store = runtime.store()?;
-    let id = which::run(&store, &args.run)?;
     let what = WhatToUndo {
         run: id,
         step: args.step.clone(),
@@ -54,6 +54,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.dry_run {
         for reading in undo.set.readings() {
             anstream::println!("{}", line(&store, &reading, true));
+        }
+        for undo in &undo.steps {
+            anstream::println!("asks  {}: {}", one_line(&undo.step), one_line(&undo.text));
         }
     }
     if !undo.conflicts.is_empty() {
@@ -72,19 +75,39 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     let result = runtime.run_planned(&undo.planned);
     let done = result.run.map(|run| run.short());
+    let is_waiting = matches!(result.envelope, Envelope::NeedsApproval(_));
     let exit = Reply { mode: Mode::Human }.result(&runtime, result, false)?;
     if exit == Exit::OK {
-        let count = units::counted(undo.set.changes().count() as u64, "change");
-        let by = done
-            .map(|run| format!(" in run {run}; `lobster undo {run}` reverts this undo"))
-            .unwrap_or_default();
-        say(&format!("Undid {count}{by}."));
+        tell_done(&undo, done, is_waiting);
     }
     Ok(exit)
 }
 
+/// What the undo has done, and how it is taken back.
+fn tell_done(undo: &Undo, run: Option<impl std::fmt::Display>, is_waiting: bool) {
+    let files = units::counted(undo.set.changes().count() as u64, "change");
+    let steps = units::counted(undo.steps.len() as u64, "step");
+    let done = match (undo.set.is_empty(), undo.steps.is_empty() || is_waiting) {
+        (true, true) => return,
+        (true, false) => steps,
+        (false, false) => format!("{files} and {steps}"),
+        (false, true) => files,
+    };
+    let run = run.map(|run| run.to_string()).unwrap_or_default();
+    let by = if run.is_empty() { String::new() } else { format!(" in run {run}") };
+    let back = match (undo.set.is_empty(), undo.steps.is_empty()) {
+        (true, _) => String::new(),
+        (false, true) => format!("; `lobster undo {run}` reverts this undo"),
+        (false, false) => format!("; `lobster undo {run}` reverts the changes to files again"),
+    };
+    say(&format!("Undid {done}{by}{back}."));
+}
+
 /// What an undo of files does not undo.
 fn tell_others(undo: &Undo) {
+    for step in &undo.not_proposed {
+        say(&format!("Not undone: step {}: {}.", one_line(&step.step), step.why));
+    }
     for other in &undo.others {
         say(&format!(
             "Not undone: other effects of step {} ({}).",

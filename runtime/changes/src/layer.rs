@@ -4,7 +4,7 @@
 //! the upper directory, a removed one is a *whiteout* there, a directory that was made
 //! anew is *opaque*. Only what lies there is read, never the tree below.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Read};
@@ -218,6 +218,7 @@ impl Layer {
         let below = Below::new(base, pile);
         let mut reader = Reader::new(below, upper, root.clone(), self.made, keep);
         reader.directory(None, true)?;
+        reader.check_origins()?;
         Ok(RootChanges { root, changes: reader.changes })
     }
 }
@@ -306,6 +307,11 @@ pub(crate) struct Reader<'k> {
     files: BTreeMap<u64, RelPath>,
     /// The first name, and the new content, of each file below that had several.
     pairs: BTreeMap<u64, (RelPath, Entry)>,
+    /// Files that the kernel copied from below and that have no file below where they lie, with its note of the
+    /// file that they were copied from.
+    moved: Vec<(RelPath, Vec<u8>)>,
+    /// The numbers of the files below that the layer hides, or has under several names.
+    lower_files: BTreeSet<u64>,
 }
 
 impl<'k> Reader<'k> {
@@ -317,7 +323,8 @@ impl<'k> Reader<'k> {
         keep: &'k mut dyn Keep,
     ) -> Self {
         let (changes, files, pairs) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        Self { below, upper, root, made, keep, changes, files, pairs }
+        let (moved, lower_files) = (Vec::new(), BTreeSet::new());
+        Self { below, upper, root, made, keep, changes, files, pairs, moved, lower_files }
     }
 
     pub(crate) fn push(&mut self, change: Change) {
@@ -330,6 +337,29 @@ impl<'k> Reader<'k> {
 
     pub(crate) fn look(&self, place: &Place) -> Result<Option<Seen>, LayerError> {
         self.below.look(place).map_err(|source| self.unread(Some(&place.path), source))
+    }
+
+    /// Whether the layer has a copy of the file below at its own name, and at no other.
+    fn is_copied_in_place(&self, path: &RelPath) -> bool {
+        let at = self.in_upper(path);
+        let is_one = fs::symlink_metadata(&at).is_ok_and(|found| found.is_file() && found.nlink() == 1);
+        is_one && matches!(origin(&at), Ok(Some(_)))
+    }
+
+    /// A copy without a file below was moved by the step, or linked: then the file that it was copied from lies
+    /// below at another name, which the layer hides or links. Otherwise another program removed that file
+    /// meanwhile. Where the kernel notes no more than that it made a copy, any such file may be the one.
+    fn check_origins(&self) -> Result<(), LayerError> {
+        let is_there = |origin: &[u8]| match origin.get(ORIGIN_FILE..) {
+            Some(file) => file
+                .windows(4)
+                .any(|word| self.lower_files.iter().any(|inode| *word == inode.to_le_bytes()[..4])),
+            None => !self.lower_files.is_empty(),
+        };
+        match self.moved.iter().find(|(_, origin)| !is_there(origin)) {
+            Some((path, _)) => Err(self.edited(path)),
+            None => Ok(()),
+        }
     }
 
     /// Reads a directory of the layer. `below`: there is a directory below it, too.
@@ -368,8 +398,10 @@ impl<'k> Reader<'k> {
         if kind.is_dir() {
             return self.changed_directory(path, found.mode() & 0o7777, lower);
         }
-        if lower.is_none() && below && has_origin(&at).map_err(|source| self.unread(Some(path), source))? {
-            return Err(self.edited(path));
+        if lower.is_none()
+            && let Some(origin) = origin(&at).map_err(|source| self.unread(Some(path), source))?
+        {
+            self.moved.push((path.clone(), origin));
         }
         let before = self.before(path, lower)?;
         let after = if kind.is_symlink() {
@@ -384,7 +416,8 @@ impl<'k> Reader<'k> {
         {
             return Ok(());
         }
-        self.changes.push(Change { path: path.clone(), before, after: Some(after) });
+        let shared = shared(lower);
+        self.changes.push(Change { path: path.clone(), before, after: Some(after), shared });
         Ok(())
     }
 
@@ -440,7 +473,7 @@ impl<'k> Reader<'k> {
                 if lower.mode != mode {
                     let entry = |mode| Some(Entry::Directory { mode });
                     let (before, after) = (entry(lower.mode), entry(mode));
-                    self.changes.push(Change { path: path.clone(), before, after });
+                    self.changes.push(Change { path: path.clone(), before, after, shared: None });
                 }
                 if is_opaque(&at).map_err(|source| self.unread(Some(path), source))? {
                     self.not_in_opaque(path)?;
@@ -449,7 +482,7 @@ impl<'k> Reader<'k> {
             other => {
                 let before = self.before(path, other)?;
                 let after = Some(Entry::Directory { mode });
-                self.changes.push(Change { path: path.clone(), before, after });
+                self.changes.push(Change { path: path.clone(), before, after, shared: None });
             }
         }
         self.directory(Some(path), is_below)
@@ -474,7 +507,7 @@ impl<'k> Reader<'k> {
     fn removed(&mut self, path: &RelPath, lower: Seen) -> Result<(), LayerError> {
         let before = self.before(path, Some(lower))?;
         // Of a directory, `before` has said already what was in it.
-        self.changes.push(Change { path: path.clone(), before, after: None });
+        self.changes.push(Change { path: path.clone(), before, after: None, shared: shared(Some(lower)) });
         Ok(())
     }
 
@@ -485,6 +518,9 @@ impl<'k> Reader<'k> {
         lower: Option<Seen>,
     ) -> Result<Option<Entry>, LayerError> {
         let Some(lower) = lower else { return Ok(None) };
+        if lower.what == What::File && !self.is_copied_in_place(path) {
+            self.lower_files.insert(lower.inode);
+        }
         let place = Place { root: 0, path: path.clone() };
         // The step saw what lay there when the layer was made. Of a directory only what is in it counts.
         if lower.what != What::Directory {
@@ -580,6 +616,11 @@ fn as_path(path: &RelPath) -> &Path {
     Path::new(OsStr::from_bytes(path.as_bytes()))
 }
 
+/// The number of a file that has other names.
+pub(crate) fn shared(lower: Option<Seen>) -> Option<u64> {
+    lower.filter(|lower| lower.what == What::File && lower.names > 1).map(|lower| lower.inode)
+}
+
 fn below_path(above: Option<&RelPath>, name: &[u8]) -> RelPath {
     above.map_or_else(|| RelPath::of_name(name), |above| above.join(name))
 }
@@ -598,12 +639,16 @@ fn with_access<T>(path: &Path, needed: u32, mut work: impl FnMut() -> io::Result
     }
 }
 
-/// Whether the kernel copied it from below.
-fn has_origin(at: &Path) -> io::Result<bool> {
+/// Where the kernel's note of an origin begins to name the file: behind its head and the name of the file system.
+/// What follows depends on the file system; the number of the file is in it, little-endian.
+const ORIGIN_FILE: usize = 21;
+
+/// The kernel's note of the file below that it copied this one from.
+fn origin(at: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut value = [0; 256];
     match lgetxattr(at, "user.overlay.origin", &mut value) {
-        Ok(_) | Err(Errno::RANGE) => Ok(true),
-        Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => Ok(false),
+        Ok(length) => Ok(Some(value[..length].to_vec())),
+        Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => Ok(None),
         Err(error) => Err(error.into()),
     }
 }

@@ -110,10 +110,12 @@ fn tree_of<'a>(entries: impl Iterator<Item = (&'a str, &'a Option<Entry>)>) -> W
 /// The tree before, the tree after, and the set that leads from one to the other. In
 /// the last case `h2` is another name of `h1`, and stays one.
 fn case(entries: &[(&'static str, Option<Entry>, Option<Entry>)]) -> (World, World, ChangeSet) {
+    let pair = tree_of(entries.iter().map(|(name, before, _)| (*name, before))).find(&path("h1"));
     let changes = entries.iter().map(|(name, before, after)| Change {
         path: path(name),
         before: before.clone(),
         after: after.clone(),
+        shared: pair.filter(|_| *name == "h1"),
     });
     let root = b"/root".to_vec().into();
     let set = ChangeSet::new(vec![RootChanges { root, changes: changes.collect() }]);

@@ -138,8 +138,12 @@ mod tests {
             ("x2", None, file("x", 0o644)),
             ("z", file("z", 0o644), None),
         ];
-        let changes =
-            changes.map(|(path, before, after)| Change { path: RelPath::new(path).unwrap(), before, after });
+        let changes = changes.map(|(path, before, after)| Change {
+            path: RelPath::new(path).unwrap(),
+            before,
+            after,
+            shared: None,
+        });
         let root = ByteText::from(b"/r".to_vec());
         let set = ChangeSet::new(vec![RootChanges { root, changes: changes.into() }]);
         let readings = set.readings();

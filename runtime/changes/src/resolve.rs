@@ -79,7 +79,8 @@ pub fn resolve(
             Resolution::Merge => Some(case.merged(change, now.as_ref())?),
             Resolution::Overwrite | Resolution::Keep => case.overwritten(change)?,
         };
-        resolved.roots[root].changes[at] = Change { path: change.path.clone(), before: now, after };
+        resolved.roots[root].changes[at] =
+            Change { path: change.path.clone(), before: now, after, shared: change.shared };
     }
     for of_root in &mut resolved.roots {
         of_root.changes.retain(|change| match (&change.before, &change.after) {

@@ -301,6 +301,10 @@ pub struct Change {
     /// What it left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<Entry>,
+    /// The number of a file that had other names when the step began. It keeps them: it is rewritten in
+    /// place. A file that was linked here since is somebody else's, and is never written to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shared: Option<u64>,
 }
 
 impl Change {
@@ -325,7 +329,12 @@ impl Change {
             }),
             other => other.clone(),
         };
-        Some(Self { path: to(&self.path)?, before: entry(&self.before), after: entry(&self.after) })
+        Some(Self {
+            path: to(&self.path)?,
+            before: entry(&self.before),
+            after: entry(&self.after),
+            shared: self.shared,
+        })
     }
 
     /// In what it changed.
@@ -405,6 +414,7 @@ impl ChangeSet {
             path: change.path.clone(),
             before: change.after.clone(),
             after: change.before.clone(),
+            shared: change.shared,
         };
         let roots = self.roots.iter().map(|root| RootChanges {
             root: root.root.clone(),
@@ -429,7 +439,10 @@ impl ChangeSet {
             let change = above.map_or_else(|| change.clone(), |above| change.below(&above));
             let of_root = roots.entry(root).or_default();
             match of_root.get_mut(&change.path) {
-                Some(first) => first.after = change.after,
+                Some(first) => {
+                    first.after = change.after;
+                    first.shared = first.shared.or(change.shared);
+                }
                 None => {
                     of_root.insert(change.path.clone(), change);
                 }

@@ -75,7 +75,12 @@ pub(crate) fn plan(set: &ChangeSet, seen: &BTreeMap<Place, Seen>) -> Vec<Step> {
             let place = Place { root, path: change.path.clone() };
             let old = seen.get(&place).copied();
             let has_others = old.is_some_and(|old| named.get(&(root, old.inode)) < Some(&old.names));
-            for act in acts(change, has_others) {
+            let names = match old {
+                Some(old) if has_others && change.shared == Some(old.inode) => OtherNames::Kept,
+                Some(_) if has_others => OtherNames::Foreign,
+                _ => OtherNames::None,
+            };
+            for act in acts(change, names) {
                 let slot = steps.len();
                 steps.push(Step { place: place.clone(), act, slot, new: None, old });
             }
@@ -85,8 +90,17 @@ pub(crate) fn plan(set: &ChangeSet, seen: &BTreeMap<Place, Seen>) -> Vec<Step> {
     steps
 }
 
-/// `has_others` tells that the file has names outside of the set.
-fn acts(change: &Change, has_others: bool) -> Vec<Act> {
+/// What names a file has outside of the set.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum OtherNames {
+    None,
+    /// It had them when the step began, and keeps them.
+    Kept,
+    /// It got them since: another file was linked here, or this one elsewhere. They stay as they are.
+    Foreign,
+}
+
+fn acts(change: &Change, names: OtherNames) -> Vec<Act> {
     let put = |after: &Entry| match after {
         Entry::File { same_as: Some(of), .. } => Act::Name { of: of.clone() },
         Entry::File { .. } | Entry::Directory { .. } | Entry::Link { .. } => Act::PutIn,
@@ -112,13 +126,14 @@ fn acts(change: &Change, has_others: bool) -> Vec<Act> {
             Some(Entry::File { digest: before, mode: from, .. }),
             Some(Entry::File { digest, mode, same_as: None, .. }),
         ) => {
-            if before == digest {
-                acts.push(Act::FileMode { before: *from, mode: *mode });
-            } else if has_others {
-                acts.push(Act::Rewrite);
-            } else {
-                acts.push(Act::Swap);
-            }
+            acts.push(match names {
+                OtherNames::Foreign => Act::Swap,
+                OtherNames::None | OtherNames::Kept if before == digest => {
+                    Act::FileMode { before: *from, mode: *mode }
+                }
+                OtherNames::Kept => Act::Rewrite,
+                OtherNames::None => Act::Swap,
+            });
         }
         (Some(before), Some(after)) => match put(after) {
             Act::PutIn if !before.is_directory() && !after.is_directory() => acts.push(Act::Swap),

@@ -34,13 +34,19 @@ impl Contents for Memory {
 
 pub(crate) fn set(root: &Path, changes: Vec<(&str, Option<Entry>, Option<Entry>)>) -> ChangeSet {
     let root = root.canonicalize().unwrap();
+    let shared = |path: &str| {
+        let found = fs::symlink_metadata(root.join(path)).ok().filter(|found| found.is_file());
+        found.filter(|found| found.nlink() > 1).map(|found| found.ino())
+    };
     let changes = changes.into_iter().map(|(path, before, after)| Change {
         path: RelPath::new(path).unwrap(),
         before,
         after,
+        shared: shared(path),
     });
+    let changes: Vec<Change> = changes.collect();
     let root: ByteText = std::os::unix::ffi::OsStringExt::into_vec(root.into_os_string()).into();
-    ChangeSet::new(vec![RootChanges { root, changes: changes.collect() }])
+    ChangeSet::new(vec![RootChanges { root, changes }])
 }
 
 pub(crate) struct Bench {
@@ -141,6 +147,79 @@ fn a_pair_of_hard_links_stays_one() {
         assert_eq!((found.nlink(), found.mode() & 0o777), (2, 0o600));
         assert_eq!(fs::read(bench.tree().join(name)).unwrap(), b"newer");
     }
+}
+
+/// A file that was linked to the place of an equal one since is somebody else's.
+#[test]
+fn a_foreign_file_that_was_linked_in_meanwhile_is_not_written_to() {
+    for (content, mode) in [("newer", 0o600), ("old", 0o755)] {
+        for was_shared in [false, true] {
+            let bench = Bench::new();
+            bench.put("a", "old");
+            if was_shared {
+                fs::hard_link(bench.tree().join("a"), bench.tree().join("a2")).unwrap();
+            }
+            let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file(content, mode));
+            let set = set(&bench.tree(), vec![("a", Some(old), Some(new))]);
+            let foreign = bench.dir.path().join("foreign");
+            fs::write(&foreign, "old").unwrap();
+            fs::set_permissions(&foreign, fs::Permissions::from_mode(0o644)).unwrap();
+            fs::remove_file(bench.tree().join("a")).unwrap();
+            fs::hard_link(&foreign, bench.tree().join("a")).unwrap();
+            bench.commit(&set).unwrap();
+            assert_eq!(fs::read(bench.tree().join("a")).unwrap(), content.as_bytes());
+            let found = fs::metadata(&foreign).unwrap();
+            assert_eq!((fs::read(&foreign).unwrap(), found.mode() & 0o777), (b"old".to_vec(), 0o644));
+            assert_eq!(found.nlink(), 1);
+            bench.commit(&set.inverse()).unwrap();
+            assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"old");
+        }
+    }
+}
+
+/// A replaced file keeps its owner, gets the time that the step set, and holes stay holes.
+#[test]
+fn a_commit_keeps_owners_times_and_holes() {
+    let bench = Bench::new();
+    bench.put("owned", "old");
+    bench.put("sparse", "old");
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root {
+        std::os::unix::fs::chown(bench.tree().join("owned"), Some(12), Some(34)).unwrap();
+    }
+    let size = 8 << 20;
+    let content = {
+        let mut content = vec![0; size];
+        content[size / 2] = 7;
+        content
+    };
+    let digest = Digest::of(&content);
+    bench.memory.0.borrow_mut().insert(digest, content.clone());
+    let time = crate::Time(1_000_000_000, 123_456_789);
+    let timed = |entry: Entry| match entry {
+        Entry::File { digest, size, mode, same_as, .. } => {
+            Entry::File { digest, size, mode, modified: Some(time), same_as }
+        }
+        other => other,
+    };
+    let (old, new) = (bench.memory.file("old", 0o644), timed(bench.memory.file("new", 0o644)));
+    let sparse = Entry::File { digest, size: size as u64, mode: 0o644, modified: Some(time), same_as: None };
+    let changes = vec![
+        ("made", None, Some(new.clone())),
+        ("owned", Some(old.clone()), Some(new)),
+        ("sparse", Some(old), Some(sparse)),
+    ];
+    bench.commit(&set(&bench.tree(), changes)).unwrap();
+    let of = |name: &str| fs::metadata(bench.tree().join(name)).unwrap();
+    for name in ["made", "owned", "sparse"] {
+        assert_eq!((of(name).mtime(), of(name).mtime_nsec()), (1_000_000_000, 123_456_789), "{name}");
+    }
+    if is_root {
+        assert_eq!((of("owned").uid(), of("owned").gid()), (12, 34));
+    }
+    assert_eq!(fs::read(bench.tree().join("sparse")).unwrap(), content);
+    let taken = of("sparse").blocks() * 512;
+    assert!(taken < size as u64 / 2, "{taken} bytes are taken of {size}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use lobster_base::digest::Digest;
 
 use crate::files::{Place, What};
-use crate::layer::{Keep, LayerError, Reader, open_root};
+use crate::layer::{Keep, LayerError, Reader, open_root, shared};
 use crate::pile::Below;
 use crate::set::{ByteText, Change, Entry, RelPath, RootChanges, Time};
 
@@ -88,7 +88,7 @@ pub fn changes_of(
             (None, Some(_)) | (Some(_), None) => true,
         };
         if is_change {
-            reader.push(Change { path: path.clone(), before, after });
+            reader.push(Change { path: path.clone(), before, after, shared: shared(lower) });
         }
     }
     Ok(RootChanges { root: name, changes: reader.into_changes() })

@@ -48,6 +48,7 @@ mod redacted;
 mod repeat;
 pub(crate) mod requests;
 mod reuse;
+pub mod reversal;
 pub mod run;
 pub mod services;
 pub mod settle;

@@ -69,6 +69,8 @@ pub struct Run<'s> {
     pub policy: Digest,
     /// What decisions about it depend on, as it was when the run began.
     pub(crate) surroundings: Surroundings,
+    /// An agent started it over MCP.
+    pub(crate) is_of_agent: bool,
     overseer: Option<Arc<dyn Overseer>>,
     interrupted: Interrupted,
     pub(super) recall: Mutex<Recall>,
@@ -132,6 +134,11 @@ impl Buffered {
     }
 }
 
+/// Whether what the first record says of the caller is said of an agent.
+fn is_of_agent(caller: &Value) -> bool {
+    caller["via"] == "mcp"
+}
+
 impl<'s> Run<'s> {
     /// A run that has just been created.
     pub(crate) fn fresh(
@@ -154,6 +161,7 @@ impl<'s> Run<'s> {
             cwd: services.cwd.clone(),
             policy: services.policy_digest(),
             surroundings: services.surroundings(),
+            is_of_agent: is_of_agent(&services.caller.detail),
             overseer: None,
             interrupted: Interrupted::Ask,
             recall: Mutex::default(),
@@ -189,6 +197,11 @@ impl<'s> Run<'s> {
         // What was asked for at the beginning holds to the end.
         run.cache_disabled |= journal.first().is_some_and(|record| match &record.event {
             Event::RunStarted { detail, .. } => super::reuse::was_off(&detail["settings"]),
+            _ => false,
+        });
+        // Whoever goes on with it: it is still the agent's.
+        run.is_of_agent = journal.first().is_some_and(|record| match &record.event {
+            Event::RunStarted { detail, .. } => is_of_agent(&detail["caller"]),
             _ => false,
         });
         if let Some(recorded) = journal.first().and_then(|record| match &record.event {

@@ -115,6 +115,7 @@ impl Frame<'_> {
         if !wanted.or_else(|error| self.recorded_condition(&path, &error))? {
             return self.skip(step, scope, at);
         }
+        self.keep_reversal(step, scope, &path, enclosing)?;
         let begun = std::time::Instant::now();
         let result = match &step.work {
             Work::Input(_) => self.input(step, scope, &path, cancel),
@@ -149,6 +150,7 @@ impl Frame<'_> {
                 return Err(stop);
             }
         };
+        self.keep_result(step, &record, &path)?;
         let result = match &step.work {
             // Parts are counted under their own ids.
             Work::Parallel { .. }
@@ -539,7 +541,7 @@ impl Frame<'_> {
             .with_credentials(&step.extras.credentials))
     }
 
-    fn step_cwd(&self, step: &Step, enclosing: &Enclosing) -> PathBuf {
+    pub(super) fn step_cwd(&self, step: &Step, enclosing: &Enclosing) -> PathBuf {
         let own = step.cwd.as_ref().or(enclosing.cwd.as_ref()).or(self.workflow.cwd.as_ref());
         match own {
             Some(dir) => self.run.cwd.join(&*template::fill_args(dir, self.args)),

@@ -88,12 +88,13 @@ pub struct Workflow {
 }
 
 impl Workflow {
-    /// Every step of this file, at every depth, outer ones first.
+    /// Every step of this file, at every depth, outer ones first, and what undoes them.
     pub fn all_steps(&self) -> Vec<&Step> {
         let mut pending: Vec<&Step> = self.steps.iter().rev().collect();
         let mut all = Vec::new();
         while let Some(step) = pending.pop() {
             pending.extend(step.work.inside().into_iter().rev());
+            pending.extend(step.extras.undo.as_deref());
             all.push(step);
         }
         all
@@ -204,6 +205,21 @@ pub struct Extras {
     /// A change set that the step commits, and that is all it does. No file says this: an undo does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub commit: Option<Digest>,
+    /// What undoes the step's other effects; `lobster undo` proposes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undo: Option<Box<Step>>,
+    /// The step of another run whose effects this one undoes. No file says this: an undo does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub undoes: Option<UndoneStep>,
+}
+
+/// A step of a run, as an undo of it names it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UndoneStep {
+    /// The id of the run.
+    pub run: String,
+    /// The place of the step in it.
+    pub step: String,
 }
 
 /// What becomes of the changes that a step makes to files.

@@ -7,7 +7,7 @@ use super::analysis::{Analysis, Arg, CommandFact, Finding, Level, TextSpan};
 use super::command::Invocation;
 use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
-use super::file::{NetDefault, NetGrantSpec, NetWord, Profile, Rule};
+use super::file::{LeastChanges, NetDefault, NetGrantSpec, NetWord, Profile, Rule};
 use super::parse::{parse, unshowable};
 use super::paths::{Roots, expand_root, normalise};
 use super::{ENGINE_VERSION, Policy};
@@ -108,6 +108,9 @@ pub struct Decision {
     pub commands: Vec<CommandFact>,
     /// The rights the command gets if it runs.
     pub grant: Grant,
+    /// How far what the command changes in files is kept apart at least.
+    #[serde(skip_serializing_if = "LeastChanges::is_direct")]
+    pub changes: LeastChanges,
     /// The terms of the approval, when one is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ask: Option<super::AskTerms>,
@@ -332,6 +335,11 @@ impl Policy {
             grant.fs_write.push(repository);
         }
         let ask = (verdict == Verdict::Ask).then(|| ask_terms(&rules));
+        let of_rules = rules.iter().map(|rule| rule.changes);
+        let changes = match verdict {
+            Verdict::Deny => LeastChanges::Direct,
+            Verdict::Allow | Verdict::Ask => of_rules.fold(self.file().sandbox.changes, Ord::max),
+        };
         Decision {
             verdict,
             reason_code,
@@ -350,6 +358,7 @@ impl Policy {
             rule_ids,
             commands,
             grant,
+            changes,
             ask,
             analysed,
             policy: self.digest(),

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::decide::{Decision, NetGrant, Verdict};
+use super::file::LeastChanges;
 
 impl Decision {
     /// The whole derivation: the verdict, each reason, each command that would
@@ -105,6 +106,9 @@ impl Decision {
                 let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
                 writeln!(out, "  {name}: {} (of the run's own network)", ports.join(" "))?;
             }
+        }
+        if self.changes != LeastChanges::Direct {
+            writeln!(out, "  changes to files: {}", self.changes.describe())?;
         }
         for reason in &grant.unenforceable {
             writeln!(out, "  not enforceable: {reason}")?;

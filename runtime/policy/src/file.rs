@@ -209,6 +209,9 @@ pub struct Rule {
     /// The rights a matching command gets beyond reading the read roots.
     #[serde(default)]
     pub grant: RuleGrant,
+    /// How far what a matching command changes in files is kept apart at least.
+    #[serde(default, skip_serializing_if = "LeastChanges::is_direct")]
+    pub changes: LeastChanges,
     /// Why the rule is there; shown to whoever approves.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,

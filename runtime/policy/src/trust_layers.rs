@@ -106,6 +106,9 @@ impl Policy {
             if rule.effect == Effect::Deny && rule.grant.is_some() {
                 return Err(wrong("a deny rule grants nothing; remove grant"));
             }
+            if rule.effect == Effect::Deny && !rule.changes.is_direct() {
+                return Err(wrong("what a deny rule matches changes no files; remove changes"));
+            }
             let other_network = |net: &NetGrantSpec| *net != NetGrantSpec::Word(NetWord::None);
             if rule.grant.uses_ports() && rule.grant.net.as_ref().is_some_and(other_network) {
                 return Err(wrong(
@@ -242,6 +245,7 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
         sandbox.mode = super::SandboxMode::Strict;
     }
     sandbox.changes = sandbox.changes.max(lower.changes);
+    sandbox.agent_changes = sandbox.agent_changes.max(lower.agent_changes);
     for control in lower.minimum {
         if !sandbox.minimum.contains(&control) {
             sandbox.minimum.push(control);

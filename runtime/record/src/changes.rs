@@ -17,6 +17,9 @@ use lobster_stage::StageError;
 use lobster_store::{Event, RunId, StepStatus, Store, StoreError};
 use serde_json::Value;
 
+use crate::place::is_within;
+use crate::step_undos::{NotProposed, StepUndo, StepUndos, Unlisted, name_of_undo, step_undos};
+
 /// What one step changed.
 #[derive(Clone, Debug)]
 pub struct StepChanges {
@@ -59,6 +62,10 @@ pub struct Undo {
     pub set: ChangeSet,
     /// The files that are not as the run left them, each told in a sentence; with any, nothing can be taken back.
     pub conflicts: Vec<String>,
+    /// What undoes steps, each after a question; the last step first.
+    pub steps: Vec<StepUndo>,
+    /// What undoes steps and cannot be proposed.
+    pub not_proposed: Vec<NotProposed>,
     /// What it did besides, and nobody takes back.
     pub others: Vec<OtherEffect>,
     /// The run that does it.
@@ -70,17 +77,37 @@ pub struct Undo {
 pub enum UndoError {
     /// It did nothing that can be.
     #[error(
-        "{what} committed no changes to files; only steps with `changes: staged` or `review` can be undone"
+        "{what} committed no changes to files; only steps with `changes: staged` or `review`, or with an `undo:`, can be \
+         undone"
     )]
     Nothing {
         /// The run, or the step of it.
         what: String,
     },
     /// It was done before.
-    #[error("{what} is undone already: its files are what they were before it")]
+    #[error("{what} is undone already")]
     Done {
         /// The run, or the step of it.
         what: String,
+    },
+    /// Another undo of it has not ended.
+    #[error(
+        "run {by} is undoing {what} and has not ended: `lobster gates` shows what it asks, `lobster resume {by}` \
+         continues it if it was interrupted"
+    )]
+    Underway {
+        /// The run, or the step of it.
+        what: String,
+        /// The run that undoes it.
+        by: String,
+    },
+    /// A step's undo cannot be run.
+    #[error("step {step} cannot be undone: {why}")]
+    NotProposed {
+        /// The step.
+        step: String,
+        /// Why.
+        why: String,
     },
     /// Nothing is left to be done.
     #[error("nothing of {what} is left to undo: all of its files changed since and are kept")]
@@ -116,6 +143,22 @@ pub enum UndoError {
     /// A run that is to be recorded has a form.
     #[error("the undo cannot be recorded: {0}")]
     Record(#[from] serde_json::Error),
+}
+
+impl UndoError {
+    /// Whether no files are left to undo, and nothing stands in the way of undoing the rest.
+    fn is_nothing_left(&self) -> bool {
+        matches!(self, Self::Nothing { .. } | Self::Done { .. } | Self::Kept { .. })
+    }
+}
+
+impl From<Unlisted> for UndoError {
+    fn from(error: Unlisted) -> Self {
+        match error {
+            Unlisted::Store(error) => Self::Store(error),
+            Unlisted::Record(error) => Self::Changes(error),
+        }
+    }
 }
 
 impl From<UndoError> for Failure {
@@ -200,49 +243,98 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
         .map_or_else(|| format!("run {}", run.short()), |step| format!("step {step} of run {}", run.short()));
     let mut committed = changes_of_run(&store, run)?;
     committed.retain(|changes| changes.committed && is_meant(&changes.step) && !changes.set.is_empty());
+    // Who undoes files at certain places undoes nothing else.
+    let undos = match wanted.only.is_empty() {
+        true => step_undos(&store, run, &is_meant)?,
+        false => StepUndos::default(),
+    };
+    let files = match files_to_undo(&store, wanted, &what, &committed) {
+        Err(error) if error.is_nothing_left() => match (undos.proposed.is_empty(), &undos.underway) {
+            (false, None) => None,
+            (false, Some(by)) => return Err(UndoError::Underway { what, by: by.short().to_string() }),
+            (true, _) => return Err(without_files(error, &undos, what)),
+        },
+        files => Some(files?),
+    };
+    if let (Some(by), false) = (&undos.underway, undos.proposed.is_empty()) {
+        return Err(UndoError::Underway { what, by: by.short().to_string() });
+    }
+    let name = name_of_undo(&store.run(run)?.name);
+    let mut others = other_effects(&store, run, &committed, &is_meant)?;
+    others.retain(|other| {
+        let is_covered = |place: &str| is_within(&other.step, place);
+        !undos.done.iter().any(|place| is_covered(place))
+            && !undos.proposed.iter().any(|undo| is_covered(&undo.step))
+            && !undos.not_proposed.iter().any(|undo| is_covered(&undo.step))
+    });
+    let (set, conflicts, blob) = match files {
+        Some(files) => (files.set, files.conflicts, Some(files.blob)),
+        None => (ChangeSet::compose(&[]), Vec::new(), None),
+    };
+    Ok(Undo {
+        others,
+        conflicts,
+        planned: planned(&name, run, blob, &undos.proposed),
+        set,
+        steps: undos.proposed,
+        not_proposed: undos.not_proposed,
+    })
+}
+
+/// Why there is nothing to do, where no files are to be undone.
+fn without_files(error: UndoError, undos: &StepUndos, what: String) -> UndoError {
+    match undos.not_proposed.first() {
+        Some(NotProposed { step, why }) => UndoError::NotProposed { step: step.clone(), why: why.clone() },
+        None if !undos.done.is_empty() => UndoError::Done { what },
+        None => error,
+    }
+}
+
+/// The files that an undo changes.
+struct FilesToUndo {
+    set: ChangeSet,
+    blob: Digest,
+    conflicts: Vec<String>,
+}
+
+fn files_to_undo(
+    store: &Store,
+    wanted: &WhatToUndo,
+    what: &str,
+    committed: &[StepChanges],
+) -> Result<FilesToUndo, UndoError> {
+    let what = || what.to_owned();
     if committed.is_empty() {
-        return Err(UndoError::Nothing { what });
+        return Err(UndoError::Nothing { what: what() });
     }
     let sets: Vec<&ChangeSet> = committed.iter().map(|changes| &changes.set).collect();
     let mut done = ChangeSet::compose(&sets);
     if !wanted.only.is_empty() {
-        done =
-            done.only(&wanted.only).map_err(|error| UndoError::NotChanged { what: what.clone(), error })?;
+        done = done.only(&wanted.only).map_err(|error| UndoError::NotChanged { what: what(), error })?;
     }
     let mut set = done.inverse();
     if set.is_empty() {
-        return Err(UndoError::Done { what });
+        return Err(UndoError::Done { what: what() });
     }
     let missing =
         set.contents().iter().filter(|digest| !matches!(store.blob_len(digest), Ok(Some(_)))).count();
     if missing > 0 {
-        return Err(UndoError::Gone { what, missing });
+        return Err(UndoError::Gone { what: what(), missing });
     }
     let mut found = conflicts(&set)?;
     if !found.is_empty() && conflicts(&done)?.is_empty() {
-        return Err(UndoError::Done { what });
+        return Err(UndoError::Done { what: what() });
     }
     let mut blob = store.put_verbatim(&serde_json::to_vec(&set)?)?.digest;
     if let Some(how) = wanted.conflicts.filter(|_| !found.is_empty()) {
-        blob = resolve_conflicts(&store, &blob, how)?;
-        set = load(&store, &blob)?;
+        blob = resolve_conflicts(store, &blob, how)?;
+        set = load(store, &blob)?;
         found = conflicts(&set)?;
         if set.is_empty() {
-            return Err(UndoError::Kept { what });
+            return Err(UndoError::Kept { what: what() });
         }
     }
-    let name = store.run(run)?.name;
-    Ok(Undo {
-        others: other_effects(&store, run, &committed, &is_meant)?,
-        conflicts: found.iter().map(ToString::to_string).collect(),
-        planned: planned(&format!("undo of {name}"), blob),
-        set,
-    })
-}
-
-/// Whether a place is a step, or lies inside it.
-fn is_within(path: &str, step: &str) -> bool {
-    path.strip_prefix(step).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '[', '#', '|', '!']))
+    Ok(FilesToUndo { conflicts: found.iter().map(ToString::to_string).collect(), set, blob })
 }
 
 fn other_effects(
@@ -265,26 +357,35 @@ fn other_effects(
     Ok(others)
 }
 
-/// A run of one step that commits a change set.
-fn planned(name: &str, set: Digest) -> Planned {
-    let step = Step {
-        id: "undo".to_owned(),
-        span: Span::default(),
-        work: Work::Nothing,
-        approval: None,
-        needs: None,
-        when: Condition::Always,
-        stdin: Stdin::None,
-        env: Vec::new(),
-        cwd: None,
-        retry: None,
-        timeout_ms: None,
-        on_error: OnError::Stop,
-        extras: Extras { commit: Some(set), ..Extras::default() },
-    };
+/// A run that commits a change set and then asks about what undoes steps, one after the other.
+fn planned(name: &str, run: RunId, set: Option<Digest>, undos: &[StepUndo]) -> Planned {
+    let mut steps = Vec::new();
+    if set.is_some() {
+        steps.push(Step {
+            id: "undo".to_owned(),
+            span: Span::default(),
+            work: Work::Nothing,
+            approval: None,
+            needs: None,
+            when: Condition::Always,
+            stdin: Stdin::None,
+            env: Vec::new(),
+            cwd: None,
+            retry: None,
+            timeout_ms: None,
+            on_error: OnError::Stop,
+            extras: Extras { commit: set, ..Extras::default() },
+        });
+    }
+    let mut children = BTreeMap::new();
+    for undo in undos {
+        let (step, child) = undo.planned(run, &children);
+        children.insert(step.id.clone(), child);
+        steps.push(step);
+    }
     let workflow = Workflow {
         file: PathBuf::from("undo"),
-        source: set,
+        source: set.unwrap_or_else(|| Digest::of(name.as_bytes())),
         name: Some(name.to_owned()),
         description: None,
         args: Vec::new(),
@@ -297,8 +398,8 @@ fn planned(name: &str, set: Digest) -> Planned {
         least_changes: None,
         triggers: lobster_language::triggers::Triggers::default(),
         notify: Vec::new(),
-        steps: vec![step],
-        children: BTreeMap::new(),
+        steps,
+        children,
         components: BTreeMap::new(),
     };
     Planned {

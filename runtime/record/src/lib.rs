@@ -24,6 +24,7 @@ mod recording;
 mod replay;
 mod resume;
 mod standing;
+mod step_undos;
 #[cfg(test)]
 mod testing;
 #[cfg(test)]
@@ -45,4 +46,5 @@ pub use resume::{
     resume, resume_conflicting, resume_run, run_of_gate, take_over,
 };
 pub use standing::{is_interrupted, last_end};
+pub use step_undos::{NotProposed, StepUndo};
 pub use why::{Why, WhyError, why};

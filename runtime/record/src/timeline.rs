@@ -124,7 +124,8 @@ impl Line {
 }
 
 /// What the engine keeps for itself: no steps of anybody's.
-const KEPT: [&str; 6] = ["!event", "!identity", "!plan", "!shown", "!wait", "!winner"];
+const KEPT: [&str; 8] =
+    ["!event", "!identity", "!plan", "!shown", "!undo-plan", "!undo-result", "!wait", "!winner"];
 
 /// The lines of a journal; of a run that nobody executes, what has no end was cut off.
 #[must_use]

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::policy::{Effect, Policy};
+use lobster_runtime::policy::{Effect, LeastChanges, Policy};
 use lobster_runtime::project_policy::{FILE_NAME, ProjectPolicy, Trust, TrustedPolicies};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
@@ -106,6 +106,11 @@ fn describe(runtime: &Runtime, policy: &Policy, out: &mut impl Write) -> io::Res
     writeln!(out, "  asks    {}", rules(Effect::Ask))?;
     writeln!(out, "  denies  {}", rules(Effect::Deny))?;
     writeln!(out, "  writes  {}", file.sandbox.fs.write.join(", "))?;
+    for (what, least) in [("changes", file.sandbox.changes), ("agents", file.sandbox.agent_changes)] {
+        if least != LeastChanges::Direct {
+            writeln!(out, "  {what:<7} {}", least.describe())?;
+        }
+    }
     for (name, reference) in &file.secrets {
         writeln!(out, "  secret  {name} from {}", reference.describe())?;
     }

@@ -127,11 +127,18 @@ fn jail(root: &Path) -> io::Result<JailSpec> {
 /// What becomes of changes: what a step says, or what the policy demands, if that is more. The action says
 /// only the first, so that another policy reads the same record.
 pub(super) fn least(run: &Run<'_>, said: ChangesMode) -> ChangesMode {
-    said.max(match run.services.policy.file().sandbox.changes {
+    let sandbox = &run.services.policy.file().sandbox;
+    let of_agent = if run.is_of_agent { sandbox.agent_changes } else { LeastChanges::Direct };
+    said.max(mode_of(sandbox.changes.max(of_agent)))
+}
+
+/// The mode that a policy demands.
+pub(super) fn mode_of(least: LeastChanges) -> ChangesMode {
+    match least {
         LeastChanges::Direct => ChangesMode::Direct,
         LeastChanges::Staged => ChangesMode::Staged,
         LeastChanges::Review => ChangesMode::Review,
-    })
+    }
 }
 
 /// Where commits keep their journals.
@@ -240,7 +247,11 @@ fn perform(run: &Run<'_>, path: &StepPath, digest: &Digest) -> Result<usize, Sta
             Err(StageError::permanent(message).with_code(Code::ChangesConflict))
         }
         Err(error) => {
-            let message = format!("step {step}: its changes to files were not committed: {error}");
+            let message = format!(
+                "step {step}: its changes to files were not committed: {error}. The record keeps them: mend that, and \
+                 `lobster resume {}` commits them",
+                run.id.short()
+            );
             Err(StageError::permanent(message).with_code(Code::Changes))
         }
     }

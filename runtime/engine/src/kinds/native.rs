@@ -23,7 +23,7 @@ use crate::value::Text;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_language::plan::ChangesMode;
-use lobster_policy::Shell;
+use lobster_policy::{LeastChanges, Shell};
 use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
 use lobster_stage::{
     OUTPUT_VARIABLE, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, store_failure,
@@ -121,13 +121,13 @@ impl Finished {
 /// files is committed after it, if it was kept apart and the process succeeded, or waits where that has
 /// to.
 pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Finished, Stop> {
-    let (mode, asker, settles) = (changes::least(run, job.changes), job.asker.clone(), job.settles);
+    let (mode, asker, settles) = (mode_of(run, &job), job.asker.clone(), job.settles);
     let pile = Arc::clone(&job.pile);
     pile.make_way(run, mode, &job.cwd, cancel)?;
     if job.dispatches {
         pile.make_way_for(run, &format!("{path} sends something"), cancel)?;
     }
-    let done = run_process(run, path, job, cancel)?;
+    let done = run_process(run, path, job, mode, cancel)?;
     if let Some(set) = done.changes {
         pile.take(run, path, set, mode, asker).inspect_err(|_| run.record_failure(path))?;
         if settles && mode == ChangesMode::Review {
@@ -137,7 +137,24 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
     Ok(done)
 }
 
-fn run_process(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Finished, Stop> {
+/// What becomes of the changes that the command makes: what its step says, or what the policy demands of all
+/// steps or by a rule for it, if that is more.
+fn mode_of(run: &Run<'_>, job: &Job) -> ChangesMode {
+    let least = changes::least(run, job.changes);
+    let rules = &run.services.policy.file().rules;
+    match rules.iter().any(|rule| rule.changes != LeastChanges::Direct) {
+        true => least.max(changes::mode_of(super::policy_gate::least_changes(run, job))),
+        false => least,
+    }
+}
+
+fn run_process(
+    run: &Run<'_>,
+    path: &StepPath,
+    job: Job,
+    mode: ChangesMode,
+    cancel: &CancelToken,
+) -> Result<Finished, Stop> {
     // What was done needs no permission any more.
     if run.overseer().is_none()
         && let Some(outcome) = run.remembered(path)
@@ -165,7 +182,7 @@ fn run_process(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -
         return finished(store, &outcome).inspect_err(|_| run.record_failure(path));
     }
     let mut decision = super::policy_gate::decide(run, path, &job, cancel)?;
-    let layered = match changes::least(run, job.changes) {
+    let layered = match mode {
         ChangesMode::Direct => Vec::new(),
         ChangesMode::Staged | ChangesMode::Review | ChangesMode::Preview => {
             changes::stage(run, &job.cwd, &mut decision).inspect_err(|_| run.record_failure(path))?

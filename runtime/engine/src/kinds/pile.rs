@@ -116,6 +116,10 @@ impl Pile {
     ) -> Result<(), Stop> {
         let is_asked = mode == ChangesMode::Review;
         if self.kind == Kind::Sequence && !is_asked {
+            // An effect costs two syncs, and there is nothing to do.
+            if changes::load(&run.store, &set.digest).map_err(Stop::Failed)?.is_empty() {
+                return Ok(());
+            }
             return changes::commit(run, path, set.digest, &[]);
         }
         lock(&self.own).push(Waiting { path: path.clone(), set, asker, is_asked });

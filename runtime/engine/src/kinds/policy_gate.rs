@@ -27,8 +27,9 @@ use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_models::channel::Provider;
 use lobster_policy::{
-    AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, Limits, Overflow,
-    PROPOSED_RULE, Policy, Proposal, Remember, Shell, Verdict, catalogued_git, changed_files, denial,
+    AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, LeastChanges, Limits,
+    Overflow, PROPOSED_RULE, Policy, Proposal, Remember, Shell, Verdict, catalogued_git, changed_files,
+    denial,
 };
 use lobster_sandbox::{Confinement, Net, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
@@ -276,6 +277,11 @@ fn judge(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
     let place = decision_env(run.services, &run.surroundings, &run.cwd, &job.env);
     let decision = run.services.policy.decide(&proposal, &place);
     (proposal, place, decision)
+}
+
+/// How far what the command changes in files is kept apart at least, by the policy's rules for it.
+pub(super) fn least_changes(run: &Run<'_>, job: &Job) -> LeastChanges {
+    judge(run, job).2.changes
 }
 
 /// The files of the programs that a command would start, as far as its text tells.

@@ -259,6 +259,9 @@ impl Planner<'_> {
         if let Some(retry) = step.retry.as_ref().filter(|retry| retry.max > 1) {
             line!(out, "{indent}{}", retry_line(retry));
         }
+        if let Some(undo) = &step.extras.undo {
+            line!(out, "{indent}undo: {}", self.branch_text(undo));
+        }
         if let Some(grants) = &step.extras.grants {
             line!(out, "{indent}grants: {}", grants_line(grants));
         }

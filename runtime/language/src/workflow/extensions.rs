@@ -1,5 +1,6 @@
 //! The fields that the incumbent does not know: `exec`, `component`, `js`, `mcp`,
-//! `grants`, `limits`, `cache`, `changes`, `inputs`, `idempotent`, `secrets`, `credentials`.
+//! `grants`, `limits`, `cache`, `changes`, `inputs`, `idempotent`, `secrets`, `credentials`. `undo` is in
+//! [`super::undo`].
 //!
 //! Files that use them were written for this runtime, so every mistake in them
 //! is an error.
@@ -233,6 +234,8 @@ impl Lowering<'_> {
             grants: step.get_some("grants").map(|node| self.grants(node, prefix)).transpose()?,
             changes: self.changes(step, work, prefix)?,
             commit: None,
+            undo: None,
+            undoes: None,
             limits: step.get_some("limits").map(|node| self.limits(node, prefix)).transpose()?,
         };
         self.secrets_in_text(step, work, &extras.secrets, declared, prefix)?;

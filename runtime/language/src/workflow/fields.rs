@@ -68,7 +68,29 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
     "grants",
     "limits",
     "changes",
+    "undo",
 ];
+
+/// What `undo:` of a step holds.
+pub(super) const UNDO_FIELDS: &[&str] = &[
+    "run",
+    "exec",
+    "component",
+    "workflow",
+    "args",
+    "workflow_args",
+    "stdin",
+    "env",
+    "cwd",
+    "timeout_ms",
+    "grants",
+    "limits",
+    "secrets",
+    "credentials",
+];
+
+/// Of these, the one that it needs.
+pub(super) const UNDO_WORK: &[&str] = &["run", "exec", "component", "workflow"];
 
 pub(super) const PARALLEL_FIELDS: &[&str] = &["wait", "timeout_ms", "branches"];
 pub(super) const REPEAT_FIELDS: &[&str] = &["until", "every", "max"];

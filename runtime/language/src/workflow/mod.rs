@@ -20,6 +20,7 @@ mod secrets;
 mod step;
 mod trigger_data;
 mod triggers;
+mod undo;
 mod validate;
 
 #[cfg(test)]
@@ -46,6 +47,7 @@ pub(crate) use lint::RECORD_FIELDS;
 pub use lint::check;
 pub use places::Places;
 pub use schema::json_schema;
+pub use undo::refers_to;
 
 /// Gives the source of a sub-workflow by its path.
 pub type Loader<'a> = &'a dyn Fn(&Path) -> io::Result<Arc<Source>>;
@@ -255,6 +257,9 @@ struct Call<'s> {
 /// All calls of fixed paths, at any depth.
 fn collect_calls<'s>(steps: &'s [Step], fatal: bool, calls: &mut Vec<Call<'s>>) {
     for step in steps {
+        if let Some(undo) = &step.extras.undo {
+            collect_calls(std::slice::from_ref(undo), false, calls);
+        }
         let fatal = fatal && !step.on_error.passes_over() && step.when != Condition::Never;
         match &step.work {
             Work::Workflow { path, .. } if template::is_constant(path) => {

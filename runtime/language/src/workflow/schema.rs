@@ -321,6 +321,10 @@ fn rights(name: &str) -> Option<Value> {
             json!({ "enum": ["direct", "staged", "review"] }),
             "Whether its changes to files are kept apart until it succeeds, or a person agrees; of run, command, exec and pipeline steps",
         ),
+        "undo" => note(
+            object(named(fields::UNDO_FIELDS, |field| step(field).unwrap_or_default()), &[]),
+            "What undoes its other effects: `lobster undo` proposes it; of steps that have effects",
+        ),
         "idempotent" => note(
             json!({ "type": "boolean" }),
             "An interrupted attempt may be repeated without \

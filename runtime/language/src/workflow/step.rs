@@ -85,6 +85,7 @@ impl Lowering<'_> {
             when,
             needs: None,
         };
+        let step = self.with_undo(node, step, secrets, &prefix)?;
         self.without_effect(node, &step);
         if let Some(registry) = self.lint.filter(|_| !self.is_full()) {
             self.lint_step(node, &step, registry, fatal);
@@ -173,7 +174,7 @@ impl Lowering<'_> {
         self.add_failure_when_reached(codes::UNKNOWN_REFERENCE, span, message, fatal).help = Some(help);
     }
 
-    fn work(
+    pub(super) fn work(
         &mut self,
         node: &Node,
         id: &str,
@@ -342,7 +343,7 @@ impl Lowering<'_> {
         }
     }
 
-    fn stdin(&mut self, node: &Node, id: &str, work: &Work, fatal: bool) -> Stdin {
+    pub(super) fn stdin(&mut self, node: &Node, id: &str, work: &Work, fatal: bool) -> Stdin {
         let Some(stdin) = node.get_some("stdin") else { return Stdin::None };
         let Some(text) = stdin.as_text() else { return Stdin::Literal(stdin.to_value()) };
         // These kinds of step never look at their stdin.

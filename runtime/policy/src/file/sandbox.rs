@@ -18,6 +18,9 @@ pub struct Sandbox {
     /// How far changes to files are kept apart at least, whatever a workflow says.
     #[serde(skip_serializing_if = "LeastChanges::is_direct")]
     pub changes: LeastChanges,
+    /// The same for the runs that an agent starts over MCP.
+    #[serde(skip_serializing_if = "LeastChanges::is_direct")]
+    pub agent_changes: LeastChanges,
     /// File roots.
     pub fs: FsRoots,
     /// Network.
@@ -41,8 +44,18 @@ pub enum LeastChanges {
 
 impl LeastChanges {
     /// Left out where it is so: a policy that says nothing of it keeps its digest.
-    fn is_direct(&self) -> bool {
+    pub(crate) fn is_direct(&self) -> bool {
         *self == Self::Direct
+    }
+
+    /// What it demands, for people.
+    #[must_use]
+    pub fn describe(self) -> &'static str {
+        match self {
+            Self::Direct => "as the workflow says",
+            Self::Staged => "staged: kept apart until the step succeeds",
+            Self::Review => "review: kept apart until a person agrees",
+        }
     }
 }
 

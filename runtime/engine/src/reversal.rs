@@ -1,0 +1,197 @@
+//! What undoes a step's effects, kept in the record of its run.
+//!
+//! A step's `undo:` depends on the arguments, the variables and the directory of the place where the step
+//! runs. They are kept before the step does anything, and what the step gave when it has succeeded. So an
+//! undo needs neither the file nor the values of other steps, however deep in the run the step was.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use lobster_base::code::Code;
+use lobster_base::digest::Digest;
+use lobster_language::plan::{ArgSpec, Stdin, Step, Workflow};
+use lobster_language::template;
+use lobster_stage::{StageError, Stop, store_failure};
+use lobster_store::Store;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::path::StepPath;
+use super::record::{Json, Record, Scope};
+use super::workflow::{Enclosing, Frame};
+
+/// Where the record keeps it: below the place of the step.
+pub const KEPT: &str = "!undo-plan";
+
+/// Where the record keeps what the step gave.
+pub const RESULT: &str = "!undo-result";
+
+/// A result that is longer is not handed to an undo.
+pub const MAX_RESULT: u64 = 1 << 20;
+
+/// What undoes one step of a run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Reversal {
+    /// The id of the step, by which its undo refers to what it gave.
+    pub of: String,
+    /// A file with one step: the undo.
+    pub workflow: Workflow,
+    /// The arguments of the file that the step stands in.
+    pub args: Map<String, Value>,
+    /// The variables that the step had.
+    pub env: Vec<(String, String)>,
+    /// Its working directory.
+    pub cwd: PathBuf,
+}
+
+/// What a step gave, as its undo refers to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Given {
+    /// Its text.
+    Text(Digest),
+    /// Its value, where that is not just what its text says.
+    Value(Digest),
+    /// It is longer than [`MAX_RESULT`].
+    TooLong,
+}
+
+impl Given {
+    /// Reads what the record keeps at [`RESULT`].
+    #[must_use]
+    pub fn read(value: &Value) -> Option<Self> {
+        let digest = |key: &str| value.get(key)?.as_str()?.parse().ok();
+        if value.get("too_long").is_some() {
+            return Some(Self::TooLong);
+        }
+        digest("value").map(Self::Value).or_else(|| digest("text").map(Self::Text))
+    }
+
+    /// What a step without work reads to give the same.
+    ///
+    /// # Errors
+    /// When it is not in the store any more.
+    pub fn stdin(self, store: &Store) -> Result<Option<Stdin>, StageError> {
+        let load = |digest: &Digest| store.load(digest, MAX_RESULT).map_err(StageError::permanent_from);
+        Ok(match self {
+            Self::Text(digest) => {
+                let text = String::from_utf8_lossy(&load(&digest)?).into_owned();
+                Some(Stdin::Literal(Value::String(text)))
+            }
+            Self::Value(digest) => Some(Stdin::Literal(
+                serde_json::from_slice(&load(&digest)?).map_err(StageError::permanent_from)?,
+            )),
+            Self::TooLong => None,
+        })
+    }
+}
+
+impl Frame<'_> {
+    /// Keeps what undoes a step, before the step does anything.
+    pub(super) fn keep_reversal(
+        &self,
+        step: &Step,
+        scope: &Scope<'_>,
+        path: &StepPath,
+        enclosing: &Enclosing,
+    ) -> Result<(), Stop> {
+        let Some(undo) = step.extras.undo.as_deref().filter(|_| self.run.journals()) else { return Ok(()) };
+        let env = self.step_env(step, scope, enclosing).map_err(|error| self.failed(path, &error))?;
+        let cwd = match &undo.cwd {
+            Some(dir) => self.run.cwd.join(&*template::fill_args(dir, self.args)),
+            None => self.step_cwd(step, enclosing),
+        };
+        self.run.keep(&path.gate(&KEPT[1..]), || {
+            let own = Step { cwd: None, ..undo.clone() };
+            let reversal = Reversal {
+                of: step.id.clone(),
+                workflow: self.file_of(own),
+                args: self.args.clone(),
+                env: env.granted().iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
+                cwd,
+            };
+            let text = serde_json::to_vec(&reversal).map_err(StageError::permanent_from)?;
+            let blob = self
+                .run
+                .store
+                .put(&text)
+                .map_err(|error| StageError::permanent_from(error).with_code(Code::Store))?;
+            Ok(json!({ "reversal": blob.digest }))
+        })?;
+        Ok(())
+    }
+
+    /// A file that has this one step, and of the step's own file what it may name.
+    fn file_of(&self, step: Step) -> Workflow {
+        let argument = |name: &String| ArgSpec {
+            name: name.clone(),
+            default: None,
+            required: false,
+            kind: None,
+            choices: None,
+            description: None,
+        };
+        Workflow {
+            args: self.args.keys().map(argument).collect(),
+            env: Vec::new(),
+            cwd: None,
+            cost_limit: None,
+            triggers: lobster_language::triggers::Triggers::default(),
+            notify: Vec::new(),
+            changes: self.workflow.changes,
+            least_changes: None,
+            concurrency: None,
+            steps: vec![step],
+            name: None,
+            description: None,
+            file: self.workflow.file.clone(),
+            source: self.workflow.source,
+            secrets: self.workflow.secrets.clone(),
+            children: BTreeMap::clone(&self.workflow.children),
+            components: BTreeMap::clone(&self.workflow.components),
+        }
+    }
+
+    /// Keeps what a step with an undo has given.
+    pub(super) fn keep_result(&self, step: &Step, record: &Record, path: &StepPath) -> Result<(), Stop> {
+        if step.extras.undo.is_none() || !self.run.journals() {
+            return Ok(());
+        }
+        let put = |key: &str, text: &[u8]| match text.len() as u64 > MAX_RESULT {
+            true => Ok(json!({ "too_long": true })),
+            false => {
+                let blob = self
+                    .run
+                    .store
+                    .put(text)
+                    .map_err(|error| StageError::permanent_from(error).with_code(Code::Store))?;
+                Ok(json!({ key: blob.digest }))
+            }
+        };
+        let is_of_text = matches!(record.json, Json::OfStdout(_) | Json::Absent);
+        let value = if is_of_text { None } else { record.json()?.cloned() };
+        self.run.keep(&path.gate(&RESULT[1..]), || match (&record.stdout, value) {
+            (_, Some(value)) => {
+                put("value", &serde_json::to_vec(&*value).map_err(StageError::permanent_from)?)
+            }
+            (Some(text), None) if text.stored_len() > MAX_RESULT => Ok(json!({ "too_long": true })),
+            (Some(text), None) => {
+                let text = text.load().map_err(StageError::permanent_from)?;
+                put("text", text.as_bytes())
+            }
+            (None, None) => put("text", b""),
+        })?;
+        Ok(())
+    }
+}
+
+/// The reversal that a step of a run left in its record.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn load(store: &Store, kept: &Value) -> Result<Reversal, Stop> {
+    let digest = kept.get("reversal").and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
+    let digest = digest
+        .ok_or_else(|| Stop::Failed(StageError::permanent("the record does not say what undoes the step")))?;
+    super::recorded_plan::recorded(store, &digest)
+        .map_err(|failure| store_failure(StageError::permanent(failure.message)))
+}

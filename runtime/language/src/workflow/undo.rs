@@ -1,0 +1,170 @@
+//! `undo:` of a step: what undoes the effects that are no changes to files.
+//!
+//! It is a step of its own that an undo of the run proposes. It sees the arguments of the file and what its
+//! own step gave, and nothing else: other steps may not have run, and what they gave is not kept for it.
+
+use super::super::codes;
+use super::super::diagnostic::{Checked, Diagnostic};
+use super::super::plan::{Extras, OnError, Stdin, Step, Work};
+use super::super::source::{Data, Node};
+use super::super::template;
+use super::step::milliseconds;
+use super::{Condition, Lowering, fields};
+
+impl Lowering<'_> {
+    /// The step with what undoes it, if the file says so.
+    pub(super) fn with_undo(
+        &mut self,
+        node: &Node,
+        step: Step,
+        secrets: &[String],
+        prefix: &str,
+    ) -> Checked<Step> {
+        let Some(undo) = node.get_some("undo") else { return Ok(step) };
+        let has_effects = match step.work {
+            Work::Shell(_)
+            | Work::Exec(_)
+            | Work::Pipeline(_)
+            | Work::Component { .. }
+            | Work::Mcp { .. }
+            | Work::Workflow { .. } => true,
+            Work::Nothing
+            | Work::Js(_)
+            | Work::Parallel { .. }
+            | Work::ForEach { .. }
+            | Work::Repeat { .. }
+            | Work::Switch { .. }
+            | Work::Input(_)
+            | Work::Wait(_) => false,
+        };
+        if !has_effects {
+            let message = format!(
+                "{prefix}undo: only run, command, exec, pipeline, component, mcp and workflow steps have it"
+            );
+            let error = Diagnostic::error(self.source, codes::CONFLICT, undo.span, message);
+            return Err(error.with_help("put it on the steps inside whose effects it undoes").into());
+        }
+        let name = format!("{prefix}undo");
+        self.only(undo, fields::UNDO_FIELDS, &name)?;
+        let said: Vec<&str> =
+            fields::UNDO_WORK.iter().copied().filter(|key| undo.get_some(key).is_some()).collect();
+        if said.len() != 1 {
+            let message = format!("{name} takes one of {}", fields::UNDO_WORK.join(", "));
+            let error = Diagnostic::error(self.source, codes::FIELD_TYPE, undo.span, message);
+            return Err(error
+                .with_help("for example `undo: { exec: [gh, release, delete, $id.json.tag] }`")
+                .into());
+        }
+        self.only_own_results(undo, &step.id, &name)?;
+        let before = std::mem::take(&mut self.known);
+        self.known.add(&step.id);
+        let own = self.undo_step(undo, &step, secrets, &format!("{name}: "));
+        self.known = before;
+        let undo = Some(Box::new(own?));
+        Ok(Step { extras: Extras { undo, ..step.extras.clone() }, ..step })
+    }
+
+    /// What it does not say is as its step has it.
+    fn undo_step(&mut self, node: &Node, of: &Step, secrets: &[String], prefix: &str) -> Checked<Step> {
+        // No author's id is this one: it has a sign that no reference takes.
+        let id = format!("{}:undo", of.id);
+        let text = |key: &str| node.get_some(key).and_then(Node::as_text);
+        for key in ["run", "workflow"] {
+            if let Some(written) = node.get_some(key)
+                && text(key).is_none_or(|text| text.trim().is_empty())
+            {
+                return self.error(codes::FIELD_TYPE, written, format!("{prefix}{key} must be a text"));
+            }
+        }
+        let work = self.work(node, &id, prefix, secrets, false)?;
+        let mut extras = self.extras(node, &work, secrets, prefix)?;
+        let is_call = matches!(work, Work::Workflow { .. });
+        if node.get("secrets").is_none() && !is_call {
+            extras.secrets.clone_from(&of.extras.secrets);
+        }
+        if node.get("credentials").is_none() && !is_call {
+            extras.credentials.clone_from(&of.extras.credentials);
+        }
+        if node.get("grants").is_none() && !is_call {
+            extras.grants.clone_from(&of.extras.grants);
+        }
+        if node.get("limits").is_none() && !is_call {
+            extras.limits.clone_from(&of.extras.limits);
+        }
+        let step = Step {
+            span: node.span,
+            approval: None,
+            stdin: self.stdin(node, &id, &work, false),
+            env: self.env(node, "env"),
+            cwd: self.cwd(node, "cwd")?,
+            retry: None,
+            timeout_ms: milliseconds(node.get_some("timeout_ms")),
+            on_error: OnError::Stop,
+            extras,
+            id,
+            work,
+            when: Condition::Always,
+            needs: None,
+        };
+        if let Some(registry) = self.lint.filter(|_| !self.is_full()) {
+            self.lint_step(node, &step, registry, false);
+        }
+        Ok(step)
+    }
+
+    /// Refuses references to other steps, anywhere in it.
+    fn only_own_results(&self, node: &Node, id: &str, name: &str) -> Checked<()> {
+        match &node.data {
+            Data::Text(text) => {
+                let foreign = template::references_in(text)
+                    .find(|(_, reference)| reference.id != id && self.known.contains(&reference.id));
+                match foreign {
+                    None => Ok(()),
+                    Some((part, reference)) => {
+                        let span = node.part(self.source, part);
+                        let message = format!("{name} refers to another step: ${reference}");
+                        let error = Diagnostic::error(self.source, codes::UNKNOWN_REFERENCE, span, message);
+                        let help = format!(
+                            "it sees the arguments and what its own step gave, `${id}.stdout` and `${id}.json`; \
+                             let the step print what its undo needs"
+                        );
+                        Err(error.with_help(help).into())
+                    }
+                }
+            }
+            Data::List(items) => items.iter().try_for_each(|item| self.only_own_results(item, id, name)),
+            Data::Map(entries) => {
+                entries.iter().try_for_each(|entry| self.only_own_results(&entry.value, id, name))
+            }
+            Data::Null | Data::Bool(_) | Data::Number(_) | Data::NotFinite => Ok(()),
+        }
+    }
+}
+
+/// Whether a step's text refers to what another one gave.
+#[must_use]
+pub fn refers_to(step: &Step, id: &str) -> bool {
+    let names = |text: &str| template::references_in(text).any(|(_, reference)| reference.id == id);
+    let in_work = match &step.work {
+        Work::Shell(text) => names(text),
+        Work::Exec(words) => words.iter().any(|word| names(word)),
+        Work::Component { component, args } => {
+            names(component) || names(&serde_json::Value::Object(args.clone()).to_string())
+        }
+        Work::Workflow { path, args } => {
+            names(path) || names(&serde_json::Value::Object(args.clone()).to_string())
+        }
+        Work::Nothing
+        | Work::Pipeline(_)
+        | Work::Js(_)
+        | Work::Mcp { .. }
+        | Work::Parallel { .. }
+        | Work::ForEach { .. }
+        | Work::Repeat { .. }
+        | Work::Switch { .. }
+        | Work::Input(_)
+        | Work::Wait(_) => false,
+    };
+    let in_stdin = matches!(&step.stdin, Stdin::Text(text) if names(text));
+    in_work || in_stdin || step.env.iter().any(|(_, value)| names(value))
+}

@@ -1,0 +1,303 @@
+//! What undoes the effects of a run's steps that are no changes to files: each step's own `undo:`.
+//!
+//! An undo proposes them, the last first, each after a question. What an earlier undo has done is not
+//! proposed again, and what needs an output that is not on record is not proposed at all.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lobster_engine::recorded_plan::recorded;
+use lobster_engine::reversal::{self, Given, Reversal};
+use lobster_language::condition::Condition;
+use lobster_language::plan::{Approval, Extras, OnError, Plan, Stdin, Step, UndoneStep, Work, Workflow};
+use lobster_language::workflow::refers_to;
+use lobster_stage::{StageError, Stop};
+use lobster_store::{Event, Record, RunFilter, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
+use serde_json::Value;
+
+use crate::place::is_within;
+
+/// What undoes one step.
+#[derive(Clone, Debug)]
+pub struct StepUndo {
+    /// The place of the step in its run.
+    pub step: String,
+    /// What is run, as the file says it.
+    pub text: String,
+    /// The file with the question and the undo.
+    child: Workflow,
+    reversal: Reversal,
+}
+
+/// What undoes a step, and why it cannot be proposed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotProposed {
+    /// The place of the step in its run.
+    pub step: String,
+    /// A clause.
+    pub why: String,
+}
+
+/// The undos of a run's steps.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepUndos {
+    /// The last step first.
+    pub(crate) proposed: Vec<StepUndo>,
+    pub(crate) not_proposed: Vec<NotProposed>,
+    /// Steps that an earlier undo has undone.
+    pub(crate) done: BTreeSet<String>,
+    /// A run that has not ended, and undoes steps of this one.
+    pub(crate) underway: Option<RunId>,
+}
+
+/// Why the undos of a run cannot be listed.
+pub(crate) enum Unlisted {
+    Store(StoreError),
+    Record(StageError),
+}
+
+impl From<StoreError> for Unlisted {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<Stop> for Unlisted {
+    fn from(stop: Stop) -> Self {
+        Self::Record(match stop {
+            Stop::Failed(error) => error,
+            Stop::Cancelled | Stop::Paused | Stop::Interrupted => {
+                StageError::permanent("the record cannot be read")
+            }
+        })
+    }
+}
+
+/// What the journal says of the steps that have an undo.
+#[derive(Default)]
+struct Read<'j> {
+    /// In the order in which the steps began.
+    kept: Vec<(&'j str, &'j Value)>,
+    results: BTreeMap<&'j str, &'j Value>,
+    effects: Vec<&'j str>,
+    ended: BTreeMap<&'j str, &'j StepOutcome>,
+}
+
+impl<'j> Read<'j> {
+    fn of(journal: &'j [Record]) -> Self {
+        let mut read = Self::default();
+        for record in journal {
+            match &record.event {
+                Event::StepStarted { path, effect: true, .. } => read.effects.push(path),
+                Event::StepEnded { path, outcome, attempt, .. } => {
+                    if let Some(step) = path.strip_suffix(reversal::KEPT) {
+                        read.kept.retain(|(known, _)| *known != step);
+                        read.kept.push((step, &outcome.value));
+                    } else if let Some(step) = path.strip_suffix(reversal::RESULT) {
+                        read.results.insert(step, &outcome.value);
+                    } else if *attempt != 0 || !read.ended.contains_key(path.as_str()) {
+                        // A summary says nothing that the effect's own end does not.
+                        read.ended.insert(path, outcome);
+                    }
+                }
+                _ => {}
+            }
+        }
+        read
+    }
+
+    /// What the step gave; of one that did not succeed, what it printed.
+    fn result(&self, step: &str) -> Option<Given> {
+        let kept = self.results.get(step).and_then(|value| Given::read(value));
+        kept.or_else(|| {
+            let attempts = self.ended.iter().filter(|(path, _)| {
+                path.strip_prefix(step).is_some_and(|rest| {
+                    rest.is_empty() || rest.strip_prefix('#').is_some_and(|n| n.parse::<u64>().is_ok())
+                })
+            });
+            let stdout = attempts.filter_map(|(_, outcome)| outcome.stdout).next_back()?;
+            Some(if stdout.len > reversal::MAX_RESULT { Given::TooLong } else { Given::Text(stdout.digest) })
+        })
+    }
+
+    /// How the step ended, if it did not succeed.
+    fn misfortune(&self, step: &str) -> &'static str {
+        match self.ended.get(step).map(|outcome| outcome.status) {
+            _ if self.results.contains_key(step) => "",
+            None | Some(StepStatus::Interrupted) => " Its end is not known.",
+            Some(_) => " It failed.",
+        }
+    }
+}
+
+/// The undos of a run's steps, of those that are meant.
+pub(crate) fn step_undos(
+    store: &Store,
+    run: RunId,
+    is_meant: &dyn Fn(&str) -> bool,
+) -> Result<StepUndos, Unlisted> {
+    let journal = store.events(run)?;
+    let read = Read::of(&journal);
+    let has_begun = |step: &str| read.effects.iter().any(|path| is_within(path, step));
+    let meant: Vec<_> =
+        read.kept.iter().filter(|(step, _)| is_meant(step) && has_begun(step)).rev().collect();
+    let mut undos = StepUndos::default();
+    if meant.is_empty() {
+        return Ok(undos);
+    }
+    find_earlier(store, run, &mut undos)?;
+    for (step, kept) in meant {
+        if undos.done.contains(*step) {
+            continue;
+        }
+        let reversal = reversal::load(store, kept)?;
+        match proposal(store, run, step, reversal, &read).map_err(Unlisted::Record)? {
+            Ok(undo) => undos.proposed.push(undo),
+            Err(why) => undos.not_proposed.push(NotProposed { step: (*step).to_owned(), why }),
+        }
+    }
+    Ok(undos)
+}
+
+/// The question and the undo of one step, or the clause that says why there is none.
+fn proposal(
+    store: &Store,
+    run: RunId,
+    step: &str,
+    reversal: Reversal,
+    read: &Read<'_>,
+) -> Result<Result<StepUndo, String>, StageError> {
+    let Some(undo) = reversal.workflow.steps.first() else { return Ok(Err("its record has none".into())) };
+    let text = text_of(undo);
+    let given = read.result(step);
+    let stdin = match given.map(|given| given.stdin(store)).transpose()? {
+        Some(Some(stdin)) => stdin,
+        missing if refers_to(undo, &reversal.of) => {
+            let why = match missing {
+                None => "its undo needs what the step gave, and the step did not end",
+                Some(_) => "its undo needs what the step gave, and that is longer than 1 MiB",
+            };
+            return Ok(Err(why.to_owned()));
+        }
+        _ => Stdin::None,
+    };
+    let prompt = format!("Undo step {step} of run {}?{}", run.short(), read.misfortune(step));
+    let approval = Approval {
+        prompt: Some(prompt),
+        items: Some(Vec::new()),
+        preview: Some(text.clone()),
+        ..Approval::default()
+    };
+    let gate = Step { stdin, approval: Some(approval), ..bare(&reversal.of, undo, Work::Nothing) };
+    let mut child = reversal.workflow.clone();
+    child.steps.insert(0, gate);
+    Ok(Ok(StepUndo { step: step.to_owned(), text, child, reversal }))
+}
+
+/// A step with nothing but its work.
+fn bare(id: &str, beside: &Step, work: Work) -> Step {
+    Step {
+        id: id.to_owned(),
+        span: beside.span,
+        work,
+        approval: None,
+        needs: None,
+        when: Condition::Always,
+        stdin: Stdin::None,
+        env: Vec::new(),
+        cwd: None,
+        retry: None,
+        timeout_ms: None,
+        on_error: OnError::Stop,
+        extras: Extras::default(),
+    }
+}
+
+/// What an undo runs, in a line.
+fn text_of(undo: &Step) -> String {
+    let args = |args: &serde_json::Map<String, Value>| match args.is_empty() {
+        true => String::new(),
+        false => format!(" {}", Value::Object(args.clone())),
+    };
+    match &undo.work {
+        Work::Shell(text) => format!("run: {}", text.trim_end()),
+        Work::Exec(words) => format!("exec: {}", Value::from(words.clone())),
+        Work::Component { component, args: given } => format!("component: {component}{}", args(given)),
+        Work::Workflow { path, args: given } => format!("workflow: {path}{}", args(given)),
+        // No file can say these.
+        Work::Nothing
+        | Work::Pipeline(_)
+        | Work::Mcp { .. }
+        | Work::Js(_)
+        | Work::Parallel { .. }
+        | Work::ForEach { .. }
+        | Work::Repeat { .. }
+        | Work::Switch { .. }
+        | Work::Input(_)
+        | Work::Wait(_) => String::new(),
+    }
+}
+
+impl StepUndo {
+    /// The step of an undo's plan that does it, and the file that it calls.
+    pub(crate) fn planned(&self, run: RunId, known: &BTreeMap<String, Workflow>) -> (Step, Workflow) {
+        // No reference names such an id, so nothing in the texts of a later one can mean it.
+        let mut id = format!("undo:{}", self.step.replace(['/', '[', ']', '#', '|', '!', '%'], "."));
+        while known.contains_key(&id) {
+            id.push('+');
+        }
+        let work = Work::Workflow { path: id.clone(), args: self.reversal.args.clone() };
+        let undoes = UndoneStep { run: run.to_string(), step: self.step.clone() };
+        let step = Step {
+            env: self.reversal.env.clone(),
+            cwd: Some(self.reversal.cwd.display().to_string()),
+            extras: Extras { undoes: Some(undoes), ..Extras::default() },
+            ..bare(&id, &self.child.steps[0], work)
+        };
+        (step, self.child.clone())
+    }
+}
+
+/// The name of a run that undoes one of this name.
+pub(crate) fn name_of_undo(name: &str) -> String {
+    format!("undo of {name}")
+}
+
+/// What earlier undos of the run did, and whether one of them is under way.
+fn find_earlier(store: &Store, run: RunId, undos: &mut StepUndos) -> Result<(), StoreError> {
+    let summary = store.run(run)?;
+    let filter = RunFilter {
+        name: Some(name_of_undo(&summary.name)),
+        since: Some(summary.started_at),
+        ..RunFilter::default()
+    };
+    for later in store.runs(&filter)? {
+        let Ok(Plan::Workflow(workflow)) = recorded::<Plan>(store, &later.plan) else { continue };
+        let of_run = |step: &Step| {
+            let undone = step.extras.undoes.as_ref().filter(|undone| undone.run == run.to_string());
+            undone.map(|undone| (step.id.clone(), undone.step.clone()))
+        };
+        let planned: Vec<_> = workflow.steps.iter().filter_map(of_run).collect();
+        if planned.is_empty() {
+            continue;
+        }
+        let (records, _) = store.found_events(later.id)?;
+        let ended: BTreeSet<&str> = records
+            .iter()
+            .filter_map(|record| match &record.event {
+                Event::StepEnded { path, outcome, .. } if outcome.status == StepStatus::Ok => {
+                    Some(path.as_str())
+                }
+                _ => None,
+            })
+            .collect();
+        let is_open = matches!(later.status, RunStatus::Running | RunStatus::Waiting);
+        for (id, step) in planned {
+            if ended.contains(id.as_str()) {
+                undos.done.insert(step);
+            } else if is_open {
+                undos.underway = Some(later.id);
+            }
+        }
+    }
+    Ok(())
+}
