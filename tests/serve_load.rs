@@ -127,7 +127,7 @@ fn many_schedules_wait_without_work_and_are_not_late() {
             .cloned()
             .collect::<Vec<_>>()
     };
-    wait_until("some ticks", || ticks().len() >= wanted.min(10).max(2));
+    wait_until("some ticks", || ticks().len() >= wanted.clamp(2, 10));
     home.lobster(["schedule", "pause", "second"]).run();
     let late: Vec<i64> = ticks()
         .iter()
