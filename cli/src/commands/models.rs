@@ -55,6 +55,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
 }
 
+/// A name of a table of prices, what it costs and who says so.
+type Entry<'p> = (&'p str, Rate, Origin);
+
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
@@ -86,7 +89,7 @@ fn origin(origin: Origin) -> String {
 fn list(models: &[String], as_json: bool) -> CommandResult {
     let pricing = usable_prices()?;
     // The name that was asked for, and its entry.
-    let rows: Vec<(&str, Option<(&str, Rate, Origin)>)> = if models.is_empty() {
+    let rows: Vec<(&str, Option<Entry<'_>>)> = if models.is_empty() {
         pricing.entries().map(|entry| (entry.0, Some(entry))).collect()
     } else {
         models.iter().map(|model| (model.as_str(), pricing.find(model))).collect()
@@ -94,7 +97,7 @@ fn list(models: &[String], as_json: bool) -> CommandResult {
     let exit = if rows.iter().all(|(_, entry)| entry.is_some()) { Exit::OK } else { Exit::FAILED };
     let mut out = Output::for_reader(as_json);
     if as_json {
-        let object = |(model, entry): &(&str, Option<(&str, Rate, Origin)>)| {
+        let object = |(model, entry): &(&str, Option<Entry<'_>>)| {
             let Some((name, rate, from)) = entry else { return json!({ "model": model, "price": null }) };
             json!({ "model": model, "entry": name, "price": rate, "from": origin(*from) })
         };

@@ -113,7 +113,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
         };
         let mut outcome = send(&target, session, decided);
         // A token may end before its time. What was refused for it was not done.
-        if outcome.as_ref().is_ok_and(|outcome| is_refused_login(outcome)) {
+        if outcome.as_ref().is_ok_and(is_refused_login) {
             outcome = match target.renew_login(run.services) {
                 Ok(true) => send(&target, None, None),
                 Ok(false) => outcome,

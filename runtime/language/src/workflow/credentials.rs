@@ -88,7 +88,7 @@ impl Lowering<'_> {
             let error = Diagnostic::error(self.source, code, at.span, format!("{name}.{wrong}"));
             match wrong.field {
                 "paths" => error.with_help("it covers itself and what lies below it").into(),
-                _ => error.into(),
+                _ => error,
             }
         })
     }
