@@ -195,6 +195,37 @@ fn a_caller_puts_the_run_into_its_own_trace() {
 }
 
 #[test]
+fn a_step_finds_its_own_span_to_go_on_from() {
+    let server = Server::start(|_, _| Reply::status(200, "", ""));
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: twice\n    retry: {max: 2, delay_ms: 1}\n    \
+         run: 'echo \"$TRACEPARENT\" >>seen; test -e again || { touch again; exit 1; }'\n  \
+         - {id: own, run: 'echo \"$TRACEPARENT\" >>seen', env: {TRACEPARENT: mine}}\n",
+    );
+    let caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let run = home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("TRACEPARENT", caller);
+    run.env("OTEL_EXPORTER_OTLP_ENDPOINT", server.url()).run().output();
+    let all = spans(&server.requests()[0]);
+    let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut attempts: Vec<_> = all.iter().filter(|span| text(span, 5) == "native twice").collect();
+    attempts.sort_by_key(|span| number(span, 7));
+    let mut expected: Vec<String> = attempts
+        .iter()
+        .map(|span| format!("00-0af7651916cd43dd8448eb211c80319c-{}-01", hex(bytes(span, 2))))
+        .collect();
+    assert_eq!(expected.len(), 2);
+    assert_ne!(expected[0], expected[1]);
+    expected.push("mine".to_owned());
+    assert_eq!(home.read("seen").lines().collect::<Vec<_>>(), expected);
+    // Without a collector there is no span, and what the caller said is passed on.
+    home.write("seen", "");
+    home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("TRACEPARENT", caller).run().output();
+    assert_eq!(home.read("seen").lines().collect::<Vec<_>>(), [caller, "mine"]);
+}
+
+#[test]
 fn a_collector_out_of_order_fails_and_delays_nothing() {
     let silent = Server::start(|_, _| Reply::Silence);
     let refusing = Server::start(|_, _| Reply::status(503, "", "no"));

@@ -33,6 +33,7 @@ use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_models::Spend;
 use lobster_models::ledger::RESERVED;
+use lobster_observe::telemetry::{RunTrace, TRACEPARENT};
 use lobster_stage::{Destination, StageError, Stop, Token, store_failure};
 use lobster_store::{
     Durability, Event, NewWait, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
@@ -103,6 +104,8 @@ pub struct Run<'s> {
     cache_disabled: bool,
     /// What it has committed in files.
     pub(crate) committed: Committed,
+    /// The trace that its spans go to, if they go anywhere.
+    pub(crate) trace: Option<RunTrace>,
     /// What carries out its effects.
     executor: Box<dyn Executor + 's>,
     /// Nobody else executes this run meanwhile.
@@ -152,6 +155,7 @@ impl<'s> Run<'s> {
         Self {
             services,
             executor,
+            trace: services.trace(id, services.env.get(TRACEPARENT).as_deref()),
             begun_at: store.clock_ms(),
             left_at: Mutex::default(),
             activity: Activity::default(),
@@ -194,21 +198,15 @@ impl<'s> Run<'s> {
         interrupted: Interrupted,
     ) -> Self {
         let mut run = Self { interrupted, ..Self::fresh(services, store, claim, id, task) };
-        // What was asked for at the beginning holds to the end.
-        run.cache_disabled |= journal.first().is_some_and(|record| match &record.event {
-            Event::RunStarted { detail, .. } => super::reuse::was_off(&detail["settings"]),
-            _ => false,
-        });
-        // Whoever goes on with it: it is still the agent's.
-        run.is_of_agent = journal.first().is_some_and(|record| match &record.event {
-            Event::RunStarted { detail, .. } => is_of_agent(&detail["caller"]),
-            _ => false,
-        });
-        if let Some(recorded) = journal.first().and_then(|record| match &record.event {
-            Event::RunStarted { detail, .. } => Surroundings::recorded(detail),
-            _ => None,
-        }) {
-            run.surroundings = recorded;
+        // What was asked for at the beginning holds to the end, and whoever goes on with it: it is
+        // still the agent's, and in its trace.
+        if let Some(Event::RunStarted { detail, .. }) = journal.first().map(|record| &record.event) {
+            run.cache_disabled |= super::reuse::was_off(&detail["settings"]);
+            run.is_of_agent = is_of_agent(&detail["caller"]);
+            run.trace = services.trace(id, detail["traceparent"].as_str());
+            if let Some(recorded) = Surroundings::recorded(detail) {
+                run.surroundings = recorded;
+            }
         }
         lock(&run.recall).read(journal);
         run

@@ -463,8 +463,11 @@ impl Runtime {
             detail["caller"] = self.services.caller.detail.clone();
         }
         // A later execution goes on in the same trace.
-        let traced =
-            self.services.env.get("TRACEPARENT").filter(|text| telemetry::trace_parent(text).is_some());
+        let traced = self
+            .services
+            .env
+            .get(telemetry::TRACEPARENT)
+            .filter(|text| telemetry::trace_parent(text).is_some());
         if let Some(parent) = traced {
             detail["traceparent"] = parent.into();
         }

@@ -25,7 +25,7 @@ use lobster_base::file_digests::FileDigests;
 use lobster_base::json;
 use lobster_language::plan::{Plan, SecretGrant};
 use lobster_observe::audit::Trail;
-use lobster_observe::telemetry::Exporter;
+use lobster_observe::telemetry::{Exporter, RunTrace};
 use lobster_policy::{AuditPlaces, Policy};
 use lobster_sandbox::Sandbox;
 use lobster_stage::{Mode, Registry, StageError};
@@ -214,6 +214,12 @@ impl Services {
                 tracing::warn!(%run, %error, "the spans of a run were not exported");
             }
         });
+    }
+
+    /// The trace of a run that somebody with this `traceparent` began, if its spans are exported.
+    pub(crate) fn trace(&self, run: RunId, caller: Option<&str>) -> Option<RunTrace> {
+        let exporter = Exporter::from_env(&|name| self.env.get(name)).ok().flatten();
+        exporter.map(|_| RunTrace::new(run, caller))
     }
 
     pub(crate) fn note(&self, line: &str) {

@@ -23,6 +23,7 @@ use crate::value::Text;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_language::plan::ChangesMode;
+use lobster_observe::telemetry::TRACEPARENT;
 use lobster_policy::{LeastChanges, Shell};
 use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
 use lobster_stage::{
@@ -453,6 +454,11 @@ fn order(
     // So that what runs inside a run can be told from the operator's own calls.
     env.retain(|(name, _)| name != RUN_ID);
     env.push((RUN_ID.into(), run.id.to_string().into()));
+    // What it exports itself goes below its own span, unless the step names another.
+    if let Some(trace) = run.trace.filter(|_| !job.env.granted().contains_key(TRACEPARENT)) {
+        env.retain(|(name, _)| name != TRACEPARENT);
+        env.push((TRACEPARENT.into(), trace.parent_for(&path.to_string(), path.attempt_number()).into()));
+    }
     let held = decision.confinement.spec().map(|spec| &spec.held);
     let task = NativeTask {
         argv,

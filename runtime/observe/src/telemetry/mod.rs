@@ -14,7 +14,7 @@ use std::time::Duration;
 use lobster_models::http::{self, Url};
 use lobster_store::{Event, Record, RunId, Store, StoreError};
 
-pub use spans::trace_parent;
+pub use spans::{RunTrace, TRACEPARENT, trace_parent};
 
 /// How long the process waits for a collector in all, unless
 /// `OTEL_EXPORTER_OTLP_TIMEOUT` says otherwise. The specification's 10 s would

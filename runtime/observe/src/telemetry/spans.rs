@@ -2,7 +2,8 @@
 //!
 //! All executions of a run are one trace, whose id is the run's own, unless the
 //! caller had a trace (`TRACEPARENT`) to put it into. Span ids are digests of
-//! the run and the place in its journal: exporting twice gives the same spans.
+//! the run and the attempt at a step, or the place in its journal: exporting
+//! twice gives the same spans, and a step that begins knows its own.
 
 use std::collections::HashMap;
 
@@ -46,6 +47,9 @@ pub(super) struct Moment {
     pub(super) attributes: Attributes,
 }
 
+/// The variable that hands a `traceparent` on (OpenTelemetry's environment propagation).
+pub const TRACEPARENT: &str = "TRACEPARENT";
+
 /// A place in a trace, as the W3C's `traceparent` names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
@@ -73,6 +77,29 @@ fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
         *byte = u8::from_str_radix(text.get(2 * index..2 * index + 2)?, 16).ok()?;
     }
     Some(bytes)
+}
+
+/// The trace that a run's executions belong to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RunTrace {
+    run: RunId,
+    id: [u8; 16],
+}
+
+impl RunTrace {
+    /// That of a run which somebody with this `traceparent` began.
+    #[must_use]
+    pub fn new(run: RunId, caller: Option<&str>) -> Self {
+        let id = caller.and_then(trace_parent).map_or(*run.as_bytes(), |caller| caller.trace);
+        Self { run, id }
+    }
+
+    /// What the process of an attempt at a step finds as its `traceparent`: the step's own span.
+    #[must_use]
+    pub fn parent_for(&self, path: &str, attempt: u32) -> String {
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        format!("00-{}-{}-01", hex(&self.id), hex(&attempt_span_id(self.run, path, attempt)))
+    }
 }
 
 /// The spans of the latest execution that a journal tells of: the execution's
@@ -170,7 +197,11 @@ impl Trace {
                     let begin = started.remove(&(path.as_str(), *attempt));
                     // What was only found out and kept is not work.
                     if begin.is_some() || begun.is_some() || *attempt == 0 {
-                        placed.push(self.step(path, begin, record, outcome));
+                        let id = match begin.is_some() || begun.is_some() {
+                            true => attempt_span_id(self.run, path, *attempt),
+                            false => span_id(self.run, record.seq),
+                        };
+                        placed.push(self.step(id, path, begin, record, outcome));
                     }
                 }
                 _ => {}
@@ -181,6 +212,7 @@ impl Trace {
 
     fn step<'j>(
         &self,
+        id: [u8; 8],
         path: &'j str,
         begin: Option<&Record>,
         end: &Record,
@@ -236,7 +268,7 @@ impl Trace {
         }
         let span = Span {
             trace: self.id,
-            id: span_id(self.run, end.seq),
+            id,
             parent: None,
             link: None,
             name,
@@ -383,10 +415,19 @@ fn place(path: &str) -> String {
     place
 }
 
+/// The span of what a record of the journal tells.
 fn span_id(run: RunId, seq: u64) -> [u8; 8] {
-    let digest = Digest::of(format!("{run} {seq}").as_bytes());
+    id_of(&format!("{run} {seq}"))
+}
+
+/// The span of an attempt at a step.
+fn attempt_span_id(run: RunId, path: &str, attempt: u32) -> [u8; 8] {
+    id_of(&format!("{run} {attempt} {path}"))
+}
+
+fn id_of(name: &str) -> [u8; 8] {
     let mut id = [0; 8];
-    id.copy_from_slice(&digest.as_bytes()[..8]);
+    id.copy_from_slice(&Digest::of(name.as_bytes()).as_bytes()[..8]);
     id
 }
 
