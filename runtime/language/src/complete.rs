@@ -3,9 +3,10 @@
 //! The text is not sound while somebody types, so it is not parsed: the place is found by indentation,
 //! as a reader finds it, and what may stand there comes from the schema of workflow files.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 use super::workflow::{RECORD_FIELDS, json_schema};
 
@@ -341,7 +342,7 @@ impl Place {
         }
     }
 
-    fn keys(&self, at: usize, fields: &Map<String, Value>, schema: &Value) -> Vec<Proposal> {
+    fn keys(&self, at: usize, fields: &BTreeMap<String, Value>, schema: &Value) -> Vec<Proposal> {
         let typed = self.typed.trim_end();
         let fits = |name: &&String| name.starts_with(typed) && !self.beside.contains(name);
         let below = " ".repeat(self.column + 2);
@@ -464,8 +465,8 @@ fn into<'s>(schema: &'s Value, nodes: &[&'s Value], part: &Part) -> Vec<&'s Valu
     found
 }
 
-/// The fields that maps of these schemas may have.
-fn fields_of(schema: &Value, nodes: &[&Value]) -> Map<String, Value> {
+/// The fields that maps of these schemas may have, by name.
+fn fields_of(schema: &Value, nodes: &[&Value]) -> BTreeMap<String, Value> {
     let maps = nodes.iter().flat_map(|node| choices(schema, node));
     maps.filter_map(|node| node["properties"].as_object())
         .flatten()
