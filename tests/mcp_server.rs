@@ -430,10 +430,10 @@ fn an_agent_does_not_read_the_record_of_others() {
     let mut client = Client::start_as(&home, &FOLDERS, &[("LOBSTER_STATE_DIR", &state)]);
     client.shake_hands(None);
     client.tools();
-    let pipeline =
-        "exec --shell 'cat beside.txt; ls state; ls state/store; cat state/store/lobster.db; true'";
+    let pipeline = "exec --shell 'cat beside.txt; ls state; ls state/store; ls state/logins; cat state/store/lobster.db; true'";
     let looked = client.call("run", json!({ "pipeline": pipeline }));
-    assert_eq!(looked["output"], json!(["beside", "store"]), "{looked}");
+    // Of the record and of logins at servers, only that there are such places.
+    assert_eq!(looked["output"], json!(["beside", "logins", "store"]), "{looked}");
     assert!(home.dir().join("state/store/lobster.db").exists());
 }
 
