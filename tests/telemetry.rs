@@ -206,6 +206,7 @@ fn a_step_finds_its_own_span_to_go_on_from() {
     );
     let caller = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let run = home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("TRACEPARENT", caller);
+    let run = run.env("OTEL_RESOURCE_ATTRIBUTES", "team=ops");
     run.env("OTEL_EXPORTER_OTLP_ENDPOINT", server.url()).run().output();
     let all = spans(&server.requests()[0]);
     let hex = |bytes: Vec<u8>| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
