@@ -174,6 +174,28 @@ pub struct Step {
     pub extras: Extras,
 }
 
+impl Step {
+    /// A step that says nothing but its work.
+    #[must_use]
+    pub fn new(id: impl Into<String>, span: Span, work: Work) -> Self {
+        Self {
+            id: id.into(),
+            span,
+            work,
+            approval: None,
+            when: Condition::Always,
+            needs: None,
+            stdin: Stdin::None,
+            env: Vec::new(),
+            cwd: None,
+            retry: None,
+            timeout_ms: None,
+            on_error: OnError::Stop,
+            extras: Extras::default(),
+        }
+    }
+}
+
 /// The fields that the incumbent does not know.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Extras {

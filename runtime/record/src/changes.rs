@@ -11,10 +11,9 @@ use lobster_changes::{ChangeSet, CommitError, NotChanged, Resolution, conflicts}
 use lobster_engine::envelope::Failure;
 use lobster_engine::kinds::changes::{load, recover, resolve_conflicts};
 use lobster_engine::runtime::{Planned, Runtime};
-use lobster_language::condition::Condition;
-use lobster_language::plan::{Extras, OnError, Plan, Span, Stdin, Step, Work, Workflow};
+use lobster_language::plan::{Extras, Plan, Span, Step, Work, Workflow};
 use lobster_stage::StageError;
-use lobster_store::{Event, RunId, StepStatus, Store, StoreError};
+use lobster_store::{Event, Record, RunId, StepStatus, Store, StoreError};
 use serde_json::Value;
 
 use crate::place::is_within;
@@ -178,9 +177,13 @@ pub(crate) const SUFFIX: &str = "!changes";
 /// # Errors
 /// When the journal or a change set cannot be read.
 pub fn changes_of_run(store: &Store, run: RunId) -> Result<Vec<StepChanges>, UndoError> {
+    changes_in(store, &store.events(run)?)
+}
+
+fn changes_in(store: &Store, journal: &[Record]) -> Result<Vec<StepChanges>, UndoError> {
     let mut found: Vec<(String, Digest, bool)> = Vec::new();
     let mut together: Vec<(Vec<String>, Digest)> = Vec::new();
-    for record in store.events(run)? {
+    for record in journal {
         let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
         let read = |value: Option<&Value>| value.and_then(Value::as_str)?.parse::<Digest>().ok();
         if let Some(step) = path.strip_suffix(SUFFIX) {
@@ -241,18 +244,18 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
     let is_meant = |path: &str| step.is_none_or(|step| is_within(path, step));
     let what = step
         .map_or_else(|| format!("run {}", run.short()), |step| format!("step {step} of run {}", run.short()));
-    let mut committed = changes_of_run(&store, run)?;
+    let journal = store.events(run)?;
+    let mut committed = changes_in(&store, &journal)?;
     committed.retain(|changes| changes.committed && is_meant(&changes.step) && !changes.set.is_empty());
     // Who undoes files at certain places undoes nothing else.
     let undos = match wanted.only.is_empty() {
-        true => step_undos(&store, run, &is_meant)?,
+        true => step_undos(&store, run, &journal, &is_meant)?,
         false => StepUndos::default(),
     };
     let files = match files_to_undo(&store, wanted, &what, &committed) {
-        Err(error) if error.is_nothing_left() => match (undos.proposed.is_empty(), &undos.underway) {
-            (false, None) => None,
-            (false, Some(by)) => return Err(UndoError::Underway { what, by: by.short().to_string() }),
-            (true, _) => return Err(without_files(error, &undos, what)),
+        Err(error) if error.is_nothing_left() => match undos.proposed.is_empty() {
+            false => None,
+            true => return Err(without_files(error, &undos, what)),
         },
         files => Some(files?),
     };
@@ -260,7 +263,7 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
         return Err(UndoError::Underway { what, by: by.short().to_string() });
     }
     let name = name_of_undo(&store.run(run)?.name);
-    let mut others = other_effects(&store, run, &committed, &is_meant)?;
+    let mut others = other_effects(&journal, &committed, &is_meant);
     others.retain(|other| {
         let is_covered = |place: &str| is_within(&other.step, place);
         !undos.done.iter().any(|place| is_covered(place))
@@ -338,14 +341,13 @@ fn files_to_undo(
 }
 
 fn other_effects(
-    store: &Store,
-    run: RunId,
+    journal: &[Record],
     committed: &[StepChanges],
     is_meant: &dyn Fn(&str) -> bool,
-) -> Result<Vec<OtherEffect>, StoreError> {
+) -> Vec<OtherEffect> {
     let covered: BTreeMap<&str, ()> = committed.iter().map(|changes| (changes.step.as_str(), ())).collect();
     let mut others = Vec::new();
-    for record in store.events(run)? {
+    for record in journal {
         if let Event::StepStarted { path, kind, effect: true, .. } = &record.event
             && is_meant(path)
             && !path.ends_with(SUFFIX)
@@ -354,28 +356,15 @@ fn other_effects(
             others.push(OtherEffect { step: path.clone(), kind: kind.clone() });
         }
     }
-    Ok(others)
+    others
 }
 
 /// A run that commits a change set and then asks about what undoes steps, one after the other.
 fn planned(name: &str, run: RunId, set: Option<Digest>, undos: &[StepUndo]) -> Planned {
     let mut steps = Vec::new();
     if set.is_some() {
-        steps.push(Step {
-            id: "undo".to_owned(),
-            span: Span::default(),
-            work: Work::Nothing,
-            approval: None,
-            needs: None,
-            when: Condition::Always,
-            stdin: Stdin::None,
-            env: Vec::new(),
-            cwd: None,
-            retry: None,
-            timeout_ms: None,
-            on_error: OnError::Stop,
-            extras: Extras { commit: set, ..Extras::default() },
-        });
+        let extras = Extras { commit: set, ..Extras::default() };
+        steps.push(Step { extras, ..Step::new("undo", Span::default(), Work::Nothing) });
     }
     let mut children = BTreeMap::new();
     for undo in undos {

@@ -7,8 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use lobster_engine::recorded_plan::recorded;
 use lobster_engine::reversal::{self, Given, Reversal};
-use lobster_language::condition::Condition;
-use lobster_language::plan::{Approval, Extras, OnError, Plan, Stdin, Step, UndoneStep, Work, Workflow};
+use lobster_language::plan::{Approval, Extras, Plan, Stdin, Step, UndoneStep, Work, Workflow};
 use lobster_language::workflow::refers_to;
 use lobster_stage::{StageError, Stop};
 use lobster_store::{Event, Record, RunFilter, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
@@ -133,10 +132,10 @@ impl<'j> Read<'j> {
 pub(crate) fn step_undos(
     store: &Store,
     run: RunId,
+    journal: &[Record],
     is_meant: &dyn Fn(&str) -> bool,
 ) -> Result<StepUndos, Unlisted> {
-    let journal = store.events(run)?;
-    let read = Read::of(&journal);
+    let read = Read::of(journal);
     let has_begun = |step: &str| read.effects.iter().any(|path| is_within(path, step));
     let meant: Vec<_> =
         read.kept.iter().filter(|(step, _)| is_meant(step) && has_begun(step)).rev().collect();
@@ -187,29 +186,10 @@ fn proposal(
         preview: Some(text.clone()),
         ..Approval::default()
     };
-    let gate = Step { stdin, approval: Some(approval), ..bare(&reversal.of, undo, Work::Nothing) };
+    let gate = Step { stdin, approval: Some(approval), ..Step::new(&reversal.of, undo.span, Work::Nothing) };
     let mut child = reversal.workflow.clone();
     child.steps.insert(0, gate);
     Ok(Ok(StepUndo { step: step.to_owned(), text, child, reversal }))
-}
-
-/// A step with nothing but its work.
-fn bare(id: &str, beside: &Step, work: Work) -> Step {
-    Step {
-        id: id.to_owned(),
-        span: beside.span,
-        work,
-        approval: None,
-        needs: None,
-        when: Condition::Always,
-        stdin: Stdin::None,
-        env: Vec::new(),
-        cwd: None,
-        retry: None,
-        timeout_ms: None,
-        on_error: OnError::Stop,
-        extras: Extras::default(),
-    }
 }
 
 /// What an undo runs, in a line.
@@ -251,7 +231,7 @@ impl StepUndo {
             env: self.reversal.env.clone(),
             cwd: Some(self.reversal.cwd.display().to_string()),
             extras: Extras { undoes: Some(undoes), ..Extras::default() },
-            ..bare(&id, &self.child.steps[0], work)
+            ..Step::new(&id, self.child.steps[0].span, work)
         };
         (step, self.child.clone())
     }
