@@ -58,14 +58,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 /// A name of a table of prices, what it costs and who says so.
 type Entry<'p> = (&'p str, Rate, Origin);
 
-fn variable(name: &str) -> Option<String> {
+pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
-}
-
-/// The prices of today, and what is wrong with the operator's.
-pub(super) fn prices() -> (Pricing, Vec<CommandError>) {
-    let (pricing, bad) = Pricing::configured(variable);
-    (pricing, bad.into_iter().map(|bad| CommandError::failed(bad.to_string())).collect())
 }
 
 /// The prices of today.
@@ -73,8 +67,8 @@ pub(super) fn prices() -> (Pricing, Vec<CommandError>) {
 /// # Errors
 /// When a table of the operator's is of no use.
 pub(super) fn usable_prices() -> Result<Pricing, CommandError> {
-    let (pricing, bad) = prices();
-    bad.into_iter().next().map_or(Ok(pricing), Err)
+    let (pricing, bad) = Pricing::configured(variable);
+    bad.first().map_or(Ok(pricing), |bad| Err(CommandError::failed(bad.to_string())))
 }
 
 /// Where a price comes from, in words.

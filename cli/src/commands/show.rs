@@ -7,6 +7,7 @@ use std::io::Write;
 use lobster_runtime::engine::UnseenEnd;
 use lobster_runtime::figures::enforcement;
 use lobster_runtime::json;
+use lobster_runtime::model::pricing::Pricing;
 use lobster_runtime::replay::FORK_NOTE;
 use lobster_runtime::replay::timeline::{self, Line};
 use lobster_runtime::stage::Mode;
@@ -146,7 +147,7 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
             }
         }
     }
-    let spent = super::cost::Sum::of_run(journal, &super::models::prices().0);
+    let spent = super::cost::Sum::of_run(journal, &Pricing::configured(super::models::variable).0);
     facts.extend(spent.map(|spent| ("models", spent.line())));
     facts.extend(run.error.clone().map(|error| ("error", error)));
     facts.extend(unknown_ends(journal).into_iter().map(|told| ("unknown", told)));

@@ -110,12 +110,7 @@ impl Frame<'_> {
                 cwd,
             };
             let text = serde_json::to_vec(&reversal).map_err(StageError::permanent_from)?;
-            let blob = self
-                .run
-                .store
-                .put(&text)
-                .map_err(|error| StageError::permanent_from(error).with_code(Code::Store))?;
-            Ok(json!({ "reversal": blob.digest }))
+            Ok(json!({ "reversal": put(&self.run.store, &text)? }))
         })?;
         Ok(())
     }
@@ -156,32 +151,30 @@ impl Frame<'_> {
         if step.extras.undo.is_none() || !self.run.journals() {
             return Ok(());
         }
-        let put = |key: &str, text: &[u8]| match text.len() as u64 > MAX_RESULT {
+        let kept = |key: &str, text: &[u8]| match text.len() as u64 > MAX_RESULT {
             true => Ok(json!({ "too_long": true })),
-            false => {
-                let blob = self
-                    .run
-                    .store
-                    .put(text)
-                    .map_err(|error| StageError::permanent_from(error).with_code(Code::Store))?;
-                Ok(json!({ key: blob.digest }))
-            }
+            false => Ok(json!({ key: put(&self.run.store, text)? })),
         };
         let is_of_text = matches!(record.json, Json::OfStdout(_) | Json::Absent);
         let value = if is_of_text { None } else { record.json()?.cloned() };
         self.run.keep(&path.gate(&RESULT[1..]), || match (&record.stdout, value) {
             (_, Some(value)) => {
-                put("value", &serde_json::to_vec(&*value).map_err(StageError::permanent_from)?)
+                kept("value", &serde_json::to_vec(&*value).map_err(StageError::permanent_from)?)
             }
             (Some(text), None) if text.stored_len() > MAX_RESULT => Ok(json!({ "too_long": true })),
             (Some(text), None) => {
                 let text = text.load().map_err(StageError::permanent_from)?;
-                put("text", text.as_bytes())
+                kept("text", text.as_bytes())
             }
-            (None, None) => put("text", b""),
+            (None, None) => kept("text", b""),
         })?;
         Ok(())
     }
+}
+
+fn put(store: &Store, bytes: &[u8]) -> Result<Digest, StageError> {
+    let blob = store.put(bytes).map_err(|error| StageError::permanent_from(error).with_code(Code::Store))?;
+    Ok(blob.digest)
 }
 
 /// The reversal that a step of a run left in its record.

@@ -58,14 +58,7 @@ fn digest_of(text: &str) -> Digest {
 /// The file of the workflow as it is now; none if it is not there.
 fn file_now(app: &App, asked: &Asked) -> Result<Option<Content>, Problem> {
     let file = acts::file_of_workflow(app, asked)?;
-    let Some(place) = &file.place else {
-        let detail = format!(
-            "{} is outside of the folders of this server, so it is not edited here; `lobster serve --workflows DIR` adds a folder",
-            file.path.display()
-        );
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "outside", detail));
-    };
-    app.files.read(place).map_err(|problem| acts::file_problem(&file.path, problem))
+    app.files.read(file.editable()?).map_err(|problem| acts::file_problem(&file.path, problem))
 }
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {

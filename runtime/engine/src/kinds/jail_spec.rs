@@ -51,11 +51,11 @@ pub(super) fn jail(
     }
     open_sockets(&mut spec, &roots, &grant.unix)?;
     // What is named by its path is hidden by it, whatever the walk for patterns comes to.
-    spec.deny = grant.fs_deny.iter().filter(|path| is_plain(path)).map(|path| real(path)).collect();
+    spec.deny = grant.fs_deny.iter().filter(|path| is_plain(path)).map(real).collect();
     spec.deny_patterns = secret_patterns(place, &granted);
     spec.deny_patterns.extend(grant.fs_deny.iter().map(|pattern| real_pattern(pattern)));
     let repository = real(&place.workspace).join(".git");
-    let protected = grant.fs_protect.iter().filter(|path| is_plain(path)).map(|path| real(path));
+    let protected = grant.fs_protect.iter().filter(|path| is_plain(path)).map(real);
     // The sandbox knows what to protect in a repository, here and below.
     let builtin = builtin_protected(place).map(|path| real(&path));
     let builtin = builtin.filter(|path| !path.starts_with(&repository));
@@ -96,14 +96,14 @@ pub(super) fn jail(
 /// The record holds what other runs read and wrote, and the tokens of open questions; beside it lie the
 /// tokens of logins. A step that may read around them finds nothing there.
 pub(super) fn hide_store(spec: &mut JailSpec, state_dir: &Path) {
+    let around = real(state_dir);
+    let is_readable = spec.read.iter().chain(&spec.write).any(|root| around.starts_with(root));
     for dir in [state_dir.join("store"), Logins::dir_below(state_dir)] {
-        let around = fs::canonicalize(state_dir).unwrap_or_else(|_| state_dir.to_owned());
-        let is_readable = spec.read.iter().chain(&spec.write).any(|root| around.starts_with(root));
         // Somebody may log in while the step runs: what is to be hidden must be there.
         if is_readable && !dir.exists() {
             let _ = fs::DirBuilder::new().mode(0o700).create(&dir);
         }
-        let dir = fs::canonicalize(&dir).unwrap_or(dir);
+        let dir = real(&dir);
         if spec.read.iter().chain(&spec.write).any(|root| dir.starts_with(root)) {
             spec.deny.push(dir);
         }
@@ -144,8 +144,8 @@ fn open_sockets(spec: &mut JailSpec, roots: &RootOpener, paths: &[String]) -> Re
 }
 
 /// The path without links, as mounts need it.
-pub(super) fn real(path: &str) -> PathBuf {
-    fs::canonicalize(path).unwrap_or_else(|_| PathBuf::from(path))
+pub(super) fn real(path: impl AsRef<Path>) -> PathBuf {
+    fs::canonicalize(&path).unwrap_or_else(|_| path.as_ref().to_owned())
 }
 
 fn is_plain(path: &str) -> bool {

@@ -338,7 +338,7 @@ pub(crate) fn decided(
     let limits = &policy.file().limits;
     let mut jail = jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
     // What the decision protects was known when the run began; what is known now is protected as well.
-    jail.protect.extend(services.protected().iter().map(|path| real(path)));
+    jail.protect.extend(services.protected().iter().map(real));
     hide_store(&mut jail, &services.state_dir);
     Ok(Decided {
         statement,

@@ -154,19 +154,16 @@ impl ServerSpec {
             Some(format!("`{field}` belongs to `{of}`; use `{instead}`"))
         };
         let both = self.env.keys().find(|variable| self.secrets.contains_key(*variable));
+        let wrong_credential = self.wrong_credential();
         match self.url {
             None if self.token_env.is_some() => misplaced("token_env", "url", "env"),
             None if self.token_secret.is_some() => misplaced("token_secret", "url", "secrets"),
-            _ if self.granted_credentials().is_err() => self.granted_credentials().err(),
-            Some(_) if self.misdirected_credential().is_some() => self.misdirected_credential(),
-            Some(_)
-                if !self.credentials.is_empty()
-                    && (self.token_env.is_some() || self.token_secret.is_some() || self.login.is_some()) =>
-            {
+            _ if wrong_credential.is_some() => wrong_credential,
+            Some(_) if !self.credentials.is_empty() && (self.names_token() || self.login.is_some()) => {
                 Some("it has one token: a credential, `token_env`, `token_secret` or `login`".to_owned())
             }
             None if self.login.is_some() => misplaced("login", "url", "secrets"),
-            Some(_) if self.login.is_some() && (self.token_env.is_some() || self.token_secret.is_some()) => {
+            Some(_) if self.login.is_some() && self.names_token() => {
                 Some("it has a token or a login, not both".to_owned())
             }
             Some(_)
@@ -201,10 +198,13 @@ impl ServerSpec {
         self.credentials.iter().map(grant).collect()
     }
 
-    /// A credential of a server with an address that is not for this address.
-    fn misdirected_credential(&self) -> Option<String> {
+    /// What about a credential cannot be meant: by itself, or at a server with another address.
+    fn wrong_credential(&self) -> Option<String> {
+        let grants = match self.granted_credentials() {
+            Ok(grants) => grants,
+            Err(why) => return Some(why),
+        };
         let url = http::parse_url(self.url.as_deref()?)?;
-        let grants = self.granted_credentials().ok()?;
         let other = grants.iter().find(|grant| !is_for(grant, &url))?;
         Some(format!(
             "its credential is for {}, and the server is at {}",
@@ -215,9 +215,11 @@ impl ServerSpec {
 
     /// Whether its users may log in: nothing else says what its token is.
     pub(crate) fn may_log_in(&self) -> bool {
-        let has_token =
-            self.token_env.is_some() || self.token_secret.is_some() || !self.credentials.is_empty();
-        self.url.is_some() && !has_token
+        self.url.is_some() && !self.names_token() && self.credentials.is_empty()
+    }
+
+    fn names_token(&self) -> bool {
+        self.token_env.is_some() || self.token_secret.is_some()
     }
 
     /// The secret that is the bearer token: the file's own, else what the step grants as the variable

@@ -154,6 +154,23 @@ pub struct FileOfWorkflow {
     pub is_registered: bool,
 }
 
+impl FileOfWorkflow {
+    /// Where it can be saved.
+    ///
+    /// # Errors
+    /// When it is outside of the server's folders.
+    pub fn editable(&self) -> Result<&Place, Problem> {
+        self.place.as_ref().ok_or_else(|| {
+            let detail = format!(
+                "{} is outside of the folders of this server, so it is not edited here; \
+                 `lobster serve --workflows DIR` adds a folder",
+                self.path.display()
+            );
+            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "outside", detail)
+        })
+    }
+}
+
 /// Finds the file of the workflow that the request names.
 ///
 /// # Errors
@@ -264,14 +281,8 @@ pub fn save(app: &App, asked: &Asked, base: Option<Digest>, text: &str) -> Resul
         return Err(too_long());
     }
     let file = file_of(app, asked)?;
-    let Some(place) = file.place else {
-        let detail = format!(
-            "{} is outside of the folders of this server; `lobster serve --workflows DIR` makes a folder one whose files can be saved here",
-            file.path.display()
-        );
-        return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "outside", detail));
-    };
-    match app.files.save(&place, base, text) {
+    let place = file.editable()?;
+    match app.files.save(place, base, text) {
         Ok(digest) => {
             let detail = json!({ "path": place.path(), "file": digest, "was": base });
             app.service.note_saved(asked.param("workflow"), detail, asked.name(), &asked.origin())?;
