@@ -74,10 +74,6 @@ serve MODELS="6" TICKS="1000" DELIVERIES="1000" KILLS="20" WAITS="10000" STARTS=
     LOBSTER_SCHEDULE_MODELS={{MODELS}} LOBSTER_SCHEDULES=10000 cargo test --release -p lobster-serve --lib schedule -- --nocapture
     LOBSTER_SERVE_TICKS={{TICKS}} LOBSTER_SERVE_DELIVERIES={{DELIVERIES}} LOBSTER_SERVE_KILLS={{KILLS}} LOBSTER_SERVE_WAITS={{WAITS}} LOBSTER_SERVE_STARTS={{STARTS}} LOBSTER_SERVE_SCHEDULES={{SCHEDULES}} LOBSTER_SERVE_CONNECTIONS={{CONNECTIONS}} cargo test --release --workspace --test lobster -- schedules:: serve_ --nocapture
 
-# random programs of real tools on random trees: staged, committed, undone and dropped against direct; nightly
-changes TREES="2000" SEED="1":
-    LOBSTER_CHANGES_CASES={{TREES}} LOBSTER_CHANGES_SEED={{SEED}} cargo test --release --workspace --test lobster -- staged_model:: --nocapture
-
 # bytes from outside, mutated, a minute for each target of fuzz/src/lib.rs; nightly
 fuzz SECONDS="60" *TARGETS:
     cargo run --locked --release --manifest-path fuzz/Cargo.toml --bin lobster-fuzz -- --seconds {{SECONDS}} --seed $(date +%Y%j) {{TARGETS}}
@@ -98,7 +94,7 @@ shells TEXTS="20000":
 kills KILLS="1000":
     LOBSTER_KILLS={{KILLS}} LOBSTER_KILL_SEED=$(date +%j) cargo test --release --workspace --test lobster -- random_kills --nocapture
 
-# random programs staged, undone and dropped, and commits killed at every change of the disk; nightly
+# random programs of real tools on random trees: staged, committed, undone and dropped against direct; commits killed at every change of the disk; nightly
 changes CASES="2000":
     LOBSTER_CHANGES_CASES={{CASES}} LOBSTER_CHANGES_SEED=$(date +%Y%j) LOBSTER_CHANGES_KILLS=1 cargo test --release --workspace --test lobster -- staged piles review:: --nocapture
 

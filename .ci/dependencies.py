@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 REGISTRY = "registry+https://github.com/rust-lang/crates.io-index"
 
 # (package, crate): named nowhere and still needed.
-SILENT = set()
+SILENT = {("lobster-cli", "num-traits")}
 
 
 def main():
@@ -32,6 +32,7 @@ def main():
     for package in packages:
         if package["source"] is None:
             problems += unused(package)
+    problems += compiled_twice()
     for problem in sorted(problems):
         print(problem)
     print(f"{len(packages)} packages, {len(problems)} problems")
@@ -58,6 +59,30 @@ def judge(packages, rules):
             for dependency in package["dependencies"]:
                 if dependency["req"] == "*" and not dependency.get("path"):
                     yield f"{name}: {dependency['name']} has no version"
+
+
+def compiled_twice():
+    """Packages that the program and the tests want with different features.
+
+    `cargo build` and `cargo test` would each compile them, and all that depends on them.
+    """
+    def features(*scope):
+        command = ["cargo", "tree", "--locked", "--prefix", "none", "--format", "{p}|{f}", *scope]
+        lines = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+        found = {}
+        for line in filter(None, lines.splitlines()):
+            package, names = line.removesuffix(" (*)").split("|")
+            found.setdefault(package.split(" (")[0], set()).add(names)
+        return found
+
+    everything = features("--workspace", "--edges", "normal,build,dev")
+    for package, variants in features("--package", "lobster-cli", "--edges", "normal,build").items():
+        if not variants <= everything.get(package, variants):
+            yield (
+                f"{package}: the program wants the features {', '.join(sorted(variants))}, the tests"
+                f" {', '.join(sorted(everything[package]))}: it is compiled twice, as is all that depends on it;"
+                " name it in cli/Cargo.toml with what the tests want"
+            )
 
 
 def licensed(expression, allowed):

@@ -52,6 +52,18 @@ fn no_file_and_no_function_is_too_long() {
     assert!(long.is_empty(), "at most {LONGEST_FILE} and {LONGEST_FUNCTION} lines:\n{}", long.join("\n"));
 }
 
+/// `just` refuses the whole file where two recipes have one name.
+#[test]
+fn a_recipe_has_a_name_of_its_own() {
+    let text = include_str!("../justfile");
+    let begins = |line: &&str| line.starts_with(|first: char| first.is_ascii_alphabetic());
+    let mut names: Vec<&str> = text.lines().filter(begins).map(|line| line.split([' ', ':']).next().unwrap()).collect();
+    assert!(names.len() > 30, "{names:?}");
+    names.sort_unstable();
+    let twice: Vec<&str> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
+    assert!(twice.is_empty(), "recipes of one name: {twice:?}");
+}
+
 /// The functions of a file by name, first line and length. The code is formatted, so a function
 /// ends with the first brace that is indented as its `fn` is.
 fn functions<'l>(lines: &[&'l str]) -> Vec<(&'l str, usize, usize)> {
