@@ -57,7 +57,8 @@ fn no_file_and_no_function_is_too_long() {
 fn a_recipe_has_a_name_of_its_own() {
     let text = include_str!("../justfile");
     let begins = |line: &&str| line.starts_with(|first: char| first.is_ascii_alphabetic());
-    let mut names: Vec<&str> = text.lines().filter(begins).map(|line| line.split([' ', ':']).next().unwrap()).collect();
+    let mut names: Vec<&str> =
+        text.lines().filter(begins).map(|line| line.split([' ', ':']).next().unwrap()).collect();
     assert!(names.len() > 30, "{names:?}");
     names.sort_unstable();
     let twice: Vec<&str> = names.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| pair[0]).collect();
