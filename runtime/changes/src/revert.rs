@@ -17,7 +17,7 @@ pub(crate) fn revert(files: &impl Files, journal: &Journal) -> Result<Vec<Place>
     for step in journal.steps.iter().rev() {
         let bench = bench_of(journal, step)?;
         let io = |error: io::Error| Halt::Io(step.place.clone(), error);
-        if !backward(files, &bench, step).map_err(io)? {
+        if !backward(files, journal, &bench, step).map_err(io)? {
             left.push(step.place.clone());
         }
     }
@@ -26,7 +26,7 @@ pub(crate) fn revert(files: &impl Files, journal: &Journal) -> Result<Vec<Place>
 }
 
 /// Whether the step is taken back.
-fn backward(files: &impl Files, bench: &RelPath, step: &Step) -> io::Result<bool> {
+fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &Step) -> io::Result<bool> {
     let (place, new, old) = (&step.place, new_of(bench, step), old_of(bench, step));
     match &step.act {
         Act::TakeOut => put_back(files, &old, place),
@@ -34,10 +34,11 @@ fn backward(files: &impl Files, bench: &RelPath, step: &Step) -> io::Result<bool
             if files.look(&new)?.is_some() {
                 return Ok(true);
             }
-            if !is_ours(files, step)? {
+            let at = whereabouts(files, journal, bench, place)?;
+            if !is_ours(files, step, &at)? {
                 return Ok(false);
             }
-            files.rename(place, &new)?;
+            files.rename(&at, &new)?;
             Ok(true)
         }
         Act::Swap => swap_back(files, bench, step),
@@ -59,11 +60,12 @@ fn backward(files: &impl Files, bench: &RelPath, step: &Step) -> io::Result<bool
             _ => Ok(false),
         },
         Act::Name { of } => {
-            let of = Place { root: place.root, path: of.clone() };
-            if let (Some(source), Some(now)) = (files.look(&of)?, files.look(place)?)
-                && source.inode == now.inode
-            {
-                files.remove_file(place)?;
+            let at = whereabouts(files, journal, bench, place)?;
+            let source = source_of(files, journal, &Place { root: place.root, path: of.clone() })?;
+            if files.look(&at)?.is_some_and(|now| Some(now.inode) == source) {
+                files.remove_file(&at)?;
+                // No rename into or out of the directory of what lies ready makes this durable.
+                files.sync_directory(at.root, at.path.parent().as_ref())?;
             }
             Ok(true)
         }
@@ -76,24 +78,60 @@ fn backward(files: &impl Files, bench: &RelPath, step: &Step) -> io::Result<bool
     }
 }
 
+/// Where a thing is that a step has put to a place. A power cut may have left the new directory that it was put
+/// into out of sight, with it inside.
+fn whereabouts(files: &impl Files, journal: &Journal, bench: &RelPath, place: &Place) -> io::Result<Place> {
+    for above in place.path.ancestors() {
+        let made = journal
+            .steps
+            .iter()
+            .find(|step| step.act == Act::PutIn && step.place.root == place.root && step.place.path == above);
+        if let Some(made) = made {
+            let new = new_of(bench, made);
+            if files.look(&new)?.is_some()
+                && let Some(rest) = place.path.from(&above)
+            {
+                return Ok(Place { root: place.root, path: rest.below(&new.path) });
+            }
+        }
+    }
+    Ok(place.clone())
+}
+
+/// The number of the file that a step gave further names. It may be out of sight already.
+fn source_of(files: &impl Files, journal: &Journal, of: &Place) -> io::Result<Option<u64>> {
+    let put = journal
+        .steps
+        .iter()
+        .find(|step| step.place == *of && matches!(step.act, Act::PutIn | Act::Swap))
+        .and_then(|step| step.new);
+    match put {
+        Some(new) => Ok(Some(new.inode)),
+        None => Ok(files.look(of)?.map(|seen| seen.inode)),
+    }
+}
+
 fn put_back(files: &impl Files, old: &Place, place: &Place) -> io::Result<bool> {
     if files.look(old)?.is_none() {
         return Ok(true);
     }
-    match files.rename(old, place) {
-        Ok(()) => Ok(true),
-        Err(error) if matches!(error.kind(), io::ErrorKind::AlreadyExists | io::ErrorKind::NotFound) => {
-            Ok(false)
-        }
-        Err(error) => Err(error),
-    }
+    let Err(error) = files.rename(old, place) else { return Ok(true) };
+    let is_taken = error.kind() == io::ErrorKind::AlreadyExists;
+    if is_taken || !has_directory_above(files, place)? { Ok(false) } else { Err(error) }
 }
 
-/// Whether what lies at the place is what this step put there, untouched.
-fn is_ours(files: &impl Files, step: &Step) -> io::Result<bool> {
-    let Some((now, new)) = files.look(&step.place)?.zip(step.new) else { return Ok(false) };
+/// Whether something can lie at a place: somebody may have put a file, or a link, where its directory was.
+fn has_directory_above(files: &impl Files, place: &Place) -> io::Result<bool> {
+    let Some(above) = place.path.parent() else { return Ok(true) };
+    let above = files.look(&Place { root: place.root, path: above })?;
+    Ok(above.is_some_and(|above| above.what == What::Directory))
+}
+
+/// Whether what lies there is what this step put to its place, untouched.
+fn is_ours(files: &impl Files, step: &Step, at: &Place) -> io::Result<bool> {
+    let Some((now, new)) = files.look(at)?.zip(step.new) else { return Ok(false) };
     if new.what == What::Directory {
-        return Ok((now.what, now.inode) == (new.what, new.inode) && files.list(&step.place)?.is_empty());
+        return Ok((now.what, now.inode) == (new.what, new.inode) && files.list(at)?.is_empty());
     }
     Ok(now.is_untouched(&new))
 }
@@ -110,7 +148,7 @@ fn swap_back(files: &impl Files, bench: &RelPath, step: &Step) -> io::Result<boo
         (Some(true) | None, None) => Ok(true),
         // Exchanged and looked at no further.
         (Some(false), _) => {
-            if !is_ours(files, step)? {
+            if !is_ours(files, step, place)? {
                 return Ok(false);
             }
             files.exchange(&new, place)?;
@@ -122,7 +160,7 @@ fn swap_back(files: &impl Files, bench: &RelPath, step: &Step) -> io::Result<boo
             Ok(true)
         }
         (None, Some(false)) => {
-            if !is_ours(files, step)? {
+            if !is_ours(files, step, place)? {
                 return Ok(false);
             }
             match files.exchange(&old, place) {

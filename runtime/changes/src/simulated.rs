@@ -233,18 +233,30 @@ pub(crate) struct Simulated {
     left: Cell<usize>,
     pub(crate) fault: Cell<Fault>,
     pub(crate) is_off: Cell<bool>,
-    points: Cell<usize>,
+    /// How many operations there have been.
+    pub(crate) points: Cell<usize>,
+    /// At which of them the power goes, whatever happened before.
+    cut_at: Option<usize>,
 }
 
 impl Simulated {
     pub(crate) fn new(world: World, at: usize, fault: Fault) -> Rc<Self> {
+        Self::cut_at(world, at, fault, None)
+    }
+
+    /// One whose power goes at an operation, besides another fault before.
+    pub(crate) fn cut_at(world: World, at: usize, fault: Fault, cut_at: Option<usize>) -> Rc<Self> {
         let (left, fault) = (Cell::new(at), Cell::new(fault));
-        Rc::new(Self { world: world.into(), left, fault, is_off: false.into(), points: 0.into() })
+        Rc::new(Self { world: world.into(), left, fault, is_off: false.into(), points: 0.into(), cut_at })
     }
 
     /// Each change of the disk passes here.
     fn point(&self) -> io::Result<()> {
         if self.is_off.get() {
+            return Err(io::Error::other("the power is off"));
+        }
+        if self.cut_at == Some(self.points.get()) {
+            self.is_off.set(true);
             return Err(io::Error::other("the power is off"));
         }
         self.points.set(self.points.get() + 1);
@@ -379,7 +391,8 @@ impl Files for Rc<Simulated> {
         self.point()?;
         let mut world = self.world.borrow_mut();
         let (from, to) = (world.at(&from.path), world.at(&to.path));
-        let ((dir, name, found), (dir2, name2, taken)) = from.zip(to).ok_or(io::ErrorKind::NotFound)?;
+        // Somebody may have put a file where a directory was.
+        let ((dir, name, found), (dir2, name2, taken)) = from.zip(to).ok_or(io::ErrorKind::NotADirectory)?;
         if taken.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
