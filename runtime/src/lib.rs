@@ -181,7 +181,7 @@ pub mod model {
     /// What calls cost.
     pub mod cost {
         pub use lobster_models::cost::PaidCall;
-        pub use lobster_models::ledger::Ledger;
+        pub use lobster_models::ledger::{Ledger, Payment};
     }
 
     /// What models cost.
@@ -219,9 +219,9 @@ pub mod replay {
     pub use lobster_record::{
         Difference, Divergence, FORK_NOTE, ForkPlan, ForkRequest, GateRef, ReplayOptions, ReplayReport,
         Reply, ResumeRequest, RunDiff, StepChange, Why, WhyError, ahead, cancel_run, check_approver, diff,
-        failed_step, fork, incumbent_gates, incumbent_refusal, is_interrupted, last_end, observed, open_gate,
-        place_of_step, plan_fork, policy_of, replay, resume, resume_conflicting, resume_run,
-        rules_of_approvals, run_of_gate, take_over, why,
+        failed_step, failure_after, fork, incumbent_gates, incumbent_refusal, interrupted_among,
+        is_interrupted, last_end, observed, open_gate, place_in_plan, place_of_step, plan_fork, policy_of,
+        replay, resume, resume_conflicting, resume_run, rules_of_approvals, run_of_gate, take_over, why,
     };
 
     /// Paths of a run.
@@ -231,7 +231,7 @@ pub mod replay {
 
     /// A run's journal as lines, one for each place.
     pub mod timeline {
-        pub use lobster_record::timeline::{Line, Span, lines};
+        pub use lobster_record::timeline::{Line, Span, Timeline, lines};
     }
 
     /// What steps changed in files, and what takes it back.
@@ -240,7 +240,8 @@ pub mod replay {
             ByteText, Change, ChangeSet, Entry, Kind as ChangeKind, Reading, Resolution, is_executable,
         };
         pub use lobster_record::{
-            StepChanges, Undo, WhatToUndo, changes_of_run, part_of_question, plan_undo,
+            StepChanges, Undo, WhatToUndo, changes_in, changes_of_run, part_of_question, plan_undo,
+            tells_changes,
         };
     }
 
@@ -292,17 +293,18 @@ pub mod stages {
 pub mod store {
     pub use lobster_store::{
         Blob, BlobReader, BrokenChain, CopyReport, Durability, Event, Gate, GateAnswer, GateFilter, GateKind,
-        GateStatus, GcPolicy, GcReport, NewRun, Record, Redactions, RunFilter, RunId, RunStatus, RunSummary,
-        StepOutcome, StepStatus, Store, StoreError, damage_met, iso, state_dir, system_clock,
+        GateStatus, GcPolicy, GcReport, NewRun, ReadOn, ReadTo, Record, Redactions, RunFilter, RunId,
+        RunStatus, RunSummary, StepOutcome, StepStatus, Store, StoreError, damage_met, iso, state_dir,
+        system_clock,
     };
 
     /// What a service keeps beside runs.
     pub mod service {
         pub use lobster_store::{
-            Accepted, Credential, CredentialKind, Delivery, MAX_EVENT_DATA, NewCredential, NewDelivery,
-            NewNotice, NewStart, NewTick, Notice, Occasion, Registered, Registration, Retraction,
-            ScheduleRow, Service, Settlement, SpecOfSchedule, Standing, Start, StartState, Tick, TickState,
-            Watched,
+            Accepted, Credential, CredentialKind, Delivery, ListedStart, MAX_EVENT_DATA, NewCredential,
+            NewDelivery, NewNotice, NewStart, NewTick, Notice, Occasion, Registered, Registration,
+            Retraction, ScheduleRow, Service, Settlement, SpecOfSchedule, Standing, Start, StartState, Tick,
+            TickState, Watched,
         };
     }
 }

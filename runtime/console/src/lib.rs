@@ -6,6 +6,7 @@
 //! Nothing here decides or executes anything; a button has a process of lobster do it, as the API does.
 
 mod assets;
+mod cache;
 mod chart;
 mod diff;
 mod fields;
@@ -14,6 +15,7 @@ mod program;
 mod routes;
 mod shell;
 mod standing;
+mod views;
 mod words;
 
 use lobster_serve::http::Pages;

@@ -1,9 +1,8 @@
 //! What all pages have around them.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
-use lobster_runtime::store::{GateFilter, GateStatus};
 use lobster_serve::access::Verb;
-use lobster_serve::http::{App, Asked, Reply, workflow_of_run};
+use lobster_serve::http::{App, Asked, Reply};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 use crate::assets;
@@ -90,10 +89,10 @@ pub(crate) fn narrow(app: &App, title: &str, body: &Markup) -> Reply {
 }
 
 fn open_questions(app: &App, asked: &Asked) -> usize {
-    let filter = GateFilter { status: Some(GateStatus::Open), run: None, limit: COUNTED };
-    let gates = app.store.gates(&filter).unwrap_or_default();
-    let may = |run| workflow_of_run(app, run).is_ok_and(|workflow| asked.may_read(workflow.as_deref()));
-    gates.iter().filter(|gate| may(gate.run)).count()
+    let asking = app.store.runs_that_ask(COUNTED).unwrap_or_default();
+    let starts = app.service.starts_of(&asking).unwrap_or_default();
+    let may = |run| asked.may_read(starts.get(run).and_then(|start| start.workflow.as_deref()));
+    asking.iter().filter(|run| may(*run)).count()
 }
 
 pub(crate) fn brand() -> Markup {

@@ -1,14 +1,28 @@
-//! Where a run stands for who looks at a page: the service may be ending it.
+//! Where runs stand for who looks at a page: the service may be ending one.
 
-use lobster_runtime::replay::is_interrupted;
-use lobster_runtime::store::RunSummary;
-use lobster_runtime::store::service::Start;
+use std::collections::HashSet;
+
+use lobster_runtime::replay::interrupted_among;
+use lobster_runtime::store::{RunId, RunSummary};
 use lobster_serve::http::App;
 
 /// `running`, `waiting`, `interrupted`, `cancelling`, `ok`, `failed` or `cancelled`.
-pub(crate) fn standing(app: &App, run: &RunSummary, start: Option<&Start>) -> &'static str {
-    if start.is_some_and(|start| start.cancel.is_some() && !start.state.is_over()) {
-        return "cancelling";
+pub(crate) fn standing(app: &App, run: &RunSummary, is_cancelling: bool) -> &'static str {
+    Standings::of(app, std::slice::from_ref(run)).one(run, is_cancelling)
+}
+
+/// Where several runs stand, asked for at once.
+pub(crate) struct Standings(HashSet<RunId>);
+
+impl Standings {
+    pub(crate) fn of(app: &App, runs: &[RunSummary]) -> Self {
+        Self(interrupted_among(&app.store, runs))
     }
-    if is_interrupted(&app.store, run) { "interrupted" } else { run.status.as_str() }
+
+    pub(crate) fn one(&self, run: &RunSummary, is_cancelling: bool) -> &'static str {
+        if is_cancelling {
+            return "cancelling";
+        }
+        if self.0.contains(&run.id) { "interrupted" } else { run.status.as_str() }
+    }
 }

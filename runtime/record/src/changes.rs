@@ -180,7 +180,22 @@ pub fn changes_of_run(store: &Store, run: RunId) -> Result<Vec<StepChanges>, Und
     changes_in(store, &store.events(run)?)
 }
 
-fn changes_in(store: &Store, journal: &[Record]) -> Result<Vec<StepChanges>, UndoError> {
+/// Whether a record says what a step changed in files.
+#[must_use]
+pub fn tells_changes(record: &Record) -> bool {
+    match &record.event {
+        Event::StepEnded { path, outcome, .. } => {
+            path.ends_with(SUFFIX) || outcome.detail.get("changes").is_some()
+        }
+        _ => false,
+    }
+}
+
+/// What the steps changed in files, by the records for which [`tells_changes`].
+///
+/// # Errors
+/// When a change set cannot be read.
+pub fn changes_in(store: &Store, journal: &[Record]) -> Result<Vec<StepChanges>, UndoError> {
     let mut found: Vec<(String, Digest, bool)> = Vec::new();
     let mut together: Vec<(Vec<String>, Digest)> = Vec::new();
     for record in journal {

@@ -21,28 +21,40 @@ pub struct StepPlace {
 pub fn failed_step(records: &[Record]) -> Option<(&str, &StepOutcome)> {
     let mut last: Option<(&str, &StepOutcome)> = None;
     for record in records {
-        let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
-        if !matches!(outcome.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused) {
-            continue;
-        }
-        // A loop or branch that fails for a step of its own has no words of its own.
-        let is_around = last.is_some_and(|(inner, _)| {
-            inner.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with(['/', '[', '|', '#']))
-        });
-        if !is_around {
+        if let Some((path, outcome)) = failure_after(last.map(|(path, _)| path), &record.event) {
             last = Some((path, outcome));
         }
     }
     last
 }
 
+/// The step that failed by an event, unless it failed only for the step inside it that failed `last`.
+#[must_use]
+pub fn failure_after<'e>(last: Option<&str>, event: &'e Event) -> Option<(&'e str, &'e StepOutcome)> {
+    let Event::StepEnded { path, outcome, .. } = event else { return None };
+    if !matches!(outcome.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused) {
+        return None;
+    }
+    // A loop or branch that fails for a step of its own has no words of its own.
+    let is_around = last.is_some_and(|inner| {
+        inner.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with(['/', '[', '|', '#']))
+    });
+    (!is_around).then_some((path.as_str(), outcome))
+}
+
 /// Where a step of a run stands, if its file is still the one that was run.
 #[must_use]
 pub fn place_of_step(store: &Store, run: RunId, path: &str) -> Option<StepPlace> {
-    let Plan::Workflow(workflow) = recorded::<Plan>(store, &store.run(run).ok()?.plan).ok()? else {
-        return None;
-    };
-    place_in(&workflow, path)
+    place_in_plan(&recorded::<Plan>(store, &store.run(run).ok()?.plan).ok()?, path)
+}
+
+/// Where a step of a plan stands, if its file is still the one that the plan was made of.
+#[must_use]
+pub fn place_in_plan(plan: &Plan, path: &str) -> Option<StepPlace> {
+    match plan {
+        Plan::Workflow(workflow) => place_in(workflow, path),
+        Plan::Pipeline(_) => None,
+    }
 }
 
 /// Lines before and after that of a step.

@@ -33,9 +33,12 @@ pub mod timeline;
 mod why;
 
 pub use ahead::ahead;
-pub use changes::{OtherEffect, StepChanges, Undo, UndoError, WhatToUndo, changes_of_run, plan_undo};
+pub use changes::{
+    OtherEffect, StepChanges, Undo, UndoError, WhatToUndo, changes_in, changes_of_run, plan_undo,
+    tells_changes,
+};
 pub use diff::{RunDiff, StepChange, StepDifference, diff};
-pub use failed_step::{StepPlace, failed_step, place_of_step};
+pub use failed_step::{StepPlace, failed_step, failure_after, place_in_plan, place_of_step};
 pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest, fork, plan_fork};
 pub use incumbent_gates::{IncumbentGate, incumbent_gates, incumbent_refusal};
 pub use observed::{observed, rules_of_approvals};
@@ -45,6 +48,6 @@ pub use resume::{
     GateRef, Reply, ResumeRequest, cancel_run, check_approver, open_gate, part_of_question, policy_of,
     resume, resume_conflicting, resume_run, run_of_gate, take_over,
 };
-pub use standing::{is_interrupted, last_end};
+pub use standing::{interrupted_among, is_interrupted, last_end};
 pub use step_undos::{NotProposed, StepUndo};
 pub use why::{Why, WhyError, why};

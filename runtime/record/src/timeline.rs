@@ -32,6 +32,8 @@ pub struct Line {
     pub summary: bool,
     /// When something was under way here, in the order in which it began.
     pub spans: Vec<Span>,
+    /// The numbers of the records that it is made of.
+    pub records: Vec<u64>,
 }
 
 /// A time during which something was under way, in milliseconds since 1970.
@@ -130,28 +132,55 @@ const KEPT: [&str; 8] =
 /// The lines of a journal; of a run that nobody executes, what has no end was cut off.
 #[must_use]
 pub fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {
-    let mut lines = Vec::new();
-    let mut at = HashMap::new();
+    let mut timeline = Timeline::default();
     for record in journal {
-        let Some(path) = record.event.path() else { continue };
+        timeline.read(record);
+    }
+    timeline.lines(is_running)
+}
+
+/// The lines of a journal that is read record by record.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    lines: Vec<Line>,
+    at: HashMap<String, usize>,
+}
+
+impl Timeline {
+    /// Reads the next record of the journal; the line that it belongs on. What a line knows of an outcome and of a
+    /// decision may be made smaller: later records need no more than its status and its error.
+    pub fn read(&mut self, record: &Record) -> Option<&mut Line> {
+        let path = record.event.path()?;
         if path.contains("!approved:") || KEPT.iter().any(|kept| path.ends_with(kept)) {
-            continue;
+            return None;
         }
+        let Self { lines, at } = self;
+        let mut taken = None;
         take(record.at, &record.event, || {
-            let index = *at.entry(path).or_insert_with(|| {
+            let index = at.get(path).copied().unwrap_or_else(|| {
                 lines.push(Line { path: path.to_owned(), ..Line::default() });
+                at.insert(path.to_owned(), lines.len() - 1);
                 lines.len() - 1
             });
+            taken = Some(index);
+            lines[index].records.push(record.seq);
             &mut lines[index]
         });
+        taken.map(|index| &mut lines[index])
     }
-    for line in &mut lines {
-        if line.state == STARTED && !is_running {
-            StepStatus::Interrupted.as_str().clone_into(&mut line.state);
+
+    /// The lines; of a run that nobody executes, what has no end was cut off.
+    #[must_use]
+    pub fn lines(self, is_running: bool) -> Vec<Line> {
+        let mut lines = self.lines;
+        for line in &mut lines {
+            if line.state == STARTED && !is_running {
+                StepStatus::Interrupted.as_str().clone_into(&mut line.state);
+            }
+            line.tell_earlier();
         }
-        line.tell_earlier();
+        nested(lines)
     }
-    nested(lines)
 }
 
 /// Takes in an event, if it belongs on a line.

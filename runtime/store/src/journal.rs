@@ -6,7 +6,6 @@
 //! printed again. The run's row keeps the number and hash of the last record,
 //! so that a cut journal shows.
 
-use std::cell::{Cell, RefCell};
 use std::fmt;
 
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, params, params_from_iter, types};
@@ -24,10 +23,7 @@ use lobster_base::digest::Digest;
 use lobster_base::json::{self, JsonError};
 
 /// `prev` of the first record.
-const BEFORE_ALL: [u8; 32] = [0; 32];
-
-/// Records read at a time.
-const PAGE: i64 = 512;
+pub(super) const BEFORE_ALL: [u8; 32] = [0; 32];
 
 /// Digits of [`RunId::short`]; the index over them ends lookups at once.
 const SHORT: usize = 8;
@@ -162,8 +158,8 @@ pub struct RunFilter {
 pub(super) struct Head {
     pub(super) n: i64,
     pub(super) id: RunId,
-    seq: u64,
-    hash: Digest,
+    pub(super) seq: u64,
+    pub(super) hash: Digest,
 }
 
 impl Head {
@@ -386,93 +382,6 @@ impl Store {
         })
     }
 
-    /// Checks that the journal is exactly the chain that was written.
-    ///
-    /// # Errors
-    /// [`StoreError::BrokenChain`] with the first record that is not what it should be.
-    pub fn verify_chain(&self, run: RunId) -> Result<(), StoreError> {
-        self.follow_chain(run, |_| {})
-    }
-
-    /// The whole journal, once it is known to be the chain that was written.
-    ///
-    /// # Errors
-    /// As [`Store::verify_chain`].
-    pub fn verified_events(&self, run: RunId) -> Result<Vec<Record>, StoreError> {
-        let mut records = Vec::new();
-        self.follow_chain(run, |record| records.push(record))?;
-        Ok(records)
-    }
-
-    /// What can be read of a journal, for showing it: all of it if it is the
-    /// chain that was written, otherwise the records that are left, and what is wrong.
-    ///
-    /// # Errors
-    /// When there is no such run, or the database cannot be read.
-    pub fn found_events(&self, run: RunId) -> Result<(Vec<Record>, Option<BrokenChain>), StoreError> {
-        let (seq, why) = match self.verified_events(run) {
-            Err(StoreError::BrokenChain { seq, why, .. }) => (seq, why),
-            other => return Ok((other?, None)),
-        };
-        let left = self.inner.db.read_aside(|db| {
-            let n = run_number(db, run)?;
-            let mut statement =
-                db.prepare_cached("SELECT seq, record FROM journal WHERE run = ?1 ORDER BY seq")?;
-            let rows = statement
-                .query_map([n], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), record_text_of(row, 1)?)))?;
-            Ok(rows.collect::<Result<Vec<_>, _>>()?)
-        })?;
-        let records = left.into_iter().filter_map(|(seq, text)| parse_record(run, seq, text).ok()).collect();
-        Ok((records, Some(BrokenChain { run: run.to_string(), seq, why })))
-    }
-
-    pub(super) fn follow_chain(&self, run: RunId, each: impl FnMut(Record)) -> Result<(), StoreError> {
-        // Of a damaged database, records that were read before the damage was met are read again.
-        let told = Cell::new(0);
-        let each = RefCell::new(each);
-        let broken =
-            |seq, why: &str| StoreError::BrokenChain { run: run.to_string(), seq, why: why.to_owned() };
-        self.inner.db.read_aside(|db| {
-            // One transaction, so that the head belongs to the records.
-            let snapshot = db.unchecked_transaction()?;
-            let head = head(&snapshot, run)?;
-            let (mut seq, mut hash) = (0_u64, Digest::from(BEFORE_ALL));
-            let mut statement = snapshot.prepare_cached(
-                "SELECT seq, record FROM journal WHERE run = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
-            )?;
-            loop {
-                let mut rows = statement.query(params![head.n, seq.cast_signed(), PAGE])?;
-                let before = seq;
-                while let Some(row) = rows.next()? {
-                    let found = row.get::<_, i64>(0)?.cast_unsigned();
-                    if found != seq + 1 {
-                        return Err(broken(seq + 1, "it is missing"));
-                    }
-                    let record = parse_record(run, found, record_text_of(row, 1)?)?;
-                    if record.prev != hash {
-                        return Err(broken(found, "it does not carry the hash of the record before"));
-                    }
-                    (seq, hash) = (found, record.hash());
-                    if seq > told.get() {
-                        told.set(seq);
-                        (each.borrow_mut())(record);
-                    }
-                }
-                if seq == before {
-                    break;
-                }
-            }
-            match seq.cmp(&head.seq) {
-                std::cmp::Ordering::Less => Err(broken(seq + 1, "it and all after it are missing")),
-                std::cmp::Ordering::Greater => Err(broken(head.seq + 1, "it was added beside the journal")),
-                std::cmp::Ordering::Equal if hash != head.hash => {
-                    Err(broken(seq, "its hash is not the one that was recorded"))
-                }
-                std::cmp::Ordering::Equal => Ok(()),
-            }
-        })
-    }
-
     /// Runs that fit `filter`, the newest first.
     ///
     /// # Errors
@@ -601,6 +510,16 @@ pub(super) fn insert_run(
         BEFORE_ALL,
     ])?;
     Ok(Head { n: tx.last_insert_rowid(), id, seq: 0, hash: BEFORE_ALL.into() })
+}
+
+/// Runs by their ids, as [`super::listing::ids`] writes them, the newest first.
+pub(super) fn runs_with_ids(db: &Connection, ids: &str) -> Result<Vec<RunSummary>, StoreError> {
+    let sql = format!(
+        "SELECT {COLUMNS} FROM runs WHERE id IN (SELECT unhex(value) FROM json_each(?1)) ORDER BY n DESC"
+    );
+    let mut statement = db.prepare_cached(&sql)?;
+    let rows = statement.query_map([ids], summary)?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 const COLUMNS: &str = "id, name, kind, status, mode, actor, cwd, parent, plan, args, started, ended, output, error, \

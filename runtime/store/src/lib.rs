@@ -16,6 +16,7 @@
 mod backup;
 mod blob;
 mod cache;
+mod chain;
 mod claim;
 mod clock;
 mod db;
@@ -32,6 +33,7 @@ mod high_water;
 mod identity;
 mod journal;
 mod leaves;
+mod listing;
 mod named_blobs;
 mod pending;
 mod private;
@@ -57,6 +59,7 @@ use tempfile::TempDir;
 pub use backup::CopyReport;
 pub use blob::{Blob, BlobReader, BlobWriter, INLINE_MAX};
 pub use cache::is_reserved_key;
+pub use chain::{ReadOn, ReadTo};
 pub use claim::RunClaim;
 pub use clock::{Clock, iso, system_clock};
 pub use db::{Durability, damage_met};
@@ -72,10 +75,10 @@ pub use redact::Redactions;
 pub use redact::Redactor;
 pub use rescue::{LostRows, Rescued};
 pub use service::{
-    Accepted, Credential, CredentialKind, Deed, Delivery, MAX_EVENT_DATA, NewCredential, NewDelivery,
-    NewNotice, NewStart, NewTick, NewWait, Notice, NoticeState, Occasion, Registered, Registration,
-    Retraction, ScheduleRow, Sent, SentEvent, Served, Service, Settlement, SpecOfSchedule, Standing, Start,
-    StartState, Tick, TickState, WaitRow, Watched,
+    Accepted, Credential, CredentialKind, Deed, Delivery, ListedStart, MAX_EVENT_DATA, NewCredential,
+    NewDelivery, NewNotice, NewStart, NewTick, NewWait, Notice, NoticeState, Occasion, Registered,
+    Registration, Retraction, ScheduleRow, Sent, SentEvent, Served, Service, Settlement, SpecOfSchedule,
+    Standing, Start, StartState, Tick, TickState, WaitRow, Watched,
 };
 pub use transfer::Redacted;
 pub use user_state::{LockedState, UserState, state_dir};

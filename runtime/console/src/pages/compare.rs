@@ -15,7 +15,7 @@ use crate::standing::standing;
 use crate::words::{empty, encoded, short, state, time};
 
 /// Earlier runs that are looked through for one that went well.
-const LOOKED: usize = 200;
+const LOOKED: usize = 50;
 
 /// Steps that are listed.
 const MOST: usize = 200;
@@ -31,12 +31,13 @@ pub(crate) fn last_good(app: &App, asked: &Asked, run: &RunSummary) -> Result<Op
         limit: LOOKED,
         ..RunFilter::default()
     };
-    for good in app.store.runs(&filter)? {
-        if good.status == RunStatus::Ok && asked.may_read(workflow_of_run(app, good.id)?.as_deref()) {
-            return Ok(Some(good));
-        }
-    }
-    Ok(None)
+    let mut good = app.store.runs(&filter)?;
+    good.retain(|run| run.status == RunStatus::Ok);
+    let ids: Vec<RunId> = good.iter().map(|run| run.id).collect();
+    let starts = app.service.starts_of(&ids)?;
+    let may =
+        |run: &RunSummary| asked.may_read(starts.get(&run.id).and_then(|start| start.workflow.as_deref()));
+    Ok(good.into_iter().find(may))
 }
 
 /// Where a run is compared with another one; at a step, why that one differs.
@@ -72,7 +73,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     });
     let now = app.store.clock_ms();
     let shown = |run: &RunSummary| {
-        html! { div class="bar" { a href=(format!("/runs/{}", run.id)) { code { (run.id.short()) } } (state(standing(app, run, None), false)) (time(run.started_at, now)) } }
+        html! { div class="bar" { a href=(format!("/runs/{}", run.id)) { code { (run.id.short()) } } (state(standing(app, run, false), false)) (time(run.started_at, now)) } }
     };
     let body = html! {
         div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { code { (id.short()) } } "/ compare" }

@@ -6,7 +6,6 @@ use axum::http::StatusCode;
 use lobster_runtime::figures;
 use lobster_runtime::json;
 use lobster_runtime::language::plan::Plan;
-use lobster_runtime::replay::timeline;
 use lobster_runtime::runtime::recorded;
 use lobster_runtime::store::{RunFilter, RunId, RunSummary};
 use lobster_runtime::visible::harmless;
@@ -17,6 +16,7 @@ use serde_json::{Value, json};
 use crate::fields;
 use crate::program;
 use crate::shell::{self, Place};
+use crate::views;
 use crate::words::short;
 
 /// How long the plan of a fork, and its beginning, may take.
@@ -140,10 +140,9 @@ pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 
 /// How long the steps that would run again took in the run that is forked, in microseconds.
 fn took_of(app: &App, run: RunId, plan: &Value) -> Result<u64, Problem> {
-    let (journal, _) = app.store.found_events(run)?;
+    let view = views::of_run(&app.store, run, false)?;
     let is_done = |path: &str| plan["done"].as_array().into_iter().flatten().any(|done| done == path);
-    let lines = timeline::lines(&journal, false);
-    let done = lines.iter().filter(|line| is_done(&line.path));
+    let done = view.lines.iter().filter(|line| is_done(&line.path));
     Ok(done
         .filter_map(|line| line.outcome.as_ref())
         .filter(|outcome| !outcome.cached)

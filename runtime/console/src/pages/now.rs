@@ -1,17 +1,28 @@
 //! The first page: what waits for a person, what runs, what failed lately, what is due.
 
+use std::sync::Arc;
+
+use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::{QuestionKind, QuestionView};
 use lobster_runtime::store::service::StartState;
-use lobster_runtime::store::{Gate, GateFilter, GateStatus, RunFilter, RunStatus};
-use lobster_serve::http::{App, Asked, Problem, Reply, workflow_of_run};
+use lobster_runtime::store::{Gate, GateFilter, GateStatus, RunFilter, RunId, RunStatus};
+use lobster_serve::http::{App, Asked, Problem, Reply};
 use maud::{Markup, html};
 
 use super::runs;
+use crate::cache::Cache;
 use crate::shell::{self, Place};
 use crate::words::{empty, short, state, time};
 
 /// Rows of each part.
 const ROWS: usize = 20;
+
+/// Questions that are shown, and that are counted.
+const QUESTIONS: usize = 50;
+const COUNTED: usize = 200;
+
+/// Schedules that are looked through for those that the caller may read.
+const DUE: usize = 200;
 
 /// Failures are shown for so long, in milliseconds.
 const LATELY: i64 = 3 * 86_400_000;
@@ -61,13 +72,13 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 }
 
 fn questions(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
-    let filter = GateFilter { status: Some(GateStatus::Open), run: None, limit: 200 };
-    let mut gates: Vec<Gate> = Vec::new();
-    for gate in app.store.gates(&filter)? {
-        if asked.may_read(workflow_of_run(app, gate.run)?.as_deref()) {
-            gates.push(gate);
-        }
-    }
+    let asking = app.store.runs_that_ask(COUNTED)?;
+    let starts = app.service.starts_of(&asking)?;
+    let may = |run: &RunId| asked.may_read(starts.get(run).and_then(|start| start.workflow.as_deref()));
+    let open = asking.iter().filter(|run| may(run)).count();
+    let filter = GateFilter { status: Some(GateStatus::Open), run: None, limit: QUESTIONS };
+    let mut gates = app.store.gates(&filter)?;
+    gates.retain(|gate| may(&gate.run));
     Ok(html! {
         section id="questions" data-live="" {
             header { h2 { "Waiting for you" } }
@@ -76,29 +87,59 @@ fn questions(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
                 ul class="rows" {
                     @for gate in &gates { li data-key=(gate.id) { (question(app, gate, now)) } }
                 }
+                @if open > gates.len() {
+                    p class="muted small pad" { "and " (open - gates.len()) @if asking.len() == COUNTED { " or more" } " that came earlier; they move up when these are answered. " code { "lobster gates" } " lists all." }
+                }
             }
         }
     })
 }
 
-fn question(app: &App, gate: &Gate, now: i64) -> Markup {
+/// What the list tells of a question.
+struct Asks {
+    kind: &'static str,
+    prompt: String,
+    by: String,
+    items: usize,
+}
+
+/// What lists told of questions, by the question and what its answer is bound to: that stays as it is.
+static ASKED: Cache<(String, Digest), Arc<Asks>> = Cache::new(1 << 20);
+
+fn asked_in(app: &App, gate: &Gate) -> Arc<Asks> {
+    let key = (gate.id.clone(), gate.binding);
+    if let Some(known) = ASKED.get(&key) {
+        return known;
+    }
     let view = QuestionView::of_gate(&app.store, gate).ok();
-    let prompt = view.as_ref().map(|view| view.prompt.clone()).unwrap_or_default();
     let kind = match view.as_ref().map(|view| view.kind) {
         Some(QuestionKind::Policy) => "policy asks",
         Some(QuestionKind::Input) => "input",
         Some(QuestionKind::Approval) | None => "approval",
     };
-    let asks = view.as_ref().and_then(|view| view.facts.iter().find(|fact| fact.label == "asked by"));
-    let asks = asks.and_then(|fact| fact.values.first().cloned()).unwrap_or_default();
+    let by = view.as_ref().and_then(|view| view.facts.iter().find(|fact| fact.label == "asked by"));
+    let asks = Arc::new(Asks {
+        kind,
+        prompt: view.as_ref().map(|view| short(&view.prompt, 200)).unwrap_or_default(),
+        by: by.and_then(|fact| fact.values.first()).map(|by| short(by, 90)).unwrap_or_default(),
+        items: view.as_ref().map_or(0, QuestionView::count),
+    });
+    if view.is_some() {
+        ASKED.put(key, Arc::clone(&asks), 200 + asks.prompt.len() + asks.by.len());
+    }
+    asks
+}
+
+fn question(app: &App, gate: &Gate, now: i64) -> Markup {
+    let asks = asked_in(app, gate);
     html! {
         a class="row" href=(format!("/questions/{}", gate.id)) {
             (state("waiting", false))
             span class="what" {
-                span class="name clip" { (short(&prompt, 200)) }
+                span class="name clip" { (asks.prompt) }
                 span class="muted small clip" {
-                    (kind) " · " (short(&asks, 90))
-                    @if let Some(view) = &view { @if view.count() > 1 { " · " (view.count()) " items" } }
+                    (asks.kind) " · " (asks.by)
+                    @if asks.items > 1 { " · " (asks.items) " items" }
                 }
             }
             span class="when" {
@@ -111,8 +152,11 @@ fn question(app: &App, gate: &Gate, now: i64) -> Markup {
 
 fn queued(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
     let mut rows = Vec::new();
-    for start in app.service.starts(false, ROWS)? {
-        let workflow = app.service.workflow_by_number(start.workflow)?.map(|workflow| workflow.name);
+    let starts = app.service.starts(false, ROWS)?;
+    let ids: Vec<RunId> = starts.iter().map(|start| start.run).collect();
+    let mut names = app.service.starts_of(&ids)?;
+    for start in starts {
+        let workflow = names.remove(&start.run).and_then(|start| start.workflow);
         if asked.may_read(workflow.as_deref()) && start.state == StartState::Queued {
             rows.push((start, workflow.unwrap_or_default()));
         }
@@ -136,14 +180,13 @@ fn queued(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
 }
 
 fn due(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
-    let mut rows: Vec<_> = app
+    let rows: Vec<_> = app
         .service
-        .schedules()?
+        .next_schedules(DUE)?
         .into_iter()
-        .filter(|row| row.paused.is_none() && asked.may_read(Some(&row.workflow_name)))
+        .filter(|row| asked.may_read(Some(&row.workflow_name)))
         .filter_map(|row| Some((row.next?, row)))
         .collect();
-    rows.sort_by_key(|(next, _)| *next);
     Ok(html! {
         section id="due" data-live="" {
             header { h2 { "Due next" } a href="/schedules" class="muted small" { "schedules" } }

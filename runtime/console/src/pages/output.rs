@@ -1,10 +1,11 @@
 //! What a step wrote, as a file: never shown by a browser, whatever it holds.
 
 use axum::http::{HeaderValue, header};
-use lobster_runtime::replay::timeline;
+use lobster_runtime::store::RunStatus;
 use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
 
 use super::step::streams;
+use crate::views;
 
 /// Larger streams are had in a terminal.
 const MOST: u64 = 64 << 20;
@@ -12,9 +13,8 @@ const MOST: u64 = 64 << 20;
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = run_of(app, asked)?;
     let (path, name) = (asked.query("path").unwrap_or_default(), asked.query("stream").unwrap_or("stdout"));
-    let (journal, _) = app.store.found_events(id)?;
-    let lines = timeline::lines(&journal, false);
-    let outcome = lines.iter().find(|line| line.path == path).and_then(|line| line.outcome.as_ref());
+    let view = views::of_run(&app.store, id, app.store.run(id)?.status == RunStatus::Running)?;
+    let outcome = view.lines.iter().find(|line| line.path == path).and_then(|line| line.outcome.as_ref());
     let blob = outcome.and_then(|outcome| streams(outcome).into_iter().find(|(known, _)| *known == name));
     let Some((_, blob)) = blob else {
         return Err(Problem::not_found(format!("run {} has no {name} of that step", id.short())));

@@ -1,20 +1,19 @@
 //! One run: where it stands, why it failed, when its steps worked, what each of them gave.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::QuestionView;
 use lobster_runtime::json;
-use lobster_runtime::model::cost::Ledger;
+use lobster_runtime::model::cost::Payment;
 use lobster_runtime::model::pricing::Pricing;
-use lobster_runtime::replay::timeline::{self, Line};
-use lobster_runtime::replay::{failed_step, place_of_step};
+use lobster_runtime::replay::place_in_plan;
+use lobster_runtime::replay::timeline::Line;
 use lobster_runtime::store::service::Start;
-use lobster_runtime::store::{
-    BrokenChain, GateFilter, GateStatus, Record, RunId, RunSummary, StepOutcome, StoreError,
-};
+use lobster_runtime::store::{GateFilter, GateStatus, RunId, RunSummary, StepOutcome, StoreError};
 use lobster_runtime::visible::harmless;
 use lobster_runtime::{figures, text};
 use lobster_serve::access::Verb;
@@ -24,10 +23,12 @@ use serde_json::Value;
 
 use super::runs::arguments;
 use super::{compare, run_graph};
+use crate::cache::Cache;
 use crate::chart;
 use crate::program;
 use crate::shell::{self, Place};
 use crate::standing::standing;
+use crate::views::{self, View};
 use crate::words::{empty, encoded, short, since, span, state, time, tone};
 
 /// Steps of one page.
@@ -42,6 +43,12 @@ const LAST_WORDS: usize = 8;
 /// Longer streams are not read for their end.
 const STREAM: u64 = 4 << 20;
 
+/// Of a command so much is shown in a row.
+const COMMAND: usize = 200;
+
+/// The commands of actions, which say the same for ever.
+static COMMANDS: Cache<Digest, Option<Arc<str>>> = Cache::new(1 << 20);
+
 /// How long a process may take to take a run up.
 const BEGIN: Duration = Duration::from_secs(8);
 
@@ -54,12 +61,16 @@ struct Seen {
     start: Option<Start>,
     workflow: Option<String>,
     state: &'static str,
-    journal: Vec<Record>,
-    broken: Option<BrokenChain>,
-    lines: Vec<Line>,
+    view: Arc<View>,
     /// The latest earlier run of the name that went well.
     good: Option<RunSummary>,
     now: i64,
+}
+
+impl Seen {
+    fn failed(&self) -> Option<(&str, &StepOutcome)> {
+        self.view.failed.as_ref().map(|(path, outcome)| (path.as_str(), outcome))
+    }
 }
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
@@ -70,16 +81,16 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         Err(StoreError::UnknownRun(_)) if start.is_some() => return queued(app, asked, id, start.as_ref()),
         Err(error) => return Err(error.into()),
     };
-    let (journal, broken) = app.store.found_events(id)?;
-    let state = standing(app, &run, start.as_ref());
-    let lines = timeline::lines(&journal, state == "running");
+    let is_cancelling = start.as_ref().is_some_and(|start| start.cancel.is_some() && !start.state.is_over());
+    let state = standing(app, &run, is_cancelling);
+    let view = views::of_run(&app.store, id, state == "running")?;
     let workflow = workflow_of_run(app, id)?;
     let good = compare::last_good(app, asked, &run)?.filter(|_| run.status.is_over());
-    let seen = Seen { run, start, workflow, state, journal, broken, lines, good, now: app.store.clock_ms() };
+    let seen = Seen { run, start, workflow, state, view, good, now: app.store.clock_ms() };
     let title = format!("{} · {}", short(&seen.run.name, 60), seen.state);
     let body = html! {
         (head(&seen))
-        @if let Some(broken) = &seen.broken {
+        @if let Some(broken) = &seen.view.broken {
             div class="note is-bad" {
                 strong { "The record is damaged" }
                 p { (broken.to_string()) }
@@ -94,13 +105,13 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                 section id="timeline" data-live="" {
                     header { h2 { "Timeline" } }
                     div class="card pad" {
-                        @match chart::timeline(&seen.run.id.to_string(), &seen.lines, seen.now) {
+                        @match chart::timeline(&seen.run.id.to_string(), &seen.view.lines, seen.now) {
                             Some(chart) => (chart),
                             None => p class="muted" { "No step has begun." },
                         }
                     }
                 }
-                (run_graph::show(app, &seen.run, &seen.lines))
+                (run_graph::show(app, &seen.run, &seen.view.lines))
                 (steps(app, asked, &seen)?)
                 (result(app, &seen))
             }
@@ -127,22 +138,25 @@ fn head(seen: &Seen) -> Markup {
                 } }
                 @if let Some(start) = &seen.start { div { dt { "Started by" } dd { (start.cause.replace('_', " ")) @if let Some(actor) = &start.actor { ", " (short(actor, 60)) } } } }
                 @else if let Some(actor) = &run.actor { div { dt { "Started by" } dd { (short(actor, 60)) } } }
-                div { dt { "Steps" } dd { (seen.lines.len()) } }
-                @if let Some(cost) = cost(&seen.journal) { div { dt { "Models" } dd { (cost) } } }
+                div { dt { "Steps" } dd { (seen.view.lines.len()) } }
+                @if let Some(cost) = cost(&seen.view.payments) { div { dt { "Models" } dd { (cost) } } }
             }
         }
     }
 }
 
 /// What the calls of models came to.
-fn cost(journal: &[Record]) -> Option<String> {
+fn cost(payments: &[Payment]) -> Option<String> {
+    if payments.is_empty() {
+        return None;
+    }
     let pricing = Pricing::configured(|name| std::env::var(name).ok()).0;
     let (mut calls, mut usd) = (0_u64, 0.0);
-    for payment in Ledger::of(journal).payments() {
+    for payment in payments {
         calls += 1;
         usd += payment.priced(&pricing).cost_usd.unwrap_or(0.0);
     }
-    (calls > 0).then(|| format!("{}, ${usd:.4}", figures::counted(calls, "call")))
+    Some(format!("{}, ${usd:.4}", figures::counted(calls, "call")))
 }
 
 fn questions(app: &App, seen: &Seen) -> Result<Markup, Problem> {
@@ -164,7 +178,7 @@ fn questions(app: &App, seen: &Seen) -> Result<Markup, Problem> {
 
 fn failure(app: &App, seen: &Seen) -> Markup {
     let run = &seen.run;
-    let found = failed_step(&seen.journal).filter(|_| seen.state == "failed" || seen.state == "interrupted");
+    let found = seen.failed().filter(|_| seen.state == "failed" || seen.state == "interrupted");
     let error = run.error.clone().or_else(|| found.and_then(|(_, outcome)| outcome.error.clone()));
     html! {
         div id="failure" data-live="" {
@@ -178,7 +192,7 @@ fn failure(app: &App, seen: &Seen) -> Markup {
                     }
                     @if let Some(error) = &error { p class="prompt" { (harmless(text::prefix(error, 2000, text::Count::Chars))) } }
                     @if let Some((path, outcome)) = found {
-                        @if let Some(place) = place_of_step(&app.store, run.id, path) {
+                        @if let Some(place) = views::plan(&app.store, &run.plan).and_then(|plan| place_in_plan(&plan, path)) {
                             p class="muted small" { code { (place.file) ":" (place.line) } }
                             pre class="out src" tabindex="0" { @for (at, line) in &place.around { span class=[(*at == place.line).then_some("hit")] { i { (at) } (harmless(line)) "\n" } } }
                         }
@@ -222,7 +236,7 @@ fn buttons(asked: &Asked, seen: &Seen) -> Markup {
     let id = seen.run.id;
     let may = asked.may(Verb::Operate, seen.workflow.as_deref());
     let post = |what: &str| format!("/runs/{id}/{what}");
-    let failed = failed_step(&seen.journal).map(|(path, _)| path);
+    let failed = seen.failed().map(|(path, _)| path);
     html! {
         div id="buttons" data-live="" class="bar" {
             @if may {
@@ -262,11 +276,11 @@ pub(crate) fn step_address(run: RunId, path: &str) -> String {
 }
 
 fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
-    let failed = failed_step(&seen.journal).map(|(path, _)| path);
-    let at = failed.and_then(|path| seen.lines.iter().position(|line| line.path == path)).unwrap_or(0);
+    let failed = seen.failed().map(|(path, _)| path);
+    let at = failed.and_then(|path| seen.view.lines.iter().position(|line| line.path == path)).unwrap_or(0);
     // It opens where it failed.
-    let from = asked.number("from", if at < STEPS { 0 } else { at - 20 })?.min(seen.lines.len());
-    let page = &seen.lines[from..seen.lines.len().min(from + STEPS)];
+    let from = asked.number("from", if at < STEPS { 0 } else { at - 20 })?.min(seen.view.lines.len());
+    let page = &seen.view.lines[from..seen.view.lines.len().min(from + STEPS)];
     let commands = commands(app, page);
     // A column that no step of the page fills is left out.
     let has =
@@ -279,14 +293,14 @@ fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
         most_memory: most(&|outcome| outcome.peak_memory),
         fuel: has(&|outcome| outcome.fuel.is_some()),
         memory: has(&|outcome| outcome.peak_memory.is_some()),
-        enforced: has(&|outcome| figures::enforcement(&outcome.enforcement).is_some()),
+        enforced: has(&|outcome| views::enforced(outcome).is_some()),
     };
     let link = |from: usize| format!("/runs/{}?from={from}#steps", seen.run.id);
     Ok(html! {
         section id="steps" data-live="" {
             header {
                 h2 { "Steps" }
-                @if seen.lines.len() > STEPS { span class="muted small fig" { (from + 1) "–" (from + page.len()) " of " (figures::count(seen.lines.len() as u64)) } }
+                @if seen.view.lines.len() > STEPS { span class="muted small fig" { (from + 1) "–" (from + page.len()) " of " (figures::count(seen.view.lines.len() as u64)) } }
             }
             div class="card scroll" {
                 @if page.is_empty() { (empty("No step has begun", "The steps appear here as they begin.", None)) }
@@ -305,7 +319,7 @@ fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
             }
             nav class="bar" aria-label="More steps" {
                 @if from > 0 { a class="button" href=(link(from.saturating_sub(STEPS))) { "Earlier steps" } }
-                @if from + page.len() < seen.lines.len() { a class="button" href=(link(from + STEPS)) { "Later steps" } }
+                @if from + page.len() < seen.view.lines.len() { a class="button" href=(link(from + STEPS)) { "Later steps" } }
             }
         }
     })
@@ -322,7 +336,7 @@ struct Columns {
     most_memory: u64,
 }
 
-fn row(seen: &Seen, line: &Line, columns: Columns, command: Option<&String>) -> Markup {
+fn row(seen: &Seen, line: &Line, columns: Columns, command: Option<&Arc<str>>) -> Markup {
     let outcome = line.outcome.as_ref();
     let name = line.path.rsplit('/').next().unwrap_or(&line.path);
     let bad = tone(&line.state) == "is-bad";
@@ -346,20 +360,30 @@ fn row(seen: &Seen, line: &Line, columns: Columns, command: Option<&String>) -> 
             @if columns.fuel { td class="num spare" { @if let Some(fuel) = outcome.and_then(|outcome| outcome.fuel) { (figures::count(fuel)) (chart::meter(fuel, columns.most_fuel)) } } }
             @if columns.memory { td class="num spare" { @if let Some(memory) = outcome.and_then(|outcome| outcome.peak_memory) { (figures::bytes(memory)) (chart::meter(memory, columns.most_memory)) } } }
             td class="num spare" { @if let Some(blob) = outcome.and_then(|outcome| outcome.output.or(outcome.stdout)) { (figures::bytes(blob.len)) } }
-            @if columns.enforced { td class="spare small" { @if let Some(outcome) = outcome { (figures::enforcement(&outcome.enforcement).unwrap_or_default()) } } }
+            @if columns.enforced { td class="spare small" { @if let Some(outcome) = outcome { (views::enforced(outcome).unwrap_or_default()) } } }
         }
     }
 }
 
 /// The commands of native steps, by path.
-fn commands(app: &App, lines: &[Line]) -> HashMap<String, String> {
-    let digests: Vec<Digest> = lines.iter().filter_map(|line| line.action).collect();
-    let actions: HashMap<Digest, Vec<u8>> =
-        app.store.small_blobs(&digests).unwrap_or_default().into_iter().collect();
-    let of = |line: &Line| {
-        let action: Value = serde_json::from_slice(actions.get(&line.action?)?).ok()?;
-        Some((line.path.clone(), command_of(&action)?))
-    };
+fn commands(app: &App, lines: &[Line]) -> HashMap<String, Arc<str>> {
+    let mut known: HashMap<Digest, Option<Arc<str>>> = HashMap::new();
+    let mut missing = Vec::new();
+    for digest in lines.iter().filter_map(|line| line.action) {
+        match COMMANDS.get(&digest) {
+            Some(command) => drop(known.insert(digest, command)),
+            None => missing.push(digest),
+        }
+    }
+    for (digest, bytes) in app.store.small_blobs(&missing).unwrap_or_default() {
+        let action: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let command: Option<Arc<str>> =
+            command_of(&action).map(|text| text::prefix(&text, COMMAND, text::Count::Chars).into());
+        let size = 100 + command.as_ref().map_or(0, |command| command.len());
+        COMMANDS.put(digest, command.clone(), size);
+        known.insert(digest, command);
+    }
+    let of = |line: &Line| Some((line.path.clone(), known.get(&line.action?)?.clone()?));
     lines.iter().filter_map(of).collect()
 }
 
@@ -420,7 +444,7 @@ fn facts(app: &App, seen: &Seen) -> Markup {
                         dt { "Plan" } dd { code { (run.plan.to_string().get(..16).unwrap_or_default()) } }
                         dt { "Record" } dd {
                             (figures::counted(run.records, "record")) ", "
-                            @if seen.broken.is_some() { "damaged" } @else { "chain whole" }
+                            @if seen.view.broken.is_some() { "damaged" } @else { "chain whole" }
                         }
                     }
                 }

@@ -4,7 +4,6 @@ use lobster_runtime::figures::counted;
 use lobster_runtime::graph::Graph;
 use lobster_runtime::language::plan::Plan;
 use lobster_runtime::replay::timeline::Line;
-use lobster_runtime::runtime::recorded;
 use lobster_runtime::store::RunSummary;
 use lobster_serve::http::App;
 use maud::{Markup, html};
@@ -12,6 +11,7 @@ use serde_json::Map;
 
 use super::run::step_address;
 use crate::chart;
+use crate::views;
 
 /// Larger graphs are no picture any more.
 const DRAWN: usize = 80;
@@ -21,7 +21,8 @@ const GLANCE: usize = 12;
 
 /// The plan of a run as a graph. A pipeline has none.
 pub(crate) fn show(app: &App, run: &RunSummary, lines: &[Line]) -> Markup {
-    let Ok(Plan::Workflow(workflow)) = recorded::<Plan>(&app.store, &run.plan) else { return html! {} };
+    let plan = views::plan(&app.store, &run.plan);
+    let Some(Plan::Workflow(workflow)) = plan.as_deref() else { return html! {} };
     let count = workflow.steps.len();
     if count < 2 {
         return html! {};
@@ -31,7 +32,7 @@ pub(crate) fn show(app: &App, run: &RunSummary, lines: &[Line]) -> Markup {
             section id="graph" { p class="muted small" { "Its graph has " (counted(count as u64, "step")) ", more than a picture shows." } }
         };
     }
-    let graph = Graph::of(&workflow, &Map::new());
+    let graph = Graph::of(workflow, &Map::new());
     let line = |id: &str| lines.iter().find(|line| line.path == id);
     let state = |id: &str| {
         let state = line(id).map(|line| line.state.clone());

@@ -3,13 +3,13 @@
 use std::collections::HashMap;
 
 use lobster_runtime::digest::Digest;
-use lobster_runtime::store::service::Start;
-use lobster_runtime::store::{RunFilter, RunStatus, RunSummary};
+use lobster_runtime::store::service::ListedStart;
+use lobster_runtime::store::{RunFilter, RunId, RunStatus, RunSummary};
 use lobster_serve::http::{App, Asked, Problem, Reply};
 use maud::{Markup, html};
 
 use crate::shell::{self, Place};
-use crate::standing::standing;
+use crate::standing::Standings;
 use crate::words::{empty, encoded, short, since, span, time_in_list, tone};
 
 /// Rows of a page, unless it is asked for more.
@@ -26,7 +26,7 @@ const STATES: [&str; 6] = ["", "running", "waiting", "failed", "ok", "cancelled"
 /// A run with what its row needs.
 pub(crate) struct Row {
     pub(crate) run: RunSummary,
-    pub(crate) start: Option<Start>,
+    start: Option<ListedStart>,
     pub(crate) state: &'static str,
     args: String,
 }
@@ -41,17 +41,17 @@ pub(crate) fn rows(app: &App, asked: &Asked, runs: Vec<RunSummary>) -> Result<Ve
         .into_iter()
         .map(|(digest, bytes)| (digest, arguments(&String::from_utf8_lossy(&bytes))))
         .collect();
+    let ids: Vec<RunId> = runs.iter().map(|run| run.id).collect();
+    let mut starts = app.service.starts_of(&ids)?;
+    let standings = Standings::of(app, &runs);
     let mut rows = Vec::with_capacity(runs.len());
     for run in runs {
-        let start = app.service.start_of(run.id)?;
-        let workflow = match &start {
-            Some(start) => app.service.workflow_by_number(start.workflow)?.map(|workflow| workflow.name),
-            None => None,
-        };
-        if !asked.may_read(workflow.as_deref()) {
+        let start = starts.remove(&run.id);
+        if !asked.may_read(start.as_ref().and_then(|start| start.workflow.as_deref())) {
             continue;
         }
-        let state = standing(app, &run, start.as_ref());
+        let is_cancelling = start.as_ref().is_some_and(|start| start.is_cancelled && !start.state.is_over());
+        let state = standings.one(&run, is_cancelling);
         let args = run.args.and_then(|digest| args.get(&digest).cloned()).unwrap_or_default();
         rows.push(Row { run, start, state, args });
     }

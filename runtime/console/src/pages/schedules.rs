@@ -11,6 +11,9 @@ use maud::{Markup, html};
 use crate::shell::{self, Place};
 use crate::words::{empty, span, state, time, tone};
 
+/// Schedules of a page.
+const PAGE: usize = 50;
+
 /// Ticks of one strip, and in the table below it.
 const STRIP: usize = 90;
 const TABLE: usize = 15;
@@ -19,8 +22,9 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let now = app.store.clock_ms();
     let rows: Vec<ScheduleRow> =
         app.service.schedules()?.into_iter().filter(|row| asked.may_read(Some(&row.workflow_name))).collect();
+    let (count, from) = (rows.len(), asked.number("from", 0)?);
     let mut all = Vec::new();
-    for row in rows {
+    for row in rows.into_iter().skip(from).take(PAGE) {
         let ticks = app.service.ticks(row.n, i64::MIN, STRIP)?;
         all.push((row, ticks));
     }
@@ -31,6 +35,13 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             p class="legend" { @for (word, what) in [("fired", "started"), ("caught_up", "started late"), ("backfilled", "made up for"), ("missed", "missed"), ("paused", "skipped, paused or superseded")] { span class=(tone(word)) { i {} (what) } } }
         }
         div id="schedules" data-live="" class="stack" { @for (row, ticks) in &all { (schedule(asked, row, ticks, now)) } }
+        @if count > all.len() {
+            nav class="bar" aria-label="More schedules" {
+                @if from > 0 { a class="button" href=(format!("/schedules?from={}", from.saturating_sub(PAGE))) { "Earlier schedules" } }
+                @if from + all.len() < count { a class="button" rel="next" href=(format!("/schedules?from={}", from + PAGE)) { "More schedules" } }
+                span class="muted small fig" { (from + 1) "–" (from + all.len()) " of " (count) ", by name" }
+            }
+        }
     };
     Ok(shell::page(app, asked, "Schedules", Place::Schedules, &body))
 }

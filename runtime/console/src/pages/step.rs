@@ -4,29 +4,42 @@ use std::io::Read as _;
 
 use lobster_runtime::figures;
 use lobster_runtime::json;
-use lobster_runtime::replay::changes::changes_of_run;
+use lobster_runtime::replay::changes::changes_in;
 use lobster_runtime::replay::place::is_within;
-use lobster_runtime::replay::{place_of_step, timeline};
-use lobster_runtime::store::{Blob, Event, RunFilter, RunSummary, StepOutcome};
+use lobster_runtime::replay::place_in_plan;
+use lobster_runtime::store::{Blob, Event, RunFilter, RunId, RunSummary, StepOutcome};
 use lobster_runtime::visible::harmless;
-use lobster_serve::http::{App, Asked, Problem, Reply, run_of, workflow_of_run};
+use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
 use maud::{Markup, html};
 use serde_json::Value;
 
 use super::compare;
 use super::run::command_of;
+use crate::cache::Cache;
 use crate::chart::{self, Bar};
 use crate::diff;
 use crate::shell::{self, Place};
 use crate::standing::standing;
+use crate::views;
 use crate::words::{encoded, short, span, state};
 
 /// Of a stream this much is shown.
 const SHOWN: u64 = 32 << 10;
 
-/// Runs that are looked through for what a step used before, and the longest record among them.
+/// Runs that are looked through for what a step used before, and records that a page looks through for it.
 const HISTORY: usize = 24;
-const LONG: u64 = 2000;
+const RECORDS: u64 = 20_000;
+
+/// What a step used in a run, by the length of its record.
+static USED: Cache<(RunId, u64, String), Option<Used>> = Cache::new(1 << 20);
+
+/// What one attempt of a step used.
+#[derive(Clone, Copy)]
+struct Used {
+    duration_us: u64,
+    fuel: Option<u64>,
+    peak_memory: Option<u64>,
+}
 
 /// Longer actions are not shown.
 const ACTION: u64 = 256 << 10;
@@ -35,10 +48,9 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = run_of(app, asked)?;
     let path = asked.query("path").unwrap_or_default();
     let run = app.store.run(id)?;
-    let (journal, _) = app.store.found_events(id)?;
-    let is_running = standing(app, &run, None) == "running";
-    let lines = timeline::lines(&journal, is_running);
-    let line = lines.iter().find(|line| line.path == path).ok_or_else(|| {
+    let is_running = standing(app, &run, false) == "running";
+    let view = views::of_run(&app.store, id, is_running)?;
+    let line = views::of_step(&app.store, id, (&view, path), is_running)?.ok_or_else(|| {
         Problem::not_found(format!("run {} has no step {:?} in its record", id.short(), short(path, 200)))
     })?;
     let outcome = line.outcome.as_ref();
@@ -51,9 +63,14 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let command = command_of(&pre_image);
     let limit = |name: &str| pre_image["limits"][name].as_u64().filter(|limit| *limit > 0);
     let good = compare::last_good(app, asked, &run)?.filter(|_| line.action.is_some());
-    let inside: Vec<_> =
-        lines.iter().filter(|other| other.path != path && is_within(&other.path, path)).take(200).collect();
-    let changed = changes_of_run(&app.store, id).unwrap_or_default();
+    let inside: Vec<_> = view
+        .lines
+        .iter()
+        .filter(|other| other.path != path && is_within(&other.path, path))
+        .take(200)
+        .collect();
+    let changed = changes_in(&app.store, &app.store.events_at(id, &view.changes)?).unwrap_or_default();
+    let place = views::plan(&app.store, &run.plan).and_then(|plan| place_in_plan(&plan, path));
     let waited: i64 =
         line.spans.iter().filter(|span| span.is_wait).filter_map(|span| Some(span.ended? - span.begun)).sum();
     let body = html! {
@@ -69,7 +86,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                     @if let Some(memory) = outcome.peak_memory { div { dt { "Memory" } dd { (figures::bytes(memory)) @if let Some(limit) = limit("memory") { span class="muted" { " of " (figures::bytes(limit)) } (chart::meter(memory, limit)) } } } }
                 }
                 @if waited > 0 { div { dt { "Waited for a person" } dd { (span(waited)) } } }
-                @if let Some(place) = place_of_step(&app.store, id, path) { div { dt { "Stands in" } dd { code { (place.file) ":" (place.line) } } } }
+                @if let Some(place) = &place { div { dt { "Stands in" } dd { code { (place.file) ":" (place.line) } } } }
             }
         }
         @if let Some(good) = &good { div class="bar" { a class="button" href=(compare::address(id, good.id, Some(path))) { "Compare with the last good run" } } }
@@ -121,26 +138,52 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     ))
 }
 
+/// What the last attempt of a step used in a run.
+fn used_by(app: &App, run: RunId, path: &str) -> Result<Option<Used>, Problem> {
+    let mut used = None;
+    app.store.events_holding(run, &format!("\"path\":{}", json::compact(&path)), |record| {
+        if let Event::StepEnded { path: of, outcome, .. } = record.event
+            && of == path
+            && !outcome.cached
+        {
+            let StepOutcome { duration_us, fuel, peak_memory, .. } = *outcome;
+            used = Some(Used { duration_us, fuel, peak_memory });
+        }
+        used.is_none()
+    })?;
+    Ok(used)
+}
+
 /// What this step used in the latest runs of the name, the oldest first.
 fn history(app: &App, asked: &Asked, run: &RunSummary, path: &str) -> Result<Markup, Problem> {
     let filter = RunFilter { name: Some(run.name.clone()), limit: HISTORY, ..RunFilter::default() };
-    let mut found = Vec::new();
-    for other in app.store.runs(&filter)?.into_iter().rev() {
-        if other.records > LONG || !asked.may_read(workflow_of_run(app, other.id)?.as_deref()) {
+    let others = app.store.runs(&filter)?;
+    let ids: Vec<RunId> = others.iter().map(|other| other.id).collect();
+    let starts = app.service.starts_of(&ids)?;
+    let (mut found, mut left) = (Vec::new(), RECORDS);
+    for other in others {
+        if !asked.may_read(starts.get(&other.id).and_then(|start| start.workflow.as_deref())) {
             continue;
         }
-        let (journal, _) = app.store.found_events(other.id)?;
-        let outcome = journal.into_iter().rev().find_map(|record| match record.event {
-            Event::StepEnded { path: of, outcome, .. } if of == path && !outcome.cached => Some(outcome),
-            _ => None,
-        });
-        found.extend(outcome.map(|outcome| (other.id, outcome)));
+        let key = (other.id, other.records, path.to_owned());
+        let used = match USED.get(&key) {
+            Some(known) => known,
+            None if other.records > left => break,
+            None => {
+                left -= other.records;
+                let used = used_by(app, other.id, path)?;
+                USED.put(key, used, 200 + path.len());
+                used
+            }
+        };
+        found.extend(used.map(|used| (other.id, used)));
     }
-    let chart = |title: &str, of: &dyn Fn(&StepOutcome) -> Option<u64>, say: &dyn Fn(u64) -> String| {
+    found.reverse();
+    let chart = |title: &str, of: &dyn Fn(&Used) -> Option<u64>, say: &dyn Fn(u64) -> String| {
         let bars: Vec<Bar> = found
             .iter()
-            .filter_map(|(id, outcome)| {
-                let size = of(outcome)?;
+            .filter_map(|(id, used)| {
+                let size = of(used)?;
                 let says = format!("{} of run {}", say(size), id.short());
                 let href = super::run::step_address(*id, path);
                 Some(Bar { href, says, size, tone: if *id == run.id { "is-run" } else { "is-idle" } })
@@ -161,9 +204,9 @@ fn history(app: &App, asked: &Asked, run: &RunSummary, path: &str) -> Result<Mar
             section {
                 header { h2 { "In the latest runs" } }
                 div class="tiles wide" {
-                    (chart("Time", &|outcome| Some(outcome.duration_us), &figures::duration))
-                    (chart("Fuel", &|outcome| outcome.fuel, &figures::count))
-                    (chart("Memory", &|outcome| outcome.peak_memory, &figures::bytes))
+                    (chart("Time", &|used| Some(used.duration_us), &figures::duration))
+                    (chart("Fuel", &|used| used.fuel, &figures::count))
+                    (chart("Memory", &|used| used.peak_memory, &figures::bytes))
                 }
             }
         }

@@ -5,7 +5,6 @@ use std::path::Path;
 use axum::http::StatusCode;
 use lobster_runtime::graph::Graph;
 use lobster_runtime::schema::Schema;
-use lobster_runtime::store::RunFilter;
 use lobster_runtime::store::service::Registered;
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
@@ -20,8 +19,7 @@ use crate::fields;
 use crate::shell::{self, Place};
 use crate::words::{empty, span, time, tone};
 
-/// Runs that are looked through for the history, and shown.
-const LOOKED: usize = 400;
+/// Runs of the history.
 const HISTORY: usize = 60;
 
 fn found(app: &App, asked: &Asked) -> Result<Registered, Problem> {
@@ -111,16 +109,7 @@ fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem>
 
 /// Its runs, the newest first.
 fn history(app: &App, asked: &Asked, registered: &Registered) -> Result<Vec<Row>, Problem> {
-    let filter = RunFilter { limit: LOOKED, ..RunFilter::default() };
-    let mut own = Vec::new();
-    for run in app.store.runs(&filter)? {
-        if own.len() < HISTORY
-            && app.service.start_of(run.id)?.is_some_and(|start| start.workflow == registered.n)
-        {
-            own.push(run);
-        }
-    }
-    runs::rows(app, asked, own)
+    runs::rows(app, asked, app.service.runs_of(registered.n, HISTORY)?)
 }
 
 /// How long the runs took, the oldest at the left.

@@ -33,7 +33,7 @@ pub use deliveries::{Accepted, Delivery, NewDelivery};
 pub use events::{MAX_EVENT_DATA, Sent, SentEvent};
 pub use notices::{NewNotice, Notice, NoticeState, Occasion};
 pub use schedules::{NewTick, Retraction, ScheduleRow, Settlement, Tick, TickState};
-pub use starts::{NewStart, Standing, Start, StartState};
+pub use starts::{ListedStart, NewStart, Standing, Start, StartState};
 pub use trail::{Deed, Served};
 pub use waits::{NewWait, WaitRow};
 pub use watched::Watched;

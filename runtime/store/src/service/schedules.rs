@@ -151,6 +151,21 @@ impl Service {
         })
     }
 
+    /// Those that are due next and are not paused, the next first; at most `limit`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn next_schedules(&self, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
+        self.read(|db| {
+            let sql = format!(
+                "{SELECT} WHERE s.removed IS NULL AND s.next IS NOT NULL AND s.paused IS NULL ORDER BY s.next LIMIT ?1"
+            );
+            let mut statement = db.prepare_cached(&sql)?;
+            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], schedule)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
     /// Those about which there is something to decide at `now`, at most `limit`; the longest due first.
     ///
     /// # Errors

@@ -4,6 +4,7 @@
 //! can be done once: a server that was frozen, or whose lease is over, begins nothing twice. Leases
 //! only keep servers from trying in vain.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
@@ -18,7 +19,8 @@ use super::workflows::deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::{RunId, words};
-use crate::journal::word;
+use crate::journal::{RunSummary, runs_with_ids, word};
+use crate::listing::ids;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 
@@ -90,6 +92,17 @@ pub struct Start {
     pub ended_at: Option<i64>,
     /// How often a process was given it.
     pub attempts: u32,
+}
+
+/// A start as a list shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ListedStart {
+    /// The name of its workflow.
+    pub workflow: Option<String>,
+    pub cause: String,
+    pub state: StartState,
+    /// Whether it is to be cancelled.
+    pub is_cancelled: bool,
 }
 
 /// What became of a start that a process was given.
@@ -247,6 +260,58 @@ impl Service {
     /// When it cannot be read.
     pub fn start_of(&self, run: RunId) -> Result<Option<Start>, StoreError> {
         Ok(self.select("WHERE run = ?1", [run.as_bytes().as_slice()])?.pop())
+    }
+
+    /// The starts of these runs, for those that the service has started.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn starts_of(&self, runs: &[RunId]) -> Result<HashMap<RunId, ListedStart>, StoreError> {
+        if runs.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let ids = ids(runs.iter().copied());
+        self.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT s.run, w.name, s.cause, s.state, s.cancel IS NOT NULL FROM starts s
+                 LEFT JOIN workflows w ON w.n = s.workflow
+                 WHERE s.run IN (SELECT unhex(value) FROM json_each(?1))",
+            )?;
+            let rows = statement.query_map([&ids], |row| {
+                let start = ListedStart {
+                    workflow: row.get(1)?,
+                    cause: row.get(2)?,
+                    state: word(row, 3)?,
+                    is_cancelled: row.get(4)?,
+                };
+                Ok((RunId(Uuid::from_bytes(row.get(0)?)), start))
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// The runs of a workflow that the service has started, the newest first; at most `limit`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn runs_of(&self, workflow: i64, limit: usize) -> Result<Vec<RunSummary>, StoreError> {
+        let limit = i64::try_from(limit).unwrap_or(i64::MAX);
+        self.read(|db| {
+            let mut newest: Vec<(i64, RunId)> = Vec::new();
+            // A state at a time, for the index is by state.
+            for state in StartState::ALL {
+                let mut statement = db.prepare_cached(
+                    "SELECT n, run FROM starts WHERE state = ?1 AND workflow = ?2 ORDER BY n DESC LIMIT ?3",
+                )?;
+                let rows = statement.query_map(params![state.as_str(), workflow, limit], |row| {
+                    Ok((row.get(0)?, RunId(Uuid::from_bytes(row.get(1)?))))
+                })?;
+                newest.extend(rows.collect::<Result<Vec<_>, _>>()?);
+            }
+            newest.sort_unstable_by_key(|(n, _)| std::cmp::Reverse(*n));
+            newest.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+            runs_with_ids(db, &ids(newest.into_iter().map(|(_, run)| run)))
+        })
     }
 
     /// The starts of a schedule that are not over, the oldest first.

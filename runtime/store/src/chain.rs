@@ -1,0 +1,229 @@
+//! Journals read as the chains that they are, as a whole or from where they were read to.
+
+use std::cell::{Cell, RefCell};
+
+use rusqlite::{Connection, params, types};
+
+use super::Store;
+use super::error::StoreError;
+use super::event::RunId;
+use super::journal::{BEFORE_ALL, BrokenChain, Record, head, parse_record, record_text_of, run_number};
+use lobster_base::digest::Digest;
+
+/// Records read at a time.
+const PAGE: i64 = 512;
+
+/// How far a journal was read, and a digest of all that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadTo {
+    seq: u64,
+    hash: Digest,
+    all: Digest,
+}
+
+impl Default for ReadTo {
+    fn default() -> Self {
+        Self { seq: 0, hash: BEFORE_ALL.into(), all: BEFORE_ALL.into() }
+    }
+}
+
+impl ReadTo {
+    /// The number of the last record that was read.
+    #[must_use]
+    pub fn seq(&self) -> u64 {
+        self.seq
+    }
+
+    fn step(&mut self, seq: u64, hash: Digest) {
+        let mut both = [0; 64];
+        both[..32].copy_from_slice(self.all.as_bytes());
+        both[32..].copy_from_slice(hash.as_bytes());
+        *self = Self { seq, hash, all: Digest::of(&both) };
+    }
+}
+
+/// What reading on came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadOn {
+    /// What was read before is still there, and the rest follows from it.
+    To(ReadTo),
+    /// What was read before is not what is there now.
+    Other,
+}
+
+impl Store {
+    /// Checks that the journal is exactly the chain that was written.
+    ///
+    /// # Errors
+    /// [`StoreError::BrokenChain`] with the first record that is not what it should be.
+    pub fn verify_chain(&self, run: RunId) -> Result<(), StoreError> {
+        self.follow_chain(run, |_| {})
+    }
+
+    /// The whole journal, once it is known to be the chain that was written.
+    ///
+    /// # Errors
+    /// As [`Store::verify_chain`].
+    pub fn verified_events(&self, run: RunId) -> Result<Vec<Record>, StoreError> {
+        let mut records = Vec::new();
+        self.follow_chain(run, |record| records.push(record))?;
+        Ok(records)
+    }
+
+    /// What can be read of a journal, for showing it: all of it if it is the
+    /// chain that was written, otherwise the records that are left, and what is wrong.
+    ///
+    /// # Errors
+    /// When there is no such run, or the database cannot be read.
+    pub fn found_events(&self, run: RunId) -> Result<(Vec<Record>, Option<BrokenChain>), StoreError> {
+        let (seq, why) = match self.verified_events(run) {
+            Err(StoreError::BrokenChain { seq, why, .. }) => (seq, why),
+            other => return Ok((other?, None)),
+        };
+        let left = self.inner.db.read_aside(|db| {
+            let n = run_number(db, run)?;
+            let mut statement =
+                db.prepare_cached("SELECT seq, record FROM journal WHERE run = ?1 ORDER BY seq")?;
+            let rows = statement
+                .query_map([n], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), record_text_of(row, 1)?)))?;
+            Ok(rows.collect::<Result<Vec<_>, _>>()?)
+        })?;
+        let records = left.into_iter().filter_map(|(seq, text)| parse_record(run, seq, text).ok()).collect();
+        Ok((records, Some(BrokenChain { run: run.to_string(), seq, why })))
+    }
+
+    /// These records of a journal, those that are there and can be read. The chain is not checked.
+    ///
+    /// # Errors
+    /// When there is no such run, or the database cannot be read.
+    pub fn events_at(&self, run: RunId, seqs: &[u64]) -> Result<Vec<Record>, StoreError> {
+        self.inner.db.read(|db| {
+            // One transaction, for each of its statements would take one.
+            let snapshot = db.unchecked_transaction()?;
+            let n = run_number(&snapshot, run)?;
+            let mut statement =
+                snapshot.prepare_cached("SELECT record FROM journal WHERE run = ?1 AND seq = ?2")?;
+            let mut records = Vec::with_capacity(seqs.len());
+            for seq in seqs {
+                let mut rows = statement.query(params![n, seq.cast_signed()])?;
+                if let Some(row) = rows.next()? {
+                    records.extend(parse_record(run, *seq, record_text_of(row, 0)?));
+                }
+            }
+            Ok(records)
+        })
+    }
+
+    /// The records of a journal that hold a text, the latest first, as long as `each` wants more. The chain is not
+    /// checked, and what cannot be read is left out.
+    ///
+    /// # Errors
+    /// When there is no such run, or the database cannot be read.
+    pub fn events_holding(
+        &self,
+        run: RunId,
+        text: &str,
+        each: impl FnMut(Record) -> bool,
+    ) -> Result<(), StoreError> {
+        let each = RefCell::new(each);
+        self.inner.db.read_aside(|db| {
+            let n = run_number(db, run)?;
+            let mut statement = db.prepare_cached(
+                "SELECT seq, record FROM journal WHERE run = ?1 AND instr(record, ?2) ORDER BY seq DESC",
+            )?;
+            let mut rows = statement.query(params![n, text])?;
+            while let Some(row) = rows.next()? {
+                let seq = row.get::<_, i64>(0)?.cast_unsigned();
+                if let Ok(record) = parse_record(run, seq, record_text_of(row, 1)?)
+                    && !(each.borrow_mut())(record)
+                {
+                    break;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    pub(super) fn follow_chain(&self, run: RunId, each: impl FnMut(Record)) -> Result<(), StoreError> {
+        self.read_on(run, ReadTo::default(), each).map(drop)
+    }
+
+    /// Reads a journal on from where it was read to. What was read before is hashed again and not read:
+    /// that it is still the same is known afterwards, for a tenth of the time.
+    ///
+    /// # Errors
+    /// As [`Store::verify_chain`].
+    pub fn read_on(&self, run: RunId, known: ReadTo, each: impl FnMut(Record)) -> Result<ReadOn, StoreError> {
+        // Of a damaged database, records that were read before the damage was met are read again.
+        let told = Cell::new(known.seq);
+        let each = RefCell::new(each);
+        self.inner.db.read_aside(|db| {
+            // One transaction, so that the head belongs to the records.
+            let snapshot = db.unchecked_transaction()?;
+            let tell = |record: Record| {
+                if record.seq > told.get() {
+                    told.set(record.seq);
+                    (each.borrow_mut())(record);
+                }
+            };
+            follow(&snapshot, run, known, tell)
+        })
+    }
+}
+
+fn follow(
+    snapshot: &Connection,
+    run: RunId,
+    known: ReadTo,
+    tell: impl Fn(Record),
+) -> Result<ReadOn, StoreError> {
+    let broken = |seq, why: &str| StoreError::BrokenChain { run: run.to_string(), seq, why: why.to_owned() };
+    let head = head(snapshot, run)?;
+    if head.seq < known.seq {
+        return Ok(ReadOn::Other);
+    }
+    let mut read = ReadTo::default();
+    let mut statement = snapshot.prepare_cached(
+        "SELECT seq, record FROM journal WHERE run = ?1 AND seq > ?2 ORDER BY seq LIMIT ?3",
+    )?;
+    loop {
+        let mut rows = statement.query(params![head.n, read.seq.cast_signed(), PAGE])?;
+        let before = read.seq;
+        while let Some(row) = rows.next()? {
+            let found = row.get::<_, i64>(0)?.cast_unsigned();
+            if found != read.seq + 1 {
+                return Err(broken(read.seq + 1, "it is missing"));
+            }
+            if found <= known.seq {
+                let hash = match row.get_ref(1)? {
+                    types::ValueRef::Text(bytes) | types::ValueRef::Blob(bytes) => Digest::of(bytes),
+                    types::ValueRef::Null | types::ValueRef::Integer(_) | types::ValueRef::Real(_) => {
+                        return Ok(ReadOn::Other);
+                    }
+                };
+                read.step(found, hash);
+                if found == known.seq && read != known {
+                    return Ok(ReadOn::Other);
+                }
+                continue;
+            }
+            let record = parse_record(run, found, record_text_of(row, 1)?)?;
+            if record.prev != read.hash {
+                return Err(broken(found, "it does not carry the hash of the record before"));
+            }
+            read.step(found, record.hash());
+            tell(record);
+        }
+        if read.seq == before {
+            break;
+        }
+    }
+    match read.seq.cmp(&head.seq) {
+        std::cmp::Ordering::Less => Err(broken(read.seq + 1, "it and all after it are missing")),
+        std::cmp::Ordering::Greater => Err(broken(head.seq + 1, "it was added beside the journal")),
+        std::cmp::Ordering::Equal if read.hash != head.hash => {
+            Err(broken(read.seq, "its hash is not the one that was recorded"))
+        }
+        std::cmp::Ordering::Equal => Ok(ReadOn::To(read)),
+    }
+}

@@ -1,0 +1,112 @@
+//! What lists need to know of many runs, asked for all of them at once.
+
+use std::collections::{HashMap, HashSet};
+
+use rusqlite::{Connection, params};
+
+use super::Store;
+use super::error::StoreError;
+use super::event::RunId;
+use super::journal::{parse_record, record_text_of, run_id};
+use super::service_tables;
+use crate::event::Event;
+use lobster_base::json;
+
+/// After the end of a run come few records: questions that are closed, notes.
+const LAST: i64 = 8;
+
+/// Runs as one value of a statement: a list of their ids in hexadecimal.
+pub(super) fn ids(runs: impl IntoIterator<Item = RunId>) -> String {
+    let hex = |run: RunId| run.0.simple().to_string();
+    json::compact(&runs.into_iter().map(hex).collect::<Vec<_>>())
+}
+
+impl Store {
+    /// Those of these runs that wait for something: for a person, or parked by the service for a time or an event.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn waiting_among(&self, runs: &[RunId]) -> Result<HashSet<RunId>, StoreError> {
+        if runs.is_empty() {
+            return Ok(HashSet::new());
+        }
+        let (ids, now) = (ids(runs.iter().copied()), self.now());
+        self.inner.db.read(|db| {
+            let mut found: HashSet<RunId> = select(
+                db,
+                "SELECT r.id FROM runs r JOIN gates g ON g.run = r.n
+                 WHERE r.id IN (SELECT unhex(value) FROM json_each(?1))
+                 AND g.status = 'open' AND (g.expires IS NULL OR g.expires > ?2)",
+                params![ids, now],
+            )?;
+            if service_tables::version(db)?.is_some_and(|version| version > 1) {
+                found.extend(select::<HashSet<RunId>>(
+                    db,
+                    "SELECT w.run FROM waits w JOIN starts s ON s.run = w.run
+                     WHERE w.run IN (SELECT unhex(value) FROM json_each(?1)) AND s.state IN ('queued', 'taken', 'parked')",
+                    [&ids],
+                )?);
+            }
+            Ok(found)
+        })
+    }
+
+    /// The last event of a kind of each of these runs, where it stands among the last records and its text holds `text`.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn last_events_holding(
+        &self,
+        runs: &[RunId],
+        kind: &str,
+        text: &str,
+    ) -> Result<HashMap<RunId, Event>, StoreError> {
+        if runs.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let (ids, kind) = (ids(runs.iter().copied()), format!("\"event\":{{\"type\":\"{kind}\""));
+        self.inner.db.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT r.id, j.seq, j.record FROM runs r JOIN journal j ON j.run = r.n AND j.seq > r.head_seq - ?3
+                 WHERE r.id IN (SELECT unhex(value) FROM json_each(?1)) AND instr(j.record, ?2) ORDER BY r.n, j.seq",
+            )?;
+            let mut rows = statement.query(params![ids, kind, LAST])?;
+            let mut found = HashMap::new();
+            while let Some(row) = rows.next()? {
+                let (run, seq) = (run_id(row, 0)?, row.get::<_, i64>(1)?.cast_unsigned());
+                let record = record_text_of(row, 2)?;
+                match record.contains(text).then(|| parse_record(run, seq, record)) {
+                    Some(Ok(record)) => drop(found.insert(run, record.event)),
+                    Some(Err(_)) | None => drop(found.remove(&run)),
+                }
+            }
+            Ok(found)
+        })
+    }
+
+    /// The runs that open questions belong to, one for each question, the newest first; at most `limit`.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn runs_that_ask(&self, limit: usize) -> Result<Vec<RunId>, StoreError> {
+        let now = self.now();
+        self.inner.db.read(|db| {
+            select(
+                db,
+                "SELECT r.id FROM gates g JOIN runs r ON r.n = g.run
+                 WHERE g.status = 'open' AND (g.expires IS NULL OR g.expires > ?1) ORDER BY g.n DESC LIMIT ?2",
+                [now, i64::try_from(limit).unwrap_or(i64::MAX)],
+            )
+        })
+    }
+}
+
+fn select<C: FromIterator<RunId>>(
+    db: &Connection,
+    sql: &str,
+    values: impl rusqlite::Params,
+) -> Result<C, StoreError> {
+    let mut statement = db.prepare_cached(sql)?;
+    let rows = statement.query_map(values, |row| run_id(row, 0))?;
+    Ok(rows.collect::<Result<C, _>>()?)
+}
