@@ -5,6 +5,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
+use crate::browser::Browser;
 use crate::home::{Home, wait_until};
 use crate::served::{Served, register, token};
 
@@ -51,6 +52,15 @@ fn a_run_that_waits_for_an_event_is_a_row_and_survives_every_server() {
     // The second one begins though the only place was the first one's: a wait keeps none.
     let waits = wait_until_parked(&served, &operator, 2, 2);
     assert_eq!((&waits[0]["event"], &waits[0]["until"]), (&json!("paid/1"), &Value::Null), "{waits:?}");
+    // It waits, whoever tells of it: no process is at work, and none was killed.
+    let listed = home.lobster(["runs", "--waiting"]).run();
+    assert_eq!(listed.stdout.matches("order").count(), 2, "{listed:?}");
+    let browser = Browser::log_in(&home, &served, "viewer");
+    for path in ["/".to_owned(), "/runs".to_owned(), format!("/runs/{run}")] {
+        let page = browser.get(&path).body;
+        assert!(!page.to_lowercase().contains("interrupted"), "{path}: {page}");
+    }
+    assert!(browser.get("/runs?status=waiting").body.contains(&run[24..]), "{run}");
     assert_eq!(served.get(&operator, &format!("/api/v1/runs/{run}")).good()["status"], "waiting");
     served.kill();
     let sent = home.lobster(["event", "send", "paid/1", "--data", r#"{"sum": "twelve "}"#]).run();

@@ -1,5 +1,6 @@
 //! Behaviour of the store as a whole.
 
+mod chains;
 mod collection;
 mod damage;
 mod faults;
