@@ -53,7 +53,7 @@ fn a_run_that_waits_for_an_event_is_a_row_and_survives_every_server() {
     let waits = wait_until_parked(&served, &operator, 2, 2);
     assert_eq!((&waits[0]["event"], &waits[0]["until"]), (&json!("paid/1"), &Value::Null), "{waits:?}");
     // It waits, whoever tells of it: no process is at work, and none was killed.
-    let listed = home.lobster(["runs", "--waiting"]).run();
+    let listed = home.lobster(["runs", "--status", "waiting"]).run();
     assert_eq!(listed.stdout.matches("order").count(), 2, "{listed:?}");
     let browser = Browser::log_in(&home, &served, "viewer");
     for path in ["/".to_owned(), "/runs".to_owned(), format!("/runs/{run}")] {
