@@ -87,6 +87,7 @@ mod resume;
 mod retention;
 mod review;
 mod rule_drafts;
+mod schedule_promises;
 mod schedules;
 mod screens;
 mod secrets;

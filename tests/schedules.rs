@@ -7,7 +7,9 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::home::{Home, wait_until};
+use crate::models::openai;
 use crate::served::{Served, register};
+use crate::server::{Reply, Server};
 
 const HOURLY: &str = "args: {day: {type: string, default: today}}\non: {schedule: {cron: '0 * * * *', timezone: \
                       Europe/Berlin}}\nsteps:\n  - {id: say, run: 'echo \"$LOBSTER_ARG_DAY\" >> said'}\n";
@@ -201,4 +203,26 @@ fn a_changed_file_is_refused_and_its_schedule_says_so() {
         home.lobster(["schedule", "why", "report"]).run().stdout.contains("is not what was registered")
     });
     assert_eq!(home.read("stolen"), "");
+}
+
+/// Elsewhere each tick of a script wakes an agent, which reads what the script said, for money.
+#[test]
+fn a_script_that_is_due_calls_no_model_and_its_tick_says_so() {
+    let server = Server::start(|_, _| Reply::chat("hello"));
+    let home = Home::new();
+    let each_second = "on: {schedule: {cron: '* * * * * *'}}\nsteps:\n  - {id: a, ";
+    home.write("script.lobster", format!("{each_second}run: 'echo a >> said'}}\n"));
+    home.write("asks.lobster", format!("{each_second}pipeline: \"llm.invoke --prompt hi --model m\"}}\n"));
+    register(&home, &["script.lobster", "asks.lobster"]);
+    home.lobster(["schedule", "pause", "asks"]).run();
+    let models = |call| openai(call, &server);
+    let served = Served::started(models(home.lobster(["serve", "--listen", "127.0.0.1:0"])));
+    let why = |name: &str| openai(home.lobster(["schedule", "why", name]), &server).run().stdout;
+    wait_until("some ticks of the script", || why("script").matches("no model was called").count() >= 2);
+    assert_eq!(server.requests().len(), 0, "{:?}", server.requests().len());
+    home.lobster(["schedule", "resume", "asks"]).run();
+    wait_until("a tick of what asks a model", || why("asks").contains("1 model call: "));
+    assert!(!server.requests().is_empty());
+    drop(served);
+    assert!(!why("script").contains("model call:"), "{}", why("script"));
 }

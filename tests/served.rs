@@ -81,7 +81,7 @@ impl Served {
         Self::started(home.lobster(words))
     }
 
-    fn started(call: Call) -> Self {
+    pub(crate) fn started(call: Call) -> Self {
         let call = call.env("HOOK_KEY", "s3cret-of-hooks");
         let mut child = call.start();
         let mut from = BufReader::new(child.stderr.take().unwrap());

@@ -68,7 +68,7 @@ impl By {
 
 /// What some calls came to.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Sum {
+pub(crate) struct Sum {
     calls: u64,
     lost: u64,
     unpriced: u64,
@@ -79,7 +79,7 @@ pub(super) struct Sum {
 
 impl Sum {
     /// What the calls of one run came to; none if there was no call.
-    pub(super) fn of_run(journal: &[Record], pricing: &Pricing) -> Option<Self> {
+    pub(crate) fn of_run(journal: &[Record], pricing: &Pricing) -> Option<Self> {
         let mut sum = Self::default();
         for payment in Ledger::of(journal).payments() {
             sum.add(&payment.priced(pricing), payment.spend.is_lost);
@@ -124,7 +124,7 @@ impl Sum {
     }
 
     /// In one line, for a person.
-    pub(super) fn line(&self) -> String {
+    pub(crate) fn line(&self) -> String {
         let mut line = format!(
             "{}: {} tokens in, {} out, ${:.4}",
             units::counted(self.calls, "model call"),

@@ -7,9 +7,10 @@ use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
 use lobster_runtime::json;
 use lobster_runtime::language::triggers::{Due, DueTick, Schedule};
+use lobster_runtime::model::pricing::Pricing;
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::iso;
 use lobster_runtime::store::service::{ScheduleRow, Service, Tick, TickState};
+use lobster_runtime::store::{RunId, iso};
 use lobster_serve::schedule::{backfill_of, parse_spec};
 use lobster_serve::workflows::{self, Content};
 use serde_json::{Value, json};
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use super::{
     ORIGIN, actor, find, object, refuse_inside_a_run, state_text, tell_if_nobody_serves, time, zones,
 };
+use crate::commands::cost::Sum;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
@@ -219,8 +221,9 @@ fn line_of(service: &Service, schedule: &Schedule, tick: &Tick) -> Result<String
     if let Some(run) = tick.run {
         line += &format!(", run {}", run.short());
         let start = service.start_of(run)?;
-        if let Some(why) = start.and_then(|start| start.why) {
-            line += &format!(" did not begin: {why}");
+        match start.and_then(|start| start.why) {
+            Some(why) => line += &format!(" did not begin: {why}"),
+            None => line += &paid(service, run),
         }
     }
     if let Some(reason) = &tick.reason {
@@ -233,6 +236,20 @@ fn line_of(service: &Service, schedule: &Schedule, tick: &Tick) -> Result<String
         );
     }
     Ok(line)
+}
+
+/// What the run of a tick paid models for, once it is over.
+fn paid(service: &Service, run: RunId) -> String {
+    let store = service.store();
+    if !store.run(run).is_ok_and(|run| run.status.is_over()) {
+        return String::new();
+    }
+    let Ok((journal, None)) = store.found_events(run) else { return String::new() };
+    let prices = Pricing::configured(|name| std::env::var(name).ok()).0;
+    match Sum::of_run(&journal, &prices) {
+        None => ", no model was called".to_owned(),
+        Some(sum) => format!(", {}", sum.line()),
+    }
 }
 
 /// How the schedule stands now: why nothing comes, or what comes next.
@@ -257,6 +274,14 @@ fn standing(
     }
     for start in service.active_starts(row.n)? {
         lines.push(format!("run {} is {}", start.run.short(), start.state));
+    }
+    if let Some((at, was, is)) = service.rescheduled(row)?.filter(|(.., is)| row.next == Some(*is)) {
+        lines.push(format!(
+            "the rules of its time zone have changed: what was due at {} is due at {} (found {})",
+            local(schedule, was),
+            local(schedule, is),
+            iso(at)
+        ));
     }
     match row.next {
         Some(next) if next <= now => {

@@ -10,6 +10,7 @@ mod spec;
 mod tests;
 
 use jiff::tz::TimeZoneDatabase;
+use lobster_runtime::language::triggers::Due;
 use lobster_runtime::store::service::{NewStart, NewTick, ScheduleRow, Service, Settlement, TickState};
 use lobster_runtime::store::{Store, StoreError};
 
@@ -71,7 +72,28 @@ pub struct Scheduler {
     zones: TimeZoneDatabase,
     /// What the clock said last: none makes the first turn look for a clock that was set back.
     last: Option<i64>,
+    check: ZoneCheck,
 }
+
+/// How far the schedules are looked through for those that new rules of a time zone put elsewhere. When a schedule is
+/// decided again stands in the store: what comes sooner than that would be late.
+#[derive(Clone, Copy, Debug, Default)]
+struct ZoneCheck {
+    /// The number of the schedule that was looked at last.
+    after: i64,
+    /// When the last look was through.
+    done: Option<i64>,
+}
+
+/// How often all schedules are looked through, in milliseconds. The database of time zones itself is read anew
+/// about as often.
+const ZONE_CHECK_MS: i64 = 10 * 60_000;
+
+/// Schedules that one turn looks at for it.
+const ZONE_CHECK_AT_ONCE: usize = 64;
+
+/// Changes of the rules of a zone are a quarter of an hour at least.
+const ZONE_CHANGE_MS: i64 = 60_000;
 
 impl Scheduler {
     /// A scheduler of this store.
@@ -79,7 +101,12 @@ impl Scheduler {
     /// # Errors
     /// When the store has no room for what a service keeps.
     pub fn new(store: &Store) -> Result<Self, StoreError> {
-        Ok(Self { service: store.service()?, zones: TimeZoneDatabase::from_env(), last: None })
+        Ok(Self {
+            service: store.service()?,
+            zones: TimeZoneDatabase::from_env(),
+            last: None,
+            check: ZoneCheck::default(),
+        })
     }
 
     /// The same, with another database of time zones.
@@ -101,6 +128,7 @@ impl Scheduler {
             self.decide_about(&rows, now, &mut turn)?;
         }
         self.last = Some(now);
+        self.check_zones(now)?;
         for _ in 0..BATCHES {
             let rows = self.service.due_schedules(now, AT_ONCE)?;
             if rows.is_empty() {
@@ -110,6 +138,36 @@ impl Scheduler {
         }
         turn.next = self.service.next_decision()?;
         Ok(turn)
+    }
+
+    /// Looks at some schedules: where the rules of a time zone have changed, what comes next is another time.
+    fn check_zones(&mut self, now: i64) -> Result<(), StoreError> {
+        let is_through = |done: i64| (done..done + ZONE_CHECK_MS).contains(&now);
+        if self.check.after == 0 && self.check.done.is_some_and(is_through) {
+            return Ok(());
+        }
+        let rows = self.service.schedules_after(self.check.after, ZONE_CHECK_AT_ONCE)?;
+        let last = rows.last().filter(|_| rows.len() == ZONE_CHECK_AT_ONCE).map_or(0, |row| row.n);
+        let done = if last == 0 { Some(now) } else { self.check.done };
+        self.check = ZoneCheck { after: last, done };
+        for row in rows {
+            let Some((was, is)) = self.moved(&row, now) else { continue };
+            if self.service.reschedule(&row, is, "time zones")? {
+                tracing::warn!(schedule = row.title(), was, is, "the rules of its time zone have changed");
+            }
+        }
+        Ok(())
+    }
+
+    /// When a schedule was to be decided, and when it is by the rules of now, if that is another time.
+    fn moved(&self, row: &ScheduleRow, now: i64) -> Option<(i64, i64)> {
+        let was = row.next.filter(|next| *next > now)?;
+        let schedule = parse_spec(&row.spec).ok()?;
+        if matches!(&schedule.due, Due::Every { .. }) {
+            return None;
+        }
+        let is = next_after(&schedule, schedule.delay_ms(&row.title()), row.decided, &self.zones).ok()??;
+        (was.abs_diff(is) >= ZONE_CHANGE_MS.unsigned_abs()).then_some((was, is))
     }
 
     /// Decides about one schedule now, as before it is paused or changed. Gives whether that counted:

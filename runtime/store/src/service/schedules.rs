@@ -13,12 +13,16 @@ use serde_json::json;
 
 use super::Service;
 use super::starts::{self, NewStart};
+use super::trail::Deed;
 use super::workflows::deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::word;
 use uuid::Uuid;
+
+/// What the trail calls a change of what was to come.
+const RESCHEDULED: &str = "reschedule";
 
 words! {
     /// What became of a tick.
@@ -164,6 +168,55 @@ impl Service {
             let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], schedule)?;
             Ok(rows.collect::<Result<_, _>>()?)
         })
+    }
+
+    /// Those after the one with this number that are to be decided at some time, by their numbers; at most `limit`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn schedules_after(&self, n: i64, limit: usize) -> Result<Vec<ScheduleRow>, StoreError> {
+        self.read(|db| {
+            let sql = format!(
+                "{SELECT} WHERE s.n > ?1 AND s.removed IS NULL AND s.paused IS NULL AND s.next IS NOT NULL
+                 ORDER BY s.n LIMIT ?2"
+            );
+            let mut statement = db.prepare_cached(&sql)?;
+            let rows = statement.query_map([n, i64::try_from(limit).unwrap_or(i64::MAX)], schedule)?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Has a schedule decided at another time than it was to be, as the rules of its time zone have changed, and
+    /// writes it down. False if somebody has decided, changed or paused it meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn reschedule(&self, row: &ScheduleRow, next: i64, origin: &str) -> Result<bool, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            let changed = tx
+                .prepare_cached(
+                    "UPDATE schedules SET next = ?2 WHERE n = ?1 AND revision = ?3 AND decided = ?4 AND next IS ?5
+                     AND paused IS NULL AND removed IS NULL",
+                )?
+                .execute(params![row.n, next, row.revision, row.decided, row.next])?;
+            if changed > 0 {
+                let detail = json!({ "was": row.next, "is": next });
+                deed(RESCHEDULED, &row.title(), None, origin, detail).note(tx, now)?;
+            }
+            Ok(changed > 0)
+        })
+    }
+
+    /// When the rules of a schedule's time zone last changed what was to come: when that was met, when it was due before,
+    /// and when it was due then.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn rescheduled(&self, row: &ScheduleRow) -> Result<Option<(i64, i64, i64)>, StoreError> {
+        let found = self.last_deed(RESCHEDULED, &row.title())?;
+        let of = |deed: &Deed, name: &str| deed.detail[name].as_i64();
+        Ok(found.and_then(|deed| Some((deed.at, of(&deed, "was")?, of(&deed, "is")?))))
     }
 
     /// Those about which there is something to decide at `now`, at most `limit`; the longest due first.

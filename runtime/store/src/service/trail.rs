@@ -1,6 +1,6 @@
 //! Who did what to the service, and which servers are at work.
 
-use rusqlite::params;
+use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::Service;
@@ -52,6 +52,17 @@ impl Deed {
     }
 }
 
+fn read_deed(row: &Row<'_>) -> rusqlite::Result<Deed> {
+    Ok(Deed {
+        at: row.get(0)?,
+        actor: row.get(1)?,
+        origin: row.get(2)?,
+        verb: row.get(3)?,
+        object: row.get(4)?,
+        detail: json::parse(&row.get::<_, String>(5)?).unwrap_or_default(),
+    })
+}
+
 impl Service {
     /// What was done, the newest first; at most `limit`.
     ///
@@ -62,17 +73,22 @@ impl Service {
             let mut statement = db.prepare_cached(
                 "SELECT at, actor, origin, verb, object, detail FROM trail ORDER BY n DESC LIMIT ?1",
             )?;
-            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], |row| {
-                Ok(Deed {
-                    at: row.get(0)?,
-                    actor: row.get(1)?,
-                    origin: row.get(2)?,
-                    verb: row.get(3)?,
-                    object: row.get(4)?,
-                    detail: json::parse(&row.get::<_, String>(5)?).unwrap_or_default(),
-                })
-            })?;
+            let rows = statement.query_map([i64::try_from(limit).unwrap_or(i64::MAX)], read_deed)?;
             Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// The newest deed of a kind about something.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn last_deed(&self, verb: &str, object: &str) -> Result<Option<Deed>, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached(
+                "SELECT at, actor, origin, verb, object, detail FROM trail WHERE verb = ?1 AND object = ?2
+                 ORDER BY n DESC LIMIT 1",
+            )?;
+            Ok(statement.query_row([verb, object], read_deed).optional()?)
         })
     }
 

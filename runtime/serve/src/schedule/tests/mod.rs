@@ -1,6 +1,7 @@
 //! Schedules over a real store and a clock of the test's own.
 
 mod model;
+mod zone_changes;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -69,8 +70,12 @@ impl World {
     }
 
     fn register(&self, name: &str, schedules: Vec<Schedule>) {
+        self.register_in(name, schedules, &TimeZoneDatabase::bundled());
+    }
+
+    fn register_in(&self, name: &str, schedules: Vec<Schedule>, zones: &TimeZoneDatabase) {
         let triggers = Triggers { schedules, ..Triggers::default() };
-        let schedules = specs_of(name, &triggers, self.now(), &TimeZoneDatabase::bundled()).unwrap();
+        let schedules = specs_of(name, &triggers, self.now(), zones).unwrap();
         let registration = Registration {
             name: name.to_owned(),
             path: format!("/{name}.lobster"),
@@ -180,6 +185,76 @@ fn three_days_without_a_server_are_no_avalanche() {
         assert_eq!(world.ledger()[0], found("2026-11-20T12:01:00", TickState::Missed, left_out));
         let ran: u64 = world.ledger()[1..].iter().map(|(.., count)| count).sum();
         assert_eq!((ran, left_out + ran), (run as u64, 4320), "{missed:?}: {:?}", world.ledger());
+    }
+}
+
+/// A limit of ticks, or a window that ends at the minute of a tick, drops it for days elsewhere: at each distance
+/// around the minute one of two things is true, that it runs or that an entry says why not.
+#[test]
+fn no_cap_drops_a_tick_at_the_exact_minute() {
+    let due = "2026-11-20T09:00:00Z";
+    for missed in [
+        Missed::Skip,
+        Missed::Last { within_ms: None },
+        Missed::Last { within_ms: Some(60_000) },
+        Missed::All { max: 1, within_ms: Some(60_000) },
+    ] {
+        for late in [-1, 0, 1, 999, 59_999, 60_000, 60_001, 119_999, 120_000, 120_001] {
+            for window in [1, 60, 1440] {
+                let world = World::at("2026-11-20T08:59:00Z");
+                let pattern = match window {
+                    1 => "* * * * *",
+                    60 => "0 * * * *",
+                    _ => "0 9 * * *",
+                };
+                world.register("a", vec![schedule("s", cron(pattern, "UTC"), missed, Overlap::Allow)]);
+                let mut scheduler = world.scheduler();
+                world.set(ms(due) + late);
+                let starts = scheduler.turn().unwrap().starts;
+                let counted: u64 = world.ledger().iter().map(|(_, _, count)| count).sum();
+                // How many were due after 8:59 and until now.
+                let passed = u64::try_from((late + 60_000) / 60_000).unwrap();
+                let wanted = match (window, late) {
+                    (_, ..0) => 0,
+                    (1, _) => passed,
+                    _ => 1,
+                };
+                let told = format!("{missed:?} {pattern} {late} ms late: {:?}", world.ledger());
+                assert_eq!(counted, wanted, "{told}");
+                assert!(starts as u64 <= counted, "{told}");
+                if (0..1000).contains(&late) {
+                    assert_eq!(starts, 1, "{told}");
+                }
+                for tick in world.service().ticks(world.row().n, i64::MIN, 9).unwrap() {
+                    assert!(tick.run.is_some() || tick.reason.is_some(), "{told}: {tick:?}");
+                }
+            }
+        }
+    }
+}
+
+/// What was due while a machine slept is in the ledger when it wakes, with the reason.
+#[test]
+fn what_was_due_while_a_machine_slept_is_accounted_for() {
+    for hours in [1, 5, 30, 200] {
+        for missed in [Missed::Skip, Missed::Last { within_ms: None }] {
+            let world = World::at("2026-11-20T20:30:00Z");
+            world.register("a", vec![schedule("s", cron("0 * * * *", "UTC"), missed, Overlap::Skip)]);
+            // The program is not started anew: it sleeps with the machine.
+            let mut scheduler = world.scheduler();
+            scheduler.turn().unwrap();
+            world.set(world.now() + hours * 3_600_000);
+            let turn = scheduler.turn().unwrap();
+            let ticks = world.service().ticks(world.row().n, i64::MIN, 99).unwrap();
+            let all: u64 = ticks.iter().map(|tick| tick.count).sum();
+            assert_eq!(all, hours.unsigned_abs(), "{missed:?} {ticks:?}");
+            assert_eq!(turn.starts, usize::from(missed != Missed::Skip), "{ticks:?}");
+            let told = |tick: &lobster_runtime::store::service::Tick| {
+                tick.run.is_some()
+                    || tick.reason.as_deref().is_some_and(|why| why.contains("no server was at work"))
+            };
+            assert!(ticks.iter().all(told), "{ticks:?}");
+        }
     }
 }
 
