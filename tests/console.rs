@@ -484,3 +484,24 @@ fn a_stream_ends_with_its_session() {
     assert!(!rest.contains("event: runs"), "{rest}");
     assert_eq!(browser.get(&format!("/runs/{run}")).status, 401);
 }
+
+/// The search for texts that are executed, in a real browser, knows every page there is.
+#[test]
+fn the_search_for_injected_code_leaves_out_no_page() {
+    let read = |path: &str| std::fs::read_to_string(crate::binary::repository().join(path)).unwrap();
+    let (routes, search) = (read("runtime/console/src/routes.rs"), read("tests/console/hostile.spec.mjs"));
+    let table = routes.split("ROUTES: &[Route]").nth(1).unwrap();
+    let mut count = 0;
+    for (call, method) in [("page(", "GET"), ("form(", "POST")] {
+        for rest in table.split(&format!("    {call}")).skip(1) {
+            let path = rest.split('"').nth(1).unwrap();
+            assert!(search.contains(&format!("  \"{method} {path}\": ")), "{method} {path} is not looked at");
+            count += 1;
+        }
+    }
+    assert_eq!(count, table.matches("\"/").count(), "a route of another kind");
+    assert_eq!(
+        count,
+        search.lines().filter(|line| line.starts_with("  \"GET /") || line.starts_with("  \"POST /")).count()
+    );
+}
