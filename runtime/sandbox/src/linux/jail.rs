@@ -304,8 +304,14 @@ fn layer(over: Layer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
     if let Some((upper, work)) = &names {
         options.extend([("upperdir", upper.as_str()), ("workdir", work.as_str())]);
     }
-    let tree = file_system("overlay", &options, MountAttrFlags::empty()).map_err(failed())?;
-    restricted(tree, path, upper.is_none())
+    let mount = |options: &[(&'static str, &str)]| file_system("overlay", options, MountAttrFlags::empty());
+    // A layer is thrown away after a crash: no file that is copied into it, nor its end, need wait for the disk.
+    let volatile = [&options[..], &[("volatile", "")]].concat();
+    let tree = match mount(if upper.is_some() { &volatile } else { &options }) {
+        Err(Errno::INVAL) if upper.is_some() => mount(&options),
+        other => other,
+    };
+    restricted(tree.map_err(failed())?, path, upper.is_none())
 }
 
 const CLONED: OpenTreeFlags =
