@@ -16,3 +16,4 @@ pub mod schema;
 pub mod sync;
 pub mod text;
 pub mod visible;
+pub mod whole_sync;

@@ -6,7 +6,7 @@ use std::io;
 
 use crate::commit_log::Journal;
 use crate::files::{Files, Place, Seen, What};
-use crate::prepare::{new_of, old_of, workbench};
+use crate::prepare::{new_of, old_of, syncs_each, workbench};
 use crate::set::RelPath;
 use crate::steps::{Act, Step};
 
@@ -22,7 +22,8 @@ pub(crate) enum Halt {
 pub(crate) fn apply(files: &impl Files, journal: &Journal) -> Result<(), Halt> {
     for step in &journal.steps {
         let bench = bench_of(journal, step)?;
-        forward(files, &bench, step)?;
+        let sync = syncs_each(files, journal, step.place.root);
+        forward(files, &bench, step, sync)?;
     }
     sync_touched(files, journal)
 }
@@ -31,8 +32,17 @@ pub(crate) fn bench_of(journal: &Journal, step: &Step) -> Result<RelPath, Halt> 
     workbench(&journal.id).map_err(|error| Halt::Io(step.place.clone(), error))
 }
 
-/// Makes the names durable that the steps gave and took.
+/// Makes the names and modes durable that the steps gave and took.
 pub(crate) fn sync_touched(files: &impl Files, journal: &Journal) -> Result<(), Halt> {
+    for root in 0..journal.set.roots.len() {
+        let has_modes = journal.steps.iter().find(|step| {
+            let sets = matches!(step.act, Act::FileMode { .. } | Act::Settle { .. } | Act::Loosen { .. });
+            step.place.root == root && sets
+        });
+        if let Some(step) = has_modes.filter(|_| !syncs_each(files, journal, root)) {
+            files.sync_contents(root).map_err(|error| Halt::Io(step.place.clone(), error))?;
+        }
+    }
     let mut above = BTreeSet::new();
     for step in &journal.steps {
         above.insert((step.place.root, step.place.path.parent()));
@@ -58,7 +68,7 @@ pub(crate) fn sync_touched(files: &impl Files, journal: &Journal) -> Result<(), 
     Ok(())
 }
 
-fn forward(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt> {
+fn forward(files: &impl Files, bench: &RelPath, step: &Step, sync: bool) -> Result<(), Halt> {
     let place = &step.place;
     let io = |error: io::Error| Halt::Io(place.clone(), error);
     match &step.act {
@@ -91,7 +101,7 @@ fn forward(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt>
             if !now.is_some_and(|now| same(&now)) {
                 return Err(Halt::Conflict(place.clone(), now));
             }
-            files.set_mode(place, *mode).map_err(io)
+            files.set_mode(place, *mode, sync).map_err(io)
         }
         Act::Name { of } => {
             let of = Place { root: place.root, path: of.clone() };
@@ -104,7 +114,7 @@ fn forward(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt>
         }
         Act::Loosen { mode, .. } | Act::Settle { mode, .. } => {
             match files.look(place).map_err(io)? {
-                Some(now) if now.what == What::Directory => files.set_mode(place, *mode).map_err(io),
+                Some(now) if now.what == What::Directory => files.set_mode(place, *mode, sync).map_err(io),
                 // Done before: the directory has been moved out of sight since.
                 None if matches!(step.act, Act::Loosen { .. }) => Ok(()),
                 now => Err(Halt::Conflict(place.clone(), now)),

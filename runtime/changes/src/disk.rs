@@ -15,6 +15,8 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use lobster_base::whole_sync::{can_sync_file_system, sync_file_system};
+
 use crate::commit::CommitError;
 use crate::fault::point;
 use crate::files::{Files, Looks, Place, Seen, What};
@@ -25,6 +27,9 @@ const BENEATH: ResolveFlags = ResolveFlags::BENEATH
     .union(ResolveFlags::NO_SYMLINKS)
     .union(ResolveFlags::NO_MAGICLINKS)
     .union(ResolveFlags::NO_XDEV);
+
+/// From so many steps on, one sync of the whole file system is cheaper than one for each file.
+const MANY: usize = 32;
 
 /// The kernel takes paths up to 4096 bytes; longer ones are walked in parts.
 const PART: usize = 3000;
@@ -224,7 +229,7 @@ impl Files for Disk {
         let above = self.above(place)?;
         mkdirat(&above, name(place), Mode::RWXU)?;
         // The umask is nobody's business here.
-        self.set_mode(place, mode)
+        self.set_mode(place, mode, false)
     }
 
     fn make_file(
@@ -272,14 +277,14 @@ impl Files for Disk {
         }
     }
 
-    fn set_mode(&self, place: &Place, mode: u32) -> io::Result<()> {
+    fn set_mode(&self, place: &Place, mode: u32, sync: bool) -> io::Result<()> {
         point("set mode")?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::from_raw_mode(mode);
         match openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH) {
             Ok(file) => {
                 fchmod(&file, mode)?;
-                Ok(fsync(file)?)
+                if sync { Ok(fsync(file)?) } else { Ok(()) }
             }
             // Nobody may read it; its owner may change that all the same.
             Err(Errno::ACCESS) => {
@@ -290,7 +295,7 @@ impl Files for Disk {
                 }
                 let held = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file));
                 rustix::fs::chmod(held, mode)?;
-                self.sync_contents(place.root)
+                if sync { self.sync_contents(place.root) } else { Ok(()) }
             }
             Err(error) => Err(error.into()),
         }
@@ -319,9 +324,13 @@ impl Files for Disk {
         Ok(unlinkat(self.above(place)?, name(place), AtFlags::REMOVEDIR)?)
     }
 
+    fn syncs_as_one(&self, root: usize, steps: usize) -> bool {
+        steps > MANY && self.root(root).is_ok_and(can_sync_file_system)
+    }
+
     fn sync_contents(&self, root: usize) -> io::Result<()> {
         point("sync contents")?;
-        Ok(rustix::fs::syncfs(self.root(root)?)?)
+        sync_file_system(self.root(root)?)
     }
 
     fn sync_directory(&self, root: usize, path: Option<&RelPath>) -> io::Result<()> {

@@ -69,13 +69,15 @@ pub(crate) trait Files {
     fn rename(&self, from: &Place, to: &Place) -> io::Result<()>;
     /// Both at once; `Unsupported` where the file system cannot.
     fn exchange(&self, a: &Place, b: &Place) -> io::Result<()>;
-    /// Durable when it returns, for a file.
-    fn set_mode(&self, place: &Place, mode: u32) -> io::Result<()>;
+    /// Durable when it returns, if `sync` says so.
+    fn set_mode(&self, place: &Place, mode: u32, sync: bool) -> io::Result<()>;
     /// Puts the content, mode and time of one file into another, which stays the same file, and syncs it.
     fn rewrite(&self, from: &Place, to: &Place) -> io::Result<()>;
     fn remove_file(&self, place: &Place) -> io::Result<()>;
     fn remove_directory(&self, place: &Place) -> io::Result<()>;
-    /// All contents below a root.
+    /// Whether one sync is to make all below a root durable after so many steps; else each file is synced.
+    fn syncs_as_one(&self, root: usize, steps: usize) -> bool;
+    /// All contents and modes below a root.
     fn sync_contents(&self, root: usize) -> io::Result<()>;
     /// The names in a directory; of the root without a place.
     fn sync_directory(&self, root: usize, place: Option<&RelPath>) -> io::Result<()>;

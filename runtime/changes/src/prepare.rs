@@ -80,8 +80,10 @@ fn is_as_before(files: &impl Files, place: &Place, change: &Change, now: Option<
     })
 }
 
-/// From so many steps on, one sync of the whole file system is cheaper than one for each file.
-const MANY: usize = 32;
+/// Whether each file of a root is made durable by itself; else all together, before the journal goes on.
+pub(crate) fn syncs_each(files: &impl Files, journal: &Journal, root: usize) -> bool {
+    !files.syncs_as_one(root, journal.steps.len())
+}
 
 /// Lays ready what the steps need, durably, and notes what it is.
 pub(crate) fn lay_ready(
@@ -103,8 +105,9 @@ pub(crate) fn lay_ready(
         let place = Place { root, path: bench.clone() };
         files.make_directory(&place, 0o700).map_err(failed("make", set, &place))?;
     }
-    let few = journal.steps.len() <= MANY;
+    let each: Vec<bool> = (0..set.roots.len()).map(|root| syncs_each(files, journal, root)).collect();
     for step in &mut journal.steps {
+        let sync = each[step.place.root];
         let (new, old) = (new_of(&bench, step), old_of(&bench, step));
         let error = |doing| failed(doing, set, &step.place);
         let Some(after) = entries.get(&step.place).and_then(|change| change.after.as_ref()) else { continue };
@@ -122,20 +125,20 @@ pub(crate) fn lay_ready(
                 let like = step.old.is_some_and(|old| old.what == What::File).then_some(&step.place);
                 let mut content = contents.open(digest).map_err(error("find the new content of"))?;
                 let look = Looks { mode: *mode, modified: *modified, like };
-                files.make_file(&new, &mut content, &look, few).map_err(error("lay ready"))?;
+                files.make_file(&new, &mut content, &look, sync).map_err(error("lay ready"))?;
             }
         }
         if step.act == Act::Rewrite {
             let (mode, modified) = step.old.map_or((0o600, None), |old| (old.mode, Some(old.modified)));
             let mut content = files.read(&step.place).map_err(error("read"))?;
             let look = Looks { mode, modified, like: None };
-            files.make_file(&old, &mut content, &look, few).map_err(error("keep"))?;
+            files.make_file(&old, &mut content, &look, sync).map_err(error("keep"))?;
         }
         step.new = files.look(&new).map_err(error("lay ready"))?;
     }
-    for root in 0..set.roots.len() {
+    for (root, each) in each.into_iter().enumerate() {
         let place = Place { root, path: bench.clone() };
-        let contents = if few { Ok(()) } else { files.sync_contents(root) };
+        let contents = if each { Ok(()) } else { files.sync_contents(root) };
         contents
             .and_then(|()| files.sync_directory(root, Some(&bench)))
             .and_then(|()| files.sync_directory(root, None))

@@ -6,7 +6,7 @@ use std::io;
 use crate::apply::{Halt, bench_of, sync_touched};
 use crate::commit_log::Journal;
 use crate::files::{Files, Place, What};
-use crate::prepare::{new_of, old_of};
+use crate::prepare::{new_of, old_of, syncs_each};
 use crate::set::RelPath;
 use crate::steps::{Act, Step};
 
@@ -53,7 +53,7 @@ fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &Step)
         Act::FileMode { before, mode } => match files.look(place)? {
             Some(now) if step.old.is_some_and(|old| old.inode == now.inode) => {
                 if now.mode == *mode {
-                    files.set_mode(place, *before)?;
+                    files.set_mode(place, *before, syncs_each(files, journal, place.root))?;
                 }
                 Ok(true)
             }
@@ -71,7 +71,7 @@ fn backward(files: &impl Files, journal: &Journal, bench: &RelPath, step: &Step)
         }
         Act::Loosen { before, .. } | Act::Settle { before, .. } => {
             if files.look(place)?.is_some_and(|now| now.what == What::Directory) {
-                files.set_mode(place, *before)?;
+                files.set_mode(place, *before, syncs_each(files, journal, place.root))?;
             }
             Ok(true)
         }

@@ -50,12 +50,22 @@ pub(crate) struct World {
     pub(crate) next: u64,
     pub(crate) clock: i64,
     pub(crate) journal: Option<Journal>,
+    /// Whether files are synced all together.
+    pub(crate) syncs_as_one: bool,
 }
 
 impl World {
     pub(crate) fn new() -> Self {
         let nodes = BTreeMap::from([(ROOT, (Node::Directory(Names::new()), 0o755, Time(0, 0)))]);
-        Self { base: nodes.clone(), nodes, ops: Vec::new(), next: 2, clock: 0, journal: None }
+        Self {
+            base: nodes.clone(),
+            nodes,
+            ops: Vec::new(),
+            next: 2,
+            clock: 0,
+            journal: None,
+            syncs_as_one: false,
+        }
     }
 
     fn directory(&self, path: Option<RelPath>) -> Option<u64> {
@@ -411,12 +421,12 @@ impl Files for Rc<Simulated> {
         Ok(())
     }
 
-    fn set_mode(&self, place: &Place, mode: u32) -> io::Result<()> {
+    fn set_mode(&self, place: &Place, mode: u32, sync: bool) -> io::Result<()> {
         self.point()?;
         let mut world = self.world.borrow_mut();
         let inode = world.find(&place.path).ok_or(io::ErrorKind::NotFound)?;
         world.perform(Op::Mode { inode, mode });
-        if matches!(world.nodes[&inode].0, Node::File { .. }) {
+        if sync {
             world.sync_directory(inode);
         }
         Ok(())
@@ -463,12 +473,20 @@ impl Files for Rc<Simulated> {
         self.remove_file(place)
     }
 
+    fn syncs_as_one(&self, _: usize, _: usize) -> bool {
+        self.world.borrow().syncs_as_one
+    }
+
     fn sync_contents(&self, _: usize) -> io::Result<()> {
         self.point()?;
-        for (node, ..) in self.world.borrow_mut().nodes.values_mut() {
+        let mut world = self.world.borrow_mut();
+        for (node, ..) in world.nodes.values_mut() {
             if let Node::File { content, durable } = node {
                 durable.clone_from(content);
             }
+        }
+        for (op, durable) in &mut world.ops {
+            *durable |= matches!(op, Op::Mode { .. });
         }
         Ok(())
     }

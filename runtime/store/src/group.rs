@@ -14,10 +14,15 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lobster_base::whole_sync::{can_sync_file_system, sync_file_system};
+
 use super::db::{lock, sync_dir};
 use super::error::StoreError;
 use super::wal_file::log_path;
 use super::{Store, fault};
+
+/// From so many files on, one sync of the whole file system is cheaper than one for each.
+const MANY: usize = 64;
 
 /// How long a leader waits for others.
 #[derive(Clone, Copy)]
@@ -293,24 +298,12 @@ impl Group {
         if !self.sync {
             return Ok((None, 0));
         }
-        let mut syncs = (begun.len() + files.len()) as u64 + 1;
+        let mut syncs = begun.len() as u64 + 1;
         for sync in begun {
             fault::point("sync blob")?;
             sync.join().unwrap_or_else(|_| Err(io::Error::other("a sync has ended early")))?;
         }
-        for path in files {
-            if path.is_dir() {
-                sync_dir(path)?;
-                continue;
-            }
-            fault::point("sync blob")?;
-            match File::open(path) {
-                Ok(file) => file.sync_data()?,
-                // Collected in the meantime: then nothing needs it.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
-            }
-        }
+        syncs += self.sync_files(files)?;
         let log = match log {
             Some(log) => log,
             None => {
@@ -327,5 +320,33 @@ impl Group {
         log.sync_data()?;
         fault::point("synced log")?;
         Ok((Some(log), syncs))
+    }
+
+    /// Makes files and directories durable; gives how many syncs that took.
+    fn sync_files(&self, files: &[PathBuf]) -> io::Result<u64> {
+        if files.len() > MANY
+            && let Some(dir) = self.path.parent()
+        {
+            let dir = File::open(dir)?;
+            if can_sync_file_system(&dir) {
+                fault::point("sync blob")?;
+                sync_file_system(&dir)?;
+                return Ok(1);
+            }
+        }
+        for path in files {
+            if path.is_dir() {
+                sync_dir(path)?;
+                continue;
+            }
+            fault::point("sync blob")?;
+            match File::open(path) {
+                Ok(file) => file.sync_data()?,
+                // Collected in the meantime: then nothing needs it.
+                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(files.len() as u64)
     }
 }
