@@ -136,9 +136,9 @@ swaps SHAPES="5000":
 console DIR="target/console":
     tests/console/run.sh target/release/lobster {{DIR}}
 
-# pictures of each page of the console in each theme and width: kept in DIR the first time, compared with later
-console-pictures DIR:
-    CONSOLE_PICTURES=$(realpath -m {{DIR}}) tests/console/run.sh target/release/lobster target/console --project desktop pictures
+# pictures of each page of the console in each theme and width, against the small ones in tests/console/pictures; DIR keeps whole ones for eyes; nightly
+console-pictures DIR="":
+    CONSOLE_PICTURES={{DIR}} tests/console/run.sh target/release/lobster target/console --project=pictures
 
 # figures of the console: pages, live updates, 200 viewers, 100,000 runs
 bench-console:

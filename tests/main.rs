@@ -101,6 +101,7 @@ mod serve_load;
 mod serve_mail;
 mod serve_notices;
 mod serve_routes;
+mod serve_slack;
 mod serve_waits;
 mod serve_watch;
 mod served;

@@ -3,9 +3,6 @@ export default {
   testDir: ".",
   workers: 1,
   reporter: "list",
-  // Pictures are compared where somebody keeps them.
-  snapshotPathTemplate: `${process.env.CONSOLE_PICTURES ?? "pictures"}/{arg}{ext}`,
-  updateSnapshots: "missing",
   timeout: 60_000,
   // A browser on a busy machine stalls; what needed a second try is reported as flaky.
   retries: 1,
@@ -16,9 +13,12 @@ export default {
     launchOptions: { executablePath: process.env.CONSOLE_BROWSER, args: ["--no-sandbox"] },
   },
   projects: [
-    { name: "desktop", use: { viewport: { width: 1280, height: 800 } } },
+    // Pictures are a project of their own: they depend on what other tests leave.
+    { name: "pictures", testMatch: "pictures.spec.mjs" },
+    { name: "desktop", testIgnore: "pictures.spec.mjs", use: { viewport: { width: 1280, height: 800 } } },
     {
       name: "phone",
+      testIgnore: "pictures.spec.mjs",
       use: { viewport: { width: 390, height: 844 }, isMobile: true, hasTouch: true, colorScheme: "dark" },
     },
   ],

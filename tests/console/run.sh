@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The console in a real browser: each page, live updates, answering, the keyboard, hostile texts.
-#   tests/console/run.sh LOBSTER [DIR]      DIR keeps the pinned packages between calls
+#   tests/console/run.sh LOBSTER [DIR] [WORDS FOR PLAYWRIGHT]      DIR keeps the pinned packages between calls
 # Needs node and a Chromium; installs Debian's where it may. What cannot be had is said, and skipped.
 set -euo pipefail
 lobster=$(realpath "$1")
@@ -9,6 +9,8 @@ dir=${2:-$(mktemp -d)}
 mkdir -p "$dir"
 dir=$(realpath "$dir")
 cp "$here"/*.json "$here"/*.mjs "$dir"
+[[ -z ${CONSOLE_PICTURES:-} ]] || CONSOLE_PICTURES=$(realpath -m "$CONSOLE_PICTURES")
+export CONSOLE_PICTURES=${CONSOLE_PICTURES:-}
 checked="the console is not looked at in a browser"
 source "$here/../registry.sh"
 
@@ -34,7 +36,7 @@ stop() {
 trap stop EXIT
 mkdir "$place/flows"
 cp "$here"/*.lobster "$place/flows"
-export LOBSTER_STATE_DIR=$place/state LOBSTER=$lobster CONSOLE_DIR=$place/flows CONSOLE_BROWSER=$browser CONSOLE_SESSION=$place/session.json
+export LOBSTER_STATE_DIR=$place/state LOBSTER=$lobster CONSOLE_DIR=$place/flows CONSOLE_BROWSER=$browser CONSOLE_SESSION=$place/session.json CONSOLE_KEPT=$here/pictures
 export LOBSTER_ACTOR=ann
 cd "$place/flows"
 "$lobster" schedule register --trust report.lobster >/dev/null
@@ -49,4 +51,6 @@ for flow in approve ask; do "$lobster" run --mode tool $flow.lobster >/dev/null 
 link=$("$lobster" serve link --name ben --role admin --url "$CONSOLE_URL")
 cd "$dir"
 node login.mjs "$link"
-node node_modules/@playwright/test/cli.js test "${@:3}"
+projects=(--project=desktop --project=phone)
+(($# > 2)) && projects=()
+node node_modules/@playwright/test/cli.js test "${projects[@]}" "${@:3}"

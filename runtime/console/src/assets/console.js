@@ -38,6 +38,13 @@ function nextTheme() {
 
 setTheme(storedTheme());
 
+// On a phone the pages are a row that scrolls: the one that is open is in sight.
+{
+  const here = document.querySelector(".rail nav [aria-current]");
+  const row = here?.closest("nav");
+  if (row && row.scrollWidth > row.clientWidth) row.scrollLeft = here.offsetLeft - (row.clientWidth - here.offsetWidth) / 2;
+}
+
 // ---- times: relative, with the exact one at hand
 
 const SCALES = [[60, "s", 1], [3600, "min", 60], [86400, "h", 3600], [1209600, "d", 86400]];

@@ -64,7 +64,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         div class="top" { div class="title" { h1 { "Doctor" } } }
         section class="card scroll" {
             h2 class="hide" { "Checks" }
-            table class="table" { tbody { @for (what, how, text) in &checks { tr { th scope="row" { (what) } td { (state(how, false)) } td class="prompt" { (harmless(text)) } } } } }
+            table class="table checks" { tbody { @for (what, how, text) in &checks { tr { th scope="row" { (what) } td { (state(how, false)) } td class="prompt" { (harmless(text)) } } } } }
         }
         section {
             h2 { "Servers at work on this store" }

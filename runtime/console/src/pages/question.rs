@@ -113,7 +113,7 @@ fn table(items: &[Value]) -> Markup {
                         @let columns = columns(objects);
                         div class="card items" tabindex="0" { table class="table" {
                             thead { tr { @for name in &columns { th scope="col" class=[is_figures(objects, name).then_some("num")] { (harmless(name)) } } } }
-                            tbody { @for object in objects.iter().take(ITEMS) { tr { @for name in &columns { @let value = object.get(*name); td data-label=(harmless(name)) class=[value.is_some_and(Value::is_number).then_some("num")] { @if let Some(value) = value { (cell(value)) } } } } } }
+                            tbody { @for object in objects.iter().take(ITEMS) { tr { @for name in &columns { @let value = object.get(*name); td data-label=(harmless(name)) class=[class_of(value)] { @if let Some(value) = value { (cell(value)) } } } } } }
                         } }
                     }
                     _ => ol class="card items rows" tabindex="0" { @for item in items.iter().take(ITEMS) { li { pre class="pad" { (cell(item)) } } } },
@@ -137,6 +137,18 @@ fn columns<'o>(objects: &[&'o Map<String, Value>]) -> Vec<&'o str> {
         }
     }
     names
+}
+
+/// Longer texts may be broken into lines.
+const TIGHT: usize = 12;
+
+/// Numbers are aligned, and short words such as dates stay in one piece.
+fn class_of(value: Option<&Value>) -> Option<&'static str> {
+    match value? {
+        Value::Number(_) => Some("num"),
+        Value::String(text) if text.len() <= TIGHT => Some("tight"),
+        _ => None,
+    }
 }
 
 /// Whether all that stands in a column are numbers.

@@ -56,7 +56,7 @@ pub(super) async fn send(message: &Message, settings: &Email) -> Result<(), Stri
     }
 }
 
-async fn encrypt(stream: TcpStream, host: &str) -> Result<TlsStream<TcpStream>, String> {
+pub(super) async fn encrypt(stream: TcpStream, host: &str) -> Result<TlsStream<TcpStream>, String> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = rustls::ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()

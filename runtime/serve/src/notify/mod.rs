@@ -11,6 +11,7 @@ mod occasions;
 mod replies;
 mod send;
 mod settings;
+mod slack;
 mod telegram;
 #[cfg(test)]
 mod tests;

@@ -13,7 +13,7 @@ use lobster_runtime::store::service::{CredentialKind, Notice};
 use lobster_runtime::store::{Gate, GateStatus};
 
 use super::settings::{Answerer, Channel, NotifySettings};
-use super::{ntfy, telegram};
+use super::{ntfy, slack, telegram};
 use crate::access::{Actor, Object, Verb, can};
 use crate::http::acts::decide_gate;
 use crate::http::{App, workflow_of_run};
@@ -137,7 +137,15 @@ pub(crate) async fn listen(app: Arc<App>, settings: NotifySettings) {
                 let ntfy = ntfy.clone();
                 all.spawn(async move { ntfy::listen(&app, &target.name, &ntfy, &answers).await });
             }
-            Channel::Telegram(_) | Channel::Command(_) | Channel::Webhook(_) | Channel::Email(_) => {}
+            Channel::Slack(slack) if !slack.people.is_empty() => {
+                let slack = slack.clone();
+                all.spawn(async move { slack::listen(&app, &target.name, &slack).await });
+            }
+            Channel::Slack(_)
+            | Channel::Telegram(_)
+            | Channel::Command(_)
+            | Channel::Webhook(_)
+            | Channel::Email(_) => {}
         }
     }
     while all.join_next().await.is_some() {}

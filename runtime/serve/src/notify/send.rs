@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use super::replies::Offer;
 use super::settings::Channel;
-use super::{email, ntfy, telegram};
+use super::{email, ntfy, slack, telegram};
 
 /// How long one attempt may take.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -71,6 +71,7 @@ pub(super) async fn send(message: &Message) -> Result<(), String> {
             }
             Channel::Ntfy(ntfy) => ntfy::send(message, &message.target, ntfy).await,
             Channel::Telegram(telegram) => telegram::send(message, telegram).await,
+            Channel::Slack(slack) => slack::send(message, slack).await,
             Channel::Email(settings) => email::send(message, settings).await,
         }
     };

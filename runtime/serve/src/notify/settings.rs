@@ -39,6 +39,7 @@ pub(crate) enum Channel {
     Ntfy(Ntfy),
     Email(Email),
     Telegram(Telegram),
+    Slack(Slack),
 }
 
 /// A chat of a bot's, and whose buttons count in it.
@@ -64,6 +65,38 @@ fn telegram_server() -> String {
 #[serde(deny_unknown_fields)]
 pub(crate) struct Person {
     pub(crate) user: i64,
+    name: String,
+    #[serde(default = "approver")]
+    role: Role,
+    workflows: Option<Vec<String>>,
+}
+
+/// A channel in which an app writes, and whose buttons count in it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Slack {
+    /// The app's as a bot, which writes.
+    pub(crate) token: String,
+    /// The app's own, which opens the socket.
+    #[serde(default)]
+    pub(crate) app_token: String,
+    pub(crate) channel: String,
+    /// Another one than Slack's own.
+    #[serde(default = "slack_server")]
+    pub(crate) server: String,
+    #[serde(default)]
+    pub(crate) people: Vec<Member>,
+}
+
+fn slack_server() -> String {
+    "https://slack.com/api".to_owned()
+}
+
+/// A member of the workspace who is a person of ours.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Member {
+    pub(crate) user: String,
     name: String,
     #[serde(default = "approver")]
     role: Role,
@@ -96,6 +129,12 @@ pub(crate) struct Answerer {
 }
 
 impl Person {
+    pub(crate) fn answerer(&self) -> Answerer {
+        Answerer { name: self.name.clone(), role: self.role, workflows: self.workflows.clone() }
+    }
+}
+
+impl Member {
     pub(crate) fn answerer(&self) -> Answerer {
         Answerer { name: self.name.clone(), role: self.role, workflows: self.workflows.clone() }
     }
@@ -187,6 +226,7 @@ struct Written {
     ntfy: Option<Ntfy>,
     email: Option<Email>,
     telegram: Option<Telegram>,
+    slack: Option<Slack>,
     quiet_hours: Option<String>,
     #[serde(default)]
     quiet_except: Vec<String>,
@@ -218,9 +258,10 @@ impl Written {
         channels.extend(self.ntfy.map(Channel::Ntfy));
         channels.extend(self.email.map(Channel::Email));
         channels.extend(self.telegram.map(Channel::Telegram));
+        channels.extend(self.slack.map(Channel::Slack));
         let channel = match (channels.pop(), channels.is_empty()) {
             (Some(channel), true) => channel,
-            _ => return wrong("it has one of command, webhook, ntfy, email and telegram"),
+            _ => return wrong("it has one of command, webhook, ntfy, email, telegram and slack"),
         };
         if let Err(why) = channel.check() {
             return wrong(&why);
@@ -245,6 +286,7 @@ impl Channel {
             Self::Ntfy(ntfy) => ntfy.token.as_deref(),
             Self::Email(email) => email.password.as_deref(),
             Self::Telegram(telegram) => Some(&telegram.token),
+            Self::Slack(slack) => Some(&slack.token),
         }
     }
 
@@ -254,6 +296,7 @@ impl Channel {
             Self::Command(_) | Self::Webhook(_) | Self::Email(_) => false,
             Self::Ntfy(ntfy) => ntfy.answers.is_some(),
             Self::Telegram(telegram) => !telegram.people.is_empty(),
+            Self::Slack(slack) => !slack.people.is_empty(),
         }
     }
 
@@ -267,6 +310,7 @@ impl Channel {
             Self::Webhook(Webhook { url, .. }) => check_url(url, false),
             Self::Ntfy(ntfy) => ntfy.check(),
             Self::Telegram(telegram) => telegram.check(),
+            Self::Slack(slack) => slack.check(),
             Self::Email(email) => email.check(),
         }
     }
@@ -297,6 +341,32 @@ impl Telegram {
             }
         }
         Ok(())
+    }
+}
+
+impl Slack {
+    fn check(&self) -> Result<(), String> {
+        check_url(&self.server, true)?;
+        if self.channel.trim().is_empty() {
+            return Err("channel is empty: it is the id of a channel, such as C0123456789".to_owned());
+        }
+        if !self.people.is_empty() && self.app_token.is_empty() {
+            return Err(
+                "people needs an app_token, by which the app opens its socket (socket mode)".to_owned()
+            );
+        }
+        for (at, person) in self.people.iter().enumerate() {
+            person.answerer().check()?;
+            if self.people[..at].iter().any(|other| other.user == person.user) {
+                return Err(format!("people has the user {} twice", person.user));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the server is on this machine, where nothing goes over a network.
+    pub(crate) fn is_local(&self) -> bool {
+        check_url(&self.server, true).is_ok() && self.server.starts_with("http:")
     }
 }
 

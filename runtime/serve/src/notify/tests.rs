@@ -37,7 +37,7 @@ fn what_cannot_be_sent_is_refused_with_its_name() {
     };
     for (written, about) in [
         (json!({ "name": "a b", "command": ["/bin/true"] }), "a name has letters"),
-        (json!({ "name": "a" }), "one of command, webhook, ntfy, email and telegram"),
+        (json!({ "name": "a" }), "one of command, webhook, ntfy, email, telegram and slack"),
         (
             json!({ "name": "a", "command": ["/bin/true"], "ntfy": { "url": "https://n.example/t" } }),
             "one of command",

@@ -67,9 +67,9 @@ fn no_change_of_a_record_that_was_read_goes_unnoticed() {
                 known = to(&store, run, ReadTo::default()).0;
             }
         }
-        store
-            .write(Durability::Lazy, |tx| Ok(assert_eq!(tx.execute(sql, [changed.cast_signed()])?, 1)))
-            .unwrap();
+        let changed =
+            store.write(Durability::Lazy, |tx| Ok(tx.execute(sql, [changed.cast_signed()])?)).unwrap();
+        assert_eq!(changed, 1);
         let (found, _) = read(&store, run, known);
         assert!(
             matches!(found, Ok(ReadOn::Other) | Err(StoreError::BrokenChain { .. })),

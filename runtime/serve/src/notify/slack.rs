@@ -1,0 +1,271 @@
+//! Slack in socket mode: messages of an app with buttons under them, and who presses them. The app's own socket
+//! brings them, so that no address of this server is needed. Slack says who presses; whom that is stands in the
+//! operator's file.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{SinkExt as _, StreamExt as _};
+use lobster_runtime::json;
+use lobster_runtime::text::{Count, clip};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::Message as Frame;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+
+use super::email::encrypt;
+use super::replies::{Failures, Offer, Word, answer, secret};
+use super::send::{Message, cause, client};
+use super::settings::Slack;
+use crate::http::App;
+
+/// How long a call of a method may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Slack speaks up every few seconds, also when nobody presses anything; a socket that is silent for so long is dead.
+const SILENCE: Duration = Duration::from_secs(90);
+
+/// The longest text of one part of a message, in characters, with some to spare of 3000.
+const PART: usize = 2_900;
+
+/// The longest line that is shown where only one fits.
+const LINE: usize = 280;
+
+/// The largest message that is taken from the socket, in bytes: it carries the whole message that was pressed.
+const LARGEST: usize = 1 << 20;
+
+/// What the socket asks for: to be opened again.
+struct Again;
+
+/// Sends a notice, with buttons if it can be answered here.
+pub(super) async fn send(message: &Message, slack: &Slack) -> Result<(), String> {
+    let offer = message.offer.as_ref().filter(|_| !slack.people.is_empty());
+    let token = message.secret.as_deref().unwrap_or_default();
+    call(slack, token, "chat.postMessage", &body_of(message, slack, offer)).await.map(drop)
+}
+
+fn body_of(message: &Message, slack: &Slack, offer: Option<&Offer>) -> Value {
+    let (title, lines) = &message.text;
+    let lines = offer.map_or_else(|| lines.clone(), |offer| message.with_all_of(offer));
+    let mut blocks: Vec<Value> = parts(&format!("{title}\n\n{lines}")).map(plain).collect();
+    if let Some(offer) = offer {
+        let digest = offer.gate.binding.to_string();
+        let button = |label: &str, is_yes: bool| {
+            json!({
+                "type": "button", "action_id": if is_yes { "yes" } else { "no" },
+                "text": { "type": "plain_text", "text": label }, "style": if is_yes { "primary" } else { "danger" },
+                "value": Word::text(is_yes, &offer.gate.id, &digest),
+            })
+        };
+        blocks.push(
+            json!({ "type": "actions", "elements": [button("Approve", true), button("Reject", false)] }),
+        );
+    }
+    json!({
+        "channel": slack.channel, "text": escaped(&clip(title, LINE, Count::Chars)), "blocks": blocks,
+        "mrkdwn": false, "parse": "none", "unfurl_links": false, "unfurl_media": false,
+    })
+}
+
+/// A text as parts that each fit into a block.
+fn parts(text: &str) -> impl Iterator<Item = String> + '_ {
+    let mut left = text;
+    std::iter::from_fn(move || {
+        let end = left.char_indices().nth(PART).map_or(left.len(), |(at, _)| at);
+        let (part, rest) = left.split_at(end);
+        left = rest;
+        (!part.is_empty()).then(|| part.to_owned())
+    })
+}
+
+/// A text in which nothing means anything: no link, no mention, no formatting.
+fn plain(text: String) -> Value {
+    json!({ "type": "section", "text": { "type": "plain_text", "text": text, "emoji": false } })
+}
+
+/// The summary of a message is the one text that Slack reads as its own markup.
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// Calls a method.
+async fn call(slack: &Slack, token: &str, method: &str, body: &Value) -> Result<Value, String> {
+    let url = format!("{}/{method}", slack.server.trim_end_matches('/'));
+    let mut bearer =
+        HeaderValue::from_str(&format!("Bearer {token}")).map_err(|_| "the token has no form".to_owned())?;
+    bearer.set_sensitive(true);
+    let asking = async {
+        let request = client()?
+            .post(url)
+            .header(AUTHORIZATION, bearer)
+            .header(CONTENT_TYPE, "application/json; charset=utf-8")
+            .body(json::compact(body));
+        let answer = request.send().await.map_err(|error| cause(&error.without_url()))?;
+        let status = answer.status();
+        let text = answer.text().await.map_err(|error| cause(&error.without_url()))?;
+        let answer = json::parse(&text).map_err(|_| format!("it answered {status}"))?;
+        match answer["ok"] == true {
+            true => Ok(answer),
+            false => {
+                Err(answer["error"].as_str().map_or_else(|| format!("it answered {status}"), str::to_owned))
+            }
+        }
+    };
+    match tokio::time::timeout(PATIENCE, asking).await {
+        Ok(answered) => answered,
+        Err(_) => Err(format!("no answer to {method}")),
+    }
+}
+
+/// Takes what is pressed, for ever. A press that is taken twice, by two servers or after a crash, finds its
+/// question closed.
+pub(super) async fn listen(app: &Arc<App>, target: &str, slack: &Slack) {
+    let mut failures = Failures::default();
+    loop {
+        match listen_once(app, target, slack, &mut failures).await {
+            // Slack asks for that every few hours.
+            Ok(Again) => {}
+            Err(why) => failures.wait(target, &why).await,
+        }
+    }
+}
+
+async fn listen_once(
+    app: &Arc<App>,
+    target: &str,
+    slack: &Slack,
+    failures: &mut Failures,
+) -> Result<Again, String> {
+    let token = secret(app, &slack.app_token).await?;
+    let opened = call(slack, &token, "apps.connections.open", &json!({})).await?;
+    let address = opened["url"].as_str().ok_or("Slack names no socket")?;
+    let url = reqwest::Url::parse(address).map_err(|_| "Slack names a socket that is none")?;
+    let host = url.host_str().unwrap_or_default().to_owned();
+    let port = url.port_or_known_default().unwrap_or(443);
+    let is_open = url.scheme() == "ws" && slack.is_local();
+    if !is_open && url.scheme() != "wss" {
+        return Err("Slack names a socket without TLS".to_owned());
+    }
+    let stream =
+        TcpStream::connect((host.trim_matches(['[', ']']), port)).await.map_err(|error| cause(&error))?;
+    match is_open {
+        true => follow(app, target, slack, failures, (address, stream)).await,
+        false => follow(app, target, slack, failures, (address, encrypt(stream, &host).await?)).await,
+    }
+}
+
+/// Takes what comes over one socket, until it ends.
+async fn follow<S: AsyncRead + AsyncWrite + Unpin>(
+    app: &Arc<App>,
+    target: &str,
+    slack: &Slack,
+    failures: &mut Failures,
+    (address, stream): (&str, S),
+) -> Result<Again, String> {
+    let limits = WebSocketConfig::default().max_message_size(Some(LARGEST)).max_frame_size(Some(LARGEST));
+    let opening = tokio_tungstenite::client_async_with_config(address, stream, Some(limits));
+    // The address has a ticket in it: what went wrong is told without it.
+    let (mut socket, _) = match tokio::time::timeout(PATIENCE, opening).await {
+        Ok(opened) => opened.map_err(|_| "the socket was not opened".to_owned())?,
+        Err(_) => return Err("the socket does not answer".to_owned()),
+    };
+    loop {
+        let frame = match tokio::time::timeout(SILENCE, socket.next()).await {
+            Ok(Some(Ok(frame))) => frame,
+            Ok(Some(Err(error))) => return Err(cause(&error)),
+            Ok(None) => return Ok(Again),
+            Err(_) => return Err(format!("the socket was silent for {} s", SILENCE.as_secs())),
+        };
+        let Frame::Text(text) = frame else { continue };
+        let Ok(envelope) = json::parse(text.as_str()) else { continue };
+        failures.end();
+        if envelope["type"] == "disconnect" {
+            return Ok(Again);
+        }
+        acknowledge(&mut socket, &envelope).await?;
+        if envelope["type"] == "interactive" && envelope["payload"]["type"] == "block_actions" {
+            take(app, target, slack, &envelope["payload"]).await;
+        }
+    }
+}
+
+/// Slack wants to hear within three seconds that an envelope has come, or sends it again. What is in it is safe to
+/// be lost then: whoever has pressed sees that nothing happened.
+async fn acknowledge<S: AsyncRead + AsyncWrite + Unpin>(
+    socket: &mut WebSocketStream<S>,
+    envelope: &Value,
+) -> Result<(), String> {
+    let Some(id) = envelope["envelope_id"].as_str() else { return Ok(()) };
+    let said = json::compact(&json!({ "envelope_id": id }));
+    socket.send(Frame::text(said)).await.map_err(|error| cause(&error))
+}
+
+/// Takes one press, and says in the channel what came of it.
+async fn take(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) {
+    let decided = decide(app, target, slack, press).await;
+    let user = press["user"]["id"].as_str().unwrap_or_default();
+    let channel = &press["channel"]["id"];
+    let (method, body) = match &decided {
+        // The question is closed: nobody need press again.
+        Ok(said) => {
+            let shown = press["message"]["blocks"].as_array().cloned().unwrap_or_default();
+            let mut blocks: Vec<Value> =
+                shown.into_iter().filter(|block| block["type"] != "actions").collect();
+            blocks.push(plain(said.clone()));
+            let text = escaped(said);
+            (
+                "chat.update",
+                json!({ "channel": channel, "ts": press["message"]["ts"], "text": text, "blocks": blocks }),
+            )
+        }
+        Err(why) => {
+            tracing::warn!(target, user, why, "an answer was not taken");
+            let text = clip(why, LINE, Count::Chars).into_owned();
+            let body =
+                json!({ "channel": channel, "user": user, "text": escaped(&text), "blocks": [plain(text)] });
+            ("chat.postEphemeral", body)
+        }
+    };
+    let told = async { call(slack, &secret(app, &slack.token).await?, method, &body).await };
+    if let Err(why) = told.await {
+        tracing::info!(target, why, "who has pressed was not told what came of it");
+    }
+}
+
+async fn decide(app: &Arc<App>, target: &str, slack: &Slack, press: &Value) -> Result<String, String> {
+    let user = press["user"]["id"].as_str().unwrap_or_default();
+    let person = slack.people.iter().find(|person| person.user == user);
+    let who = person.ok_or("you are not one of those who may answer here")?.answerer();
+    if press["channel"]["id"].as_str() != Some(slack.channel.as_str()) {
+        return Err("this is not the channel in which the question was asked".to_owned());
+    }
+    let data = press["actions"][0]["value"].as_str().unwrap_or_default().to_owned();
+    let (app, place) = (Arc::clone(app), format!("slack {target} {user}"));
+    let deciding = tokio::task::spawn_blocking(move || {
+        let word = Word::read(&data).ok_or("this button is of no question")?;
+        let gate = app.store.find_gate(word.gate).map_err(|error| error.to_string())?;
+        if word.proof != gate.binding.to_string() {
+            return Err("the question is not the one that was shown".to_owned());
+        }
+        answer(&app, &who, &place, &gate, word.is_yes).map_err(|refused| refused.why)
+    });
+    deciding.await.unwrap_or_else(|error| Err(format!("lobster broke off: {error}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_text_is_whole_in_parts() {
+        for text in ["", "a", &"ü".repeat(PART), &"üx".repeat(PART), &"x".repeat(3 * PART + 1)] {
+            let all: Vec<String> = parts(text).collect();
+            assert_eq!(all.concat(), text);
+            assert!(all.iter().all(|part| (1..=PART).contains(&part.chars().count())));
+        }
+        assert_eq!(escaped("<!channel> & <@U1>"), "&lt;!channel&gt; &amp; &lt;@U1&gt;");
+    }
+}
