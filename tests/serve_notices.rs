@@ -215,7 +215,7 @@ fn a_workflow_that_has_nobody_told_is_reported() {
 fn a_file_that_says_nonsense_of_notices_is_refused() {
     let home = Home::new();
     for (written, about) in [
-        ("[[notify]]\nname = 'a'\n", "one of command, webhook, ntfy, email and telegram"),
+        ("[[notify]]\nname = 'a'\n", "one of command, webhook, ntfy, email, telegram and slack"),
         ("[[notify]]\nname = 'a'\ncommand = ['tell']\n", "whole path"),
         (
             "[[notify]]\nname = 'a'\ncommand = ['/bin/true']\n[[notify]]\nname = 'a'\ncommand = ['/bin/true']\n",
