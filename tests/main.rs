@@ -16,6 +16,7 @@ mod bad_input;
 mod bad_roots;
 mod binary;
 mod browser;
+mod budgets;
 mod bundles;
 mod cached;
 mod canary;

@@ -1,5 +1,6 @@
-//! Random workflows against a server that counts what it would bill: under `cost_limit: stop` that is
-//! never more than the limit, whatever fails, lies, is cut off, tried again or resumed.
+//! Random workflows against a server that counts what it would bill: under `cost_limit: stop` and under budgets
+//! in calls, tokens and dollars, of runs and of a day, that is never more than the limit, whatever fails, lies,
+//! is cut off, tried again or resumed.
 //!
 //! `LOBSTER_OVERSPEND_WORKFLOWS` says how many, `LOBSTER_OVERSPEND_SEED` from where on.
 
@@ -31,6 +32,9 @@ fn price(model: &str) -> Option<(f64, f64)> {
 #[derive(Default)]
 struct Bill {
     usd: f64,
+    tokens: u64,
+    /// Requests that were not refused.
+    calls: u64,
     requests: usize,
     lost: usize,
     lies: usize,
@@ -53,7 +57,7 @@ fn cost(request: &Request, share: u64) -> Option<(f64, u64, u64, String)> {
 fn answer(request: &Request, random: &mut Dice, bill: &mut Bill) -> Reply {
     bill.requests += 1;
     let whole = cost(request, 100);
-    let Some((most, ..)) = whole else {
+    let Some((most, most_in, most_out, _)) = whole else {
         bill.unpriced += 1;
         return Reply::status(400, "", "no price");
     };
@@ -69,6 +73,8 @@ fn answer(request: &Request, random: &mut Dice, bill: &mut Bill) -> Reply {
         1 => Reply::status(400, "", "no"),
         lost @ 2..=5 => {
             bill.usd += most;
+            bill.tokens += most_in + most_out;
+            bill.calls += 1;
             bill.lost += 1;
             match lost {
                 2 => Reply::Bytes(b"HTTP/1.1 200 X\r\ncontent-length: 900\r\n\r\n{\"ch".to_vec()),
@@ -79,6 +85,8 @@ fn answer(request: &Request, random: &mut Dice, bill: &mut Bill) -> Reply {
         }
         6 | 7 => {
             bill.usd += most;
+            bill.tokens += most_in + most_out;
+            bill.calls += 1;
             bill.lies += 1;
             let usages = [
                 json!(null),
@@ -94,6 +102,8 @@ fn answer(request: &Request, random: &mut Dice, bill: &mut Bill) -> Reply {
             let share = 1 + random.below(100);
             let (usd, input, output, model) = cost(request, share).expect("it had a price before");
             bill.usd += usd;
+            bill.tokens += input + output;
+            bill.calls += 1;
             let named = one(random, &[model.as_str(), "gpt-4o-mini", "elsewhere", "gpt-4-turbo"]);
             let usage = json!({"prompt_tokens": input, "completion_tokens": output,
                                "inputTokens": input, "outputTokens": output});
@@ -125,6 +135,10 @@ fn ask(random: &mut Dice, id: &str, indent: &str) -> String {
     }
     if random.below(8) == 0 {
         writeln!(step, "{indent}  timeout_ms: 20").unwrap();
+    }
+    if random.below(6) == 0 {
+        let budget = one(random, &["calls: 1", "tokens: 1500", "usd: 0.004", "calls: 2, usd: 9"]);
+        writeln!(step, "{indent}  budget: {{{budget}}}").unwrap();
     }
     if random.below(4) != 0 {
         writeln!(step, "{indent}  on_error: continue").unwrap();
@@ -165,6 +179,48 @@ struct Seen {
     lies: usize,
     near: usize,
     refused: usize,
+    refused_by_budget: usize,
+    days: usize,
+}
+
+/// What the outermost workflow holds its calls to.
+struct Held {
+    limit: f64,
+    /// Whether dollars are limited, and by `cost_limit` or by `budget`.
+    usd: bool,
+    is_cost_limit: bool,
+    is_of_day: bool,
+    tokens: Option<u64>,
+    calls: Option<u64>,
+}
+
+impl Held {
+    fn at_random(random: &mut Dice, limit: f64) -> Self {
+        let is_cost_limit = random.below(2) == 0;
+        let tokens = (random.below(3) == 0).then(|| 1000 + random.below(6000));
+        let calls = (random.below(3) == 0).then(|| 1 + random.below(6));
+        let usd = is_cost_limit || random.below(2) == 0 || (tokens.is_none() && calls.is_none());
+        // `cost_limit` holds one run, so a second run may spend as much.
+        let is_of_day = !is_cost_limit && random.below(2) == 0;
+        Self { limit, usd, is_cost_limit, is_of_day, tokens, calls }
+    }
+
+    fn text(&self) -> String {
+        let mut limits = Vec::new();
+        limits.extend((self.usd && !self.is_cost_limit).then(|| format!("usd: {}", self.limit)));
+        limits.extend(self.tokens.map(|tokens| format!("tokens: {tokens}")));
+        limits.extend(self.calls.map(|calls| format!("calls: {calls}")));
+        let limits = limits.join(", ");
+        let cost_limit = match self.is_cost_limit {
+            true => format!("cost_limit: {{max_usd: {}, action: stop}}\n", self.limit),
+            false => String::new(),
+        };
+        match (limits.as_str(), self.is_of_day) {
+            ("", _) => cost_limit,
+            (limits, true) => format!("{cost_limit}budget: {{day: {{{limits}}}}}\n"),
+            (limits, false) => format!("{cost_limit}budget: {{{limits}}}\n"),
+        }
+    }
 }
 
 fn spend_at_random(seed: u64, seen: &Mutex<Seen>) {
@@ -187,10 +243,18 @@ fn spend_at_random(seed: u64, seen: &Mutex<Seen>) {
     }});
     let home = Home::new();
     home.write("pools.json", pools.to_string());
-    let inner =
-        one(&mut random, &["", "cost_limit: {max_usd: 0.01, action: stop}\n", "cost_limit: {max_usd: 9}\n"]);
+    let inner = one(
+        &mut random,
+        &[
+            "",
+            "cost_limit: {max_usd: 0.01, action: stop}\n",
+            "cost_limit: {max_usd: 9}\n",
+            "budget: {calls: 3}\n",
+        ],
+    );
     home.write("inner.lobster", format!("{inner}{}", steps(&mut random, "i")));
-    let mut flow = format!("cost_limit: {{max_usd: {limit}, action: stop}}\n{}", steps(&mut random, "s"));
+    let held = Held::at_random(&mut random, limit);
+    let mut flow = format!("{}{}", held.text(), steps(&mut random, "s"));
     if random.below(2) == 0 {
         flow += "  - id: sub\n    workflow: inner.lobster\n    on_error: continue\n    retry: {max: 2, delay_ms: 1}\n";
         flow += &ask(&mut random, "last", "  ");
@@ -210,15 +274,34 @@ fn spend_at_random(seed: u64, seen: &Mutex<Seen>) {
     for _ in 0..random.below(3) {
         said.push(run(&["resume", &id, "--retry-interrupted"]));
     }
+    if held.is_of_day {
+        said.push(run(&["run", "--mode", "tool", "flow.lobster"]));
+    }
     let bill = bill.lock().unwrap();
-    assert!(bill.usd <= limit + 1e-9, "seed {seed}: {} of {limit} spent\n{flow}\n{said:?}", bill.usd);
-    assert_eq!(bill.unpriced, 0, "seed {seed}: a model without a price was asked\n{flow}");
+    if held.usd {
+        assert!(bill.usd <= limit + 1e-9, "seed {seed}: {} of {limit} spent\n{flow}\n{said:?}", bill.usd);
+    }
+    for (name, used, limit) in [("tokens", bill.tokens, held.tokens), ("calls", bill.calls, held.calls)] {
+        assert!(
+            limit.is_none_or(|limit| used <= limit),
+            "seed {seed}: {used} {name} of {limit:?} used\n{flow}\n{said:?}"
+        );
+    }
+    assert!(!held.usd || bill.unpriced == 0, "seed {seed}: a model without a price was asked\n{flow}");
     let mut seen = seen.lock().unwrap();
     seen.requests += bill.requests;
     seen.lost += bill.lost;
     seen.lies += bill.lies;
-    seen.near += usize::from(bill.usd > limit / 2.0);
-    seen.refused += usize::from(said.iter().any(|answer| answer.stdout.contains("Cost limit")));
+    let is_near = |used: u64, limit: Option<u64>| limit.is_some_and(|limit| used > limit / 2);
+    seen.near += usize::from(
+        (held.usd && bill.usd > limit / 2.0)
+            || is_near(bill.tokens, held.tokens)
+            || is_near(bill.calls, held.calls),
+    );
+    let has_said = |text: &str| usize::from(said.iter().any(|answer| answer.stdout.contains(text)));
+    seen.refused += has_said("Cost limit");
+    seen.refused_by_budget += has_said("Budget: the call was not made");
+    seen.days += usize::from(held.is_of_day);
 }
 
 #[test]
@@ -241,11 +324,13 @@ fn random_workflows_never_spend_more_than_the_limit() {
     });
     let seen = seen.into_inner().unwrap();
     println!(
-        "{count} workflows: {} requests, {} lost, {} lies; {} spent over half, {} were refused a call",
-        seen.requests, seen.lost, seen.lies, seen.near, seen.refused
+        "{count} workflows: {} requests, {} lost, {} lies; {} used over half, {} were refused a call by cost_limit, \
+         {} by a budget; {} budgets were of a day",
+        seen.requests, seen.lost, seen.lies, seen.near, seen.refused, seen.refused_by_budget, seen.days
     );
     // The search is one only if workflows come to their limits, by all the ways.
     let count = usize::try_from(count).unwrap();
-    assert!(seen.requests > count && seen.near > count / 8 && seen.refused > count / 8);
+    assert!(seen.requests > count && seen.near > count / 8 && seen.refused > count / 16);
+    assert!(seen.refused_by_budget > count / 8 && seen.days > count / 16);
     assert!(seen.lost > count / 8 && seen.lies > count / 16);
 }

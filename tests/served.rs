@@ -81,6 +81,7 @@ impl Served {
         Self::started(home.lobster(words))
     }
 
+    /// Starts what this calls.
     pub(crate) fn started(call: Call) -> Self {
         let call = call.env("HOOK_KEY", "s3cret-of-hooks");
         let mut child = call.start();

@@ -138,7 +138,9 @@ pub mod language {
 
     /// The checked form of a workflow, as the journal keeps it.
     pub mod plan {
-        pub use lobster_language::plan::{ArgSpec, ChangesMode, Grants, Plan, Step, Told, Work, Workflow};
+        pub use lobster_language::plan::{
+            ArgSpec, Budget, ChangesMode, Grants, Plan, Step, Told, Work, Workflow,
+        };
     }
 
     /// Texts with a name and lines.
@@ -173,6 +175,12 @@ pub mod mcp {
 /// Times, sizes and numbers, for people.
 pub mod figures {
     pub use lobster_observe::figures::{after, before, bytes, count, counted, duration, enforcement, rough};
+}
+
+/// What model calls may use: calls, tokens and dollars.
+pub mod budget {
+    pub use lobster_base::budget::{Amount, Limits, MOST_USD, Unit, nano_usd};
+    pub use lobster_engine::budget::SERVICE_KEY;
 }
 
 /// Language models and what they cost.
@@ -292,9 +300,9 @@ pub mod stages {
 /// Blobs, journals, gates and user state.
 pub mod store {
     pub use lobster_store::{
-        Blob, BlobReader, BrokenChain, CopyReport, Durability, Event, Gate, GateAnswer, GateFilter, GateKind,
-        GateStatus, GcPolicy, GcReport, NewRun, ReadOn, ReadTo, Record, Redactions, RunFilter, RunId,
-        RunStatus, RunSummary, StepOutcome, StepStatus, Store, StoreError, damage_met, iso, state_dir,
+        Blob, BlobReader, BrokenChain, CopyReport, DaySpent, Durability, Event, Gate, GateAnswer, GateFilter,
+        GateKind, GateStatus, GcPolicy, GcReport, NewRun, ReadOn, ReadTo, Record, Redactions, RunFilter,
+        RunId, RunStatus, RunSummary, StepOutcome, StepStatus, Store, StoreError, damage_met, iso, state_dir,
         system_clock,
     };
 

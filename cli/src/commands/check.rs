@@ -92,6 +92,7 @@ fn findings(path: &Path, registry: &Registry, runtime: &Runtime) -> Result<Vec<D
         read_source(path).map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
     let mut diagnostics = workflow::check(&source, &|path| read_source(path), registry).diagnostics;
     diagnostics.extend(runtime.check_components(path));
+    diagnostics.extend(runtime.check_limits(path));
     Ok(diagnostics)
 }
 

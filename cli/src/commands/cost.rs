@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use lobster_runtime::budget::{Amount, SERVICE_KEY, Unit, nano_usd};
 use lobster_runtime::json;
 use lobster_runtime::model::cost::{Ledger, PaidCall};
 use lobster_runtime::model::pricing::Pricing;
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{Record, RunFilter, iso};
+use lobster_runtime::store::{DaySpent, Record, RunFilter, iso};
 use serde_json::{Value, json};
 
 use super::models;
@@ -96,6 +97,15 @@ impl Sum {
         self.usd += call.cost_usd.unwrap_or(0.0);
     }
 
+    /// The same as budgets count it.
+    pub(super) fn amount(&self) -> Amount {
+        Amount {
+            calls: self.calls,
+            tokens: self.input_tokens.saturating_add(self.output_tokens),
+            nano_usd: nano_usd(self.usd),
+        }
+    }
+
     fn object(&self) -> Value {
         json!({
             "calls": self.calls,
@@ -172,6 +182,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         By::Day => rows.sort_by(|a, b| b.0.cmp(&a.0)),
         By::Model | By::Workflow => rows.sort_by(|a, b| b.2.usd.total_cmp(&a.2.usd)),
     }
+    let budgets = store.spent_on(store.today())?;
     let mut out = Output::for_reader(args.json);
     if args.json {
         let object = |(key, name, sum): &(String, String, Sum)| {
@@ -183,12 +194,16 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             object
         };
         let all: Vec<Value> = rows.iter().map(object).collect();
-        let answer = json!({ "by": args.by.name(), "rows": all, "total": total.object() });
+        let budgets: Vec<Value> = budgets.iter().map(budget_object).collect();
+        let answer =
+            json!({ "by": args.by.name(), "rows": all, "total": total.object(), "budgetsOfToday": budgets });
         writeln!(out, "{}", json::pretty(&answer))?;
         return Ok(Exit::OK);
     }
     if rows.is_empty() {
         writeln!(out, "no model calls")?;
+        write_budgets(&mut out, &budgets)?;
+        out.flush()?;
         return Ok(Exit::OK);
     }
     let mut table = Table::new(&[args.by.heading(), "CALLS", "TOKENS IN", "OUT", "COST", "", ""]).figures(&[
@@ -212,6 +227,40 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     last.extend(total.cells());
     table.push(last);
     table.print(&mut out, Room::of_stdout())?;
+    write_budgets(&mut out, &budgets)?;
     out.flush()?;
     Ok(Exit::OK)
+}
+
+/// What the budgets for today have used.
+fn write_budgets(out: &mut impl Write, budgets: &[DaySpent]) -> std::io::Result<()> {
+    for budget in budgets {
+        let (name, used) = (one_line(name_of(budget)), budget.limits.used_text(&budget.used));
+        writeln!(out, "budget of {name} for today (UTC): {used} used")?;
+    }
+    Ok(())
+}
+
+/// Whose budget it is: a file, or the service.
+fn name_of(budget: &DaySpent) -> &str {
+    if budget.key == SERVICE_KEY {
+        "the service"
+    } else {
+        budget.key.strip_prefix("file:").unwrap_or(&budget.key)
+    }
+}
+
+fn budget_object(budget: &DaySpent) -> Value {
+    let mut object = json!({ "of": name_of(budget) });
+    for unit in Unit::ALL {
+        let Some(limit) = budget.limits.limit_of(unit) else { continue };
+        let used = budget.used.count_of(unit);
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^53 billionths")]
+        let number = |count: u64| match unit {
+            Unit::Usd => json!(count as f64 / 1e9),
+            Unit::Calls | Unit::Tokens => json!(count),
+        };
+        object[unit.field()] = json!({ "limit": number(limit), "used": number(used), "left": number(limit.saturating_sub(used)) });
+    }
+    object
 }

@@ -126,6 +126,17 @@ fn lines(plan: &ForkPlan) -> Vec<String> {
             tokens(|call| call.output_tokens),
         ));
     }
+    if let Some(budget) = &plan.budget {
+        if !budget.limits.is_empty() {
+            let limits = budget.limits.text();
+            lines.push(format!(
+                "budget      {limits}, of which nothing is used: reused results are not counted again"
+            ));
+        }
+        if !budget.day.is_empty() {
+            lines.push(format!("            {} for all runs of the file today (UTC)", budget.day.text()));
+        }
+    }
     lines
 }
 

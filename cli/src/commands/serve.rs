@@ -156,6 +156,8 @@ fn serve(args: &Serve) -> CommandResult {
     let agents = mcp::Front::new(&runtimes.0)?;
     let cancel = runtimes.0.cancel().clone();
     let store = runtimes.0.store()?;
+    let budget = config.budget.as_ref().map(config::Budget::terms);
+    store.set_service_budget(budget)?;
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()

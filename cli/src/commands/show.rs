@@ -7,9 +7,11 @@ use std::io::Write;
 use lobster_runtime::engine::UnseenEnd;
 use lobster_runtime::figures::enforcement;
 use lobster_runtime::json;
+use lobster_runtime::language::plan::{Plan, Workflow};
 use lobster_runtime::model::pricing::Pricing;
 use lobster_runtime::replay::FORK_NOTE;
 use lobster_runtime::replay::timeline::{self, Line};
+use lobster_runtime::runtime::recorded;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Event, Record, RunSummary, Store, iso};
 use serde_json::{Value, json};
@@ -148,7 +150,13 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
         }
     }
     let spent = super::cost::Sum::of_run(journal, &Pricing::configured(super::models::variable).0);
-    facts.extend(spent.map(|spent| ("models", spent.line())));
+    facts.extend(spent.as_ref().map(|spent| ("models", spent.line())));
+    if let Ok(Plan::Workflow(Workflow { budget: Some(budget), .. })) = recorded::<Plan>(store, &run.plan)
+        && !budget.limits.is_empty()
+    {
+        let used = spent.map(|spent| spent.amount()).unwrap_or_default();
+        facts.push(("budget", format!("{} used", budget.limits.used_text(&used))));
+    }
     facts.extend(run.error.clone().map(|error| ("error", error)));
     facts.extend(unknown_ends(journal).into_iter().map(|told| ("unknown", told)));
     facts

@@ -72,6 +72,10 @@ codes! {
     Inputs = "inputs",
     /// The cost limit is reached.
     CostLimit = "cost_limit",
+    /// A budget of the run, of its day or of the service has no room for a call.
+    Budget = "budget",
+    /// The budget of a step has no room for a call.
+    StepBudget = "step_budget",
     /// A pipeline uses a command that there is not.
     UnknownCommand = "unknown_command",
     /// A pipeline command cannot take its arguments.

@@ -2,6 +2,7 @@
 //! Schema, cancellation, path patterns, quantities, clipped texts, and the names
 //! of failures. It knows nothing of lobster.
 
+pub mod budget;
 pub mod cancel;
 pub mod code;
 pub mod config;

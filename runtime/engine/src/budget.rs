@@ -2,71 +2,210 @@
 //! says otherwise, and on record before the call is made, so that neither a lost answer nor the
 //! death of the process gives it back.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+use super::path::StepPath;
+use super::run::Run;
+use lobster_base::budget::Amount;
 use lobster_base::sync::lock;
+use lobster_language::plan::{self, Step, Workflow};
+use lobster_models::budget::{Account, Booking, Holder, Prices, Terms};
 use lobster_models::cost::CostTracker;
 use lobster_models::http::parse_url;
+use lobster_models::pricing::Pricing;
 use lobster_models::{CALL, Spend};
-use lobster_stage::{EffectAction, StageError, WorstCase};
+use lobster_stage::{EffectAction, StageError, Stop, WorstCase};
 use lobster_store::{StepOutcome, StepStatus};
+
+/// What a run may use: the budget of its file, and that of the service if the service started it.
+///
+/// # Errors
+/// When the store cannot be read.
+pub(crate) fn of_run(run: &Run<'_>, workflow: Option<&Workflow>) -> Result<Arc<Account>, Stop> {
+    let (pricing, bad) = Pricing::configured(|name| run.services.env.get(name));
+    let prices = Prices { pricing, bad: bad.into_iter().next() };
+    let mut terms: Vec<Terms> = workflow.map(terms_of_file).unwrap_or_default();
+    terms.extend(terms_of_service(run)?);
+    let free = Account::new(prices.clone(), Vec::new(), Amount::default());
+    let used = used_earlier(run, &StepPath::root(), &free);
+    Ok(Account::new(prices, terms, used))
+}
+
+/// What a sub-workflow may use, at its place.
+pub(crate) fn of_child(
+    run: &Run<'_>,
+    workflow: &Workflow,
+    path: &StepPath,
+    around: &Arc<Account>,
+) -> Arc<Account> {
+    match terms_of_file(workflow) {
+        none if none.is_empty() => Arc::clone(around),
+        terms => Account::within(around, terms, used_earlier(run, path, around)),
+    }
+}
+
+/// What a step with a budget of its own may use.
+pub(crate) fn of_step(
+    run: &Run<'_>,
+    step: &Step,
+    path: &StepPath,
+    around: &Arc<Account>,
+) -> Option<Arc<Account>> {
+    let budget = step.extras.budget.as_ref()?;
+    let terms = Terms {
+        holder: Holder::Step(step.id.clone()),
+        limits: budget.limits,
+        allows_unpriced: budget.allows_unpriced,
+        day_key: None,
+    };
+    Some(Account::within(around, vec![terms], used_earlier(run, path, around)))
+}
+
+/// What earlier executions of the run used at a place.
+fn used_earlier(run: &Run<'_>, path: &StepPath, account: &Account) -> Amount {
+    let paid = run.paid_earlier();
+    let within = paid.iter().filter(|(place, _)| StepPath::from(place.as_str()).is_within(path));
+    within.fold(Amount::default(), |sum, (_, spend)| sum.plus(account.amount_of(spend)))
+}
+
+fn terms_of_file(workflow: &Workflow) -> Vec<Terms> {
+    let Some(plan::Budget { limits, day, allows_unpriced }) = &workflow.budget else { return Vec::new() };
+    let name = workflow.file.file_name().unwrap_or(workflow.file.as_os_str()).display().to_string();
+    let run = Terms {
+        holder: Holder::Run(name.clone()),
+        limits: *limits,
+        allows_unpriced: *allows_unpriced,
+        day_key: None,
+    };
+    let day = Terms {
+        holder: Holder::Day(name),
+        limits: *day,
+        allows_unpriced: *allows_unpriced,
+        day_key: Some(day_key(workflow)),
+    };
+    [run, day].into_iter().filter(|terms| !terms.limits.is_empty()).collect()
+}
+
+/// Under which name the store counts what all runs of a file use on a day.
+fn day_key(workflow: &Workflow) -> String {
+    let file = std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone());
+    format!("file:{}", file.display())
+}
+
+/// Under which name it counts what all runs of the service use on a day.
+pub const SERVICE_KEY: &str = "service";
+
+/// The budget of the service, for a run that it started. That there is one is kept with the run: a call under
+/// a budget names the most tokens that it may have, so a replay must find the same.
+fn terms_of_service(run: &Run<'_>) -> Result<Option<Terms>, Stop> {
+    let place = StepPath::root().gate("service budget");
+    if run.kept(&place).is_none() {
+        if !run.journals() || run.store.service_budget().map_err(lobster_stage::store_failure)?.is_none() {
+            return Ok(None);
+        }
+        let service = run.store.existing_service().map_err(lobster_stage::store_failure)?;
+        let start = service.map(|service| service.start_of(run.id)).transpose();
+        if start.map_err(lobster_stage::store_failure)?.flatten().is_none() {
+            return Ok(None);
+        }
+        run.keep(&place, || Ok(Value::Bool(true)))?;
+    }
+    let found = run.store.service_budget().map_err(lobster_stage::store_failure)?;
+    let (limits, allows_unpriced) = found.unwrap_or_default();
+    let day_key = Some(SERVICE_KEY.to_owned());
+    Ok(Some(Terms { holder: Holder::Service, limits, allows_unpriced, day_key }))
+}
 
 /// What an effect may cost, until it is over.
 pub(crate) struct Budget<'a> {
+    run: &'a Run<'a>,
     /// Who counts, and under which step.
     cost: Option<&'a (Arc<Mutex<CostTracker>>, String)>,
+    account: &'a Account,
     /// Calls that count as spent.
-    paid: RefCell<Vec<Spend>>,
+    paid: RefCell<Vec<(Spend, Booking)>>,
+    /// Of an outcome that stands in the record.
+    recalled: RefCell<Vec<Spend>>,
+    /// A budget had no room for a call of this effect.
+    has_refused: Cell<bool>,
 }
 
 impl<'a> Budget<'a> {
-    pub(crate) fn new(cost: Option<&'a (Arc<Mutex<CostTracker>>, String)>) -> Self {
-        Self { cost, paid: RefCell::default() }
+    pub(crate) fn new(
+        run: &'a Run<'a>,
+        cost: Option<&'a (Arc<Mutex<CostTracker>>, String)>,
+        account: &'a Account,
+    ) -> Self {
+        let (paid, recalled) = (RefCell::default(), RefCell::default());
+        Self { run, cost, account, paid, recalled, has_refused: Cell::new(false) }
     }
 
-    /// Puts aside what a call may cost. Gives the detail of the note that is to be on record before
+    /// Puts aside what a call may use. Gives the detail of the note that is to be on record before
     /// the call is made, and a line for stderr.
     ///
     /// # Errors
     /// When the call may not be made.
-    pub(crate) fn reserve(&self, worst: &WorstCase) -> Result<Option<(Value, Option<String>)>, StageError> {
-        let Some((cost, step)) = self.cost else { return Ok(None) };
-        let (spend, line) = lock(cost).reserve(step, worst)?;
-        let detail = json!({ "spend": [spend] });
-        self.paid.borrow_mut().push(spend);
-        Ok(Some((detail, line)))
+    pub(crate) fn reserve(&self, worst: &WorstCase) -> Result<(Value, Option<String>), StageError> {
+        let booked = self.account.book(&self.run.store, worst, self.has_refused.get());
+        let booking = booked.inspect_err(|_| self.has_refused.set(true))?;
+        let reserved = match self.cost {
+            Some((cost, step)) => lock(cost).reserve(step, worst),
+            None => Ok((Spend::worst(worst), None)),
+        };
+        match reserved {
+            Ok((spend, line)) => {
+                let detail = json!({ "spend": [spend] });
+                self.paid.borrow_mut().push((spend, booking));
+                Ok((detail, line))
+            }
+            Err(refused) => {
+                self.settle_booking(&booking, Amount::default());
+                Err(refused)
+            }
+        }
     }
 
     /// Gives back what was put aside last.
     pub(crate) fn give_back(&self) {
-        if let (Some((cost, step)), Some(reserved)) = (self.cost, self.paid.borrow_mut().pop()) {
+        let Some((reserved, booking)) = self.paid.borrow_mut().pop() else { return };
+        if let Some((cost, step)) = self.cost {
             lock(cost).give_back(step, &reserved);
+        }
+        self.settle_booking(&booking, Amount::default());
+    }
+
+    /// A store that fails now leaves the most that the call can have used: less is left than could be.
+    fn settle_booking(&self, booking: &Booking, used: Amount) {
+        if let Err(error) = self.account.settle(&self.run.store, booking, used) {
+            tracing::warn!(%error, "a call counts with the most that it can have used");
         }
     }
 
     /// The answer of an effect, with every call that it was paid for.
     pub(crate) fn settle(&self, mut answer: Value) -> Value {
         let mut paid = self.paid.borrow_mut();
-        if let (Some((cost, _)), Some(reserved)) = (self.cost, paid.pop()) {
+        if let Some((reserved, booking)) = paid.pop() {
             // Calls before the last one were lost: a pool went on to its next channel.
             let answered = Spend::on_record(&answer).pop();
-            paid.push(lock(cost).settle(reserved, answered));
-            answer["spend"] = json!(*paid);
+            let spend = self.account.settled(reserved, answered);
+            self.settle_booking(&booking, self.account.amount_of(&spend));
+            paid.push((spend, booking));
+            answer["spend"] = json!(paid.iter().map(|(spend, _)| spend).collect::<Vec<_>>());
         }
         answer
     }
 
     /// The outcome of an effect that has no answer, with every call that it may have paid for.
     pub(crate) fn lose(&self, mut outcome: StepOutcome) -> StepOutcome {
-        let paid = self.paid.borrow();
+        let paid = self.all_paid();
         if !paid.is_empty() {
             if !outcome.detail.is_object() {
                 outcome.detail = json!({});
             }
-            outcome.detail["spend"] = json!(*paid);
+            outcome.detail["spend"] = json!(paid);
         }
         outcome
     }
@@ -103,10 +242,14 @@ impl<'a> Budget<'a> {
 
     /// Takes from a recorded failure what it was paid for.
     pub(crate) fn recall(&self, outcome: &StepOutcome) {
-        let mut paid = self.paid.borrow_mut();
-        if paid.is_empty() {
-            *paid = Spend::on_record(&outcome.detail);
+        if self.paid.borrow().is_empty() {
+            *self.recalled.borrow_mut() = Spend::on_record(&outcome.detail);
         }
+    }
+
+    fn all_paid(&self) -> Vec<Spend> {
+        let live = self.paid.borrow();
+        self.recalled.borrow().iter().chain(live.iter().map(|(spend, _)| spend)).cloned().collect()
     }
 
     /// The effect is over: what it was paid for is counted, and the rest is free again.
@@ -115,7 +258,7 @@ impl<'a> Budget<'a> {
         let mut cost = lock(cost);
         match answer {
             Some(answer) => cost.effect(step, action, answer),
-            None => self.paid.into_inner().into_iter().for_each(|spend| cost.paid(step, spend)),
+            None => self.all_paid().into_iter().for_each(|spend| cost.paid(step, spend)),
         }
         cost.release(step);
     }

@@ -11,6 +11,7 @@ use lobster_language::plan::{Step, Workflow};
 use lobster_stage::{StageError, Stop};
 use serde_json::{Map, Value};
 
+use super::budget;
 use super::env::Env;
 use super::path::StepPath;
 use super::record::{Json, Record, Scope};
@@ -77,6 +78,7 @@ impl Frame<'_> {
             path: path.clone(),
             active,
             cost: Arc::clone(&cost),
+            account: budget::of_child(self.run, workflow, path, &enclosing.account),
             least_changes: self
                 .workflow
                 .changes

@@ -129,7 +129,7 @@ impl Frame<'_> {
                     let needed: Vec<_> = needed.map(|index| Arc::clone(&lock(&piles)[*index])).collect();
                     let pile = self.pile.of_step(&needed);
                     lock(&piles)[job.index] = Arc::clone(&pile);
-                    let around = Enclosing::of(Arc::clone(&pile));
+                    let around = Enclosing::of(Arc::clone(&pile), Arc::clone(&self.account));
                     let ended = self.step(step, &mut scope, &self.path, &around, cancel);
                     ended.and_then(|ended| pile.settle_step(self.run, cancel).map(|()| ended))
                 }

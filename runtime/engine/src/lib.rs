@@ -22,7 +22,7 @@ mod attempts;
 pub mod audience;
 pub(crate) mod background;
 pub mod binding;
-mod budget;
+pub mod budget;
 mod child_workflow;
 mod committed;
 mod effects;

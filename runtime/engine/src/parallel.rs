@@ -75,6 +75,7 @@ impl Frame<'_> {
             cwd: step.cwd.clone(),
             reinject_args: false,
             pile: Arc::clone(&around.pile),
+            account: Arc::clone(&around.account),
         };
         let run = |cancel: &CancelToken| match wait {
             Wait::All => self.all(step, branches, scope, path, &enclosing, cancel),

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Map, Value};
 
 use super::binding::Asker;
+use super::budget;
 use super::path::StepPath;
 use super::pipeline::{self, PipelineInput, Place};
 use super::run::Run;
@@ -31,6 +32,7 @@ pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Resul
                 cancel: run.services.cancel.clone(),
                 capture: run.services.screen.is_none(),
                 cost: None,
+                account: budget::of_run(run, None)?,
                 extras: None,
                 pile: Pile::of_run(ChangesMode::Direct),
             };
@@ -49,6 +51,7 @@ pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Resul
 fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>) -> Result<Output, Stop> {
     let services = run.services;
     let cost = cost_tracker(run, workflow, &StepPath::root(), None)?;
+    let account = budget::of_run(run, Some(workflow))?;
     let least_changes = workflow.least_changes.unwrap_or(ChangesMode::Direct);
     let pile = Pile::of_run(least_changes);
     let frame = Frame {
@@ -60,6 +63,7 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
         path: StepPath::root(),
         active: vec![std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone())],
         cost: Arc::clone(&cost),
+        account,
         least_changes,
         pile: Arc::clone(&pile),
     };

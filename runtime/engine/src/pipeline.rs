@@ -31,6 +31,7 @@ use lobster_base::sync::lock;
 use lobster_base::text::{self, Count};
 use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{ChangesMode, Extras};
+use lobster_models::budget::Account;
 use lobster_models::cost::CostTracker;
 use lobster_stage::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, Destination, EffectAction, EffectHost,
@@ -51,6 +52,8 @@ pub(crate) struct Place {
     pub(crate) capture: bool,
     /// Who counts what model calls cost, and under which step.
     pub(crate) cost: Option<(Arc<Mutex<CostTracker>>, String)>,
+    /// What calls of models may use.
+    pub(crate) account: Arc<Account>,
     /// What the step says about its effects.
     pub(crate) extras: Option<Extras>,
     /// The changes that wait.
@@ -342,14 +345,14 @@ impl Shared<'_, '_> {
         };
         let cancel = &self.place.cancel;
         let requests = Requests::new(self.run, path, record.preimage.digest, cancel);
-        let budget = Budget::new(self.place.cost.as_ref());
+        let budget = Budget::new(self.run, self.place.cost.as_ref(), &self.place.account);
         let result = self.run.perform_once(
             path,
             &record,
             || {
                 let env = |name: &str| self.place.env.get(name);
                 let reserve = |worst: &WorstCase| {
-                    let Some((detail, line)) = budget.reserve(worst)? else { return Ok(()) };
+                    let (detail, line) = budget.reserve(worst)?;
                     if let Some(line) = line {
                         self.run.services.note(&line);
                     }
@@ -522,7 +525,8 @@ impl Host for StageHost<'_, '_, '_> {
     }
 
     fn has_budget(&self) -> bool {
-        self.shared.place.cost.as_ref().is_some_and(|(cost, _)| lock(cost).stops())
+        let place = &self.shared.place;
+        place.account.is_limited() || place.cost.as_ref().is_some_and(|(cost, _)| lock(cost).stops())
     }
 
     fn spool(&mut self) -> Result<Box<dyn Spool>, Stop> {

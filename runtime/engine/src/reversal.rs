@@ -130,6 +130,7 @@ impl Frame<'_> {
             env: Vec::new(),
             cwd: None,
             cost_limit: None,
+            budget: None,
             triggers: lobster_language::triggers::Triggers::default(),
             notify: Vec::new(),
             changes: self.workflow.changes,

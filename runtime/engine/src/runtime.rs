@@ -2,6 +2,7 @@
 
 mod components;
 mod draft;
+mod limits;
 
 use lobster_base::code::Code;
 use std::collections::BTreeSet;
@@ -256,6 +257,12 @@ impl Runtime {
     pub fn check_components(&self, path: &Path) -> Vec<Diagnostic> {
         let Ok((mut workflow, _)) = load_workflow(path) else { return Vec::new() };
         components::check(&self.services, &mut workflow).all()
+    }
+
+    /// What budgets and limits of a workflow file cannot hold, or never let pass.
+    #[must_use]
+    pub fn check_limits(&self, path: &Path) -> Vec<Diagnostic> {
+        limits::check_file(&self.services.env, path)
     }
 
     /// Finds unknown commands in fixed pipeline text before anything runs.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Map, Value};
 
 use super::binding::{Asker, GateQuestion};
+use super::budget;
 use super::env::{Env, argument_vars};
 use super::path::StepPath;
 use super::pipeline::{self, PipelineInput};
@@ -24,6 +25,7 @@ use lobster_base::json;
 use lobster_base::sync::lock;
 use lobster_language::plan::{Approval, ChangesMode, Extras, OnError, Step, Work, Workflow};
 use lobster_language::template::{self, ExprError};
+use lobster_models::budget::Account;
 use lobster_models::cost::{CostTracker, Verdict};
 use lobster_stage::{Answer, Payload, Question, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
@@ -42,6 +44,8 @@ pub(crate) struct Frame<'f> {
     /// The files being executed, outermost first, resolved.
     pub(super) active: Vec<PathBuf>,
     pub(super) cost: Arc<Mutex<CostTracker>>,
+    /// What its calls of models may use.
+    pub(super) account: Arc<Account>,
     /// What becomes of changes to files at least, whatever a step says.
     pub(super) least_changes: ChangesMode,
     /// The changes that wait.
@@ -69,7 +73,7 @@ impl Frame<'_> {
     /// Runs all steps; gives the record of the last one that completed.
     pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let mut scope = Scope::default();
-        let enclosing = Enclosing::of(Arc::clone(&self.pile));
+        let enclosing = Enclosing::of(Arc::clone(&self.pile), Arc::clone(&self.account));
         let last = match self.workflow.is_graph() {
             true => self.graph(cancel)?,
             false => self.sequence(&self.workflow.steps, &mut scope, &self.path, &enclosing, cancel)?,
@@ -115,6 +119,9 @@ impl Frame<'_> {
         if !wanted.or_else(|error| self.recorded_condition(&path, &error))? {
             return self.skip(step, scope, at);
         }
+        let limited = budget::of_step(self.run, step, &path, &enclosing.account)
+            .map(|account| enclosing.limited(account));
+        let enclosing = limited.as_ref().unwrap_or(enclosing);
         self.keep_reversal(step, scope, &path, enclosing)?;
         let begun = std::time::Instant::now();
         let result = match &step.work {
@@ -302,6 +309,7 @@ impl Frame<'_> {
                     cancel: cancel.clone(),
                     capture: true,
                     cost: Some((Arc::clone(&self.cost), step.id.clone())),
+                    account: Arc::clone(&enclosing.account),
                     extras: Some(Extras { changes: Some(self.changes_of(step)), ..step.extras.clone() }),
                     pile: Arc::clone(&enclosing.pile),
                 };
@@ -559,11 +567,18 @@ pub(super) struct Enclosing {
     pub(super) reinject_args: bool,
     /// The changes that wait in this sequence.
     pub(super) pile: Arc<Pile>,
+    /// What calls of models may use here.
+    pub(super) account: Arc<Account>,
 }
 
 impl Enclosing {
-    pub(super) fn of(pile: Arc<Pile>) -> Self {
-        Self { env: Vec::new(), cwd: None, reinject_args: false, pile }
+    pub(super) fn of(pile: Arc<Pile>, account: Arc<Account>) -> Self {
+        Self { env: Vec::new(), cwd: None, reinject_args: false, pile, account }
+    }
+
+    /// This for a step that has a budget of its own.
+    fn limited(&self, account: Arc<Account>) -> Self {
+        Self { account, ..self.clone() }
     }
 
     /// This for one of several that run at once: what one changes in files, the others do not see.
@@ -578,13 +593,14 @@ impl Enclosing {
             cwd: step.cwd.clone().or_else(|| self.cwd.clone()),
             reinject_args: self.reinject_args,
             pile: Arc::clone(&self.pile),
+            account: Arc::clone(&self.account),
         }
     }
 }
 
 /// Whether an error is none of the step's own, so that its `on_error` does not apply.
 fn ends_the_run(error: &StageError) -> bool {
-    matches!(error.known_code(), Some(Code::CostLimit | Code::Store))
+    matches!(error.known_code(), Some(Code::CostLimit | Code::Budget | Code::Store))
 }
 
 /// The name of a kind of work in the history.

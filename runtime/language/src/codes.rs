@@ -194,6 +194,11 @@ codes! {
      takes the one from the environment instead. A model takes its key as OPENAI_API_KEY, ANTHROPIC_API_KEY or the \
      `key_env` of its channel, a gateway as OPENCLAW_TOKEN, a component what `--grant-env` names, `exec` any variable.";
 
+    REFUSING_LIMIT = "W0817", "A limit refuses a model call",
+    "`cost_limit` with `action: stop`, or a `budget`, compares a call with what it leaves before the call is made: with \
+     the price of its model and the most tokens that its answer may have. The message says which of them the call \
+     lacks, or that a single answer may use more than the limit allows. `lobster models prices` lists the prices.";
+
     EXECUTOR_MISSING = "executor_missing", "The executor cannot be started",
     "`LOBSTER_EXECUTOR` names a program that carries out effects, and that program cannot be started. Nothing was sent to \
      it. Set the variable to a command that exists, or unset it, then `lobster resume RUN --retry-interrupted`.";

@@ -152,6 +152,19 @@ pub const PAGES: &[CodePage] = &[
                show RUN` shows what was spent.",
     },
     CodePage {
+        code: Code::Budget.as_str(),
+        title: "A budget is used up",
+        text: "The next model call could use more than a budget of the run leaves: `budget` of the file, its `day`, or \
+               `[budget]` of the service. So the call was not made, and the run ended. The message says which budget it \
+               is and what is used. `lobster cost` prints what the budgets of a day have left.",
+    },
+    CodePage {
+        code: Code::StepBudget.as_str(),
+        title: "The budget of a step is used up",
+        text: "The next model call could use more than `budget` of the step leaves, so it was not made, and the step \
+               failed. `on_error` of the step decides whether the run goes on.",
+    },
+    CodePage {
         code: Code::UnknownCommand.as_str(),
         title: "A pipeline uses an unknown command",
         text: "`lobster commands.list` prints all commands; to run a program, use `exec` or `run:`.",

@@ -16,6 +16,7 @@ use lobster_stage::McpServer;
 use super::condition::Condition;
 use super::pipeline::Pipeline;
 use super::triggers::Triggers;
+use lobster_base::budget;
 use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 
@@ -62,6 +63,9 @@ pub struct Workflow {
     pub cwd: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost_limit: Option<CostLimit>,
+    /// What calls of models may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
     /// What starts the workflow under the service; a run does not look at it.
     #[serde(default, skip_serializing_if = "Triggers::is_empty")]
     pub triggers: Triggers,
@@ -217,6 +221,9 @@ pub struct Extras {
     /// Secrets that are added to what the step sends to a host, and do not reach it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<CredentialGrant>,
+    /// What calls of models in the step may use.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub grants: Option<Grants>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -545,6 +552,20 @@ pub struct CostLimit {
     /// End the run when exceeded, instead of warning.
     pub stop: bool,
     /// `unpriced: allow`: with `stop`, models without a price are asked all the same.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allows_unpriced: bool,
+}
+
+/// `budget`: the most that calls of models may use.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// In one run of the file, or in the step.
+    #[serde(default, skip_serializing_if = "budget::Limits::is_empty")]
+    pub limits: budget::Limits,
+    /// In all runs of the file on one day, in UTC; only at the top of a file.
+    #[serde(default, skip_serializing_if = "budget::Limits::is_empty")]
+    pub day: budget::Limits,
+    /// `unpriced: allow`: models without a price are asked though dollars are limited.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allows_unpriced: bool,
 }

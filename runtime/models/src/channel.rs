@@ -143,7 +143,7 @@ fn extend(url: &mut Url, path: &str) {
 }
 
 /// Most tokens of an answer where none are named and a budget needs to know.
-const BUDGETED_TOKENS: u32 = anthropic::MAX_TOKENS;
+pub const DEFAULT_OUTPUT_TOKENS: u64 = anthropic::MAX_TOKENS as u64;
 
 /// One way to a model.
 #[derive(Clone, Debug)]
@@ -373,7 +373,7 @@ impl Channel {
     pub fn bounded(&self, request: &Request, has_budget: bool) -> Request {
         let mut request = request.clone();
         if has_budget && self.provider.is_direct() && request.max_output_tokens.is_none() {
-            request.max_output_tokens = Some(BUDGETED_TOKENS.into());
+            request.max_output_tokens = Some(DEFAULT_OUTPUT_TOKENS.into());
         }
         request
     }

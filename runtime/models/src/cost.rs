@@ -229,28 +229,6 @@ impl CostTracker {
         }
     }
 
-    /// What an answered call counts for: what the answer says, unless that says nothing or is no
-    /// price; then what was put aside.
-    #[must_use]
-    pub fn settle(&self, reserved: Spend, answered: Option<Spend>) -> Spend {
-        let Some(answered) = answered else { return reserved };
-        if !says_what_was_used(&answered.usage) {
-            return Spend { call: answered.call, ..reserved };
-        }
-        let priced = |model: &Option<String>| {
-            let rate = model.as_deref().and_then(|model| self.pricing.rate(model))?;
-            let (input, output) = used(&answered.usage);
-            Some(rate.cost(input, output))
-        };
-        match (priced(&reserved.model), priced(&answered.model)) {
-            // Who answers names a model, but who was asked sends the bill.
-            (Some(asked), said) if said.is_none_or(|said| said < asked) => {
-                Spend { model: reserved.model, ..answered }
-            }
-            _ => answered,
-        }
-    }
-
     /// Refuses a model without a price, or lets it pass if the file says so and no model with a
     /// price was refused for the same call.
     fn allow_unpriced(&self, step: &str, model: &str) -> Result<(), StageError> {
@@ -507,6 +485,27 @@ impl CostTracker {
     }
 }
 
+/// What an answered call counts for: what the answer says, unless that says nothing or is no
+/// price; then what was put aside.
+pub(super) fn settle(pricing: &Pricing, reserved: Spend, answered: Option<Spend>) -> Spend {
+    let Some(answered) = answered else { return reserved };
+    if !says_what_was_used(&answered.usage) {
+        return Spend { call: answered.call, ..reserved };
+    }
+    let priced = |model: &Option<String>| {
+        let rate = model.as_deref().and_then(|model| pricing.rate(model))?;
+        let (input, output) = used(&answered.usage);
+        Some(rate.cost(input, output))
+    };
+    match (priced(&reserved.model), priced(&answered.model)) {
+        // Who answers names a model, but who was asked sends the bill.
+        (Some(asked), said) if said.is_none_or(|said| said < asked) => {
+            Spend { model: reserved.model, ..answered }
+        }
+        _ => answered,
+    }
+}
+
 /// The limit that a call might pass, and what is left of it.
 struct Room {
     limit: f64,
@@ -543,7 +542,7 @@ fn locked(tracker: &Mutex<CostTracker>) -> std::sync::MutexGuard<'_, CostTracker
 }
 
 /// The tokens that were read and written.
-fn used(usage: &Map<String, Value>) -> (u64, u64) {
+pub(super) fn used(usage: &Map<String, Value>) -> (u64, u64) {
     (
         tokens(usage, ["inputTokens", "input_tokens", "prompt_tokens"]),
         tokens(usage, ["outputTokens", "output_tokens", "completion_tokens"]),
@@ -603,7 +602,7 @@ fn exact(usd: f64, digits: usize) -> String {
 }
 
 /// ECMA-262 `Number.prototype.toFixed`, which rounds ties up.
-fn fixed(number: f64, digits: usize) -> String {
+pub(super) fn fixed(number: f64, digits: usize) -> String {
     let scale = 10f64.powi(i32::try_from(digits).unwrap_or(0));
     let scaled = number * scale;
     if scaled.fract() == 0.5 && scaled / scale == number {

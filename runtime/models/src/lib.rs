@@ -4,6 +4,7 @@ pub(crate) mod adapter_answer;
 mod anthropic;
 pub mod attachment;
 pub mod bounds;
+pub mod budget;
 pub mod cache;
 pub mod channel;
 pub mod cost;
@@ -55,7 +56,8 @@ pub struct Spend {
 
 impl Spend {
     /// A call that is counted with the most that it can use.
-    fn worst(worst: &WorstCase) -> Self {
+    #[must_use]
+    pub fn worst(worst: &WorstCase) -> Self {
         let mut usage = Map::new();
         usage.insert("inputTokens".into(), worst.input_tokens.into());
         usage.extend(worst.output_tokens.map(|output| ("outputTokens".to_owned(), output.into())));

@@ -398,6 +398,7 @@ fn planned(name: &str, run: RunId, set: Option<Digest>, undos: &[StepUndo]) -> P
         cwd: None,
         concurrency: None,
         cost_limit: None,
+        budget: None,
         changes: None,
         least_changes: None,
         triggers: lobster_language::triggers::Triggers::default(),

@@ -31,7 +31,7 @@ use lobster_engine::path::StepPath;
 use lobster_engine::perform::output_of;
 use lobster_engine::run::{Interrupted, Run, Task};
 use lobster_engine::runtime::{Planned, RunRequest, RunResult, Runtime, Target, in_one_line, keep_task};
-use lobster_language::plan::Plan;
+use lobster_language::plan::{Budget, Plan};
 use lobster_models::cost::{PaidCall, paid_calls};
 use lobster_models::pricing::Pricing;
 use lobster_stage::{Stop, store_failure};
@@ -72,6 +72,9 @@ pub struct ForkPlan {
     /// Why it will fail, where that does not depend on what an effect gives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fails: Option<String>,
+    /// What its own calls of models may use; nothing of it is used when it starts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Budget>,
     #[serde(skip)]
     planned: Planned,
     #[serde(skip)]
@@ -132,6 +135,10 @@ pub fn plan_fork(runtime: &Runtime, request: &ForkRequest) -> Result<ForkPlan, F
         effects: told.effects,
         more: result.is_err() && fails.is_none(),
         fails,
+        budget: match &planned.plan {
+            Plan::Workflow(workflow) => workflow.budget.clone(),
+            Plan::Pipeline(_) => None,
+        },
         planned,
         terms,
     })

@@ -166,6 +166,7 @@ impl Collector<'_> {
         if !self.policy.dry_run {
             if let Some(age) = self.policy.max_age_ms {
                 self.store.forget_service_history(self.now.saturating_sub(age))?;
+                self.store.forget_days(self.now.saturating_sub(age))?;
             }
             self.give_back_space()?;
         }

@@ -43,6 +43,8 @@ mod secret_spellings;
 mod service;
 mod service_tables;
 mod spelling;
+mod spent;
+mod spent_tables;
 mod transfer;
 mod user_state;
 mod verify;
@@ -80,6 +82,7 @@ pub use service::{
     Registration, Retraction, ScheduleRow, Sent, SentEvent, Served, Service, Settlement, SpecOfSchedule,
     Standing, Start, StartState, Tick, TickState, WaitRow, Watched,
 };
+pub use spent::{Day, DayFull, DayLimit, DaySpent};
 pub use transfer::Redacted;
 pub use user_state::{LockedState, UserState, state_dir};
 pub use verify::{Problem, StoreStats, VerifyReport};

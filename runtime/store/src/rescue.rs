@@ -21,6 +21,7 @@ use super::event::RunId;
 use super::journal::{Record, parse_record};
 use super::leaves::{self, LeafRow, PAGE};
 use super::service_tables;
+use super::spent_tables;
 use super::verify::update_summary;
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
@@ -136,8 +137,12 @@ fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection
     copy_counters(&from, &into);
     if matches!(layout, Layout::Own | Layout::WithoutLog) {
         // The other layouts know nothing of tables that were made later.
-        let lost = service_tables::copy(&from, &into).into_iter();
-        rescued.lost.extend(lost.map(|(table, copied)| LostRows { table, first: copied + 1, last: None }));
+        let lost = [service_tables::copy(&from, &into), spent_tables::copy(&from, &into)].concat();
+        rescued.lost.extend(lost.into_iter().map(|(table, copied)| LostRows {
+            table,
+            first: copied + 1,
+            last: None,
+        }));
     }
     into.execute_batch("COMMIT")?;
     Ok((into, rescued))

@@ -57,6 +57,15 @@ pub(super) fn copy(from: &Connection, into: &Connection) -> Vec<(&'static str, i
     if !matches!(version(from), Ok(Some(..=VERSION))) || make(into).is_err() {
         return Vec::new();
     }
+    copy_tables(from, into, &TABLES)
+}
+
+/// The same for these tables, which exist on both sides, or are lost.
+pub(super) fn copy_tables(
+    from: &Connection,
+    into: &Connection,
+    tables: &[&'static str],
+) -> Vec<(&'static str, i64)> {
     let is_there = |table: &&str| {
         let found = from
             .prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1")
@@ -64,7 +73,7 @@ pub(super) fn copy(from: &Connection, into: &Connection) -> Vec<(&'static str, i
         // What cannot be told apart counts as lost.
         found.unwrap_or(true)
     };
-    let copied = TABLES.into_iter().filter(is_there).map(|table| {
+    let copied = tables.iter().copied().filter(is_there).map(|table| {
         let mut copied = 0;
         let whole = copy_table(from, into, table, &mut copied).is_ok();
         (table, copied, whole)

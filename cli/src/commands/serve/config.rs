@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use lobster_runtime::budget::{Limits, MOST_USD, nano_usd};
 use lobster_runtime::quantity::{Bytes, Span};
 use lobster_serve::notify::Target;
 use serde::Deserialize;
@@ -34,6 +35,33 @@ pub(super) struct Config {
     pub(super) url: Option<String>,
     #[serde(default)]
     pub(super) notify: Vec<Target>,
+    /// What model calls of all runs that it starts may use together on one day, in UTC.
+    pub(super) budget: Option<Budget>,
+}
+
+/// `[budget]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Budget {
+    calls: Option<u64>,
+    tokens: Option<u64>,
+    usd: Option<f64>,
+    unpriced: Option<Unpriced>,
+}
+
+#[derive(Debug, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Unpriced {
+    Allow,
+    Refuse,
+}
+
+impl Budget {
+    /// Its limits, and whether models without a price are asked all the same.
+    pub(super) fn terms(&self) -> (Limits, bool) {
+        let limits = Limits { calls: self.calls, tokens: self.tokens, nano_usd: self.usd.map(nano_usd) };
+        (limits, self.unpriced == Some(Unpriced::Allow))
+    }
 }
 
 impl Config {
@@ -43,6 +71,14 @@ impl Config {
         let mut config: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         if config.max_runs == Some(0) {
             return Err(wrong("max_runs must be at least 1".to_owned()));
+        }
+        if let Some(budget) = &config.budget {
+            if budget.usd.is_some_and(|usd| !(0.0..=MOST_USD).contains(&usd)) {
+                return Err(wrong(format!("usd under [budget] must be dollars, from 0 to {MOST_USD}")));
+            }
+            if budget.terms().0.is_empty() {
+                return Err(wrong("[budget] limits nothing: it needs calls, tokens or usd".to_owned()));
+            }
         }
         let mut names: Vec<_> = config.notify.iter().map(|target| &target.name).collect();
         names.sort();

@@ -9,6 +9,7 @@ use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
 use super::super::plan::{ChangesMode, DirGrant, Extras, Grants, Limits, WaitFor, Work};
 use super::super::source::{Data, Node};
+use super::budget::Place;
 use super::{Lowering, fields, nearest};
 use lobster_base::quantity::{self, Bytes};
 use lobster_stage::McpServer;
@@ -231,6 +232,7 @@ impl Lowering<'_> {
             idempotent: self.flag(step, "idempotent", &format!("{prefix}idempotent"))?,
             secrets: self.secrets(step, declared, prefix)?,
             credentials: self.credentials(step, declared, prefix)?,
+            budget: self.budget(step, Place::Step, prefix)?,
             grants: step.get_some("grants").map(|node| self.grants(node, prefix)).transpose()?,
             changes: self.changes(step, work, prefix)?,
             commit: None,

@@ -13,6 +13,7 @@ pub(super) const TOP_FIELDS: &[&str] = &[
     "cwd",
     "steps",
     "cost_limit",
+    "budget",
     "secrets",
     "version",
     "changes",
@@ -65,6 +66,7 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
     "idempotent",
     "secrets",
     "credentials",
+    "budget",
     "grants",
     "limits",
     "changes",
@@ -98,6 +100,10 @@ pub(super) const WAIT_FIELDS: &[&str] = &["until", "event", "timeout"];
 pub(super) const RETRY_FIELDS: &[&str] = &["max", "backoff", "delay_ms", "max_delay_ms", "jitter"];
 pub(super) const INPUT_FIELDS: &[&str] = &["prompt", "responseSchema", "defaults"];
 pub(super) const COST_FIELDS: &[&str] = &["max_usd", "action", "unpriced"];
+/// What `budget:` of a step holds, and `day:` in that of a file.
+pub(super) const BUDGET_FIELDS: &[&str] = &["calls", "tokens", "usd", "unpriced"];
+pub(super) const FILE_BUDGET_FIELDS: &[&str] = &["calls", "tokens", "usd", "unpriced", "day"];
+pub(super) const DAY_BUDGET_FIELDS: &[&str] = &["calls", "tokens", "usd"];
 pub(super) const APPROVAL_FIELDS: &[&str] = &[
     "prompt",
     "items",

@@ -6,6 +6,7 @@
 //! finds out while running, or never.
 
 mod args;
+mod budget;
 mod control;
 mod credentials;
 mod extensions;
@@ -354,6 +355,7 @@ impl Lowering<'_> {
             env: self.env(root, "env"),
             cwd: self.cwd(root, "cwd")?,
             cost_limit: self.cost_limit(root),
+            budget: self.budget(root, budget::Place::File, "Workflow ")?,
             changes: root.get_some("changes").map(|node| self.changes_mode(node, "Workflow ")).transpose()?,
             least_changes: None,
             concurrency: step::milliseconds(root.get_some("concurrency")),

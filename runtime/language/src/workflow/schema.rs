@@ -100,6 +100,10 @@ fn top(name: &str) -> Option<Value> {
             ),
             "Most that calls of models may cost",
         ),
+        "budget" => note(
+            budget(fields::FILE_BUDGET_FIELDS),
+            "Most that calls of models may use in one run, and under `day` in all runs of a day (UTC)",
+        ),
         "changes" => note(
             json!({ "enum": ["direct", "staged", "review"] }),
             "Whether the changes of its steps to files are kept apart until each succeeds, or a person agrees",
@@ -121,6 +125,17 @@ fn top(name: &str) -> Option<Value> {
         }
         _ => None,
     }
+}
+
+/// The limits of a budget.
+fn budget(known: &[&'static str]) -> Value {
+    let limit = |field: &str| match field {
+        "usd" => json!({ "type": "number", "minimum": 0 }),
+        "unpriced" => json!({ "enum": ["refuse", "allow"] }),
+        "day" => budget(fields::DAY_BUDGET_FIELDS),
+        _ => json!({ "type": "integer", "minimum": 0 }),
+    };
+    object(named(known, limit), &[])
 }
 
 fn at_once(description: &str) -> Option<Value> {
@@ -336,6 +351,10 @@ fn rights(name: &str) -> Option<Value> {
                 { "type": "object", "additionalProperties": { "type": "string" } },
             ] }),
             "Secrets that reach it as variables of the same names, or of others: VARIABLE: secret",
+        ),
+        "budget" => note(
+            budget(fields::BUDGET_FIELDS),
+            "Most that calls of models in the step may use, in all its attempts",
         ),
         "credentials" => {
             let texts = json!({ "$ref": "#/definitions/texts" });

@@ -167,7 +167,7 @@ fn what_an_adapter_chooses_is_counted_afterwards() {
                 usage,
                 is_lost: false,
             });
-            let spend = t.settle(reserved, answered);
+            let spend = settle(&t.pricing, reserved, answered);
             t.paid("a", spend);
             t.release("a");
         };
@@ -238,10 +238,10 @@ fn an_answer_that_lies_about_its_usage_counts_with_all_that_it_may_cost() {
         json!({"inputTokens": "many"}),
         json!({"inputTokens": [1]}),
     ] {
-        let settled = t.settle(reserved(), Some(answered("gpt-4o", usage.clone())));
+        let settled = settle(&t.pricing, reserved(), Some(answered("gpt-4o", usage.clone())));
         assert_eq!((settled.call.as_str(), used(&settled.usage)), ("c", (10, 40)), "{usage}");
     }
-    assert!(t.settle(reserved(), None).is_lost);
+    assert!(settle(&t.pricing, reserved(), None).is_lost);
     let honest = json!({"prompt_tokens": 5, "completion_tokens": 7});
     for (said, billed) in [
         ("gpt-4o", "gpt-4o"),
@@ -249,7 +249,7 @@ fn an_answer_that_lies_about_its_usage_counts_with_all_that_it_may_cost() {
         ("gpt-4o-mini", "gpt-4o"),
         ("no price", "gpt-4o"),
     ] {
-        let settled = t.settle(reserved(), Some(answered(said, honest.clone())));
+        let settled = settle(&t.pricing, reserved(), Some(answered(said, honest.clone())));
         assert_eq!((settled.model.as_deref(), used(&settled.usage)), (Some(billed), (5, 7)), "{said}");
     }
 }

@@ -1,0 +1,329 @@
+//! Budgets: the most that the model calls of a step, of a run, or of a day may use, in calls, tokens and dollars.
+//!
+//! Accounts stand in a chain: that of a step in that of the run, in that of the workflow around it. A call is
+//! added to all of them before it is made, with the most that it can use, or to none and is not made. What it
+//! did use replaces that when it is answered; a call that was certainly not computed is taken off again; of one
+//! whose answer is lost the most stays.
+
+use std::sync::{Arc, Mutex};
+
+use lobster_base::budget::{Amount, Limits, Unit, nano_usd, usd_text};
+use lobster_base::code::Code;
+use lobster_base::json;
+use lobster_base::sync::lock;
+use lobster_stage::{StageError, WorstCase};
+use lobster_store::{Day, DayLimit, Store};
+
+use super::Spend;
+use super::cost::{fixed, settle, used};
+use super::pricing::{BadPrices, Pricing};
+
+/// Whose budget it is, and where it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// No budget of its own: the end of the chain.
+    Nobody,
+    /// A step, under this id.
+    Step(String),
+    /// A run of a workflow file.
+    Run(String),
+    /// All runs of a workflow file on one day.
+    Day(String),
+    /// All that a service runs on one day.
+    Service,
+}
+
+impl Holder {
+    fn name(&self) -> String {
+        match self {
+            Self::Nobody => "the budget".to_owned(),
+            Self::Step(id) => format!("the budget of step {id}"),
+            Self::Run(file) => format!("the budget of this run of {file}"),
+            Self::Day(file) => format!("the budget of {file} for today (UTC)"),
+            Self::Service => "the budget of the service for today (UTC)".to_owned(),
+        }
+    }
+
+    fn remedy(&self, unit: Unit) -> String {
+        let field = unit.field();
+        match self {
+            Self::Nobody | Self::Run(_) => format!("raise budget.{field} of the file"),
+            Self::Step(_) => format!("raise budget.{field} of the step"),
+            Self::Day(_) => format!("raise budget.day.{field} of the file, or go on after 00:00 UTC"),
+            Self::Service => {
+                format!(
+                    "raise {field} under [budget] in the configuration of the server, or go on after 00:00 UTC"
+                )
+            }
+        }
+    }
+}
+
+/// One budget.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    /// Whose it is.
+    pub holder: Holder,
+    /// How much it is.
+    pub limits: Limits,
+    /// Models without a price are asked all the same.
+    pub allows_unpriced: bool,
+    /// For a budget of a day: the key under which the store counts.
+    pub day_key: Option<String>,
+}
+
+/// What models cost.
+#[derive(Clone, Debug)]
+pub struct Prices {
+    /// The table.
+    pub pricing: Pricing,
+    /// Prices of the operator that are of no use: with them no budget in dollars can be held.
+    pub bad: Option<BadPrices>,
+}
+
+/// What one step or run may use, and what it has used.
+#[derive(Debug)]
+pub struct Account {
+    terms: Vec<Terms>,
+    used: Mutex<Amount>,
+    parent: Option<Arc<Self>>,
+    prices: Arc<Prices>,
+}
+
+/// A call that was added to the accounts of a chain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Booking {
+    amount: Amount,
+    day: Option<Day>,
+}
+
+/// What a call may use at most; none where that is not known.
+struct Asked<'a> {
+    worst: &'a WorstCase,
+    tokens: Option<u64>,
+    usd: Option<f64>,
+    is_unpriced: bool,
+    bad_prices: Option<&'a BadPrices>,
+}
+
+impl Account {
+    /// An account that is in no other one.
+    #[must_use]
+    pub fn new(prices: Prices, terms: Vec<Terms>, used: Amount) -> Arc<Self> {
+        Arc::new(Self { terms, used: Mutex::new(used), parent: None, prices: Arc::new(prices) })
+    }
+
+    /// An account inside another one, that has used `used` before.
+    #[must_use]
+    pub fn within(parent: &Arc<Self>, terms: Vec<Terms>, used: Amount) -> Arc<Self> {
+        let prices = Arc::clone(&parent.prices);
+        Arc::new(Self { terms, used: Mutex::new(used), parent: Some(Arc::clone(parent)), prices })
+    }
+
+    /// Whether calls may be refused.
+    #[must_use]
+    pub fn is_limited(&self) -> bool {
+        self.chain().any(|account| !account.terms.is_empty())
+    }
+
+    /// Adds what a call may use. `has_refused`: a model with a price was too dear for the same call, so that
+    /// none without one is asked instead.
+    ///
+    /// # Errors
+    /// When a budget of the chain has no room for it, or cannot hold it, or the store fails.
+    pub fn book(&self, store: &Store, worst: &WorstCase, has_refused: bool) -> Result<Booking, StageError> {
+        let rate = worst.model.as_deref().and_then(|model| self.prices.pricing.rate(model));
+        let asked = Asked {
+            worst,
+            tokens: worst.output_tokens.map(|output| worst.input_tokens.saturating_add(output)),
+            usd: rate.zip(worst.output_tokens).map(|(rate, output)| rate.cost(worst.input_tokens, output)),
+            is_unpriced: rate.is_none(),
+            bad_prices: self.prices.bad.as_ref(),
+        };
+        for terms in self.all_terms() {
+            asked.can_be_held(terms, has_refused)?;
+        }
+        let amount =
+            Amount { calls: 1, tokens: asked.tokens.unwrap_or(0), nano_usd: asked.usd.map_or(0, nano_usd) };
+        self.add(amount, &asked)?;
+        let days = self.days();
+        if days.is_empty() {
+            return Ok(Booking { amount, day: None });
+        }
+        let limits: Vec<DayLimit> = days.iter().map(|(_, limit)| limit.clone()).collect();
+        match store.spend_today(&limits, amount) {
+            Ok(Ok(day)) => Ok(Booking { amount, day: Some(day) }),
+            Ok(Err(full)) => {
+                self.take_off(amount);
+                let (terms, _) = days[full.index];
+                Err(asked.refused(terms, full.unit, full.used))
+            }
+            Err(error) => {
+                self.take_off(amount);
+                Err(StageError::permanent_from(error).with_code(Code::Store))
+            }
+        }
+    }
+
+    /// What a call used.
+    #[must_use]
+    pub fn amount_of(&self, spend: &Spend) -> Amount {
+        let (input, output) = used(&spend.usage);
+        let rate = spend.model.as_deref().and_then(|model| self.prices.pricing.rate(model));
+        Amount {
+            calls: 1,
+            tokens: input.saturating_add(output),
+            nano_usd: rate.map_or(0, |rate| nano_usd(rate.cost(input, output))),
+        }
+    }
+
+    /// What an answered call counts for: what the answer says, unless that is no count or no price;
+    /// then what was put aside.
+    #[must_use]
+    pub fn settled(&self, reserved: Spend, answered: Option<Spend>) -> Spend {
+        settle(&self.prices.pricing, reserved, answered)
+    }
+
+    /// Replaces what was added for a call by what it did use; nothing if it was not computed.
+    ///
+    /// # Errors
+    /// When the store fails: the call counts there with the most that it can have used.
+    pub fn settle(&self, store: &Store, booking: &Booking, used: Amount) -> Result<(), StageError> {
+        for account in self.chain() {
+            let mut sum = lock(&account.used);
+            *sum = sum.minus(booking.amount).plus(used);
+        }
+        match booking.day {
+            None => Ok(()),
+            Some(day) => {
+                let limits: Vec<DayLimit> = self.days().into_iter().map(|(_, limit)| limit).collect();
+                store
+                    .settle_day(&limits, day, booking.amount, used)
+                    .map_err(|error| StageError::permanent_from(error).with_code(Code::Store))
+            }
+        }
+    }
+
+    /// Adds to every account, or to none if one has no room.
+    fn add(&self, amount: Amount, asked: &Asked<'_>) -> Result<(), StageError> {
+        for (depth, account) in self.chain().enumerate() {
+            let mut sum = lock(&account.used);
+            let now = sum.plus(amount);
+            let passed =
+                account.terms.iter().filter(|terms| terms.day_key.is_none()).find_map(|terms| {
+                    terms.limits.passed_by(&now).map(|unit| asked.refused(terms, unit, *sum))
+                });
+            if let Some(refused) = passed {
+                drop(sum);
+                for before in self.chain().take(depth) {
+                    let mut sum = lock(&before.used);
+                    *sum = sum.minus(amount);
+                }
+                return Err(refused);
+            }
+            *sum = now;
+        }
+        Ok(())
+    }
+
+    fn take_off(&self, amount: Amount) {
+        for account in self.chain() {
+            let mut sum = lock(&account.used);
+            *sum = sum.minus(amount);
+        }
+    }
+
+    fn chain(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |account| account.parent.as_deref())
+    }
+
+    fn all_terms(&self) -> impl Iterator<Item = &Terms> {
+        self.chain().flat_map(|account| &account.terms)
+    }
+
+    fn days(&self) -> Vec<(&Terms, DayLimit)> {
+        let limit = |terms: &Terms| {
+            let key = terms.day_key.clone()?;
+            Some(DayLimit { key, limits: terms.limits })
+        };
+        self.all_terms().filter_map(|terms| limit(terms).map(|limit| (terms, limit))).collect()
+    }
+}
+
+impl Asked<'_> {
+    /// Whether a budget can say before the call that there is room for it.
+    fn can_be_held(&self, terms: &Terms, has_refused: bool) -> Result<(), StageError> {
+        let name = terms.holder.name();
+        let limits_usd = terms.limits.nano_usd.is_some();
+        if let Some(bad) = self.bad_prices.filter(|_| limits_usd) {
+            let error = error(&terms.holder, &format!("{name} cannot be held: {bad}"));
+            return Err(error.with_code(Code::Setting));
+        }
+        if limits_usd && self.is_unpriced {
+            let model = self.worst.model.as_deref().map(|model| json::compact(&model));
+            let why = match model {
+                Some(_) | None if terms.allows_unpriced && !has_refused => return Ok(()),
+                Some(model) if terms.allows_unpriced => format!(
+                    "a call of a model with a price was refused, and model {model} has none that could be less"
+                ),
+                Some(model) => format!(
+                    "model {model} has no price, so {name} cannot hold it. Give its price with `lobster models \
+                     prices --update FILE`, or write `unpriced: allow` under `budget`"
+                ),
+                None => format!(
+                    "the adapter chooses the model, so {name} cannot hold it. Give --model, or write \
+                     `unpriced: allow` under `budget`"
+                ),
+            };
+            return Err(error(&terms.holder, &why));
+        }
+        if self.tokens.is_none() && (limits_usd || terms.limits.tokens.is_some()) {
+            let why = format!(
+                "the adapter chooses the length of the answer, so {name} cannot hold it. Give --max-output-tokens"
+            );
+            return Err(error(&terms.holder, &why));
+        }
+        Ok(())
+    }
+
+    fn refused(&self, terms: &Terms, unit: Unit, used: Amount) -> StageError {
+        let Terms { holder, limits, .. } = terms;
+        let remedy = holder.remedy(unit);
+        let remedy = match unit {
+            Unit::Calls => capital(&remedy),
+            Unit::Tokens | Unit::Usd => format!("Lower --max-output-tokens, or {remedy}"),
+        };
+        let tokens = match self.worst.output_tokens {
+            Some(output) => format!("at most {} tokens in, {output} out", self.worst.input_tokens),
+            None => format!("at most {} tokens in", self.worst.input_tokens),
+        };
+        let model = self.worst.model.as_deref().unwrap_or("of the adapter's choice");
+        let asks = match unit {
+            Unit::Calls => "this would be one more".to_owned(),
+            Unit::Tokens => format!("it may use {} (model {model}: {tokens})", self.tokens.unwrap_or(0)),
+            Unit::Usd => {
+                format!("it may cost up to ${} (model {model}: {tokens})", fixed(self.usd.unwrap_or(0.0), 4))
+            }
+        };
+        let used = match unit {
+            Unit::Usd => usd_text(used.nano_usd),
+            Unit::Calls | Unit::Tokens => used.count_of(unit).to_string(),
+        };
+        let limit = unit.text(limits.limit_of(unit).unwrap_or(0));
+        error(holder, &format!("{} has used {used} of {limit}, and {asks}. {remedy}", holder.name()))
+    }
+}
+
+fn capital(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
+}
+
+/// A step may go on without its call; a run may not.
+fn error(holder: &Holder, why: &str) -> StageError {
+    let code = match holder {
+        Holder::Step(_) => Code::StepBudget,
+        Holder::Nobody | Holder::Run(_) | Holder::Day(_) | Holder::Service => Code::Budget,
+    };
+    StageError::permanent(format!("Budget: the call was not made, since {why}.")).with_code(code)
+}

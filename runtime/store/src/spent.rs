@@ -1,0 +1,239 @@
+//! What model calls of a day have used, by whoever has a budget for a day: a workflow, or the service.
+//!
+//! A call is added before it is made, with the most that it can use, in the transaction that compares it with
+//! the limits; so processes that share a store share the budget. What it did use replaces that later. Of a
+//! process that dies in between the most stays added.
+//!
+//! The tables are made by the first program that needs them, so that an older lobster reads the store as before.
+
+use rusqlite::{OptionalExtension, Transaction, params};
+
+use super::Store;
+use super::db::Durability;
+use super::error::StoreError;
+use super::spent_tables::{is_there, make};
+use lobster_base::budget::{Amount, Limits, Unit};
+
+const MILLISECONDS_OF_A_DAY: i64 = 86_400_000;
+
+/// A day in UTC, as its number since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Day(pub i64);
+
+/// Whose budget of a day a call needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DayLimit {
+    /// Who has it: the same for all runs that share it.
+    pub key: String,
+    /// How much it is.
+    pub limits: Limits,
+}
+
+/// A budget that has no room for a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DayFull {
+    /// Which of those that were asked.
+    pub index: usize,
+    /// What is limited.
+    pub unit: Unit,
+    /// What was used before.
+    pub used: Amount,
+}
+
+/// What a budget of a day has used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DaySpent {
+    /// Who has it.
+    pub key: String,
+    /// The limits that the last call was compared with.
+    pub limits: Limits,
+    /// What is used, and what calls under way may use at most.
+    pub used: Amount,
+}
+
+impl Store {
+    /// The day that it is now.
+    #[must_use]
+    pub fn today(&self) -> Day {
+        Day(self.clock_ms().div_euclid(MILLISECONDS_OF_A_DAY))
+    }
+
+    /// Adds what a call may use to all these budgets of today, durably, or to none if one has no room for it.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub fn spend_today(
+        &self,
+        budgets: &[DayLimit],
+        amount: Amount,
+    ) -> Result<Result<Day, DayFull>, StoreError> {
+        let day = self.today();
+        self.write(Durability::Synced, |tx| {
+            make(tx)?;
+            let mut sums = Vec::new();
+            for (index, budget) in budgets.iter().enumerate() {
+                let used = spent(tx, &budget.key, day)?;
+                let sum = used.plus(amount);
+                if let Some(unit) = budget.limits.passed_by(&sum) {
+                    return Ok(Err(DayFull { index, unit, used }));
+                }
+                sums.push(sum);
+            }
+            for (budget, sum) in budgets.iter().zip(sums) {
+                set(tx, budget, day, sum)?;
+            }
+            Ok(Ok(day))
+        })
+    }
+
+    /// Replaces what was added on that day by what was used.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub fn settle_day(
+        &self,
+        budgets: &[DayLimit],
+        day: Day,
+        reserved: Amount,
+        used: Amount,
+    ) -> Result<(), StoreError> {
+        // Were it lost, the call would count with the most that it can have used.
+        self.write(Durability::Lazy, |tx| {
+            make(tx)?;
+            for budget in budgets {
+                let before = spent(tx, &budget.key, day)?;
+                set(tx, budget, day, before.minus(reserved).plus(used))?;
+            }
+            Ok(())
+        })
+    }
+
+    /// What the budgets of a day have used, by their keys.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn spent_on(&self, day: Day) -> Result<Vec<DaySpent>, StoreError> {
+        self.inner.db.read(|db| {
+            if !is_there(db)? {
+                return Ok(Vec::new());
+            }
+            let mut all = db.prepare_cached(
+                "SELECT key, calls, tokens, nano_usd, max_calls, max_tokens, max_nano_usd FROM spent
+                 WHERE day = ?1 ORDER BY key",
+            )?;
+            let rows = all.query_map([day.0], |row| {
+                Ok(DaySpent {
+                    key: row.get(0)?,
+                    used: Amount {
+                        calls: count(row.get(1)?),
+                        tokens: count(row.get(2)?),
+                        nano_usd: count(row.get(3)?),
+                    },
+                    limits: Limits {
+                        calls: row.get::<_, Option<i64>>(4)?.map(count),
+                        tokens: row.get::<_, Option<i64>>(5)?.map(count),
+                        nano_usd: row.get::<_, Option<i64>>(6)?.map(count),
+                    },
+                })
+            })?;
+            Ok(rows.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Forgets the days before an instant.
+    pub(super) fn forget_days(&self, before: i64) -> Result<(), StoreError> {
+        if !self.inner.db.read(|db| Ok(is_there(db)?))? {
+            return Ok(());
+        }
+        self.write(Durability::Lazy, |tx| {
+            tx.execute("DELETE FROM spent WHERE day < ?1", [before.div_euclid(MILLISECONDS_OF_A_DAY)])?;
+            Ok(())
+        })
+    }
+
+    /// Sets the budget of a day that every run of the service has, besides its own, and
+    /// whether models without a price are asked all the same.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    pub fn set_service_budget(&self, budget: Option<(Limits, bool)>) -> Result<(), StoreError> {
+        if budget.is_none() && self.service_budget()?.is_none() {
+            return Ok(());
+        }
+        self.write(Durability::Synced, |tx| {
+            make(tx)?;
+            tx.execute("DELETE FROM service_budget", [])?;
+            if let Some((limits, allows_unpriced)) = budget {
+                tx.execute(
+                    "INSERT INTO service_budget (max_calls, max_tokens, max_nano_usd, allows_unpriced)
+                     VALUES (?1, ?2, ?3, ?4)",
+                    params![
+                        limits.calls.map(whole),
+                        limits.tokens.map(whole),
+                        limits.nano_usd.map(whole),
+                        allows_unpriced
+                    ],
+                )?;
+            }
+            Ok(())
+        })
+    }
+
+    /// That budget, and whether it lets models without a price pass.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    pub fn service_budget(&self) -> Result<Option<(Limits, bool)>, StoreError> {
+        self.inner.db.read(|db| {
+            if !is_there(db)? {
+                return Ok(None);
+            }
+            let mut found = db.prepare_cached(
+                "SELECT max_calls, max_tokens, max_nano_usd, allows_unpriced FROM service_budget",
+            )?;
+            let limits = |row: &rusqlite::Row<'_>| {
+                let limit = |at: usize| row.get::<_, Option<i64>>(at).map(|limit| limit.map(count));
+                let limits = Limits { calls: limit(0)?, tokens: limit(1)?, nano_usd: limit(2)? };
+                Ok((limits, row.get(3)?))
+            };
+            Ok(found.query_row([], limits).optional()?)
+        })
+    }
+}
+
+/// SQLite's integers have a sign.
+fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+fn count(whole: i64) -> u64 {
+    u64::try_from(whole).unwrap_or(0)
+}
+
+fn spent(tx: &Transaction<'_>, key: &str, day: Day) -> rusqlite::Result<Amount> {
+    let mut found =
+        tx.prepare_cached("SELECT calls, tokens, nano_usd FROM spent WHERE key = ?1 AND day = ?2")?;
+    let amount = found.query_row(params![key, day.0], |row| {
+        Ok(Amount { calls: count(row.get(0)?), tokens: count(row.get(1)?), nano_usd: count(row.get(2)?) })
+    });
+    Ok(amount.optional()?.unwrap_or_default())
+}
+
+fn set(tx: &Transaction<'_>, budget: &DayLimit, day: Day, used: Amount) -> rusqlite::Result<()> {
+    let limits = budget.limits;
+    tx.prepare_cached(
+        "INSERT OR REPLACE INTO spent (key, day, calls, tokens, nano_usd, max_calls, max_tokens, max_nano_usd)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+    )?
+    .execute(params![
+        budget.key,
+        day.0,
+        whole(used.calls),
+        whole(used.tokens),
+        whole(used.nano_usd),
+        limits.calls.map(whole),
+        limits.tokens.map(whole),
+        limits.nano_usd.map(whole)
+    ])?;
+    Ok(())
+}
