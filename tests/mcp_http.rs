@@ -247,3 +247,58 @@ fn what_a_session_started_ends_with_it() {
         }
     }
 }
+
+/// A session of somebody who calls itself `name`: its headers.
+fn session_as(served: &Served, authorization: &str, name: &str) -> String {
+    let mut message = initialize();
+    message["params"]["clientInfo"]["name"] = json!(name);
+    let began = served.post(authorization, &message);
+    let id = began.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("mcp-session-id").then(|| value.trim().to_owned())
+    });
+    let id = id.unwrap_or_else(|| panic!("{began}"));
+    let headers = format!("{authorization}Mcp-Session-Id: {id}\r\nMcp-Protocol-Version: 2025-06-18\r\n");
+    let initialized = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+    assert_eq!(status(&served.post(&headers, &initialized)), 202);
+    headers
+}
+
+/// What a call of a tool answers, as it comes.
+fn called(served: &Served, headers: &str, tool: &str, arguments: &Value) -> String {
+    let call = json!({"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": tool, "arguments": arguments}});
+    let mut stream = served.connect();
+    send(&mut stream, "POST", &format!("Host: {}\r\n{headers}", served.address), &call.to_string());
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+#[test]
+fn a_client_is_who_its_token_says_whatever_it_calls_itself() {
+    let home = Home::new();
+    home.write("tokens", "ann 0123456789abcdef-ann\nbob 0123456789abcdef-bob\n");
+    let served = Served::start(&home, &["--http", "127.0.0.1:0", "--token-file", "tokens"], 1);
+    let (ann, bob) =
+        ("Authorization: Bearer 0123456789abcdef-ann\r\n", "Authorization: Bearer 0123456789abcdef-bob\r\n");
+    let of_ann = session_as(&served, ann, "alice");
+    let done = called(&served, &of_ann, "run", &json!({"pipeline": "exec echo by-ann", "timeoutMs": 60000}));
+    assert!(done.contains("by-ann"), "{done}");
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    assert_eq!(runs[0]["actor"], "mcp:ann", "{runs}");
+    // The same name for itself gives nobody else's runs, and another one hides none of one's own.
+    for (authorization, name, sees) in
+        [(bob, "alice", false), (bob, "ann", false), (ann, "alice", true), (ann, "bob", true)]
+    {
+        let session = session_as(&served, authorization, name);
+        let seen = called(&served, &session, "runs", &json!({}));
+        assert_eq!(seen.contains(runs[0]["id"].as_str().unwrap()), sees, "{name}: {seen}");
+    }
+    // Nor does anybody enter the session of another one.
+    let (_, session) = of_ann.split_once("\r\n").unwrap();
+    assert_eq!(status(&called(&served, &format!("{bob}{session}"), "runs", &json!({}))), 404);
+    let twice = "ann 0123456789abcdef-ann\nann 0123456789abcdef-bob\n";
+    home.write("tokens", twice);
+    let refused = home.lobster(["mcp", "--http", "127.0.0.1:0", "--token-file", "tokens"]).run();
+    assert!(refused.code() == 2 && refused.stderr.contains("twice"), "{refused:?}");
+}

@@ -17,7 +17,7 @@ use lobster_runtime::language::plan::Plan;
 use lobster_runtime::replay::{self, ResumeRequest};
 use lobster_runtime::runtime::{Planned, RunRequest, RunResult, Runtime, Target};
 use lobster_runtime::stage::StageArgs;
-use lobster_runtime::store::RunId;
+use lobster_runtime::store::{Event, RunId};
 use rmcp::model::{ProgressNotificationParam, ProgressToken};
 use rmcp::service::{Peer, RequestContext};
 use rmcp::{RoleServer, model::CallToolResult, model::ContentBlock};
@@ -291,6 +291,17 @@ impl Progress for Reporter {
 
     fn ended(&self, place: &str) {
         let _ = self.sink.try_send(format!("{} done", place_name(place)));
+    }
+
+    fn recorded(&self, events: &[Event]) {
+        // What an earlier run has done is told, too: a call of only such steps is not silent.
+        for event in events {
+            if let Event::StepEnded { path, begun: Some(begun), outcome, .. } = event
+                && outcome.cached
+            {
+                let _ = self.sink.try_send(format!("{} ({}) reused", place_name(path), begun.kind));
+            }
+        }
     }
 }
 

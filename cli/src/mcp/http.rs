@@ -18,6 +18,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::sync::lock;
+use rmcp::RoleServer;
+use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -46,11 +48,38 @@ const LEAST_TOKEN: usize = 16;
 /// How long a session may be without its client, unless the operator says otherwise.
 pub(crate) const SESSION_IDLE: Duration = Duration::from_secs(300);
 
+/// A token of the operator's, and whose it is.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct NamedToken {
+    pub(crate) token: String,
+    /// None for the only one.
+    pub(crate) name: Option<String>,
+}
+
+/// Who a client is, by what it has shown and not by what it says: its token, or the user at the other end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) name: String,
+    /// The operator has given it this name.
+    pub(super) is_named: bool,
+}
+
+impl Identity {
+    /// Who made a request; none on the standard streams, whose client is the one who started the server.
+    pub(super) fn of(context: &RequestContext<RoleServer>) -> Option<Self> {
+        context.extensions.get::<http::request::Parts>()?.extensions.get::<Self>().cloned()
+    }
+
+    fn unnamed(name: impl Into<String>) -> Self {
+        Self { name: name.into(), is_named: false }
+    }
+}
+
 /// How a client shows that it may call.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// The operator's own, which clients have from the operator.
-    Given(String),
+    /// The operator's own, which clients have from the operator; at least one.
+    Given(Vec<NamedToken>),
     /// Made for this server, and printed for its clients.
     Made(String),
     /// Everybody who can connect may call.
@@ -70,12 +99,59 @@ impl Token {
         Ok(Self::Made(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
-    fn text(&self) -> Option<&str> {
+    /// The tokens of a text: one alone, or lines of a name and a token.
+    ///
+    /// # Errors
+    /// When a line is neither, or two have one name or one token.
+    pub(crate) fn read_given(text: &str) -> Result<Self, String> {
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let lines: Vec<Vec<&str>> = lines.map(|line| line.split_whitespace().collect()).collect();
+        let tokens: Vec<NamedToken> = match lines.as_slice() {
+            [only] if only.len() == 1 => vec![NamedToken { token: only[0].to_owned(), name: None }],
+            several => several
+                .iter()
+                .map(|words| match words.as_slice() {
+                    [name, token] => {
+                        Ok(NamedToken { token: (*token).to_owned(), name: Some((*name).to_owned()) })
+                    }
+                    _ => Err("it holds one token, or a name and a token in each line".to_owned()),
+                })
+                .collect::<Result<_, _>>()?,
+        };
+        for (at, one) in tokens.iter().enumerate() {
+            if tokens[..at].iter().any(|other| other.token == one.token || other.name == one.name) {
+                let name = one.name.as_deref().unwrap_or_default();
+                return Err(format!("the name or the token of {name:?} is there twice"));
+            }
+        }
+        Ok(Self::Given(tokens))
+    }
+
+    /// What clients may send, by its digest, and who they are then; none lets everybody in.
+    fn identities(&self) -> Option<Vec<(Digest, Identity)>> {
         match self {
-            Self::Given(token) | Self::Made(token) => Some(token),
             Self::Off => None,
+            // Only who reads the server's stderr has it.
+            Self::Made(token) => Some(vec![(Digest::of(token.as_bytes()), Identity::unnamed(own_user()))]),
+            Self::Given(tokens) => {
+                let identity = |given: &NamedToken| {
+                    let digest = Digest::of(given.token.as_bytes());
+                    let identity = match &given.name {
+                        Some(name) => Identity { name: name.clone(), is_named: true },
+                        None => Identity::unnamed(format!("token-{}", &digest.to_string()[..8])),
+                    };
+                    (digest, identity)
+                };
+                Some(tokens.iter().map(identity).collect())
+            }
         }
     }
+}
+
+/// The name of this user, or the number.
+fn own_user() -> String {
+    let name = std::env::var("USER").ok().filter(|name| !name.trim().is_empty());
+    name.unwrap_or_else(|| format!("user-{}", rustix::process::geteuid().as_raw()))
 }
 
 /// Where the server is reached.
@@ -123,7 +199,7 @@ impl Options {
                      LOBSTER_MCP_TOKEN"
                 )))
             }
-            (_, Token::Given(token)) if token.len() < LEAST_TOKEN => {
+            (_, Token::Given(tokens)) if tokens.iter().any(|given| given.token.len() < LEAST_TOKEN) => {
                 Err(CommandError::usage(format!("the token must have at least {LEAST_TOKEN} characters")))
             }
             _ if self.place.port().is_some_and(|ip| ip.is_unspecified()) && self.hosts.is_empty() => {
@@ -208,8 +284,14 @@ pub(super) async fn serve(
         (Server::new(Arc::clone(&shared), session.clone()), session)
     });
     let sweeper = tokio::spawn(endpoint.sweep());
-    let token = options.token.text().map(|token| Digest::of(token.as_bytes()));
-    let door = Arc::new(Door { endpoint, token, room: Arc::new(Semaphore::new(CONNECTIONS)) });
+    // Over a socket file the kernel tells who connects, and only this user may.
+    let anyone = match &options.place {
+        Place::Port(_) => Identity::unnamed("anyone"),
+        Place::Socket(_) => Identity::unnamed(own_user()),
+    };
+    let identities = options.token.identities();
+    let room = Arc::new(Semaphore::new(CONNECTIONS));
+    let door = Arc::new(Door { endpoint, identities, anyone, room });
     let newcomers = Arc::new(Newcomers::default());
     loop {
         let stream = tokio::select! {
@@ -259,8 +341,10 @@ struct Caller {
 /// Looks at every request before the protocol does.
 struct Door {
     endpoint: Endpoint,
-    /// The digest of the token: comparing digests tells nothing about how much of a guess was right.
-    token: Option<Digest>,
+    /// Who is who, by the digests of tokens: comparing digests tells nothing about how much of a guess was right.
+    identities: Option<Vec<(Digest, Identity)>>,
+    /// Who a client without a token is, where none is needed.
+    anyone: Identity,
     room: Arc<Semaphore>,
 }
 
@@ -276,23 +360,33 @@ impl Door {
         response
     }
 
-    async fn let_in(&self, request: Request<SharedBody>, caller: &Caller) -> Response<Body> {
+    /// Who sends a request; none who may not.
+    fn identify(&self, headers: &HeaderMap) -> Option<&Identity> {
+        let Some(identities) = &self.identities else { return Some(&self.anyone) };
+        let token = token_of(headers)?;
+        identities.iter().find(|(known, _)| *known == token).map(|(_, identity)| identity)
+    }
+
+    async fn let_in(&self, mut request: Request<SharedBody>, caller: &Caller) -> Response<Body> {
         if request.uri().path() != PATH {
             return plain(StatusCode::NOT_FOUND, "lobster speaks the Model Context Protocol at /mcp\n");
         }
-        if self.token.is_some_and(|wanted| token_of(request.headers()) != Some(wanted)) {
+        let Some(identity) = self.identify(request.headers()).cloned() else {
             let mut refused = plain(StatusCode::UNAUTHORIZED, "the bearer token is missing or wrong\n");
             refused.headers_mut().insert(
                 header::WWW_AUTHENTICATE,
                 header::HeaderValue::from_static("Bearer realm=\"lobster\""),
             );
             return refused;
-        }
+        };
         if !self.seat(caller) {
             return plain(StatusCode::SERVICE_UNAVAILABLE, "too many connections; come back later\n");
         }
         caller.newcomer.belongs();
-        self.endpoint.handle(request, None).await
+        let owner = identity.name.clone();
+        request.extensions_mut().insert(identity);
+        // A session belongs to who began it.
+        self.endpoint.handle(request, Some(owner)).await
     }
 
     /// Whether the connection has a place, or gets one now.
@@ -333,7 +427,7 @@ mod tests {
 
     #[test]
     fn only_this_machine_is_let_in_without_a_token_of_the_operators() {
-        let given = |text: &str| Token::Given(text.to_owned());
+        let given = |text: &str| Token::read_given(text).unwrap();
         let long = || given("0123456789abcdef");
         let made = || Token::Made("0123456789abcdef".to_owned());
         for (address, token, hosts, good) in [
@@ -353,6 +447,28 @@ mod tests {
     #[test]
     fn tokens_that_are_made_are_long_and_differ() {
         let (one, other) = (Token::make().ok().unwrap(), Token::make().ok().unwrap());
-        assert!(one != other && one.text().is_some_and(|token| token.len() == 64));
+        assert!(one != other && matches!(one, Token::Made(token) if token.len() == 64));
+    }
+
+    #[test]
+    fn each_token_is_somebody() {
+        let names = |text: &str| -> Result<Vec<(String, bool)>, String> {
+            let identities = Token::read_given(text)?.identities().unwrap();
+            Ok(identities.into_iter().map(|(_, who)| (who.name, who.is_named)).collect())
+        };
+        let named = |name: &str| (name.to_owned(), true);
+        assert_eq!(
+            names("ann 0123456789abcdef\n# of the night\nbob fedcba9876543210\n"),
+            Ok(vec![named("ann"), named("bob")])
+        );
+        let alone = names("0123456789abcdef\n").unwrap();
+        assert!(alone.len() == 1 && alone[0].0.starts_with("token-") && !alone[0].1, "{alone:?}");
+        for bad in [
+            "a b c",
+            "ann 0123456789abcdef\nann fedcba9876543210",
+            "ann 0123456789abcdef\nbob 0123456789abcdef",
+        ] {
+            assert!(names(bad).is_err(), "{bad}");
+        }
     }
 }

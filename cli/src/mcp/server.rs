@@ -26,6 +26,7 @@ use super::builtin::{self, Bounds, BuiltinTool, CancelArgs, ResumeArgs, RunArgs,
 use super::call::{self, Answer, Ending, Forwarder, Limits, Place, Work, refusal};
 use super::catalogue::{self, Catalogue, DIGEST, Entry, Program};
 use super::gates::{Approvals, Asked};
+use super::http::Identity;
 use super::schema::Layout;
 use super::service::{Agent, Wanted};
 use super::shared::Shared;
@@ -93,8 +94,12 @@ impl Server {
         if let Some(agent) = Agent::of(context) {
             return Caller { actor: agent.name(), detail };
         }
+        let identity = Identity::of(context);
+        let name = identity.as_ref().map_or_else(|| named(name), |identity| named(&identity.name));
         let actor = std::env::var("LOBSTER_ACTOR").ok().filter(|actor| !actor.trim().is_empty());
-        Caller { actor: Some(actor.unwrap_or_else(|| format!("mcp:{}", named(name)))), detail }
+        // A name that the operator gave to a token tells clients apart that have the operator's own name otherwise.
+        let actor = actor.filter(|_| identity.is_none_or(|identity| !identity.is_named));
+        Caller { actor: Some(actor.unwrap_or_else(|| format!("mcp:{name}"))), detail }
     }
 
     /// Answers a call of a tool of the operator's folders, or of `run`.

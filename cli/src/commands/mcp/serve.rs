@@ -50,8 +50,9 @@ pub(super) struct Args {
     /// Serves over HTTP on this socket file, which only your user can connect to.
     #[arg(long, value_name = "PATH", group = "over_http")]
     socket: Option<PathBuf>,
-    /// The file with the bearer token that HTTP clients must send (or `LOBSTER_MCP_TOKEN`). On a loopback
-    /// address, a missing token is generated and printed; any other address requires yours.
+    /// The file with the bearer token that HTTP clients must send (or `LOBSTER_MCP_TOKEN`), or with lines
+    /// `NAME TOKEN`, one for each client. On a loopback address, a missing token is generated and printed; any
+    /// other address requires yours.
     #[arg(long, value_name = "FILE", requires = "over_http")]
     token_file: Option<PathBuf>,
     /// Accepts every client that can connect: every user and every program of this machine.
@@ -195,7 +196,10 @@ fn http_options(args: &Args) -> Result<Option<mcp::http::Options>, CommandError>
         return Err(CommandError::usage("--token-file: the file is empty"));
     }
     let token = match given.filter(|token| !token.is_empty()) {
-        Some(token) => Token::Given(token),
+        Some(text) => Token::read_given(&text).map_err(|why| {
+            let file = args.token_file.as_ref().map(|file| format!("--token-file {}", file.display()));
+            CommandError::usage(format!("{}: {why}", file.as_deref().unwrap_or("LOBSTER_MCP_TOKEN")))
+        })?,
         // The kernel tells who connects to a socket file.
         None if args.no_token || args.socket.is_some() => Token::Off,
         None => Token::make()?,
