@@ -174,7 +174,7 @@ impl Slack {
             },
         }));
         wait_until("the press is answered", || told().len() > before);
-        assert!(self.acknowledged.lock().unwrap().contains(&id));
+        wait_until("it is acknowledged", || self.acknowledged.lock().unwrap().contains(&id));
         told().pop().unwrap()
     }
 }

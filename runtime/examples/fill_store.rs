@@ -1,8 +1,9 @@
 //! Fills a store with runs, to measure what only shows in large ones.
 //!
-//! `cargo run --release --example fill_store -- STATE_DIRECTORY COUNT`: the runs
-//! are evenly spread over the last hundred days; each has two steps with small
-//! results of their own.
+//! `cargo run --release --example fill_store -- STATE_DIRECTORY COUNT [STEPS]`: the runs
+//! are evenly spread over the last hundred days; each has arguments and two steps with small
+//! results of their own. With STEPS one in twenty has failed, some wait for an answer, and the
+//! newest one has so many steps.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,66 +11,121 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use lobster_runtime::digest::Digest;
 use lobster_runtime::store::{
-    Durability, Event, NewRun, RunStatus, StepOutcome, StepStatus, Store, StoreError, system_clock,
+    Durability, Event, GateKind, GateRecord, NewRun, RunId, RunStatus, StepOutcome, StepStatus, Store,
+    StoreError, system_clock,
 };
 use serde_json::{Value, json};
 
 const DAYS: i64 = 100;
 
+/// At most so many questions are open.
+const WAITING: i64 = 100;
+
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
     let (Some(dir), Some(count)) = (words.next(), words.next()) else {
-        return Err("give a state directory and a number of runs".into());
+        return Err("give a state directory, a number of runs, and perhaps a number of steps".into());
     };
     let count: i64 = count.parse()?;
+    let steps: Option<i64> = words.next().map(|steps| steps.parse()).transpose()?;
     let now = system_clock()();
     let at = Arc::new(AtomicI64::new(now));
     let clock = Arc::clone(&at);
     let store = Store::open_with(Path::new(&dir), Arc::new(move || clock.load(Ordering::Relaxed)))?;
     for number in 0..count {
         at.store(now - DAYS * 86_400_000 * (count - number) / count, Ordering::Relaxed);
-        run(&store, number)?;
+        run(&store, number, steps.is_some().then_some(count - number <= WAITING * 1000))?;
+    }
+    at.store(now, Ordering::Relaxed);
+    if let Some(steps) = steps {
+        long_run(&store, steps)?;
     }
     store.sync()?;
     println!("{count} runs in {dir}");
     Ok(())
 }
 
-fn run(store: &Store, number: i64) -> Result<(), StoreError> {
+fn begin(store: &Store, name: String, args: &Value) -> Result<RunId, StoreError> {
     let plan = store.put(br#"{"kind":"pipeline","stages":[]}"#)?.digest;
-    let run = store.create_run(NewRun {
-        name: format!("workflow {}", number % 50),
+    store.create_run(NewRun {
+        name,
         kind: "pipeline".to_owned(),
         plan,
-        args: None,
+        args: Some(store.put(args.to_string().as_bytes())?.digest),
         mode: "tool".to_owned(),
         actor: None,
         cwd: "/".to_owned(),
         parent: None,
         detail: Value::Null,
-    })?;
+    })
+}
+
+/// The records of a native step that wrote something.
+fn step(store: &Store, path: &str, text: &str, status: StepStatus) -> Result<[Event; 2], StoreError> {
+    let action = json!({ "argv": ["/bin/sh", "-c", format!("./{path} --all")], "cwd": "/" });
+    let mut outcome = StepOutcome::new(status);
+    outcome.stdout = Some(store.put(text.as_bytes())?);
+    outcome.duration_us = 12_345;
+    outcome.peak_memory = Some(3 << 20);
+    outcome.enforcement = json!({ "asked": "light", "held": ["landlock", "seccomp"], "missing": [] });
+    let started = Event::StepStarted {
+        path: path.to_owned(),
+        attempt: 1,
+        kind: "native".to_owned(),
+        action: Some(store.put(action.to_string().as_bytes())?.digest),
+        effect: true,
+        idempotent: false,
+        decision: json!({ "verdict": "allow" }),
+        detail: Value::Null,
+    };
+    let ended =
+        Event::StepEnded { path: path.to_owned(), attempt: 1, begun: None, outcome: Arc::new(outcome) };
+    Ok([started, ended])
+}
+
+/// `may_wait`: whether it may wait for an answer; of a store of runs that all went well, none.
+fn run(store: &Store, number: i64, may_wait: Option<bool>) -> Result<(), StoreError> {
+    let args = json!({ "day": number / 1000, "n": number });
+    let run = begin(store, format!("workflow {}", number % 50), &args)?;
     let mut events = Vec::new();
-    for step in ["fetch", "send"] {
-        let stdout = store.put(format!("{step} {number}\n{}", "x".repeat(300)).as_bytes())?;
-        let mut outcome = StepOutcome::new(StepStatus::Ok);
-        outcome.stdout = Some(stdout);
-        events.push(Event::StepStarted {
-            path: step.to_owned(),
-            attempt: 1,
-            kind: "native".to_owned(),
-            action: Some(Digest::of(step.as_bytes())),
-            effect: true,
-            idempotent: false,
-            decision: json!({ "verdict": "allow" }),
-            detail: Value::Null,
-        });
-        events.push(Event::StepEnded {
-            path: step.to_owned(),
-            attempt: 1,
-            begun: None,
-            outcome: Arc::new(outcome),
-        });
+    let has_failed = may_wait.is_some() && number % 20 == 0;
+    for path in ["fetch", "send"] {
+        let is_bad = has_failed && path == "send";
+        let status = if is_bad { StepStatus::Failed } else { StepStatus::Ok };
+        events.extend(step(store, path, &format!("{path} {number}\n{}", "x".repeat(300)), status)?);
     }
-    events.push(Event::RunEnded { status: RunStatus::Ok, output: None, error: None, detail: Value::Null });
+    if may_wait == Some(true) && number % 1000 == 7 {
+        store.append(run, events, Durability::Lazy)?;
+        let question = json!({ "prompt": format!("Send number {number}?"), "items": [number] });
+        store.open_gate(GateRecord {
+            run,
+            path: "ask".to_owned(),
+            kind: GateKind::Approval,
+            question,
+            binding: Digest::of(&number.to_be_bytes()),
+            expires_at: None,
+            required_approver: None,
+            detail: Value::Null,
+        })?;
+        return store.append(run, vec![Event::RunPaused { detail: Value::Null }], Durability::Lazy);
+    }
+    let status = if has_failed { RunStatus::Failed } else { RunStatus::Ok };
+    let error = has_failed.then(|| format!("workflow command failed (1): no line {number}"));
+    events.push(Event::RunEnded { status, output: None, error, detail: Value::Null });
     store.append(run, events, Durability::Lazy)
+}
+
+/// A run of many steps, as a workflow of native steps leaves it.
+fn long_run(store: &Store, steps: i64) -> Result<(), StoreError> {
+    let run = begin(store, "many".to_owned(), &json!({}))?;
+    for number in 0..steps {
+        let text = format!("{number}\n{}", "y".repeat(100));
+        store.append(
+            run,
+            step(store, &format!("s{number}"), &text, StepStatus::Ok)?.to_vec(),
+            Durability::Lazy,
+        )?;
+    }
+    let ended = Event::RunEnded { status: RunStatus::Ok, output: None, error: None, detail: Value::Null };
+    store.append(run, vec![ended], Durability::Lazy)
 }

@@ -187,21 +187,25 @@ def measure(args, directory, runs):
     """The figures of a store with so many runs; gives the times of pages."""
     print(f"-- {runs} runs", flush=True)
     env = dict(os.environ, LOBSTER_STATE_DIR=str(directory / "state"), LOBSTER_RETENTION="off")
-    subprocess.run([args.fill, str(directory / "state"), str(runs)], check=True, stdout=subprocess.DEVNULL)
-    steps = [{"id": f"s{number}", "pipeline": "json", "stdin": "[1]"} for number in range(STEPS)]
-    (directory / "many.lobster").write_text(json.dumps({"name": "many", "steps": steps}), "utf-8")
-    subprocess.run([args.lobster, "run", "--mode", "tool", "many.lobster"], cwd=directory, env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    subprocess.run([args.fill, str(directory / "state"), str(runs), str(STEPS)], check=True, env=env, stdout=subprocess.DEVNULL)
     server = Server(args.lobster, directory)
     try:
         time.sleep(1)
         figure("an idle server holds", server.memory(), "MiB", 80)
-        many = json.loads(server.run("runs", "--json", "--limit", "1").stdout)[0]["id"]
+        many, *_, old = [run["id"] for run in json.loads(server.run("runs", "--json", "--limit", "20").stdout)]
         times = {}
+        first, _ = server.page(f"/runs/{many}", 1)
+        figure(f"a run of {STEPS} steps, when it is looked at first", first, "ms")
         for name, path in {
             "500 runs": "/runs?limit=500",
             "the first page": "/",
             f"a run of {STEPS} steps": f"/runs/{many}",
+            "the end of that run": f"/runs/{many}?from={STEPS - 100}",
+            "a step of that run": f"/runs/{many}/step?path=s77",
+            "a step with a history": f"/runs/{old}/step?path=send",
             "runs of one name": "/runs?name=workflow+7",
+            "failed runs": "/runs?status=failed&limit=500",
+            "waiting runs": "/runs?status=waiting&limit=500",
         }.items():
             first, length = server.page(path, args.rounds)
             times[name] = first

@@ -25,7 +25,7 @@ const SHADE = 26;
 const TALL = 2400;
 
 // What is another one each time: times, figures, names of runs.
-const CHANGING = "time, [data-since], code, .fig, .num, .when, .chart, .pulse, .lean, .rows, .facts, .glance, .strip, .who, .count, .crumbs";
+const CHANGING = "time, [data-since], code, .fig, .num, .when, .chart, .pulse, .lean, .rows, .facts, .glance, .strip, .who, .count, .crumbs, .checks";
 
 const pages = () => {
   const failed = list("runs", "--status", "failed").find((run) => run.name === "Nightly import").id;

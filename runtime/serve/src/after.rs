@@ -4,6 +4,7 @@
 //! Only runs that the service has started have followers.
 
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 
 use lobster_runtime::json;
 use lobster_runtime::language::triggers::{After, Ended, find_args};
@@ -19,11 +20,37 @@ const OUTPUT: u64 = 256 << 10;
 /// A run that has so many before it starts nothing: two workflows may follow each other.
 const CHAIN: u64 = 100;
 
-/// Queues the runs that are to start because this one has ended.
-///
-/// # Errors
-/// When the store cannot be read or written. What was queued stays, and is not queued again.
-pub(crate) fn start_followers(service: &Service, run: RunId) -> Result<(), StoreError> {
+/// The workflows that start after others, read once for as long as nothing is registered: each end of a run asks.
+#[derive(Default)]
+pub(crate) struct Followers {
+    /// What was registered when they were read.
+    registered: Option<String>,
+    all: Arc<[(Registered, Content)]>,
+}
+
+impl Followers {
+    /// Queues the runs that are to start because this one has ended.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written. What was queued stays, and is not queued again.
+    pub(crate) fn start(&mut self, service: &Service, run: RunId) -> Result<(), StoreError> {
+        // Before the workflows, so that what is registered meanwhile is found the next time.
+        let registered = service.registrations()?;
+        if self.registered.as_ref() != Some(&registered) {
+            let all = service.workflows()?.into_iter().map(|workflow| (Content::of(&workflow), workflow));
+            let following = all.filter(|(content, _)| !content.triggers.after.is_empty());
+            self.all = following.map(|(content, workflow)| (workflow, content)).collect();
+            self.registered = Some(registered);
+        }
+        if self.all.is_empty() { Ok(()) } else { start_followers(service, &self.all, run) }
+    }
+}
+
+fn start_followers(
+    service: &Service,
+    followers: &[(Registered, Content)],
+    run: RunId,
+) -> Result<(), StoreError> {
     let Some(start) = service.start_of(run)? else { return Ok(()) };
     let summary = match service.store().run(run) {
         Ok(summary) => summary,
@@ -33,10 +60,8 @@ pub(crate) fn start_followers(service: &Service, run: RunId) -> Result<(), Store
     let Some(ended) = service.workflow_by_number(start.workflow)? else { return Ok(()) };
     let depth = start.detail["depth"].as_u64().unwrap_or(0) + 1;
     let mut brought = None;
-    for follower in service.workflows()? {
-        let content = Content::of(&follower);
-        for after in
-            content.triggers.after.iter().filter(|after| is_meant(after, &follower, &ended, &summary))
+    for (follower, content) in followers {
+        for after in content.triggers.after.iter().filter(|after| is_meant(after, follower, &ended, &summary))
         {
             if depth > CHAIN {
                 tracing::error!(%run, workflow = follower.name, "{CHAIN} runs have followed one another; this one is not followed");
@@ -47,7 +72,7 @@ pub(crate) fn start_followers(service: &Service, run: RunId) -> Result<(), Store
                 None => brought.insert(envelope_of(service, &ended, &summary)?),
             };
             let args = Value::Object(find_args(&after.args, brought));
-            if let Err(why) = check_args(&content, &args) {
+            if let Err(why) = check_args(content, &args) {
                 tracing::error!(%run, workflow = follower.name, why, "the arguments that a run brings do not fit");
                 continue;
             }

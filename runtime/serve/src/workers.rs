@@ -132,6 +132,7 @@ pub struct Dispatcher {
     adopted: Vec<RunId>,
     /// Since when parked runs have had nothing to wait for.
     ripe: HashMap<RunId, Instant>,
+    followers: after::Followers,
 }
 
 impl Dispatcher {
@@ -150,6 +151,7 @@ impl Dispatcher {
             workers: HashMap::new(),
             adopted: Vec::new(),
             ripe: HashMap::new(),
+            followers: after::Followers::default(),
         };
         (dispatcher, waker)
     }
@@ -318,7 +320,7 @@ impl Dispatcher {
     fn stand(&mut self, run: RunId, standing: &Standing) {
         if *standing == Standing::Over
             // Before it is over: what a crash leaves out here is done when it is looked at again.
-            && let Err(error) = after::start_followers(&self.service, run)
+            && let Err(error) = self.followers.start(&self.service, run)
         {
             tracing::error!(%error, %run, "what is to start after a run cannot be started");
             return;

@@ -191,7 +191,7 @@ fn due(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {
         section id="due" data-live="" {
             header { h2 { "Due next" } a href="/schedules" class="muted small" { "schedules" } }
             div class="card calm" {
-                @if rows.is_empty() { (empty("Nothing is scheduled", "A workflow says when it starts under `on:`.", Some("lobster schedule register FILE"))) }
+                @if rows.is_empty() { (empty("Nothing is due", "A workflow says under `on:` when it starts. What is paused is not due.", Some("lobster schedule register FILE"))) }
                 @else {
                     table class="table" {
                         thead { tr { th scope="col" { "Workflow" } th scope="col" class="num" { "Due" } } }

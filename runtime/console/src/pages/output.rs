@@ -4,7 +4,6 @@ use axum::http::{HeaderValue, header};
 use lobster_runtime::store::RunStatus;
 use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
 
-use super::step::streams;
 use crate::views;
 
 /// Larger streams are had in a terminal.
@@ -15,8 +14,13 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let (path, name) = (asked.query("path").unwrap_or_default(), asked.query("stream").unwrap_or("stdout"));
     let view = views::of_run(&app.store, id, app.store.run(id)?.status == RunStatus::Running)?;
     let outcome = view.lines.iter().find(|line| line.path == path).and_then(|line| line.outcome.as_ref());
-    let blob = outcome.and_then(|outcome| streams(outcome).into_iter().find(|(known, _)| *known == name));
-    let Some((_, blob)) = blob else {
+    let blob = outcome.and_then(|outcome| match name {
+        "stdout" => outcome.stdout,
+        "stderr" => outcome.stderr,
+        "output" => outcome.output,
+        _ => None,
+    });
+    let Some(blob) = blob.filter(|blob| blob.len > 0) else {
         return Err(Problem::not_found(format!("run {} has no {name} of that step", id.short())));
     };
     let bytes = app.store.load(&blob.digest, MOST)?;

@@ -206,7 +206,12 @@ impl Service {
             Standing::Again => (StartState::Queued, None),
         };
         let why = why.map(|why| self.store.hide(why).into_owned());
-        self.write(Durability::Synced, |tx| {
+        let durability = match standing {
+            // What a power cut takes of these, the record of the run says again.
+            Standing::Parked | Standing::Over => Durability::Lazy,
+            Standing::Refused(_) | Standing::Again => Durability::Synced,
+        };
+        self.write(durability, |tx| {
             // A process that got as far as a wait did what it was tried for.
             tx.prepare_cached(
                 "UPDATE starts SET state = ?2, why = coalesce(?3, why), ended = ?4, server = NULL, lease = NULL,

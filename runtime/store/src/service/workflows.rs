@@ -139,6 +139,20 @@ impl Service {
         })
     }
 
+    /// What tells whether the registered workflows are still those that somebody has read: versions, and when each came.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn registrations(&self) -> Result<String, StoreError> {
+        let sql = "SELECT group_concat(n || hex(digest) || registered) FROM workflows WHERE removed IS NULL";
+        self.read(|db| {
+            Ok(db
+                .prepare_cached(sql)?
+                .query_row([], |row| row.get::<_, Option<String>>(0))?
+                .unwrap_or_default())
+        })
+    }
+
     /// One of them by its number, also one that is forgotten.
     ///
     /// # Errors
