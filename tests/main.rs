@@ -111,6 +111,7 @@ mod shapes;
 mod shown;
 mod spelling;
 mod staged;
+mod staged_copies;
 mod staged_model;
 mod state;
 mod step_undos;

@@ -291,3 +291,53 @@ fn reviewed_is_direct_after_a_yes_and_nothing_after_a_no() {
 
 /// How a tree is made.
 pub(crate) type Plant = Box<dyn Fn(&Path)>;
+
+/// 300 files are edited by other programs while the question waits and while the yes is carried out.
+#[test]
+fn three_hundred_edits_during_a_review_are_each_named_and_none_is_overwritten() {
+    const FILES: usize = 400;
+    let home = Home::new();
+    for number in 0..FILES {
+        home.write(&format!("tree/f{number:03}"), "old\n");
+    }
+    home.write("flow.lobster", flow("review", "for f in f*; do echo step >> $f; done"));
+    let token = home.tool(["flow.lobster"]).token();
+    let edited = |number: usize| !number.is_multiple_of(4);
+    let edit = |number: usize| {
+        home.write(&format!("tree/f{number:03}"), format!("mine {number}\n"));
+    };
+    // Two thirds of them by four programs at once before the answer, the others while it is carried out.
+    let (early, late): (Vec<usize>, Vec<usize>) =
+        (0..FILES).filter(|number| edited(*number)).partition(|number| number % 3 != 0);
+    assert_eq!(early.len() + late.len(), 300);
+    std::thread::scope(|scope| {
+        for part in early.chunks(early.len().div_ceil(4)) {
+            scope.spawn(move || part.iter().for_each(|number| edit(*number)));
+        }
+    });
+    let refused = std::thread::scope(|scope| {
+        let answering = scope.spawn(|| answer(&home, &token, true));
+        late.iter().for_each(|number| {
+            edit(*number);
+            std::thread::sleep(std::time::Duration::from_millis(2));
+        });
+        answering.join().unwrap()
+    });
+    let said = refused.error();
+    let is_named = |said: &str, number: usize| said.contains(&format!("f{number:03}"));
+    assert!(early.iter().all(|number| is_named(&said, *number)), "{said}");
+    let whole = || {
+        for number in 0..FILES {
+            let expected = if edited(number) { format!("mine {number}\n") } else { "old\n".to_owned() };
+            assert_eq!(home.read(&format!("tree/f{number:03}")), expected, "f{number:03}: {said}");
+        }
+    };
+    whole();
+    // By now all of them are there: each is named, and no other.
+    let again = home.lobster(["resume", "@"]).run();
+    let said = format!("{}{}", again.stdout, again.stderr);
+    for number in 0..FILES {
+        assert_eq!(is_named(&said, number), edited(number), "f{number:03}: {said}");
+    }
+    whole();
+}

@@ -46,14 +46,14 @@ pub(crate) fn tree(dir: &Path) -> BTreeMap<String, String> {
     all
 }
 
-fn flow(script: &str) -> String {
+pub(crate) fn flow(script: &str) -> String {
     format!(
         "steps:\n  - id: fix\n    changes: staged\n    cwd: tree\n    run: |\n      {}\n",
         script.replace('\n', "\n      ")
     )
 }
 
-fn home(script: &str) -> Home {
+pub(crate) fn home(script: &str) -> Home {
     let home = Home::new();
     home.write("flow.lobster", flow(script));
     home.write("tree/a", "one\ntwo\n").write("tree/gone", "x\n").write("tree/d/f", "in d\n");
@@ -318,30 +318,45 @@ fn files_that_a_step_moves_and_links_are_committed_as_if_done_directly() {
     }
 }
 
+/// What a step puts at a path.
+pub(crate) const PUTS: [(&str, &str); 5] = [
+    ("opaque directory", "rm -rf p; mkdir p; echo n > p/n"),
+    ("directory", "mkdir -p p 2>/dev/null && echo n > p/n; true"),
+    ("file", "rm -rf p; echo new > p"),
+    ("link", "rm -rf p; ln -s a p"),
+    ("whiteout", "rm -rf p"),
+];
+
+/// The same, of what can be in no change set.
+pub(crate) const SPECIAL_PUTS: [(&str, &str); 2] = [
+    ("fifo", "rm -rf p; mkfifo p"),
+    ("socket", "rm -rf p; python3 -c 'import os, stat; os.mknod(\"p\", stat.S_IFSOCK | 0o600)'"),
+];
+
+/// What may lie there.
+pub(crate) const THERE: [&str; 4] = ["directory", "file", "link", "nothing"];
+
+/// Puts it there before the step.
+pub(crate) fn put_there(home: &Home, lies: &str) {
+    let p = home.dir().join("tree/p");
+    match lies {
+        "directory" => {
+            home.write("tree/p/old", "old\n").write("tree/p/sub/older", "older\n");
+        }
+        "file" => fs::write(&p, "there\n").unwrap(),
+        "link" => symlink("d", &p).unwrap(),
+        _ => {}
+    }
+}
+
 /// The matrix: what a step puts at a path, and what lay there. Each ends as if done directly.
 #[test]
 fn every_change_over_everything_ends_as_if_done_directly() {
-    let puts = [
-        ("opaque directory", "rm -rf p; mkdir p; echo n > p/n"),
-        ("directory", "mkdir -p p 2>/dev/null && echo n > p/n; true"),
-        ("file", "rm -rf p; echo new > p"),
-        ("link", "rm -rf p; ln -s a p"),
-        ("whiteout", "rm -rf p"),
-    ];
-    let there = ["directory", "file", "link", "nothing"];
-    for (what, script) in puts {
-        for lies in there {
+    for (what, script) in PUTS {
+        for lies in THERE {
             let trees = ["staged", "direct"].map(|mode| {
                 let home = home(script);
-                let p = home.dir().join("tree/p");
-                match lies {
-                    "directory" => {
-                        home.write("tree/p/old", "old\n").write("tree/p/sub/older", "older\n");
-                    }
-                    "file" => fs::write(&p, "there\n").unwrap(),
-                    "link" => symlink("d", &p).unwrap(),
-                    _ => {}
-                }
+                put_there(&home, lies);
                 home.write(
                     "flow.lobster",
                     flow(script).replace("changes: staged", &format!("changes: {mode}")),
@@ -358,14 +373,15 @@ fn every_change_over_everything_ends_as_if_done_directly() {
             assert_eq!(trees[0], trees[1], "{what} over {lies}");
         }
     }
-    for script in [
-        "rm -rf p; mkfifo p",
-        "rm -rf p; python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind(\"p\")'",
-    ] {
-        let home = home(script);
-        let before = tree(&home.dir());
-        home.tool(["flow.lobster"]).error();
-        assert_eq!(tree(&home.dir()), before, "{script}");
+    for (what, script) in SPECIAL_PUTS {
+        for lies in THERE {
+            let home = home(script);
+            put_there(&home, lies);
+            let before = tree(&home.dir());
+            let told = home.tool(["flow.lobster"]).error();
+            assert!(told.contains("a pipe, socket or device"), "{what} over {lies}: {told}");
+            assert_eq!(tree(&home.dir()), before, "{what} over {lies}");
+        }
     }
 }
 

@@ -255,3 +255,71 @@ fn mistakes_in_an_undo_are_errors_of_the_file() {
     let checked = home.lobster(["check", "flow.lobster"]).run();
     assert_eq!(checked.code(), 0, "{checked:#?}");
 }
+
+/// Writes what it reads into `undone` of the directory that it may write.
+const UNDOES: &str = r#"(module
+  (import "wasi_snapshot_preview1" "fd_read" (func $read (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "fd_write" (func $write (param i32 i32 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "path_open"
+    (func $open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 16) "undone")
+  (func (export "_start")
+    (i32.store (i32.const 0) (i32.const 1024))
+    (i32.store (i32.const 4) (i32.const 512))
+    (if (call $read (i32.const 0) (i32.const 0) (i32.const 1) (i32.const 8)) (then unreachable))
+    (i32.store (i32.const 4) (i32.load (i32.const 8)))
+    (if (call $open (i32.const 3) (i32.const 0) (i32.const 16) (i32.const 6) (i32.const 1)
+          (i64.const 64) (i64.const 64) (i32.const 0) (i32.const 12)) (then unreachable))
+    (if (call $write (i32.load (i32.const 12)) (i32.const 0) (i32.const 1) (i32.const 8)) (then unreachable))))"#;
+
+/// Each form of an undo, each by a question that shows it, under a policy that allows them.
+#[test]
+fn a_component_a_program_a_script_and_a_workflow_undo_steps() {
+    let home = Home::new();
+    home.write("undoes.wasm", wat::parse_str(UNDOES).unwrap());
+    home.write("unsend.lobster", UNSEND);
+    fs::create_dir(home.dir().join("out")).unwrap();
+    home.write(
+        "flow.lobster",
+        r#"
+steps:
+  - id: sent
+    run: 'echo sent >> log; echo 7'
+    undo: { workflow: unsend.lobster, workflow_args: { number: $sent.json } }
+  - id: made
+    exec: [sh, -c, 'echo made >> log; echo v7']
+    undo: { component: undoes.wasm, stdin: $made.stdout, grants: { write: [out] } }
+  - id: called
+    run: 'echo called >> log; echo c9'
+    undo: { exec: [sh, -c, 'echo "uncalled $0" >> log', $called.stdout] }
+  - id: said
+    run: 'echo said >> log'
+    undo: { run: 'echo unsaid >> log' }
+"#,
+    );
+    let run = ran(&home, "flow.lobster");
+    fs::remove_file(home.dir().join("log")).unwrap();
+    let planned = home.lobster(["undo", &run, "--dry-run"]).run();
+    let told: Vec<&str> = planned.stdout.lines().filter_map(|line| line.split(':').next()).collect();
+    assert_eq!(told, ["asks  said", "asks  called", "asks  made", "asks  sent"], "{planned:#?}");
+    let mut asked = home.lobster(["undo", &run]).run();
+    let mut questions = Vec::new();
+    while asked.stdout.contains("needs_approval") {
+        let gate = gate_of(&asked);
+        questions.push(home.lobster(["gates", "show", &gate]).run().stdout);
+        asked = home.lobster(["gates", "approve", &gate]).run();
+    }
+    assert_eq!(asked.envelope()["status"], "ok", "{asked:#?}");
+    assert_eq!(questions.len(), 4, "{questions:#?}");
+    assert!(questions[2].contains("undoes.wasm") && questions[2].contains("made"), "{questions:#?}");
+    assert_eq!(home.read("log"), "unsaid\nuncalled c9\n\nunsent 7\n");
+    assert_eq!(home.read("out/undone"), "v7\n");
+    let undo = last_run(&home);
+    assert_eq!(home.lobster(["replay", &undo]).run().code(), 0);
+    let again = home.lobster(["undo", &run]).run();
+    assert!(again.code() != 0 && again.stderr.contains("is undone already"), "{again:#?}");
+    // What the component wrote is a change set, which an undo of the undo reverts.
+    assert_eq!(home.lobster(["undo", &undo]).run().code(), 0);
+    assert!(!home.dir().join("out/undone").exists());
+}

@@ -137,13 +137,21 @@ pub enum CommitError {
     Journal(io::Error),
 }
 
-/// As many conflicts are named in a message.
+/// Of as many conflicts a message says what is there; of the others it says where they are.
 const TOLD: usize = 5;
+
+/// As many conflicts are named in a message.
+const NAMED: usize = 1000;
 
 fn conflict_list(conflicts: &[Conflict]) -> String {
     let mut text: Vec<String> = conflicts.iter().take(TOLD).map(ToString::to_string).collect();
     if conflicts.len() > TOLD {
-        text.push(format!("{} more", conflicts.len() - TOLD));
+        let others = &conflicts[TOLD..conflicts.len().min(NAMED)];
+        let names: Vec<String> = others.iter().map(|conflict| conflict.path.to_string()).collect();
+        text.push(format!("and {}", names.join(", ")));
+    }
+    if conflicts.len() > NAMED {
+        text.push(format!("and {} more", conflicts.len() - NAMED));
     }
     format!("changed meanwhile: {}", text.join("; "))
 }

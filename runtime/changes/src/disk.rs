@@ -102,7 +102,12 @@ impl Disk {
         self.directory(place.root, place.path.parent().as_ref(), OFlags::PATH)
     }
 
-    fn open_file(&self, place: &Place, flags: OFlags) -> io::Result<File> {
+    /// The names in the first root.
+    pub(crate) fn names_in_root(&self) -> io::Result<Vec<Vec<u8>>> {
+        names_in(self.directory(0, None, OFlags::RDONLY)?)
+    }
+
+    pub(crate) fn open_file(&self, place: &Place, flags: OFlags) -> io::Result<File> {
         // A pipe must not make anybody wait.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let file = openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH)?;
@@ -115,6 +120,19 @@ fn open_root(root: &ByteText) -> Result<OwnedFd, CommitError> {
     let path = OsStr::from_bytes(root.as_bytes());
     openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
         .map_err(|error| CommitError::Root { root: root.clone(), source: error.into() })
+}
+
+fn names_in(dir: OwnedFd) -> io::Result<Vec<Vec<u8>>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            names.push(name.to_vec());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
 }
 
 fn name(place: &Place) -> &OsStr {
@@ -211,17 +229,7 @@ impl Files for Disk {
     }
 
     fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
-        let dir = self.directory(place.root, Some(&place.path), OFlags::RDONLY)?;
-        let mut names = Vec::new();
-        for entry in Dir::read_from(dir)? {
-            let entry = entry?;
-            let name = entry.file_name().to_bytes();
-            if name != b"." && name != b".." {
-                names.push(name.to_vec());
-            }
-        }
-        names.sort_unstable();
-        Ok(names)
+        names_in(self.directory(place.root, Some(&place.path), OFlags::RDONLY)?)
     }
 
     fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()> {

@@ -13,6 +13,8 @@ mod apply;
 mod commit;
 mod commit_log;
 #[cfg(target_os = "linux")]
+mod copy;
+#[cfg(target_os = "linux")]
 mod disk;
 mod fault;
 mod files;
@@ -24,6 +26,8 @@ mod part;
 #[cfg(target_os = "linux")]
 mod pile;
 mod prepare;
+#[cfg(target_os = "linux")]
+mod reader;
 mod reading;
 #[cfg(target_os = "linux")]
 mod resolve;
@@ -45,9 +49,11 @@ mod tests;
 #[cfg(target_os = "linux")]
 pub use commit::conflicts;
 pub use commit::{CommitError, Conflict, Contents, Found, Recovered, commit, recover};
+#[cfg(target_os = "linux")]
+pub use copy::Room;
 pub use fault::{FaultHook, install_fault_hook};
 #[cfg(target_os = "linux")]
-pub use layer::{Keep, Layer, LayerError, lay_over, remove_tree};
+pub use layer::{Keep, Layer, LayerError, copy_with, lay_over, remove_tree};
 pub use part::NotChanged;
 pub use reading::{Reading, is_executable};
 #[cfg(target_os = "linux")]

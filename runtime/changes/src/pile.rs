@@ -7,12 +7,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, DirBuilder, File, FileTimes, Permissions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
+use rustix::io::Errno;
 
 use crate::commit::Contents;
 use crate::disk::{Disk, copy_sparse, set_link_time, time_of};
@@ -56,7 +57,8 @@ impl ChangeSet {
 }
 
 /// Puts changes of a directory into the empty directory `to`, in the form of an upper directory.
-pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Contents) -> io::Result<()> {
+/// Gives whether the kernel takes it: not where no whiteout can be made. A pipe stands for one there.
+pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Contents) -> io::Result<bool> {
     let becomes: BTreeMap<&RelPath, &Change> = changes.iter().map(|change| (&change.path, change)).collect();
     // What lies in something that is gone or no directory any more is gone with it.
     let is_hidden = |path: &RelPath| {
@@ -67,12 +69,19 @@ pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Con
     };
     let mut laid = Laid { to, base, made: BTreeSet::new(), modes: Vec::new() };
     let mut names = Vec::new();
+    let mut is_for_kernel = true;
     for change in changes.iter().filter(|change| !is_hidden(&change.path)) {
         let at = laid.place(&change.path)?;
         match &change.after {
             None => {
                 // In a directory that is new, nothing shows through.
-                mknodat(CWD, &at, FileType::CharacterDevice, Mode::empty(), 0)?;
+                match mknodat(CWD, &at, FileType::CharacterDevice, Mode::empty(), 0) {
+                    Err(Errno::PERM) => {
+                        mknodat(CWD, &at, FileType::Fifo, Mode::RUSR, 0)?;
+                        is_for_kernel = false;
+                    }
+                    other => other?,
+                }
             }
             Some(Entry::Directory { mode }) => laid.directory(&change.path, *mode)?,
             Some(Entry::Link { target, modified }) => {
@@ -90,7 +99,8 @@ pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Con
             other => other?,
         }
     }
-    laid.settle()
+    laid.settle()?;
+    Ok(is_for_kernel)
 }
 
 struct Laid<'l> {
@@ -209,8 +219,14 @@ impl Below {
         }
     }
 
-    pub(crate) fn read<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>> {
-        self.holder(place)?.read(place)
+    /// The file at a place.
+    pub(crate) fn open(&self, place: &Place) -> io::Result<File> {
+        self.holder(place)?.open_file(place, OFlags::RDONLY)
+    }
+
+    /// Whom what is at a place belongs to: a user and a group.
+    pub(crate) fn owner(&self, place: &Place) -> io::Result<Option<(u32, u32)>> {
+        self.holder(place)?.owner(place)
     }
 
     pub(crate) fn read_link(&self, place: &Place) -> io::Result<ByteText> {
@@ -222,6 +238,23 @@ impl Below {
             (OfPile::Has(_), Some(pile)) => pile,
             _ => &self.base,
         })
+    }
+
+    /// The names in a directory, or in the root itself.
+    pub(crate) fn names(&self, dir: Option<&RelPath>) -> io::Result<Vec<Vec<u8>>> {
+        if let Some(path) = dir {
+            return self.list(&Place { root: 0, path: path.clone() });
+        }
+        let mut names: BTreeSet<Vec<u8>> = self.base.names_in_root()?.into_iter().collect();
+        for name in self.pile.iter().map(Disk::names_in_root).collect::<io::Result<Vec<_>>>()?.concat() {
+            let hides = self.of_pile(&Place { root: 0, path: RelPath::of_name(&name) })?;
+            if matches!(hides, OfPile::Hides) {
+                names.remove(&name);
+            } else {
+                names.insert(name);
+            }
+        }
+        Ok(names.into_iter().collect())
     }
 
     /// The names in a directory.

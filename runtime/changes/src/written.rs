@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use lobster_base::digest::Digest;
 
 use crate::files::{Place, What};
-use crate::layer::{Keep, LayerError, Reader, open_root, shared};
+use crate::layer::{Keep, LayerError, open_root};
 use crate::pile::Below;
+use crate::reader::{Reader, shared};
 use crate::set::{ByteText, Change, Entry, RelPath, RootChanges, Time};
 
 /// The mode of a new directory.

@@ -162,6 +162,9 @@ pub struct Overlay {
     pub below: Option<PathBuf>,
     /// Where the process's own changes go. One that is only read has none.
     pub upper: Option<Upper>,
+    /// A copy of it that the process finds in its place, where the kernel lays nothing over it. The other two are
+    /// not used then.
+    pub copy: Option<PathBuf>,
 }
 
 /// Where the changes of a process go.

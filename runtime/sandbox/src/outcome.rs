@@ -169,6 +169,15 @@ pub enum SpawnError {
         /// What failed.
         why: String,
     },
+    /// The kernel mounts no layer here; a copy of the directory would do.
+    #[error(
+        "cannot keep apart what the step changes in files: {why}; set LOBSTER_STATE_DIR to a directory on a file \
+         system that takes layers (ext4, XFS, Btrfs, tmpfs), or run it with `changes: direct`"
+    )]
+    NoOverlay {
+        /// What failed.
+        why: String,
+    },
     /// A sink failed; the tree was killed.
     #[error("cannot keep {stream} of the process: {source}")]
     Sink {

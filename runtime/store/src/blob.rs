@@ -102,6 +102,37 @@ impl Store {
         writer.finish()
     }
 
+    /// Records the content of a large file as it is, sharing its blocks: none where the file is small, or the file
+    /// system cannot share. The content is that of one moment, whoever writes to the file meanwhile.
+    ///
+    /// # Errors
+    /// When it cannot be kept.
+    #[cfg(target_os = "linux")]
+    pub fn put_clone(&self, file: &File) -> Result<Option<Blob>, StoreError> {
+        let is_large = |file: &File| file.metadata().is_ok_and(|found| found.len() > INLINE_MAX as u64);
+        if !is_large(file) {
+            return Ok(None);
+        }
+        let mut clone = self.temp_file()?;
+        // Cut short meanwhile, it belongs into the database.
+        if rustix::fs::ioctl_ficlone(&clone, file).is_err() || !is_large(clone.as_file()) {
+            return Ok(None);
+        }
+        let failed = |e| StoreError::io("read in", &self.inner.dir.join("tmp"), e);
+        let digest = Digest::of_reader(clone.as_file_mut()).map_err(failed)?;
+        let len = clone.as_file().metadata().map_err(failed)?.len();
+        self.adopt(clone, Blob { digest, len }).map(Some)
+    }
+
+    /// Other systems are not asked to.
+    ///
+    /// # Errors
+    /// Never.
+    #[cfg(not(target_os = "linux"))]
+    pub fn put_clone(&self, _: &File) -> Result<Option<Blob>, StoreError> {
+        Ok(None)
+    }
+
     fn put_small(&self, bytes: &[u8]) -> Result<Blob, StoreError> {
         let blob = Blob { digest: Digest::of(bytes), len: bytes.len() as u64 };
         let full = lock(&self.inner.pending).hold_blob(blob.digest, bytes);

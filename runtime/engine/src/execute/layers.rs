@@ -2,7 +2,7 @@
 //! becomes a change set when it succeeds (invariant T1).
 
 use std::ffi::OsStr;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
-use lobster_changes::{ChangeSet, Keep, Layer, LayerError, lay_over, remove_tree};
+use lobster_changes::{ChangeSet, Keep, Layer, LayerError, copy_with, lay_over, remove_tree};
 use lobster_sandbox::{JailSpec, Overlay, Upper};
 use lobster_stage::StageError;
 use lobster_store::{Blob, Store};
@@ -34,6 +34,8 @@ pub(super) struct Layers {
     layers: Vec<Layer>,
     /// What it reads of directories that it may not write, where changes wait.
     views: Vec<Overlay>,
+    /// The kernel does not take the form of one of them.
+    needs_copies: bool,
     /// Removed after them.
     dir: TempDir,
 }
@@ -52,7 +54,7 @@ impl Layers {
             Layer::new(root, dir.path().join(number.to_string())).map_err(|error| failed(error.to_string()))
         };
         let layers = roots.iter().enumerate().map(layer).collect::<Result<_, _>>()?;
-        let mut layers = Self { layers, views: Vec::new(), dir };
+        let mut layers = Self { layers, views: Vec::new(), needs_copies: false, dir };
         if let Some(pending) = task.pending {
             layers.lay_below(&load(store, &pending.digest)?, task, store)?;
         }
@@ -81,8 +83,11 @@ impl Layers {
             }
             for place in places {
                 let below = self.dir.path().join(format!("view-{}", self.views.len()));
-                lay_over(place, &pending.seen_from(place), &below, &contents).map_err(told)?;
-                self.views.push(Overlay { root: place.to_owned(), below: Some(below), upper: None });
+                let is_for_kernel =
+                    lay_over(place, &pending.seen_from(place), &below, &contents).map_err(told)?;
+                self.needs_copies |= !is_for_kernel;
+                let root = place.to_owned();
+                self.views.push(Overlay { root, below: Some(below), upper: None, copy: None });
             }
         }
         Ok(())
@@ -94,8 +99,31 @@ impl Layers {
             root: layer.root().to_owned(),
             below: layer.below(),
             upper: Some(Upper { dir: layer.upper(), work: layer.work() }),
+            copy: layer.copied(),
         });
         spec.layers = own.chain(self.views.iter().cloned()).collect();
+    }
+
+    /// Whether it is known that the kernel takes none of them.
+    pub(super) fn needs_copies(&self) -> bool {
+        self.needs_copies || self.layers.iter().any(Layer::needs_copy)
+    }
+
+    /// Copies the directories, where the kernel lays no layers over them.
+    pub(super) fn copy(&mut self, store: &Store) -> Result<(), StageError> {
+        let told = |error: LayerError| failed(error.to_string());
+        let mut room = |bytes| leave_room_for(store.dir(), bytes);
+        for layer in &mut self.layers {
+            layer.copy(&mut room).map_err(told)?;
+        }
+        for (number, view) in self.views.iter_mut().enumerate() {
+            if let Some(below) = &view.below {
+                let copy = self.dir.path().join(format!("copy-{number}"));
+                copy_with(&view.root, below, &copy, &mut room).map_err(told)?;
+                view.copy = Some(copy);
+            }
+        }
+        Ok(())
     }
 
     /// What was changed in them, in the store.
@@ -171,9 +199,14 @@ const LOOK_EVERY: usize = 16 << 20;
 
 /// Fails before the disk is full: other programs need it, and the record of the failure does.
 fn leave_room(dir: &Path) -> io::Result<()> {
+    leave_room_for(dir, 0)
+}
+
+/// The same, before so many bytes are written.
+fn leave_room_for(dir: &Path, bytes: u64) -> io::Result<()> {
     let Ok(stat) = rustix::fs::statvfs(dir) else { return Ok(()) };
     let [free, all] = [stat.f_bavail, stat.f_blocks].map(|blocks| blocks.saturating_mul(stat.f_frsize));
-    if free >= LEAST_FREE.min(all / 20) {
+    if free.saturating_sub(bytes) >= LEAST_FREE.min(all / 20) {
         return Ok(());
     }
     let message = format!(
@@ -188,6 +221,14 @@ fn leave_room(dir: &Path) -> io::Result<()> {
 pub(crate) struct Kept<'s>(pub(crate) &'s Store);
 
 impl Keep for Kept<'_> {
+    fn keep_file(&mut self, file: &mut File) -> io::Result<(Digest, u64)> {
+        leave_room(self.0.dir())?;
+        match self.0.put_clone(file).map_err(io::Error::other)? {
+            Some(blob) => Ok((blob.digest, blob.len)),
+            None => self.keep(file),
+        }
+    }
+
     fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {
         let mut writer = self.0.verbatim_writer();
         let mut block = vec![0; 128 << 10];

@@ -17,7 +17,7 @@ use crate::upstream::{CREDENTIALS, StepUpstream};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json::scan_thread::ScanThread;
 use lobster_sandbox::{
-    Confinement, Ended, Exit, ExitStatus, OutputSinks, ProcessLimits, Promise, RootId, SpawnError,
+    Confinement, Ended, Exit, ExitStatus, Mode, OutputSinks, ProcessLimits, Promise, RootId, SpawnError,
     SpawnRequest, Stdin,
 };
 use lobster_stage::{OUTPUT_VARIABLE, SANDBOX_BLOCKED, StageError};
@@ -50,7 +50,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
     if let Some(upstream) = &upstream {
         upstream.extend(&mut env);
     }
-    let layers = match Layers::over(task, host.store) {
+    let mut layers = match Layers::over(task, host.store) {
         Ok(layers) => layers,
         Err(error) => return failed(&error).into(),
     };
@@ -64,12 +64,25 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         scan,
         watcher: host.watcher,
     };
-    let result = request(task, env, host.store, layers.as_ref())
-        .map(|request| SpawnRequest {
-            upstream: upstream.as_ref().and_then(StepUpstream::in_jail),
-            ..request
-        })
-        .and_then(|request| host.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn));
+    let mut start = |layers: Option<&Layers>| {
+        let request = request(task, env.clone(), host.store, layers)?;
+        let upstream = upstream.as_ref().and_then(StepUpstream::in_jail);
+        let request = SpawnRequest { upstream, ..request };
+        host.sandbox.run(&request, &mut sinks, cancel).map_err(SpawnFailure::Spawn)
+    };
+    let mut result = match &layers {
+        Some(layers) if layers.needs_copies() => {
+            let why = "the file system of the state directory takes no marks of deleted files".to_owned();
+            Err(SpawnFailure::Spawn(SpawnError::NoOverlay { why }))
+        }
+        layers => start(layers.as_ref()),
+    };
+    if let (Some(layers), Err(SpawnFailure::Spawn(SpawnError::NoOverlay { .. }))) = (&mut layers, &result)
+        && takes_copies(&task.confinement)
+    {
+        // Nothing was started.
+        result = layers.copy(host.store).map_err(SpawnFailure::Copy).and_then(|()| start(Some(layers)));
+    }
     match result {
         Ok(exit) => {
             let plain_json = sinks.scan.take().and_then(ScanThread::finish);
@@ -98,6 +111,12 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         }
         Err(failure) => failed(&failure.explain(task)).into(),
     }
+}
+
+/// Whether a process may work on copies where the kernel lays no layers: a policy that is to be held strictly is not
+/// weakened without a word.
+fn takes_copies(confinement: &Confinement) -> bool {
+    confinement.spec().is_some_and(|spec| matches!(spec.mode, Mode::Degrade { .. }))
 }
 
 /// The process in the sandbox's terms.
@@ -300,6 +319,7 @@ const FROM_OUTSIDE: [(i32, &str); 5] =
 enum SpawnFailure {
     Stdin(String),
     Spawn(SpawnError),
+    Copy(StageError),
 }
 
 impl SpawnFailure {
@@ -319,9 +339,16 @@ impl SpawnFailure {
             Self::Spawn(error @ SpawnError::Replaced { .. }) => {
                 StageError::permanent(error.to_string()).with_code(Code::ApprovalStale)
             }
-            Self::Spawn(error @ SpawnError::Layer { .. }) => {
+            Self::Spawn(error @ SpawnError::NoOverlay { .. }) if !takes_copies(&task.confinement) => {
+                let message = format!(
+                    "{error}; or let the policy say `mode = \"degrade\"`, and the step works on a copy"
+                );
+                StageError::permanent(message).with_code(Code::Changes)
+            }
+            Self::Spawn(error @ (SpawnError::Layer { .. } | SpawnError::NoOverlay { .. })) => {
                 StageError::permanent(error.to_string()).with_code(Code::Changes)
             }
+            Self::Copy(error) => error.clone(),
             Self::Spawn(error) => StageError::new(error.to_string()),
         }
     }

@@ -195,7 +195,7 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
         };
         pieces.push(Piece { path, what });
     }
-    for over in spec.layers().filter(|over| over.upper.is_none()) {
+    for over in spec.layers().filter(|over| !spec.write.iter().any(|root| root == over.root)) {
         pieces.push(Piece { path: over.root.to_owned(), what: layer(over, spec.held_at(over.root))? });
     }
     let mut held_above = HashSet::new();
@@ -291,6 +291,9 @@ fn layer(over: Layer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
         None => open_exactly(path).map_err(at(Stage::Root, path.display().to_string()))?,
     };
     let open = |path: &Path| open_exactly(path).map_err(failed());
+    if let Some(copy) = over.copy {
+        return tree_of(open(copy)?, path, over.upper.is_none());
+    }
     // By their descriptors: a path may have a comma or a colon in it.
     let named = |file: &OwnedFd| format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
     let below = over.below.map(open).transpose()?;

@@ -473,8 +473,9 @@ fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::Finished) -
         .collect();
     let reached = finished.reached.iter().map(ToString::to_string).collect();
     let asked = request.confinement.name().into();
-    let is_layered = request.confinement.spec().is_some_and(|spec| !spec.layers.is_empty());
-    let changes = is_layered.then(|| "overlay".to_owned());
+    let layers = request.confinement.spec().map_or(&[][..], |spec| &spec.layers);
+    let has_copy = layers.iter().any(|layer| layer.copy.is_some());
+    let changes = (!layers.is_empty()).then(|| if has_copy { "snapshot" } else { "overlay" }.to_owned());
     Enforcement { asked, held, missing, lacking, denied: finished.denied, reached, changes }
 }
 

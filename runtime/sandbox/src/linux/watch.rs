@@ -367,7 +367,7 @@ impl<'a> Watch<'a> {
             (Stage::Seccomp, _) => return Trouble::wall(Wall::Seccomp, errno, detail),
             (Stage::ProcessNumbers, _) => return Trouble::wall(Wall::ProcessNumbers, errno, detail),
             (Stage::ControlGroup, _) => return Trouble::wall(Wall::ControlGroup, errno, detail),
-            (Stage::Layer, _) => SpawnError::Layer { why: format!("{detail}: {source}") },
+            (Stage::Layer, _) => SpawnError::NoOverlay { why: format!("{detail}: {source}") },
             (Stage::Root, _) if self.is_replaced(detail) => SpawnError::Replaced { path: detail.into() },
             (Stage::Root, libc::ELOOP) => SpawnError::Io {
                 doing: format!("grant {detail:?} to the step"),

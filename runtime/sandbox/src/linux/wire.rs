@@ -59,8 +59,8 @@ pub(super) struct Confined {
     pub(super) replaced: Vec<PathBuf>,
     /// What is found at the paths of `replaced`, in their order.
     pub(super) copies: Vec<PathBuf>,
-    /// See [`super::super::Overlay`]: root, what lies below, upper and work directory of each, one after
-    /// the other. What is not there is empty.
+    /// See [`super::super::Overlay`]: root, what lies below, upper and work directory and copy of each, one
+    /// after the other. What is not there is empty.
     layers: Vec<PathBuf>,
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
@@ -81,6 +81,8 @@ pub(super) struct Layer<'c> {
     pub(super) below: Option<&'c Path>,
     /// The upper and the work directory.
     pub(super) upper: Option<(&'c Path, &'c Path)>,
+    /// What lies in its place.
+    pub(super) copy: Option<&'c Path>,
 }
 
 /// What must be found at a path, for it was judged.
@@ -122,7 +124,9 @@ impl Confined {
                 .flat_map(|layer| {
                     let (upper, work) =
                         layer.upper.clone().map(|upper| (upper.dir, upper.work)).unwrap_or_default();
-                    [layer.root.clone(), layer.below.clone().unwrap_or_default(), upper, work]
+                    let [below, copy] =
+                        [&layer.below, &layer.copy].map(|path| path.clone().unwrap_or_default());
+                    [layer.root.clone(), below, upper, work, copy]
                 })
                 .collect(),
             private: spec.private.clone(),
@@ -150,10 +154,11 @@ impl Confined {
         fn some(path: &Path) -> Option<&Path> {
             Some(path).filter(|path| !path.as_os_str().is_empty())
         }
-        self.layers.chunks_exact(4).map(|paths| Layer {
+        self.layers.chunks_exact(5).map(|paths| Layer {
             root: &paths[0],
             below: some(&paths[1]),
             upper: some(&paths[2]).zip(some(&paths[3])),
+            copy: some(&paths[4]),
         })
     }
 
@@ -553,7 +558,7 @@ mod tests {
                 protect: vec!["/w/.git/hooks".into()],
                 replaced: vec!["/w/run.sh".into()],
                 copies: vec!["/state/0".into()],
-                layers: vec!["/w".into(), "".into(), "/state/upper".into(), "/state/work".into()],
+                layers: ["/w", "", "/state/upper", "/state/work", ""].map(PathBuf::from).to_vec(),
                 private: vec!["/tmp".into()],
                 private_size: 1 << 33,
                 network: Network::Proxy,

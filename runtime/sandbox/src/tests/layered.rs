@@ -20,6 +20,7 @@ fn what_a_step_changes_in_a_layer_stays_there() {
             root: root.clone(),
             below: None,
             upper: Some(Upper { dir: upper.clone(), work }),
+            copy: None,
         }],
         protect: vec![root.join("kept")],
         ..jail(&root)
@@ -60,8 +61,13 @@ fn a_step_finds_the_changes_that_lie_over_a_directory_and_may_not_change_one_tha
     let mut spec = jail(&root);
     spec.read.push(read.clone());
     spec.layers = vec![
-        Overlay { root: root.clone(), below: Some(below), upper: Some(Upper { dir: upper.clone(), work }) },
-        Overlay { root: read.clone(), below: Some(below_read), upper: None },
+        Overlay {
+            root: root.clone(),
+            below: Some(below),
+            upper: Some(Upper { dir: upper.clone(), work }),
+            copy: None,
+        },
+        Overlay { root: read.clone(), below: Some(below_read), upper: None, copy: None },
     ];
     let script = format!(
         "cd '{}' && cat f '{1}/f' && ! ls gone '{1}/gone' 2>/dev/null && echo new >> f && \

@@ -1,0 +1,335 @@
+//! A copy of a directory, for a step over which the kernel lays no layer.
+//!
+//! The step works on the copy. What it changed is found by what the file system says of each
+//! file (number, size, times, mode), and only where that differs by the content.
+
+use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, FileTimes, Metadata, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{CWD, ioctl_ficlone};
+
+use crate::disk::{copy_sparse, set_link_time, time_of};
+use crate::files::{Place, Seen, What};
+use crate::pile::Below;
+use crate::set::{RelPath, Time};
+
+/// A file that was written so shortly before the step began may have changed since without its times telling.
+const TICK: i64 = 50_000_000;
+
+/// Fails when there is no room for so many bytes.
+pub type Room<'r> = &'r mut dyn FnMut(u64) -> io::Result<()>;
+
+/// Where copying failed, and why.
+pub(crate) type CopyError = (Option<RelPath>, io::Error);
+
+/// What was copied.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    /// What the file system said of each path in the copy when it was made.
+    prints: BTreeMap<RelPath, Print>,
+    /// What was copied into each directory.
+    names: BTreeMap<Option<RelPath>, Vec<Vec<u8>>>,
+    /// When the copy was complete.
+    end: Time,
+}
+
+/// What changes when somebody writes to a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Print {
+    inode: u64,
+    size: u64,
+    modified: Time,
+    changed: Time,
+    mode: u32,
+}
+
+impl Print {
+    fn of(found: &Metadata) -> Self {
+        let time = |seconds, nanos: i64| Time(seconds, u32::try_from(nanos).unwrap_or_default());
+        Self {
+            inode: found.ino(),
+            size: found.len(),
+            modified: time(found.mtime(), found.mtime_nsec()),
+            changed: time(found.ctime(), found.ctime_nsec()),
+            mode: found.mode(),
+        }
+    }
+}
+
+impl Copied {
+    /// The names that were copied into a directory.
+    pub(crate) fn names(&self, dir: Option<&RelPath>) -> &[Vec<u8>] {
+        self.names.get(&dir.cloned()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether what is found in the copy is what was put there, for certain.
+    pub(crate) fn is_unchanged(&self, path: &RelPath, found: &Metadata) -> bool {
+        let nanos = |time: Time| time.0.saturating_mul(1_000_000_000).saturating_add(time.1.into());
+        self.prints.get(path).is_some_and(|print| {
+            *print == Print::of(found) && nanos(print.changed) < nanos(self.end).saturating_sub(TICK)
+        })
+    }
+
+    /// The permission bits with which a directory was copied.
+    pub(crate) fn mode(&self, dir: &RelPath) -> Option<u32> {
+        self.prints.get(dir).map(|print| print.mode & 0o7777)
+    }
+}
+
+/// Copies what a step finds below into the new directory `to`. Pipes, sockets, devices and extended attributes are
+/// not copied.
+pub(crate) fn copy(below: &Below, mode: u32, to: &Path, room: Room<'_>) -> Result<Copied, CopyError> {
+    let mut copying = Copying {
+        below,
+        to,
+        room,
+        copied: Copied { prints: BTreeMap::new(), names: BTreeMap::new(), end: Time(0, 0) },
+        linked: HashMap::new(),
+        modes: Vec::new(),
+        is_root: rustix::process::geteuid().is_root(),
+    };
+    DirBuilder::new().mode(0o700).create(to).map_err(|error| (None, error))?;
+    let mut open = vec![None];
+    while let Some(dir) = open.pop() {
+        let names = below.names(dir.as_ref()).map_err(|error| (dir.clone(), error))?;
+        let mut copied = Vec::new();
+        for name in names {
+            let path = match &dir {
+                Some(dir) => dir.join(&name),
+                None => RelPath::of_name(&name),
+            };
+            match copying.entry(&path).map_err(|error| (Some(path.clone()), error))? {
+                Some(What::Directory) => open.push(Some(path)),
+                Some(What::File | What::Link) => {}
+                // Nothing that can be copied, or gone since.
+                Some(What::Other) | None => continue,
+            }
+            copied.push(name);
+        }
+        copying.copied.names.insert(dir, copied);
+    }
+    copying.settle(mode)?;
+    Ok(copying.copied)
+}
+
+struct Copying<'c> {
+    below: &'c Below,
+    to: &'c Path,
+    room: Room<'c>,
+    copied: Copied,
+    /// The first copy of each file that has several names.
+    linked: HashMap<u64, RelPath>,
+    /// What directories get when all is in them.
+    modes: Vec<(RelPath, Seen)>,
+    is_root: bool,
+}
+
+impl Copying<'_> {
+    /// Copies what is at a path; not what is in it.
+    fn entry(&mut self, path: &RelPath) -> io::Result<Option<What>> {
+        let place = Place { root: 0, path: path.clone() };
+        let Some(seen) = self.below.look(&place)? else { return Ok(None) };
+        let at = self.at(path);
+        match seen.what {
+            What::Other => return Ok(Some(What::Other)),
+            What::Directory => {
+                DirBuilder::new().mode(0o700).create(&at)?;
+                self.own_like(&place, &at)?;
+                self.modes.push((path.clone(), seen));
+            }
+            What::Link => {
+                let target = self.below.read_link(&place)?;
+                symlink(OsStr::from_bytes(target.as_bytes()), &at)?;
+                self.own_like(&place, &at)?;
+                set_link_time(CWD, at.as_os_str(), seen.modified)?;
+            }
+            What::File => {
+                if let Some(first) = self.linked.get(&seen.inode) {
+                    fs::hard_link(self.at(first), &at)?;
+                } else {
+                    self.file(&place, &seen, &at)?;
+                    if seen.names > 1 {
+                        self.linked.insert(seen.inode, path.clone());
+                    }
+                }
+            }
+        }
+        self.copied.prints.insert(path.clone(), Print::of(&fs::symlink_metadata(&at)?));
+        Ok(Some(seen.what))
+    }
+
+    fn file(&mut self, place: &Place, seen: &Seen, at: &Path) -> io::Result<()> {
+        let mut from = self.below.open(place)?;
+        let mut file = File::options().write(true).create_new(true).open(at)?;
+        // Where the file system can, the blocks are shared until somebody writes.
+        if ioctl_ficlone(&file, &from).is_err() {
+            let found = from.metadata()?;
+            let taken = found.blocks().saturating_mul(512);
+            (self.room)(taken)?;
+            if taken < found.len() {
+                copy_sparse(&mut from, &mut file)?;
+            } else {
+                io::copy(&mut from, &mut file)?;
+            }
+        }
+        self.own_like(place, at)?;
+        file.set_permissions(Permissions::from_mode(seen.mode))?;
+        file.set_times(FileTimes::new().set_modified(time_of(seen.modified)))
+    }
+
+    /// Only root can give files away, and only for root it matters.
+    fn own_like(&self, place: &Place, at: &Path) -> io::Result<()> {
+        match self.is_root.then(|| self.below.owner(place)).transpose()?.flatten() {
+            Some((user, group)) => lchown(at, Some(user), Some(group)),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives directories their modes and times, and notes what the file system says at the end.
+    fn settle(&mut self, mode: u32) -> Result<(), CopyError> {
+        for (path, seen) in self.modes.iter().rev() {
+            let at = self.at(path);
+            let give = || -> io::Result<Metadata> {
+                let times = FileTimes::new().set_modified(time_of(seen.modified));
+                File::open(&at)?.set_times(times)?;
+                fs::set_permissions(&at, Permissions::from_mode(seen.mode))?;
+                fs::symlink_metadata(&at)
+            };
+            let found = give().map_err(|error| (Some(path.clone()), error))?;
+            self.copied.prints.insert(path.clone(), Print::of(&found));
+        }
+        // A file is changed by each name that it gets.
+        let firsts: HashMap<u64, &RelPath> = self
+            .linked
+            .values()
+            .filter_map(|first| Some((self.copied.prints.get(first)?.inode, first)))
+            .collect();
+        let mut last = Vec::new();
+        for (path, print) in &self.copied.prints {
+            if let Some(first) = firsts.get(&print.inode) {
+                let found =
+                    fs::symlink_metadata(self.at(first)).map_err(|error| (Some(path.clone()), error))?;
+                last.push((path.clone(), Print::of(&found)));
+            }
+        }
+        self.copied.prints.extend(last);
+        let end = fs::set_permissions(self.to, Permissions::from_mode(mode))
+            .and_then(|()| fs::symlink_metadata(self.to))
+            .map_err(|error| (None, error))?;
+        self.copied.end = Print::of(&end).changed;
+        Ok(())
+    }
+
+    fn at(&self, path: &RelPath) -> PathBuf {
+        self.to.join(OsStr::from_bytes(path.as_bytes()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use std::io::Read;
+    use std::time::{Duration, SystemTime};
+
+    use lobster_base::digest::Digest;
+
+    use super::*;
+    use crate::layer::{Keep, Layer};
+    use crate::set::{Change, Kind};
+
+    struct Forgets;
+
+    impl Keep for Forgets {
+        fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {
+            let mut bytes = Vec::new();
+            content.read_to_end(&mut bytes)?;
+            Ok((Digest::of(&bytes), bytes.len() as u64))
+        }
+    }
+
+    fn changes(layer: &Layer) -> Vec<(String, Kind)> {
+        let set = layer.changes(&mut Forgets).unwrap();
+        set.changes.iter().map(|change: &Change| (change.path.to_string(), change.kind())).collect()
+    }
+
+    /// A layer over a directory whose step works on a copy.
+    fn copied(dir: &Path) -> Layer {
+        let mut layer = Layer::new(&dir.join("root"), dir.join("layer")).unwrap();
+        layer.copy(&mut |_| Ok(())).unwrap();
+        layer
+    }
+
+    #[test]
+    fn what_was_done_to_a_copy_is_found_whatever_its_times_say() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("root");
+        fs::create_dir_all(root.join("d/e")).unwrap();
+        for name in ["a", "d/b", "d/e/c", "same", "touched", "gone"] {
+            fs::write(root.join(name), "old").unwrap();
+        }
+        fs::hard_link(root.join("same"), root.join("d/pair")).unwrap();
+        let old = SystemTime::now() - Duration::from_secs(1000);
+        let times = FileTimes::new().set_modified(old);
+        File::options().write(true).open(root.join("a")).unwrap().set_times(times).unwrap();
+        std::thread::sleep(Duration::from_millis(60));
+        let layer = copied(dir.path());
+        assert_eq!(changes(&layer), []);
+        let copy = layer.copied().unwrap();
+        let pair = ["same", "d/pair"].map(|name| fs::metadata(copy.join(name)).unwrap().ino());
+        assert_eq!(pair[0], pair[1]);
+        // The same size, and the time set back: only the time of change tells.
+        fs::write(copy.join("a"), "new").unwrap();
+        File::options().write(true).open(copy.join("a")).unwrap().set_times(times).unwrap();
+        fs::set_permissions(copy.join("same"), Permissions::from_mode(0o600)).unwrap();
+        fs::write(copy.join("touched"), "old").unwrap();
+        fs::remove_file(copy.join("gone")).unwrap();
+        fs::rename(copy.join("d/e"), copy.join("moved")).unwrap();
+        let found = changes(&layer);
+        let expected = [
+            ("a", Kind::Modify),
+            ("d/e", Kind::Delete),
+            ("d/e/c", Kind::Delete),
+            ("d/pair", Kind::Mode),
+            ("gone", Kind::Delete),
+            ("moved", Kind::Create),
+            ("moved/c", Kind::Create),
+            ("same", Kind::Link),
+        ];
+        let mut found: Vec<(&str, Kind)> = found.iter().map(|(path, kind)| (path.as_str(), *kind)).collect();
+        found.sort_by_key(|(path, _)| *path);
+        assert_eq!(found, expected);
+        assert_eq!(fs::read(root.join("a")).unwrap(), b"old");
+    }
+
+    #[test]
+    fn a_write_right_after_the_copy_is_found_though_the_clock_stood_still() {
+        for round in 0..40 {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir(dir.path().join("root")).unwrap();
+            fs::write(dir.path().join("root/a"), "old").unwrap();
+            let layer = copied(dir.path());
+            let a = layer.copied().unwrap().join("a");
+            let modified = fs::metadata(&a).unwrap().modified().unwrap();
+            fs::write(&a, "new").unwrap();
+            let file = File::options().write(true).open(&a).unwrap();
+            file.set_times(FileTimes::new().set_modified(modified)).unwrap();
+            assert_eq!(changes(&layer), [("a".to_owned(), Kind::Modify)], "round {round}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_copied_without_room() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("root")).unwrap();
+        fs::write(dir.path().join("root/a"), "old").unwrap();
+        let mut layer = Layer::new(&dir.path().join("root"), dir.path().join("layer")).unwrap();
+        let said = layer.copy(&mut |_| Err(io::ErrorKind::StorageFull.into())).unwrap_err().to_string();
+        assert!(said.contains("cannot be copied for the step") && said.contains("at a:"), "{said}");
+    }
+}

@@ -1,0 +1,424 @@
+//! Reads what a step changed: from the upper directory of its layer, or from the copy that it worked on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{getxattr, lgetxattr, llistxattr};
+use rustix::io::Errno;
+
+use crate::copy::Copied;
+use crate::files::{Place, Seen, What};
+use crate::layer::{Keep, LayerError};
+use crate::pile::Below;
+use crate::set::{ByteText, Change, Entry, RelPath, Time};
+
+pub(crate) struct Reader<'k> {
+    below: Below,
+    upper: PathBuf,
+    root: ByteText,
+    made: Time,
+    keep: &'k mut dyn Keep,
+    /// The step worked on this copy, not on a layer.
+    copied: Option<&'k Copied>,
+    changes: Vec<Change>,
+    /// The first name of each new file that has several.
+    files: BTreeMap<u64, RelPath>,
+    /// The first name, and the new content, of each file below that had several.
+    pairs: BTreeMap<u64, (RelPath, Entry)>,
+    /// Files that the kernel copied from below and that have no file below where they lie, with its note of the
+    /// file that they were copied from.
+    moved: Vec<(RelPath, Vec<u8>)>,
+    /// The numbers of the files below that the layer hides, or has under several names.
+    lower_files: BTreeSet<u64>,
+}
+
+impl<'k> Reader<'k> {
+    pub(crate) fn new(
+        below: Below,
+        upper: PathBuf,
+        root: ByteText,
+        made: Time,
+        keep: &'k mut dyn Keep,
+    ) -> Self {
+        let (changes, files, pairs) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let (moved, lower_files) = (Vec::new(), BTreeSet::new());
+        Self { below, upper, root, made, keep, copied: None, changes, files, pairs, moved, lower_files }
+    }
+
+    /// Reads a copy, if there is one, in place of the upper directory of a layer.
+    pub(crate) fn compare_with(&mut self, copied: Option<&'k Copied>) {
+        self.copied = copied;
+    }
+
+    pub(crate) fn push(&mut self, change: Change) {
+        self.changes.push(change);
+    }
+
+    pub(crate) fn into_changes(self) -> Vec<Change> {
+        self.changes
+    }
+
+    pub(crate) fn look(&self, place: &Place) -> Result<Option<Seen>, LayerError> {
+        self.below.look(place).map_err(|source| self.unread(Some(&place.path), source))
+    }
+
+    /// Whether the layer has a copy of the file below at its own name, and at no other.
+    fn is_copied_in_place(&self, path: &RelPath) -> bool {
+        let at = self.in_upper(path);
+        let is_one = fs::symlink_metadata(&at).is_ok_and(|found| found.is_file() && found.nlink() == 1);
+        is_one && matches!(origin(&at), Ok(Some(_)))
+    }
+
+    /// A copy without a file below was moved by the step, or linked: then the file that it was copied from lies
+    /// below at another name, which the layer hides or links. Otherwise another program removed that file
+    /// meanwhile. Where the kernel notes no more than that it made a copy, any such file may be the one.
+    pub(crate) fn check_origins(&self) -> Result<(), LayerError> {
+        let is_there = |origin: &[u8]| match origin.get(ORIGIN_FILE..) {
+            Some(file) => file
+                .windows(4)
+                .any(|word| self.lower_files.iter().any(|inode| *word == inode.to_le_bytes()[..4])),
+            None => !self.lower_files.is_empty(),
+        };
+        match self.moved.iter().find(|(_, origin)| !is_there(origin)) {
+            Some((path, _)) => Err(self.edited(path)),
+            None => Ok(()),
+        }
+    }
+
+    /// Reads a directory of the layer. `below`: there is a directory below it, too.
+    pub(crate) fn directory(&mut self, path: Option<&RelPath>, below: bool) -> Result<(), LayerError> {
+        let dir = path.map_or_else(|| self.upper.clone(), |path| self.in_upper(path));
+        let list = || -> io::Result<Vec<OsString>> {
+            let mut names =
+                fs::read_dir(&dir)?.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>()?;
+            let copied = self.copied.filter(|_| below).map_or(&[][..], |copied| copied.names(path));
+            names.extend(copied.iter().map(|name| OsString::from_vec(name.clone())));
+            names.sort();
+            names.dedup();
+            Ok(names)
+        };
+        let names = with_access(&dir, 0o500, list).map_err(|source| self.unread(path, source))?;
+        for name in names {
+            let path = below_path(path, name.as_bytes());
+            self.entry(&path, below)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, path: &RelPath, below: bool) -> Result<(), LayerError> {
+        let at = self.in_upper(path);
+        let place = Place { root: 0, path: path.clone() };
+        let found = match (fs::symlink_metadata(&at), self.copied) {
+            (Err(error), Some(_)) if error.kind() == io::ErrorKind::NotFound => None,
+            (Ok(found), Some(copied)) if !found.is_dir() && copied.is_unchanged(path, &found) => {
+                return Ok(());
+            }
+            (found, _) => Some(found.map_err(|source| self.unread(Some(path), source))?),
+        };
+        let lower = if below { self.look(&place)? } else { None };
+        let is_whiteout = |found: &fs::Metadata| {
+            self.copied.is_none() && found.file_type().is_char_device() && found.rdev() == 0
+        };
+        let Some(found) = found.filter(|found| !is_whiteout(found)) else {
+            return match lower {
+                Some(lower) => self.removed(path, lower),
+                // What the step removed is gone below, too.
+                None => Err(self.edited(path)),
+            };
+        };
+        let kind = found.file_type();
+        if !(kind.is_file() || kind.is_dir() || kind.is_symlink()) {
+            return Err(LayerError::Special { root: self.root.clone(), path: path.clone() });
+        }
+        if kind.is_dir() {
+            return self.changed_directory(path, found.mode() & 0o7777, lower);
+        }
+        if lower.is_none()
+            && self.copied.is_none()
+            && let Some(origin) = origin(&at).map_err(|source| self.unread(Some(path), source))?
+        {
+            self.moved.push((path.clone(), origin));
+        }
+        let before = self.before(path, lower)?;
+        let after = if kind.is_symlink() {
+            let target = fs::read_link(&at).map_err(|source| self.unread(Some(path), source))?;
+            let modified = Some(modified_of(&found));
+            Entry::Link { target: target.into_os_string().into_vec().into(), modified }
+        } else {
+            self.file(path, &found, lower)?
+        };
+        if let Entry::File { same_as: None, .. } | Entry::Link { .. } = &after
+            && before.as_ref().is_some_and(|before| before.is_same(&after))
+        {
+            return Ok(());
+        }
+        if self.copied.is_some() && self.is_same_pair(lower, &before, &after)? {
+            return Ok(());
+        }
+        let shared = shared(lower);
+        self.changes.push(Change { path: path.clone(), before, after: Some(after), shared });
+        Ok(())
+    }
+
+    /// Whether a further name of a file was one before, and nothing has become of it.
+    fn is_same_pair(
+        &self,
+        lower: Option<Seen>,
+        before: &Option<Entry>,
+        after: &Entry,
+    ) -> Result<bool, LayerError> {
+        let (Some(lower), Some(before)) = (lower, before) else { return Ok(false) };
+        let Entry::File { same_as: Some(first), .. } = after else { return Ok(false) };
+        let place = Place { root: 0, path: first.clone() };
+        let was_one = self.look(&place)?.is_some_and(|first| first.inode == lower.inode);
+        Ok(was_one && before.is_same(after))
+    }
+
+    /// A file that the step made or changed.
+    fn file(
+        &mut self,
+        path: &RelPath,
+        found: &fs::Metadata,
+        lower: Option<Seen>,
+    ) -> Result<Entry, LayerError> {
+        let at = self.in_upper(path);
+        let mode = found.mode() & 0o7777;
+        let had = lower.filter(|lower| lower.what == What::File).map_or(0, |lower| lower.mode);
+        if mode & 0o6000 & !had != 0 {
+            return Err(LayerError::Rights { root: self.root.clone(), path: path.clone() });
+        }
+        self.check_attributes(path, &at, lower)?;
+        let keep = &mut self.keep;
+        let kept = with_access(&at, 0o400, || keep.keep_file(&mut File::open(&at)?));
+        let (digest, size) = kept.map_err(|source| self.unread(Some(path), source))?;
+        let modified = Some(modified_of(found));
+        let entry = |same_as| Entry::File { digest, size, mode, modified, same_as };
+        if found.nlink() > 1 {
+            let first = self.files.entry(found.ino()).or_insert_with(|| path.clone());
+            if first != path {
+                return Ok(entry(Some(first.clone())));
+            }
+        }
+        // Two names of one file below that came to have the same content are one file still.
+        if let Some(lower) = lower.filter(|lower| lower.what == What::File && lower.names > 1) {
+            match self.pairs.get(&lower.inode) {
+                Some((first, after)) if after.is_same(&entry(None)) => return Ok(entry(Some(first.clone()))),
+                Some(_) => {}
+                None => {
+                    self.pairs.insert(lower.inode, (path.clone(), entry(None)));
+                }
+            }
+        }
+        Ok(entry(None))
+    }
+
+    fn changed_directory(
+        &mut self,
+        path: &RelPath,
+        mode: u32,
+        lower: Option<Seen>,
+    ) -> Result<(), LayerError> {
+        let at = self.in_upper(path);
+        let is_below = lower.is_some_and(|lower| lower.what == What::Directory);
+        self.check_attributes(path, &at, lower)?;
+        match lower {
+            Some(lower) if is_below => {
+                let had = self.copied.and_then(|copied| copied.mode(path)).unwrap_or(lower.mode);
+                if had != mode {
+                    let entry = |mode| Some(Entry::Directory { mode });
+                    let (before, after) = (entry(lower.mode), entry(mode));
+                    self.changes.push(Change { path: path.clone(), before, after, shared: None });
+                }
+                if self.copied.is_none()
+                    && is_opaque(&at).map_err(|source| self.unread(Some(path), source))?
+                {
+                    self.not_in_opaque(path)?;
+                }
+            }
+            other => {
+                let before = self.before(path, other)?;
+                let after = Some(Entry::Directory { mode });
+                self.changes.push(Change { path: path.clone(), before, after, shared: None });
+            }
+        }
+        self.directory(Some(path), is_below)
+    }
+
+    /// What lies below a directory that was made anew, and is not in it any more.
+    fn not_in_opaque(&mut self, path: &RelPath) -> Result<(), LayerError> {
+        let place = Place { root: 0, path: path.clone() };
+        let names = self.below.list(&place).map_err(|source| self.unread(Some(path), source))?;
+        for name in names {
+            let child = below_path(Some(path), &name);
+            if fs::symlink_metadata(self.in_upper(&child)).is_err() {
+                let place = Place { root: 0, path: child.clone() };
+                let seen = self.look(&place)?;
+                seen.map_or(Ok(()), |seen| self.removed(&child, seen))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All that lay at a path is gone.
+    fn removed(&mut self, path: &RelPath, lower: Seen) -> Result<(), LayerError> {
+        let before = self.before(path, Some(lower))?;
+        // Of a directory, `before` has said already what was in it.
+        self.changes.push(Change { path: path.clone(), before, after: None, shared: shared(Some(lower)) });
+        Ok(())
+    }
+
+    /// What lay at a path; all in it is gone, if it was a directory.
+    pub(crate) fn before(
+        &mut self,
+        path: &RelPath,
+        lower: Option<Seen>,
+    ) -> Result<Option<Entry>, LayerError> {
+        let Some(lower) = lower else { return Ok(None) };
+        if lower.what == What::File && !self.is_copied_in_place(path) {
+            self.lower_files.insert(lower.inode);
+        }
+        let place = Place { root: 0, path: path.clone() };
+        // The step saw what lay there when the layer was made. Of a directory only what is in it counts.
+        if lower.what != What::Directory {
+            let changed = self.below.changed(&place).map_err(|source| self.unread(Some(path), source))?;
+            if changed.is_none_or(|changed| changed > self.made) {
+                return Err(self.edited(path));
+            }
+        }
+        let unread = |source| LayerError::Read { root: self.root.clone(), path: path.clone(), source };
+        Ok(Some(match lower.what {
+            What::Other => return Err(LayerError::Special { root: self.root.clone(), path: path.clone() }),
+            What::Link => {
+                let target = self.below.read_link(&place).map_err(unread)?;
+                Entry::Link { target, modified: Some(lower.modified) }
+            }
+            What::File => {
+                let keep = &mut self.keep;
+                let kept = self.below.open(&place).and_then(|mut file| keep.keep_file(&mut file));
+                let (digest, size) = kept.map_err(unread)?;
+                let modified = Some(lower.modified);
+                Entry::File { digest, size, mode: lower.mode, modified, same_as: None }
+            }
+            What::Directory => {
+                for name in self.below.list(&place).map_err(unread)? {
+                    let child = below_path(Some(path), &name);
+                    let place = Place { root: 0, path: child.clone() };
+                    let seen = self.look(&place)?;
+                    seen.map_or(Ok(()), |seen| self.removed(&child, seen))?;
+                }
+                Entry::Directory { mode: lower.mode }
+            }
+        }))
+    }
+
+    /// The attributes must be those of what lay there: no change set has any.
+    fn check_attributes(&self, path: &RelPath, at: &Path, lower: Option<Seen>) -> Result<(), LayerError> {
+        let unread = |error: Errno| self.unread(Some(path), error.into());
+        let mut list = vec![0; 64 << 10];
+        let length = match llistxattr(at, &mut list) {
+            Err(Errno::NOTSUP) => 0,
+            other => other.map_err(unread)?,
+        };
+        for name in list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+            // A step's own `user.overlay.x` lies there as `user.overlay.overlay.x`.
+            let is_kernels =
+                name.starts_with(b"user.overlay.") && !name.starts_with(b"user.overlay.overlay.");
+            if is_kernels || name.starts_with(b"system.") || name == b"security.selinux" {
+                continue;
+            }
+            if name == b"security.capability" {
+                return Err(LayerError::Rights { root: self.root.clone(), path: path.clone() });
+            }
+            let value = |at: &Path| {
+                let mut value = vec![0; 64 << 10];
+                let length = lgetxattr(at, OsStr::from_bytes(name), &mut value).ok()?;
+                value.truncate(length);
+                Some(value)
+            };
+            let theirs = PathBuf::from(OsStr::from_bytes(self.root.as_bytes())).join(as_path(path));
+            if lower.is_none() || value(at) != value(&theirs) {
+                let attribute = name.to_vec().into();
+                return Err(LayerError::Attribute { root: self.root.clone(), path: path.clone(), attribute });
+            }
+        }
+        Ok(())
+    }
+
+    fn edited(&self, path: &RelPath) -> LayerError {
+        LayerError::Edited { root: self.root.clone(), path: path.clone() }
+    }
+
+    fn in_upper(&self, path: &RelPath) -> PathBuf {
+        self.upper.join(as_path(path))
+    }
+
+    fn unread(&self, path: Option<&RelPath>, source: io::Error) -> LayerError {
+        match path {
+            Some(path) => LayerError::Read { root: self.root.clone(), path: path.clone(), source },
+            None => LayerError::Root { root: as_root(&self.root), source },
+        }
+    }
+}
+
+fn modified_of(found: &fs::Metadata) -> Time {
+    Time(found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or_default())
+}
+
+fn as_root(root: &ByteText) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(root.as_bytes()))
+}
+
+fn as_path(path: &RelPath) -> &Path {
+    Path::new(OsStr::from_bytes(path.as_bytes()))
+}
+
+/// The number of a file that has other names.
+pub(crate) fn shared(lower: Option<Seen>) -> Option<u64> {
+    lower.filter(|lower| lower.what == What::File && lower.names > 1).map(|lower| lower.inode)
+}
+
+fn below_path(above: Option<&RelPath>, name: &[u8]) -> RelPath {
+    above.map_or_else(|| RelPath::of_name(name), |above| above.join(name))
+}
+
+/// Does something with a file or directory whose owner may not, by its mode, and is us.
+fn with_access<T>(path: &Path, needed: u32, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match work() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let before = fs::symlink_metadata(path)?.permissions();
+            fs::set_permissions(path, Permissions::from_mode(before.mode() | needed))?;
+            let done = work();
+            fs::set_permissions(path, before)?;
+            done
+        }
+        other => other,
+    }
+}
+
+/// Where the kernel's note of an origin begins to name the file: behind its head and the name of the file system.
+/// What follows depends on the file system; the number of the file is in it, little-endian.
+const ORIGIN_FILE: usize = 21;
+
+/// The kernel's note of the file below that it copied this one from.
+fn origin(at: &Path) -> io::Result<Option<Vec<u8>>> {
+    let mut value = [0; 256];
+    match lgetxattr(at, "user.overlay.origin", &mut value) {
+        Ok(length) => Ok(Some(value[..length].to_vec())),
+        Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn is_opaque(at: &Path) -> io::Result<bool> {
+    let mut value = [0; 8];
+    match getxattr(at, "user.overlay.opaque", &mut value) {
+        Ok(length) => Ok(&value[..length] == b"y"),
+        Err(Errno::NODATA | Errno::NOTSUP) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
