@@ -31,8 +31,8 @@ use crate::standing::standing;
 use crate::views::{self, View};
 use crate::words::{empty, encoded, short, since, span, state, time, tone};
 
-/// Steps of one page.
-const STEPS: usize = 200;
+/// Steps of one page, which then has less than 100 kB.
+const STEPS: usize = 100;
 
 /// Longer arguments and results are told by their size.
 const VALUE: u64 = 64 << 10;

@@ -70,8 +70,12 @@ pub(crate) fn arguments(text: &str) -> String {
     short(&args.iter().map(one).collect::<Vec<_>>().join("  "), SHOWN)
 }
 
+/// Lists of more rows leave out what their addresses say, too.
+const LONG: usize = 100;
+
 /// Rows as a list. There may be hundreds, so their markup is lean: the style tells the parts by their place.
 pub(crate) fn list(rows: &[Row], now: i64) -> Markup {
+    let is_long = rows.len() > LONG;
     html! {
         ul class="rows lean" {
             @for row in rows {
@@ -84,7 +88,7 @@ pub(crate) fn list(rows: &[Row], now: i64) -> Markup {
                             @if !row.args.is_empty() { i { (row.args) } }
                             @if let Some(error) = run.error.as_ref().filter(|_| row.state == "failed") {
                                 small class="why" { (short(error, SHOWN)) }
-                            } @else {
+                            } @else if !is_long || row.args.is_empty() {
                                 small {
                                     (run.id.short())
                                     @if let Some(start) = &row.start { " · " (start.cause.replace('_', " ")) }
