@@ -60,7 +60,10 @@ fn program(dice: &mut Dice) -> String {
         let number = dice.next(5000);
         lines.push(match dice.next(21) {
             0 => format!("cp '{one}' '{two}'"),
-            1 => format!("cp -a '{one}' '{two}'"),
+            // What a directory that is copied into itself comes to is a matter of the order in which it is read.
+            1 => format!(
+                "case $(realpath -m '{two}')/ in $(realpath -m '{one}')/*) ;; *) cp -a '{one}' '{two}' ;; esac"
+            ),
             2 => format!("mv '{one}' '{two}'"),
             3 => format!("mv -T '{one}' '{two}'"),
             4 => format!("rm -rf '{one}'"),
@@ -76,7 +79,8 @@ fn program(dice: &mut Dice) -> String {
             10 => format!("mkdir -p '{one}/{two}'"),
             11 => format!("rmdir '{one}'"),
             12 => format!("echo more{number} >> '{one}'"),
-            13 => format!("tar cf t.tar d e && rm -rf d e && tar xf t.tar && rm t.tar; true '{one}'"),
+            // An archive has times in it, which differ: it goes, also if it could not be made.
+            13 => format!("tar cf t.tar d e && rm -rf d e && tar xf t.tar; rm -f t.tar; true '{one}'"),
             14 => format!("rm -rf '{one}' && mkdir '{one}' && echo {number} > '{one}/new'"),
             15 => format!("echo {number} > tmp && mv tmp '{one}'"),
             16 => format!("printf '%s\\n' '--- x' '+++ x' '@@ -1 +1 @@' '-{one}' '+patched' | patch -s -f '{one}'"),
