@@ -91,6 +91,7 @@ mod rule_drafts;
 mod schedule_promises;
 mod schedules;
 mod screens;
+mod sdk_shapes;
 mod secrets;
 mod self_approval;
 mod serve_agents;

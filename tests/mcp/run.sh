@@ -40,6 +40,12 @@ url=$(grep -o 'http:[^ ]*' "$state/said")
 "$node" node_modules/.bin/conformance server --url "$url" --suite all --expected-failures expected-failures.yaml \
   >"$state/conformance" || { sed -n '/=== SUMMARY/,$p' "$state/conformance"; exit 1; }
 sed -n '/=== SUMMARY/,$p' "$state/conformance" | tail -12
+
+echo "-- its newest pre-release: what protocol 2026-07-28 requires"
+"$node" node_modules/conformance-next/dist/index.js server --url "$url" --requirements 2026-07-28 \
+  --expected-failures expected-failures-2026-07-28.yaml >"$state/conformance" \
+  || { sed -n '/=== SUMMARY/,$p' "$state/conformance"; exit 1; }
+sed -n '/=== SUMMARY/,$p' "$state/conformance" | tail -20
 kill $server
 server=
 

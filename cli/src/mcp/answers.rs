@@ -45,7 +45,7 @@ impl Server {
                 if let Some(who) = self.who_else(&gate, &view) {
                     return Asked::Open(format!("{who}; `lobster gates` shows how to answer"));
                 }
-                let shown = Shown { view: &view, run: &run, gate: &gate.id };
+                let shown = Shown { view: &view, run: &run, gate: &gate.id, place: &gate.path };
                 gates::ask(question, &shown, context, state).await
             }
             Err(problem) => Asked::Open(format!("{problem}; `lobster gates` shows how to answer")),
@@ -127,7 +127,8 @@ impl Server {
                 let asked = match &open.others {
                     Some(who) => Asked::Open(who.clone()),
                     None => {
-                        let shown = Shown { view: &open.view, run: &open.run, gate: &open.id };
+                        let shown =
+                            Shown { view: &open.view, run: &open.run, gate: &open.id, place: &open.place };
                         gates::ask(&open.question, &shown, context, &open.token).await
                     }
                 };
@@ -164,7 +165,15 @@ impl Server {
         let token = lobster_runtime::engine::gate_token(&store, &gate).map_err(|error| error.to_string())?;
         let question = gate.question.as_object().cloned().unwrap_or_default();
         let others = self.who_else(&gate, &view);
-        Ok(OpenGate { others, id: gate.id, run: gate.run.short(), token, question, view })
+        Ok(OpenGate {
+            others,
+            place: gate.path.to_string(),
+            id: gate.id,
+            run: gate.run.short(),
+            token,
+            question,
+            view,
+        })
     }
 
     /// A client of protocol 2026-07-28 brings its user's answer with the call itself.
@@ -192,13 +201,21 @@ impl Server {
         if let Some(who) = &open.others {
             return Ok(self.not_approved(&open, who, &place).into());
         }
-        Ok(match gates::brought(&open.question, responses) {
+        let asked = match gates::brought(&open.question, &open.place, responses) {
+            Some(asked) => asked,
+            // An answer to something else, or to nothing: it is asked again.
+            None => {
+                let shown = Shown { view: &open.view, run: &open.run, gate: &open.id, place: &open.place };
+                gates::ask(&open.question, &shown, context, &open.token).await
+            }
+        };
+        Ok(match asked {
             Asked::Answered(reply) => {
                 let work = Work::Resume(ResumeRequest { gate, reply });
                 let limits = Limits { time: self.shared.default_time, answer: call::MAX_ANSWER };
                 self.work(Prepared { work, place, limits, entry }, context).await
             }
-            Asked::Later(_) => refusal("runtime_error", "nothing was asked").into(),
+            Asked::Later(result) => (*result).into(),
             Asked::Open(note) => self.not_approved(&open, &note, &place).into(),
         })
     }
@@ -208,6 +225,8 @@ impl Server {
 struct OpenGate {
     /// Who may answer, if not the person behind the client.
     others: Option<String>,
+    /// Where in the run it is asked.
+    place: String,
     id: String,
     run: String,
     token: String,

@@ -26,8 +26,17 @@ pub(crate) enum Approvals {
     Operator,
 }
 
-/// The one name under which a question is asked and answered.
+/// The name under which a person is asked for an approval.
 const QUESTION: &str = "question";
+
+/// The name under which a question is asked and answered: for an input that of its step.
+fn name_of_question(place: &str) -> &str {
+    let Some(place) = place.strip_suffix("!input") else { return QUESTION };
+    match place.rsplit('/').next().and_then(|last| last.split(['[', '#', '|', '!']).next()) {
+        None | Some("") => QUESTION,
+        Some(step) => step,
+    }
+}
 
 /// How long a client's user may think, unless the call ends before.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
@@ -40,6 +49,8 @@ pub(super) struct Shown<'a> {
     pub(super) view: &'a QuestionView,
     pub(super) run: &'a str,
     pub(super) gate: &'a str,
+    /// Where in the run it is asked.
+    pub(super) place: &'a str,
 }
 
 /// What became of a question.
@@ -76,7 +87,7 @@ pub(super) async fn ask(
     };
     if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
         let request = InputRequest::Elicitation(ElicitRequest::new(params));
-        let requests = BTreeMap::from([(QUESTION.to_owned(), request)]);
+        let requests = BTreeMap::from([(name_of_question(view.place).to_owned(), request)]);
         let result = InputRequiredResult::new(Some(requests), Some(state.to_owned()));
         return Asked::Later(Box::new(result));
     }
@@ -90,11 +101,17 @@ pub(super) async fn ask(
     }
 }
 
-/// The answer that a client brought with its second call.
-pub(super) fn brought(question: &Map<String, Value>, responses: Option<&BTreeMap<String, Value>>) -> Asked {
-    let Some(answer) = responses.and_then(|responses| responses.get(QUESTION)) else {
-        return Asked::Open("there was no answer".to_owned());
-    };
+/// The answer that a client brought with its second call; none if it brought none.
+pub(super) fn brought(
+    question: &Map<String, Value>,
+    place: &str,
+    responses: Option<&BTreeMap<String, Value>>,
+) -> Option<Asked> {
+    let answer = responses?.get(name_of_question(place))?;
+    Some(read_answer(question, answer))
+}
+
+fn read_answer(question: &Map<String, Value>, answer: &Value) -> Asked {
     match serde_json::from_value::<ElicitResult>(answer.clone()) {
         Ok(answer) => read(question, answer),
         Err(error) => Asked::Open(format!("the answer cannot be read: {error}")),
