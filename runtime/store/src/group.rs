@@ -324,15 +324,14 @@ impl Group {
 
     /// Makes files and directories durable; gives how many syncs that took.
     fn sync_files(&self, files: &[PathBuf]) -> io::Result<u64> {
+        // Where the files lie, which need not be where the database does.
         if files.len() > MANY
-            && let Some(dir) = self.path.parent()
+            && let Some(place) = files.iter().find_map(|path| File::open(path).ok())
+            && can_sync_file_system(&place)
         {
-            let dir = File::open(dir)?;
-            if can_sync_file_system(&dir) {
-                fault::point("sync blob")?;
-                sync_file_system(&dir)?;
-                return Ok(1);
-            }
+            fault::point("sync blob")?;
+            sync_file_system(&place)?;
+            return Ok(1);
         }
         for path in files {
             if path.is_dir() {
