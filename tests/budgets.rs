@@ -88,7 +88,8 @@ fn the_budget_of_a_step_fails_the_step_and_the_run_may_go_on() {
 
 #[test]
 fn what_is_lost_stays_used_and_what_was_refused_does_not() {
-    let plays: [(&str, fn(usize) -> Reply, usize); 4] = [
+    type Play = fn(usize) -> Reply;
+    let plays: [(&str, Play, usize); 4] = [
         // 429 and 400 cost nothing: the budget of one call is still there afterwards.
         ("429", |at| if at == 0 { Reply::status(429, "", "slow down") } else { reply(1, 1) }, 2),
         ("400", |at| if at == 0 { Reply::status(400, "", "no") } else { reply(1, 1) }, 2),
