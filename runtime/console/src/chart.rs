@@ -261,7 +261,7 @@ pub(crate) fn graph(
         }
     }
     html! {
-        div class="scroll" {
+        div class="scroll" tabindex="0" {
             svg class="chart graph" width=(width) height=(height) viewBox=(format!("0 0 {width} {height}")) role="group" aria-label="Steps" {
                 @for (from, to, is_data) in &drawn {
                     @let (from, to) = (place(*from), place(*to));

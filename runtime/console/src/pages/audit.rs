@@ -16,7 +16,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let body = html! {
         div class="top" { div class="title" { h1 { "Audit" } } }
         p class="lead" { "What people and programs did through the service. What runs did stands in their records: " code { "lobster audit" } "." }
-        section class="card scroll" id="deeds" data-live="" {
+        section class="card scroll" tabindex="0" id="deeds" data-live="" {
             h2 class="hide" { "Deeds" }
             @if deeds.is_empty() { (empty("Nothing was done yet", "Starting, answering, pausing and giving access are written down here.", None)) }
             @else { table class="table" {

@@ -112,7 +112,7 @@ fn steps(of_runs: &RunDiff, run: RunId, before: RunId) -> Markup {
     html! {
         section {
             header { h2 { "Steps" } }
-            div class="card scroll" {
+            div class="card scroll" tabindex="0" {
                 @if of_runs.steps.is_empty() { (empty("Every step did the same", "Both runs did the same with the same results.", None)) }
                 @else {
                     table class="table" {

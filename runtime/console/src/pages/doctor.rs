@@ -62,13 +62,13 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let servers = app.service.servers(now - HEARD)?;
     let body = html! {
         div class="top" { div class="title" { h1 { "Doctor" } } }
-        section class="card scroll" {
+        section class="card scroll" tabindex="0" {
             h2 class="hide" { "Checks" }
             table class="table checks" { tbody { @for (what, how, text) in &checks { tr { th scope="row" { (what) } td { (state(how, false)) } td class="prompt" { (harmless(text)) } } } } }
         }
         section {
             h2 { "Servers at work on this store" }
-            div class="card scroll" { table class="table" {
+            div class="card scroll" tabindex="0" { table class="table" {
                 thead { tr { th scope="col" { "Address" } th scope="col" class="num" { "Process" } th scope="col" { "Since" } th scope="col" { "Heard" } } }
                 tbody { @for server in &servers { tr { td { code { (server.listen) } } td class="num" { (server.pid) } td { (time(server.started_at, now)) } td { (time(server.heard_at, now)) } } } }
             } }

@@ -101,7 +101,7 @@ fn list_stopped(app: &App, count: usize) -> Result<Markup, Problem> {
     let unused: Vec<&String> = difference.unused_rules.iter().chain(&difference.unused_rights).collect();
     Ok(html! {
         (unread_note(unread))
-        div class="card scroll" {
+        div class="card scroll" tabindex="0" {
             @if difference.stopped.is_empty() { (empty("Nothing would be stopped", "The policy lets every command of these runs run as it did.", None)) }
             @else {
                 table class="table" {

@@ -302,7 +302,7 @@ fn steps(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
                 h2 { "Steps" }
                 @if seen.view.lines.len() > STEPS { span class="muted small fig" { (from + 1) "–" (from + page.len()) " of " (figures::count(seen.view.lines.len() as u64)) } }
             }
-            div class="card scroll" {
+            div class="card scroll" tabindex="0" {
                 @if page.is_empty() { (empty("No step has begun", "The steps appear here as they begin.", None)) }
                 @else {
                     table class="table steps" {

@@ -79,7 +79,7 @@ fn schedule(asked: &Asked, row: &ScheduleRow, ticks: &[Tick], now: i64) -> Marku
                 }
                 details {
                     summary { "The ledger" }
-                    div class="scroll" { table class="table" {
+                    div class="scroll" tabindex="0" { table class="table" {
                         thead { tr { th scope="col" { "Due" } th scope="col" { "What became of it" } th scope="col" { "Why" } th scope="col" { "Run" } } }
                         tbody { @for tick in ticks.iter().take(TABLE) { tr {
                             td { (time(tick.due, now)) @if tick.count > 1 { " ×" (tick.count) } }
