@@ -149,26 +149,33 @@ fn recover_all(disk: &Rc<Simulated>) -> Result<Option<bool>, CommitError> {
     recover_in(disk, disk, journal).map(|done| Some(done.committed))
 }
 
-/// Recovers after a power cut, first cut again at every point of that.
-fn survives(world: &World, expected: [&BTreeMap<String, String>; 2], seed: u64) -> usize {
+/// Recovers after a power cut, first cut again at every point of that, and looks at what is there each time: it and
+/// how the two recoveries ended.
+fn recovered(world: &World, seed: u64, look: impl Fn(&World, &str)) -> usize {
     let mut images = 0;
     for again in 0.. {
-        let cut = world.cut(&mut Chance(seed));
-        let disk = Simulated::new(cut, again, Fault::Cut);
+        let disk = Simulated::new(world.cut(&mut Chance(seed)), again, Fault::Cut);
         let first = recover_all(&disk);
         images += 1;
         let is_off = disk.is_off.get();
         let world = disk.world.borrow().cut(&mut Chance(seed ^ again as u64));
         let disk = Simulated::new(world, 0, Fault::None);
         let second = recover_all(&disk).unwrap();
-        let shown = disk.world.borrow().contents();
-        assert!(expected.contains(&&shown), "{first:?} {second:?} {shown:#?}");
-        assert!(disk.world.borrow().journal.is_none());
+        look(&disk.world.borrow(), &format!("{first:?} {second:?}"));
         if !is_off {
             break;
         }
     }
     images
+}
+
+/// The tree is the old or the new one.
+fn survives(world: &World, expected: [&BTreeMap<String, String>; 2], seed: u64) -> usize {
+    recovered(world, seed, |world, told| {
+        let shown = world.contents();
+        assert!(expected.contains(&&shown), "{told} {shown:#?}");
+        assert!(world.journal.is_none());
+    })
 }
 
 /// How often the dice are thrown for what a power cut leaves.
@@ -293,31 +300,18 @@ fn without(tree: &BTreeMap<String, String>, place: &str) -> BTreeMap<String, Str
     tree.iter().filter(|(name, _)| is_elsewhere(name)).map(|(a, b)| (a.clone(), b.clone())).collect()
 }
 
-/// Recovers after a power cut, first cut again at every point of that. Besides what was edited, the tree is the old
-/// or the new one.
+/// Besides what was edited, the tree is the old or the new one.
 fn survives_edit(world: &World, expected: [&BTreeMap<String, String>; 2], place: &str, seed: u64) -> usize {
-    let mut images = 0;
-    for again in 0.. {
-        let disk = Simulated::new(world.cut(&mut Chance(seed)), again, Fault::Cut);
-        let first = recover_all(&disk);
-        images += 1;
-        let is_off = disk.is_off.get();
-        let world = disk.world.borrow().cut(&mut Chance(seed ^ again as u64));
-        let disk = Simulated::new(world, 0, Fault::None);
-        let second = recover_all(&disk).unwrap();
-        let shown = disk.world.borrow().contents();
+    recovered(world, seed, |world, told| {
+        let shown = world.contents();
         // A file that somebody put into a new directory, whose name the power cut took: it is kept.
         let is_kept =
             |(name, told): (&String, &String)| name.starts_with("/.lobster-") && told.contains("own");
         let bench = if shown.iter().any(is_kept) { "/.lobster-" } else { place };
         let rest = without(&without(&shown, place), bench);
         let is_whole = expected.iter().any(|tree| without(tree, place) == rest);
-        assert!(is_whole, "edited {place}: {first:?} {second:?} {shown:#?}");
-        if !is_off {
-            break;
-        }
-    }
-    images
+        assert!(is_whole, "edited {place}: {told} {shown:#?}");
+    })
 }
 
 /// The same for ways back, of which there are many more.
