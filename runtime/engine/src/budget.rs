@@ -29,8 +29,7 @@ pub(crate) fn of_run(run: &Run<'_>, workflow: Option<&Workflow>) -> Result<Arc<A
     let prices = Prices { pricing, bad: bad.into_iter().next() };
     let mut terms: Vec<Terms> = workflow.map(terms_of_file).unwrap_or_default();
     terms.extend(terms_of_service(run)?);
-    let free = Account::new(prices.clone(), Vec::new(), Amount::default());
-    let used = used_earlier(run, &StepPath::root(), &free);
+    let used = used_earlier(run, &StepPath::root(), |spend| prices.amount_of(spend));
     Ok(Account::new(prices, terms, used))
 }
 
@@ -43,7 +42,7 @@ pub(crate) fn of_child(
 ) -> Arc<Account> {
     match terms_of_file(workflow) {
         none if none.is_empty() => Arc::clone(around),
-        terms => Account::within(around, terms, used_earlier(run, path, around)),
+        terms => Account::within(around, terms, used_earlier(run, path, |spend| around.amount_of(spend))),
     }
 }
 
@@ -61,14 +60,14 @@ pub(crate) fn of_step(
         allows_unpriced: budget.allows_unpriced,
         day_key: None,
     };
-    Some(Account::within(around, vec![terms], used_earlier(run, path, around)))
+    Some(Account::within(around, vec![terms], used_earlier(run, path, |spend| around.amount_of(spend))))
 }
 
 /// What earlier executions of the run used at a place.
-fn used_earlier(run: &Run<'_>, path: &StepPath, account: &Account) -> Amount {
+fn used_earlier(run: &Run<'_>, path: &StepPath, amount_of: impl Fn(&Spend) -> Amount) -> Amount {
     let paid = run.paid_earlier();
     let within = paid.iter().filter(|(place, _)| StepPath::from(place.as_str()).is_within(path));
-    within.fold(Amount::default(), |sum, (_, spend)| sum.plus(account.amount_of(spend)))
+    within.fold(Amount::default(), |sum, (_, spend)| sum.plus(amount_of(spend)))
 }
 
 fn terms_of_file(workflow: &Workflow) -> Vec<Terms> {

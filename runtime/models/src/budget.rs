@@ -21,8 +21,6 @@ use super::pricing::{BadPrices, Pricing};
 /// Whose budget it is, and where it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// No budget of its own: the end of the chain.
-    Nobody,
     /// A step, under this id.
     Step(String),
     /// A run of a workflow file.
@@ -36,7 +34,6 @@ pub enum Holder {
 impl Holder {
     fn name(&self) -> String {
         match self {
-            Self::Nobody => "the budget".to_owned(),
             Self::Step(id) => format!("the budget of step {id}"),
             Self::Run(file) => format!("the budget of this run of {file}"),
             Self::Day(file) => format!("the budget of {file} for today (UTC)"),
@@ -47,7 +44,7 @@ impl Holder {
     fn remedy(&self, unit: Unit) -> String {
         let field = unit.field();
         match self {
-            Self::Nobody | Self::Run(_) => format!("raise budget.{field} of the file"),
+            Self::Run(_) => format!("raise budget.{field} of the file"),
             Self::Step(_) => format!("raise budget.{field} of the step"),
             Self::Day(_) => format!("raise budget.day.{field} of the file, or go on after 00:00 UTC"),
             Self::Service => {
@@ -79,6 +76,20 @@ pub struct Prices {
     pub pricing: Pricing,
     /// Prices of the operator that are of no use: with them no budget in dollars can be held.
     pub bad: Option<BadPrices>,
+}
+
+impl Prices {
+    /// What a call used.
+    #[must_use]
+    pub fn amount_of(&self, spend: &Spend) -> Amount {
+        let (input, output) = used(&spend.usage);
+        let rate = spend.model.as_deref().and_then(|model| self.pricing.rate(model));
+        Amount {
+            calls: 1,
+            tokens: input.saturating_add(output),
+            nano_usd: rate.map_or(0, |rate| nano_usd(rate.cost(input, output))),
+        }
+    }
 }
 
 /// What one step or run may use, and what it has used.
@@ -168,13 +179,7 @@ impl Account {
     /// What a call used.
     #[must_use]
     pub fn amount_of(&self, spend: &Spend) -> Amount {
-        let (input, output) = used(&spend.usage);
-        let rate = spend.model.as_deref().and_then(|model| self.prices.pricing.rate(model));
-        Amount {
-            calls: 1,
-            tokens: input.saturating_add(output),
-            nano_usd: rate.map_or(0, |rate| nano_usd(rate.cost(input, output))),
-        }
+        self.prices.amount_of(spend)
     }
 
     /// What an answered call counts for: what the answer says, unless that is no count or no price;
@@ -323,7 +328,7 @@ fn capital(text: &str) -> String {
 fn error(holder: &Holder, why: &str) -> StageError {
     let code = match holder {
         Holder::Step(_) => Code::StepBudget,
-        Holder::Nobody | Holder::Run(_) | Holder::Day(_) | Holder::Service => Code::Budget,
+        Holder::Run(_) | Holder::Day(_) | Holder::Service => Code::Budget,
     };
     StageError::permanent(format!("Budget: the call was not made, since {why}.")).with_code(code)
 }
