@@ -20,12 +20,22 @@ pub(crate) enum Halt {
 
 /// Does all steps, and makes them durable.
 pub(crate) fn apply(files: &impl Files, journal: &Journal) -> Result<(), Halt> {
+    hold_benches(files, journal);
     for step in &journal.steps {
         let bench = bench_of(journal, step)?;
         let sync = syncs_each(files, journal, step.place.root);
         forward(files, &bench, step, sync)?;
     }
     sync_touched(files, journal)
+}
+
+/// Most of what is done is done in there.
+pub(crate) fn hold_benches(files: &impl Files, journal: &Journal) {
+    for root in 0..journal.set.roots.len() {
+        if let Ok(path) = workbench(&journal.id) {
+            files.hold(&Place { root, path });
+        }
+    }
 }
 
 pub(crate) fn bench_of(journal: &Journal, step: &Step) -> Result<RelPath, Halt> {
@@ -170,11 +180,14 @@ fn is_same(now: &Seen, before: &Seen) -> bool {
     }
 }
 
+/// How far it came is told by which file lies ready.
 fn swap(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt> {
-    let (place, new, old) = (&step.place, new_of(bench, step), old_of(bench, step));
+    let (place, new) = (&step.place, new_of(bench, step));
     let io = |error: io::Error| Halt::Io(place.clone(), error);
+    let is_new = |seen: &Seen| step.new.is_some_and(|new| new.inode == seen.inode);
     let Some(mut ready) = files.look(&new).map_err(io)? else { return Ok(()) };
-    if step.new.is_some_and(|new| new.inode == ready.inode) {
+    let was_exchanged = !is_new(&ready);
+    if !was_exchanged {
         match files.exchange(&new, place) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
@@ -188,9 +201,18 @@ fn swap(files: &impl Files, bench: &RelPath, step: &Step) -> Result<(), Halt> {
         ready = files.look(&new).map_err(io)?.ok_or_else(|| Halt::Conflict(place.clone(), None))?;
     }
     // What came out must be what was compared; else it goes back at once.
-    if !step.old.is_some_and(|before| ready.is_untouched(&before)) {
-        files.exchange(&new, place).map_err(io)?;
-        return Err(Halt::Conflict(place.clone(), Some(ready)));
+    let is_it = step.old.is_some_and(|before| {
+        // A later step may have written to it by another name.
+        let is_shared = was_exchanged && before.names > 1 && ready.inode == before.inode;
+        is_shared || ready.is_untouched(&before)
+    });
+    if is_it {
+        return Ok(());
     }
-    files.rename(&new, &old).map_err(io)
+    // Somebody may have put another file there since, or written to this one.
+    let is_ours = |now: &Seen| step.new.is_some_and(|new| now.is_untouched(&new));
+    if files.look(place).map_err(io)?.as_ref().is_some_and(is_ours) {
+        files.exchange(&new, place).map_err(io)?;
+    }
+    Err(Halt::Conflict(place.clone(), Some(ready)))
 }

@@ -283,7 +283,7 @@ pub(crate) fn commit_in(
     let steps = plan(set, &seen);
     let mut journal =
         Journal { id: id.to_owned(), phase: Phase::Preparing, set: set.clone(), steps, committed: false };
-    log.write(&journal).map_err(CommitError::Journal)?;
+    log.write(&journal.brief()).map_err(CommitError::Journal)?;
     let ready = lay_ready(files, &mut journal, contents).and_then(|()| {
         journal.phase = Phase::Applying;
         log.write(&journal).map_err(CommitError::Journal)
@@ -344,7 +344,7 @@ fn go_back(files: &impl Files, log: &impl Log, journal: &mut Journal) -> Result<
 fn finish(files: &impl Files, log: &impl Log, journal: &mut Journal, committed: bool) {
     journal.phase = Phase::Cleaning;
     journal.committed = committed;
-    let _ = log.write(journal).and_then(|()| clean(files, journal)).and_then(|()| log.clear());
+    let _ = log.write(&journal.brief()).and_then(|()| clean(files, journal)).and_then(|()| log.clear());
 }
 
 fn stuck(journal: &Journal, halt: Halt) -> CommitError {

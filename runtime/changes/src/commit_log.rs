@@ -37,9 +37,19 @@ pub(crate) struct Journal {
     pub(crate) committed: bool,
 }
 
-/// Where a journal is kept. Each call is durable when it returns, whole or not at all.
+impl Journal {
+    /// What it takes to throw away what lies ready: before anything is visible, and when all is done.
+    pub(crate) fn brief(&self) -> Self {
+        let set = self.set.without_changes();
+        Self { id: self.id.clone(), phase: self.phase, set, steps: Vec::new(), committed: self.committed }
+    }
+}
+
+/// Where a journal is kept.
 pub(crate) trait Log {
+    /// Durable when it returns, whole or not at all.
     fn write(&self, journal: &Journal) -> io::Result<()>;
+    /// Durable some time: a journal that says *cleaning* and comes back finds nothing to clean.
     fn clear(&self) -> io::Result<()>;
 }
 
@@ -90,8 +100,7 @@ impl Log for LogFile {
 
     fn clear(&self) -> io::Result<()> {
         point("journal")?;
-        fs::remove_file(&self.path)?;
-        sync_above(&self.path)
+        fs::remove_file(&self.path)
     }
 }
 

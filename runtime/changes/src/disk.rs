@@ -4,8 +4,9 @@
 use std::ffi::OsStr;
 use std::fs::{File, FileTimes};
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::sync::OnceLock;
 use std::time::{Duration, SystemTime};
 
 use rustix::fs::{
@@ -35,7 +36,28 @@ const MANY: usize = 32;
 const PART: usize = 3000;
 
 pub(crate) struct Disk {
-    roots: Vec<OwnedFd>,
+    roots: Vec<Root>,
+}
+
+struct Root {
+    top: OwnedFd,
+    /// One directory of it that stays open.
+    held: OnceLock<(RelPath, OwnedFd)>,
+}
+
+/// The directory that a place is in.
+enum Above<'d> {
+    Open(BorrowedFd<'d>),
+    Opened(OwnedFd),
+}
+
+impl AsFd for Above<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Open(dir) => *dir,
+            Self::Opened(dir) => dir.as_fd(),
+        }
+    }
 }
 
 impl Disk {
@@ -69,15 +91,18 @@ impl Disk {
         Ok(Some((stat.st_uid, stat.st_gid)))
     }
 
-    fn root(&self, root: usize) -> io::Result<&OwnedFd> {
+    fn root(&self, root: usize) -> io::Result<&Root> {
         self.roots.get(root).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
     /// Opens the directory at a path; the root itself without one.
     fn directory(&self, root: usize, path: Option<&RelPath>, flags: OFlags) -> io::Result<OwnedFd> {
-        let top = self.root(root)?;
+        let Root { top, held } = self.root(root)?;
         let flags = flags | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let Some(path) = path else { return Ok(openat(top, ".", flags, Mode::empty())?) };
+        if let Some((_, held)) = held.get().filter(|held| held.0 == *path) {
+            return Ok(openat(held, ".", flags, Mode::empty())?);
+        }
         let mut at: Option<OwnedFd> = None;
         let mut rest = path.as_bytes();
         while !rest.is_empty() {
@@ -98,8 +123,13 @@ impl Disk {
     }
 
     /// The directory that a place is in.
-    fn above(&self, place: &Place) -> io::Result<OwnedFd> {
-        self.directory(place.root, place.path.parent().as_ref(), OFlags::PATH)
+    fn above(&self, place: &Place) -> io::Result<Above<'_>> {
+        let Root { top, held } = self.root(place.root)?;
+        let Some(above) = place.path.parent() else { return Ok(Above::Open(top.as_fd())) };
+        match held.get() {
+            Some((path, held)) if *path == above => Ok(Above::Open(held.as_fd())),
+            _ => Ok(Above::Opened(self.directory(place.root, Some(&above), OFlags::PATH)?)),
+        }
     }
 
     /// The names in the first root.
@@ -110,16 +140,24 @@ impl Disk {
     pub(crate) fn open_file(&self, place: &Place, flags: OFlags) -> io::Result<File> {
         // A pipe must not make anybody wait.
         let flags = flags | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-        let file = openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH)?;
+        let path = &place.path;
+        let is_held = |Root { held, .. }: &Root| held.get().is_some_and(|held| path.from(&held.0).is_some());
+        let root = self.root(place.root)?;
+        let file = if is_held(root) || path.as_bytes().len() > PART {
+            openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH)?
+        } else {
+            openat2(&root.top, OsStr::from_bytes(path.as_bytes()), flags, Mode::empty(), BENEATH)?
+        };
         Ok(file.into())
     }
 }
 
-fn open_root(root: &ByteText) -> Result<OwnedFd, CommitError> {
+fn open_root(root: &ByteText) -> Result<Root, CommitError> {
     let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
     let path = OsStr::from_bytes(root.as_bytes());
-    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
-        .map_err(|error| CommitError::Root { root: root.clone(), source: error.into() })
+    let top = openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
+        .map_err(|error| CommitError::Root { root: root.clone(), source: error.into() })?;
+    Ok(Root { top, held: OnceLock::new() })
 }
 
 fn names_in(dir: OwnedFd) -> io::Result<Vec<Vec<u8>>> {
@@ -177,21 +215,24 @@ pub(crate) fn time_of(Time(seconds, nanos): Time) -> SystemTime {
     whole + Duration::new(0, nanos)
 }
 
-/// Owner and attributes of the file that is replaced.
-fn make_like(file: &File, like: &File) -> io::Result<()> {
+/// Owner and attributes of the file that is replaced. Gives whether there was anything to do: the mode may be another
+/// one then.
+fn make_like(file: &File, like: &File) -> io::Result<bool> {
     let (ours, theirs) = (fstat(file)?, fstat(like)?);
+    let mut has_changed = false;
     if (ours.st_uid, ours.st_gid) != (theirs.st_uid, theirs.st_gid) {
         let owner = rustix::fs::Uid::from_raw(theirs.st_uid);
         let group = rustix::fs::Gid::from_raw(theirs.st_gid);
         fchown(file, Some(owner), Some(group))?;
+        has_changed = true;
     }
-    let mut list = vec![0; 64 << 10];
-    let length = match flistxattr(like, &mut list) {
-        Err(Errno::NOTSUP) => 0,
-        other => other?,
+    // Most have none.
+    let list = match flistxattr(like, &mut [0_u8; 0][..]) {
+        Ok(0) | Err(Errno::NOTSUP) => return Ok(has_changed),
+        _ => all_attributes(like)?,
     };
     let mut value = vec![0; 64 << 10];
-    for attribute in list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+    for attribute in list.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         // A capability belongs to the content that it was given for.
         if attribute == b"security.capability" || attribute == b"security.selinux" {
             continue;
@@ -199,11 +240,28 @@ fn make_like(file: &File, like: &File) -> io::Result<()> {
         let attribute = OsStr::from_bytes(attribute);
         let length = fgetxattr(like, attribute, &mut value)?;
         fsetxattr(file, attribute, &value[..length], rustix::fs::XattrFlags::empty())?;
+        has_changed = true;
     }
-    Ok(())
+    Ok(has_changed)
+}
+
+/// The names of a file's attributes, each with a NUL behind it.
+fn all_attributes(of: &File) -> io::Result<Vec<u8>> {
+    let mut list = vec![0; 64 << 10];
+    let length = flistxattr(of, &mut list)?;
+    list.truncate(length);
+    Ok(list)
 }
 
 impl Files for Disk {
+    fn hold(&self, place: &Place) {
+        let held = self.directory(place.root, Some(&place.path), OFlags::PATH);
+        // What cannot be held is looked up each time, and what is wrong with it is found then.
+        if let (Ok(held), Ok(root)) = (held, self.root(place.root)) {
+            let _ = root.held.set((place.path.clone(), held));
+        }
+    }
+
     fn look(&self, place: &Place) -> io::Result<Option<Seen>> {
         let above = match self.above(place) {
             Err(error) => {
@@ -249,12 +307,16 @@ impl Files for Disk {
     ) -> io::Result<()> {
         point("make file")?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let mut file: File = openat(self.above(place)?, name(place), flags, Mode::RUSR | Mode::WUSR)?.into();
+        let rights = Mode::from_raw_mode(*mode & 0o777);
+        let mut file: File = openat(self.above(place)?, name(place), flags, rights)?.into();
         copy_sparse(content, &mut file)?;
+        let mut has_mode = fstat(&file)?.st_mode & 0o7777 == *mode;
         if let Some(like) = like {
-            make_like(&file, &self.open_file(like, OFlags::RDONLY)?)?;
+            has_mode &= !make_like(&file, &self.open_file(like, OFlags::RDONLY)?)?;
         }
-        fchmod(&file, Mode::from_raw_mode(*mode))?;
+        if !has_mode {
+            fchmod(&file, Mode::from_raw_mode(*mode))?;
+        }
         modified.map_or(Ok(()), |time| set_time(&file, time))?;
         if sync { file.sync_all() } else { Ok(()) }
     }
@@ -333,12 +395,12 @@ impl Files for Disk {
     }
 
     fn syncs_as_one(&self, root: usize, steps: usize) -> bool {
-        steps > MANY && self.root(root).is_ok_and(can_sync_file_system)
+        steps > MANY && self.root(root).is_ok_and(|root| can_sync_file_system(&root.top))
     }
 
     fn sync_contents(&self, root: usize) -> io::Result<()> {
         point("sync contents")?;
-        sync_file_system(self.root(root)?)
+        sync_file_system(&self.root(root)?.top)
     }
 
     fn sync_directory(&self, root: usize, path: Option<&RelPath>) -> io::Result<()> {
@@ -350,8 +412,10 @@ impl Files for Disk {
 /// A block of nothing is left a hole, as sparse files have them.
 pub(crate) fn copy_sparse(from: &mut dyn Read, to: &mut File) -> io::Result<()> {
     use std::io::{Seek, SeekFrom, Write};
-    let mut block = vec![0; 64 << 10];
+    // Most files are small.
+    let mut block = vec![0; 4 << 10];
     let mut length = 0;
+    let mut ends_in_hole = false;
     loop {
         let mut filled = 0;
         while filled < block.len() {
@@ -362,14 +426,17 @@ pub(crate) fn copy_sparse(from: &mut dyn Read, to: &mut File) -> io::Result<()> 
                 Err(error) => return Err(error),
             }
         }
-        if filled == 0 {
-            return to.set_len(length);
+        if filled < block.len() {
+            to.write_all(&block[..filled])?;
+            return if filled == 0 && ends_in_hole { to.set_len(length) } else { Ok(()) };
         }
         length += filled as u64;
-        if filled == block.len() && block.iter().all(|byte| *byte == 0) {
+        ends_in_hole = block.iter().all(|byte| *byte == 0);
+        if ends_in_hole {
             to.seek(SeekFrom::Start(length))?;
         } else {
-            to.write_all(&block[..filled])?;
+            to.write_all(&block)?;
         }
+        block.resize(64 << 10, 0);
     }
 }

@@ -47,6 +47,8 @@ pub(crate) struct Place {
 /// The directories that a change set is about. No operation follows a link, and none
 /// leaves a root.
 pub(crate) trait Files {
+    /// From now on what is done in this directory is done in the very one that lies there now, and needs no look-up.
+    fn hold(&self, _: &Place) {}
     /// `None` when nothing is there, or what is above it is not a directory: a link is none either.
     fn look(&self, place: &Place) -> io::Result<Option<Seen>>;
     fn read<'a>(&'a self, place: &Place) -> io::Result<Box<dyn Read + 'a>>;

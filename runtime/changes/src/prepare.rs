@@ -104,6 +104,7 @@ pub(crate) fn lay_ready(
     for root in 0..set.roots.len() {
         let place = Place { root, path: bench.clone() };
         files.make_directory(&place, 0o700).map_err(failed("make", set, &place))?;
+        files.hold(&place);
     }
     let each: Vec<bool> = (0..set.roots.len()).map(|root| syncs_each(files, journal, root)).collect();
     for step in &mut journal.steps {
@@ -155,6 +156,7 @@ pub(crate) fn clean(files: &impl Files, journal: &Journal) -> io::Result<()> {
         if files.look(&place)?.is_none() {
             continue;
         }
+        files.hold(&place);
         for name in files.list(&place)? {
             let left = Place { root, path: bench.join(&name) };
             match files.look(&left)?.map(|seen| seen.what) {

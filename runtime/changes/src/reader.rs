@@ -33,8 +33,8 @@ pub(crate) struct Reader<'k> {
     /// Files that the kernel copied from below and that have no file below where they lie, with its note of the
     /// file that they were copied from.
     moved: Vec<(RelPath, Vec<u8>)>,
-    /// The numbers of the files below that the layer hides, or has under several names.
-    lower_files: BTreeSet<u64>,
+    /// The files below that lie where the step changed something.
+    lower_files: Vec<(RelPath, u64)>,
 }
 
 impl<'k> Reader<'k> {
@@ -46,7 +46,7 @@ impl<'k> Reader<'k> {
         keep: &'k mut dyn Keep,
     ) -> Self {
         let (changes, files, pairs) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
-        let (moved, lower_files) = (Vec::new(), BTreeSet::new());
+        let (moved, lower_files) = (Vec::new(), Vec::new());
         Self { below, upper, root, made, keep, copied: None, changes, files, pairs, moved, lower_files }
     }
 
@@ -78,11 +78,17 @@ impl<'k> Reader<'k> {
     /// below at another name, which the layer hides or links. Otherwise another program removed that file
     /// meanwhile. Where the kernel notes no more than that it made a copy, any such file may be the one.
     pub(crate) fn check_origins(&self) -> Result<(), LayerError> {
+        if self.moved.is_empty() {
+            return Ok(());
+        }
+        // Those that the layer hides, or has under several names.
+        let hidden = self.lower_files.iter().filter(|(path, _)| !self.is_copied_in_place(path));
+        let hidden: BTreeSet<u64> = hidden.map(|(_, inode)| *inode).collect();
         let is_there = |origin: &[u8]| match origin.get(ORIGIN_FILE..) {
-            Some(file) => file
-                .windows(4)
-                .any(|word| self.lower_files.iter().any(|inode| *word == inode.to_le_bytes()[..4])),
-            None => !self.lower_files.is_empty(),
+            Some(file) => {
+                file.windows(4).any(|word| hidden.iter().any(|inode| *word == inode.to_le_bytes()[..4]))
+            }
+            None => !hidden.is_empty(),
         };
         match self.moved.iter().find(|(_, origin)| !is_there(origin)) {
             Some((path, _)) => Err(self.edited(path)),
@@ -279,8 +285,8 @@ impl<'k> Reader<'k> {
         lower: Option<Seen>,
     ) -> Result<Option<Entry>, LayerError> {
         let Some(lower) = lower else { return Ok(None) };
-        if lower.what == What::File && !self.is_copied_in_place(path) {
-            self.lower_files.insert(lower.inode);
+        if lower.what == What::File {
+            self.lower_files.push((path.clone(), lower.inode));
         }
         let place = Place { root: 0, path: path.clone() };
         // The step saw what lay there when the layer was made. Of a directory only what is in it counts.
@@ -319,12 +325,7 @@ impl<'k> Reader<'k> {
     /// The attributes must be those of what lay there: no change set has any.
     fn check_attributes(&self, path: &RelPath, at: &Path, lower: Option<Seen>) -> Result<(), LayerError> {
         let unread = |error: Errno| self.unread(Some(path), error.into());
-        let mut list = vec![0; 64 << 10];
-        let length = match llistxattr(at, &mut list) {
-            Err(Errno::NOTSUP) => 0,
-            other => other.map_err(unread)?,
-        };
-        for name in list[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        for name in attributes(at).map_err(unread)?.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             // A step's own `user.overlay.x` lies there as `user.overlay.overlay.x`.
             let is_kernels =
                 name.starts_with(b"user.overlay.") && !name.starts_with(b"user.overlay.overlay.");
@@ -412,6 +413,21 @@ fn origin(at: &Path) -> io::Result<Option<Vec<u8>>> {
         Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The names of the attributes of a file, each with a NUL behind it.
+fn attributes(at: &Path) -> Result<Vec<u8>, Errno> {
+    // Most have one, the kernel's own.
+    let mut some = [0; 512];
+    match llistxattr(at, &mut some) {
+        Err(Errno::NOTSUP) => return Ok(Vec::new()),
+        Err(Errno::RANGE) => {}
+        length => return Ok(some[..length?].to_vec()),
+    }
+    let mut all = vec![0; 64 << 10];
+    let length = llistxattr(at, &mut all)?;
+    all.truncate(length);
+    Ok(all)
 }
 
 fn is_opaque(at: &Path) -> io::Result<bool> {

@@ -3,7 +3,7 @@
 
 use std::io;
 
-use crate::apply::{Halt, bench_of, sync_touched};
+use crate::apply::{Halt, bench_of, hold_benches, sync_touched};
 use crate::commit_log::Journal;
 use crate::files::{Files, Place, What};
 use crate::prepare::{new_of, old_of, syncs_each};
@@ -13,6 +13,7 @@ use crate::steps::{Act, Step};
 /// Takes all steps back, last first. Gives the places that somebody else has changed
 /// since, which stay as they are.
 pub(crate) fn revert(files: &impl Files, journal: &Journal) -> Result<Vec<Place>, Halt> {
+    hold_benches(files, journal);
     let mut left = Vec::new();
     for step in journal.steps.iter().rev() {
         let bench = bench_of(journal, step)?;

@@ -385,6 +385,12 @@ impl ChangeSet {
         Self { version: VERSION, roots }
     }
 
+    /// Its directories alone.
+    pub(crate) fn without_changes(&self) -> Self {
+        let bare = |of_root: &RootChanges| RootChanges { root: of_root.root.clone(), changes: Vec::new() };
+        Self { version: self.version, roots: self.roots.iter().map(bare).collect() }
+    }
+
     /// Whether nothing changed.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -50,6 +50,8 @@ pub(crate) struct World {
     pub(crate) next: u64,
     pub(crate) clock: i64,
     pub(crate) journal: Option<Journal>,
+    /// A journal whose removal has not reached the disk.
+    pub(crate) cleared: Option<Journal>,
     /// Whether files are synced all together.
     pub(crate) syncs_as_one: bool,
 }
@@ -64,6 +66,7 @@ impl World {
             next: 2,
             clock: 0,
             journal: None,
+            cleared: None,
             syncs_as_one: false,
         }
     }
@@ -146,7 +149,9 @@ impl World {
             *time = self.nodes[inode].2;
         }
         let base = nodes.clone();
-        Self { nodes, base, ops: Vec::new(), ..self.clone() }
+        let cleared = self.cleared.clone().filter(|_| chance.coin());
+        let journal = self.journal.clone().or(cleared);
+        Self { nodes, base, ops: Vec::new(), journal, cleared: None, ..self.clone() }
     }
 
     /// All that a reader can tell of the tree, and which names are one file.
@@ -503,13 +508,17 @@ impl Files for Rc<Simulated> {
 impl Log for Rc<Simulated> {
     fn write(&self, journal: &Journal) -> io::Result<()> {
         self.point()?;
-        self.world.borrow_mut().journal = Some(journal.clone());
+        let mut world = self.world.borrow_mut();
+        (world.journal, world.cleared) = (Some(journal.clone()), None);
+        drop(world);
         self.point()
     }
 
     fn clear(&self) -> io::Result<()> {
         self.point()?;
-        self.world.borrow_mut().journal = None;
+        let mut world = self.world.borrow_mut();
+        world.cleared = world.journal.take();
+        drop(world);
         self.point()
     }
 }

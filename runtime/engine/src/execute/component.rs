@@ -251,7 +251,7 @@ fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> Ste
     if is_again || done.writes.list().is_empty() {
         return outcome;
     }
-    let kept = done.writes.change_set(&mut Kept(store)).map_err(|error| match error {
+    let kept = done.writes.change_set(&mut Kept::new(store)).map_err(|error| match error {
         WritesError::Stopped(reason) => Err(reason),
         WritesError::Layer(error) => Ok(explain_layer(&error)),
         other => Ok(StageError::permanent(other.to_string()).with_code(Code::Changes)),

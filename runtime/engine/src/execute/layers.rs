@@ -128,7 +128,7 @@ impl Layers {
 
     /// What was changed in them, in the store.
     pub(super) fn change_set(&self, store: &Store) -> Result<Blob, StageError> {
-        let mut keep = Kept(store);
+        let mut keep = Kept::new(store);
         let roots =
             self.layers.iter().map(|layer| layer.changes(&mut keep)).collect::<Result<Vec<_>, LayerError>>();
         keep_set(store, &ChangeSet::new(roots.map_err(|error| explain_layer(&error))?))
@@ -218,31 +218,48 @@ fn leave_room_for(dir: &Path, bytes: u64) -> io::Result<()> {
 }
 
 /// Contents go to the store as they are: they are committed, and not shown.
-pub(crate) struct Kept<'s>(pub(crate) &'s Store);
+pub(crate) struct Kept<'s> {
+    store: &'s Store,
+    block: Vec<u8>,
+    /// Bytes kept since the room was looked at.
+    unlooked: usize,
+}
+
+impl<'s> Kept<'s> {
+    pub(crate) fn new(store: &'s Store) -> Self {
+        Self { store, block: vec![0; 128 << 10], unlooked: LOOK_EVERY }
+    }
+
+    /// Looks at the room for what was kept since the last time, and these bytes.
+    fn leave_room(&mut self, more: usize) -> io::Result<()> {
+        self.unlooked = self.unlooked.saturating_add(more);
+        if self.unlooked < LOOK_EVERY {
+            return Ok(());
+        }
+        self.unlooked = 0;
+        leave_room(self.store.dir())
+    }
+}
 
 impl Keep for Kept<'_> {
     fn keep_file(&mut self, file: &mut File) -> io::Result<(Digest, u64)> {
-        leave_room(self.0.dir())?;
-        match self.0.put_clone(file).map_err(io::Error::other)? {
+        self.leave_room(0)?;
+        match self.store.put_clone(file).map_err(io::Error::other)? {
             Some(blob) => Ok((blob.digest, blob.len)),
             None => self.keep(file),
         }
     }
 
     fn keep(&mut self, content: &mut dyn Read) -> io::Result<(Digest, u64)> {
-        let mut writer = self.0.verbatim_writer();
-        let mut block = vec![0; 128 << 10];
-        let mut unlooked = 0;
-        leave_room(self.0.dir())?;
+        let mut writer = self.store.verbatim_writer();
+        self.leave_room(0)?;
         loop {
-            match content.read(&mut block)? {
+            match content.read(&mut self.block)? {
                 0 => break,
-                length => writer.write_all(&block[..length])?,
-            }
-            unlooked += block.len();
-            if unlooked > LOOK_EVERY {
-                leave_room(self.0.dir())?;
-                unlooked = 0;
+                length => {
+                    writer.write_all(&self.block[..length])?;
+                    self.leave_room(length)?;
+                }
             }
         }
         let blob = writer.finish().map_err(io::Error::other)?;

@@ -262,7 +262,7 @@ fn perform(run: &Run<'_>, path: &StepPath, digest: &Digest) -> Result<usize, Sta
 /// # Errors
 /// When a file has no such way out, or the store cannot be read or written.
 pub fn resolve_conflicts(store: &Store, digest: &Digest, how: Resolution) -> Result<Digest, StageError> {
-    let set = resolve(&load(store, digest)?, how, &InStore(store), &mut Kept(store))
+    let set = resolve(&load(store, digest)?, how, &InStore(store), &mut Kept::new(store))
         .map_err(|error| StageError::permanent(error.to_string()).with_code(Code::ChangesConflict))?;
     Ok(keep_set(store, &set)?.digest)
 }
