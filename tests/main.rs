@@ -109,6 +109,7 @@ mod serve_watch;
 mod served;
 mod server;
 mod shapes;
+mod shared_blocks;
 mod shown;
 mod spelling;
 mod staged;

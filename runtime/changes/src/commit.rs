@@ -27,7 +27,24 @@ pub trait Contents {
     ///
     /// # Errors
     /// When it is not there.
-    fn open(&self, digest: &Digest) -> io::Result<Box<dyn Read + '_>>;
+    fn open(&self, digest: &Digest) -> io::Result<Content<'_>>;
+}
+
+/// A content, to be read from its beginning.
+pub enum Content<'c> {
+    /// As a file that nobody writes to. A file system that can share its blocks need not copy them.
+    File(File),
+    /// As bytes.
+    Bytes(Box<dyn Read + 'c>),
+}
+
+impl Read for Content<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::File(file) => file.read(buffer),
+            Self::Bytes(bytes) => bytes.read(buffer),
+        }
+    }
 }
 
 /// One file that is not what the change set was made from.

@@ -11,14 +11,14 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps, fchmod,
-    fchown, fgetxattr, flistxattr, fsetxattr, fstat, fsync, linkat, mkdirat, openat, openat2, readlinkat,
-    renameat_with, statat, symlinkat, unlinkat, utimensat,
+    fchown, fgetxattr, flistxattr, fsetxattr, fstat, fsync, ioctl_ficlone, linkat, mkdirat, openat, openat2,
+    readlinkat, renameat_with, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
 use lobster_base::whole_sync::{can_sync_file_system, sync_file_system};
 
-use crate::commit::CommitError;
+use crate::commit::{CommitError, Content};
 use crate::fault::point;
 use crate::files::{Files, Looks, Place, Seen, What};
 use crate::set::{ByteText, ChangeSet, RelPath, Time};
@@ -301,7 +301,7 @@ impl Files for Disk {
     fn make_file(
         &self,
         place: &Place,
-        content: &mut dyn Read,
+        content: &mut Content<'_>,
         Looks { mode, modified, like }: &Looks<'_>,
         sync: bool,
     ) -> io::Result<()> {
@@ -309,7 +309,7 @@ impl Files for Disk {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let rights = Mode::from_raw_mode(*mode & 0o777);
         let mut file: File = openat(self.above(place)?, name(place), flags, rights)?.into();
-        copy_sparse(content, &mut file)?;
+        fill(&mut file, content)?;
         let mut has_mode = fstat(&file)?.st_mode & 0o7777 == *mode;
         if let Some(like) = like {
             has_mode &= !make_like(&file, &self.open_file(like, OFlags::RDONLY)?)?;
@@ -373,12 +373,12 @@ impl Files for Disk {
 
     fn rewrite(&self, from: &Place, to: &Place) -> io::Result<()> {
         point("rewrite")?;
-        let mut source = self.open_file(from, OFlags::RDONLY)?;
+        let source = self.open_file(from, OFlags::RDONLY)?;
         let told = source.metadata()?;
         let mut file = self.open_file(to, OFlags::WRONLY)?;
         file.set_len(0)?;
         point("rewrite")?;
-        copy_sparse(&mut source, &mut file)?;
+        fill(&mut file, &mut Content::File(source))?;
         file.set_permissions(told.permissions())?;
         file.set_times(FileTimes::new().set_modified(told.modified()?))?;
         file.sync_all()
@@ -407,6 +407,16 @@ impl Files for Disk {
         point("sync directory")?;
         Ok(fsync(self.directory(root, path, OFlags::RDONLY)?)?)
     }
+}
+
+/// Gives an empty file its content.
+pub(crate) fn fill(file: &mut File, content: &mut Content<'_>) -> io::Result<()> {
+    if let Content::File(from) = content
+        && ioctl_ficlone(&*file, &*from).is_ok()
+    {
+        return Ok(());
+    }
+    copy_sparse(content, file)
 }
 
 /// A block of nothing is left a hole, as sparse files have them.

@@ -3,6 +3,7 @@
 
 use std::io::{self, Read};
 
+use crate::commit::Content;
 use crate::set::{ByteText, RelPath, Time};
 use serde::{Deserialize, Serialize};
 
@@ -60,7 +61,7 @@ pub(crate) trait Files {
     fn make_file(
         &self,
         place: &Place,
-        content: &mut dyn Read,
+        content: &mut Content<'_>,
         look: &Looks<'_>,
         sync: bool,
     ) -> io::Result<()>;

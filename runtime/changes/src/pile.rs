@@ -16,7 +16,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
 
 use crate::commit::Contents;
-use crate::disk::{Disk, copy_sparse, set_link_time, time_of};
+use crate::disk::{Disk, fill, set_link_time, time_of};
 use crate::files::{Files, Place, Seen, What};
 use crate::set::{ByteText, Change, ChangeSet, Entry, RelPath, Time};
 
@@ -145,7 +145,7 @@ impl Laid<'_> {
     fn file(&self, change: &Change, at: &Path, contents: &dyn Contents) -> io::Result<()> {
         let Some(Entry::File { digest, mode, modified, .. }) = &change.after else { return Ok(()) };
         let mut file = File::options().write(true).create_new(true).open(at)?;
-        copy_sparse(&mut contents.open(digest)?, &mut file)?;
+        fill(&mut file, &mut contents.open(digest)?)?;
         self.own_like(&change.path, at)?;
         file.set_permissions(Permissions::from_mode(*mode))?;
         modified.map_or(Ok(()), |time| file.set_times(FileTimes::new().set_modified(time_of(time))))

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use lobster_base::digest::Digest;
 
-use crate::commit::{CommitError, Contents, commit_in, recover_in};
+use crate::commit::{CommitError, Content, Contents, commit_in, recover_in};
 use crate::commit_log::Phase;
 use crate::set::Time;
 use crate::set::{Change, ChangeSet, Entry, RootChanges};
@@ -15,11 +15,11 @@ use crate::simulated::{Chance, Fault, Names, Node, Op, ROOT, Simulated, World, p
 struct Known;
 
 impl Contents for Known {
-    fn open(&self, digest: &Digest) -> io::Result<Box<dyn Read + '_>> {
+    fn open(&self, digest: &Digest) -> io::Result<Content<'_>> {
         let all = ["one", "two", "three", "four", ""]
             .into_iter()
             .find(|text| Digest::of(text.as_bytes()) == *digest);
-        all.map(|text| Box::new(text.as_bytes()) as Box<dyn Read>)
+        all.map(|text| Content::Bytes(Box::new(text.as_bytes())))
             .ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }

@@ -5,7 +5,7 @@ use std::io;
 
 use lobster_base::digest::Digest;
 
-use crate::commit::{CommitError, Conflict, Contents, Found, failed};
+use crate::commit::{CommitError, Conflict, Content, Contents, Found, failed};
 use crate::commit_log::Journal;
 use crate::files::{Files, Looks, Place, Seen, What};
 use crate::set::{Change, ChangeSet, Entry, RelPath};
@@ -131,7 +131,7 @@ pub(crate) fn lay_ready(
         }
         if step.act == Act::Rewrite {
             let (mode, modified) = step.old.map_or((0o600, None), |old| (old.mode, Some(old.modified)));
-            let mut content = files.read(&step.place).map_err(error("read"))?;
+            let mut content = Content::Bytes(files.read(&step.place).map_err(error("read"))?);
             let look = Looks { mode, modified, like: None };
             files.make_file(&old, &mut content, &look, sync).map_err(error("keep"))?;
         }

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::rc::Rc;
 
+use crate::commit::Content;
 use crate::commit_log::{Journal, Log};
 use crate::files::{Files, Looks, Place, Seen, What};
 use crate::set::{ByteText, RelPath, Time};
@@ -371,7 +372,7 @@ impl Files for Rc<Simulated> {
     fn make_file(
         &self,
         place: &Place,
-        content: &mut dyn Read,
+        content: &mut Content<'_>,
         look: &Looks<'_>,
         sync: bool,
     ) -> io::Result<()> {

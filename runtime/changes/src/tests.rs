@@ -4,14 +4,14 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 use lobster_base::digest::Digest;
 
 use crate::{
-    ByteText, Change, ChangeSet, CommitError, Contents, Entry, RelPath, RootChanges, commit, recover,
+    ByteText, Change, ChangeSet, CommitError, Content, Contents, Entry, RelPath, RootChanges, commit, recover,
 };
 
 #[derive(Default)]
@@ -26,9 +26,9 @@ impl Memory {
 }
 
 impl Contents for Memory {
-    fn open(&self, digest: &Digest) -> io::Result<Box<dyn Read + '_>> {
+    fn open(&self, digest: &Digest) -> io::Result<Content<'_>> {
         let bytes = self.0.borrow().get(digest).cloned().ok_or(io::ErrorKind::NotFound)?;
-        Ok(Box::new(io::Cursor::new(bytes)))
+        Ok(Content::Bytes(Box::new(io::Cursor::new(bytes))))
     }
 }
 

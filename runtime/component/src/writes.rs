@@ -223,8 +223,8 @@ impl Keep for Aside {
 }
 
 impl lobster_changes::Contents for Aside {
-    fn open(&self, digest: &lobster_base::digest::Digest) -> io::Result<Box<dyn Read + '_>> {
-        Ok(Box::new(File::open(self.0.path().join(digest.to_string()))?))
+    fn open(&self, digest: &lobster_base::digest::Digest) -> io::Result<lobster_changes::Content<'_>> {
+        Ok(lobster_changes::Content::File(File::open(self.0.path().join(digest.to_string()))?))
     }
 }
 

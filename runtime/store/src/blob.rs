@@ -582,6 +582,17 @@ impl BlobReader {
         self.len() == 0
     }
 
+    /// The file of a large blob, at the place up to which it was read. Nobody writes to it.
+    ///
+    /// # Errors
+    /// The reader itself, of a small blob, which has none.
+    pub fn into_file(self) -> Result<File, Self> {
+        match self.0 {
+            Source::File { file, .. } => Ok(file),
+            memory @ Source::Memory(_) => Err(Self(memory)),
+        }
+    }
+
     fn into_bytes(self) -> io::Result<Vec<u8>> {
         match self.0 {
             Source::Memory(cursor) => Ok(cursor.into_inner().to_vec()),

@@ -5,13 +5,13 @@
 //! to repeat, so a run that was killed in the middle of it goes on by finishing it.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_changes::{
-    BadChangeSet, ChangeSet, CommitError, Contents, Recovered, Resolution, conflicts, resolve,
+    BadChangeSet, ChangeSet, CommitError, Content, Contents, Recovered, Resolution, conflicts, resolve,
 };
 use lobster_language::plan::ChangesMode;
 use lobster_policy::LeastChanges;
@@ -271,8 +271,9 @@ pub fn resolve_conflicts(store: &Store, digest: &Digest, how: Resolution) -> Res
 pub(crate) struct InStore<'s>(pub(crate) &'s Store);
 
 impl Contents for InStore<'_> {
-    fn open(&self, digest: &Digest) -> io::Result<Box<dyn Read + '_>> {
-        Ok(Box::new(self.0.open_blob(digest).map_err(io::Error::other)?))
+    fn open(&self, digest: &Digest) -> io::Result<Content<'_>> {
+        let blob = self.0.open_blob(digest).map_err(io::Error::other)?;
+        Ok(blob.into_file().map_or_else(|small| Content::Bytes(Box::new(small)), Content::File))
     }
 }
 
