@@ -96,11 +96,11 @@ impl Store {
                 "DELETE FROM deliveries WHERE received < ?1",
                 "DELETE FROM credentials WHERE ended < ?1 OR expires < ?1",
                 "DELETE FROM events WHERE at < ?1",
-                "DELETE FROM taken_events WHERE event NOT IN (SELECT n FROM events)",
                 "DELETE FROM notices WHERE ended < ?1",
             ] {
                 tx.execute(sql, [before])?;
             }
+            tx.execute("DELETE FROM taken_events WHERE event NOT IN (SELECT n FROM events)", [])?;
             Ok(())
         })
     }

@@ -385,6 +385,40 @@ fn a_place_has_one_event_and_each_event_once_a_run() {
 }
 
 #[test]
+fn a_collection_by_age_forgets_what_is_over() {
+    let dir = tempfile::tempdir().unwrap();
+    let time = Arc::new(AtomicI64::new(1_000_000));
+    let clock = Arc::clone(&time);
+    let store =
+        Store::open_with(&dir.path().join("state"), Arc::new(move || clock.load(Ordering::SeqCst))).unwrap();
+    let service = store.service().unwrap();
+    let workflow = service.register(&registration("a", &[("s", "1")]), None, "cli").unwrap();
+    let rows = || {
+        let tables = ["events", "taken_events", "starts", "trail", "schedules"];
+        tables.map(|table| {
+            let sql = format!("SELECT count(*) FROM {table}");
+            service.read(|db| Ok(db.query_row(&sql, [], |row| row.get::<_, i64>(0))?)).unwrap()
+        })
+    };
+    for _ in 0..2 {
+        let run = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
+        service.send_event("e", &json!(1), None, "cli").unwrap();
+        assert!(service.take_event(run, "a", "e", time.load(Ordering::SeqCst)).unwrap().is_some());
+        service.stand(run, &Standing::Over).unwrap();
+        time.fetch_add(1_000_000, Ordering::SeqCst);
+    }
+    let before = rows();
+    assert_eq!(before[..3], [2, 2, 2]);
+    let collect = |max_age_ms| store.gc(&GcPolicy { max_age_ms: Some(max_age_ms), ..GcPolicy::default() });
+    collect(9_000_000).unwrap();
+    assert_eq!(rows(), before, "nothing is that old");
+    collect(1_500_000).unwrap();
+    assert_eq!(rows(), [1, 1, 1, before[3], before[4]]);
+    collect(1).unwrap();
+    assert_eq!(rows(), [0, 0, 0, before[3], before[4]]);
+}
+
+#[test]
 fn tables_of_the_first_layout_are_brought_to_this_one() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("state");

@@ -4,6 +4,7 @@ use rusqlite::{OptionalExtension, Row, params};
 use serde_json::Value;
 
 use super::Service;
+use super::workflows::deed;
 use crate::db::Durability;
 use crate::error::StoreError;
 use lobster_base::json;
@@ -64,6 +65,20 @@ fn read_deed(row: &Row<'_>) -> rusqlite::Result<Deed> {
 }
 
 impl Service {
+    /// Writes down what somebody is about to do to the store itself.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note(
+        &self,
+        verb: &str,
+        object: &str,
+        (actor, origin): (Option<&str>, &str),
+        detail: Value,
+    ) -> Result<(), StoreError> {
+        self.write(Durability::Synced, |tx| deed(verb, object, actor, origin, detail).note(tx, self.now()))
+    }
+
     /// What was done, the newest first; at most `limit`.
     ///
     /// # Errors
