@@ -123,12 +123,12 @@ impl Page {
 
     /// Nothing that runs or leads away, whatever the page quotes.
     pub(crate) fn assert_tame(&self, path: &str) {
-        const KNOWN: [&str; 62] = [
+        const KNOWN: [&str; 63] = [
             "!doctype", "html", "head", "meta", "title", "link", "script", "body", "a", "header", "nav",
             "ul", "ol", "li", "main", "section", "aside", "footer", "div", "span", "p", "h1", "h2", "h3",
             "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td", "form", "input", "button",
             "label", "select", "option", "textarea", "fieldset", "legend", "details", "summary", "pre",
-            "code", "strong", "small", "b", "i", "br", "kbd", "time", "dialog", "svg", "path", "line",
+            "code", "strong", "small", "em", "b", "i", "br", "kbd", "time", "dialog", "svg", "path", "line",
             "rect", "text", "g", "circle", "caption",
         ];
         let known: BTreeSet<&str> = KNOWN.into_iter().collect();

@@ -89,13 +89,63 @@ fn every_page_shows_each_role_what_it_may_and_no_button_more() {
         assert_eq!(question.contains("Yes, do it"), answers, "{role}");
         let failed = browser.get(&format!("/runs/{}", world.failed)).body;
         assert_eq!(failed.contains("Retry from there"), operates, "{role}");
-        assert_eq!(browser.get("/store").body.contains("Verify now"), administers, "{role}");
+        for button in ["Verify now", "What would go?", "Copy now"] {
+            assert_eq!(browser.get("/store").body.contains(button), administers, "{role}: {button}");
+        }
         assert_eq!(browser.get("/audit").status == 200, administers, "{role}");
         let denied =
             browser.post(&format!("/questions/{}", world.gate), &[("decision", "approve"), ("digest", "no")]);
         assert_eq!(denied.status, if answers { 409 } else { 403 }, "{role}: {denied:?}");
     }
     assert_eq!(world.home.read("said"), "");
+}
+
+#[test]
+fn an_admin_has_old_runs_removed_and_the_store_copied() {
+    let world = World::new();
+    let browser = Browser::log_in(&world.home, &world.served, "admin");
+    let runs_in = |state: &std::path::Path| {
+        let listed = world.home.lobster(["runs", "--json"]).env("LOBSTER_STATE_DIR", state).run().stdout;
+        serde_json::from_str::<Vec<Value>>(&listed).unwrap().len()
+    };
+    let runs = || runs_in(&world.home.state());
+    assert_eq!(runs(), 2);
+
+    let collect = |act: &str, age: &str| browser.post("/store/collect", &[("older-than", age), ("act", act)]);
+    let look = collect("look", "7d");
+    assert!(look.body.contains("Would go: 0 of 2 runs") && look.body.contains("Remove them"), "{look:?}");
+    let removed = collect("remove", "7d");
+    assert!(removed.body.contains("Removed: 0 of 2 runs"), "{removed:?}");
+    for (act, age) in [("look", "1h"), ("look", ""), ("", "7d"), ("remove --all", "7d")] {
+        assert_eq!(collect(act, age).status, 400, "{act} {age}");
+    }
+    // The one that failed is a year old, the other one waits.
+    let database = rusqlite::Connection::open(world.home.state().join("store/lobster.db")).unwrap();
+    let year = 366 * 86_400_000_i64;
+    let aged =
+        database.execute("UPDATE runs SET ended = ended - ?1, started = started - ?1", [year]).unwrap();
+    assert_eq!(aged, 2);
+    assert!(collect("look", "365d").body.contains("Would go: 1 of 2 runs"));
+    assert_eq!(runs(), 2, "a look changes nothing");
+    assert!(collect("remove", "365d").body.contains("Removed: 1 of 2 runs"));
+    assert_eq!(runs(), 1);
+    assert_eq!(browser.get(&format!("/runs/{}", world.failed)).status, 404);
+    assert_eq!(browser.get(&format!("/questions/{}", world.gate)).status, 200);
+
+    let copied = browser.post("/store/backup", &[]);
+    let state = world.home.state();
+    let copies = state.with_file_name(format!("{}-copies", state.file_name().unwrap().display()));
+    let copies: Vec<_> = std::fs::read_dir(copies).unwrap().map(|entry| entry.unwrap().path()).collect();
+    let [copy] = &copies[..] else { panic!("{copies:?}") };
+    let copy = copy.display().to_string();
+    assert!(copied.body.contains(&format!("A copy is in {copy}")), "{copied:?}");
+    assert_eq!(runs_in(copy.as_ref()), 1);
+    // Who had it done stands in the trail.
+    let admin = token(&world.home, "admin", None);
+    let trail = world.served.get(&admin, "/api/v1/trail").good().to_string();
+    for told in ["remove-runs", "365d", "copy-store", &copy] {
+        assert!(trail.contains(told), "{told}: {trail}");
+    }
 }
 
 #[test]

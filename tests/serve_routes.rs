@@ -87,6 +87,8 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/audit", Some("admin")),
     ("GET", "/store", Some("viewer")),
     ("POST", "/store/verify", Some("admin")),
+    ("POST", "/store/collect", Some("admin")),
+    ("POST", "/store/backup", Some("admin")),
     ("GET", "/doctor", Some("viewer")),
     ("GET", "/policy", Some("viewer")),
 ];

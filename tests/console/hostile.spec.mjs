@@ -116,6 +116,8 @@ const ROUTES = {
   "GET /audit": () => ["/audit"],
   "GET /store": () => ["/store"],
   "POST /store/verify": ({ isLast }) => (isLast ? [form("/store/verify")] : []),
+  "POST /store/collect": ({ texts, isLast }) => [form("/store/collect", { "older-than": texts[6], act: "look" }), ...(isLast ? [form("/store/collect", { "older-than": "365d", act: "look" })] : [])],
+  "POST /store/backup": ({ isLast }) => (isLast ? [form("/store/backup")] : []),
   "GET /doctor": ({ isLast }) => (isLast ? ["/doctor"] : []),
   "GET /policy": ({ all, isLast }) => [`/policy?command=${encoded(all)}`, ...(isLast ? ["/policy?look=rules&latest=20", "/policy?look=runs&latest=20"] : [])],
 };

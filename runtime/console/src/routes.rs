@@ -18,7 +18,7 @@ const RUN: Access = Access::To(Verb::Read, Of::Run);
 const OPERATE_RUN: Access = Access::To(Verb::Operate, Of::Run);
 const WORKFLOW: Access = Access::To(Verb::Read, Of::Workflow);
 const OPERATE: Access = Access::To(Verb::Operate, Of::Workflow);
-
+const ADMINISTER: Access = Access::To(Verb::Administer, Of::Everything);
 const AUTHOR: Access = Access::To(Verb::Register, Of::Workflow);
 
 const fn page(path: &'static str, access: Access, summary: &'static str, call: Call) -> Route {
@@ -69,14 +69,11 @@ pub(crate) static ROUTES: &[Route] = &[
     page("/schedules", LIST, "The schedules and their ticks", schedules::show),
     form("/schedules/{workflow}/{schedule}/pause", OPERATE, "Pauses a schedule", schedules::pause),
     form("/schedules/{workflow}/{schedule}/resume", OPERATE, "Has a schedule go on", schedules::resume),
-    page("/audit", Access::To(Verb::Administer, Of::Everything), "Who did what", audit::show),
+    page("/audit", ADMINISTER, "Who did what", audit::show),
     page("/store", ALL, "What the store holds", store::show),
-    form(
-        "/store/verify",
-        Access::To(Verb::Administer, Of::Everything),
-        "Reads the whole store",
-        store::verify,
-    ),
+    form("/store/verify", ADMINISTER, "Reads the whole store", store::verify),
+    form("/store/collect", ADMINISTER, "Shows which old runs would go, or removes them", store::collect),
+    form("/store/backup", ADMINISTER, "Copies the store", store::backup),
     page("/doctor", ALL, "What works here", doctor::show),
     page("/policy", ALL, "What a policy says to a command", policy::show),
 ];

@@ -6,7 +6,7 @@ use lobster_runtime::digest::Digest;
 use lobster_runtime::store::service::ListedStart;
 use lobster_runtime::store::{RunFilter, RunId, RunStatus, RunSummary};
 use lobster_serve::http::{App, Asked, Problem, Reply};
-use maud::{Markup, html};
+use maud::{Markup, PreEscaped, html};
 
 use crate::shell::{self, Place};
 use crate::standing::Standings;
@@ -70,42 +70,77 @@ pub(crate) fn arguments(text: &str) -> String {
     short(&args.iter().map(one).collect::<Vec<_>>().join("  "), SHOWN)
 }
 
-/// Lists of more rows leave out what their addresses say, too.
+/// Lists of more rows leave out what their addresses and their heading say, too.
 const LONG: usize = 100;
+
+/// Bytes of markup that the rows of a list take at most, whatever their texts are.
+const ROOM: usize = 96_000;
 
 /// Rows as a list. There may be hundreds, so their markup is lean: the style tells the parts by their place.
 pub(crate) fn list(rows: &[Row], now: i64) -> Markup {
-    let is_long = rows.len() > LONG;
+    List::of(rows, None, now).markup
+}
+
+/// As many rows as there is room for.
+struct List {
+    markup: Markup,
+    rows: usize,
+}
+
+impl List {
+    /// `state`: that of the heading.
+    fn of(rows: &[Row], state: Option<&str>, now: i64) -> Self {
+        let is_long = rows.len() > LONG;
+        let said = state.filter(|_| is_long && rows.iter().all(|row| Some(row.state) == state));
+        let mut list = String::new();
+        let mut shown = 0;
+        for row in rows {
+            let PreEscaped(item) = item(row, (is_long, said.is_some()), now);
+            if shown > 0 && list.len() + item.len() > ROOM {
+                break;
+            }
+            list.push_str(&item);
+            shown += 1;
+        }
+        let class = if said.is_some() { "rows lean alike" } else { "rows lean" };
+        Self { markup: html! { ul class=(class) { (PreEscaped(list)) } }, rows: shown }
+    }
+}
+
+fn item(row: &Row, (is_long, is_said): (bool, bool), now: i64) -> Markup {
+    let run = &row.run;
+    let error = run.error.as_deref().filter(|_| row.state == "failed");
     html! {
-        ul class="rows lean" {
-            @for row in rows {
-                @let run = &row.run;
-                li {
-                    a href=(format!("/runs/{}", run.id)) {
-                        b class=(tone(row.state)) { (row.state) }
-                        p {
-                            (short(&run.name, 90))
-                            @if !row.args.is_empty() { i { (row.args) } }
-                            @if let Some(error) = run.error.as_ref().filter(|_| row.state == "failed") {
-                                small class="why" { (short(error, SHOWN)) }
-                            } @else if !is_long || row.args.is_empty() {
-                                small {
-                                    (run.id.short())
-                                    @if let Some(start) = &row.start { " · " (start.cause.replace('_', " ")) }
-                                    @if let Some(actor) = &run.actor { " · " (short(actor, 40)) }
-                                }
-                            }
-                        }
-                        (time_in_list(run.started_at, now))
-                        @match run.ended_at {
-                            Some(end) => (span(end - run.started_at)),
-                            None => (since(run.started_at, now)),
+        li {
+            a href=(format!("/runs/{}", run.id)) {
+                @if !is_said { b class=(tone(row.state)) { (row.state) } }
+                p {
+                    (short(&run.name, 90))
+                    @if !row.args.is_empty() { i { (row.args) } }
+                    @if let Some(error) = error {
+                        em { (short(if is_long { reason(error) } else { error }, SHOWN)) }
+                    } @else if !is_long || row.args.is_empty() {
+                        small {
+                            (run.id.short())
+                            @if let Some(start) = &row.start { " · " (start.cause.replace('_', " ")) }
+                            @if let Some(actor) = &run.actor { " · " (short(actor, 40)) }
                         }
                     }
+                }
+                (time_in_list(run.started_at, now))
+                @match run.ended_at {
+                    Some(end) => (span(end - run.started_at)),
+                    None => (since(run.started_at, now)),
                 }
             }
         }
     }
+}
+
+/// What a step that failed said itself: `no such file` of `workflow command failed (1): no such file`.
+fn reason(error: &str) -> &str {
+    let said = error.strip_prefix("workflow command failed (").and_then(|rest| rest.split_once("): "));
+    said.map(|(_, said)| said).filter(|said| !said.trim().is_empty()).unwrap_or(error)
 }
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
@@ -129,6 +164,9 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let next = found.last().filter(|_| found.len() == filter.limit).map(|run| run.id);
     let rows = rows(app, asked, found)?;
     let now = app.store.clock_ms();
+    let list = List::of(&rows, status, now);
+    // What has no room is on the next page.
+    let next = if list.rows < rows.len() { rows.get(list.rows - 1).map(|row| row.run.id) } else { next };
     let address = |status: &str, before: Option<String>| {
         let mut parts = Vec::new();
         if !status.is_empty() {
@@ -156,14 +194,14 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
         }
         section class="card" id="runs" data-live="" {
-            h2 class="hide" { "Runs, the newest first" }
+            h2 class="hide" { @match status { Some(status) => { "Runs with the state " (status) }, None => "Runs" } ", the newest first" }
             @if rows.is_empty() {
                 @if status.is_some() || name.is_some() {
                     (empty("No run fits", "Take another state or name, or look at all runs.", None))
                 } @else {
                     (empty("Nothing has run yet", "Runs of this store appear here, also those that are started in a terminal.", Some("lobster run examples/inbox-triage/triage.lobster")))
                 }
-            } @else { (list(&rows, now)) }
+            } @else { (list.markup) }
         }
         nav class="bar" aria-label="More runs" {
             @if asked.query("before").is_some_and(|before| !before.is_empty()) { a class="button" href=(address(status.unwrap_or_default(), None)) { "Newest" } }
@@ -171,4 +209,82 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
     };
     Ok(shell::page(app, asked, "Runs", Place::Runs, &body))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(state: &'static str, name: &str, args: &str, error: &str) -> Row {
+        let status = state.parse().unwrap_or(RunStatus::Failed);
+        let run = RunSummary {
+            id: "01a21578-e049-71b5-904e-546e8bee79f0".parse().unwrap(),
+            name: name.to_owned(),
+            kind: "workflow".to_owned(),
+            status,
+            mode: "tool".to_owned(),
+            actor: None,
+            cwd: "/".to_owned(),
+            parent: None,
+            plan: Digest::of(b""),
+            args: None,
+            started_at: 1_790_000_000_000,
+            ended_at: Some(1_790_000_012_345),
+            output: None,
+            error: (!error.is_empty()).then(|| error.to_owned()),
+            pinned: false,
+            records: 4,
+        };
+        Row { run, start: None, state, args: arguments(&serde_json::json!({ "day": args }).to_string()) }
+    }
+
+    /// The most that a page takes around its rows.
+    const AROUND: usize = 4_000;
+
+    #[test]
+    fn pages_of_the_most_rows_stay_below_100_kb() {
+        let now = 1_790_000_100_000;
+        let error = "workflow command failed (1): no line 95980";
+        let rows = |state, text: &str| -> Vec<Row> {
+            (0..MOST)
+                .map(|_| row(state, "workflow 7", text, if state == "failed" { error } else { "" }))
+                .collect()
+        };
+        for (state, filter) in [("ok", None), ("ok", Some("ok")), ("failed", Some("failed"))] {
+            let list = List::of(&rows(state, "95  n=95980"), filter, now);
+            assert_eq!(list.rows, MOST, "{state}");
+            assert!(list.markup.0.len() + AROUND < 100_000, "{state}: {}", list.markup.0.len());
+        }
+        // Whatever the texts are: what has no room is on the next page.
+        for text in ["x".repeat(150), "<&\">".repeat(150), "\u{1f980}".repeat(150), "\u{202e}\n".repeat(150)]
+        {
+            let rows: Vec<Row> = (0..MOST).map(|_| row("failed", &text, &text, &text)).collect();
+            let list = List::of(&rows, None, now);
+            assert!((50..MOST).contains(&list.rows), "{}", list.rows);
+            assert!(list.markup.0.len() + AROUND < 100_000, "{}", list.markup.0.len());
+        }
+    }
+
+    #[test]
+    fn a_long_list_says_what_its_heading_does_not() {
+        let mut rows: Vec<Row> = (0..=LONG).map(|_| row("failed", "a", "", "boom")).collect();
+        let word = ">failed<";
+        assert!(!List::of(&rows, Some("failed"), 0).markup.0.contains(word));
+        assert!(List::of(&rows, None, 0).markup.0.contains(word));
+        rows[3].state = "interrupted";
+        assert!(List::of(&rows, Some("failed"), 0).markup.0.contains(word));
+        assert!(List::of(&rows[..LONG], Some("failed"), 0).markup.0.contains(word));
+    }
+
+    #[test]
+    fn the_reason_is_what_the_step_said() {
+        for (error, said) in [
+            ("workflow command failed (1): no such file", "no such file"),
+            ("workflow command failed (1): ", "workflow command failed (1): "),
+            ("workflow command failed (timeout)", "workflow command failed (timeout)"),
+            ("no: workflow command failed (1): x", "no: workflow command failed (1): x"),
+        ] {
+            assert_eq!(reason(error), said);
+        }
+    }
 }

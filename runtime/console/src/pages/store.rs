@@ -1,27 +1,46 @@
 //! What the store holds, and whether it is whole.
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use lobster_runtime::figures::{bytes, count};
+use lobster_runtime::figures::{bytes, count, counted};
 use lobster_runtime::json;
+use lobster_runtime::store::iso;
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
 use lobster_serve::http::{App, Asked, Problem, Reply};
 use maud::{Markup, html};
+use serde_json::{Value, json};
 
-use crate::program;
+use crate::program::{self, Said};
 use crate::shell::{self, Place};
 
 /// How long reading the whole store may take.
 const PATIENCE: Duration = Duration::from_secs(300);
 
+/// What the setting of this server says.
+const RETENTION: &str = "retention";
+
+/// The ages that can be chosen, with what is said of them.
+const AGES: [(&str, &str); 5] = [
+    (RETENTION, "what LOBSTER_RETENTION of this server says"),
+    ("7d", "a week ago"),
+    ("30d", "30 days ago"),
+    ("90d", "90 days ago"),
+    ("365d", "a year ago"),
+];
+
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    page(app, asked, &html! {})
+    page(app, asked, &html! {}, AGES[0].0)
 }
 
-fn page(app: &App, asked: &Asked, report: &Markup) -> Result<Reply, Problem> {
+/// The page with a report of what was just done, and the age that was chosen for it.
+fn page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply, Problem> {
     let stats = app.store.stats()?;
+    let is_admin = asked.may(Verb::Administer, None);
     let body = html! {
         div class="top" { div class="title" { h1 { "Store" } } code class="muted" { (app.store.dir().display()) } }
         div class="tiles" {
@@ -37,36 +56,155 @@ fn page(app: &App, asked: &Asked, report: &Markup) -> Result<Reply, Problem> {
                 h2 { "Whether it is whole" }
                 div class="card pad" {
                     p { "Reads every record and every blob, follows each chain of digests, and lists what is damaged or missing. It changes nothing." }
-                    @if asked.may(Verb::Administer, None) { form method="post" action="/store/verify" { button class="primary" { "Verify now" } } }
+                    @if is_admin { form method="post" action="/store/verify" { button class="primary" { "Verify now" } } }
                     @else { p class="muted" { "An admin can have it verified." } }
                 }
             }
             section {
+                h2 { "Old runs" }
+                div class="card pad" {
+                    p { "Runs that wait, run or are pinned stay. What goes is listed first." }
+                    @if is_admin {
+                        form method="post" action="/store/collect" class="bar" {
+                            label for="older-than" { "Ended more than" }
+                            select id="older-than" name="older-than" {
+                                @for (value, text) in AGES { option value=(value) selected[value == chosen] { (text) } }
+                            }
+                            button name="act" value="look" { "What would go?" }
+                        }
+                    } @else { p class="muted" { "An admin can have them removed." } }
+                }
+            }
+            section {
+                h2 { "Copies" }
+                div class="card pad" {
+                    p { "A copy is a state directory with all that was committed before, questions and users' state included. It is made beside the store: take it to another disk." }
+                    @if is_admin { form method="post" action="/store/backup" { button { "Copy now" } } }
+                    @else { p class="muted" { "An admin can have a copy made." } }
+                }
+            }
+            section {
                 h2 { "In a terminal" }
-                div class="card pad" { @for command in ["store gc --older-than 30d --dry-run", "store backup DIR", "store salvage DIR"] { pre class="cmd" { "lobster " (command) } } }
+                div class="card pad" { @for command in ["store gc --keep 500 --max-size 2G --dry-run", "store backup DIR", "store salvage DIR"] { pre class="cmd" { "lobster " (command) } } }
             }
         }
     };
     Ok(shell::page(app, asked, "Store", Place::Store, &body))
 }
 
-pub(crate) fn verify(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let words = ["store", "verify", "--json"].map(str::to_owned);
-    let said = program::start(app, asked, "/", &words)?.wait(PATIENCE, || false)?;
-    let said = said.ok_or_else(|| {
+/// Has a process of lobster do it.
+fn have_done(app: &App, asked: &Asked, words: &[&str]) -> Result<Said, Problem> {
+    let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
+    program::start(app, asked, "/", &words)?.wait(PATIENCE, || false)?.ok_or_else(|| {
+        let command = words.iter().filter(|word| *word != "--json").cloned().collect::<Vec<_>>().join(" ");
         Problem::new(
             StatusCode::GATEWAY_TIMEOUT,
             "slow",
-            "the store is too large for a page; use `lobster store verify`",
+            format!("the store is too large for a page, and this goes on without it; in a terminal, `lobster {command}` shows how it ends"),
         )
-    })?;
+    })
+}
+
+/// Writes down who had it done, before it is done.
+fn note(app: &App, asked: &Asked, verb: &str, detail: Value) -> Result<(), Problem> {
+    let store = app.store.dir().display().to_string();
+    Ok(app.service.note(verb, &store, (asked.name(), &asked.origin()), detail)?)
+}
+
+/// A report that is read when there is a need to.
+fn details(is_good: bool, title: &str, said: &Said) -> Markup {
     let report = json::parse(&said.out).map(|report| json::pretty(&report)).unwrap_or_else(|_| said.why());
+    html! {
+        div class=(if is_good { "note is-ok" } else { "note is-bad" }) role="status" {
+            strong { (title) }
+            details open[!is_good] { summary { "The report" } pre class="out" tabindex="0" { (harmless(&report)) } }
+        }
+    }
+}
+
+pub(crate) fn verify(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let said = have_done(app, asked, &["store", "verify", "--json"])?;
     let is_whole = said.code == Some(0);
+    let title = if is_whole { "The store is whole" } else { "The store is damaged" };
+    page(app, asked, &details(is_whole, title, &said), AGES[0].0)
+}
+
+/// Shows which runs would go, and has them removed once that was seen.
+pub(crate) fn collect(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let age = asked.field("older-than").unwrap_or_default();
+    let Some((age, text)) = AGES.into_iter().find(|(value, _)| *value == age) else {
+        return Err(Problem::bad_request("choose an age of the list"));
+    };
+    let removes = match asked.field("act") {
+        Some("look") => false,
+        Some("remove") => true,
+        _ => return Err(Problem::bad_request("look what would go, then have it removed")),
+    };
+    let mut words = vec!["store", "gc", "--json"];
+    if age == RETENTION {
+        words.push("--retention");
+    } else {
+        words.extend(["--older-than", age]);
+    }
+    if removes {
+        note(app, asked, "remove-runs", json!({ "olderThan": age }))?;
+    } else {
+        words.push("--dry-run");
+    }
+    let said = have_done(app, asked, &words)?;
+    let report = json::parse(&said.out).unwrap_or_default();
+    if said.code != Some(0) || !report.is_object() {
+        return page(app, asked, &details(false, "Nothing was removed", &said), age);
+    }
+    let number = |name: &str| report[name].as_u64().unwrap_or(0);
+    let what = format!(
+        "{} of {}, {} ({}) and {} ({})",
+        count(number("runs")),
+        counted(number("runs") + number("keptRuns"), "run"),
+        counted(number("blobs"), "blob"),
+        bytes(number("bytes")),
+        counted(number("code"), "compiled component"),
+        bytes(number("codeBytes")),
+    );
     let report = html! {
-        div class=(if is_whole { "note is-ok" } else { "note is-bad" }) {
-            strong { @if is_whole { "The store is whole" } @else { "The store is damaged" } }
-            details open[!is_whole] { summary { "The report" } pre class="out" tabindex="0" { (harmless(&report)) } }
+        div class=(if removes { "note is-ok" } else { "note is-wait" }) role="status" {
+            strong { @if removes { "Removed: " (what) } @else { "Would go: " (what) } }
+            p class="muted" { (text) }
+            @if !removes {
+                form method="post" action="/store/collect" {
+                    input type="hidden" name="older-than" value=(age);
+                    button name="act" value="remove" class="danger" { "Remove them" }
+                }
+            }
         }
     };
-    page(app, asked, &report)
+    page(app, asked, &report, age)
+}
+
+/// Makes a copy of the store beside it.
+pub(crate) fn backup(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let state = app.store.dir().parent().unwrap_or_else(|| app.store.dir());
+    let copies = beside(state);
+    let made = DirBuilder::new().mode(0o700).recursive(true).create(&copies);
+    made.map_err(|why| {
+        let why = format!("{} cannot be made: {why}", copies.display());
+        Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why)
+    })?;
+    let target = copies.join(iso(app.store.clock_ms()).replace(':', "-"));
+    let target = target.display().to_string();
+    note(app, asked, "copy-store", json!({ "to": target }))?;
+    let said = have_done(app, asked, &["store", "backup", "--json", "--", &target])?;
+    let title = match said.code {
+        Some(0) => format!("A copy is in {target}"),
+        _ if Path::new(&target).exists() => format!("A copy without what is damaged is in {target}"),
+        _ => "No copy was made".to_owned(),
+    };
+    page(app, asked, &details(said.code == Some(0), &title, &said), AGES[0].0)
+}
+
+/// Where copies of a state directory go: `.lobster-copies` for `.lobster`.
+fn beside(state: &Path) -> PathBuf {
+    let mut name = state.file_name().unwrap_or_default().to_owned();
+    name.push("-copies");
+    state.with_file_name(name)
 }
