@@ -144,3 +144,4 @@ touch "$lock"
   done <"$lock"
 } | sort >"$lock.new"
 mv "$lock.new" "$lock"
+if [[ $route == debian && ${#steps[@]} -eq ${#all[@]} ]]; then "$here/sources.sh" --write rust; fi

@@ -36,4 +36,5 @@ fi
 cp "$out" "$dist/js-eval.wasm"
 { echo "$line" && grep -v '^js-eval ' "$dist/LOCK" || true; } | sort >"$dist/LOCK.new"
 mv "$dist/LOCK.new" "$dist/LOCK"
+"$here/../sources.sh" --write js-eval
 echo "$line" | cut -d ' ' -f 1-3
