@@ -125,7 +125,7 @@ worker *TESTS="flows:: credentials:: models:: overspend:: drop_in:: crash:: unkn
 # figures of the record: replay, durability, syncs, large stores, many processes
 bench-record:
     cargo build --release --workspace
-    cargo build --release -p lobster-runtime --example fill_store
+    cargo build --release --workspace --example fill_store
     python3 tests/bench/record.py
 
 # approved files swapped between question and answer, and while the command runs; nightly
@@ -140,11 +140,12 @@ console DIR="target/console":
 console-pictures DIR="":
     CONSOLE_PICTURES={{DIR}} tests/console/run.sh target/release/lobster target/console --project=pictures
 
-# figures of the console: pages, live updates, 200 viewers, 100,000 runs
-bench-console:
+# figures of the console: pages, also in a browser, live updates, 200 viewers, 100,000 runs; DIR keeps the browser's packages
+bench-console DIR="target/console":
     cargo build --release --workspace
-    cargo build --release -p lobster-runtime --example fill_store
-    python3 tests/bench/console.py
+    cargo build --release --workspace --example fill_store
+    tests/console/run.sh target/release/lobster {{DIR}} --list >/dev/null
+    python3 tests/bench/console.py --browser {{DIR}}
 
 # ratios against the shell and the incumbent
 bench:

@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 
 const DAYS: i64 = 100;
 
-/// At most so many questions are open.
+/// About so many questions are open, however many runs there are.
 const WAITING: i64 = 100;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -34,7 +34,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let store = Store::open_with(Path::new(&dir), Arc::new(move || clock.load(Ordering::Relaxed)))?;
     for number in 0..count {
         at.store(now - DAYS * 86_400_000 * (count - number) / count, Ordering::Relaxed);
-        run(&store, number, steps.is_some().then_some(count - number <= WAITING * 1000))?;
+        let waits = number % (count / WAITING).max(8) == 7;
+        run(&store, number, steps.is_some().then_some(waits))?;
     }
     at.store(now, Ordering::Relaxed);
     if let Some(steps) = steps {
@@ -83,18 +84,18 @@ fn step(store: &Store, path: &str, text: &str, status: StepStatus) -> Result<[Ev
     Ok([started, ended])
 }
 
-/// `may_wait`: whether it may wait for an answer; of a store of runs that all went well, none.
-fn run(store: &Store, number: i64, may_wait: Option<bool>) -> Result<(), StoreError> {
+/// `waits`: whether it waits for an answer; of a store of runs that all went well, none.
+fn run(store: &Store, number: i64, waits: Option<bool>) -> Result<(), StoreError> {
     let args = json!({ "day": number / 1000, "n": number });
     let run = begin(store, format!("workflow {}", number % 50), &args)?;
     let mut events = Vec::new();
-    let has_failed = may_wait.is_some() && number % 20 == 0;
+    let has_failed = waits.is_some() && number % 20 == 0;
     for path in ["fetch", "send"] {
         let is_bad = has_failed && path == "send";
         let status = if is_bad { StepStatus::Failed } else { StepStatus::Ok };
         events.extend(step(store, path, &format!("{path} {number}\n{}", "x".repeat(300)), status)?);
     }
-    if may_wait == Some(true) && number % 1000 == 7 {
+    if waits == Some(true) {
         store.append(run, events, Durability::Lazy)?;
         let question = json!({ "prompt": format!("Send number {number}?"), "items": [number] });
         store.open_gate(GateRecord {

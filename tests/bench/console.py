@@ -2,10 +2,11 @@
 """Measures the console: pages, live updates, viewers, memory, in a small and a large store.
 
     console.py [--lobster target/release/lobster] [--fill target/release/examples/fill_store]
-               [--runs 100000] [--viewers 200] [--rounds 40] [--json OUT]
+               [--runs 100000] [--viewers 200] [--rounds 40] [--browser DIR] [--json OUT]
 
 Prints each figure with its bar. Absolute times depend on the machine and on what else it does: the
-ratios of the two stores do not. Needs Python 3.9 and nothing else.
+ratios of the two stores do not. Needs Python 3.9; how soon a DOM is ready is measured with the packages that
+tests/console/run.sh leaves in DIR, node and a Chromium.
 """
 
 import argparse
@@ -26,6 +27,8 @@ import time
 REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 FIGURES = []
 STEPS = 2000
+# Enough that each page shows as many rows as in any larger store.
+FEW = 10_000
 
 
 def main():
@@ -35,16 +38,17 @@ def main():
     parser.add_argument("--runs", type=int, default=100_000)
     parser.add_argument("--viewers", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--browser", metavar="DIR")
     parser.add_argument("--json")
     args = parser.parse_args()
     if shutil.which(args.lobster) is None:
         sys.exit(f"no binary at {args.lobster}; build it with: cargo build --release")
     times = {}
-    for runs in (1000, args.runs):
+    for runs in (FEW, args.runs):
         with tempfile.TemporaryDirectory(prefix="lobster-console-") as directory:
             times[runs] = measure(args, pathlib.Path(directory), runs)
-    for page, (small, large) in {page: (times[1000][page], times[args.runs][page]) for page in times[1000]}.items():
-        figure(f"{page}: {args.runs} runs against 1,000", large / small, "times", 1.5)
+    for page, (small, large) in {page: (times[FEW][page], times[args.runs][page]) for page in times[FEW]}.items():
+        figure(f"{page}: {args.runs} runs against {FEW}", large / small, "times", 1.5)
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(FIGURES, indent=1) + "\n", "utf-8")
 
@@ -183,6 +187,19 @@ def latency(server, viewers, rounds):
     return waits, used
 
 
+def dom_ready(args, server, pages):
+    """How soon a browser has the DOM of each page."""
+    names = ("chromium-headless-shell", "chromium", "google-chrome")
+    browser = next(filter(None, map(shutil.which, names)), None)
+    script = pathlib.Path(args.browser, "dom_ready.mjs")
+    if browser is None or not script.exists():
+        sys.exit(f"no Chromium, or no packages in {args.browser}: tests/console/run.sh LOBSTER {args.browser} installs both")
+    words = ["node", script, browser, f"http://{server.address}", server.cookie, str(args.rounds), *pages.values()]
+    said = subprocess.run(words, check=True, capture_output=True, text=True, cwd=args.browser).stdout
+    for name, path in pages.items():
+        figure(f"{name}: DOM ready", json.loads(said)[path], "ms", 100)
+
+
 def measure(args, directory, runs):
     """The figures of a store with so many runs; gives the times of pages."""
     print(f"-- {runs} runs", flush=True)
@@ -195,8 +212,8 @@ def measure(args, directory, runs):
         many, *_, old = [run["id"] for run in json.loads(server.run("runs", "--json", "--limit", "20").stdout)]
         times = {}
         first, _ = server.page(f"/runs/{many}", 1)
-        figure(f"a run of {STEPS} steps, when it is looked at first", first, "ms")
-        for name, path in {
+        figure(f"a run of {STEPS} steps, when it is looked at first", first, "ms", 20)
+        pages = {
             "500 runs": "/runs?limit=500",
             "the first page": "/",
             f"a run of {STEPS} steps": f"/runs/{many}",
@@ -206,11 +223,14 @@ def measure(args, directory, runs):
             "runs of one name": "/runs?name=workflow+7",
             "failed runs": "/runs?status=failed&limit=500",
             "waiting runs": "/runs?status=waiting&limit=500",
-        }.items():
+        }
+        for name, path in pages.items():
             first, length = server.page(path, args.rounds)
             times[name] = first
             figure(f"{name}: first byte", first, "ms", 20)
             figure(f"{name}: length", length / 1000, "kB", 100)
+        if args.browser:
+            dom_ready(args, server, pages)
         for viewers in (1, args.viewers):
             waits, used = latency(server, viewers, args.rounds)
             figure(f"{viewers} viewers hear of a record, p95", waits[int(len(waits) * 0.95)], "ms", 250)
