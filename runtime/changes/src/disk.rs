@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps, fchmod,
-    fchown, fgetxattr, flistxattr, fsetxattr, fstat, fsync, ioctl_ficlone, linkat, mkdirat, openat, openat2,
-    readlinkat, renameat_with, statat, symlinkat, unlinkat, utimensat,
+    fchown, fgetxattr, flistxattr, flistxattr_query, fsetxattr, fstat, fsync, ioctl_ficlone, linkat, mkdirat,
+    openat, openat2, readlinkat, renameat_with, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -227,7 +227,7 @@ fn make_like(file: &File, like: &File) -> io::Result<bool> {
         has_changed = true;
     }
     // Most have none.
-    let list = match flistxattr(like, &mut [0_u8; 0][..]) {
+    let list = match flistxattr_query(like) {
         Ok(0) | Err(Errno::NOTSUP) => return Ok(has_changed),
         _ => all_attributes(like)?,
     };
@@ -307,7 +307,8 @@ impl Files for Disk {
     ) -> io::Result<()> {
         point("make file")?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let rights = Mode::from_raw_mode(*mode & 0o777);
+        // Who may not write to a file cannot give it attributes either.
+        let rights = Mode::from_raw_mode(*mode & 0o777) | Mode::RUSR | Mode::WUSR;
         let mut file: File = openat(self.above(place)?, name(place), flags, rights)?.into();
         fill(&mut file, content)?;
         let mut has_mode = fstat(&file)?.st_mode & 0o7777 == *mode;

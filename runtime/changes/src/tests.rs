@@ -223,6 +223,29 @@ fn a_commit_keeps_owners_times_and_holes() {
 }
 
 #[test]
+fn a_file_that_nobody_may_write_to_keeps_its_attributes() {
+    let (bench, attribute) = (Bench::new(), "user.lobster");
+    bench.put("kept", "old");
+    let at = bench.tree().join("kept");
+    match rustix::fs::setxattr(&at, attribute, b"told", rustix::fs::XattrFlags::empty()) {
+        Err(rustix::io::Errno::NOTSUP) => return,
+        done => done.unwrap(),
+    }
+    fs::set_permissions(&at, fs::Permissions::from_mode(0o444)).unwrap();
+    let change = vec![("kept", Some(bench.memory.file("old", 0o444)), Some(bench.memory.file("new", 0o444)))];
+    let set = set(&bench.tree(), change);
+    // Root may write to anything.
+    let mut own = rustix::thread::capabilities(None).unwrap();
+    own.effective.remove(rustix::thread::CapabilitySet::DAC_OVERRIDE);
+    rustix::thread::set_capabilities(None, own).unwrap();
+    bench.commit(&set).unwrap();
+    let mut value = [0; 8];
+    let length = rustix::fs::getxattr(&at, attribute, &mut value).unwrap();
+    assert_eq!((fs::read_to_string(&at).unwrap().as_str(), &value[..length]), ("new", &b"told"[..]));
+    assert_eq!(fs::metadata(&at).unwrap().mode() & 0o7777, 0o444);
+}
+
+#[test]
 fn no_link_leads_a_commit_out_of_its_root() {
     let bench = Bench::new();
     let outside = tempfile::tempdir().unwrap();
