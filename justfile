@@ -162,6 +162,11 @@ bench-trust:
     cargo run --release -p lobster-runtime --example spawn_cost
     cargo run --release -p lobster-runtime --example masking_cost
 
+# what a credential costs a request, against the same request without
+bench-credentials:
+    cargo build --release
+    python3 tests/bench/credentials.py
+
 # licences, sources, bans, unused dependencies; then what cargo-deny says, if it is installed
 deny:
     .ci/dependencies.py

@@ -48,6 +48,15 @@ for line in maps + [None]:
 print(said, posted, found, len(maps) > 10)
 "#;
 
+/// Asks, and dies with a core dump.
+const CRASHES: &str = r#"import os, resource, urllib.request
+said = urllib.request.urlopen(os.environ["HOST_URL"] + "/echo").read()
+kept = "-".join(["the", "memory", "of", "this", "step"])
+hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+os.abort()
+"#;
+
 /// A server on the standard streams that asks its host when its tool is called.
 const ASKING_SERVER: &str = r#"#!/usr/bin/env python3
 import json, os, sys, urllib.request
@@ -269,6 +278,31 @@ fn programs_use_a_key_that_they_never_have() {
             canary.assert_not_in("a span", &span.body);
         }
         assert!(canary.assert_not_below(place.home.dir().parent().unwrap()) > 10);
+    }
+}
+
+/// What a step leaves behind when it crashes is all of its memory and of its environment.
+#[test]
+fn a_core_dump_of_a_step_does_not_hold_the_key() {
+    for has_worker in [false, true] {
+        let place = Place::new(has_worker);
+        place.home.write("crashes.py", CRASHES);
+        place.write_flow(&[("crash", "run: '/usr/bin/python3 crashes.py; echo ended'".to_owned(), "")]);
+        let answer = place.run(&["run", "--mode", "tool", "flow.lobster"]);
+        assert!(answer.output().to_string().contains("ended"), "{answer:?}");
+        assert_eq!(place.server.requests().len(), 1, "{answer:?}");
+        let files = std::fs::read_dir(place.home.dir()).unwrap().map(|entry| entry.unwrap().path());
+        let is_core = |path: &std::path::PathBuf| {
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("core"))
+        };
+        let Some(core) = files.into_iter().find(is_core) else {
+            return println!("this system keeps core dumps elsewhere, or not at all");
+        };
+        let dump = std::fs::read(&core).unwrap();
+        let marker = b"the-memory-of-this-step";
+        assert!(dump.windows(marker.len()).any(|part| part == marker), "it has the memory");
+        Canary(KEY).assert_not_in(&core.display().to_string(), &dump);
+        Canary(KEY).assert_not_below(place.home.dir().parent().unwrap());
     }
 }
 

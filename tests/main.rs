@@ -68,6 +68,7 @@ mod mcp_login;
 mod mcp_server;
 mod mcp_tasks;
 mod mistakes;
+mod model_faults;
 mod models;
 mod mutated;
 mod one_view;

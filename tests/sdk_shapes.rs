@@ -147,8 +147,29 @@ fn requests_fit_the_types_of_the_sdks_and_are_those_of_equal_calls() {
 
 #[test]
 fn whole_responses_as_the_sdks_write_them_are_read() {
+    responses_are_read("responses", Reply::json);
+}
+
+#[test]
+fn streams_as_the_sdks_write_them_are_read() {
+    responses_are_read("streams", |events| {
+        let body: String = events.as_array().unwrap().iter().map(event).collect();
+        Reply::status(200, "content-type: text/event-stream; charset=utf-8\r\n", &body)
+    });
+}
+
+/// An event as it stands in a stream.
+pub(crate) fn event(event: &Value) -> String {
+    match (event.as_str(), event["type"].as_str()) {
+        (Some(text), _) => format!("data: {text}\n\n"),
+        (None, Some(name)) => format!("event: {name}\ndata: {event}\n\n"),
+        (None, None) => format!("data: {event}\n\n"),
+    }
+}
+
+fn responses_are_read(kind: &str, reply: fn(&Value) -> Reply) {
     let recorded = recorded();
-    for (provider, answers) in recorded["responses"].as_object().unwrap() {
+    for (provider, answers) in recorded[kind].as_object().unwrap() {
         for (case, answer) in answers.as_object().unwrap().iter().filter(|(case, _)| *case != "embeddings") {
             let answer = answer.clone();
             let pipeline = format!(
@@ -160,7 +181,8 @@ fn whole_responses_as_the_sdks_write_them_are_read() {
             if provider == "anthropic" && case == "text" {
                 continue;
             }
-            let (_, envelope) = ask(provider, &pipeline, move || Reply::json(&answer));
+            let (sent, envelope) = ask(provider, &pipeline, move || reply(&answer));
+            assert_eq!(sent.len(), 1, "{provider} {case}");
             let item = &envelope["output"][0];
             assert_eq!(item["output"]["data"], json!({"n": 7}), "{provider} {case}: {envelope}");
             assert_eq!(item["usage"]["inputTokens"], 19, "{provider} {case}: {envelope}");

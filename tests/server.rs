@@ -35,6 +35,8 @@ impl Request {
 pub(crate) enum Reply {
     /// These bytes, then the connection ends.
     Bytes(Vec<u8>),
+    /// These bytes, and the connection stays open.
+    ThenSilence(Vec<u8>),
     /// Nothing, and the connection stays open.
     Silence,
 }
@@ -47,6 +49,14 @@ impl Reply {
 
     pub(crate) fn json(body: &Value) -> Self {
         Self::status(200, "content-type: application/json\r\n", &body.to_string())
+    }
+
+    /// The same, and the connection stays open.
+    pub(crate) fn kept_open(self) -> Self {
+        match self {
+            Self::Bytes(bytes) => Self::ThenSilence(bytes),
+            other => other,
+        }
     }
 
     /// The answer of a server with `/chat/completions`.
@@ -98,6 +108,11 @@ impl Server {
                     match answer(before, &request) {
                         // A client that is gone is what some tests want.
                         Reply::Bytes(bytes) => stream.write_all(&bytes).and_then(|()| stream.flush()).is_ok(),
+                        Reply::ThenSilence(bytes) => {
+                            let _ = stream.write_all(&bytes).and_then(|()| stream.flush());
+                            let _ = stream.read_to_end(&mut Vec::new());
+                            false
+                        }
                         Reply::Silence => {
                             let _ = stream.read_to_end(&mut Vec::new());
                             false

@@ -4,9 +4,10 @@
     python3 -m venv DIR && DIR/bin/pip install -r tests/models/requirements.txt
     DIR/bin/python tests/models/record.py > tests/models/shapes.json
 
-For each SDK: the requests of equal calls (`requests`), the types of its requests as JSON Schema (`schemas`), a
-whole response as its own types write it (`responses`), and how often it sends a request that is answered with a
-status (`statuses`). Nothing leaves this machine.
+For each SDK: the requests of equal calls for a stream (`requests`), the types of its requests as JSON Schema
+(`schemas`), a whole response as its own types write it (`responses`), the events of a stream as its types write
+and its client reads them (`streams`), and how often it sends a request that is answered with a status (`statuses`).
+Nothing leaves this machine.
 """
 
 import base64
@@ -18,16 +19,16 @@ from importlib.metadata import version
 
 import anthropic
 import openai
-from anthropic.types import Message
-from anthropic.types.message_create_params import MessageCreateParamsNonStreaming
+from anthropic.types import Message, RawMessageStreamEvent
+from anthropic.types.message_create_params import MessageCreateParamsStreaming
 from google import genai
 from google.genai import types
 from openai.types import CreateEmbeddingResponse
-from openai.types.chat import ChatCompletion
-from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.chat.completion_create_params import CompletionCreateParamsStreaming
 from openai.types.embedding_create_params import EmbeddingCreateParams
-from openai.types.responses import Response
-from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
+from openai.types.responses import Response, ResponseStreamEvent
+from openai.types.responses.response_create_params import ResponseCreateParamsStreaming
 from pydantic import TypeAdapter
 
 KEY = "sk-recorded-not-a-key"
@@ -59,9 +60,10 @@ class Handler(http.server.BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length", 0)))
         self.server.seen.append((self.path, dict(self.headers), json.loads(body)))
         status, answer = self.server.answer
-        answer = json.dumps(answer).encode()
+        is_stream = isinstance(answer, list)
+        answer = "".join(map(event, answer)).encode() if is_stream else json.dumps(answer).encode()
         self.send_response(status)
-        self.send_header("content-type", "application/json")
+        self.send_header("content-type", "text/event-stream" if is_stream else "application/json")
         self.send_header("retry-after-ms", "1")
         self.send_header("content-length", str(len(answer)))
         self.end_headers()
@@ -69,6 +71,13 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *_):
         pass
+
+
+def event(data):
+    if isinstance(data, str):
+        return f"data: {data}\n\n"
+    name = f"event: {data['type']}\n" if "type" in data else ""
+    return f"{name}data: {json.dumps(data)}\n\n"
 
 
 def data_url(kind, data):
@@ -118,8 +127,60 @@ def dumped(model):
     return model.model_dump(mode="json", by_alias=True)
 
 
+def chunk(delta, finish=None, **more):
+    choices = [{"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}]
+    return ChatCompletionChunk.model_validate({
+        "id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1760000000, "model": "gpt-4o-2024-08-06",
+        "choices": choices, **more})
+
+
+def response_events():
+    adapter = TypeAdapter(ResponseStreamEvent)
+    whole = dumped(RESPONSE)
+    begun = {**whole, "status": "in_progress", "output": [], "usage": None}
+    item = whole["output"][1]
+    part = item["content"][0]
+    of_item = {"item_id": "msg_1", "output_index": 1}
+    of_part = {**of_item, "content_index": 0}
+    events = [
+        {"type": "response.created", "response": begun},
+        {"type": "response.in_progress", "response": begun},
+        {"type": "response.output_item.added", "output_index": 1, "item": {**item, "status": "in_progress", "content": []}},
+        {"type": "response.content_part.added", **of_part, "part": {**part, "text": ""}},
+        {"type": "response.output_text.delta", **of_part, "delta": "{\"n\"", "logprobs": []},
+        {"type": "response.output_text.delta", **of_part, "delta": ": 7}", "logprobs": []},
+        {"type": "response.output_text.done", **of_part, "text": part["text"], "logprobs": []},
+        {"type": "response.content_part.done", **of_part, "part": part},
+        {"type": "response.output_item.done", "output_index": 1, "item": item},
+        {"type": "response.completed", "response": whole},
+    ]
+    return [dumped(adapter.validate_python({**event, "sequence_number": at})) for at, event in enumerate(events)]
+
+
+def message_events(block, deltas, reason):
+    adapter = TypeAdapter(RawMessageStreamEvent)
+    start = {**dumped(message([{"type": "text", "text": ""}])), "content": [], "stop_reason": None}
+    start["usage"] = {**start["usage"], "output_tokens": 1}
+    events = [
+        {"type": "message_start", "message": start},
+        {"type": "content_block_start", "index": 0, "content_block": block},
+        *({"type": "content_block_delta", "index": 0, "delta": delta} for delta in deltas),
+        {"type": "content_block_stop", "index": 0},
+        {"type": "message_delta", "delta": {"stop_reason": reason, "stop_sequence": None}, "usage": {"output_tokens": 10}},
+        {"type": "message_stop"},
+    ]
+    return [dumped(adapter.validate_python(event)) for event in events]
+
+
+def gemini_chunk(text, finish=None):
+    return types.GenerateContentResponse.model_validate({
+        **GEMINI.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, "index": 0, **({"finishReason": finish} if finish else {})}],
+    })
+
+
 def openai_calls(client):
-    chat = lambda **more: client.chat.completions.create(**{"model": "gpt-4o", "messages": [{"role": "user", "content": "Hello"}], **more})
+    chat = lambda **more: client.chat.completions.create(**{"model": "gpt-4o", "stream": True, "stream_options": {"include_usage": True}, "messages": [{"role": "user", "content": "Hello"}], **more})
     image = [{"type": "text", "text": "Hello"}, {"type": "image_url", "image_url": {"url": data_url("image/png", PNG)}}]
     return {
         "text": lambda: chat(),
@@ -134,7 +195,7 @@ def openai_calls(client):
 
 
 def responses_calls(client):
-    ask = lambda **more: client.responses.create(**{"model": "gpt-4o", "input": "Hello", "store": False, **more})
+    ask = lambda **more: client.responses.create(**{"model": "gpt-4o", "input": "Hello", "store": False, "stream": True, **more})
     return {
         "text": lambda: ask(),
         "system": lambda: ask(instructions="Be brief"),
@@ -145,7 +206,7 @@ def responses_calls(client):
 
 
 def anthropic_calls(client):
-    ask = lambda **more: client.messages.create(**{"model": "claude-haiku-4-5", "max_tokens": 64, "messages": [{"role": "user", "content": "Hello"}], **more})
+    ask = lambda **more: client.messages.create(**{"model": "claude-haiku-4-5", "max_tokens": 64, "stream": True, "messages": [{"role": "user", "content": "Hello"}], **more})
     image = [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": base64.b64encode(PNG).decode()}}, {"type": "text", "text": "Hello"}]
     return {
         "limit": lambda: ask(),
@@ -158,7 +219,7 @@ def anthropic_calls(client):
 
 
 def gemini_calls(client):
-    ask = lambda **config: client.models.generate_content(model="gemini-2.5-flash", contents="Hello", config=types.GenerateContentConfig(**config))
+    ask = lambda **config: client.models.generate_content_stream(model="gemini-2.5-flash", contents="Hello", config=types.GenerateContentConfig(**config))
     return {
         "text": lambda: ask(),
         "system": lambda: ask(system_instruction="Be brief"),
@@ -186,6 +247,26 @@ RESPONSES = {
         "schema": dumped(message([{"type": "tool_use", "id": "toolu_1", "name": "answer", "input": {"n": 7}}])),
     },
     "gemini": {"text": dumped(GEMINI)},
+}
+
+
+STREAMS = {
+    "openai": {"text": [
+        *map(dumped, [
+            chunk({"role": "assistant", "content": "", "refusal": None}), chunk({"content": "{\"n\""}), chunk({"content": ": 7}"}),
+            chunk({}, "stop"), chunk({}, usage=dumped(CHAT)["usage"]).model_copy(update={"choices": []}),
+        ]), "[DONE]",
+    ]},
+    "openai-responses": {"text": response_events()},
+    "anthropic": {
+        "text": message_events(
+            {"type": "text", "text": ""},
+            [{"type": "text_delta", "text": "{\"n\""}, {"type": "text_delta", "text": ": 7}"}], "end_turn"),
+        "schema": message_events(
+            {"type": "tool_use", "id": "toolu_1", "name": "answer", "input": {}},
+            [{"type": "input_json_delta", "partial_json": part} for part in ("", "{\"n\"", ": 7}")], "tool_use"),
+    },
+    "gemini": {"text": [dumped(gemini_chunk("{\"n\"")), dumped(gemini_chunk(": 7}", "STOP"))]},
 }
 
 
@@ -229,9 +310,12 @@ def record():
         requests[provider] = {}
         for name, call in calls(clients(server.url, 0)[provider]).items():
             server.seen.clear()
-            answers = RESPONSES[provider]
-            server.answer = (200, answers.get(name, answers["text"]))
-            call()
+            streams = STREAMS[provider]
+            events = streams.get(name, streams["text"])
+            server.answer = (200, events)
+            # The client reads what these tests play.
+            read = sum(1 for _ in call())
+            assert read >= len([event for event in events if event != "[DONE]"]), (provider, name, read)
             path, headers, body = server.seen[0]
             sent = {header.lower(): value for header, value in headers.items()}
             wanted = [header for header in sent if KEY in sent[header] or header == "anthropic-version"]
@@ -256,12 +340,13 @@ def record():
         "versions": {name: version(name) for name in ("openai", "anthropic", "google-genai")},
         "requests": requests,
         "responses": RESPONSES,
+        "streams": STREAMS,
         "statuses": statuses,
         "schemas": {
-            "openai": schema_of(CompletionCreateParamsNonStreaming),
-            "openai-responses": schema_of(ResponseCreateParamsNonStreaming),
+            "openai": schema_of(CompletionCreateParamsStreaming),
+            "openai-responses": schema_of(ResponseCreateParamsStreaming),
             "embeddings": schema_of(EmbeddingCreateParams),
-            "anthropic": schema_of(MessageCreateParamsNonStreaming),
+            "anthropic": schema_of(MessageCreateParamsStreaming),
             "gemini": gemini_schema(),
         },
     }

@@ -314,6 +314,10 @@ impl Progress for Feed {
     fn stderr(&self, place: &str, chunk: &[u8]) {
         self.change_model(|model, _| model.hear(place, chunk));
     }
+
+    fn answering(&self, place: &str, characters: u64) {
+        self.change_model(|model, _| model.receive(place, characters));
+    }
 }
 
 #[cfg(test)]

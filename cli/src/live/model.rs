@@ -317,6 +317,13 @@ impl Model {
         }
     }
 
+    /// So many characters of a model's answer have come at a place.
+    pub(super) fn receive(&mut self, place: &str, characters: u64) {
+        if let Some(index) = self.at.get(split(place).0) {
+            self.lines[*index].words = format!("{characters} characters of the answer so far");
+        }
+    }
+
     /// Takes in what the run journals.
     pub(super) fn record(&mut self, event: &Event, now: Duration) {
         match event {

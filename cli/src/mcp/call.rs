@@ -293,6 +293,12 @@ impl Progress for Reporter {
         let _ = self.sink.try_send(format!("{} done", place_name(place)));
     }
 
+    fn answering(&self, place: &str, characters: u64) {
+        let _ = self
+            .sink
+            .try_send(format!("{}: {characters} characters of the answer so far", place_name(place)));
+    }
+
     fn recorded(&self, events: &[Event]) {
         // What an earlier run has done is told, too: a call of only such steps is not silent.
         for event in events {

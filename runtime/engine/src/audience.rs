@@ -31,6 +31,8 @@ pub trait Progress: Send + Sync {
     fn recorded(&self, _events: &[Event]) {}
     /// The process at a place wrote this to stderr; secrets are replaced.
     fn stderr(&self, _place: &str, _chunk: &[u8]) {}
+    /// So many characters of a model's answer have come at a place; never which.
+    fn answering(&self, _place: &str, _characters: u64) {}
 }
 
 /// Tells that something is over when it goes.

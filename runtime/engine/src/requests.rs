@@ -34,8 +34,8 @@ impl<'r, 's> Requests<'r, 's> {
         let mut id = self.run.order_id(self.path);
         let made = self.made.replace(self.made.get() + 1);
         if made > 0 {
-            // A command may ask again, and elsewhere: each is an order of its own.
-            id.path = format!("{} request {}", id.path, made + 1);
+            // Each is an order of its own.
+            id = id.of_request(made + 1);
         }
         let task = HttpTask::new(request, self.body(&request.body));
         let outcome = self

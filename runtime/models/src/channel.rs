@@ -1,12 +1,14 @@
 //! Where a model is asked: a provider with its address and its key.
 
+mod streamed;
+
 use std::collections::BTreeMap;
 
 use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
 use super::request::{Request, Retry};
-use super::{adapter_answer, anthropic, gemini, openai, responses};
+use super::{adapter_answer, anthropic, gemini, openai, reported, responses};
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_base::json;
 use lobster_stage::{Destination, HttpSender, StageError, Token, WorstCase};
@@ -158,6 +160,8 @@ pub struct Channel {
     headers: BTreeMap<String, String>,
     /// The field of a chat completion that limits the answer, if the operator names it.
     max_tokens_field: Option<String>,
+    /// Whether answers are asked for as streams.
+    is_streamed: bool,
 }
 
 /// Where a channel finds addresses, limits and keys.
@@ -185,6 +189,8 @@ pub struct Given<'a> {
     pub headers: Option<&'a BTreeMap<String, String>>,
     /// The field of a chat completion that limits the answer.
     pub max_tokens_field: Option<&'a str>,
+    /// Whether answers are asked for as streams.
+    pub stream: Option<bool>,
 }
 
 /// A model's answer.
@@ -204,6 +210,8 @@ pub enum Failure {
     Status(Reply),
     /// What came back is of no use.
     Request(String),
+    /// The status of a failure that was told within an answer: the call was accepted, and may have been computed.
+    Reported(Reply),
     /// The adapter said no.
     Remote(String),
     /// The answer lacks what every answer has.
@@ -360,7 +368,12 @@ impl Channel {
         } else {
             (BTreeMap::new(), None)
         };
-        Ok(Self { provider, url, credential, secret, limits, headers, max_tokens_field })
+        let is_streamed = provider.is_direct()
+            && match given.stream {
+                Some(is_streamed) => is_streamed,
+                None => streamed::is_wanted(env).map_err(refuse)?,
+            };
+        Ok(Self { provider, url, credential, secret, limits, headers, max_tokens_field, is_streamed })
     }
 
     /// The secret that is sent, by its name.
@@ -380,7 +393,8 @@ impl Channel {
 
     /// The most that asking can use. No tokenizer makes more than one token of a byte.
     pub(crate) fn worst_case(&self, request: &Request, retry: Option<&Retry>) -> Option<WorstCase> {
-        let body = self.body(request, retry).ok()?;
+        let mut body = self.body(request, retry).ok()?;
+        self.ask_for_stream(&mut body);
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
         let whole = |tokens: f64| tokens.ceil() as u64;
         Some(WorstCase {
@@ -471,7 +485,14 @@ impl Channel {
         if !reply.is_success() {
             return Err(Failure::Status(reply));
         }
-        reply.json().map_err(|_| Failure::Request("Response was not JSON".to_owned()))
+        match reply.events(self.limits.body) {
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(error)) => {
+                let origin = post.url.origin().ascii_serialization();
+                Err(Failure::Http(HttpError::Broken { origin, cause: error.to_string() }))
+            }
+            None => reply.json().map_err(|_| Failure::Request("Response was not JSON".to_owned())),
+        }
     }
 
     /// Asks, once.
@@ -488,7 +509,10 @@ impl Channel {
             credential: self.credential.clone(),
             body: json::compact(&body),
         };
-        let answer = self.post(&post, send)?;
+        let answer = self.post_streamed(&post, body, send)?;
+        if let Some(failure) = self.provider.is_direct().then(|| reported::failure(&answer)).flatten() {
+            return Err(failure);
+        }
         let result = match self.provider {
             Provider::OpenClaw => adapter_answer::of_gateway(answer)?,
             Provider::Pi | Provider::Http => adapter_answer::of_adapter(answer)?,
@@ -522,7 +546,7 @@ impl Failure {
         match self {
             Self::Http(error) => error.is_after_sending(),
             Self::Status(reply) if (400..500).contains(&reply.status) => matches!(reply.status, 408 | 499),
-            Self::Status(_) => worst.output_tokens.is_some(),
+            Self::Status(_) | Self::Reported(_) => worst.output_tokens.is_some(),
             Self::Request(_) | Self::Remote(_) | Self::Envelope(_) => worst.output_tokens.is_some(),
             Self::Budget(_) => false,
         }
@@ -533,7 +557,7 @@ impl Failure {
         match self {
             Self::Http(error @ HttpError::Cancelled(_)) => error.to_string(),
             Self::Http(error) => format!("{command} request failed: {error}"),
-            Self::Status(reply) => {
+            Self::Status(reply) | Self::Reported(reply) => {
                 format!("{command} request failed: {} {}: {}", reply.status, reply.reason, reply.excerpt())
             }
             Self::Request(text) => format!("{command} request failed: {text}"),
@@ -564,7 +588,7 @@ impl Failure {
     /// Whether the same request would be refused again: a wrong request, a refused key, a model that
     /// is not there.
     fn is_certain(&self) -> bool {
-        matches!(self, Self::Status(reply) if matches!(reply.status, 400..=407 | 410..=424 | 426 | 428 | 431 | 451))
+        matches!(self, Self::Status(reply) | Self::Reported(reply) if matches!(reply.status, 400..=407 | 410..=424 | 426 | 428 | 431 | 451))
     }
 }
 

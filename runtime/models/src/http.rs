@@ -20,12 +20,14 @@ use serde_json::Value;
 use tokio::io::{Interest, unix::AsyncFd};
 use tokio::time::timeout;
 
+use crate::stream::{EventStream, StreamError};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::request_error::request_causes;
 use lobster_base::text::{self, Count};
 use lobster_stage::{HttpCredential, HttpReply, HttpRequest, HttpSender, SHORTEST_HIDDEN, Token, byte_limit};
 
+mod events;
 pub mod fetch;
 
 pub use lobster_stage::HttpError;
@@ -176,11 +178,21 @@ impl Reply {
         (200..300).contains(&self.status)
     }
 
+    /// One that says `text` for itself, of which nothing is secret any more.
+    pub(crate) fn from_words(status: u16, reason: &str, text: &str) -> Self {
+        Self { status, reason: reason.to_owned(), body: text.to_owned(), secret: None, retry_after: None }
+    }
+
     /// The beginning of the body, for messages.
     pub fn excerpt(&self) -> String {
         const EXCERPT: usize = 400;
         let masked = self.secret.as_ref().map(|secret| secret.mask(&self.body));
         text::prefix(masked.as_deref().unwrap_or(&self.body), EXCERPT, Count::Chars).to_owned()
+    }
+
+    /// Whether the body has the word, in any case.
+    pub(crate) fn says(&self, word: &str) -> bool {
+        self.body.to_lowercase().contains(word)
     }
 
     /// The body as JSON; nothing is null. It is read as it came: only then are texts that hold the
@@ -189,11 +201,21 @@ impl Reply {
         if self.body.trim().is_empty() {
             return Ok(Value::Null);
         }
-        let mut value = json::parse(&self.body)?;
+        Ok(self.masked(json::parse(&self.body)?))
+    }
+
+    /// What the body says if it is a stream of events, as an executor may bring it that knows nothing
+    /// of models; none if it is something else.
+    pub(crate) fn events(&self, limit: u64) -> Option<Result<Value, StreamError>> {
+        let is_stream = EventStream::is_events(&self.body);
+        is_stream.then(|| EventStream::whole(&self.body, limit).map(|value| self.masked(value)))
+    }
+
+    fn masked(&self, mut value: Value) -> Value {
         if let Some(secret) = &self.secret {
             secret.mask_value(&mut value);
         }
-        Ok(value)
+        value
     }
 }
 
@@ -296,6 +318,18 @@ pub fn post(post: &Post, limits: Limits, send: &HttpSender<'_>) -> Result<Reply,
 /// # Errors
 /// Whatever came between: never a status, which is part of the answer.
 pub fn make(request: &HttpRequest, cancel: &CancelToken) -> Result<HttpReply, HttpError> {
+    make_telling(request, &|_| (), cancel)
+}
+
+/// The same; `told` is given the characters of a model's answer so far, as often as some of it arrives.
+///
+/// # Errors
+/// Whatever came between: never a status, which is part of the answer.
+pub fn make_telling(
+    request: &HttpRequest,
+    told: &dyn Fn(u64),
+    cancel: &CancelToken,
+) -> Result<HttpReply, HttpError> {
     if let Some(reason) = cancel.reason() {
         return Err(HttpError::Cancelled(reason));
     }
@@ -314,7 +348,7 @@ pub fn make(request: &HttpRequest, cancel: &CancelToken) -> Result<HttpReply, Ht
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
         let fd = fd.map_err(|error| setup(error.into()))?;
         let mut cancelled = pin!(fd.readable());
-        let mut work = pin!(exchange(request, &url));
+        let mut work = pin!(exchange(request, &url, told));
         poll_fn(|cx| {
             if cancelled.as_mut().poll(cx).is_ready() {
                 let reason = cancel.reason().unwrap_or(CancelReason::Superseded);
@@ -352,14 +386,14 @@ pub fn post_protobuf(
     sent.map(|response| response.status().as_u16())
 }
 
-async fn exchange(request: &HttpRequest, first: &Url) -> Result<HttpReply, HttpError> {
+async fn exchange(request: &HttpRequest, first: &Url, told: &dyn Fn(u64)) -> Result<HttpReply, HttpError> {
     let limits = Limits { idle: request.idle, body: request.max_body };
     let (mut url, mut with_body) = (first.clone(), true);
     for _ in 0..=MAX_REDIRECTS {
         let origin = url.origin().ascii_serialization();
         let response = send(prepare(request, first, &url, with_body)?, &origin, limits).await?;
         let Some(target) = redirect_target(&response, &url, &origin)? else {
-            return read(response, &origin, limits).await;
+            return read(response, &origin, limits, told).await;
         };
         with_body &=
             matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
@@ -436,17 +470,27 @@ fn redirect_target(response: &Response, url: &Url, origin: &str) -> Result<Optio
     }
 }
 
-async fn read(mut response: Response, origin: &str, limits: Limits) -> Result<HttpReply, HttpError> {
+async fn read(
+    mut response: Response,
+    origin: &str,
+    limits: Limits,
+    told: &dyn Fn(u64),
+) -> Result<HttpReply, HttpError> {
     let too_large = || HttpError::TooLarge { origin: origin.to_owned(), limit: limits.body };
-    if response.content_length().is_some_and(|length| length > limits.body) {
+    let status = response.status();
+    let is_stream = status.is_success() && events::is_stream(&response);
+    if !is_stream && response.content_length().is_some_and(|length| length > limits.body) {
         return Err(too_large());
     }
-    let status = response.status();
     let reason = status.canonical_reason().unwrap_or_default().to_owned();
     let retry_after = response
         .headers()
         .get(RETRY_AFTER)
         .and_then(|value| retry_after(value.to_str().ok()?.trim(), jiff::Timestamp::now()));
+    if is_stream {
+        let body = events::read(response, origin, limits, told).await?;
+        return Ok(HttpReply { status: status.as_u16(), reason, retry_after, body });
+    }
     let mut body = Vec::new();
     loop {
         match timeout(limits.idle, response.chunk()).await {

@@ -16,8 +16,10 @@ pub mod ledger;
 mod openai;
 pub mod pool;
 pub mod pricing;
+mod reported;
 pub mod request;
 mod responses;
+mod stream;
 
 use lobster_stage::WorstCase;
 use serde::{Deserialize, Serialize};

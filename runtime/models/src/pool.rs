@@ -51,6 +51,8 @@ struct Entry {
     headers: Option<BTreeMap<String, String>>,
     /// The field of a chat completion that limits the answer.
     max_tokens_field: Option<String>,
+    /// Whether answers are asked for as streams.
+    stream: Option<bool>,
 }
 
 /// A question to a model, with what bounds the asking.
@@ -147,6 +149,7 @@ impl Pool {
                     timeout_ms: entry.timeout_ms.map(Into::into),
                     headers: entry.headers.as_ref(),
                     max_tokens_field: entry.max_tokens_field.as_deref(),
+                    stream: entry.stream,
                 };
                 let channel = Channel::new(command, provider, given, variables)
                     .map_err(|error| wrong(&format!("cannot be used: {}", error.message)))?;
@@ -260,7 +263,7 @@ pub fn key_variables(env: &dyn Fn(&str) -> Option<String>, cwd: &Path) -> Vec<St
 
 /// The channels that are meant, as the operator wrote them.
 fn chosen(setting: &Value, name: Option<&str>) -> Result<Vec<Entry>, String> {
-    const FORM: &str = "must be a list of channels {name, provider, model?, url?, key_env?, priority?, timeout_ms?, headers?, max_tokens_field?}, \
+    const FORM: &str = "must be a list of channels {name, provider, model?, url?, key_env?, priority?, timeout_ms?, headers?, max_tokens_field?, stream?}, \
                         or {\"pools\": {\"name\": [channels]}}";
     let mut pools = match File::deserialize(setting) {
         Ok(File::List(channels) | File::Object(Listed { channels })) => match name {
@@ -304,7 +307,7 @@ fn after(failure: &Failure) -> Next {
         Failure::Http(HttpError::Cancelled(_)) | Failure::Remote(_) => Next::GiveUp,
         Failure::Budget(_) => Next::PassOver,
         Failure::Http(_) | Failure::Request(_) | Failure::Envelope(_) => Next::Rest(COOLDOWN),
-        Failure::Status(reply) => match reply.status {
+        Failure::Status(reply) | Failure::Reported(reply) => match reply.status {
             401..=404 => Next::Rest(LOCKOUT),
             408 | 429 | 500..=599 => Next::Rest(reply.retry_after.unwrap_or(COOLDOWN)),
             _ => Next::GiveUp,

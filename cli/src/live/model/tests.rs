@@ -50,6 +50,8 @@ fn each_end_has_its_mark_and_lines_stay_in_order() {
     assert_eq!(model.lines()[0].words(), None);
     model.hear("fetch", b"ne\r\nsecond\nthi");
     assert_eq!(model.lines()[0].words(), Some("second"));
+    model.receive("fetch|0.0", 1234);
+    assert_eq!(model.lines()[0].words(), Some("1234 characters of the answer so far"));
     model.end("fetch");
     model.record(&ended("fetch", 1, StepStatus::Ok), ms(1200));
     assert_eq!(marks(&model), [Mark::Running], "the step itself has not ended");

@@ -1,5 +1,8 @@
 //! Carries out requests of pipeline commands.
 
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
 use super::{Host, HttpEnd, HttpTask, OrderText, OrderToken, Outcome};
 use crate::outcome::failed_outcome;
 use lobster_base::cancel::CancelToken;
@@ -7,13 +10,25 @@ use lobster_models::http;
 use lobster_stage::{HttpCredential, HttpError, HttpReply, HttpRequest, StageError, Token};
 use lobster_store::{StepOutcome, StepStatus};
 
+/// Between two tidings of how much of an answer has come.
+const TOLD_EVERY: Duration = Duration::from_millis(250);
+
 /// Carries out an order. That the request failed is for the command to judge, and no failure of the order.
 pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) -> Outcome {
     let request = match request(task, host) {
         Ok(request) => request,
         Err(error) => return failed_outcome(&error).into(),
     };
-    let end = match http::make(&request, cancel) {
+    let told = Cell::new(None::<Instant>);
+    let tell = |characters| {
+        if let Some((progress, place)) = host.watcher
+            && told.get().is_none_or(|last| last.elapsed() >= TOLD_EVERY)
+        {
+            told.set(Some(Instant::now()));
+            progress.answering(place, characters);
+        }
+    };
+    let end = match http::make_telling(&request, &tell, cancel) {
         Ok(HttpReply { status, reason, retry_after, body }) => {
             HttpEnd::Reply { status, reason, retry_after, body: OrderText::Text(body) }
         }

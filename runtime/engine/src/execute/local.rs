@@ -38,7 +38,7 @@ pub(crate) struct Host<'h> {
     pub(crate) components: &'h Engine,
     /// Where the values of secrets are found.
     pub(crate) secrets: &'h dyn SecretSource,
-    /// Who sees what processes write to stderr, and the place they do so for.
+    /// Who sees what processes write to stderr and how much of an answer has come, and the place it is for.
     pub(crate) watcher: Option<(&'h dyn Progress, &'h str)>,
 }
 
@@ -102,7 +102,7 @@ impl<'h> LocalExecutor<'h> {
             sandbox: &self.sandbox,
             components: &self.components,
             secrets: self.secrets,
-            watcher: self.progress.map(|progress| (progress, order.id.path.as_str())),
+            watcher: self.progress.map(|progress| (progress, order.id.place())),
         };
         match &order.task {
             Task::Native(task) => native::perform(task, &host, cancel),

@@ -27,6 +27,21 @@ pub struct OrderId {
     pub attempt: u32,
 }
 
+impl OrderId {
+    /// Between the place of an effect and the number of one of its requests.
+    const REQUEST: &str = " request ";
+
+    /// The order of the `number`-th request of the effect: a command may ask again, and elsewhere.
+    pub(crate) fn of_request(self, number: u32) -> Self {
+        Self { path: format!("{}{}{number}", self.path, Self::REQUEST), ..self }
+    }
+
+    /// The place of the effect in the run, for whichever of its requests this is.
+    pub(crate) fn place(&self) -> &str {
+        self.path.rsplit_once(Self::REQUEST).map_or(&self.path, |(place, _)| place)
+    }
+}
+
 impl fmt::Display for OrderId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of run {}", self.path, self.run)

@@ -1,0 +1,68 @@
+//! Reads an answer that comes as a stream of events, to what it says as a whole.
+
+use std::time::Duration;
+
+use reqwest::Response;
+use reqwest::header::CONTENT_TYPE;
+use tokio::time::timeout;
+
+use lobster_base::json;
+use lobster_base::request_error::request_causes;
+
+use super::{HttpError, Limits};
+use crate::stream::{EventStream, Flow, StreamError};
+
+/// How long what may still follow a complete answer is waited for: counts of tokens come at once or
+/// not at all, and some servers keep the connection.
+const AFTER_ANSWER: Duration = Duration::from_secs(5);
+
+/// Whether the body is a stream of events.
+pub(super) fn is_stream(response: &Response) -> bool {
+    let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let kind = kind.split(';').next().unwrap_or_default();
+    kind.trim().eq_ignore_ascii_case("text/event-stream")
+}
+
+/// The answer as JSON text. `told` is given its characters so far.
+///
+/// # Errors
+/// The stream ended, or went silent, before the answer was there.
+pub(super) async fn read(
+    mut response: Response,
+    origin: &str,
+    limits: Limits,
+    told: &dyn Fn(u64),
+) -> Result<String, HttpError> {
+    let wrong = |error: StreamError| match error {
+        StreamError::TooLarge => HttpError::TooLarge { origin: origin.to_owned(), limit: limits.body },
+        other => HttpError::Broken { origin: origin.to_owned(), cause: other.to_string() },
+    };
+    let mut stream = EventStream::new(limits.body);
+    let mut characters = 0;
+    loop {
+        let is_complete = stream.is_complete();
+        let idle = if is_complete { limits.idle.min(AFTER_ANSWER) } else { limits.idle };
+        match timeout(idle, response.chunk()).await {
+            Ok(Ok(Some(chunk))) => {
+                if stream.push(&chunk).map_err(wrong)? == Flow::Last {
+                    break;
+                }
+            }
+            Ok(Ok(None)) => {
+                stream.close().map_err(wrong)?;
+                break;
+            }
+            // The answer was paid for, and all of it is there.
+            Ok(Err(_)) | Err(_) if is_complete => break,
+            Ok(Err(error)) => {
+                return Err(HttpError::Broken { origin: origin.to_owned(), cause: request_causes(&error) });
+            }
+            Err(_) => return Err(HttpError::Silent { origin: origin.to_owned(), idle }),
+        }
+        if stream.characters() > characters {
+            characters = stream.characters();
+            told(characters);
+        }
+    }
+    stream.finish().map(|answer| json::compact(&answer)).map_err(wrong)
+}

@@ -1,0 +1,68 @@
+//! Chunks of OpenAI's chat completions.
+
+use serde_json::{Map, Value, json};
+
+use super::{Flow, Text};
+
+/// A completion, as far as its chunks have come.
+#[derive(Default)]
+pub(super) struct Partial {
+    /// The fields of all chunks that are not about their choices; the latest counts.
+    around: Map<String, Value>,
+    content: Option<String>,
+    refusal: Option<String>,
+    finish: Option<Value>,
+    text: Text,
+}
+
+impl super::Partial for Partial {
+    fn take(&mut self, event: Value) -> Flow {
+        let Value::Object(mut chunk) = event else { return Flow::More };
+        if let Some(Value::Array(choices)) = chunk.remove("choices") {
+            // Only one answer is asked for.
+            let is_first = |choice: &&Value| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
+            for choice in choices.iter().filter(is_first) {
+                self.take_choice(choice);
+            }
+        }
+        for name in ["id", "model", "usage"] {
+            if let Some(value) = chunk.remove(name).filter(|value| !value.is_null()) {
+                self.around.insert(name.to_owned(), value);
+            }
+        }
+        // The count of tokens comes behind the last words, and `[DONE]` behind that.
+        Flow::More
+    }
+
+    fn is_complete(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    fn text(&self) -> Text {
+        self.text
+    }
+
+    fn finish(self: Box<Self>) -> Value {
+        let message = json!({"role": "assistant", "content": self.content, "refusal": self.refusal});
+        let mut answer = self.around;
+        answer.insert(
+            "choices".into(),
+            json!([{"index": 0, "message": message, "finish_reason": self.finish}]),
+        );
+        Value::Object(answer)
+    }
+}
+
+impl Partial {
+    fn take_choice(&mut self, choice: &Value) {
+        for (name, kept) in [("content", &mut self.content), ("refusal", &mut self.refusal)] {
+            if let Some(piece) = choice.pointer(&format!("/delta/{name}")).and_then(Value::as_str) {
+                self.text.count(piece);
+                kept.get_or_insert_default().push_str(piece);
+            }
+        }
+        if let Some(finish) = choice.get("finish_reason").filter(|finish| !finish.is_null()) {
+            self.finish = Some(finish.clone());
+        }
+    }
+}

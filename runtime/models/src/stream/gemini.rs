@@ -1,0 +1,65 @@
+//! Chunks of Gemini's answers, each in the form of a whole one.
+
+use serde_json::{Map, Value, json};
+
+use super::{Flow, Text};
+
+/// An answer, as far as its chunks have come.
+#[derive(Default)]
+pub(super) struct Partial {
+    /// The fields of all chunks but their candidates; the latest counts.
+    around: Map<String, Value>,
+    /// The text, if there was any part of the content.
+    said: Option<String>,
+    finish: Option<Value>,
+    text: Text,
+}
+
+impl super::Partial for Partial {
+    fn take(&mut self, event: Value) -> Flow {
+        let Value::Object(mut chunk) = event else { return Flow::More };
+        if let Some(Value::Array(candidates)) = chunk.remove("candidates")
+            && let Some(candidate) = candidates.first()
+        {
+            let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
+            for part in parts.into_iter().flatten() {
+                let said = self.said.get_or_insert_default();
+                // What it thinks is no part of the answer.
+                let is_thought = part.get("thought") == Some(&Value::Bool(true));
+                if let Some(text) = part.get("text").and_then(Value::as_str).filter(|_| !is_thought) {
+                    self.text.count(text);
+                    said.push_str(text);
+                }
+            }
+            if let Some(finish) = candidate.get("finishReason").filter(|finish| !finish.is_null()) {
+                self.finish = Some(finish.clone());
+            }
+        }
+        for name in ["promptFeedback", "usageMetadata", "modelVersion", "responseId"] {
+            if let Some(value) = chunk.remove(name).filter(|value| !value.is_null()) {
+                self.around.insert(name.to_owned(), value);
+            }
+        }
+        // No chunk says that it is the last; some servers say in each why it ended.
+        Flow::More
+    }
+
+    fn is_complete(&self) -> bool {
+        let blocked = self.around.get("promptFeedback").and_then(|feedback| feedback.get("blockReason"));
+        self.finish.is_some() || blocked.is_some_and(|reason| !reason.is_null())
+    }
+
+    fn text(&self) -> Text {
+        self.text
+    }
+
+    fn finish(self: Box<Self>) -> Value {
+        let mut answer = self.around;
+        if self.finish.is_some() || self.said.is_some() {
+            let parts = self.said.map(|text| json!([{"text": text}]));
+            let content = parts.map_or_else(|| json!({}), |parts| json!({"role": "model", "parts": parts}));
+            answer.insert("candidates".into(), json!([{"content": content, "finishReason": self.finish}]));
+        }
+        Value::Object(answer)
+    }
+}

@@ -1,0 +1,105 @@
+//! Events of Anthropic's messages.
+//! <https://docs.anthropic.com/en/docs/build-with-claude/streaming>
+
+use serde_json::{Map, Value, json};
+
+use super::{Flow, Text};
+use lobster_base::json;
+
+/// A message, as far as its events have come.
+#[derive(Default)]
+pub(super) struct Partial {
+    message: Map<String, Value>,
+    blocks: Vec<Block>,
+    has_stopped: bool,
+    text: Text,
+}
+
+/// A block of the message's content.
+struct Block {
+    index: u64,
+    block: Value,
+    text: String,
+    /// The arguments of a tool, in JSON text.
+    arguments: String,
+}
+
+impl super::Partial for Partial {
+    fn take(&mut self, mut event: Value) -> Flow {
+        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        let index = event.get("index").and_then(Value::as_u64).unwrap_or(0);
+        match kind.as_str() {
+            "message_start" => {
+                if let Some(Value::Object(message)) = event.get_mut("message").map(Value::take) {
+                    self.message = message;
+                }
+            }
+            "content_block_start" => {
+                let block = event.get_mut("content_block").map(Value::take).unwrap_or_default();
+                let text = block.get("text").and_then(Value::as_str).unwrap_or_default().to_owned();
+                self.text.count(&text);
+                self.text.bytes += json::compact(&block).len() as u64;
+                self.blocks.push(Block { index, block, text, arguments: String::new() });
+            }
+            "content_block_delta" => {
+                let piece = |name: &str| event.pointer(name).and_then(Value::as_str).unwrap_or_default();
+                let (text, arguments) = (piece("/delta/text"), piece("/delta/partial_json"));
+                if let Some(block) = self.blocks.iter_mut().rfind(|block| block.index == index) {
+                    self.text.count(text);
+                    self.text.count(arguments);
+                    block.text.push_str(text);
+                    block.arguments.push_str(arguments);
+                }
+            }
+            "message_delta" => {
+                if let Some(Value::Object(delta)) = event.get_mut("delta").map(Value::take) {
+                    self.message.extend(delta);
+                }
+                // The counts are of the whole message; what does not change is not told again.
+                if let Some(Value::Object(counts)) = event.get_mut("usage").map(Value::take) {
+                    let usage = self.message.entry("usage").or_insert_with(|| json!({}));
+                    if let Value::Object(usage) = usage {
+                        usage.extend(counts.into_iter().filter(|(_, count)| !count.is_null()));
+                    }
+                }
+            }
+            "message_stop" => {
+                self.has_stopped = true;
+                return Flow::Last;
+            }
+            _ => {}
+        }
+        Flow::More
+    }
+
+    fn is_complete(&self) -> bool {
+        self.has_stopped || self.message.get("stop_reason").is_some_and(|reason| !reason.is_null())
+    }
+
+    fn text(&self) -> Text {
+        self.text
+    }
+
+    fn finish(self: Box<Self>) -> Value {
+        let mut message = self.message;
+        let content: Vec<Value> = self.blocks.into_iter().map(Block::finish).collect();
+        message.insert("content".into(), json!(content));
+        Value::Object(message)
+    }
+}
+
+impl Block {
+    fn finish(self) -> Value {
+        let Self { mut block, text, arguments, .. } = self;
+        match block.get("type").and_then(Value::as_str) {
+            Some("text") => block["text"] = json!(text),
+            Some("tool_use") if !arguments.trim().is_empty() => match json::parse(&arguments) {
+                Ok(input) => block["input"] = input,
+                // Cut at the limit of tokens: no arguments, and all that the model said.
+                Err(_) => return json!({"type": "text", "text": arguments}),
+            },
+            _ => {}
+        }
+        block
+    }
+}

@@ -1,0 +1,57 @@
+//! Events of OpenAI's responses. The last one holds the whole answer.
+
+use serde_json::{Value, json};
+
+use super::{Flow, Text};
+
+/// A response, as far as its events have come.
+#[derive(Default)]
+pub(super) struct Partial {
+    /// Parts of the output that are complete.
+    items: Vec<Value>,
+    response: Option<Value>,
+    text: Text,
+}
+
+impl super::Partial for Partial {
+    fn take(&mut self, mut event: Value) -> Flow {
+        let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
+        match kind.as_str() {
+            "response.output_text.delta" | "response.refusal.delta" => {
+                // These bytes come again with the part that they are of.
+                let piece = event.get("delta").and_then(Value::as_str).unwrap_or_default();
+                self.text.characters += piece.chars().count() as u64;
+                Flow::More
+            }
+            "response.output_item.done" => {
+                let item = event.get_mut("item").map(Value::take).unwrap_or_default();
+                self.text.bytes += lobster_base::json::compact(&item).len() as u64;
+                self.items.push(item);
+                Flow::More
+            }
+            "response.completed" | "response.incomplete" | "response.failed" => {
+                self.response = event.get_mut("response").map(Value::take).filter(Value::is_object);
+                Flow::Last
+            }
+            _ => Flow::More,
+        }
+    }
+
+    fn is_complete(&self) -> bool {
+        self.response.is_some()
+    }
+
+    fn text(&self) -> Text {
+        self.text
+    }
+
+    fn finish(self: Box<Self>) -> Value {
+        let mut response = self.response.unwrap_or_default();
+        // Some servers leave out of the last event what was told before.
+        let is_empty = response.get("output").and_then(Value::as_array).is_none_or(Vec::is_empty);
+        if is_empty && !self.items.is_empty() {
+            response["output"] = json!(self.items);
+        }
+        response
+    }
+}
