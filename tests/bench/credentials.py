@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a credential costs a request: a step asks a host with it and, in turn, by itself over TLS.
 
-tests/bench/credentials.py [LOBSTER]        bar: 5 ms more a request, in the median
+tests/bench/credentials.py [LOBSTER [ROUNDS]]        bar: 5 ms more a request, in the median
 
 Both are asked in the same step of the same run, one after the other, over a kept connection and over a new one
 each time, so that a busy machine is busy for both.
@@ -71,7 +71,7 @@ class Host(BaseHTTPRequestHandler):
 
 
 def main():
-    rounds = 500
+    rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 500
     server = ThreadingHTTPServer(("127.0.0.1", 0), Host)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(ROOT / "tests/tls/server.pem", ROOT / "tests/tls/server.key")

@@ -49,5 +49,11 @@ sed -n '/=== SUMMARY/,$p' "$state/conformance" | tail -20
 kill $server
 server=
 
+echo "-- the same of clients"
+LOBSTER=$lobster "$node" node_modules/conformance-next/dist/index.js client --command "python3 $dir/client.py" \
+  --requirements 2026-07-28 --timeout 120000 --expected-failures expected-failures-client.yaml >"$state/conformance" 2>&1 \
+  || { sed -n '/=== SUITE SUMMARY/,$p' "$state/conformance"; exit 1; }
+sed -n '/=== SUITE SUMMARY/,$p' "$state/conformance" | grep -E '^(Total|✗)'
+
 echo "-- official server as the counterpart of mcp.call"
 python3 everything.py "$lobster" "$node" node_modules/@modelcontextprotocol/server-everything/dist/index.js

@@ -516,7 +516,12 @@ fn header_of(grant: &CredentialGrant, token: &Secret) -> Result<HashMap<HeaderNa
 
 /// Whether the server answers that it has no such handshake, as those that speak only 2026-07-28 do.
 fn knows_no_handshake(error: &ClientInitializeError) -> bool {
-    let codes = [ErrorCode::UNSUPPORTED_PROTOCOL_VERSION, ErrorCode::METHOD_NOT_FOUND];
+    let codes = [
+        ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
+        ErrorCode::METHOD_NOT_FOUND,
+        // The headers that every request of that protocol has are looked at before its method.
+        ErrorCode::HEADER_MISMATCH,
+    ];
     matches!(error, ClientInitializeError::JsonRpcError(error) if codes.contains(&error.code))
 }
 
