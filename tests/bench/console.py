@@ -223,6 +223,7 @@ def measure(args, directory, runs):
             "runs of one name": "/runs?name=workflow+7",
             "failed runs": "/runs?status=failed&limit=500",
             "waiting runs": "/runs?status=waiting&limit=500",
+            "the store": "/store",
         }
         for name, path in pages.items():
             first, length = server.page(path, args.rounds)

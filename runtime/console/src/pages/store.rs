@@ -3,20 +3,23 @@
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
 use lobster_runtime::figures::{bytes, count, counted};
 use lobster_runtime::json;
-use lobster_runtime::store::iso;
+use lobster_runtime::store::{Store, StoreError, StoreStats, iso};
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
 use lobster_serve::http::{App, Asked, Problem, Reply};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
+use crate::cache::Cache;
 use crate::program::{self, Said};
 use crate::shell::{self, Place};
+use crate::words::time;
 
 /// How long reading the whole store may take.
 const PATIENCE: Duration = Duration::from_secs(300);
@@ -37,9 +40,43 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     page(app, asked, &html! {}, AGES[0].0)
 }
 
+/// When the store was last counted, and what it held.
+static COUNTED: Cache<PathBuf, (i64, StoreStats)> = Cache::new(8);
+
+/// Whether it is being counted again.
+static IS_COUNTING: AtomicBool = AtomicBool::new(false);
+
+/// Counts that are older are made again, in milliseconds.
+const FRESH: i64 = 10_000;
+
+/// What the store holds, and when it was counted. That reads all of it: who looks again sees what was counted last
+/// while it is counted anew.
+fn counted_last(app: &App) -> Result<(i64, StoreStats), Problem> {
+    let Some(known) = COUNTED.get(&app.store.dir().to_owned()) else { return Ok(count_anew(&app.store)?) };
+    if app.store.clock_ms() - known.0 > FRESH && !IS_COUNTING.swap(true, Ordering::AcqRel) {
+        let store = app.store.clone();
+        let counting = std::thread::Builder::new().name("count".to_owned()).spawn(move || {
+            let counted = count_anew(&store);
+            IS_COUNTING.store(false, Ordering::Release);
+            counted.map(drop)
+        });
+        if counting.is_err() {
+            IS_COUNTING.store(false, Ordering::Release);
+        }
+    }
+    Ok(known)
+}
+
+fn count_anew(store: &Store) -> Result<(i64, StoreStats), StoreError> {
+    let counted = (store.clock_ms(), store.stats()?);
+    COUNTED.put(store.dir().to_owned(), counted, 1);
+    Ok(counted)
+}
+
 /// The page with a report of what was just done, and the age that was chosen for it.
 fn page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply, Problem> {
-    let stats = app.store.stats()?;
+    let (at, stats) = counted_last(app)?;
+    let now = app.store.clock_ms();
     let is_admin = asked.may(Verb::Administer, None);
     let body = html! {
         div class="top" { div class="title" { h1 { "Store" } } code class="muted" { (app.store.dir().display()) } }
@@ -50,6 +87,7 @@ fn page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply
             div class="card tile" { b { (count(stats.cached_outcomes)) } span { "cached outcomes" } }
             div class="card tile" { b { (bytes(stats.blob_bytes)) } span { (count(stats.blobs)) " blobs" } }
         }
+        @if now - at > FRESH { p class="muted small" { "Counted " (time(at, now)) "; it is being counted again." } }
         (report)
         div class="split" {
             section {
@@ -157,6 +195,9 @@ pub(crate) fn collect(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         return page(app, asked, &details(false, "Nothing was removed", &said), age);
     }
     let number = |name: &str| report[name].as_u64().unwrap_or(0);
+    if removes {
+        count_anew(&app.store)?;
+    }
     let what = format!(
         "{} of {}, {} ({}) and {} ({})",
         count(number("runs")),
