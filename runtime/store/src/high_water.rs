@@ -135,23 +135,22 @@ impl HighWater {
         Ok(self.name.get_or_init(|| name.trim().to_owned()))
     }
 
-    /// Holds the database against the marks, once in this process, before it
-    /// writes for the first time. `db` is inside a write transaction, so nobody
-    /// else appends meanwhile.
+    /// Holds the database against the marks, once in this process. The marks are read
+    /// first: whatever was durable by then is in a snapshot that begins after it, while a
+    /// mark that another process makes after the snapshot may name a newer record.
     pub(super) fn check_once(&self, db: &Connection) -> Result<(), StoreError> {
         let mut state = lock(&self.state);
         if state.checked || self.files.is_empty() {
             return Ok(());
         }
         let Ok(name) = self.name() else { return Ok(()) };
+        let noted: Vec<Said> = self.files.iter().filter_map(|file| last_line(file, name)).collect();
         let found = newest(db)?;
-        for file in &self.files {
-            match last_line(file, name) {
-                Some(Said::RolledBack { .. }) => state.rolled_back = true,
-                Some(Said::Durable(mark)) if !knows(db, found, &mark) => state.rolled_back = true,
-                Some(Said::Durable(_) | Said::Accepted { .. }) | None => {}
-            }
-        }
+        state.rolled_back |= noted.iter().any(|said| match said {
+            Said::RolledBack { .. } => true,
+            Said::Durable(mark) => !knows(db, found, mark),
+            Said::Accepted { .. } => false,
+        });
         if state.rolled_back {
             self.say(name, &Said::RolledBack { found });
         }
@@ -177,16 +176,17 @@ impl HighWater {
         }
     }
 
-    /// What the marks know and the database does not.
+    /// What the marks know and the database does not. The marks are read first, as in [`Self::check_once`].
     pub(super) fn rollback(&self, db: &Connection) -> Result<Option<Rollback>, StoreError> {
         let Ok(name) = self.name() else { return Ok(None) };
+        let noted: Vec<Vec<Said>> = self.files.iter().map(|file| lines(file, name)).collect();
         let found = newest(db)?;
         let mut behind = false;
         let mut missing: Vec<Mark> = Vec::new();
-        for file in &self.files {
+        for said in noted {
             let mut lost = Vec::new();
             let mut said_so = false;
-            for said in lines(file, name) {
+            for said in said {
                 match said {
                     Said::Durable(mark) if !knows(db, found, &mark) => lost.push(mark),
                     Said::Durable(_) => {}

@@ -126,3 +126,31 @@ fn of_eight_processes_that_answer_a_gate_one_wins_each_of_two_hundred_times() {
     assert_eq!(answers, 200);
     store.verify_chain(run).unwrap();
 }
+
+/// Each run begins with this check, while other processes write and note what is durable.
+#[test]
+fn a_store_that_others_write_to_was_not_rolled_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let state = dir.path().join("state");
+    let store = Store::open(&state).unwrap();
+    let run = new_run(&store, "busy");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..500 {
+                let event = Event::RunResumed { by: None, detail: serde_json::Value::Null };
+                store.append(run, vec![event], Durability::Synced).unwrap();
+            }
+            is_over.store(true, std::sync::atomic::Ordering::Release);
+        });
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !is_over.load(std::sync::atomic::Ordering::Acquire) {
+                    let other = Store::open(&state).unwrap();
+                    other.check_rollback().unwrap();
+                    assert_eq!(other.rollback().unwrap(), None);
+                }
+            });
+        }
+    });
+}
