@@ -72,7 +72,7 @@ fn every_provider_is_asked_in_its_own_words_and_its_key_is_nowhere() {
             "gemini",
             "GEMINI_BASE_URL",
             "GEMINI_API_KEY",
-            "/models/m:generateContent",
+            "/models/m:streamGenerateContent?alt=sse",
             "x-goog-api-key",
             json!({"candidates": [{"content": {"parts": [{"text": "hi"}]}, "finishReason": "STOP"}], "usageMetadata": {"promptTokenCount": 1, "candidatesTokenCount": 2}}),
         ),
