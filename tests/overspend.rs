@@ -309,7 +309,7 @@ fn random_workflows_never_spend_more_than_the_limit() {
     let number = |name: &str, default: u64| {
         std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
     };
-    let count = number("LOBSTER_OVERSPEND_WORKFLOWS", 120);
+    let count = number("LOBSTER_OVERSPEND_WORKFLOWS", 40);
     let first = number("LOBSTER_OVERSPEND_SEED", 1) * 1_000_000;
     let seen = Mutex::default();
     std::thread::scope(|threads| {

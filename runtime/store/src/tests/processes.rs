@@ -141,11 +141,11 @@ fn a_store_that_others_write_to_was_not_rolled_back() {
                 let event = Event::RunResumed { by: None, detail: serde_json::Value::Null };
                 store.append(run, vec![event], Durability::Synced).unwrap();
             }
-            is_over.store(true, std::sync::atomic::Ordering::Release);
+            is_over.store(true, Ordering::Release);
         });
         for _ in 0..3 {
             scope.spawn(|| {
-                while !is_over.load(std::sync::atomic::Ordering::Acquire) {
+                while !is_over.load(Ordering::Acquire) {
                     let other = Store::open(&state).unwrap();
                     other.check_rollback().unwrap();
                     assert_eq!(other.rollback().unwrap(), None);
