@@ -9,6 +9,8 @@ use lobster_runtime::language::plan::{Plan, Step, Work};
 use lobster_runtime::store::{Event, GateAnswer, StepOutcome, StepStatus};
 use serde_json::Value;
 
+use crate::render::units;
+
 /// Longest line of stderr that is kept, in bytes.
 const MAX_WORDS: usize = 1000;
 
@@ -320,7 +322,7 @@ impl Model {
     /// So many characters of a model's answer have come at a place.
     pub(super) fn receive(&mut self, place: &str, characters: u64) {
         if let Some(index) = self.at.get(split(place).0) {
-            self.lines[*index].words = format!("{characters} characters of the answer so far");
+            self.lines[*index].words = units::so_far(characters);
         }
     }
 

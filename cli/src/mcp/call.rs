@@ -27,6 +27,7 @@ use tokio::task::JoinHandle;
 
 use super::catalogue::workflow_digest;
 use super::service::Wanted;
+use crate::render::units;
 use lobster_runtime::digest::Digest;
 
 /// What the incumbent's plugin allows a call, in milliseconds and bytes.
@@ -294,9 +295,7 @@ impl Progress for Reporter {
     }
 
     fn answering(&self, place: &str, characters: u64) {
-        let _ = self
-            .sink
-            .try_send(format!("{}: {characters} characters of the answer so far", place_name(place)));
+        let _ = self.sink.try_send(format!("{}: {}", place_name(place), units::so_far(characters)));
     }
 
     fn recorded(&self, events: &[Event]) {

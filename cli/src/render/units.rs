@@ -21,3 +21,8 @@ pub(crate) fn ahead(at: i64, exact: bool) -> String {
         false => after((lobster_runtime::store::system_clock())(), at),
     }
 }
+
+/// How much of a model's answer has come.
+pub(crate) fn so_far(characters: u64) -> String {
+    format!("{characters} characters of the answer so far")
+}

@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use rustix::fs::{
     AtFlags, CWD, Dir, FileType, Mode, OFlags, RenameFlags, ResolveFlags, Stat, Timespec, Timestamps, fchmod,
-    fchown, fgetxattr, flistxattr, flistxattr_query, fsetxattr, fstat, fsync, ioctl_ficlone, linkat, mkdirat,
-    openat, openat2, readlinkat, renameat_with, statat, symlinkat, unlinkat, utimensat,
+    fchown, fgetxattr, flistxattr, fsetxattr, fstat, fsync, ioctl_ficlone, linkat, mkdirat, openat, openat2,
+    readlinkat, renameat_with, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -226,12 +226,8 @@ fn make_like(file: &File, like: &File) -> io::Result<bool> {
         fchown(file, Some(owner), Some(group))?;
         has_changed = true;
     }
-    // Most have none.
-    let list = match flistxattr_query(like) {
-        Ok(0) | Err(Errno::NOTSUP) => return Ok(has_changed),
-        _ => all_attributes(like)?,
-    };
-    let mut value = vec![0; 64 << 10];
+    let list = attribute_names(|list| flistxattr(like, list))?;
+    let mut value = if list.is_empty() { Vec::new() } else { vec![0; LONGEST_ATTRIBUTES] };
     for attribute in list.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         // A capability belongs to the content that it was given for.
         if attribute == b"security.capability" || attribute == b"security.selinux" {
@@ -245,12 +241,22 @@ fn make_like(file: &File, like: &File) -> io::Result<bool> {
     Ok(has_changed)
 }
 
-/// The names of a file's attributes, each with a NUL behind it.
-fn all_attributes(of: &File) -> io::Result<Vec<u8>> {
-    let mut list = vec![0; 64 << 10];
-    let length = flistxattr(of, &mut list)?;
-    list.truncate(length);
-    Ok(list)
+/// The kernel's limit for the value of an attribute, and for the names of all that a file has.
+const LONGEST_ATTRIBUTES: usize = 64 << 10;
+
+/// The names of a file's attributes, each with a NUL behind it, as `list` puts them into a buffer.
+pub(crate) fn attribute_names(list: impl Fn(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    // Most files have none, and most in a layer one, the kernel's own.
+    let mut some = [0; 512];
+    match list(&mut some) {
+        Err(Errno::NOTSUP) => return Ok(Vec::new()),
+        Err(Errno::RANGE) => {}
+        length => return Ok(some[..length?].to_vec()),
+    }
+    let mut all = vec![0; LONGEST_ATTRIBUTES];
+    let length = list(&mut all)?;
+    all.truncate(length);
+    Ok(all)
 }
 
 impl Files for Disk {

@@ -12,6 +12,7 @@ use rustix::fs::{getxattr, lgetxattr, llistxattr};
 use rustix::io::Errno;
 
 use crate::copy::Copied;
+use crate::disk::attribute_names;
 use crate::files::{Place, Seen, What};
 use crate::layer::{Keep, LayerError};
 use crate::pile::Below;
@@ -325,7 +326,8 @@ impl<'k> Reader<'k> {
     /// The attributes must be those of what lay there: no change set has any.
     fn check_attributes(&self, path: &RelPath, at: &Path, lower: Option<Seen>) -> Result<(), LayerError> {
         let unread = |error: Errno| self.unread(Some(path), error.into());
-        for name in attributes(at).map_err(unread)?.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let names = attribute_names(|list| llistxattr(at, list)).map_err(unread)?;
+        for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
             // A step's own `user.overlay.x` lies there as `user.overlay.overlay.x`.
             let is_kernels =
                 name.starts_with(b"user.overlay.") && !name.starts_with(b"user.overlay.overlay.");
@@ -413,21 +415,6 @@ fn origin(at: &Path) -> io::Result<Option<Vec<u8>>> {
         Err(Errno::NODATA | Errno::NOTSUP | Errno::PERM) => Ok(None),
         Err(error) => Err(error.into()),
     }
-}
-
-/// The names of the attributes of a file, each with a NUL behind it.
-fn attributes(at: &Path) -> Result<Vec<u8>, Errno> {
-    // Most have one, the kernel's own.
-    let mut some = [0; 512];
-    match llistxattr(at, &mut some) {
-        Err(Errno::NOTSUP) => return Ok(Vec::new()),
-        Err(Errno::RANGE) => {}
-        length => return Ok(some[..length?].to_vec()),
-    }
-    let mut all = vec![0; 64 << 10];
-    let length = llistxattr(at, &mut all)?;
-    all.truncate(length);
-    Ok(all)
 }
 
 fn is_opaque(at: &Path) -> io::Result<bool> {

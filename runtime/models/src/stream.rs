@@ -65,6 +65,15 @@ impl Text {
     }
 }
 
+/// Keeps what a chunk says of these fields: each chunk repeats them, or leaves them out.
+fn keep_latest(kept: &mut Map<String, Value>, chunk: &mut Map<String, Value>, names: &[&str]) {
+    for name in names {
+        if let Some(value) = chunk.remove(*name).filter(|value| !value.is_null()) {
+            kept.insert((*name).to_owned(), value);
+        }
+    }
+}
+
 /// An answer that is on its way.
 pub(crate) struct EventStream {
     limit: u64,

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use lobster_runtime::figures::{bytes, count, counted};
+use lobster_runtime::figures::{bytes, count};
 use lobster_runtime::json;
 use lobster_runtime::store::{Store, StoreError, StoreStats, iso};
 use lobster_runtime::visible::harmless;
@@ -178,7 +178,7 @@ pub(crate) fn collect(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         Some("remove") => true,
         _ => return Err(Problem::bad_request("look what would go, then have it removed")),
     };
-    let mut words = vec!["store", "gc", "--json"];
+    let mut words = vec!["store", "gc"];
     if age == RETENTION {
         words.push("--retention");
     } else {
@@ -190,23 +190,15 @@ pub(crate) fn collect(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         words.push("--dry-run");
     }
     let said = have_done(app, asked, &words)?;
-    let report = json::parse(&said.out).unwrap_or_default();
-    if said.code != Some(0) || !report.is_object() {
+    if said.code != Some(0) {
         return page(app, asked, &details(false, "Nothing was removed", &said), age);
     }
-    let number = |name: &str| report[name].as_u64().unwrap_or(0);
     if removes {
         count_anew(&app.store)?;
     }
-    let what = format!(
-        "{} of {}, {} ({}) and {} ({})",
-        count(number("runs")),
-        counted(number("runs") + number("keptRuns"), "run"),
-        counted(number("blobs"), "blob"),
-        bytes(number("bytes")),
-        counted(number("code"), "compiled component"),
-        bytes(number("codeBytes")),
-    );
+    // The command says it in one line.
+    let line = said.out.trim();
+    let what = line.strip_prefix(if removes { "removed " } else { "would remove " }).unwrap_or(line);
     let report = html! {
         div class=(if removes { "note is-ok" } else { "note is-wait" }) role="status" {
             strong { @if removes { "Removed: " (what) } @else { "Would go: " (what) } }

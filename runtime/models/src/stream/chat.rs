@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Flow, Text};
+use super::{Flow, Text, keep_latest};
 
 /// A completion, as far as its chunks have come.
 #[derive(Default)]
@@ -25,11 +25,7 @@ impl super::Partial for Partial {
                 self.take_choice(choice);
             }
         }
-        for name in ["id", "model", "usage"] {
-            if let Some(value) = chunk.remove(name).filter(|value| !value.is_null()) {
-                self.around.insert(name.to_owned(), value);
-            }
-        }
+        keep_latest(&mut self.around, &mut chunk, &["id", "model", "usage"]);
         // The count of tokens comes behind the last words, and `[DONE]` behind that.
         Flow::More
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Flow, Text};
+use super::{Flow, Text, keep_latest};
 
 /// An answer, as far as its chunks have come.
 #[derive(Default)]
@@ -35,11 +35,11 @@ impl super::Partial for Partial {
                 self.finish = Some(finish.clone());
             }
         }
-        for name in ["promptFeedback", "usageMetadata", "modelVersion", "responseId"] {
-            if let Some(value) = chunk.remove(name).filter(|value| !value.is_null()) {
-                self.around.insert(name.to_owned(), value);
-            }
-        }
+        keep_latest(
+            &mut self.around,
+            &mut chunk,
+            &["promptFeedback", "usageMetadata", "modelVersion", "responseId"],
+        );
         // No chunk says that it is the last; some servers say in each why it ended.
         Flow::More
     }
