@@ -85,7 +85,11 @@ impl Channel {
     fn is_stream_refused(&self, reply: &Reply) -> bool {
         match reply.status {
             400 | 403 | 415 | 422 if reply.says("stream") => true,
-            404 | 405 => reply.says("stream") || self.provider == Provider::Gemini && !reply.says("status"),
+            404 | 405 => {
+                // An error in the provider's form comes from its service, which has the path.
+                let is_of_service = || reply.json().is_ok_and(|body| body.get("error").is_some());
+                reply.says("stream") || self.provider == Provider::Gemini && !is_of_service()
+            }
             _ => false,
         }
     }
