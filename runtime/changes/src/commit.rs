@@ -9,14 +9,14 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use lobster_base::digest::Digest;
 
 use crate::apply::{Halt, apply};
 use crate::commit_log::{Journal, Log, LogFile, Phase};
 use crate::files::{Files, Place, Seen, What};
-use crate::prepare::{clean, compare, lay_ready};
+use crate::prepare::{clean, compare, lay_ready, workbench};
 use crate::revert::revert;
 use crate::set::{BadChangeSet, ByteText, ChangeSet, RelPath};
 use crate::steps::plan;
@@ -149,6 +149,14 @@ pub enum CommitError {
         /// The system's error.
         source: io::Error,
     },
+    /// A commit that a crash interrupted cannot be finished.
+    #[error("{source}; to give it up and leave the files as they are, remove {journal:?}")]
+    Unfinished {
+        /// Its journal.
+        journal: PathBuf,
+        /// Why not.
+        source: Box<CommitError>,
+    },
     /// The journal of the commit. If it holds the commit all the same, [`recover`] ends that.
     #[error("cannot keep the journal of the commit: {0}")]
     Journal(io::Error),
@@ -249,20 +257,46 @@ pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
 /// Finishes the commits that crashes interrupted: forward, or back if that is how far they came.
 ///
 /// # Errors
-/// When one of them cannot be finished; its journal is kept.
+/// [`CommitError::Unfinished`] when one of them cannot be finished: its journal is kept, and the others are
+/// finished all the same.
 #[cfg(target_os = "linux")]
 pub fn recover(journals: &Path) -> Result<Vec<Recovered>, CommitError> {
+    recover_where(journals, |_| true)
+}
+
+/// The same, before `set` is committed: a commit in other directories that cannot be finished does not matter.
+///
+/// # Errors
+/// As [`recover`].
+#[cfg(target_os = "linux")]
+pub fn recover_for(journals: &Path, set: &ChangeSet) -> Result<Vec<Recovered>, CommitError> {
+    recover_where(journals, |pending| set.meets(pending))
+}
+
+#[cfg(target_os = "linux")]
+fn recover_where(
+    journals: &Path,
+    matters: impl Fn(&ChangeSet) -> bool,
+) -> Result<Vec<Recovered>, CommitError> {
     if LogFile::pending(journals).map_err(CommitError::Journal)?.is_empty() {
         return Ok(Vec::new());
     }
     let _only = lock(journals).map_err(CommitError::Journal)?;
     let pending = LogFile::pending(journals).map_err(CommitError::Journal)?;
-    let mut done = Vec::new();
+    let (mut done, mut unfinished) = (Vec::new(), None);
     for (log, journal) in pending {
-        let files = crate::disk::Disk::open(&journal.set)?;
-        done.push(recover_in(&files, &log, journal)?);
+        let concerns = matters(&journal.set);
+        let one = crate::disk::Disk::open(&journal.set).and_then(|files| recover_in(&files, &log, journal));
+        match one {
+            Ok(one) => done.push(one),
+            Err(source) if concerns => {
+                let journal = log.path().to_owned();
+                unfinished.get_or_insert(CommitError::Unfinished { journal, source: Box::new(source) });
+            }
+            Err(_) => {}
+        }
     }
-    Ok(done)
+    unfinished.map_or(Ok(done), Err)
 }
 
 /// Nobody else commits meanwhile, nor recovers.
@@ -278,6 +312,12 @@ fn lock(journals: &Path) -> io::Result<File> {
 #[cfg(not(target_os = "linux"))]
 pub fn commit(_: &Path, _: &str, _: &ChangeSet, _: &dyn Contents) -> Result<(), CommitError> {
     Err(CommitError::Journal(io::ErrorKind::Unsupported.into()))
+}
+
+/// Nothing is ever begun there.
+#[cfg(not(target_os = "linux"))]
+pub fn recover_for(_: &Path, _: &ChangeSet) -> Result<Vec<Recovered>, CommitError> {
+    Ok(Vec::new())
 }
 
 /// Nothing is ever begun there.
@@ -326,6 +366,9 @@ pub(crate) fn recover_in(
     log: &impl Log,
     mut journal: Journal,
 ) -> Result<Recovered, CommitError> {
+    if matches!(journal.phase, Phase::Applying | Phase::Reverting) {
+        check_benches(files, &journal)?;
+    }
     let (committed, left) = match journal.phase {
         Phase::Preparing => (false, Vec::new()),
         Phase::Cleaning => (journal.committed, Vec::new()),
@@ -343,6 +386,21 @@ pub(crate) fn recover_in(
     };
     finish(files, log, &mut journal, committed);
     Ok(Recovered { id: journal.id, committed, left })
+}
+
+/// As long as the steps are not over, what is not in its place lies in the workbenches. Without them each step would
+/// look done.
+fn check_benches(files: &impl Files, journal: &Journal) -> Result<(), CommitError> {
+    let path = workbench(&journal.id).map_err(CommitError::Journal)?;
+    for root in 0..journal.set.roots.len() {
+        let place = Place { root, path: path.clone() };
+        let seen = files.look(&place).map_err(failed("look at", &journal.set, &place))?;
+        if seen.is_none_or(|seen| seen.what != What::Directory) {
+            let gone = "what lay there, ready or moved out of the way, is gone; put that directory back";
+            return Err(stuck(journal, Halt::Io(place, io::Error::other(gone))));
+        }
+    }
+    Ok(())
 }
 
 /// Takes everything back. Gives what was left as somebody else had made it.

@@ -66,6 +66,11 @@ impl LogFile {
         Self { path: dir.join(format!("{id}.{SUFFIX}")) }
     }
 
+    /// Where it is kept.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// The journals that are left in a directory.
     pub(crate) fn pending(dir: &Path) -> io::Result<Vec<(Self, Journal)>> {
         let mut found = Vec::new();

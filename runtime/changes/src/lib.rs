@@ -48,7 +48,7 @@ mod tests;
 
 #[cfg(target_os = "linux")]
 pub use commit::conflicts;
-pub use commit::{CommitError, Conflict, Content, Contents, Found, Recovered, commit, recover};
+pub use commit::{CommitError, Conflict, Content, Contents, Found, Recovered, commit, recover, recover_for};
 #[cfg(target_os = "linux")]
 pub use copy::Room;
 pub use fault::{FaultHook, install_fault_hook};

@@ -397,6 +397,12 @@ impl ChangeSet {
         self.roots.iter().all(|root| root.changes.is_empty())
     }
 
+    /// Whether a directory of this one is, or lies in, or holds one of the other's.
+    pub(crate) fn meets(&self, other: &Self) -> bool {
+        let meet = |a: &ByteText, b: &ByteText| a == b || a.path_in(b).is_some() || b.path_in(a).is_some();
+        self.roots.iter().any(|own| other.roots.iter().any(|other| meet(&own.root, &other.root)))
+    }
+
     /// All changes, with their roots.
     pub fn changes(&self) -> impl Iterator<Item = (&ByteText, &Change)> {
         self.roots.iter().flat_map(|root| root.changes.iter().map(move |change| (&root.root, change)))

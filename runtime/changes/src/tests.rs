@@ -10,8 +10,11 @@ use std::path::Path;
 
 use lobster_base::digest::Digest;
 
+use crate::commit::commit_in;
+use crate::commit_log::{Journal, Log, LogFile, Phase};
 use crate::{
-    ByteText, Change, ChangeSet, CommitError, Content, Contents, Entry, RelPath, RootChanges, commit, recover,
+    ByteText, Change, ChangeSet, CommitError, Content, Contents, Entry, RelPath, RootChanges, commit,
+    recover, recover_for,
 };
 
 #[derive(Default)]
@@ -117,6 +120,67 @@ fn a_commit_and_its_inverse_lead_there_and_back() {
     assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"old");
     assert_eq!(fs::read_link(bench.tree().join("l")).unwrap(), Path::new("a"));
     assert_eq!(recover(&bench.dir.path().join("journals")).unwrap(), []);
+}
+
+/// The process ends when the journal says *applying*.
+struct Dies(LogFile);
+
+impl Log for Dies {
+    fn write(&self, journal: &Journal) -> io::Result<()> {
+        let ends = io::Error::other("the process has ended");
+        match journal.phase {
+            Phase::Preparing => self.0.write(journal),
+            Phase::Applying => self.0.write(journal).and(Err(ends)),
+            Phase::Reverting | Phase::Cleaning => Err(ends),
+        }
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        Err(io::Error::other("the process has ended"))
+    }
+}
+
+#[test]
+fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_only_its_own_tree() {
+    let [bench, other] = [Bench::new(), Bench::new()];
+    let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file("new", 0o644));
+    let journals = bench.dir.path().join("journals");
+    let changes = |bench: &Bench| {
+        bench.put("a", "old");
+        set(&bench.tree(), vec![("a", Some(old.clone()), Some(new.clone())), ("b", None, Some(new.clone()))])
+    };
+    let of_tree = changes(&bench);
+    let of_other = changes(&other);
+    let crash = || {
+        fs::create_dir_all(&journals).unwrap();
+        let files = crate::disk::Disk::open(&of_tree).unwrap();
+        let log = Dies(LogFile::new(&journals, "test"));
+        commit_in(&files, &log, "test", &of_tree, &bench.memory).unwrap_err();
+    };
+    crash();
+    let (workbench, away) = (bench.tree().join(".lobster-test"), bench.dir.path().join("away"));
+    fs::rename(&workbench, &away).unwrap();
+    let unfinished = recover(&journals).unwrap_err();
+    let message = unfinished.to_string();
+    assert!(matches!(unfinished, CommitError::Unfinished { .. }), "{message}");
+    for part in ["put that directory back", ".lobster-test", "test.commit"] {
+        assert!(message.contains(part), "{message}");
+    }
+    recover_for(&journals, &of_tree).unwrap_err();
+    assert_eq!(recover_for(&journals, &of_other).unwrap(), []);
+    commit(&journals, "other", &of_other, &bench.memory).unwrap();
+    assert_eq!((bench.left(), other.left()), (vec!["a".to_owned()], vec!["a".to_owned(), "b".to_owned()]));
+    fs::rename(&away, &workbench).unwrap();
+    assert!(recover(&journals).unwrap()[0].committed);
+    assert_eq!(bench.left(), ["a", "b"]);
+    assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"new");
+    bench.commit(&of_tree.inverse()).unwrap();
+    crash();
+    fs::rename(bench.tree(), &away).unwrap();
+    assert!(recover(&journals).unwrap_err().to_string().contains("cannot open"));
+    assert_eq!(recover_for(&journals, &of_other).unwrap(), []);
+    fs::remove_file(journals.join("test.commit")).unwrap();
+    assert_eq!(recover(&journals).unwrap(), []);
 }
 
 #[test]

@@ -233,7 +233,7 @@ fn perform(run: &Run<'_>, path: &StepPath, digest: &Digest) -> Result<usize, Sta
     let (journals, contents) = (journals(&run.store), InStore(&run.store));
     let id = format!("{}-{}", run.id, Digest::of(path.as_str().as_bytes()).short());
     let step = path.as_str().trim_end_matches("!changes");
-    let committed = lobster_changes::recover(&journals)
+    let committed = lobster_changes::recover_for(&journals, &set)
         .and_then(|_| lobster_changes::commit(&journals, &id, &set, &contents));
     match committed {
         Ok(()) => Ok(set.changes().count()),
