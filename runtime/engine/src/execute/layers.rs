@@ -6,10 +6,13 @@ use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime};
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 use lobster_changes::{ChangeSet, Keep, Layer, LayerError, copy_with, lay_over, remove_tree};
 use lobster_sandbox::{JailSpec, Overlay, Upper};
 use lobster_stage::StageError;
@@ -28,6 +31,35 @@ const MAX_CHANGE_SET: usize = 16 << 20;
 
 /// A directory of layers that nobody has touched for so long was left by a process that was killed.
 const LEFT_BEHIND: Duration = Duration::from_secs(48 * 60 * 60);
+
+/// Layers that are thrown away while the run goes on. Whoever drops this waits until they are.
+#[derive(Default)]
+pub(super) struct ThrownAway(Mutex<Vec<JoinHandle<()>>>);
+
+/// So many at once; then the run waits.
+const AT_ONCE: usize = 4;
+
+impl ThrownAway {
+    /// Throws layers away. A layer of many files takes as long as a good part of their commit, which need not wait.
+    pub(super) fn add(&self, layers: Layers) {
+        let mut threads = lock(&self.0);
+        threads.retain(|thread| !thread.is_finished());
+        if threads.len() >= AT_ONCE {
+            let _ = threads.remove(0).join();
+        }
+        // Without a thread they are dropped here.
+        let thread = std::thread::Builder::new().name("layers".to_owned()).spawn(move || drop(layers));
+        threads.extend(thread);
+    }
+}
+
+impl Drop for ThrownAway {
+    fn drop(&mut self) {
+        for thread in lock(&self.0).drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
 
 /// The layers of one process.
 pub(super) struct Layers {

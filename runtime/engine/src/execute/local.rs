@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use lobster_component::Engine;
 
+use super::layers::ThrownAway;
 use super::{
     Executor, ExecutorError, Order, OrderId, Outcome, SessionEnd, Standing, Task, component, http, mcp,
     native,
@@ -40,6 +41,8 @@ pub(crate) struct Host<'h> {
     pub(crate) secrets: &'h dyn SecretSource,
     /// Who sees what processes write to stderr and how much of an answer has come, and the place it is for.
     pub(crate) watcher: Option<(&'h dyn Progress, &'h str)>,
+    /// What throws away the layers of processes that have ended.
+    pub(super) thrown_away: &'h ThrownAway,
 }
 
 /// Carries out orders in this process, in the thread that waits for them.
@@ -52,6 +55,7 @@ pub(crate) struct LocalExecutor<'h> {
     progress: Option<&'h dyn Progress>,
     orders: Mutex<Orders>,
     sessions: mcp::Sessions,
+    thrown_away: ThrownAway,
 }
 
 #[derive(Default)]
@@ -84,6 +88,7 @@ impl<'h> LocalExecutor<'h> {
             progress: None,
             orders: Mutex::default(),
             sessions: mcp::Sessions::default(),
+            thrown_away: ThrownAway::default(),
         }
     }
 
@@ -103,6 +108,7 @@ impl<'h> LocalExecutor<'h> {
             components: &self.components,
             secrets: self.secrets,
             watcher: self.progress.map(|progress| (progress, order.id.place())),
+            thrown_away: &self.thrown_away,
         };
         match &order.task {
             Task::Native(task) => native::perform(task, &host, cancel),

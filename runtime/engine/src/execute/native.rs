@@ -93,6 +93,9 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
             if let (Some(layers), StepStatus::Ok) = (&layers, outcome.status) {
                 keep_changes(layers, host.store, &mut outcome);
             }
+            if let Some(layers) = layers {
+                host.thrown_away.add(layers);
+            }
             Outcome { plain_json, ..outcome.into() }
         }
         Err(SpawnFailure::Spawn(SpawnError::Sink { stream, source })) => {
