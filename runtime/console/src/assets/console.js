@@ -38,12 +38,13 @@ function nextTheme() {
 
 setTheme(storedTheme());
 
-// On a phone the pages are a row that scrolls: the one that is open is in sight.
-{
+// On a phone the pages are a row that scrolls: the one that is open is in sight. To ask for sizes has the whole
+// page laid out, so that is done when it is.
+requestAnimationFrame(() => {
   const here = document.querySelector(".rail nav [aria-current]");
   const row = here?.closest("nav");
   if (row && row.scrollWidth > row.clientWidth) row.scrollLeft = here.offsetLeft - (row.clientWidth - here.offsetWidth) / 2;
-}
+});
 
 // ---- times: relative, with the exact one at hand
 
@@ -78,7 +79,6 @@ function tellTimes() {
   const now = Date.now() + skew;
   for (const time of document.querySelectorAll("time[datetime]")) {
     const text = relative(Date.parse(time.dateTime), now);
-    if (!time.title) time.title = time.dateTime;
     if (time.textContent !== text) time.textContent = text;
   }
   for (const time of document.querySelectorAll("[data-since]")) {
@@ -87,9 +87,14 @@ function tellTimes() {
   }
 }
 
+// The server has just told the times; from now on they are told here.
 readClock();
-tellTimes();
 setInterval(tellTimes, 1000);
+
+document.addEventListener("pointerover", (event) => {
+  const time = event.target.closest?.("time[datetime]");
+  if (time) time.title = time.dateTime;
+});
 
 // ---- following the record
 //

@@ -13,7 +13,7 @@ use lobster_runtime::model::pricing::Pricing;
 use lobster_runtime::replay::place_in_plan;
 use lobster_runtime::replay::timeline::Line;
 use lobster_runtime::store::service::Start;
-use lobster_runtime::store::{GateFilter, GateStatus, RunId, RunSummary, StepOutcome, StoreError};
+use lobster_runtime::store::{GateFilter, GateStatus, RunId, RunStatus, RunSummary, StepOutcome, StoreError};
 use lobster_runtime::visible::harmless;
 use lobster_runtime::{figures, text};
 use lobster_serve::access::Verb;
@@ -162,8 +162,16 @@ fn cost(payments: &[Payment]) -> Option<String> {
 fn questions(app: &App, seen: &Seen) -> Result<Markup, Problem> {
     let filter = GateFilter { status: Some(GateStatus::Open), run: Some(seen.run.id), limit: 20 };
     let gates = app.store.gates(&filter)?;
+    let held_up = seen.start.as_ref().filter(|_| seen.run.status == RunStatus::Waiting);
     Ok(html! {
         div id="asks" data-live="" class="stack" {
+            @if let Some(why) = held_up.and_then(|start| start.why.as_ref()) {
+                div class="note is-bad" {
+                    strong { "It could not go on" }
+                    p { (harmless(why)) }
+                    p { "It is tried again by itself, at longer and longer intervals of at most ten minutes." }
+                }
+            }
             @for gate in &gates {
                 @let prompt = QuestionView::of_gate(&app.store, gate).map(|view| view.prompt).unwrap_or_default();
                 div class="note is-wait" data-key=(gate.id) {
