@@ -18,7 +18,7 @@ fn now_ms() -> i64 {
 }
 
 /// The same of a time as the API writes it.
-fn time_of(text: &Value) -> i64 {
+pub(crate) fn time_of(text: &Value) -> i64 {
     let time = text.as_str().unwrap().split('T').nth(1).unwrap().trim_end_matches('Z');
     let mut parts = time.split([':', '.']).map(|part| part.parse::<i64>().unwrap());
     let mut next = || parts.next().unwrap_or(0);
@@ -26,7 +26,7 @@ fn time_of(text: &Value) -> i64 {
 }
 
 /// Milliseconds from one to the other, also over midnight.
-fn between(from: i64, to: i64) -> i64 {
+pub(crate) fn between(from: i64, to: i64) -> i64 {
     (to - from + DAY_MS / 2).rem_euclid(DAY_MS) - DAY_MS / 2
 }
 

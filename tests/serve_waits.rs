@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::browser::Browser;
 use crate::home::{Home, wait_until};
+use crate::serve_load::{between, time_of};
 use crate::served::{Served, register, token};
 
 /// Waits for an event, so that nothing but the test ends the wait.
@@ -150,6 +151,60 @@ fn a_question_and_a_wait_of_one_run_do_not_hold_each_other() {
     answer(&gate);
     assert_eq!(served.ended(&operator, &two)["status"], "ok");
     assert_eq!(home.read("said"), "after\nafter\n");
+}
+
+/// What keeps one waiting run from going on may keep 10,000 from it: each is left alone for longer and longer, says
+/// why, and goes on by itself when it can.
+#[test]
+fn a_run_that_cannot_go_on_is_tried_again_with_rests_and_says_why() {
+    let home = Home::new();
+    let config = home.dir().join("../home/.config/lobster");
+    std::fs::create_dir_all(&config).unwrap();
+    let secret = home.dir().join("password");
+    let names = format!("[secrets.password]\nfile = {:?}\n", secret.to_str().unwrap());
+    std::fs::write(config.join("secrets.toml"), names).unwrap();
+    std::fs::write(&secret, "correct horse").unwrap();
+    home.write(
+        "order.lobster",
+        "steps:\n  - {id: before, run: 'echo before >> said', secrets: {PASSWORD: password}}\n  - {id: paid, wait: {event: paid}}\n  - {id: after, run: 'echo ${#PASSWORD} >> said', secrets: {PASSWORD: password}}\n",
+    );
+    register(&home, &["order.lobster"]);
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let run = start(&served, &operator, "order", &json!({}));
+    wait_until_parked(&served, &operator, 1, 1);
+    std::fs::rename(&secret, home.dir().join("away")).unwrap();
+    served.post(&operator, "/api/v1/events", &json!({ "name": "paid" })).good();
+    let mut found = Value::Null;
+    wait_until("it says why it cannot go on", || {
+        found = served.get(&operator, &format!("/api/v1/runs/{run}")).good();
+        found["error"].is_string()
+    });
+    let why = found["error"].as_str().unwrap();
+    assert!(why.contains("password") && found["status"] == "waiting", "{found}");
+    let wait = || served.get(&operator, "/api/v1/waits").good()["waits"][0].clone();
+    let mut untils = std::collections::BTreeSet::new();
+    wait_until("it was tried three times", || {
+        untils.extend(wait()["until"].as_str().map(str::to_owned));
+        untils.len() == 3
+    });
+    let times: Vec<i64> = untils.iter().map(|until| time_of(&json!(until))).collect();
+    // The first rest is over, and the second twice as long.
+    assert!(between(times[0], times[1]) >= 4_000 && between(times[1], times[2]) >= 8_000, "{untils:?}");
+    let listed = home.lobster(["event", "list"]).run();
+    assert!(listed.stdout.contains("(again)"), "{listed:?}");
+    let page = Browser::log_in(&home, &served, "viewer").get(&format!("/runs/{run}")).body;
+    assert!(page.contains("It could not go on"), "{page}");
+    std::fs::rename(home.dir().join("away"), &secret).unwrap();
+    // Whoever does not want to wait goes on at once.
+    let resumed = home.lobster(["resume", &run]).run();
+    assert!(
+        resumed.stdout.contains(r#""ok":true"#) || resumed.stdout.contains(r#""ok": true"#),
+        "{resumed:?}"
+    );
+    assert_eq!(served.ended(&operator, &run)["status"], "ok");
+    assert_eq!(served.get(&operator, &format!("/api/v1/runs/{run}")).good()["error"], Value::Null);
+    assert_eq!(home.read("said"), "before\n13\n");
 }
 
 #[test]

@@ -2,15 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::runtime::{PolicySources, RunRequest, Target};
+use lobster_runtime::engine::Interrupted;
+use lobster_runtime::envelope::Envelope;
+use lobster_runtime::replay;
+use lobster_runtime::runtime::{PolicySources, RunRequest, RunResult, Runtime, Target};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::service::{Service, Standing, Start};
 use lobster_runtime::store::{RunId, StoreError};
 use lobster_serve::workflows::digest_of;
 
+use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::reply::Reply;
 
 /// Begins a run that the service has queued, or goes on with it.
 ///
@@ -40,7 +43,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Err(CommandError::failed(format!("the start of run {id} is {}", start.state)));
     }
     match store.run(id) {
-        Ok(_) => return super::resume::run(&[id.to_string(), "--mode".to_owned(), "tool".to_owned()]),
+        Ok(_) => {
+            let runtime = prepare::runtime_of_run(Mode::Tool, None, &|_: &Runtime| Some(id))?;
+            events::follow(&runtime, None)?;
+            return said(replay::resume_run(&runtime, &id.to_string(), Interrupted::Ask));
+        }
         Err(StoreError::UnknownRun(_)) => {}
         Err(error) => return Err(error.into()),
     }
@@ -49,14 +56,23 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             service.stand(id, &Standing::Refused(why.clone()))?;
             Err(CommandError::failed(why))
         }
-        Ok(exit) => exit,
+        // A secret that is missing is found another time; what does not fit was refused above.
+        Ok(result) => said(result),
+    }
+}
+
+/// What a run came to, for the server: it reads what is said on stderr, and the rest in the record.
+fn said(result: RunResult) -> CommandResult {
+    match result.envelope {
+        Envelope::Failed(failure) => Err(failure.into()),
+        _ => Ok(Exit::OK),
     }
 }
 
 /// The start cannot begin, now or later.
 struct Refusal(String);
 
-fn begin(service: &Service, start: &Start) -> Result<CommandResult, Refusal> {
+fn begin(service: &Service, start: &Start) -> Result<RunResult, Refusal> {
     let workflow = service.workflow_by_number(start.workflow).map_err(|error| Refusal(error.to_string()))?;
     let workflow = workflow.ok_or_else(|| Refusal("its workflow is not registered".to_owned()))?;
     let path = PathBuf::from(&workflow.path);
@@ -74,10 +90,5 @@ fn begin(service: &Service, start: &Start) -> Result<CommandResult, Refusal> {
             path.display()
         )));
     }
-    let result = runtime.run_promised(&planned, start.run);
-    if result.run.is_none() {
-        // A secret that is missing is found another time; what does not fit was refused above.
-        return Ok(Reply { mode: Mode::Tool }.result(&runtime, result, false));
-    }
-    Ok(Reply { mode: Mode::Tool }.result(&runtime, result, false).or(Ok(Exit::FAILED)))
+    Ok(runtime.run_promised(&planned, start.run))
 }

@@ -139,7 +139,8 @@ fn list(count: usize, as_json: bool) -> CommandResult {
         for one in waits {
             table.push(vec![
                 one.run.short().into(),
-                one.path.into(),
+                // A run that could not go on is tried again then.
+                if one.path.is_empty() { "(again)".into() } else { one.path.into() },
                 or_none(one.event).into(),
                 or_none(one.due.map(iso)).into(),
             ]);

@@ -41,6 +41,13 @@ const RIPE: Duration = Duration::from_secs(3);
 /// How often a run is given to a process that dies.
 const ATTEMPTS: u32 = 3;
 
+/// How long a run that waits and could not go on is left alone after the first time, in milliseconds; each further
+/// time for twice as long. What keeps it from going on is often the whole store's, and there may be many such runs.
+const FIRST_REST_MS: i64 = 2_000;
+
+/// The longest such rest, in milliseconds.
+const LONGEST_REST_MS: i64 = 600_000;
+
 /// What is read of the end of a worker's stderr.
 const TAIL: u64 = 2000;
 
@@ -277,7 +284,7 @@ impl Dispatcher {
         let standing = match store.run(run) {
             Ok(summary) => match summary.status {
                 RunStatus::Ok | RunStatus::Failed | RunStatus::Cancelled => Some(Standing::Over),
-                RunStatus::Waiting => Some(Standing::Parked),
+                RunStatus::Waiting => Some(self.waiting(run, ended)),
                 // Somebody else resumed it.
                 RunStatus::Running if store.is_claimed(run) => None,
                 RunStatus::Running => Some(self.again(run, ended)),
@@ -301,20 +308,33 @@ impl Dispatcher {
         }
     }
 
+    /// How a run stands that waits: its process came to a wait, or could do nothing.
+    fn waiting(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
+        match ended {
+            Some((status, _)) if !status.success() && !self.service.store().is_claimed(run) => {
+                let rest = FIRST_REST_MS.checked_shl(self.attempts(run).saturating_sub(1).min(16));
+                let rest = rest.map_or(LONGEST_REST_MS, |rest| rest.min(LONGEST_REST_MS));
+                Standing::Later { due: self.service.store().clock_ms() + rest, why: how(ended) }
+            }
+            _ => Standing::Parked,
+        }
+    }
+
     fn again(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
-        let attempts = self.service.start_of(run).ok().flatten().map_or(0, |start| start.attempts);
+        let attempts = self.attempts(run);
         if attempts < ATTEMPTS {
             return Standing::Again;
         }
-        let how = match ended {
-            Some((status, "")) => format!("its process ended ({status})"),
-            Some((status, said)) => format!("its process ended ({status}): {said}"),
-            None => "its process died".to_owned(),
-        };
         Standing::Refused(format!(
-            "{how}; it was tried {attempts} times. `lobster resume {}` goes on",
+            "{}; it was tried {attempts} times. `lobster resume {}` goes on",
+            how(ended),
             run.short()
         ))
+    }
+
+    /// How often the run was given to a process since it came to a wait last.
+    fn attempts(&self, run: RunId) -> u32 {
+        self.service.start_of(run).ok().flatten().map_or(0, |start| start.attempts)
     }
 
     fn stand(&mut self, run: RunId, standing: &Standing) {
@@ -325,8 +345,10 @@ impl Dispatcher {
             tracing::error!(%error, %run, "what is to start after a run cannot be started");
             return;
         }
-        if let Standing::Refused(why) = standing {
-            tracing::error!(%run, why, "a run cannot begin or go on");
+        match standing {
+            Standing::Refused(why) => tracing::error!(%run, why, "a run cannot begin or go on"),
+            Standing::Later { why, .. } => tracing::error!(%run, why, "a run cannot go on now"),
+            Standing::Parked | Standing::Over | Standing::Again => {}
         }
         self.or_say("write down how a run stands", |this| this.service.stand(run, standing));
     }
@@ -434,6 +456,15 @@ fn tell_to_end(worker: &mut Worker) {
             let _ = kill_process_group(group, Signal::KILL);
         }
         Some(_) => {}
+    }
+}
+
+/// How a process ended that could not do what it was given.
+fn how(ended: Option<(ExitStatus, &str)>) -> String {
+    match ended {
+        Some((status, "")) => format!("its process ended ({status})"),
+        Some((status, said)) => format!("its process ended ({status}): {said}"),
+        None => "its process died".to_owned(),
     }
 }
 

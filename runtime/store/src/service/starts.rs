@@ -116,6 +116,8 @@ pub enum Standing {
     Refused(String),
     /// It is tried again.
     Again,
+    /// Its run waits still, and could not go on. It is tried again at `due`, in milliseconds since 1970.
+    Later { due: i64, why: String },
 }
 
 impl Service {
@@ -204,21 +206,29 @@ impl Service {
             Standing::Over => (StartState::Over, None),
             Standing::Refused(why) => (StartState::Refused, Some(why.as_str())),
             Standing::Again => (StartState::Queued, None),
+            Standing::Later { why, .. } => (StartState::Parked, Some(why.as_str())),
         };
         let why = why.map(|why| self.store.hide(why).into_owned());
         let durability = match standing {
             // What a power cut takes of these, the record of the run says again.
-            Standing::Parked | Standing::Over => Durability::Lazy,
+            Standing::Parked | Standing::Over | Standing::Later { .. } => Durability::Lazy,
             Standing::Refused(_) | Standing::Again => Durability::Synced,
         };
         self.write(durability, |tx| {
             // A process that got as far as a wait did what it was tried for.
-            tx.prepare_cached(
-                "UPDATE starts SET state = ?2, why = coalesce(?3, why), ended = ?4, server = NULL, lease = NULL,
-                     attempts = CASE ?2 WHEN 'parked' THEN 0 ELSE attempts END
-                 WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')",
-            )?
-            .execute(params![run.as_bytes(), state.as_str(), why, state.is_over().then_some(now)])?;
+            let is_done = *standing == Standing::Parked;
+            let changed = tx
+                .prepare_cached(
+                    "UPDATE starts SET state = ?2, why = CASE WHEN ?5 THEN NULL ELSE coalesce(?3, why) END, ended = ?4,
+                         server = NULL, lease = NULL, attempts = CASE WHEN ?5 THEN 0 ELSE attempts END
+                     WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')",
+                )?
+                .execute(params![run.as_bytes(), state.as_str(), why, state.is_over().then_some(now), is_done])?;
+            if let Standing::Later { due, .. } = standing
+                && changed > 0
+            {
+                waits::wait_until(tx, run, *due)?;
+            }
             if state.is_over() {
                 waits::forget(tx, run)?;
             }

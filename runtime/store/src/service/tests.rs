@@ -360,6 +360,23 @@ fn a_run_is_queued_when_one_of_its_waits_is_over_and_not_before() {
     // What came before it was parked counts, and what is over waits for nothing.
     service.park(run, 0, &[wait("b", None, Some("paid"))]).unwrap();
     assert_eq!(service.next_wake().unwrap(), Some(1_500_000));
+    // A run that could not go on keeps what it waits for, how often it was tried, and why.
+    service.stand(run, &Standing::Parked).unwrap();
+    assert_eq!(service.wake_due(9).unwrap(), 1);
+    assert_eq!(service.take_starts("s", 0, 1).unwrap()[0].attempts, 1);
+    service.stand(run, &Standing::Later { due: 1_700_000, why: "no space".to_owned() }).unwrap();
+    let held_up = service.start_of(run).unwrap().unwrap();
+    assert_eq!(
+        (held_up.state, held_up.attempts, held_up.why.as_deref()),
+        (StartState::Parked, 1, Some("no space"))
+    );
+    assert_eq!((service.wake_due(9).unwrap(), service.next_wake().unwrap()), (0, Some(1_700_000)));
+    time.store(1_700_000, Ordering::SeqCst);
+    assert_eq!(service.wake_due(9).unwrap(), 1);
+    service.stand(run, &Standing::Parked).unwrap();
+    let parked = service.start_of(run).unwrap().unwrap();
+    assert_eq!((parked.attempts, parked.why), (0, None));
+    service.park(run, 0, &[wait("b", None, Some("paid"))]).unwrap();
     service.stand(run, &Standing::Over).unwrap();
     assert!(service.waits(9).unwrap().is_empty());
     assert_eq!(service.deeds(1).unwrap()[0].verb, "send-event");

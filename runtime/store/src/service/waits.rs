@@ -14,7 +14,7 @@ use crate::event::RunId;
 /// Something that a run waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewWait {
-    /// The place in the run.
+    /// The place in the run; empty for a run that could not go on and is tried again.
     pub path: String,
     /// When it is over in any case, in milliseconds since 1970.
     pub due: Option<i64>,
@@ -131,6 +131,13 @@ impl Service {
             Ok(rows.collect::<Result<_, _>>()?)
         })
     }
+}
+
+/// Has a run wait for a time, whatever else it waits for: where it could not go on, not at a place in it.
+pub(super) fn wait_until(tx: &Transaction<'_>, run: RunId, due: i64) -> Result<(), StoreError> {
+    tx.prepare_cached("INSERT INTO waits (run, path, due) VALUES (?1, '', ?2)")?
+        .execute(params![run.as_bytes(), due])?;
+    Ok(())
 }
 
 /// Forgets what a run waits for.

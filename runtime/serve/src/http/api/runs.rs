@@ -9,7 +9,7 @@ use super::super::answer::{run_of, workflow_of_run};
 use super::state::ROWS;
 use super::{App, Asked, Problem, Reply};
 
-/// Without payloads: a list is never larger than its rows.
+/// Without payloads: a list is never larger than its rows. The error of a run that waits is why it could not go on.
 fn object(app: &App, run: &RunSummary, start: Option<&Start>, workflow: Option<&str>) -> Value {
     let is_alone = run.status == RunStatus::Running && !app.store.is_claimed(run.id);
     let is_ending = start.is_some_and(|start| start.cancel.is_some() && !start.state.is_over());
@@ -18,6 +18,7 @@ fn object(app: &App, run: &RunSummary, start: Option<&Start>, workflow: Option<&
         (false, true) => "interrupted",
         (false, false) => run.status.as_str(),
     };
+    let held_up = start.filter(|_| run.status == RunStatus::Waiting).and_then(|start| start.why.as_ref());
     json!({
         "id": run.id.to_string(),
         "name": run.name,
@@ -28,7 +29,7 @@ fn object(app: &App, run: &RunSummary, start: Option<&Start>, workflow: Option<&
         "actor": run.actor,
         "startedAt": iso(run.started_at),
         "endedAt": run.ended_at.map(iso),
-        "error": run.error,
+        "error": run.error.as_ref().or(held_up),
         "records": run.records,
     })
 }
