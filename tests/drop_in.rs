@@ -287,6 +287,9 @@ fn typed_arguments_may_be_the_text_of_their_value() {
         "{said}"
     );
     assert_eq!(run(json!({"n": 7, "b": true})).stderr.len(), 0);
+    // On a command line there is nothing but text.
+    let typed = home.tool(["flow.lobster", "--arg", "n=7", "--arg", "b=true"]);
+    assert_eq!((typed.output(), typed.stderr.as_str()), (json!(["7 true\n"]), ""));
     for bad in [json!({"n": "7 apples"}), json!({"n": " 7"}), json!({"b": "yes"}), json!({"b": 1})] {
         assert!(run(bad).error().contains("must be of type"));
     }

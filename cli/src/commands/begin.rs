@@ -90,5 +90,6 @@ fn begin(service: &Service, start: &Start) -> Result<RunResult, Refusal> {
             path.display()
         )));
     }
+    runtime.tell_reread(&planned, &request, |_| false);
     Ok(runtime.run_promised(&planned, start.run))
 }

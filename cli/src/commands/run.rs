@@ -213,6 +213,8 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     };
     let planned = runtime.plan(&request).and_then(|planned| {
         run_hints::refuse_undeclared(&planned, &words.args)?;
+        let is_text = |name: &str| words.args.iter().any(|arg| arg.split('=').next() == Some(name));
+        runtime.tell_reread(&planned, &request, is_text);
         let asked = [
             (words.preview, ChangesMode::Preview),
             (words.review, ChangesMode::Review),

@@ -155,6 +155,7 @@ fn plan(runtime: &Runtime, work: Work) -> Result<Ready, Failure> {
     {
         return Ok(Ready::Changed);
     }
+    runtime.tell_reread(&planned, &request, |_| false);
     Ok(Ready::Run(Box::new(planned)))
 }
 

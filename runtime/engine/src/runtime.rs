@@ -196,9 +196,6 @@ impl Runtime {
                 let given = request.args.clone().unwrap_or_else(|| Value::Object(Map::new()));
                 let args = workflow::bind_args(&workflow, &given)
                     .map_err(|error| Failure::new(Code::WorkflowArguments, error.to_string()))?;
-                for line in workflow::reread_arguments(&workflow, &given) {
-                    self.services.note(&format!("warning: {line}"));
-                }
                 let stem =
                     path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
                 let name = workflow.name.clone().unwrap_or(stem);
@@ -301,8 +298,21 @@ impl Runtime {
     /// Runs a target to its end or to its first question.
     pub fn run(&self, request: &RunRequest) -> RunResult {
         match self.plan(request) {
-            Ok(planned) => self.run_planned(&planned),
+            Ok(planned) => {
+                self.tell_reread(&planned, request, |_| false);
+                self.run_planned(&planned)
+            }
             Err(failure) => failure.into(),
+        }
+    }
+
+    /// Warns of arguments that were given as text and are read as what they spell, but for those that could only be
+    /// given so.
+    pub fn tell_reread(&self, planned: &Planned, request: &RunRequest, is_text: impl Fn(&str) -> bool) {
+        if let (Plan::Workflow(workflow), Some(given)) = (&planned.plan, &request.args) {
+            for line in workflow::reread_arguments(workflow, given, is_text) {
+                self.services.note(&format!("warning: {line}"));
+            }
         }
     }
 

@@ -93,16 +93,17 @@ pub fn merge_args(workflow: &Workflow, given: &Value) -> Map<String, Value> {
     args
 }
 
-/// What is to be said of arguments that were given as text and are taken for what the text spells.
+/// What is to be said of arguments that were given as text and are taken for what the text spells. Where there is
+/// nothing but text to be given, as on a command line, there is nothing to say: `is_text` tells these by their names.
 #[must_use]
-pub fn reread_arguments(workflow: &Workflow, given: &Value) -> Vec<String> {
+pub fn reread_arguments(workflow: &Workflow, given: &Value, is_text: impl Fn(&str) -> bool) -> Vec<String> {
     let said = |(name, value): (String, Value)| {
         let spec = workflow.args.iter().find(|spec| spec.name == name)?;
         let read = spec.read_text(&value)?;
         let kind = spec.kind.as_deref().unwrap_or_default();
         Some(format!("argument {name:?} is of type {kind} and was given as text; {value} is taken as {read}"))
     };
-    entries(given).into_iter().filter_map(said).collect()
+    entries(given).into_iter().filter(|(name, _)| !is_text(name)).filter_map(said).collect()
 }
 
 /// The names of the arguments that `given` holds.

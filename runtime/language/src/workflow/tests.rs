@@ -484,10 +484,11 @@ fn arguments_are_merged_and_checked() {
         assert_eq!(bind(json!({"r": 1, "n": text})), Err(refused));
     }
     assert_eq!(
-        reread_arguments(&workflow, &json!({"n": "5", "e": "a", "z": "1"})),
+        reread_arguments(&workflow, &json!({"n": "5", "e": "a", "z": "1"}), |_| false),
         ["argument \"n\" is of type integer and was given as text; \"5\" is taken as 5"]
     );
-    assert!(reread_arguments(&workflow, &json!({"n": 5})).is_empty());
+    assert!(reread_arguments(&workflow, &json!({"n": 5}), |_| false).is_empty());
+    assert!(reread_arguments(&workflow, &json!({"n": "5"}), |name| name == "n").is_empty());
     // For a picture every default counts, whatever is missing.
     assert_eq!(Value::Object(merge_args(&workflow, &json!({}))), json!({"x": "D", "e": "a", "nul": null}));
     assert_eq!(
