@@ -89,8 +89,9 @@ struct ZoneCheck {
 /// about as often.
 const ZONE_CHECK_MS: i64 = 10 * 60_000;
 
-/// Schedules that one turn looks at for it: 10,000 are looked through in three minutes, for half a percent of a core.
-const ZONE_CHECK_AT_ONCE: usize = 16;
+/// Schedules that one turn looks at for it: 10,000 are looked through in five minutes, for a quarter of a percent of
+/// a core.
+const ZONE_CHECK_AT_ONCE: usize = 8;
 
 /// Changes of the rules of a zone are a quarter of an hour at least.
 const ZONE_CHANGE_MS: i64 = 60_000;
