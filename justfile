@@ -59,7 +59,7 @@ guests:
 # every template of `step new`, built with the tools and registries that are here; nightly
 templates *LANGUAGES:
     cargo build --release
-    guest-steps/templates/check.sh target/release/lobster {{LANGUAGES}}
+    guest-steps/templates/check.sh target/release/lobster --whole {{LANGUAGES}}
 
 # the official tests of WASI preview 1 against tests/wasi/expected.toml
 wasi *TESTS:
