@@ -66,7 +66,7 @@ impl Store {
         BlobWriter {
             store: self.clone(),
             sink: Sink::Memory(Vec::new()),
-            redactor: Redactor::new(self.redactions()),
+            redactor: self.redactor(),
             taken: 0,
             len: 0,
             limit: None,

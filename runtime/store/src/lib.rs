@@ -100,7 +100,7 @@ struct Inner {
     dir: PathBuf,
     db: db::Database,
     clock: Clock,
-    redactions: RwLock<Arc<Redactions>>,
+    redactions: Arc<redact::Current>,
     pending: Mutex<pending::Pending>,
     known: Mutex<cache::Known>,
     checked: Mutex<HashMap<Digest, blob::Fingerprint>>,
@@ -189,7 +189,7 @@ impl Store {
             high_water: high_water::HighWater::new(&dir, outside, sync),
             dir,
             clock,
-            redactions: RwLock::default(),
+            redactions: Arc::default(),
             pending: Mutex::default(),
             known: Mutex::default(),
             checked: Mutex::default(),
@@ -248,9 +248,10 @@ impl Store {
     }
 
     /// Sets what is hidden in everything written from now on: events, questions,
-    /// answers, cached outcomes and blobs. What was recorded before stays.
+    /// answers, cached outcomes and blobs, those that are being written included. What was recorded
+    /// before stays.
     pub fn redact(&self, redactions: Redactions) {
-        *self.inner.redactions.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(redactions);
+        self.inner.redactions.set(redactions);
     }
 
     /// What the store would write instead of `text`.
@@ -280,7 +281,7 @@ impl Store {
 
     /// Hides secrets in a stream, if there is anything to hide.
     pub fn redactor(&self) -> Option<Redactor> {
-        Redactor::new(self.redactions())
+        Redactor::new(&self.inner.redactions)
     }
 
     /// Milliseconds since 1970, by the store's clock.
@@ -296,7 +297,7 @@ impl Store {
     }
 
     fn redactions(&self) -> Arc<Redactions> {
-        Arc::clone(&self.inner.redactions.read().unwrap_or_else(PoisonError::into_inner))
+        self.inner.redactions.get()
     }
 
     fn now(&self) -> i64 {

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
@@ -535,9 +535,31 @@ impl std::fmt::Debug for Redactions {
     }
 }
 
+/// What is to be hidden now. A login is renewed while steps that use it run, so this grows
+/// while their output comes.
+#[derive(Default)]
+pub(crate) struct Current(RwLock<Arc<Redactions>>);
+
+impl From<Redactions> for Current {
+    fn from(redactions: Redactions) -> Self {
+        Self(RwLock::new(Arc::new(redactions)))
+    }
+}
+
+impl Current {
+    pub(crate) fn get(&self) -> Arc<Redactions> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    pub(crate) fn set(&self, redactions: Redactions) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(redactions);
+    }
+}
+
 /// Hides secrets in bytes that come in pieces. It holds back as many bytes as
 /// could be the beginning of a secret.
 pub struct Redactor {
+    current: Arc<Current>,
     redactions: Arc<Redactions>,
     held: Vec<u8>,
     reach: usize,
@@ -545,16 +567,27 @@ pub struct Redactor {
 
 impl Redactor {
     /// `None` when there is nothing to hide.
-    pub(crate) fn new(redactions: Arc<Redactions>) -> Option<Self> {
+    pub(crate) fn new(current: &Arc<Current>) -> Option<Self> {
+        let redactions = current.get();
         if redactions.is_empty() {
             return None;
         }
         let reach = redactions.reach();
-        Some(Self { redactions, held: Vec::new(), reach })
+        Some(Self { current: Arc::clone(current), redactions, held: Vec::new(), reach })
+    }
+
+    /// Takes over what has become known since: nobody could have written it before.
+    fn refresh(&mut self) {
+        let now = self.current.get();
+        if !Arc::ptr_eq(&now, &self.redactions) {
+            self.reach = now.reach();
+            self.redactions = now;
+        }
     }
 
     /// Takes the next piece, gives what is certain by now.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.refresh();
         self.held.extend_from_slice(bytes);
         // What is held back is looked through again each time.
         if self.held.len() < self.batch() {
@@ -588,6 +621,7 @@ impl Redactor {
     /// Gives the rest of a stream that was cut off, without what may be the
     /// beginning of a secret.
     pub fn finish_cut(mut self) -> Vec<u8> {
+        self.refresh();
         let unsure = self.redactions.begun(&self.held);
         // A secret that is there whole is hidden, not cut.
         let whole = self.redactions.places(&self.held).last().map_or(0, |(place, _)| place.end);
@@ -596,7 +630,8 @@ impl Redactor {
     }
 
     /// Gives the rest.
-    pub fn finish(self) -> Vec<u8> {
+    pub fn finish(mut self) -> Vec<u8> {
+        self.refresh();
         self.redactions.bytes(&self.held).into_owned()
     }
 }

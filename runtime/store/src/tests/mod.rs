@@ -432,6 +432,31 @@ fn secrets_never_reach_the_disk() {
     }
 }
 
+/// A login is renewed while a step runs, and what the step writes then is in the middle of a blob.
+#[test]
+fn what_becomes_a_secret_while_a_blob_is_written_is_hidden_in_it() {
+    for size in [700_000, 30] {
+        for is_cut in [false, true] {
+            let store = Store::in_memory().unwrap();
+            let mut redactions = Redactions::new();
+            assert!(redactions.add("KEY", "first-token"));
+            store.redact(redactions.clone());
+            let mut writer = store.blob_writer();
+            let filling = "first-token.\n".repeat(size / 13);
+            writer.write_all(filling.as_bytes()).unwrap();
+            // Longer than what was held back for.
+            let renewed = "second".repeat(400);
+            assert!(redactions.add("KEY", &renewed));
+            store.redact(redactions);
+            writer.write_all(format!("{filling}{renewed}.\n{filling}").as_bytes()).unwrap();
+            let blob = if is_cut { writer.finish_cut() } else { writer.finish() }.unwrap();
+            let kept = String::from_utf8(store.load(&blob.digest, u64::MAX).unwrap()).unwrap();
+            assert!(!kept.contains("second") && !kept.contains("first-"), "{size} {is_cut}");
+            assert_eq!(kept.matches("«secret:KEY».").count(), 3 * (size / 13) + 1);
+        }
+    }
+}
+
 #[test]
 fn secrets_are_hidden_in_large_blobs_across_writes() {
     let store = Store::in_memory().unwrap();
