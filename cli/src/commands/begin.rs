@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     match store.run(id) {
         Ok(_) => {
-            let runtime = prepare::runtime_of_run(Mode::Tool, None, &|_: &Runtime| Some(id))?;
+            let runtime = prepare::runtime_of_run(Mode::Tool, None, |_: &Runtime| Some(id))?;
             events::follow(&runtime, None)?;
             return said(replay::resume_run(&runtime, &id.to_string(), Interrupted::Ask));
         }
