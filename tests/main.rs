@@ -60,6 +60,7 @@ mod large_values;
 mod least_changes;
 mod lesser_kernels;
 mod live_view;
+mod login_use;
 mod markdown;
 mod mcp_client;
 mod mcp_http;

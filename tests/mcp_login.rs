@@ -19,19 +19,19 @@ use crate::server::{Reply, Request, Server};
 const CLIENT_SECRET: &str = "a:b c&d/e+f";
 
 /// What the authorization server does, and what it has seen.
-#[derive(Clone)]
-struct Authority {
-    url: String,
+#[derive(Clone, Default)]
+pub(crate) struct Authority {
+    pub(crate) url: String,
     /// How long a token is good, as it says.
-    expires_in: Option<i64>,
+    pub(crate) expires_in: Option<i64>,
     /// The tokens that it takes.
-    good: Vec<String>,
+    pub(crate) good: Vec<String>,
     refresh: String,
     given: usize,
     challenge: String,
     redirect: String,
     is_denied: bool,
-    refuses_refresh: bool,
+    pub(crate) refuses_refresh: bool,
     /// Who it says that it is when it sends the browser back.
     issuer: Option<String>,
     wants_secret: bool,
@@ -62,13 +62,22 @@ fn fields(text: &str) -> BTreeMap<String, String> {
 }
 
 impl Authority {
-    fn answer(&mut self, request: &Request) -> Reply {
+    pub(crate) fn new() -> Self {
+        Self { registers: true, ..Self::default() }
+    }
+
+    /// Whether a request has one of the tokens that it takes.
+    pub(crate) fn takes(&self, request: &Request) -> bool {
+        let sent = request.header("authorization").and_then(|text| text.strip_prefix("Bearer "));
+        sent.is_some_and(|token| self.good.iter().any(|good| good == token))
+    }
+
+    pub(crate) fn answer(&mut self, request: &Request) -> Reply {
         let (path, query) = request.path.split_once('?').unwrap_or((&request.path, ""));
         let url = self.url.clone();
         match path {
             "/mcp" => {
-                let sent = request.header("authorization").and_then(|text| text.strip_prefix("Bearer "));
-                if sent.is_some_and(|token| self.good.iter().any(|good| good == token)) {
+                if self.takes(request) {
                     return mcp_over_http(request);
                 }
                 let challenge = format!(
@@ -174,21 +183,7 @@ struct Place {
 
 impl Place {
     fn new(login: &str) -> Self {
-        let authority = Arc::new(Mutex::new(Authority {
-            url: String::new(),
-            expires_in: None,
-            good: Vec::new(),
-            refresh: String::new(),
-            given: 0,
-            challenge: String::new(),
-            redirect: String::new(),
-            is_denied: false,
-            refuses_refresh: false,
-            issuer: None,
-            wants_secret: false,
-            registers: true,
-            resource: None,
-        }));
+        let authority = Arc::new(Mutex::new(Authority::new()));
         let plays = Arc::clone(&authority);
         let server = Server::start(move |_, request| plays.lock().unwrap().answer(request));
         authority.lock().unwrap().url = server.url();
@@ -239,7 +234,7 @@ impl Place {
     }
 }
 
-fn visit(address: &str) -> String {
+pub(crate) fn visit(address: &str) -> String {
     let rest = address.strip_prefix("http://").unwrap();
     let (host, target) = rest.split_at(rest.find('/').unwrap());
     let mut stream = TcpStream::connect(host).unwrap();
@@ -261,7 +256,7 @@ fn a_login_is_found_kept_used_renewed_and_forgotten() {
     assert_eq!(place.token_requests(), 1);
     // The server takes it no more, although it has not said when: another one is had, and the call made once.
     place.set(|authority| authority.good.clear());
-    place.set(|authority| authority.expires_in = Some(30));
+    place.set(|authority| authority.expires_in = Some(0));
     assert_eq!(place.say().output(), json!(["you sent [redacted]"]));
     assert_eq!(place.token_requests(), 2);
     // It would run out within the call: another one is had before, by one of those that want it.
@@ -296,14 +291,14 @@ fn a_login_is_found_kept_used_renewed_and_forgotten() {
 }
 
 /// The code that the journal of the last run ends with.
-fn code_of_last_run(home: &Home) -> Value {
+pub(crate) fn code_of_last_run(home: &Home) -> Value {
     let shown = home.lobster(["show", "@", "--json"]).run().stdout;
     let journal: Value = serde_json::from_str(&shown).unwrap();
     let end = journal.as_array().unwrap().iter().rfind(|record| record["event"]["type"] == "run_ended");
     end.unwrap()["event"]["detail"]["code"].clone()
 }
 
-fn assert_nowhere(dir: &std::path::Path, text: &str) {
+pub(crate) fn assert_nowhere(dir: &std::path::Path, text: &str) {
     for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
         if entry.file_type().unwrap().is_dir() {
             assert_nowhere(&entry.path(), text);
@@ -317,7 +312,7 @@ fn assert_nowhere(dir: &std::path::Path, text: &str) {
 #[test]
 fn a_login_that_ended_says_how_to_log_in_again() {
     let place = Place::new("");
-    place.set(|authority| authority.expires_in = Some(1));
+    place.set(|authority| authority.expires_in = Some(0));
     assert_eq!(place.log_in().0, 0);
     place.set(|authority| authority.refuses_refresh = true);
     let error = place.say();
@@ -360,7 +355,7 @@ fn what_a_login_must_not_take_it_refuses() {
 fn a_client_that_was_registered_by_hand_proves_itself() {
     let place = Place::new("login = { client_id = \"by-hand\", client_secret = \"client\" }\n");
     place.set(|authority| (authority.wants_secret, authority.registers) = (true, false));
-    place.set(|authority| authority.expires_in = Some(1));
+    place.set(|authority| authority.expires_in = Some(0));
     let (code, said) = place.log_in();
     assert_eq!(code, 0, "{said}");
     assert_eq!(place.say().output(), json!(["you sent [redacted]"]));

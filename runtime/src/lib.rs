@@ -266,8 +266,9 @@ pub mod replay {
 pub mod runtime {
     pub use lobster_engine::recorded_plan::recorded;
     pub use lobster_engine::runtime::{
-        Draft, NamedSecret, Planned, PolicyFileUsed, PolicySources, RunRequest, RunResult, Runtime, Settings,
-        Target, WorkflowFileError, load_workflow_to_draw, read_source, tidied, workflow_file,
+        Draft, LoginState, NamedSecret, Planned, PolicyFileUsed, PolicySources, RunRequest, RunResult,
+        Runtime, Settings, Target, WorkflowFileError, load_workflow_to_draw, read_source, tidied,
+        workflow_file,
     };
 }
 

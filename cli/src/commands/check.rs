@@ -93,6 +93,7 @@ fn findings(path: &Path, registry: &Registry, runtime: &Runtime) -> Result<Vec<D
     let mut diagnostics = workflow::check(&source, &|path| read_source(path), registry).diagnostics;
     diagnostics.extend(runtime.check_components(path));
     diagnostics.extend(runtime.check_limits(path));
+    diagnostics.extend(runtime.check_secrets(path));
     Ok(diagnostics)
 }
 

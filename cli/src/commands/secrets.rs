@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use lobster_runtime::json;
-use lobster_runtime::runtime::{NamedSecret, Runtime};
+use lobster_runtime::runtime::{LoginState, NamedSecret, Runtime};
 use lobster_runtime::stage::Mode;
 use serde_json::json;
 
@@ -12,6 +12,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
 use crate::render::table::{Cell, Room, Table};
+use crate::render::units;
 
 /// Lists the secrets that the operator has configured, and checks that they have values.
 ///
@@ -84,16 +85,36 @@ fn list(runtime: &Runtime, as_json: bool) -> CommandResult {
         return Ok(Exit::OK);
     }
     let mut table = Table::new(&["NAME", "FROM", "STEPS"]);
-    for NamedSecret { name, from, hosts, is_allowed } in &secrets {
+    for NamedSecret { name, from, hosts, is_allowed, login } in &secrets {
+        let from =
+            login.as_ref().map_or_else(|| from.clone(), |login| format!("{from}: {}", standing(login)));
         let steps = match (hosts.as_slice(), *is_allowed) {
+            ([], true) if login.is_some() => "only as a credential for its server".into(),
             ([], true) => Cell::state("allow"),
             ([], false) => Cell::state("deny: not in [sandbox.env] secrets"),
             (hosts, _) => format!("only as a credential for {}", hosts.join(", ")).as_str().into(),
         };
-        table.push(vec![one_line(name).as_str().into(), one_line(from).as_str().into(), steps]);
+        table.push(vec![one_line(name).as_str().into(), one_line(&from).as_str().into(), steps]);
     }
     table.print(&mut out, Room::of_stdout())?;
     Ok(Exit::OK)
+}
+
+/// What is known of a login.
+fn standing(login: &LoginState) -> String {
+    match login {
+        LoginState::LoggedIn { expires_at, is_renewed } => {
+            let until = expires_at.map(|at| units::time(at.saturating_mul(1000), true));
+            match (until, *is_renewed) {
+                (Some(until), true) => format!("logged in, token until {until}, then renewed"),
+                (Some(until), false) => format!("logged in, token until {until}"),
+                (None, true) => "logged in, token renewed when it is refused".to_owned(),
+                (None, false) => "logged in".to_owned(),
+            }
+        }
+        LoginState::LoggedOut => "nobody is logged in".to_owned(),
+        LoginState::Unknown { why } => why.clone(),
+    }
 }
 
 fn check(runtime: &Runtime, names: &[String], as_json: bool) -> CommandResult {
@@ -101,17 +122,30 @@ fn check(runtime: &Runtime, names: &[String], as_json: bool) -> CommandResult {
         .iter()
         .map(|name| (name, runtime.find_secret(name).err().map(|failure| failure.message)))
         .collect();
+    // As they are now that they were tried.
+    let (known, _) = runtime.secrets();
+    let login = |name: &str| {
+        let secret = known.iter().find(|secret| secret.name == *name);
+        secret.and_then(|secret| secret.login.as_ref())
+    };
     let mut out = std::io::stdout().lock();
     if as_json {
-        let all: Vec<_> = found
-            .iter()
-            .map(|(name, problem)| json!({"name": name, "ok": problem.is_none(), "problem": problem}))
-            .collect();
+        let entry = |(name, problem): &(&String, Option<String>)| {
+            let mut entry = json!({"name": name, "ok": problem.is_none(), "problem": problem});
+            if let Some(login) = login(name) {
+                entry["login"] = json!(login);
+            }
+            entry
+        };
+        let all: Vec<_> = found.iter().map(entry).collect();
         writeln!(out, "{}", json::pretty(&all))?;
     } else {
         for (name, problem) in &found {
             match problem {
-                None => writeln!(out, "{}: ok", one_line(name))?,
+                None => {
+                    let login = login(name).map(|login| format!(", {}", standing(login))).unwrap_or_default();
+                    writeln!(out, "{}: ok{login}", one_line(name))?;
+                }
                 Some(problem) => writeln!(out, "{}", one_line(problem))?,
             }
         }

@@ -194,15 +194,17 @@ impl CredentialGrant {
         if fits { Ok(text) } else { Err(NotForHeaders) }
     }
 
-    /// What hides the value where a server repeats it.
+    /// What hides the values where a server repeats them.
     #[must_use]
-    pub fn mask(&self, value: &str) -> EchoMask {
-        let sent = match &self.scheme {
-            Scheme::Basic(user) => Some(STANDARD.encode(format!("{user}:{value}"))),
-            Scheme::Word(_) | Scheme::Plain => None,
-        };
-        let as_json = serde_json::to_string(value).ok().map(|text| text[1..text.len() - 1].to_owned());
-        EchoMask::new(std::iter::once(value.to_owned()).chain(as_json).chain(sent))
+    pub fn mask<'v>(&self, values: impl IntoIterator<Item = &'v str>) -> EchoMask {
+        EchoMask::new(values.into_iter().flat_map(|value| {
+            let sent = match &self.scheme {
+                Scheme::Basic(user) => Some(STANDARD.encode(format!("{user}:{value}"))),
+                Scheme::Word(_) | Scheme::Plain => None,
+            };
+            let as_json = serde_json::to_string(value).ok().map(|text| text[1..text.len() - 1].to_owned());
+            std::iter::once(value.to_owned()).chain(as_json).chain(sent)
+        }))
     }
 
     /// The variables of a native step that reaches the host at `address`.

@@ -1,18 +1,55 @@
-//! A grant with the value of its secret.
+//! A grant with the value of its secret, or with the login whose token it is.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use http::header::ACCEPT_ENCODING;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use lobster_base::credential::{CredentialGrant, EchoMask, OutOfBounds};
+use lobster_base::sync::lock;
+
+use crate::login::{HeldLogin, LoginError, TokenError};
 
 /// What a request may be sent with.
 #[derive(Clone)]
 pub struct Credential {
     grant: Arc<CredentialGrant>,
     header: HeaderName,
+    value: Value,
+}
+
+#[derive(Clone)]
+enum Value {
+    Fixed {
+        sent: HeaderValue,
+        mask: EchoMask,
+    },
+    /// The token changes while the step runs.
+    Login {
+        login: Arc<HeldLogin>,
+        problem: Arc<Mutex<Option<TokenError>>>,
+    },
+}
+
+/// What one request is sent with.
+pub struct Proof {
+    header: HeaderName,
     value: HeaderValue,
-    mask: EchoMask,
+    /// The token of a login.
+    token: Option<Arc<str>>,
+}
+
+/// Why a request is not sent with a credential. It does not say the value.
+#[derive(Debug, thiserror::Error)]
+pub enum Unready {
+    /// The credential is not for such requests.
+    #[error(transparent)]
+    OutOfBounds(#[from] OutOfBounds),
+    /// There is no token.
+    #[error(transparent)]
+    Login(#[from] TokenError),
+    /// The token cannot be sent.
+    #[error(transparent)]
+    Unsendable(#[from] Unsendable),
 }
 
 /// Why a grant and a value make no credential. It does not say the value.
@@ -37,16 +74,19 @@ impl Credential {
     /// # Errors
     /// When no header can hold the value.
     pub fn new(grant: CredentialGrant, value: &str) -> Result<Self, Unsendable> {
-        let refuse =
-            |why: String| Unsendable { secret: grant.secret.clone(), host: grant.host.to_string(), why };
-        let header =
-            HeaderName::from_bytes(grant.header.as_bytes()).map_err(|error| refuse(error.to_string()))?;
-        let text = grant.header_value(value).map_err(|error| refuse(error.to_string()))?;
-        let mut sent = HeaderValue::from_str(&text).map_err(|error| refuse(error.to_string()))?;
-        // No library prints it.
-        sent.set_sensitive(true);
-        let mask = grant.mask(value);
-        Ok(Self { grant: Arc::new(grant), header, value: sent, mask })
+        let (header, sent) = (header_of(&grant)?, header_value(&grant, value)?);
+        let mask = grant.mask([value]);
+        Ok(Self { grant: Arc::new(grant), header, value: Value::Fixed { sent, mask } })
+    }
+
+    /// The credential of a grant whose secret is the token of this login, as it is when a request is sent.
+    ///
+    /// # Errors
+    /// When there is no such header.
+    pub fn of_login(grant: CredentialGrant, login: Arc<HeldLogin>) -> Result<Self, Unsendable> {
+        let header = header_of(&grant)?;
+        let value = Value::Login { login, problem: Arc::default() };
+        Ok(Self { grant: Arc::new(grant), header, value })
     }
 
     /// What was granted.
@@ -61,23 +101,82 @@ impl Credential {
         self.grant.host.is(host, port)
     }
 
-    /// Adds it to the headers of a request, in place of what the sender had there.
+    /// Whether another value can be had in place of a refused one.
+    #[must_use]
+    pub fn is_renewed(&self) -> bool {
+        matches!(self.value, Value::Login { .. })
+    }
+
+    /// What a request is sent with. This waits for the authorization server, if a token has run out.
     ///
     /// # Errors
-    /// When the request is outside of its bounds; the headers stay as they are.
-    pub fn add(&self, method: &str, path: &str, headers: &mut HeaderMap) -> Result<(), OutOfBounds> {
+    /// When the request is outside of the bounds, or there is no token.
+    pub async fn proof(&self, method: &str, path: &str) -> Result<Proof, Unready> {
         self.grant.check(method, path)?;
-        headers.insert(self.header.clone(), self.value.clone());
-        // What is packed could not be searched for the value.
-        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        Ok(())
+        match &self.value {
+            Value::Fixed { sent, .. } => {
+                Ok(Proof { header: self.header.clone(), value: sent.clone(), token: None })
+            }
+            Value::Login { login, .. } => match login.at_hand() {
+                Some(token) => self.proof_of(token),
+                None => {
+                    let token = self.ask(login, |login| login.token()).await?;
+                    self.proof_of(token)
+                }
+            },
+        }
+    }
+
+    /// What a request is sent with once more, after a server did not take `refused`; none if there is no other.
+    ///
+    /// # Errors
+    /// When the login has ended.
+    pub async fn proof_in_place_of(&self, refused: &Proof) -> Result<Option<Proof>, Unready> {
+        let (Value::Login { login, .. }, Some(token)) = (&self.value, refused.token.clone()) else {
+            return Ok(None);
+        };
+        let other = self.ask(login, move |login| login.token_in_place_of(&token)).await?;
+        other.map(|token| self.proof_of(token)).transpose()
+    }
+
+    /// Why there was no token when a request needed one, if that happened.
+    #[must_use]
+    pub fn problem(&self) -> Option<TokenError> {
+        match &self.value {
+            Value::Fixed { .. } => None,
+            Value::Login { problem, .. } => lock(problem).clone(),
+        }
+    }
+
+    /// Asks apart from the thread that serves requests: files are read and locked, and this thread makes
+    /// the request for another token.
+    async fn ask<T: Send + 'static>(
+        &self,
+        login: &Arc<HeldLogin>,
+        question: impl FnOnce(&HeldLogin) -> Result<T, TokenError> + Send + 'static,
+    ) -> Result<T, TokenError> {
+        let asked = Arc::clone(login);
+        let answer = tokio::task::spawn_blocking(move || question(&asked)).await;
+        let answer = answer.unwrap_or_else(|error| {
+            Err(login.problem(LoginError::System(std::io::Error::other(error.to_string()))))
+        });
+        if let (Err(error), Value::Login { problem, .. }) = (&answer, &self.value) {
+            *lock(problem) = Some(error.clone());
+        }
+        answer
+    }
+
+    fn proof_of(&self, token: Arc<str>) -> Result<Proof, Unready> {
+        let value = header_value(&self.grant, &token)?;
+        Ok(Proof { header: self.header.clone(), value, token: Some(token) })
     }
 
     /// Hides the value in what came back.
     pub fn hide_in(&self, headers: &mut HeaderMap) {
+        let mask = self.mask();
         for value in headers.values_mut() {
             let mut bytes = value.as_bytes().to_vec();
-            self.mask.hide(&mut bytes);
+            mask.hide(&mut bytes);
             if bytes != value.as_bytes()
                 && let Ok(hidden) = HeaderValue::from_bytes(&bytes)
             {
@@ -86,9 +185,37 @@ impl Credential {
         }
     }
 
-    /// What hides the value in a body.
+    /// What hides the value in a body: of a login, all tokens that it has had.
     #[must_use]
     pub fn mask(&self) -> EchoMask {
-        self.mask.clone()
+        match &self.value {
+            Value::Fixed { mask, .. } => mask.clone(),
+            Value::Login { login, .. } => self.grant.mask(login.used_tokens().iter().map(AsRef::as_ref)),
+        }
     }
+}
+
+impl Proof {
+    /// Adds it to the headers of a request, in place of what the sender had there.
+    pub fn add_to(&self, headers: &mut HeaderMap) {
+        headers.insert(self.header.clone(), self.value.clone());
+        // What is packed could not be searched for the value.
+        headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+    }
+}
+
+fn header_of(grant: &CredentialGrant) -> Result<HeaderName, Unsendable> {
+    HeaderName::from_bytes(grant.header.as_bytes()).map_err(|error| unsendable(grant, error.to_string()))
+}
+
+fn header_value(grant: &CredentialGrant, value: &str) -> Result<HeaderValue, Unsendable> {
+    let text = grant.header_value(value).map_err(|error| unsendable(grant, error.to_string()))?;
+    let mut sent = HeaderValue::from_str(&text).map_err(|error| unsendable(grant, error.to_string()))?;
+    // No library prints it.
+    sent.set_sensitive(true);
+    Ok(sent)
+}
+
+fn unsendable(grant: &CredentialGrant, why: String) -> Unsendable {
+    Unsendable { secret: grant.secret.clone(), host: grant.host.to_string(), why }
 }

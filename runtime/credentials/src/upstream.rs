@@ -12,9 +12,10 @@ use http::header::{
     CONNECTION, CONTENT_LENGTH, CONTENT_LOCATION, EXPECT, HOST, HeaderName, LINK, LOCATION, TE, TRAILER,
     TRANSFER_ENCODING, UPGRADE,
 };
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -23,9 +24,11 @@ use lobster_base::request_error::request_causes;
 use lobster_base::sync::lock;
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::credential::Credential;
+use crate::credential::{Credential, Proof, Unready};
+use crate::login::TokenError;
 use crate::masked::Masked;
 use crate::outward::{Outward, outward};
+use crate::resend::Sent;
 
 /// Connections at a time; more wait.
 const MOST_CONNECTIONS: usize = 128;
@@ -120,6 +123,12 @@ impl Upstream {
     pub fn used(&self) -> Used {
         lock(&self.0.used).clone()
     }
+
+    /// Why there was no token for one of the requests, if that happened.
+    #[must_use]
+    pub fn problem(&self) -> Option<TokenError> {
+        self.0.credentials.iter().find_map(Credential::problem)
+    }
 }
 
 async fn accept(
@@ -183,22 +192,16 @@ impl Shared {
         strip(&mut parts.headers);
         parts.headers.remove(HOST);
         parts.headers.remove(CONTENT_LENGTH);
-        if let Err(error) = credential.add(parts.method.as_str(), &rest, &mut parts.headers) {
-            self.note_refusal(error.to_string());
-            return says(StatusCode::FORBIDDEN, &error.to_string());
-        }
+        let Ok(body) = Sent::of(body, credential.is_renewed()).await else {
+            return says(StatusCode::BAD_REQUEST, "the body of the request broke off");
+        };
         let url = format!("https://{host}{rest}");
-        let mut sent = outward.client.request(parts.method.clone(), &url).headers(parts.headers);
-        // A request without a body must not become one with an empty one.
-        if !body.is_end_stream() {
-            sent = sent.body(reqwest::Body::wrap(body));
-        }
-        let answer = match sent.send().await {
+        let onward = Onward { outward, credential, parts: &parts, url: &url };
+        let answer = match self.asked(&onward, &rest, body).await {
             Ok(answer) => answer,
-            Err(error) => {
-                let text = format!("cannot reach {host}: {}", request_causes(&error));
+            Err((status, text)) => {
                 self.note_refusal(text.clone());
-                return says(StatusCode::BAD_GATEWAY, &text);
+                return says(status, &text);
             }
         };
         lock(&self.used).reached.insert(host.clone());
@@ -211,6 +214,37 @@ impl Shared {
         *response.status_mut() = head.status;
         *response.headers_mut() = head.headers;
         response
+    }
+
+    /// The host's answer, to the request with another token if it did not take the first one.
+    async fn asked(
+        &self,
+        onward: &Onward<'_>,
+        path: &str,
+        body: Sent<Incoming>,
+    ) -> Result<reqwest::Response, (StatusCode, String)> {
+        let unready = |error: Unready| {
+            let status = match error {
+                Unready::OutOfBounds(_) => StatusCode::FORBIDDEN,
+                Unready::Login(_) | Unready::Unsendable(_) => StatusCode::BAD_GATEWAY,
+            };
+            (status, error.to_string())
+        };
+        let proof = onward.credential.proof(onward.parts.method.as_str(), path).await.map_err(unready)?;
+        let again = body.again();
+        let answer = onward.send(&proof, body).await?;
+        if answer.status() != StatusCode::UNAUTHORIZED {
+            return Ok(answer);
+        }
+        // The host did nothing. Where the body has gone, the next request has the other token.
+        match (onward.credential.proof_in_place_of(&proof).await, again) {
+            (Ok(Some(other)), Some(body)) => onward.send(&other, body).await,
+            (Ok(_), _) => Ok(answer),
+            (Err(error), _) => {
+                self.note_refusal(error.to_string());
+                Ok(answer)
+            }
+        }
     }
 
     /// Turns addresses of the hosts here in an answer's head into those that the step has for
@@ -249,6 +283,36 @@ impl Shared {
         if refused.len() < MOST_REFUSALS && !refused.contains(&why) {
             refused.push(why);
         }
+    }
+}
+
+/// A request on its way to the host of its credential.
+struct Onward<'r> {
+    outward: &'r Outward,
+    credential: &'r Credential,
+    parts: &'r Parts,
+    url: &'r str,
+}
+
+impl Onward<'_> {
+    async fn send(
+        &self,
+        proof: &Proof,
+        body: Sent<Incoming>,
+    ) -> Result<reqwest::Response, (StatusCode, String)> {
+        let mut headers = self.parts.headers.clone();
+        proof.add_to(&mut headers);
+        let request = self.outward.client.request(self.parts.method.clone(), self.url).headers(headers);
+        let request = match body {
+            // A request without a body must not become one with an empty one.
+            Sent::Nothing => request,
+            Sent::Whole(bytes) => request.body(bytes),
+            Sent::Stream(body) => request.body(reqwest::Body::wrap(body)),
+        };
+        request.send().await.map_err(|error| {
+            let host = &self.credential.grant().host;
+            (StatusCode::BAD_GATEWAY, format!("cannot reach {host}: {}", request_causes(&error)))
+        })
     }
 }
 

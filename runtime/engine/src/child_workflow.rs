@@ -4,7 +4,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use lobster_base::cancel::CancelToken;
-use lobster_base::code::Code;
 use lobster_base::sync::lock;
 use lobster_language as language;
 use lobster_language::plan::{Step, Workflow};
@@ -126,7 +125,7 @@ impl Frame<'_> {
         let workflow: Workflow = serde_json::from_value(kept).map_err(StageError::permanent_from)?;
         if self.run.overseer().is_none() {
             let found = self.run.services.learn_secrets(crate::secrets::grants_of_file(&workflow));
-            found.map_err(|error| StageError::permanent_from(error).with_code(Code::Secret))?;
+            found.map_err(crate::secrets::SecretError::failed)?;
         }
         Ok(workflow)
     }

@@ -3,6 +3,7 @@
 mod components;
 mod draft;
 mod limits;
+mod secrets;
 
 use lobster_base::code::Code;
 use std::collections::BTreeSet;
@@ -19,8 +20,8 @@ use crate::env::{EXECUTOR_VARIABLE, Env, HELLO_VARIABLE};
 use crate::envelope::{Envelope, Failure};
 use crate::execute::stdio::{ExecutorProgram, HELLO_TIME};
 use crate::run::{Run, Task};
-pub use crate::secrets::NamedSecret;
 use crate::secrets::Secrets;
+pub use crate::secrets::{LoginState, NamedSecret};
 use crate::services::Services;
 pub use crate::settings::{PolicyFileUsed, PolicySources, Settings};
 use crate::surroundings::Surroundings;
@@ -345,45 +346,7 @@ impl Runtime {
 
     /// Finds the secrets that a plan grants, before anything is recorded or done.
     pub fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), Failure> {
-        let found = self.services.prepare_secrets(plan, args);
-        found.map_err(|error| Failure::new(Code::Secret, error.to_string()))
-    }
-
-    /// The secrets that the operator has named, and the file where more can be named.
-    #[must_use]
-    pub fn secrets(&self) -> (Vec<NamedSecret>, &str) {
-        (self.services.secrets.named_secrets(), self.services.secrets.place())
-    }
-
-    /// Finds the value of a secret, and shows it to nobody.
-    ///
-    /// # Errors
-    /// Why it has none, as a run would say it.
-    pub fn find_secret(&self, name: &str) -> Result<(), Failure> {
-        self.services.find_secret(name).map_err(|error| Failure::new(Code::Secret, error.to_string()))
-    }
-
-    /// The values of secrets, for comparing what comes from outside with them. They are hidden in what
-    /// is recorded from here on.
-    ///
-    /// # Errors
-    /// Why one has none.
-    pub fn secret_values(&self, names: &[String]) -> Result<Vec<String>, Failure> {
-        let granted = names.iter().enumerate().map(|(at, name)| (format!("S{at}"), name.clone())).collect();
-        let found = self.services.secret_variables(&granted);
-        let found = found.map_err(|error| Failure::new(Code::Secret, error.to_string()))?;
-        Ok(found.into_iter().map(|(_, value)| value).collect())
-    }
-
-    /// The secrets that the steps of a workflow, and the MCP servers that it calls, are granted.
-    #[must_use]
-    pub fn secrets_of(&self, workflow: Workflow) -> BTreeSet<String> {
-        let plan = Plan::Workflow(workflow);
-        let steps = crate::secrets::grants_of(&plan).into_iter().map(|grant| grant.secret.clone());
-        let servers = self.services.grants_of_servers(&plan).into_iter().map(|grant| grant.secret);
-        let credentials = crate::secrets::credentials_of(&plan).into_iter().map(|grant| grant.secret.clone());
-        let of_servers = self.services.credentials_of_servers(&plan).into_iter().map(|grant| grant.secret);
-        steps.chain(servers).chain(credentials).chain(of_servers).collect()
+        Ok(self.services.prepare_secrets(plan, args)?)
     }
 
     /// The working directory as the record holds it.

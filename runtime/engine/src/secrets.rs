@@ -3,30 +3,36 @@
 //!
 //! Values live in memory only. Plans, actions and journals hold names and
 //! references; the value enters the environment of a granted step when that
-//! step starts, and nowhere else.
+//! step starts, and nowhere else. The token of a login enters nothing: it is added to what steps send.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::time::Duration;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::env::Env;
+use crate::envelope::Failure;
 use crate::own_tokens;
 use lobster_base::cancel::CancelToken;
+use lobster_base::code::Code;
 use lobster_base::credential::{CredentialGrant, CredentialHost, NotForHeaders};
+use lobster_base::sync::lock;
+use lobster_credentials::login::{HeldLogin, LoginTerm, Logins, TokenError};
 use lobster_language::condition::Condition;
 use lobster_language::plan::{Plan, SecretGrant, Workflow};
+use lobster_models::http;
 use lobster_policy::{Policy, SecretOrigin, SecretReference};
 use lobster_sandbox::{
     Confinement, Ended, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
 };
-use lobster_store::Redactions;
+use lobster_stage::StageError;
+use lobster_store::{Redactions, Store};
 
 /// A credential is small; a file or output of this size is something else.
 const MAX_VALUE: u64 = 64 << 10;
@@ -39,7 +45,7 @@ const SHORTEST: usize = 4;
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretError {
     #[error(
-        "secret {0}: nothing says where it comes from; add [secrets.{0}] with env, file or command to {1}"
+        "secret {0}: nothing says where it comes from; add [secrets.{0}] with env, file, command or login to {1}"
     )]
     Unknown(String, String),
     #[error(
@@ -68,12 +74,41 @@ pub(crate) enum SecretError {
     Bound(String, String),
     #[error("secret {0}: the operator lets it go to {2}, not to {1}")]
     OtherHost(String, String, String),
+    #[error("secret {0}: its server is at {1}, and credentials go out over https alone")]
+    NotHttps(String, String),
     #[error("secret {0}: it cannot be sent to {1}: {2}")]
     Unsendable(String, String, NotForHeaders),
+    #[error("secret {0}: {1}")]
+    LoginServer(String, StageError),
+    #[error(transparent)]
+    Login(#[from] TokenError),
     #[error(
         "{place} the value of {mark}; grant the secret to the step (`secrets:`) and use its variable instead"
     )]
     InClear { place: &'static str, mark: String },
+}
+
+impl SecretError {
+    /// The code of the failure.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::Login(_) => Code::McpLogin,
+            Self::LoginServer(..) => Code::McpServer,
+            _ => Code::Secret,
+        }
+    }
+
+    /// The failure of a step for it.
+    pub(crate) fn failed(self) -> StageError {
+        let code = self.code();
+        StageError::permanent_from(self).with_code(code)
+    }
+}
+
+impl From<SecretError> for Failure {
+    fn from(error: SecretError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
 }
 
 /// A secret by its name.
@@ -89,6 +124,43 @@ pub struct NamedSecret {
     /// Whether the policy lets steps receive it, or use it for these hosts.
     #[serde(rename = "allowed")]
     pub is_allowed: bool,
+    /// The login whose token it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub login: Option<LoginState>,
+}
+
+/// What is known of a login without asking anybody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "state")]
+pub enum LoginState {
+    /// Somebody is logged in.
+    LoggedIn {
+        /// When the token runs out, in seconds since 1970; none if the server did not say.
+        #[serde(rename = "expiresAt")]
+        expires_at: Option<i64>,
+        /// Whether it is renewed then.
+        #[serde(rename = "renewed")]
+        is_renewed: bool,
+    },
+    /// Nobody is logged in.
+    LoggedOut,
+    /// It cannot be said.
+    Unknown {
+        /// Why.
+        why: String,
+    },
+}
+
+/// Finds the servers of the operator's that secrets name as their logins.
+pub(crate) trait LoginServers {
+    /// The login at one of them, for this secret.
+    fn login_term(&self, secret: &str, server: &str) -> Result<LoginTerm, StageError>;
+
+    /// The address of one of them.
+    fn login_address(&self, server: &str) -> Result<String, StageError>;
+
+    /// Where logins are kept.
+    fn logins(&self) -> Logins;
 }
 
 /// What the operator has named, and the values that were needed so far.
@@ -99,7 +171,38 @@ pub struct Secrets {
     home: PathBuf,
     /// Where an operator would add a reference.
     place: String,
+    hidden: Arc<Hidden>,
+    /// Those that were needed so far, by the names of their secrets.
+    logins: Mutex<BTreeMap<String, Arc<HeldLogin>>>,
+}
+
+/// What is kept out of everything that is written and shown.
+#[derive(Default)]
+struct Hidden {
     known: Mutex<Known>,
+    /// What is written.
+    store: OnceLock<Store>,
+}
+
+impl Hidden {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        lock(&self.known)
+    }
+
+    /// Hides from now on what `add` adds.
+    fn hide(&self, add: impl FnOnce(&mut Known)) {
+        let mut known = self.known();
+        add(&mut known);
+        self.redact_store(&known);
+    }
+
+    fn redact_store(&self, known: &Known) {
+        if let Some(store) = self.store.get()
+            && !known.redactions.is_empty()
+        {
+            store.redact(known.redactions.clone());
+        }
+    }
 }
 
 #[derive(Default)]
@@ -156,8 +259,15 @@ impl Secrets {
             allowed: (!policy.is_open()).then(|| policy.file().sandbox.env.secrets.clone()),
             home: env.get("HOME").map_or_else(|| PathBuf::from("/"), PathBuf::from),
             place,
-            known: Mutex::new(known),
+            hidden: Arc::new(Hidden { known: Mutex::new(known), store: OnceLock::new() }),
+            logins: Mutex::default(),
         }
+    }
+
+    /// Keeps the values out of this store, those that become known later included.
+    pub(crate) fn keep_out_of(&self, store: &Store) {
+        self.hidden.store.get_or_init(|| store.clone());
+        self.hidden.redact_store(&self.hidden.known());
     }
 
     /// The variables of lobster's own environment that hold secrets: no step inherits them.
@@ -166,19 +276,19 @@ impl Secrets {
             .values()
             .filter_map(|reference| match &reference.origin {
                 SecretOrigin::Env(name) => Some(OsString::from(name)),
-                SecretOrigin::File(_) | SecretOrigin::Command(_) => None,
+                SecretOrigin::File(_) | SecretOrigin::Command(_) | SecretOrigin::Login(_) => None,
             })
             .collect()
     }
 
     /// What is to be hidden, as far as it is known.
     pub(crate) fn redactions(&self) -> Redactions {
-        self.known().redactions.clone()
+        self.hidden.known().redactions.clone()
     }
 
     /// Whether there is nothing to hide yet.
     pub(crate) fn is_empty(&self) -> bool {
-        self.known().redactions.is_empty()
+        self.hidden.known().redactions.is_empty()
     }
 
     /// Finds the value of each granted secret, before anything runs.
@@ -191,8 +301,8 @@ impl Secrets {
             if Policy::is_protected_variable(&grant.variable) && !own_tokens::is_of_a_model(&grant.variable) {
                 return Err(SecretError::Variable(grant.secret.clone(), grant.variable.clone()));
             }
-            if let Some(hosts) = self.bound_to(&grant.secret) {
-                return Err(SecretError::Bound(grant.secret.clone(), named_hosts(hosts)));
+            if let Some(refusal) = self.refusal(grant) {
+                return Err(refusal);
             }
             self.value(&grant.secret, reader)?;
         }
@@ -207,9 +317,8 @@ impl Secrets {
     ) -> Result<(), SecretError> {
         for grant in grants {
             let (secret, host) = (&grant.secret, &grant.host);
-            if let Some(hosts) = self.bound_to(secret).filter(|hosts| !hosts.contains(host)) {
-                return Err(SecretError::OtherHost(secret.clone(), host.to_string(), named_hosts(hosts)));
-            }
+            let login = self.login(secret, reader)?;
+            self.check_host(grant, login.as_deref().map(HeldLogin::server))?;
             let value = self.value(secret, reader)?;
             grant
                 .header_value(&value)
@@ -218,28 +327,104 @@ impl Secrets {
         Ok(())
     }
 
-    /// The only hosts that a secret may be sent to, where the operator has named any.
-    pub(crate) fn bound_to(&self, secret: &str) -> Option<&[CredentialHost]> {
-        let hosts = self.references.get(secret).map(|reference| reference.hosts.as_slice());
-        hosts.filter(|hosts| !hosts.is_empty())
+    /// Refuses a credential whose secret does not go to its host; `server` is the address of the login that it is of.
+    fn check_host(&self, grant: &CredentialGrant, server: Option<&str>) -> Result<(), SecretError> {
+        let (secret, host) = (&grant.secret, &grant.host);
+        let hosts = match server {
+            None => self.references.get(secret).map_or_else(Vec::new, |known| known.hosts.clone()),
+            Some(server) => match server_host(server) {
+                Some(own) => vec![own],
+                None => return Err(SecretError::NotHttps(secret.clone(), server.to_owned())),
+            },
+        };
+        if hosts.is_empty() || hosts.contains(host) {
+            return Ok(());
+        }
+        Err(SecretError::OtherHost(secret.clone(), host.to_string(), named_hosts(&hosts)))
+    }
+
+    /// Why a secret certainly is not given to a step. Nothing is looked up.
+    pub(crate) fn refusal(&self, grant: &SecretGrant) -> Option<SecretError> {
+        let hosts = self.bound_to(&grant.secret)?;
+        Some(SecretError::Bound(grant.secret.clone(), hosts))
+    }
+
+    /// Why a credential certainly is refused. No value is looked up.
+    pub(crate) fn refusal_of_credential(
+        &self,
+        grant: &CredentialGrant,
+        servers: &dyn LoginServers,
+    ) -> Option<SecretError> {
+        let server = match self.references.get(&grant.secret).map(|known| &known.origin) {
+            // Where the server is not named, this says nothing about the step.
+            Some(SecretOrigin::Login(server)) => Some(servers.login_address(server).ok()?),
+            _ => None,
+        };
+        self.check_host(grant, server.as_deref()).err()
+    }
+
+    /// What a secret may only be sent to, where the operator has bound it.
+    pub(crate) fn bound_to(&self, secret: &str) -> Option<String> {
+        let reference = self.references.get(secret)?;
+        match &reference.origin {
+            SecretOrigin::Login(server) => Some(format!("the host of MCP server {server}")),
+            _ => (!reference.hosts.is_empty()).then(|| named_hosts(&reference.hosts)),
+        }
+    }
+
+    /// Whether it is the token of a login.
+    pub(crate) fn is_login(&self, secret: &str) -> bool {
+        let reference = self.references.get(secret);
+        reference.is_some_and(|reference| matches!(reference.origin, SecretOrigin::Login(_)))
+    }
+
+    /// The login whose token a secret is, if it is one.
+    pub(crate) fn login(
+        &self,
+        secret: &str,
+        reader: &Reader<'_>,
+    ) -> Result<Option<Arc<HeldLogin>>, SecretError> {
+        let Some(SecretOrigin::Login(server)) = self.references.get(secret).map(|known| &known.origin) else {
+            return Ok(None);
+        };
+        if let Some(login) = lock(&self.logins).get(secret) {
+            return Ok(Some(Arc::clone(login)));
+        }
+        let term = reader.servers.login_term(secret, server);
+        let term = term.map_err(|error| SecretError::LoginServer(secret.to_owned(), error))?;
+        let (hidden, name) = (Arc::clone(&self.hidden), secret.to_owned());
+        let learn = move |token: &str| hidden.hide(|known| known.hide(&name, token));
+        let login = HeldLogin::new(term, reader.servers.logins(), reader.cancel.clone(), Box::new(learn));
+        Ok(Some(Arc::clone(lock(&self.logins).entry(secret.to_owned()).or_insert_with(|| Arc::new(login)))))
     }
 
     /// Refuses a plan or arguments that hold a value in clear: it would be recorded.
     pub(crate) fn check_clear(&self, place: &'static str, text: &str) -> Result<(), SecretError> {
-        match self.known().secrets.first_in(text) {
+        match self.hidden.known().secrets.first_in(text) {
             Some(mark) => Err(SecretError::InClear { place, mark: mark.to_owned() }),
             None => Ok(()),
         }
     }
 
     /// What the operator has named, without values.
-    pub(crate) fn named_secrets(&self) -> Vec<NamedSecret> {
-        let named = |(name, reference): (&String, &SecretReference)| NamedSecret {
-            name: name.clone(),
-            from: reference.describe(),
-            hosts: reference.hosts.iter().map(ToString::to_string).collect(),
-            is_allowed: !reference.is_for_steps()
-                || self.allowed.as_ref().is_none_or(|allowed| allowed.contains(name)),
+    pub(crate) fn named_secrets(&self, servers: &dyn LoginServers) -> Vec<NamedSecret> {
+        let named = |(name, reference): (&String, &SecretReference)| {
+            let mut hosts: Vec<String> = reference.hosts.iter().map(ToString::to_string).collect();
+            let mut login = None;
+            if let SecretOrigin::Login(server) = &reference.origin {
+                let address = servers.login_address(server);
+                let host = address.as_ref().ok().and_then(|address| server_host(address));
+                hosts.extend(host.map(|host| host.to_string()));
+                login = Some(login_state(servers, address));
+            }
+            NamedSecret {
+                name: name.clone(),
+                from: reference.describe(),
+                hosts,
+                is_allowed: !reference.is_for_steps()
+                    || self.allowed.as_ref().is_none_or(|allowed| allowed.contains(name)),
+                login,
+            }
         };
         self.references.iter().map(named).collect()
     }
@@ -284,16 +469,24 @@ impl Secrets {
 
     /// Keeps a token of lobster's own out of what is stored and shown.
     pub(crate) fn hide(&self, name: &str, token: &str) {
-        let _ = self.known().redactions.add(name, token);
+        self.hidden.hide(|known| {
+            let _ = known.redactions.add(name, token);
+        });
     }
 
     /// The value, if it was needed before.
     pub(crate) fn known_value(&self, name: &str) -> Option<String> {
-        self.known().values.get(name).map(|value| value.to_string())
+        if let Some(login) = lock(&self.logins).get(name) {
+            return login.used_tokens().last().map(ToString::to_string);
+        }
+        self.hidden.known().values.get(name).map(|value| value.to_string())
     }
 
     fn value(&self, name: &str, reader: &Reader<'_>) -> Result<Arc<str>, SecretError> {
-        if let Some(value) = self.known().values.get(name) {
+        if let Some(login) = self.login(name, reader)? {
+            return Ok(login.token()?);
+        }
+        if let Some(value) = self.hidden.known().values.get(name) {
             return Ok(Arc::clone(value));
         }
         let reference = self
@@ -308,13 +501,32 @@ impl Secrets {
         }
         let bytes = reader.read(name, reference, &self.home)?;
         let value = usable(name, reference, bytes)?;
-        let mut known = self.known();
-        known.hide(name, &value);
-        Ok(Arc::clone(known.values.entry(name.to_owned()).or_insert_with(|| value.into())))
+        let value: Arc<str> = value.into();
+        self.hidden.hide(|known| {
+            known.hide(name, &value);
+            known.values.insert(name.to_owned(), Arc::clone(&value));
+        });
+        Ok(value)
     }
+}
 
-    fn known(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+/// The host of a server's address, if credentials can be sent to it.
+fn server_host(address: &str) -> Option<CredentialHost> {
+    let url = http::parse_url(address).filter(|url| url.scheme() == "https")?;
+    let port = url.port_or_known_default()?;
+    CredentialHost::parse(&format!("{}:{port}", url.host_str()?)).ok()
+}
+
+fn login_state(servers: &dyn LoginServers, address: Result<String, StageError>) -> LoginState {
+    let login = address
+        .map_err(|error| error.message)
+        .and_then(|address| servers.logins().login(&address).map_err(|error| error.to_string()));
+    match login {
+        Ok(Some(login)) => {
+            LoginState::LoggedIn { expires_at: login.expires_at(), is_renewed: login.is_renewed() }
+        }
+        Ok(None) => LoginState::LoggedOut,
+        Err(why) => LoginState::Unknown { why },
     }
 }
 
@@ -379,6 +591,7 @@ pub(crate) struct Reader<'r> {
     pub(crate) cwd: &'r Path,
     pub(crate) sandbox: &'r Sandbox,
     pub(crate) cancel: &'r CancelToken,
+    pub(crate) servers: &'r dyn LoginServers,
 }
 
 impl Reader<'_> {
@@ -399,6 +612,8 @@ impl Reader<'_> {
                 Ok(bytes)
             }
             SecretOrigin::Command(words) => self.command(name, words),
+            // Its token is the login's to give.
+            SecretOrigin::Login(_) => Ok(Vec::new()),
         }
     }
 

@@ -1,6 +1,5 @@
 //! What runs share: settings, the store, the sandbox, commands.
 
-use lobster_base::code::Code;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -23,6 +22,7 @@ use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_base::file_digests::FileDigests;
 use lobster_base::json;
+use lobster_credentials::login::HeldLogin;
 use lobster_language::plan::{Plan, SecretGrant};
 use lobster_observe::audit::Trail;
 use lobster_observe::telemetry::{Exporter, RunTrace};
@@ -153,7 +153,9 @@ impl Services {
         if let Some(trail) = Trail::new(self.audit_places(), hidden, self.actor(), message) {
             store.attest(trail);
         }
-        Ok(self.store.get_or_init(|| store).clone())
+        let store = self.store.get_or_init(|| store).clone();
+        self.secrets.keep_out_of(&store);
+        Ok(store)
     }
 
     /// Where the policy wants the audit kept beside the store.
@@ -265,9 +267,7 @@ impl Services {
         &self,
         grants: impl IntoIterator<Item = &'g SecretGrant>,
     ) -> Result<(), SecretError> {
-        self.secrets.learn(grants, &self.reader())?;
-        self.hide_secrets();
-        Ok(())
+        self.secrets.learn(grants, &self.reader())
     }
 
     /// Finds the values of credentials, and hides them from now on.
@@ -275,9 +275,7 @@ impl Services {
         &self,
         grants: impl IntoIterator<Item = &'g CredentialGrant>,
     ) -> Result<(), SecretError> {
-        self.secrets.learn_credentials(grants, &self.reader())?;
-        self.hide_secrets();
-        Ok(())
+        self.secrets.learn_credentials(grants, &self.reader())
     }
 
     /// Why a secret has no value.
@@ -293,9 +291,7 @@ impl Services {
         if grants.is_empty() {
             return Ok(Vec::new());
         }
-        let variables = self.secrets.variables(grants, &self.reader())?;
-        self.hide_secrets();
-        Ok(variables)
+        self.secrets.variables(grants, &self.reader())
     }
 
     /// An envelope without secrets. What steps gave comes from the store, which knows none.
@@ -312,16 +308,8 @@ impl Services {
         envelope
     }
 
-    fn hide_secrets(&self) {
-        if let Some(store) = self.store.get()
-            && !self.secrets.is_empty()
-        {
-            store.redact(self.secrets.redactions());
-        }
-    }
-
     fn reader(&self) -> Reader<'_> {
-        Reader { env: &self.env, cwd: &self.cwd, sandbox: &self.sandbox, cancel: &self.cancel }
+        Reader { env: &self.env, cwd: &self.cwd, sandbox: &self.sandbox, cancel: &self.cancel, servers: self }
     }
 
     /// The policy that decisions are made under, as gates are bound to it.
@@ -332,7 +320,10 @@ impl Services {
 
 impl SecretSource for Services {
     fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError> {
-        self.secret_variables(secrets)
-            .map_err(|error| StageError::permanent_from(error).with_code(Code::Secret))
+        self.secret_variables(secrets).map_err(SecretError::failed)
+    }
+
+    fn login(&self, secret: &str) -> Result<Option<Arc<HeldLogin>>, StageError> {
+        self.secrets.login(secret, &self.reader()).map_err(SecretError::failed)
     }
 }

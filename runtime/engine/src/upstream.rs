@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use lobster_credentials::login::TokenError;
 use lobster_credentials::{Credential, Serving, Upstream};
 use lobster_sandbox::{Confinement, Net, UPSTREAM};
 use lobster_stage::StageError;
@@ -85,6 +86,11 @@ impl StepUpstream {
     pub(crate) fn in_jail(&self) -> Option<Arc<dyn lobster_sandbox::Upstream>> {
         let inside = || InJail { upstream: self.upstream.clone(), origin: self.origin.clone() };
         self.serving.is_none().then(|| Arc::new(inside()) as Arc<dyn lobster_sandbox::Upstream>)
+    }
+
+    /// Why a login gave no token for one of its requests, if that happened.
+    pub(crate) fn problem(&self) -> Option<TokenError> {
+        self.upstream.problem()
     }
 
     /// What the process did with its credentials, for its outcome.

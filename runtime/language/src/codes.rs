@@ -199,6 +199,11 @@ codes! {
      the price of its model and the most tokens that its answer may have. The message says which of them the call \
      lacks, or that a single answer may use more than the limit allows. `lobster models prices` lists the prices.";
 
+    BOUND_SECRET = "W0818", "A secret is used where it does not go",
+    "The operator has bound the secret: with `hosts` it is only added to what steps send to these hosts, with `login` to \
+     what they send to the server of the login. No step receives it, and it is sent to no other host, so a run with this \
+     step is refused. Use `credentials: {HOST: NAME}` with such a host. `lobster secrets list` shows the hosts.";
+
     EXECUTOR_MISSING = "executor_missing", "The executor cannot be started",
     "`LOBSTER_EXECUTOR` names a program that carries out effects, and that program cannot be started. Nothing was sent to \
      it. Set the variable to a command that exists, or unset it, then `lobster resume RUN --retry-interrupted`.";

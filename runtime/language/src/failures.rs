@@ -130,7 +130,7 @@ pub const PAGES: &[CodePage] = &[
     CodePage {
         code: Code::Secret.as_str(),
         title: "A secret has no value",
-        text: "The configured source of the secret (a variable, a file or a command) did not provide a value. \
+        text: "The configured source of the secret (a variable, a file, a command or a login) did not provide a value. \
                The step was not started. docs/secrets.md describes the sources.",
     },
     CodePage {
@@ -274,9 +274,10 @@ pub const PAGES: &[CodePage] = &[
     },
     CodePage {
         code: Code::McpLogin.as_str(),
-        title: "An MCP server wants a login",
+        title: "A server wants a login",
         text: "The server does not know who asks, or does not take the token that it was sent: it has run out, was \
-               revoked, or allows less than the call needs. The tool did nothing. `lobster mcp login NAME` logs in at a \
+               revoked, or allows less than the call needs. The tool did nothing. Or the credential of a step is the token of \
+               a login, and nobody is logged in there or the login cannot be renewed. `lobster mcp login NAME` logs in at a \
                server of lobster.mcp.toml; docs/mcp.md describes the other ways to a token.",
     },
     CodePage {

@@ -29,6 +29,9 @@ pub enum SecretOrigin {
     File(String),
     /// A program and its arguments; the value is what it prints.
     Command(Vec<String>),
+    /// The token of the login at this MCP server of the operator's. It changes, and goes to the host of the
+    /// server alone.
+    Login(String),
 }
 
 /// As it is written.
@@ -44,6 +47,10 @@ struct ReferenceForm {
     /// A program and its arguments; the value is what it prints.
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<Vec<String>>,
+    /// A server of `lobster.mcp.toml`; the value is the token of `lobster mcp login`, and is renewed. It is only added
+    /// to what steps send to the host of this server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    login: Option<String>,
     /// The only hosts that it may be sent to; no step receives it then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     hosts: Vec<String>,
@@ -53,13 +60,25 @@ impl TryFrom<ReferenceForm> for SecretReference {
     type Error = String;
 
     fn try_from(form: ReferenceForm) -> Result<Self, String> {
-        let origin = match (form.env, form.file, form.command) {
-            (Some(name), None, None) => SecretOrigin::Env(name),
-            (None, Some(path), None) => SecretOrigin::File(path),
-            (None, None, Some(words)) => SecretOrigin::Command(words),
-            (None, None, None) => return Err("a secret has one of env, file and command".to_owned()),
-            _ => return Err("a secret has only one of env, file and command".to_owned()),
+        let origins = [
+            form.env.map(SecretOrigin::Env),
+            form.file.map(SecretOrigin::File),
+            form.command.map(SecretOrigin::Command),
+            form.login.map(SecretOrigin::Login),
+        ];
+        let mut origins = origins.into_iter().flatten();
+        let origin = match (origins.next(), origins.next()) {
+            (Some(origin), None) => origin,
+            (None, _) => return Err("a secret has one of env, file, command and login".to_owned()),
+            (Some(_), Some(_)) => {
+                return Err("a secret has only one of env, file, command and login".to_owned());
+            }
         };
+        if matches!(origin, SecretOrigin::Login(_)) && !form.hosts.is_empty() {
+            return Err(
+                "hosts: the token of a login goes to the host of its server and to no other".to_owned()
+            );
+        }
         let hosts = form.hosts.iter().map(|host| CredentialHost::parse(host));
         let hosts = hosts.collect::<Result<_, _>>().map_err(|error| format!("hosts: {error}"))?;
         Ok(Self { origin, hosts })
@@ -68,11 +87,12 @@ impl TryFrom<ReferenceForm> for SecretReference {
 
 impl From<SecretReference> for ReferenceForm {
     fn from(reference: SecretReference) -> Self {
-        let mut form = Self { env: None, file: None, command: None, hosts: Vec::new() };
+        let mut form = Self { env: None, file: None, command: None, login: None, hosts: Vec::new() };
         match reference.origin {
             SecretOrigin::Env(name) => form.env = Some(name),
             SecretOrigin::File(path) => form.file = Some(path),
             SecretOrigin::Command(words) => form.command = Some(words),
+            SecretOrigin::Login(server) => form.login = Some(server),
         }
         form.hosts = reference.hosts.into_iter().map(String::from).collect();
         form
@@ -89,7 +109,7 @@ impl SecretReference {
     /// Whether steps receive the value itself.
     #[must_use]
     pub fn is_for_steps(&self) -> bool {
-        self.hosts.is_empty()
+        self.hosts.is_empty() && !matches!(self.origin, SecretOrigin::Login(_))
     }
 
     fn problem(&self) -> Option<&'static str> {
@@ -105,6 +125,7 @@ impl SecretOrigin {
             Self::Env(name) => format!("environment variable {name}"),
             Self::File(path) => format!("file {path}"),
             Self::Command(words) => format!("command {}", words.join(" ")),
+            Self::Login(server) => format!("login at MCP server {server}"),
         }
     }
 
@@ -119,7 +140,10 @@ impl SecretOrigin {
             Self::Command(words) if words.first().is_none_or(|word| word.trim().is_empty()) => {
                 Some("command must list a program and its arguments")
             }
-            Self::Env(_) | Self::File(_) | Self::Command(_) => None,
+            Self::Login(server) if server.trim().is_empty() => {
+                Some("login must name a server of lobster.mcp.toml")
+            }
+            Self::Env(_) | Self::File(_) | Self::Command(_) | Self::Login(_) => None,
         }
     }
 }
@@ -167,15 +191,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn references_are_one_of_three() {
-        let text = "[secrets.a]\nenv = \"A\"\n[secrets.b]\nfile = \"~/b\"\n[secrets.c]\ncommand = [\"pass\", \"show\", \"c\"]\n";
+    fn references_are_one_of_four() {
+        let text = "[secrets.a]\nenv = \"A\"\n[secrets.b]\nfile = \"~/b\"\n[secrets.c]\ncommand = [\"pass\", \"show\", \"c\"]\n[secrets.d]\nlogin = \"d\"\n";
         let found = parse_references(text, "s.toml").unwrap();
         let described: Vec<_> = found.values().map(SecretReference::describe).collect();
-        assert_eq!(described, ["environment variable A", "file ~/b", "command pass show c"]);
+        assert_eq!(
+            described,
+            ["environment variable A", "file ~/b", "command pass show c", "login at MCP server d"]
+        );
+        let for_steps: Vec<_> = found.values().map(SecretReference::is_for_steps).collect();
+        assert_eq!(for_steps, [true, true, true, false]);
+        for reference in found.into_values() {
+            let written = toml::to_string(&reference).unwrap();
+            assert_eq!(toml::from_str::<SecretReference>(&written).unwrap(), reference);
+        }
         for (text, message) in [
             ("[secrets.a]\nenvironment = \"A\"\n", "unknown field `environment`"),
             ("[secrets.a]\nenv = \"A\"\nfile = \"/b\"\n", "only one of"),
             ("[secrets.a]\n", "one of env, file"),
+            ("[secrets.a]\nenv = \"A\"\nlogin = \"b\"\n", "only one of"),
+            ("[secrets.a]\nlogin = \" \"\n", "must name a server"),
+            ("[secrets.a]\nlogin = \"b\"\nhosts = [\"h\"]\n", "the host of its server and to no other"),
             ("[secrets.a]\nenv = \"A\"\nhosts = [\"https://h\"]\n", "is no host"),
             ("[secrets.a]\nfile = \"b\"\n", "must be absolute"),
             ("[secrets.a]\ncommand = []\n", "must list a program"),

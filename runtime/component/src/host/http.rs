@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::uri::Scheme;
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
-use http_body_util::{BodyExt, Full, Limited};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, Uri};
+use http_body_util::{BodyExt, Empty, Full, Limited};
 use hyper::client::conn::http1;
-use lobster_credentials::{Credential, Masked};
+use lobster_credentials::{Credential, Masked, Proof, Sent, Unready};
 use rustls::pki_types::ServerName;
 use rustls_platform_verifier::BuilderVerifierExt;
 use serde::{Deserialize, Serialize};
@@ -77,50 +77,94 @@ impl WasiHttpHooks for Http {
     }
 }
 
-async fn send(way: &Way, mut request: Request<WasiBody>, options: RequestOptions) -> Answer {
-    let https = request.uri().scheme() == Some(&Scheme::HTTPS);
-    let authority = request.uri().authority().ok_or(Error::HttpRequestUriInvalid)?;
-    let host = authority.host().to_owned();
-    let port = authority.port_u16().unwrap_or(if https { 443 } else { 80 });
-    let patience = options.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
-    let connecting = async {
-        let stream = connect(&way.net, &host, port).await?;
-        stream.set_nodelay(true).map_err(Error::Connect)?;
-        let stream: Box<dyn Stream> =
-            if https { Box::new(encrypt(stream, &host).await?) } else { Box::new(stream) };
-        Ok::<_, Error>(http1::handshake(TokioIo::new(stream)).await?)
-    };
-    let (mut sender, connection) =
-        tokio::time::timeout(patience, connecting).await.map_err(|_| Error::ConnectionTimeout)??;
-    // Without a proxy between, the request names the path alone.
-    let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
-    let path: Uri = path.parse().map_err(|_| Error::HttpRequestUriInvalid)?;
-    let credential = way.credentials.iter().find(|known| https && known.is_for(&host, port));
-    // Outside of its bounds the request goes as the program made it.
-    let credential = credential.filter(|credential| {
-        let method = request.method().clone();
-        credential.add(method.as_str(), &path.to_string(), request.headers_mut()).is_ok()
-    });
-    *request.uri_mut() = path;
-    let driver = wasmtime_wasi::runtime::spawn(async move { connection.await.map_err(Error::from) });
-    let sending = sender.send_request(request);
-    let response = match options.first_byte_timeout {
-        Some(patience) => {
-            tokio::time::timeout(patience, sending).await.map_err(|_| Error::ConnectionReadTimeout)?
+/// Sends a request with its credential, and once more with another token if the server did not take it.
+async fn send(way: &Way, request: Request<WasiBody>, options: RequestOptions) -> Answer {
+    let to = Destination::of(&request)?;
+    let credential = way.credentials.iter().find(|known| to.https && known.is_for(&to.host, to.port));
+    let Some(credential) = credential else { return to.exchange(way, request, &options).await };
+    let (parts, body) = request.into_parts();
+    let proof = match credential.proof(parts.method.as_str(), &to.path.to_string()).await {
+        Ok(proof) => proof,
+        // Outside of its bounds the request goes as the program made it.
+        Err(Unready::OutOfBounds(_)) => {
+            return to.exchange(way, Request::from_parts(parts, body), &options).await;
         }
-        None => sending.await,
-    }?;
-    let response = match credential {
-        Some(credential) => {
-            let (mut head, body) = response.into_parts();
-            credential.hide_in(&mut head.headers);
-            let body = Masked::new(body, credential.mask());
-            Response::from_parts(head, body.map_err(Error::from).boxed_unsync())
-        }
-        None => response.map(|body| body.map_err(Error::from).boxed_unsync()),
+        Err(error) => return Err(Error::InternalError(Some(error.to_string()))),
     };
-    let driver: Driver = Box::new(driver);
-    Ok((response, driver))
+    let body = Sent::of(body, credential.is_renewed()).await?;
+    let again = body.again();
+    let request = |proof: &Proof, body: Sent<WasiBody>| {
+        let mut parts = parts.clone();
+        proof.add_to(&mut parts.headers);
+        Request::from_parts(parts, wasi_body(body))
+    };
+    let mut answer = to.exchange(way, request(&proof, body), &options).await?;
+    if answer.0.status() == StatusCode::UNAUTHORIZED
+        && let (Ok(Some(other)), Some(body)) = (credential.proof_in_place_of(&proof).await, again)
+    {
+        answer = to.exchange(way, request(&other, body), &options).await?;
+    }
+    let (response, driver) = answer;
+    let (mut head, body) = response.into_parts();
+    credential.hide_in(&mut head.headers);
+    let body = Masked::new(body, credential.mask());
+    Ok((Response::from_parts(head, body.boxed_unsync()), driver))
+}
+
+fn wasi_body(body: Sent<WasiBody>) -> WasiBody {
+    match body {
+        Sent::Nothing => Empty::new().map_err(Error::from).boxed_unsync(),
+        Sent::Whole(bytes) => Full::new(bytes).map_err(Error::from).boxed_unsync(),
+        Sent::Stream(body) => body,
+    }
+}
+
+/// Where a request goes.
+struct Destination {
+    https: bool,
+    host: String,
+    port: u16,
+    /// Without a proxy between, the request names the path alone.
+    path: Uri,
+}
+
+impl Destination {
+    fn of(request: &Request<WasiBody>) -> Result<Self, Error> {
+        let https = request.uri().scheme() == Some(&Scheme::HTTPS);
+        let authority = request.uri().authority().ok_or(Error::HttpRequestUriInvalid)?;
+        let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str);
+        Ok(Self {
+            https,
+            host: authority.host().to_owned(),
+            port: authority.port_u16().unwrap_or(if https { 443 } else { 80 }),
+            path: path.parse().map_err(|_| Error::HttpRequestUriInvalid)?,
+        })
+    }
+
+    /// One request over a connection of its own.
+    async fn exchange(&self, way: &Way, mut request: Request<WasiBody>, options: &RequestOptions) -> Answer {
+        let patience = options.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
+        let connecting = async {
+            let stream = connect(&way.net, &self.host, self.port).await?;
+            stream.set_nodelay(true).map_err(Error::Connect)?;
+            let stream: Box<dyn Stream> =
+                if self.https { Box::new(encrypt(stream, &self.host).await?) } else { Box::new(stream) };
+            Ok::<_, Error>(http1::handshake(TokioIo::new(stream)).await?)
+        };
+        let (mut sender, connection) =
+            tokio::time::timeout(patience, connecting).await.map_err(|_| Error::ConnectionTimeout)??;
+        *request.uri_mut() = self.path.clone();
+        let driver = wasmtime_wasi::runtime::spawn(async move { connection.await.map_err(Error::from) });
+        let sending = sender.send_request(request);
+        let response = match options.first_byte_timeout {
+            Some(patience) => {
+                tokio::time::timeout(patience, sending).await.map_err(|_| Error::ConnectionReadTimeout)?
+            }
+            None => sending.await,
+        }?;
+        let driver: Driver = Box::new(driver);
+        Ok((response.map(|body| body.map_err(Error::from).boxed_unsync()), driver))
+    }
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -246,6 +290,7 @@ fn failure_name(error: &Error) -> String {
         }
         Error::Connect(_) => "unreachable".to_owned(),
         Error::Tls(_) => "tls".to_owned(),
+        Error::InternalError(Some(why)) => why.clone(),
         other => format!("{other:?}"),
     }
 }

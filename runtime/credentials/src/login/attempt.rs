@@ -9,7 +9,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::LoginError;
 use super::http::{Reply, encoded, post_form, post_json, usable};
-use super::kept::{Login, now};
+use super::kept::Login;
 use super::metadata::{Authority, discover};
 
 /// What a client calls itself where it registers.
@@ -160,6 +160,7 @@ impl LoginAttempt {
             access_token: String::new(),
             refresh_token: None,
             expires_at: None,
+            renew_at: None,
         };
         login.take(&tokens);
         Ok(login)
@@ -276,9 +277,7 @@ impl Login {
         }
         let seconds = tokens["expires_in"].as_f64().or_else(|| tokens["expires_in"].as_str()?.parse().ok());
         #[expect(clippy::cast_possible_truncation, reason = "the cast saturates")]
-        let at =
-            seconds.filter(|seconds| *seconds >= 0.0).map(|seconds| now().saturating_add(seconds as i64));
-        self.expires_at = at;
+        self.runs_out_in(seconds.filter(|seconds| *seconds >= 0.0).map(|seconds| seconds as i64));
     }
 }
 

@@ -2,9 +2,10 @@
 //! copy, bundle or export of the store has them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lobster_base::cancel::CancelToken;
@@ -17,6 +18,9 @@ use super::http::usable;
 
 /// A token is renewed so long before it runs out, in seconds: a call must not meet its end.
 const BEFORE_END: i64 = 60;
+
+/// One that is good for a short time only is renewed in the last part of it: each call would renew it else.
+const LAST_PART: i64 = 4;
 
 /// What a login gave.
 #[derive(Clone, Serialize, Deserialize)]
@@ -40,6 +44,9 @@ pub struct Login {
     /// Seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires_at: Option<i64>,
+    /// When another token is asked for, in seconds since 1970.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) renew_at: Option<i64>,
 }
 
 impl Login {
@@ -55,8 +62,29 @@ impl Login {
         self.refresh_token.is_some()
     }
 
-    fn lasts(&self) -> bool {
-        self.expires_at.is_none_or(|at| now() < at.saturating_sub(BEFORE_END))
+    /// When the token runs out, in seconds since 1970.
+    #[must_use]
+    pub fn expires_at(&self) -> Option<i64> {
+        self.expires_at
+    }
+
+    fn token(&self, stamp: Stamp) -> AccessToken {
+        AccessToken { text: self.access_token.as_str().into(), renew_at: self.renew_at, stamp }
+    }
+
+    /// Notes how long the token is good, in seconds, if that was said.
+    pub(super) fn runs_out_in(&mut self, seconds: Option<i64>) {
+        let at = |after: i64| now().saturating_add(after);
+        self.expires_at = seconds.map(at);
+        self.renew_at = seconds.map(|seconds| at(seconds - BEFORE_END.min(seconds / LAST_PART)));
+    }
+
+    fn is_good(&self, want: Want<'_>) -> bool {
+        let is_wanted = match want {
+            Want::Good => true,
+            Want::OtherThan(token) => self.access_token != token,
+        };
+        is_wanted && lasts(self.renew_at)
     }
 }
 
@@ -67,6 +95,54 @@ impl std::fmt::Debug for Login {
             .field("server", &self.server)
             .field("issuer", &self.issuer)
             .finish_non_exhaustive()
+    }
+}
+
+/// A token, and how long it is good.
+#[derive(Clone)]
+pub struct AccessToken {
+    text: Arc<str>,
+    /// Seconds since 1970.
+    renew_at: Option<i64>,
+    pub(super) stamp: Stamp,
+}
+
+/// It is not shown.
+impl std::fmt::Debug for AccessToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AccessToken").field("renew_at", &self.renew_at).finish_non_exhaustive()
+    }
+}
+
+impl AccessToken {
+    /// The token itself.
+    #[must_use]
+    pub fn reveal(&self) -> &Arc<str> {
+        &self.text
+    }
+
+    /// Whether a call that is sent with it now does not meet its end.
+    #[must_use]
+    pub fn lasts(&self) -> bool {
+        lasts(self.renew_at)
+    }
+}
+
+fn lasts(renew_at: Option<i64>) -> bool {
+    renew_at.is_none_or(|at| now() < at)
+}
+
+/// What tells one state of a file from the next: each is a file of its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stamp {
+    file: u64,
+    length: u64,
+    changed: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &fs::Metadata) -> Self {
+        Self { file: file.ino(), length: file.len(), changed: (file.mtime(), file.mtime_nsec()) }
     }
 }
 
@@ -96,12 +172,12 @@ impl Logins {
         state_dir.join("logins")
     }
 
-    /// Whether somebody is logged in at this server.
+    /// The login at this server, if somebody is logged in there.
     ///
     /// # Errors
     /// When the file cannot be read.
-    pub fn has(&self, server: &str) -> Result<bool, LoginError> {
-        Ok(self.read(server)?.is_some())
+    pub fn login(&self, server: &str) -> Result<Option<Login>, LoginError> {
+        Ok(self.read(server)?.map(|(login, _)| login))
     }
 
     /// Keeps a login in place of an earlier one.
@@ -110,7 +186,7 @@ impl Logins {
     /// When the file cannot be written.
     pub fn keep(&self, login: &Login) -> Result<(), LoginError> {
         let _locked = self.lock(&login.server)?;
-        self.write(login)
+        self.write(login).map(drop)
     }
 
     /// Forgets a login. Gives whether there was one.
@@ -136,24 +212,34 @@ impl Logins {
         secret: Option<&str>,
         want: Want<'_>,
         cancel: &CancelToken,
-    ) -> Result<Option<String>, LoginError> {
-        let is_good = |login: &Login| match want {
-            Want::Good => login.lasts(),
-            Want::OtherThan(token) => login.access_token != token && login.lasts(),
-        };
+    ) -> Result<Option<AccessToken>, LoginError> {
         match self.read(server)? {
             None => return Ok(None),
-            Some(login) if is_good(&login) => return Ok(Some(login.access_token)),
+            Some((login, stamp)) if login.is_good(want) => return Ok(Some(login.token(stamp))),
             Some(_) => {}
         }
         // A refresh token is often good for one use: two processes must not both use it.
         let _locked = self.lock(server)?;
-        let Some(mut login) = self.read(server)? else { return Ok(None) };
-        if !is_good(&login) {
+        let Some((mut login, mut stamp)) = self.read(server)? else { return Ok(None) };
+        if !login.is_good(want) {
             renew(&mut login, secret, cancel)?;
-            self.write(&login)?;
+            stamp = self.write(&login)?;
         }
-        Ok(Some(login.access_token))
+        Ok(Some(login.token(stamp)))
+    }
+
+    /// The token for a server as it is kept, if it is what is wanted. Nobody is asked for another.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub(super) fn kept(&self, server: &str, want: Want<'_>) -> Result<Option<AccessToken>, LoginError> {
+        let read = self.read(server)?;
+        Ok(read.filter(|(login, _)| login.is_good(want)).map(|(login, stamp)| login.token(stamp)))
+    }
+
+    /// The state of the file of a server, without what is in it.
+    pub(super) fn stamp(&self, server: &str) -> Option<Stamp> {
+        fs::metadata(self.path(server)).ok().map(|file| Stamp::of(&file))
     }
 
     fn path(&self, server: &str) -> PathBuf {
@@ -164,25 +250,29 @@ impl Logins {
         LoginError::File { path: self.path(server).display().to_string(), source }
     }
 
-    fn read(&self, server: &str) -> Result<Option<Login>, LoginError> {
-        let text = match fs::read_to_string(self.path(server)) {
-            Ok(text) => text,
+    fn read(&self, server: &str) -> Result<Option<(Login, Stamp)>, LoginError> {
+        let problem = |source| self.problem(server, source);
+        let mut file = match File::open(self.path(server)) {
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => return Err(self.problem(server, source)),
+            Err(source) => return Err(problem(source)),
         };
+        let stamp = Stamp::of(&file.metadata().map_err(problem)?);
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(problem)?;
         let login: Login = serde_json::from_str(&text)
-            .map_err(|_| self.problem(server, io::Error::other("it holds no login of this version")))?;
-        Ok(Some(login).filter(|login| login.server == server && login.version == 1))
+            .map_err(|_| problem(io::Error::other("it holds no login of this version")))?;
+        Ok(Some((login, stamp)).filter(|(login, _)| login.server == server && login.version == 1))
     }
 
-    fn write(&self, login: &Login) -> Result<(), LoginError> {
+    fn write(&self, login: &Login) -> Result<Stamp, LoginError> {
         let problem = |source| self.problem(&login.server, source);
         let text = serde_json::to_string(login).map_err(|error| problem(error.into()))?;
         // Its mode is 0600 from the start.
         let mut file = tempfile::NamedTempFile::new_in(&self.0).map_err(problem)?;
         file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(problem)?;
-        file.persist(self.path(&login.server)).map_err(|error| problem(error.error))?;
-        Ok(())
+        let file = file.persist(self.path(&login.server)).map_err(|error| problem(error.error))?;
+        Ok(Stamp::of(&file.metadata().map_err(problem)?))
     }
 
     fn lock(&self, server: &str) -> Result<File, LoginError> {
@@ -219,13 +309,13 @@ pub(super) fn now() -> i64 {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
 
-    fn login(expires_at: Option<i64>) -> Login {
-        Login {
+    pub(in crate::login) fn login(seconds: Option<i64>) -> Login {
+        let mut login = Login {
             version: 1,
             server: "https://h.example/mcp".to_owned(),
             issuer: "https://as.example".to_owned(),
@@ -236,8 +326,21 @@ mod tests {
             secret_in_form: false,
             access_token: "t".to_owned(),
             refresh_token: None,
-            expires_at,
+            expires_at: None,
+            renew_at: None,
+        };
+        login.runs_out_in(seconds);
+        login
+    }
+
+    #[test]
+    fn a_token_is_renewed_before_its_end() {
+        for (seconds, renewed) in [(3600, 3540), (240, 180), (60, 45), (1, 1), (0, 0)] {
+            let begun = now();
+            let at = login(Some(seconds)).renew_at.unwrap();
+            assert!((begun + renewed..=now() + renewed).contains(&at), "{seconds}");
         }
+        assert_eq!(login(None).renew_at, None);
     }
 
     #[test]
@@ -246,18 +349,19 @@ mod tests {
         let logins = Logins::below(dir.path());
         let server = "https://h.example/mcp";
         let token = |want| logins.token(server, None, want, &CancelToken::new());
-        assert!(!logins.has(server).unwrap() && !logins.forget(server).unwrap());
+        let has = |server| logins.login(server).unwrap().is_some();
+        assert!(!has(server) && !logins.forget(server).unwrap());
         logins.keep(&login(None)).unwrap();
-        assert_eq!(token(Want::Good).unwrap().as_deref(), Some("t"));
-        assert!(!logins.has("https://h.example/other").unwrap());
+        assert_eq!(token(Want::Good).unwrap().map(|token| token.text.to_string()).as_deref(), Some("t"));
+        assert!(!has("https://h.example/other"));
         for entry in fs::read_dir(dir.path().join("logins")).unwrap() {
             assert_eq!(entry.unwrap().metadata().unwrap().permissions().mode() & 0o777, 0o600);
         }
         assert_eq!(fs::metadata(dir.path().join("logins")).unwrap().permissions().mode() & 0o777, 0o700);
         assert!(matches!(token(Want::OtherThan("t")), Err(LoginError::Expired)));
-        logins.keep(&login(Some(now() + BEFORE_END - 1))).unwrap();
+        logins.keep(&login(Some(0))).unwrap();
         assert!(matches!(token(Want::Good), Err(LoginError::Expired)));
         assert!(logins.forget(server).unwrap());
-        assert_eq!(token(Want::Good).unwrap(), None);
+        assert!(token(Want::Good).unwrap().is_none());
     }
 }

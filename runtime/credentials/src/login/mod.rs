@@ -2,18 +2,20 @@
 //!
 //! [`LoginAttempt`] finds out where a server has its clients log in, and makes the address that a
 //! person opens; [`Callback`] takes what the browser brings back; [`Logins`] keeps the tokens, in files
-//! of this user alone, and renews them. No token is ever shown, and none goes in the clear to another
+//! of this user alone, and renews them; [`HeldLogin`] is one of them while it is used. No token is ever shown, and none goes in the clear to another
 //! machine.
 
 mod attempt;
 mod callback;
+mod held;
 mod http;
 mod kept;
 mod metadata;
 
 pub use attempt::{LoginAttempt, LoginTerms};
 pub use callback::Callback;
-pub use kept::{Login, Logins, Want};
+pub use held::{HeldLogin, LoginTerm, TokenError};
+pub use kept::{AccessToken, Login, Logins, Want};
 
 use std::io;
 
@@ -73,6 +75,12 @@ pub enum LoginError {
     /// Nobody came back.
     #[error("nobody has logged in within {0} s")]
     TimedOut(u64),
+    /// There is no login.
+    #[error("nobody is logged in at {server}")]
+    Nobody {
+        /// The server.
+        server: String,
+    },
     /// The token has run out, and nothing renews it.
     #[error("the login has expired")]
     Expired,
@@ -87,4 +95,23 @@ pub enum LoginError {
     /// There is no randomness, or no port.
     #[error("cannot begin a login: {0}")]
     System(#[from] io::Error),
+}
+
+impl LoginError {
+    /// Whether only a person can do something about it: to log in.
+    #[must_use]
+    pub fn needs_person(&self) -> bool {
+        matches!(self, Self::Nobody { .. } | Self::Refused { .. } | Self::Expired)
+    }
+
+    /// What to do about it, at the end of a message; `name` is what the operator calls the server.
+    #[must_use]
+    pub fn advice(&self, name: &str) -> String {
+        let again = match self {
+            Self::Nobody { .. } => "",
+            Self::Refused { .. } | Self::Expired => " again",
+            _ => return String::new(),
+        };
+        format!("; `lobster mcp login {name}` logs in{again}")
+    }
 }

@@ -6,20 +6,41 @@ use super::SecretSource;
 use lobster_base::code::Code;
 use lobster_base::credential::CredentialGrant;
 use lobster_credentials::Credential;
+use lobster_credentials::login::TokenError;
 use lobster_stage::StageError;
+use lobster_store::{StepOutcome, StepStatus};
+use serde_json::json;
 
-/// Finds the values of these.
+/// Finds the values of these, and the logins of those whose value changes.
 pub(super) fn with_values(
     grants: &[CredentialGrant],
     secrets: &dyn SecretSource,
 ) -> Result<Vec<Credential>, StageError> {
-    let names: BTreeMap<String, String> =
-        grants.iter().map(|grant| (grant.secret.clone(), grant.secret.clone())).collect();
-    let values: BTreeMap<String, String> = secrets.values(&names)?.into_iter().collect();
-    let credential = |grant: &CredentialGrant| {
-        let value = values.get(&grant.secret).map(String::as_str).unwrap_or_default();
-        Credential::new(grant.clone(), value)
-            .map_err(|error| StageError::permanent_from(error).with_code(Code::Secret))
+    grants.iter().map(|grant| with_value(grant, secrets)).collect()
+}
+
+fn with_value(grant: &CredentialGrant, secrets: &dyn SecretSource) -> Result<Credential, StageError> {
+    let credential = match secrets.login(&grant.secret)? {
+        Some(login) => Credential::of_login(grant.clone(), login),
+        None => {
+            let named = BTreeMap::from([(grant.secret.clone(), grant.secret.clone())]);
+            let value = secrets.values(&named)?.into_iter().next().map(|(_, value)| value);
+            Credential::new(grant.clone(), &value.unwrap_or_default())
+        }
     };
-    grants.iter().map(credential).collect()
+    credential.map_err(|error| StageError::permanent_from(error).with_code(Code::Secret))
+}
+
+/// Makes the want of a token the reason why a step failed: it is what somebody can do something about.
+pub(super) fn explain_failure(outcome: &mut StepOutcome, problem: Option<TokenError>) {
+    let Some(problem) = problem.filter(|_| outcome.status == StepStatus::Failed) else { return };
+    let ended = outcome.exit.map(|code| format!(" (the program ended with code {code})"));
+    outcome.error = Some(format!("{problem}{}", ended.unwrap_or_default()));
+    outcome.code = Some(Code::McpLogin.to_string());
+    if problem.needs_person() {
+        if !outcome.detail.is_object() {
+            outcome.detail = json!({});
+        }
+        outcome.detail["permanent"] = json!(true);
+    }
 }

@@ -13,6 +13,7 @@ use super::{
 use crate::audience::Progress;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::sync::lock;
+use lobster_credentials::login::HeldLogin;
 use lobster_sandbox::Sandbox;
 use lobster_stage::StageError;
 use lobster_store::Store;
@@ -27,6 +28,9 @@ const NAME: &str = "lobster";
 pub(crate) trait SecretSource: Send + Sync {
     /// The variables with their values. `secrets` are names by their variables.
     fn values(&self, secrets: &BTreeMap<String, String>) -> Result<Vec<(String, String)>, StageError>;
+
+    /// The login whose token a secret is, where this process can renew it.
+    fn login(&self, secret: &str) -> Result<Option<Arc<HeldLogin>>, StageError>;
 }
 
 /// What carrying out orders needs of the place where that happens.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 
 use serde_json::{Value, json};
 
-use super::credential_values::with_values;
+use super::credential_values::{explain_failure, with_values};
 use super::layers::{CHANGES, Layers};
 use super::{Host, NativeTask, Outcome, StdinSource};
 use crate::audience::Progress;
@@ -89,6 +89,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
             let mut outcome = ended(task, host.store, exit, sinks, cancel);
             if let Some(upstream) = &upstream {
                 note_detail(&mut outcome, CREDENTIALS, upstream.used());
+                explain_failure(&mut outcome, upstream.problem());
             }
             if let (Some(layers), StepStatus::Ok) = (&layers, outcome.status) {
                 keep_changes(layers, host.store, &mut outcome);

@@ -182,7 +182,9 @@ fn held_with(target: &Target, env: &Env) -> BTreeMap<String, String> {
     let mut held = target.reach.secrets();
     held.extend(env.credentials().iter().map(|grant| (json!(grant).to_string(), grant.secret.clone())));
     // A session goes on with the token that it was opened with, so a renewed one opens another.
-    if let Reach::Address { token: Some(token), login: Some(_), .. } = &target.reach {
+    if let Reach::Address { token: Some(token), login, secret, .. } = &target.reach
+        && (login.is_some() || secret.is_some())
+    {
         held.insert("login".to_owned(), Digest::of(token.reveal().as_bytes()).to_string());
     }
     held
@@ -248,7 +250,7 @@ fn reach(target: &Target, decided: Option<&Decided>, place: &Place<'_>) -> Resul
         }
         (Reach::Address { url, token, secret, credential, .. }, _) => McpReach::Address {
             url: url.as_str().to_owned(),
-            token: token.as_ref().map(|token| token.reveal().to_owned().into()),
+            token: token.as_ref().filter(|_| secret.is_none()).map(|token| token.reveal().to_owned().into()),
             secrets: secret.iter().cloned().collect(),
             credential: credential.clone(),
         },

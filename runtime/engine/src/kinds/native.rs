@@ -287,6 +287,10 @@ fn programs(run: &Run<'_>, job: &Job, argv: &[String]) -> Value {
 
 fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
     match outcome.status {
+        // How the program ended says less than why it was not answered.
+        StepStatus::Failed if Code::McpLogin.is(outcome.code.as_deref()) => {
+            return Err(Stop::Failed(outcome_error(outcome)));
+        }
         StepStatus::Ok | StepStatus::Failed if outcome.stdout.is_some() => {}
         StepStatus::Cancelled => return Err(Stop::Cancelled),
         _ => return Err(Stop::Failed(outcome_error(outcome))),

@@ -9,9 +9,10 @@ use serde::Deserialize;
 
 use super::lock::Lock;
 use crate::env::Env;
+use crate::execute::SecretSource;
 use crate::services::Services;
 use lobster_base::credential::{CredentialGrant, CredentialHost, CredentialTerms, Scheme};
-use lobster_credentials::login::{LoginError, Logins, Want};
+use lobster_credentials::login::{LoginError, Logins, TokenError, Want};
 use lobster_language::pipeline::{self, Pipeline};
 use lobster_language::plan::{Plan, SecretGrant, Work, Workflow};
 use lobster_models::http::{self, Secret, Url};
@@ -254,6 +255,7 @@ pub(crate) enum Reach {
     },
     Address {
         url: Url,
+        /// With a secret only if that is the token of a login: the one that it is now.
         token: Option<Secret>,
         /// The secret that the token is, by the variable that it is granted as.
         secret: Option<(String, String)>,
@@ -310,6 +312,7 @@ impl Target {
                 };
                 let mut target = Self::of(server, &spec, env, &path)?;
                 target.log_in(services, &spec)?;
+                target.take_token_of_secret(services)?;
                 return Ok(target);
             }
             McpServer::Url(url) if !services.policy.is_open() => {
@@ -321,7 +324,9 @@ impl Target {
             McpServer::Url(url) => ServerSpec { url: Some(url.clone()), ..inline() },
             McpServer::Command(argv) => ServerSpec { command: Some(argv.clone()), ..inline() },
         };
-        Self::of(server, &spec, env, &cwd.join(FILE))
+        let mut target = Self::of(server, &spec, env, &cwd.join(FILE))?;
+        target.take_token_of_secret(services)?;
+        Ok(target)
     }
 
     fn of(server: &McpServer, spec: &ServerSpec, env: &Env, file: &Path) -> Result<Self, StageError> {
@@ -392,13 +397,33 @@ impl Target {
         Ok(())
     }
 
+    /// Takes the token of a login that the server's secret is, as it is now: a session goes on with the token that it
+    /// was opened with.
+    fn take_token_of_secret(&mut self, services: &Services) -> Result<(), StageError> {
+        if let Reach::Address { token, secret: Some((_, secret)), .. } = &mut self.reach
+            && let Some(login) = services.login(secret)?
+        {
+            *token = Secret::new(&login.token().map_err(no_token)?);
+        }
+        Ok(())
+    }
+
     /// Has the token of a login renewed, which the server has refused. Gives whether there is another one.
     pub(crate) fn renew_login(&mut self, services: &Services) -> Result<bool, StageError> {
-        let Reach::Address { url, token: Some(token), login: Some(terms), .. } = &mut self.reach else {
+        let Reach::Address { url, token: Some(token), login, secret, .. } = &mut self.reach else {
             return Ok(false);
         };
         let refused = token.reveal().to_owned();
-        let text = token_of(services, &self.name, url, terms, Want::OtherThan(&refused))?;
+        let text = match (login, secret) {
+            (Some(terms), _) => token_of(services, &self.name, url, terms, Want::OtherThan(&refused))?,
+            (None, Some((_, secret))) => match services.login(secret)? {
+                Some(login) => {
+                    login.token_in_place_of(&refused).map_err(no_token)?.map(|text| text.to_string())
+                }
+                None => None,
+            },
+            (None, None) => None,
+        };
         match text.as_deref().and_then(Secret::new) {
             Some(other) => *token = other,
             None => return Ok(false),
@@ -444,6 +469,12 @@ fn is_bearer(grant: &CredentialGrant) -> bool {
     is_word && grant.header == "authorization"
 }
 
+/// Why a login gives no token, as a call fails for it.
+fn no_token(error: TokenError) -> StageError {
+    StageError { permanent: error.needs_person(), ..StageError::permanent_from(error) }
+        .with_code(Code::McpLogin)
+}
+
 /// The token that a login at this address gave, if somebody is logged in there.
 fn token_of(
     services: &Services,
@@ -454,23 +485,18 @@ fn token_of(
 ) -> Result<Option<String>, StageError> {
     let logins = Logins::below(&services.state_dir);
     let refuse = |error: LoginError| {
-        let hint = match error {
-            LoginError::Refused { .. } | LoginError::Expired => {
-                format!("; `lobster mcp login {name}` logs in again")
-            }
-            _ => String::new(),
-        };
-        StageError::permanent(format!("mcp server {name}: {error}{hint}")).with_code(Code::McpLogin)
+        let message = format!("mcp server {name}: {error}{}", error.advice(name));
+        StageError::permanent(message).with_code(Code::McpLogin)
     };
-    if !logins.has(url.as_str()).map_err(refuse)? {
+    if logins.login(url.as_str()).map_err(refuse)?.is_none() {
         return Ok(None);
     }
     let secret = services.client_secret(terms)?;
     let token = logins.token(url.as_str(), secret.as_deref(), want, &services.cancel).map_err(refuse)?;
-    if let Some(token) = &token {
-        services.secrets.hide(name, token);
-    }
-    Ok(token)
+    Ok(token.map(|token| {
+        services.secrets.hide(name, token.reveal());
+        token.reveal().to_string()
+    }))
 }
 
 /// A server that a plan names by itself: the usual limits, all its tools.

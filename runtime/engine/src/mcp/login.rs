@@ -6,10 +6,11 @@ use std::time::Duration;
 use super::config::{LoginSpec, ServerSpec, operators};
 use crate::execute::SecretSource;
 use crate::runtime::Runtime;
+use crate::secrets::LoginServers;
 use crate::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::code::Code;
-use lobster_credentials::login::{Callback, Login, LoginAttempt, LoginError, LoginTerms, Logins};
+use lobster_credentials::login::{Callback, Login, LoginAttempt, LoginError, LoginTerm, LoginTerms, Logins};
 use lobster_models::http;
 use lobster_stage::StageError;
 
@@ -91,6 +92,31 @@ impl Services {
         let Some(secret) = &terms.client_secret else { return Ok(None) };
         let named = BTreeMap::from([("client_secret".to_owned(), secret.clone())]);
         Ok(self.values(&named)?.into_iter().next().map(|(_, value)| value))
+    }
+}
+
+impl LoginServers for Services {
+    fn login_term(&self, secret: &str, server: &str) -> Result<LoginTerm, StageError> {
+        let (spec, address) = login_server(self, server)?;
+        let terms = spec.login.unwrap_or_default();
+        if let Some(of_client) = terms.client_secret.as_deref().filter(|name| self.secrets.is_login(name)) {
+            let message = format!("mcp server {server}: its client_secret {of_client} is itself a login");
+            return Err(StageError::permanent(message).with_code(Code::McpServer));
+        }
+        Ok(LoginTerm {
+            secret: secret.to_owned(),
+            name: server.to_owned(),
+            server: address,
+            client_secret: self.client_secret(&terms)?,
+        })
+    }
+
+    fn login_address(&self, server: &str) -> Result<String, StageError> {
+        login_server(self, server).map(|(_, address)| address)
+    }
+
+    fn logins(&self) -> Logins {
+        Logins::below(&self.state_dir)
     }
 }
 

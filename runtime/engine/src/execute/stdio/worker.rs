@@ -15,6 +15,7 @@ use crate::runtime::Runtime;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
+use lobster_credentials::login::HeldLogin;
 use lobster_stage::StageError;
 use lobster_store::{BlobWriter, Redactions, Store, StoreError};
 
@@ -122,6 +123,11 @@ impl SecretSource for SentSecrets {
             Ok((variable.clone(), value.clone()))
         };
         secrets.iter().map(value).collect()
+    }
+
+    /// The logins are where the orders come from.
+    fn login(&self, _: &str) -> Result<Option<Arc<HeldLogin>>, StageError> {
+        Ok(None)
     }
 }
 

@@ -1,0 +1,45 @@
+//! Bodies of requests that may have to be made again, with another token.
+
+use bytes::Bytes;
+use http_body_util::BodyExt;
+use hyper::body::Body;
+
+/// Longest body that is kept until its request is answered, in bytes.
+pub const MOST_KEPT: u64 = 64 << 10;
+
+/// The body of a request.
+#[derive(Debug)]
+pub enum Sent<B> {
+    /// There is none.
+    Nothing,
+    /// All of it; it can be sent again.
+    Whole(Bytes),
+    /// It comes while it is sent, and can be sent once.
+    Stream(B),
+}
+
+impl<B: Body<Data = Bytes>> Sent<B> {
+    /// Takes a short body whole, where the request may be made again. One that does not say how long it is may be
+    /// without an end.
+    ///
+    /// # Errors
+    /// When the body breaks off.
+    pub async fn of(body: B, may_be_again: bool) -> Result<Self, B::Error> {
+        let is_short = body.size_hint().upper().is_some_and(|length| length <= MOST_KEPT);
+        Ok(match may_be_again {
+            _ if body.is_end_stream() => Self::Nothing,
+            true if is_short => Self::Whole(body.collect().await?.to_bytes()),
+            _ => Self::Stream(body),
+        })
+    }
+
+    /// The same body for the same request, if it can be sent again.
+    #[must_use]
+    pub fn again(&self) -> Option<Self> {
+        match self {
+            Self::Nothing => Some(Self::Nothing),
+            Self::Whole(bytes) => Some(Self::Whole(bytes.clone())),
+            Self::Stream(_) => None,
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! The secrets that the operator has named, for whoever lists, checks or compares them.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use lobster_language::codes;
+use lobster_language::diagnostic::Diagnostic;
+use lobster_language::plan::{Plan, Step, Workflow};
+use lobster_language::workflow::Places;
+
+use super::Runtime;
+use crate::envelope::Failure;
+use crate::secrets::{NamedSecret, SecretError};
+
+impl Runtime {
+    /// The secrets that the operator has named, and the file where more can be named.
+    #[must_use]
+    pub fn secrets(&self) -> (Vec<NamedSecret>, &str) {
+        (self.services.secrets.named_secrets(&self.services), self.services.secrets.place())
+    }
+
+    /// Finds the value of a secret, and shows it to nobody.
+    ///
+    /// # Errors
+    /// Why it has none, as a run would say it.
+    pub fn find_secret(&self, name: &str) -> Result<(), Failure> {
+        Ok(self.services.find_secret(name)?)
+    }
+
+    /// The values of secrets, for comparing what comes from outside with them. They are hidden in what
+    /// is recorded from here on.
+    ///
+    /// # Errors
+    /// Why one has none.
+    pub fn secret_values(&self, names: &[String]) -> Result<Vec<String>, Failure> {
+        let granted = names.iter().enumerate().map(|(at, name)| (format!("S{at}"), name.clone())).collect();
+        let found = self.services.secret_variables(&granted)?;
+        Ok(found.into_iter().map(|(_, value)| value).collect())
+    }
+
+    /// Where a workflow file uses secrets that the operator does not let go there. A file that is wrong otherwise is
+    /// not looked at.
+    #[must_use]
+    pub fn check_secrets(&self, path: &Path) -> Vec<Diagnostic> {
+        let (Ok((workflow, _)), Ok(source)) = (super::load_workflow(path), super::read_source(path)) else {
+            return Vec::new();
+        };
+        let (services, places) = (&self.services, Places::new(source));
+        let of_step = |step: &Step| {
+            let granted = step.extras.secrets.iter().filter_map(|grant| services.secrets.refusal(grant));
+            let refusal = |grant| services.secrets.refusal_of_credential(grant, services);
+            let used = step.extras.credentials.iter().filter_map(refusal);
+            let found =
+                granted.map(|error| ("secrets", error)).chain(used.map(|error| ("credentials", error)));
+            let warn = |(field, error): (&str, SecretError)| {
+                let message = format!("Workflow step {}: {error}", step.id);
+                places.warning(codes::BOUND_SECRET, step, &[field], message)
+            };
+            found.map(warn).collect::<Vec<_>>()
+        };
+        workflow.all_steps().into_iter().flat_map(of_step).collect()
+    }
+
+    /// The secrets that the steps of a workflow, and the MCP servers that it calls, are granted.
+    #[must_use]
+    pub fn secrets_of(&self, workflow: Workflow) -> BTreeSet<String> {
+        let plan = Plan::Workflow(workflow);
+        let steps = crate::secrets::grants_of(&plan).into_iter().map(|grant| grant.secret.clone());
+        let servers = self.services.grants_of_servers(&plan).into_iter().map(|grant| grant.secret);
+        let credentials = crate::secrets::credentials_of(&plan).into_iter().map(|grant| grant.secret.clone());
+        let of_servers = self.services.credentials_of_servers(&plan).into_iter().map(|grant| grant.secret);
+        steps.chain(servers).chain(credentials).chain(of_servers).collect()
+    }
+}
