@@ -166,7 +166,7 @@ fn a_run_that_cannot_go_on_is_tried_again_with_rests_and_says_why() {
     std::fs::write(&secret, "correct horse").unwrap();
     home.write(
         "order.lobster",
-        "steps:\n  - {id: before, run: 'echo before >> said', secrets: {PASSWORD: password}}\n  - {id: paid, wait: {event: paid}}\n  - {id: after, run: 'echo ${#PASSWORD} >> said', secrets: {PASSWORD: password}}\n",
+        "secrets: [password]\nsteps:\n  - {id: before, run: 'echo before >> said', secrets: {PASSWORD: password}}\n  - {id: paid, wait: {event: paid}}\n  - {id: after, run: 'echo ${#PASSWORD} >> said', secrets: {PASSWORD: password}}\n",
     );
     register(&home, &["order.lobster"]);
     let served = Served::start(&home, &[]);
