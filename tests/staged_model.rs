@@ -61,8 +61,10 @@ fn program(dice: &mut Dice) -> String {
         lines.push(match dice.next(21) {
             0 => format!("cp '{one}' '{two}'"),
             // What a directory that is copied into itself comes to is a matter of the order in which it is read.
+            // (`realpath -m` of GNU never ends where links lead in a circle.)
             1 => format!(
-                "case $(realpath -m '{two}')/ in $(realpath -m '{one}')/*) ;; *) cp -a '{one}' '{two}' ;; esac"
+                "into_itself() {{ [ -d '{one}' ] && case $(readlink -f '{two}')/ in $(readlink -f '{one}')/*) true ;; *) false ;; esac; }}; \
+                 into_itself || cp -a '{one}' '{two}'"
             ),
             2 => format!("mv '{one}' '{two}'"),
             3 => format!("mv -T '{one}' '{two}'"),
