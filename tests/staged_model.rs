@@ -123,7 +123,8 @@ fn number(name: &str, default: u64) -> u64 {
 fn staged_is_direct_undone_is_before_and_dropped_is_nothing() {
     let (cases, first) = (number("LOBSTER_CHANGES_CASES", CASES), number("LOBSTER_CHANGES_SEED", 1));
     let mut changed = 0;
-    for seed in first..first + cases {
+    // In the last one a directory is made anew in one that is, too.
+    for seed in (first..first + cases).chain([958]) {
         let mut dice = Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let home = Home::new();
         let staged = home.dir().join("tree");

@@ -242,7 +242,7 @@ impl<'k> Reader<'k> {
                     self.changes.push(Change { path: path.clone(), before, after, shared: None });
                 }
                 if self.copied.is_none()
-                    && is_opaque(&at).map_err(|source| self.unread(Some(path), source))?
+                    && self.is_made_anew(path).map_err(|source| self.unread(Some(path), source))?
                 {
                     self.not_in_opaque(path)?;
                 }
@@ -254,6 +254,17 @@ impl<'k> Reader<'k> {
             }
         }
         self.directory(Some(path), is_below)
+    }
+
+    /// Whether nothing of what lies below a directory shows through. The kernel marks only the outermost one
+    /// that was made anew; in it nothing shows through at any depth.
+    fn is_made_anew(&self, path: &RelPath) -> io::Result<bool> {
+        for dir in std::iter::once(path.clone()).chain(path.ancestors()) {
+            if is_opaque(&self.in_upper(&dir))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 
     /// What lies below a directory that was made anew, and is not in it any more.
