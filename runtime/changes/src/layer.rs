@@ -267,7 +267,7 @@ impl Layer {
         let below = Below::new(base, pile);
         let mut reader = Reader::new(below, upper, root.clone(), self.made, keep);
         reader.compare_with(self.copied.as_ref());
-        reader.directory(None, true)?;
+        reader.directory(None, true, false)?;
         reader.check_origins()?;
         Ok(RootChanges { root, changes: reader.into_changes() })
     }

@@ -97,8 +97,13 @@ impl<'k> Reader<'k> {
         }
     }
 
-    /// Reads a directory of the layer. `below`: there is a directory below it, too.
-    pub(crate) fn directory(&mut self, path: Option<&RelPath>, below: bool) -> Result<(), LayerError> {
+    /// Reads a directory of the layer. `below`: there is a directory below it, too. `anew`: nothing of that shows through.
+    pub(crate) fn directory(
+        &mut self,
+        path: Option<&RelPath>,
+        below: bool,
+        anew: bool,
+    ) -> Result<(), LayerError> {
         let dir = path.map_or_else(|| self.upper.clone(), |path| self.in_upper(path));
         let list = || -> io::Result<Vec<OsString>> {
             let mut names =
@@ -112,12 +117,12 @@ impl<'k> Reader<'k> {
         let names = with_access(&dir, 0o500, list).map_err(|source| self.unread(path, source))?;
         for name in names {
             let path = below_path(path, name.as_bytes());
-            self.entry(&path, below)?;
+            self.entry(&path, below, anew)?;
         }
         Ok(())
     }
 
-    fn entry(&mut self, path: &RelPath, below: bool) -> Result<(), LayerError> {
+    fn entry(&mut self, path: &RelPath, below: bool, anew: bool) -> Result<(), LayerError> {
         let at = self.in_upper(path);
         let place = Place { root: 0, path: path.clone() };
         let found = match (fs::symlink_metadata(&at), self.copied) {
@@ -143,7 +148,7 @@ impl<'k> Reader<'k> {
             return Err(LayerError::Special { root: self.root.clone(), path: path.clone() });
         }
         if kind.is_dir() {
-            return self.changed_directory(path, found.mode() & 0o7777, lower);
+            return self.changed_directory(path, found.mode() & 0o7777, lower, anew);
         }
         if lower.is_none()
             && self.copied.is_none()
@@ -229,6 +234,7 @@ impl<'k> Reader<'k> {
         path: &RelPath,
         mode: u32,
         lower: Option<Seen>,
+        mut anew: bool,
     ) -> Result<(), LayerError> {
         let at = self.in_upper(path);
         let is_below = lower.is_some_and(|lower| lower.what == What::Directory);
@@ -241,9 +247,11 @@ impl<'k> Reader<'k> {
                     let (before, after) = (entry(lower.mode), entry(mode));
                     self.changes.push(Change { path: path.clone(), before, after, shared: None });
                 }
-                if self.copied.is_none()
-                    && self.is_made_anew(path).map_err(|source| self.unread(Some(path), source))?
-                {
+                // The kernel marks only the outermost one that was made anew.
+                anew = anew
+                    || self.copied.is_none()
+                        && is_opaque(&at).map_err(|source| self.unread(Some(path), source))?;
+                if anew {
                     self.not_in_opaque(path)?;
                 }
             }
@@ -253,18 +261,7 @@ impl<'k> Reader<'k> {
                 self.changes.push(Change { path: path.clone(), before, after, shared: None });
             }
         }
-        self.directory(Some(path), is_below)
-    }
-
-    /// Whether nothing of what lies below a directory shows through. The kernel marks only the outermost one
-    /// that was made anew; in it nothing shows through at any depth.
-    fn is_made_anew(&self, path: &RelPath) -> io::Result<bool> {
-        for dir in std::iter::once(path.clone()).chain(path.ancestors()) {
-            if is_opaque(&self.in_upper(&dir))? {
-                return Ok(true);
-            }
-        }
-        Ok(false)
+        self.directory(Some(path), is_below, anew)
     }
 
     /// What lies below a directory that was made anew, and is not in it any more.

@@ -38,9 +38,6 @@ pub(super) fn explain_failure(outcome: &mut StepOutcome, problem: Option<TokenEr
     outcome.error = Some(format!("{problem}{}", ended.unwrap_or_default()));
     outcome.code = Some(Code::McpLogin.to_string());
     if problem.needs_person() {
-        if !outcome.detail.is_object() {
-            outcome.detail = json!({});
-        }
         outcome.detail["permanent"] = json!(true);
     }
 }

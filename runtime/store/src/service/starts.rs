@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::Service;
-use super::waits;
+use super::waits::{self, NewWait};
 use super::workflows::deed;
 use crate::db::Durability;
 use crate::error::StoreError;
@@ -227,7 +227,7 @@ impl Service {
             if let Standing::Later { due, .. } = standing
                 && changed > 0
             {
-                waits::wait_until(tx, run, *due)?;
+                waits::add(tx, run, &NewWait { path: String::new(), due: Some(*due), event: None })?;
             }
             if state.is_over() {
                 waits::forget(tx, run)?;

@@ -61,13 +61,8 @@ impl Service {
                     Some(name) => super::events::next_for(tx, run, name, since)?.is_some(),
                     None => false,
                 };
-                tx.prepare_cached("INSERT INTO waits (run, path, due, event) VALUES (?1, ?2, ?3, ?4)")?
-                    .execute(params![
-                        run.as_bytes(),
-                        wait.path,
-                        if has_come { Some(now) } else { wait.due },
-                        wait.event
-                    ])?;
+                let due = if has_come { Some(now) } else { wait.due };
+                add(tx, run, &NewWait { due, ..wait.clone() })?;
             }
             Ok(())
         })
@@ -133,10 +128,10 @@ impl Service {
     }
 }
 
-/// Has a run wait for a time, whatever else it waits for: where it could not go on, not at a place in it.
-pub(super) fn wait_until(tx: &Transaction<'_>, run: RunId, due: i64) -> Result<(), StoreError> {
-    tx.prepare_cached("INSERT INTO waits (run, path, due) VALUES (?1, '', ?2)")?
-        .execute(params![run.as_bytes(), due])?;
+/// Has a run wait for one thing more.
+pub(super) fn add(tx: &Transaction<'_>, run: RunId, wait: &NewWait) -> Result<(), StoreError> {
+    tx.prepare_cached("INSERT INTO waits (run, path, due, event) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![run.as_bytes(), wait.path, wait.due, wait.event])?;
     Ok(())
 }
 
