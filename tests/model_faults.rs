@@ -8,9 +8,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::home::{Answer, Home};
+use crate::binary;
+use crate::browser::Browser;
+use crate::home::{Answer, Home, wait_until};
 use crate::pty::Terminal;
 use crate::sdk_shapes::event;
+use crate::serve_agents::Client;
+use crate::served::{Served, agent, register};
 use crate::server::{Reply, Request, Server};
 
 const KEY: &str = "sk-of-the-matrix-4f2a9c1e";
@@ -430,13 +434,53 @@ fn a_person_sees_how_much_of_an_answer_has_come_and_none_of_it() {
             "steps:\n  - id: ask\n    pipeline: llm.invoke --prompt p --model {MODEL} --provider openai\n"
         ),
     );
-    let call = home.lobster(["run", "flow.lobster"]).env("TERM", "xterm").env("OPENAI_API_KEY", KEY);
-    let call = call.env("OPENAI_BASE_URL", server.url()).env("LOBSTER_HTTP_TIMEOUT_MS", "5000");
-    let mut terminal = Terminal::start(call, 100, 24);
-    terminal.wait_until(|screen| screen.contains(HALF));
-    let (code, screen) = terminal.end();
-    assert_ne!(code, 0);
-    assert!(!screen.text().contains("{\"n\""), "{}", screen.text());
+    let worker = format!("{} worker --stdio", binary::lobster().display());
+    for executor in [None, Some(&worker)] {
+        let call = home.lobster(["run", "flow.lobster"]).env("TERM", "xterm").env("OPENAI_API_KEY", KEY);
+        let call = call.env("OPENAI_BASE_URL", server.url()).env("LOBSTER_HTTP_TIMEOUT_MS", "5000");
+        let call = match executor {
+            Some(executor) => call.env("LOBSTER_EXECUTOR", executor),
+            None => call,
+        };
+        let mut terminal = Terminal::start(call, 100, 24);
+        terminal.wait_until(|screen| screen.contains(HALF));
+        let (code, screen) = terminal.end();
+        assert_ne!(code, 0);
+        assert!(!screen.text().contains("{\"n\""), "{}", screen.text());
+    }
+}
+
+#[test]
+fn pages_and_agents_of_the_service_are_told_how_much_of_an_answer_has_come() {
+    let model = half_of_an_answer();
+    let home = Home::new();
+    home.write(
+        "ask.lobster",
+        format!(
+            "steps:\n  - id: ask\n    pipeline: llm.invoke --prompt p --model {MODEL} --provider openai\n"
+        ),
+    );
+    register(&home, &["ask.lobster"]);
+    let call = home.lobster(["serve", "--listen", "127.0.0.1:0"]).env("OPENAI_API_KEY", KEY);
+    let call = call.env("OPENAI_BASE_URL", model.url()).env("LOBSTER_HTTP_TIMEOUT_MS", "5000");
+    let served = Served::started(call);
+    let agent = Client::new(&served, &agent(&home, "operator", None));
+    let browser = Browser::log_in(&home, &served, "viewer");
+    std::thread::scope(|scope| {
+        let called = scope.spawn(|| agent.told("ask", json!({})));
+        let run =
+            || served.get(&agent.token, "/api/v1/runs").good()["runs"][0]["id"].as_str().map(str::to_owned);
+        wait_until("a run", || run().is_some());
+        let run = run().unwrap();
+        wait_until("its progress", || browser.page(&format!("/runs/{run}")).text.contains(HALF));
+        let page = browser.page(&format!("/runs/{run}"));
+        let mut steps = page.links().into_iter().filter(|link| link.contains("/step?path=ask"));
+        assert!(steps.any(|step| browser.page(step).text.contains(HALF)));
+        let told = called.join().unwrap();
+        assert!(told.iter().any(|message| message.contains(HALF)), "{told:?}");
+        served.ended(&agent.token, &run);
+        assert!(!browser.page(&format!("/runs/{run}")).text.contains(HALF));
+    });
 }
 
 #[test]

@@ -6,9 +6,9 @@ use crate::home::{Home, wait_until};
 use crate::served::{Reply, Served, agent, register, token};
 
 /// One agent with its session.
-struct Client<'s> {
+pub(crate) struct Client<'s> {
     served: &'s Served,
-    token: String,
+    pub(crate) token: String,
     session: String,
 }
 
@@ -32,7 +32,7 @@ fn message(reply: &Reply, id: u64) -> Value {
 }
 
 impl<'s> Client<'s> {
-    fn new(served: &'s Served, token: &str) -> Self {
+    pub(crate) fn new(served: &'s Served, token: &str) -> Self {
         let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2025-06-18", "capabilities": { "elicitation": {} },
             "clientInfo": { "name": "coder", "version": "1" } } });
@@ -61,6 +61,16 @@ impl<'s> Client<'s> {
 
     fn call(&self, tool: &str, arguments: Value) -> Value {
         self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
+    }
+
+    /// What it is told while a tool works.
+    pub(crate) fn told(&self, tool: &str, arguments: Value) -> Vec<String> {
+        let params = json!({ "name": tool, "arguments": arguments, "_meta": { "progressToken": 1 } });
+        let asked = json!({ "jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params });
+        let reply = post(self.served, &self.token, Some(&self.session), &asked);
+        let lines = reply.body.lines().filter_map(|line| line.strip_prefix("data:"));
+        let messages = lines.filter_map(|line| serde_json::from_str::<Value>(line.trim()).ok());
+        messages.filter_map(|message| Some(message["params"]["message"].as_str()?.to_owned())).collect()
     }
 
     /// What a tool answered.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::browser::Browser;
 use crate::home::{Home, wait_until};
 use crate::served::{Served, register, token};
 
@@ -69,6 +70,19 @@ fn a_run_is_started_followed_and_read() {
     assert_eq!(served.send("GET", "/healthz", &[], b"").good()["status"], "ok");
 }
 
+/// The lines of a run's stream, as they come.
+fn stream(served: &Served, token: &str, run: &str) -> impl Iterator<Item = String> {
+    let mut stream = TcpStream::connect(&served.address).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    write!(
+        stream,
+        "GET /api/v1/runs/{run}/stream HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {token}\r\n\r\n",
+        served.address
+    )
+    .unwrap();
+    BufReader::new(stream).lines().map(Result::unwrap)
+}
+
 #[test]
 fn a_stream_tells_what_happens_while_it_happens() {
     let home = Home::new();
@@ -78,19 +92,42 @@ fn a_stream_tells_what_happens_while_it_happens() {
     let operator = token(&home, "operator", None);
     let run = served.post(&operator, "/api/v1/workflows/slow/runs", &json!({})).good();
     let run = run["run"].as_str().unwrap();
-    let mut stream = TcpStream::connect(&served.address).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    write!(
-        stream,
-        "GET /api/v1/runs/{run}/stream HTTP/1.1\r\nHost: {}\r\nAuthorization: Bearer {operator}\r\n\r\n",
-        served.address
-    )
-    .unwrap();
-    let mut lines = BufReader::new(stream).lines().map(Result::unwrap);
+    let mut lines = stream(&served, &operator, run);
     assert!(lines.any(|line| line == "event: step_started"));
     home.write("go", "");
     assert!(lines.any(|line| line == "event: run_ended"));
     assert!(lines.any(|line| line == "event: end"));
+}
+
+#[test]
+fn what_a_step_says_is_seen_before_it_ends() {
+    let home = Home::new();
+    let config = home.dir().parent().unwrap().join("home/.config/lobster");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(config.join("secrets.toml"), "[secrets.hook]\nenv = \"HOOK_KEY\"\n").unwrap();
+    home.write(
+        "build.lobster",
+        "secrets: [hook]\nsteps:\n  - {id: build, run: 'echo \"the key is $KEY\" >&2; echo \"$((3 + 4)) files with $KEY of them\" >&2; while ! test -e go; do sleep 0.05; done', secrets: {KEY: hook}}\n",
+    );
+    register(&home, &["build.lobster"]);
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let browser = Browser::log_in(&home, &served, "viewer");
+    let run = served.post(&operator, "/api/v1/workflows/build/runs", &json!({})).good();
+    let run = run["run"].as_str().unwrap();
+    let page = || browser.page(&format!("/runs/{run}"));
+    const SAID: &str = "7 files with «secret:hook» of them";
+    wait_until("its words", || page().text.contains(SAID));
+    let step = browser.page(&format!("/runs/{run}/step?path=build"));
+    assert!(step.text.contains("So far") && step.text.contains(SAID), "{}", step.text);
+    assert!(!step.text.contains("s3cret-of-hooks") && !page().text.contains("s3cret-of-hooks"));
+    let mut lines = stream(&served, &operator, run);
+    assert!(lines.any(|line| line == "event: progress"));
+    let told = lines.next().unwrap();
+    assert!(told.contains("\"path\":\"build\"") && told.contains(SAID), "{told}");
+    home.write("go", "");
+    assert!(lines.any(|line| line == "event: end"));
+    assert!(!page().text.contains(SAID), "{}", page().text);
 }
 
 #[test]

@@ -61,10 +61,10 @@ fn program(dice: &mut Dice) -> String {
         lines.push(match dice.next(21) {
             0 => format!("cp '{one}' '{two}'"),
             // What a directory that is copied into itself comes to is a matter of the order in which it is read.
-            // (`realpath -m` of GNU never ends where links lead in a circle.)
+            // (Of GNU, `realpath -m` and `readlink -f` never end where a link leads below itself.)
             1 => format!(
-                "into_itself() {{ [ -d '{one}' ] && case $(readlink -f '{two}')/ in $(readlink -f '{one}')/*) true ;; *) false ;; esac; }}; \
-                 into_itself || cp -a '{one}' '{two}'"
+                "python3 -c 'from os.path import *; import sys; one, two = map(realpath, sys.argv[1:]); \
+                 sys.exit(isdir(one) and (two + \"/\").startswith(one + \"/\"))' '{one}' '{two}' && cp -a '{one}' '{two}'"
             ),
             2 => format!("mv '{one}' '{two}'"),
             3 => format!("mv -T '{one}' '{two}'"),

@@ -174,7 +174,9 @@ pub mod mcp {
 
 /// Times, sizes and numbers, for people.
 pub mod figures {
-    pub use lobster_observe::figures::{after, before, bytes, count, counted, duration, enforcement, rough};
+    pub use lobster_observe::figures::{
+        after, before, bytes, count, counted, duration, enforcement, rough, so_far,
+    };
 }
 
 /// What model calls may use: calls, tokens and dollars.

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::engine::Interrupted;
+use lobster_runtime::engine::{Interrupted, Progress};
 use lobster_runtime::envelope::Envelope;
 use lobster_runtime::replay;
 use lobster_runtime::runtime::{PolicySources, RunRequest, RunResult, Runtime, Target};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::service::{Service, Standing, Start};
 use lobster_runtime::store::{RunId, StoreError};
+use lobster_serve::tidings::Teller;
 use lobster_serve::workflows::digest_of;
 
 use crate::events;
@@ -44,7 +45,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     match store.run(id) {
         Ok(_) => {
-            let runtime = prepare::runtime_of_run(Mode::Tool, None, |_: &Runtime| Some(id))?;
+            let mut runtime = prepare::runtime_of_run(Mode::Tool, None, |_: &Runtime| Some(id))?;
+            runtime.services.progress = progress();
             events::follow(&runtime, None)?;
             return said(replay::resume_run(&runtime, &id.to_string(), Interrupted::Ask));
         }
@@ -59,6 +61,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         // A secret that is missing is found another time; what does not fit was refused above.
         Ok(result) => said(result),
     }
+}
+
+/// Tells the server how steps go on before they end. Without it the run goes on as well.
+fn progress() -> Option<Box<dyn Progress>> {
+    Some(Box::new(Teller::start(std::io::stdout()).ok()?))
 }
 
 /// What a run came to, for the server: it reads what is said on stderr, and the rest in the record.
@@ -77,10 +84,11 @@ fn begin(service: &Service, start: &Start) -> Result<RunResult, Refusal> {
     let workflow = workflow.ok_or_else(|| Refusal("its workflow is not registered".to_owned()))?;
     let path = PathBuf::from(&workflow.path);
     let policies = PolicySources { place: Some(path.parent().unwrap_or(Path::new("/"))), run: None };
-    let runtime = match prepare::runtime_telling(Mode::Tool, &policies, None) {
+    let mut runtime = match prepare::runtime_telling(Mode::Tool, &policies, None) {
         Ok(runtime) => runtime,
         Err(error) => return Err(Refusal(error.message)),
     };
+    runtime.services.progress = progress();
     let request = RunRequest { target: Target::File(path.clone()), args: Some(start.args.clone()) };
     let planned = runtime.plan(&request).map_err(|failure| Refusal(failure.message))?;
     // What was read is what will run, so nothing can come between this and the run.

@@ -24,7 +24,7 @@ use lobster_serve::workers::WorkerSettings;
 use self::config::Config;
 pub(super) use self::credentials::{login_link, next_page};
 use crate::exit::{CommandError, CommandResult, Exit};
-use crate::mcp::{self, cancelled};
+use crate::mcp;
 use crate::prepare;
 use crate::render::question;
 
@@ -194,7 +194,7 @@ async fn work(
         agents: Some(Arc::new(agents)),
         question: Some(question::whole),
     };
-    let left = server.work(runtimes, fronts, cancelled(&cancel)).await.map_err(failed)?;
+    let left = server.work(runtimes, fronts, cancel.cancelled()).await.map_err(failed)?;
     if !left.is_empty() {
         let runs: Vec<_> = left.iter().map(|run| run.short()).collect();
         anstream::eprintln!("still at work, and going on by themselves: {}", runs.join(", "));

@@ -311,8 +311,8 @@ impl Progress for Feed {
         });
     }
 
-    fn stderr(&self, place: &str, chunk: &[u8]) {
-        self.change_model(|model, _| model.hear(place, chunk));
+    fn stderr(&self, place: &str, line: &str) {
+        self.change_model(|model, _| model.hear(place, line));
     }
 
     fn answering(&self, place: &str, characters: u64) {

@@ -11,9 +11,6 @@ use serde_json::Value;
 
 use crate::render::units;
 
-/// Longest line of stderr that is kept, in bytes.
-const MAX_WORDS: usize = 1000;
-
 /// Where a step stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
@@ -51,9 +48,8 @@ pub(super) struct Line {
     pub(super) fold: Option<Fold>,
     /// What is under way inside it, each with its place.
     running: Vec<String>,
-    /// The latest line on stderr, and the beginning of the next one.
+    /// The latest line on stderr.
     words: String,
-    partial: Vec<u8>,
     effects: usize,
     reused: usize,
     /// How its latest own effect ended.
@@ -104,7 +100,6 @@ impl Line {
             fold: None,
             running: Vec::new(),
             words: String::new(),
-            partial: Vec::new(),
             effects: 0,
             reused: 0,
             last: None,
@@ -285,7 +280,6 @@ impl Model {
         if let Some(index) = self.at.get(split(place).0) {
             let line = &mut self.lines[*index];
             line.running.retain(|running| running != place);
-            line.partial.clear();
         }
     }
 
@@ -303,19 +297,9 @@ impl Model {
     }
 
     /// Takes in what the process of a place wrote to stderr.
-    pub(super) fn hear(&mut self, place: &str, chunk: &[u8]) {
-        let Some(index) = self.at.get(split(place).0) else { return };
-        let line = &mut self.lines[*index];
-        for piece in chunk.split_inclusive(|byte| matches!(byte, b'\n' | b'\r')) {
-            let room = MAX_WORDS.saturating_sub(line.partial.len());
-            line.partial.extend_from_slice(&piece[..piece.len().min(room)]);
-            if piece.ends_with(b"\n") || piece.ends_with(b"\r") {
-                let words = String::from_utf8_lossy(&line.partial).trim().to_owned();
-                if !words.is_empty() {
-                    line.words = words;
-                }
-                line.partial.clear();
-            }
+    pub(super) fn hear(&mut self, place: &str, line: &str) {
+        if let Some(index) = self.at.get(split(place).0) {
+            self.lines[*index].words = line.to_owned();
         }
     }
 

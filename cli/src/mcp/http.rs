@@ -24,7 +24,6 @@ use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use super::cancelled;
 use super::endpoint::{Body, Endpoint};
 use super::listen::Listener;
 use super::server::Server;
@@ -304,7 +303,7 @@ pub(super) async fn serve(
                     continue;
                 }
             },
-            () = cancelled(&cancel) => break,
+            () = cancel.cancelled() => break,
         };
         let caller = Arc::new(Caller { newcomer: newcomers.enter(), seat: Mutex::default() });
         let door = Arc::clone(&door);

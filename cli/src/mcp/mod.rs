@@ -83,7 +83,7 @@ async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Resu
     let server = server::Server::new(shared, session.clone());
     let begun = tokio::select! {
         begun = server.serve(stdio::Lines::new(session.clone())) => begun,
-        () = cancelled(session) => return Ok(()),
+        () = session.cancelled() => return Ok(()),
     };
     let service = match begun {
         Ok(service) => service,
@@ -95,7 +95,7 @@ async fn serve_stdio(shared: Arc<shared::Shared>, session: &CancelToken) -> Resu
     let mut waiting = std::pin::pin!(service.waiting());
     tokio::select! {
         _ = &mut waiting => return Ok(()),
-        () = cancelled(session) => ended.cancel(),
+        () = session.cancelled() => ended.cancel(),
     }
     // Calls that are ending still answer.
     let _ = tokio::time::timeout(LAST_CALLS, waiting).await;
@@ -129,12 +129,4 @@ fn tokio_runtime() -> Result<tokio::runtime::Runtime, CommandError> {
         .thread_keep_alive(Duration::from_secs(10))
         .build()
         .map_err(|error| CommandError::failed(format!("cannot start: {error}")))
-}
-
-/// Waits until the token is cancelled.
-pub(crate) async fn cancelled(token: &CancelToken) {
-    const LOOK: Duration = Duration::from_millis(50);
-    while !token.is_cancelled() {
-        tokio::time::sleep(LOOK).await;
-    }
 }

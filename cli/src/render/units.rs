@@ -1,7 +1,7 @@
 //! Times and sizes in few characters.
 
 use lobster_runtime::figures::{after, before};
-pub(crate) use lobster_runtime::figures::{bytes, count, counted, duration, rough};
+pub(crate) use lobster_runtime::figures::{bytes, count, counted, duration, rough, so_far};
 
 /// How long ago a time in milliseconds since 1970 was, as people say it: `just now`, `5 min ago`,
 /// `3 h ago`, `yesterday`, `4 days ago`; from two weeks on the date.
@@ -20,9 +20,4 @@ pub(crate) fn ahead(at: i64, exact: bool) -> String {
         true => format!("at {}", lobster_runtime::store::iso(at)),
         false => after((lobster_runtime::store::system_clock())(), at),
     }
-}
-
-/// How much of a model's answer has come.
-pub(crate) fn so_far(characters: u64) -> String {
-    format!("{characters} characters of the answer so far")
 }

@@ -2,12 +2,16 @@
 //! each attempt of each step.
 //!
 //! A token is cancelled once, with a reason; its descendants are cancelled
-//! with it. Threads wait on it by [`CancelToken::wait`], poll loops by the
-//! readable end of [`CancelToken::pollable`].
+//! with it. Threads wait on it by [`CancelToken::wait`], tasks by
+//! [`CancelToken::cancelled`], poll loops by the readable end of
+//! [`CancelToken::pollable`].
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, eventfd};
@@ -45,6 +49,10 @@ struct State {
     /// Set by a second signal: stop waiting for a graceful end.
     forced: bool,
     children: Vec<Weak<Inner>>,
+    /// Tasks that wait, by the numbers of their futures.
+    tasks: BTreeMap<u64, Waker>,
+    /// The number of the next one.
+    next: u64,
 }
 
 #[derive(Default)]
@@ -121,11 +129,14 @@ impl CancelToken {
         while let Some(token) = pending.pop() {
             let mut state = token.lock();
             change(&mut state);
+            let tasks = std::mem::take(&mut state.tasks);
             pending.extend(state.children.iter().filter_map(Weak::upgrade).map(CancelToken));
             if let Some(event) = token.0.event.get() {
                 signal(event);
             }
             token.0.changed.notify_all();
+            drop(state);
+            tasks.into_values().for_each(Waker::wake);
         }
     }
 
@@ -162,6 +173,12 @@ impl CancelToken {
         }
     }
 
+    /// Waits in a task until it is cancelled.
+    #[must_use]
+    pub fn cancelled(&self) -> Cancelled<'_> {
+        Cancelled { token: self, number: None }
+    }
+
     /// A descriptor that is readable once the token is cancelled or forced
     /// (an `eventfd`). It must only be polled, never read. A poller that has
     /// seen the first cancellation watches [`CancelToken::is_forced`] by time.
@@ -185,6 +202,38 @@ impl CancelToken {
     }
 }
 
+/// What [`CancelToken::cancelled`] gives.
+pub struct Cancelled<'t> {
+    token: &'t CancelToken,
+    /// Under which the token knows its task.
+    number: Option<u64>,
+}
+
+impl Future for Cancelled<'_> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let mut state = self.token.lock();
+        if state.reason.is_some() {
+            return Poll::Ready(());
+        }
+        let number = self.number.unwrap_or(state.next);
+        state.next = state.next.max(number + 1);
+        state.tasks.insert(number, context.waker().clone());
+        drop(state);
+        self.number = Some(number);
+        Poll::Pending
+    }
+}
+
+impl Drop for Cancelled<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.token.lock().tasks.remove(&number);
+        }
+    }
+}
+
 fn signal(event: &OwnedFd) {
     // An eventfd refuses a write only when its counter is full, and then it is readable already.
     let _ = rustix::io::write(event, &1u64.to_ne_bytes());
@@ -192,6 +241,10 @@ fn signal(event: &OwnedFd) {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
     use super::*;
 
     #[test]
@@ -218,5 +271,32 @@ mod tests {
         let fd = token.pollable().map(|fd| fd.try_clone_to_owned());
         assert!(matches!(fd, Ok(Ok(_))));
         assert!(!CancelToken::new().wait(Duration::from_millis(1)));
+    }
+
+    #[test]
+    fn wakes_tasks_and_forgets_those_that_are_gone() {
+        struct Counts(AtomicUsize);
+        impl Wake for Counts {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let woken = Arc::new(Counts(AtomicUsize::new(0)));
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut context = Context::from_waker(&waker);
+        let root = CancelToken::new();
+        let token = root.child();
+        let mut first = pin!(token.cancelled());
+        let mut second = pin!(token.cancelled());
+        for _ in 0..3 {
+            assert_eq!(first.as_mut().poll(&mut context), Poll::Pending);
+            assert_eq!(second.as_mut().poll(&mut context), Poll::Pending);
+            assert_eq!(pin!(token.cancelled()).poll(&mut context), Poll::Pending);
+        }
+        assert_eq!(token.lock().tasks.len(), 2);
+        root.cancel(CancelReason::Superseded);
+        assert_eq!(woken.0.load(Ordering::SeqCst), 2);
+        assert_eq!(first.poll(&mut context), Poll::Ready(()));
+        assert_eq!(pin!(token.child().cancelled()).poll(&mut context), Poll::Ready(()));
     }
 }

@@ -29,8 +29,8 @@ pub trait Progress: Send + Sync {
     fn step_ended(&self, _place: &str, _outcome: &StepOutcome) {}
     /// The run journals these.
     fn recorded(&self, _events: &[Event]) {}
-    /// The process at a place wrote this to stderr; secrets are replaced.
-    fn stderr(&self, _place: &str, _chunk: &[u8]) {}
+    /// The last line that the process at a place wrote to stderr; secrets are replaced.
+    fn stderr(&self, _place: &str, _line: &str) {}
     /// So many characters of a model's answer have come at a place; never which.
     fn answering(&self, _place: &str, _characters: u64) {}
 }

@@ -189,7 +189,10 @@ impl Services {
                 let local = LocalExecutor::new(store.clone(), sandbox, components, self);
                 Box::new(local.showing(self.progress.as_deref()))
             }
-            Some(program) => Box::new(StdioExecutor::new(Arc::clone(program), store.clone(), self)),
+            Some(program) => {
+                let there = StdioExecutor::new(Arc::clone(program), store.clone(), self);
+                Box::new(there.showing(self.progress.as_deref()))
+            }
         }
     }
 

@@ -17,7 +17,6 @@ use std::time::Duration;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, LOCATION, RETRY_AFTER};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, redirect};
 use serde_json::Value;
-use tokio::io::{Interest, unix::AsyncFd};
 use tokio::time::timeout;
 
 use crate::stream::{EventStream, StreamError};
@@ -341,13 +340,7 @@ pub fn make_telling(
     let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
     let result = runtime.block_on(async {
-        let fd = cancel.pollable().map_err(setup)?;
-        // SAFETY: the descriptor is borrowed from `cancel`, which never closes or replaces it and
-        // outlives this block; a `BorrowedFd` always answers with the same descriptor.
-        #[expect(unsafe_code, reason = "tokio offers no safe way to wait for a borrowed descriptor")]
-        let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
-        let fd = fd.map_err(|error| setup(error.into()))?;
-        let mut cancelled = pin!(fd.readable());
+        let mut cancelled = pin!(cancel.cancelled());
         let mut work = pin!(exchange(request, &url, told));
         poll_fn(|cx| {
             if cancelled.as_mut().poll(cx).is_ready() {

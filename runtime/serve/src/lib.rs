@@ -14,6 +14,7 @@ pub mod notify;
 pub mod probe;
 pub mod schedule;
 pub mod server;
+pub mod tidings;
 mod usage;
 mod watch;
 pub mod workers;

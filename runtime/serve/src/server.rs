@@ -17,6 +17,7 @@ use crate::http::{App, AppSettings, Fronts, Hosts, router};
 use crate::net::{self, Tls};
 use crate::notify::{NotifySettings, Teller, listen};
 use crate::schedule::Scheduler;
+use crate::tidings::Tidings;
 use crate::watch::{self, Watcher};
 use crate::workers::{Dispatcher, Waker, WorkerSettings};
 use crate::workflow_files::WorkflowFiles;
@@ -117,8 +118,9 @@ impl Server {
         let service = store.service()?;
         let name = format!("{}:{}", std::process::id(), address.port());
         let program = settings.workers.program.clone();
+        let tidings = Tidings::default();
         let (dispatcher, waker) =
-            Dispatcher::new(service.clone(), name, address.to_string(), settings.workers);
+            Dispatcher::new(service.clone(), name, address.to_string(), settings.workers, tidings.clone());
         let files = WorkflowFiles::new(settings.folders.clone(), settings.trusted_by.is_some());
         let (folders, problems) = Folders::new(settings.folders, settings.trusted_by);
         let (for_requests, for_folders) = runtimes;
@@ -132,6 +134,7 @@ impl Server {
             files,
             is_secure: settings.is_secure,
             fronts,
+            tidings,
         })?;
         let app = Arc::new(app);
         let (end_schedules, schedules) = decide_schedules(&store, waker.clone())?;

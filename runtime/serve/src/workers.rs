@@ -19,6 +19,7 @@ use lobster_runtime::store::{RunId, RunStatus, StoreError};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::after;
+use crate::tidings::Tidings;
 use crate::usage::Processes;
 
 /// How often the queue is looked at when nobody says that there is something new.
@@ -140,12 +141,19 @@ pub struct Dispatcher {
     /// Since when parked runs have had nothing to wait for.
     ripe: HashMap<RunId, Instant>,
     followers: after::Followers,
+    tidings: Tidings,
 }
 
 impl Dispatcher {
     /// A dispatcher, and what wakes it.
     #[must_use]
-    pub fn new(service: Service, server: String, listen: String, settings: WorkerSettings) -> (Self, Waker) {
+    pub fn new(
+        service: Service,
+        server: String,
+        listen: String,
+        settings: WorkerSettings,
+        tidings: Tidings,
+    ) -> (Self, Waker) {
         let (say, heard) = mpsc::channel();
         let waker = Waker(say.clone());
         let dispatcher = Self {
@@ -159,6 +167,7 @@ impl Dispatcher {
             adopted: Vec::new(),
             ripe: HashMap::new(),
             followers: after::Followers::default(),
+            tidings,
         };
         (dispatcher, waker)
     }
@@ -244,17 +253,24 @@ impl Dispatcher {
             .env("LOBSTER_APPROVAL_INITIATED_BY", start.actor.as_deref().unwrap_or_default())
             .env_remove("LOBSTER_RUN_ID")
             .stdin(Stdio::null())
-            .stdout(Stdio::null())
+            .stdout(if order == Order::Execute { Stdio::piped() } else { Stdio::null() })
             // A file, so that a worker that outlives the server can go on writing.
             .stderr(said.try_clone()?)
             .process_group(0);
-        let dir = self.service.workflow_by_number(start.workflow).ok().flatten();
-        let dir = dir.and_then(|workflow| Path::new(&workflow.path).parent().map(Path::to_owned));
+        let workflow = self.service.workflow_by_number(start.workflow).ok().flatten();
+        let dir = workflow.as_ref().and_then(|workflow| Path::new(&workflow.path).parent());
         if let Some(dir) = dir.filter(|dir| dir.is_dir()) {
             command.current_dir(dir);
         }
         let mut child = command.spawn()?;
         let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        if let Some(stdout) = child.stdout.take() {
+            let tidings = self.tidings.clone();
+            // Without the thread nobody listens, and the worker tells nothing.
+            let _ = std::thread::Builder::new().name("tidings".to_owned()).spawn(move || {
+                tidings.listen(run, workflow.as_ref().map(|workflow| workflow.name.as_str()), stdout);
+            });
+        }
         let say = self.say.clone();
         std::thread::Builder::new().name("worker".to_owned()).spawn(move || {
             let status = child.wait().unwrap_or_default();

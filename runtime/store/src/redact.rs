@@ -361,6 +361,14 @@ impl Redactions {
         longest.max(self.longest * WIDEST + LINES)
     }
 
+    /// A text that was cut off, without what may be the beginning of a secret.
+    fn cut(&self, text: &[u8]) -> Vec<u8> {
+        let sure = text.len() - self.begun(text);
+        // A secret that is there whole is hidden, not cut.
+        let whole = self.places(text).last().map_or(0, |(place, _)| place.end);
+        self.bytes(&text[..sure.max(whole)]).into_owned()
+    }
+
     /// How much of a text that was cut off may be the beginning of a secret.
     fn begun(&self, text: &[u8]) -> usize {
         let from = text.len().saturating_sub(self.reach());
@@ -622,11 +630,13 @@ impl Redactor {
     /// beginning of a secret.
     pub fn finish_cut(mut self) -> Vec<u8> {
         self.refresh();
-        let unsure = self.redactions.begun(&self.held);
-        // A secret that is there whole is hidden, not cut.
-        let whole = self.redactions.places(&self.held).last().map_or(0, |(place, _)| place.end);
-        self.held.truncate((self.held.len() - unsure).max(whole));
-        self.finish()
+        self.redactions.cut(&self.held)
+    }
+
+    /// What is held back as it would be given if the stream were cut off here, for somebody who follows it.
+    #[must_use]
+    pub fn peek(&self) -> Vec<u8> {
+        self.current.get().cut(&self.held)
     }
 
     /// Gives the rest.

@@ -46,9 +46,8 @@ fn marks(model: &Model) -> Vec<Mark> {
 fn each_end_has_its_mark_and_lines_stay_in_order() {
     let mut model = Model::default();
     model.start("fetch", "native", ms(0));
-    model.hear("fetch", b"half a li");
     assert_eq!(model.lines()[0].words(), None);
-    model.hear("fetch", b"ne\r\nsecond\nthi");
+    model.hear("fetch", "second");
     assert_eq!(model.lines()[0].words(), Some("second"));
     model.receive("fetch|0.0", 1234);
     assert_eq!(model.lines()[0].words(), Some("1234 characters of the answer so far"));
@@ -150,7 +149,7 @@ proptest! {
                 1 => model.end(place),
                 2 => model.record(&ended(place, 1, statuses[*status]), now),
                 3 => model.record(&ended(place, 0, statuses[*status]), now),
-                4 => model.hear(place, words.as_bytes()),
+                4 => model.hear(place, words),
                 _ => model.count_rounds(place, *status, now),
             }
             let picture = moving(&model, 0, now, &look);

@@ -1,6 +1,6 @@
 //! One run: where it stands, why it failed, when its steps worked, what each of them gave.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +18,7 @@ use lobster_runtime::visible::harmless;
 use lobster_runtime::{figures, text};
 use lobster_serve::access::Verb;
 use lobster_serve::http::{App, Asked, Problem, Reply, acts, run_of, workflow_of_run};
+use lobster_serve::tidings::Said;
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -65,6 +66,8 @@ struct Seen {
     /// The latest earlier run of the name that went well.
     good: Option<RunSummary>,
     now: i64,
+    /// What is heard of steps that have not ended.
+    heard: BTreeMap<String, Said>,
 }
 
 impl Seen {
@@ -86,7 +89,8 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let view = views::of_run(&app.store, id, state == "running")?;
     let workflow = workflow_of_run(app, id)?;
     let good = compare::last_good(app, asked, &run)?.filter(|_| run.status.is_over());
-    let seen = Seen { run, start, workflow, state, view, good, now: app.store.clock_ms() };
+    let heard = app.tidings.of_run(id);
+    let seen = Seen { run, start, workflow, state, view, good, now: app.store.clock_ms(), heard };
     let title = format!("{} · {}", short(&seen.run.name, 60), seen.state);
     let body = html! {
         (head(&seen))
@@ -356,6 +360,7 @@ fn row(seen: &Seen, line: &Line, columns: Columns, command: Option<&Arc<str>>) -
                     a href=(step_address(seen.run.id, &line.path)) { (short(if line.depth > 0 { name } else { &line.path }, 70)) }
                 }
                 span class="say clip" { (line.kind) @if let Some(command) = command { " $ " (short(command, 90)) } }
+                @if let Some(said) = seen.heard.get(&line.path).filter(|_| outcome.is_none()) { span class="say clip" { (short(&said.to_string(), 120)) } }
             }
             td { (state(&short(&line.state, 60), false)) }
             td class="num" {

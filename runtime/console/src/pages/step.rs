@@ -73,6 +73,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let place = views::plan(&app.store, &run.plan).and_then(|plan| place_in_plan(&plan, path));
     let waited: i64 =
         line.spans.iter().filter(|span| span.is_wait).filter_map(|span| Some(span.ended? - span.begun)).sum();
+    let heard = app.tidings.of_run(id).remove(path).filter(|_| outcome.is_none());
     let body = html! {
         header class="stack" id="head" data-live="" data-run=(id) {
             div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { (short(&run.name, 60)) } "/" span { (short(path, 160)) } }
@@ -97,6 +98,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             section { header { h2 { "Command" } } pre class="out" tabindex="0" { (lobster_runtime::visible::exact(command)) } }
         }
         div class="stack" id="streams" data-live="" {
+            @if let Some(said) = heard { section { header { h2 { "So far" } } pre class="out" tabindex="0" { (harmless(&said.to_string())) } } }
             @if let Some(outcome) = outcome {
                 @for (name, blob) in streams(outcome) { (stream(app, &id.to_string(), path, name, blob)) }
                 @if !outcome.value.is_null() { section { header { h2 { "Result" } } pre class="out" tabindex="0" { (harmless(&limited(&json::pretty(&outcome.value)))) } } }

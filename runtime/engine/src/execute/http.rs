@@ -21,11 +21,11 @@ pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) ->
     };
     let told = Cell::new(None::<Instant>);
     let tell = |characters| {
-        if let Some((progress, place)) = host.watcher
+        if let Some((watcher, order)) = host.watcher
             && told.get().is_none_or(|last| last.elapsed() >= TOLD_EVERY)
         {
             told.set(Some(Instant::now()));
-            progress.answering(place, characters);
+            watcher.answering(order, characters);
         }
     };
     let end = match http::make_telling(&request, &tell, cancel) {

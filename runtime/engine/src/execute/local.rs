@@ -33,6 +33,28 @@ pub(crate) trait SecretSource: Send + Sync {
     fn login(&self, secret: &str) -> Result<Option<Arc<HeldLogin>>, StageError>;
 }
 
+/// Who sees what an order does before it has ended.
+pub(crate) trait Watcher: Send + Sync {
+    /// The last line that its process wrote to stderr; secrets are replaced.
+    fn stderr(&self, order: &OrderId, line: &str);
+
+    /// So many characters of a model's answer have come.
+    fn answering(&self, order: &OrderId, characters: u64);
+}
+
+/// Tells those who follow a run of its orders, by their places.
+struct InRun<'h>(&'h dyn Progress);
+
+impl Watcher for InRun<'_> {
+    fn stderr(&self, order: &OrderId, line: &str) {
+        self.0.stderr(order.place(), line);
+    }
+
+    fn answering(&self, order: &OrderId, characters: u64) {
+        self.0.answering(order.place(), characters);
+    }
+}
+
 /// What carrying out orders needs of the place where that happens.
 pub(crate) struct Host<'h> {
     /// Where blobs are found and kept.
@@ -43,8 +65,8 @@ pub(crate) struct Host<'h> {
     pub(crate) components: &'h Engine,
     /// Where the values of secrets are found.
     pub(crate) secrets: &'h dyn SecretSource,
-    /// Who sees what processes write to stderr and how much of an answer has come, and the place it is for.
-    pub(crate) watcher: Option<(&'h dyn Progress, &'h str)>,
+    /// Who sees what the order does, and its name.
+    pub(crate) watcher: Option<(&'h dyn Watcher, &'h OrderId)>,
     /// What throws away the layers of processes that have ended.
     pub(super) thrown_away: &'h ThrownAway,
 }
@@ -55,8 +77,7 @@ pub(crate) struct LocalExecutor<'h> {
     sandbox: Arc<Sandbox>,
     components: Engine,
     secrets: &'h dyn SecretSource,
-    /// Who sees what the processes write to stderr.
-    progress: Option<&'h dyn Progress>,
+    watcher: Option<Box<dyn Watcher + 'h>>,
     orders: Mutex<Orders>,
     sessions: mcp::Sessions,
     thrown_away: ThrownAway,
@@ -89,16 +110,24 @@ impl<'h> LocalExecutor<'h> {
             sandbox,
             components,
             secrets,
-            progress: None,
+            watcher: None,
             orders: Mutex::default(),
             sessions: mcp::Sessions::default(),
             thrown_away: ThrownAway::default(),
         }
     }
 
-    /// The same, with somebody who sees what the processes write to stderr.
+    /// The same, with somebody who follows the run that orders are for.
     pub(crate) fn showing(self, progress: Option<&'h dyn Progress>) -> Self {
-        Self { progress, ..self }
+        match progress {
+            Some(progress) => self.watched(InRun(progress)),
+            None => self,
+        }
+    }
+
+    /// The same, with somebody who sees what orders do.
+    pub(crate) fn watched(self, watcher: impl Watcher + 'h) -> Self {
+        Self { watcher: Some(Box::new(watcher)), ..self }
     }
 
     fn unknown(id: &OrderId) -> ExecutorError {
@@ -111,7 +140,7 @@ impl<'h> LocalExecutor<'h> {
             sandbox: &self.sandbox,
             components: &self.components,
             secrets: self.secrets,
-            watcher: self.progress.map(|progress| (progress, order.id.place())),
+            watcher: self.watcher.as_deref().map(|watcher| (watcher, &order.id)),
             thrown_away: &self.thrown_away,
         };
         match &order.task {

@@ -7,9 +7,10 @@ use std::io::{self, Write};
 use serde_json::{Value, json};
 
 use super::credential_values::{explain_failure, with_values};
+use super::last_line::LastLine;
 use super::layers::{CHANGES, Layers};
-use super::{Host, NativeTask, Outcome, StdinSource};
-use crate::audience::Progress;
+use super::{Host, NativeTask, OrderId, Outcome, StdinSource, Watcher};
+
 use crate::kinds::blocked;
 use crate::outcome::failed_outcome as failed;
 use crate::unseen::{Lost, UnseenEnd};
@@ -63,6 +64,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         redactor: host.store.redactor(),
         scan,
         watcher: host.watcher,
+        last_line: LastLine::new(),
     };
     let mut start = |layers: Option<&Layers>| {
         let request = request(task, env.clone(), host.store, layers)?;
@@ -364,7 +366,8 @@ struct Sinks<'h> {
     /// Of stderr: what is left out of its middle must not leave halves of a secret.
     redactor: Option<Redactor>,
     scan: Option<ScanThread>,
-    watcher: Option<(&'h dyn Progress, &'h str)>,
+    watcher: Option<(&'h dyn Watcher, &'h OrderId)>,
+    last_line: LastLine,
 }
 
 impl Sinks<'_> {
@@ -389,10 +392,15 @@ impl OutputSinks for Sinks<'_> {
     fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
         let clean = self.redactor.as_mut().map(|redactor| redactor.push(chunk));
         let clean = clean.as_deref().unwrap_or(chunk);
-        if let Some((progress, place)) = self.watcher {
-            progress.stderr(place, clean);
-        }
         self.stderr.take(clean);
+        if let Some((watcher, order)) = self.watcher
+            && let Some(line) = match &self.redactor {
+                None => self.last_line.take(chunk),
+                Some(redactor) => self.last_line.peek(redactor),
+            }
+        {
+            watcher.stderr(order, &line);
+        }
         Ok(())
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Newest {
     /// All records after this one are in `changes`.
     after: u64,
     changes: Arc<Vec<Change>>,
+    /// How often anything was heard of runs that are being executed.
+    heard: u64,
 }
 
 /// Records that are kept for those who are late.
@@ -80,11 +82,13 @@ async fn look(app: Arc<App>, sender: watch::Sender<Newest>) {
         match found.await {
             Ok((deed, head, None)) => {
                 known = Some(head);
-                let _ = sender.send(Newest { deed, after: head, changes: Arc::default() });
+                let heard = app.tidings.count();
+                let _ = sender.send(Newest { deed, after: head, changes: Arc::default(), heard });
             }
             Ok((deed, _, Some(new))) => {
                 known = new.last().map(|change| change.number).or(known);
-                sender.send_if_modified(|newest| newest.add(deed, new));
+                let heard = app.tidings.count();
+                sender.send_if_modified(|newest| newest.add(deed, new, heard));
             }
             // The next look may find more.
             Err(_) => {}
@@ -113,11 +117,12 @@ fn changes_after(app: &App, after: u64, head: u64) -> Result<Vec<Change>, Proble
 
 impl Newest {
     /// Takes in what a look found; whether that is anything.
-    fn add(&mut self, deed: i64, new: Vec<Change>) -> bool {
-        if self.deed == deed && new.is_empty() {
+    fn add(&mut self, deed: i64, new: Vec<Change>, heard: u64) -> bool {
+        if self.deed == deed && self.heard == heard && new.is_empty() {
             return false;
         }
         self.deed = deed;
+        self.heard = heard;
         if !new.is_empty() {
             let mut all: Vec<Change> = self.changes.iter().cloned().chain(new).collect();
             let late = all.len().saturating_sub(KEPT);
@@ -160,6 +165,7 @@ async fn send_changes(
     let mut quiet = Instant::now();
     let mut checked = Instant::now();
     let mut deed = None;
+    let mut heard = app.tidings.count();
     loop {
         let found = newest.borrow_and_update().clone();
         // Whoever may not ask any more is told nothing more.
@@ -191,6 +197,12 @@ async fn send_changes(
                 runs.push(change.run);
             }
         }
+        for (run, workflow) in app.tidings.since(heard) {
+            if asked.may_read(workflow.as_deref()) && !runs.contains(&run) {
+                runs.push(run);
+            }
+        }
+        heard = heard.max(found.heard);
         if !runs.is_empty() {
             quiet = Instant::now();
             if sender.send(event(after, "runs", &runs)).await.is_err() {

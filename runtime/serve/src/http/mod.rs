@@ -86,6 +86,8 @@ pub struct App {
     /// Whether the server takes nothing more.
     is_ending: AtomicBool,
     changes: changes::Watch,
+    /// What is heard of runs that are being executed.
+    pub tidings: crate::tidings::Tidings,
     /// Whether browsers reach the server over TLS.
     pub is_secure: bool,
     failures: guard::Failures,
@@ -106,6 +108,7 @@ pub struct AppSettings {
     pub files: crate::workflow_files::WorkflowFiles,
     pub is_secure: bool,
     pub fronts: Fronts,
+    pub tidings: crate::tidings::Tidings,
 }
 
 /// Whom a server serves besides programs that use its API.
@@ -158,6 +161,7 @@ impl App {
             question: settings.fronts.question,
             is_ending: AtomicBool::new(false),
             changes: changes::Watch::default(),
+            tidings: settings.tidings,
             failures: guard::Failures::default(),
             rates: Rates::default(),
             requests: Default::default(),

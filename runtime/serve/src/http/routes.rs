@@ -47,7 +47,7 @@ pub enum Handler {
     Call(fn(&App, &Asked) -> Result<Reply, Problem>),
     /// The records of `{run}`, as they come.
     Records,
-    /// Which runs have new records, as they come.
+    /// Which runs have new records or progress, as they come.
     Changes,
     /// The Model Context Protocol.
     Agents,
@@ -237,7 +237,7 @@ static ROUTES: &[Route] = &[
         method: "GET",
         path: "/api/v1/runs/{run}/stream",
         access: READ_RUN,
-        summary: "The records as server-sent events, until the run ends; Last-Event-ID goes on where it broke off",
+        summary: "The records as server-sent events, until the run ends, and `progress` of steps before they end; Last-Event-ID goes on where it broke off",
         takes: Takes::Nothing,
         query: &["after"],
         status: 200,

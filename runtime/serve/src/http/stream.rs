@@ -1,6 +1,7 @@
 //! The records of a run as server-sent events. The journal is the only feed: a record has its number
 //! as its id, so a client that was cut off goes on where it was, with this server or another one.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use hyper::body::{Body as HttpBody, Frame};
+use lobster_runtime::json;
 use lobster_runtime::store::{RunId, StoreError};
+use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::answer::run_of;
@@ -44,6 +47,7 @@ pub(super) async fn records(app: Arc<App>, asked: Asked) -> Result<Reply, Proble
 /// Sends what is new until the run is over, the client is gone or may not ask any more.
 async fn follow(app: Arc<App>, asked: Asked, (run, mut after): (RunId, u64), sender: mpsc::Sender<Bytes>) {
     let mut quiet = Instant::now();
+    let mut told = BTreeMap::new();
     loop {
         let (reader, of_asked) = (Arc::clone(&app), asked.clone());
         let page = blocking(move || {
@@ -84,6 +88,15 @@ async fn follow(app: Arc<App>, asked: Asked, (run, mut after): (RunId, u64), sen
             let _ = sender.send(frame(None, "end", "{}")).await;
             return;
         }
+        let said = app.tidings.of_run(run);
+        for (place, said) in said.iter().filter(|(place, said)| told.get(*place) != Some(*said)) {
+            let data = json::compact(&json!({"path": place, "said": said}));
+            if sender.send(frame(None, "progress", &data)).await.is_err() {
+                return;
+            }
+            quiet = Instant::now();
+        }
+        told = said;
         if quiet.elapsed() >= HEARTBEAT {
             quiet = Instant::now();
             if sender.send(STILL_HERE).await.is_err() {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::{Connection, ExecutorProgram};
 use super::message::{Request, send_chunks};
+use crate::audience::Progress;
 use crate::execute::CHANGES;
 use crate::execute::{
     Executor, ExecutorError, HttpEnd, NO_CALLS, Order, OrderId, OrderText, Outcome, PARTIAL_STDOUT,
@@ -30,6 +31,8 @@ pub(crate) struct StdioExecutor<'h> {
     program: Arc<ExecutorProgram>,
     store: Store,
     secrets: &'h dyn SecretSource,
+    /// Who sees how orders go on.
+    progress: Option<&'h dyn Progress>,
     /// Where each order went.
     orders: Mutex<HashMap<OrderId, Arc<Connection>>>,
 }
@@ -37,7 +40,12 @@ pub(crate) struct StdioExecutor<'h> {
 impl<'h> StdioExecutor<'h> {
     /// Starts nothing yet.
     pub(crate) fn new(program: Arc<ExecutorProgram>, store: Store, secrets: &'h dyn SecretSource) -> Self {
-        Self { program, store, secrets, orders: Mutex::default() }
+        Self { program, store, secrets, progress: None, orders: Mutex::default() }
+    }
+
+    /// The same, with somebody who follows the run that orders are for.
+    pub(crate) fn showing(self, progress: Option<&'h dyn Progress>) -> Self {
+        Self { progress, ..self }
     }
 
     fn connection(&self, id: &OrderId) -> Result<Arc<Connection>, ExecutorError> {
@@ -235,12 +243,16 @@ impl Executor for StdioExecutor<'_> {
 
     fn wait(&self, id: &OrderId, cancel: &CancelToken) -> Result<Outcome, ExecutorError> {
         let connection = self.connection(id)?;
+        connection.follow(id);
         connection.send(&Request::Wait { id: id.clone() })?;
         // When it was told to stop, and whether at once.
         let mut told: Option<(Instant, bool)> = None;
         let ended = loop {
             if let Some(ended) = connection.ended(id, GLANCE)? {
                 break ended;
+            }
+            if let (Some(progress), Some(characters)) = (self.progress, connection.answering(id)) {
+                progress.answering(id.place(), characters);
             }
             if let Some(reason) = cancel.reason() {
                 let forced = cancel.is_forced();
@@ -254,6 +266,7 @@ impl Executor for StdioExecutor<'_> {
                 return Err(connection.why_over());
             }
         };
+        connection.unfollow(id);
         let outcome = match ended {
             Ok(outcome) => self.take_blobs(&connection, outcome)?,
             Err(why) => {

@@ -78,6 +78,8 @@ pub(super) type Piece = Result<(Vec<u8>, bool), String>;
 pub(super) struct Said {
     /// Answers to orders: none is that it was accepted.
     taken: HashMap<OrderId, Option<String>>,
+    /// Of orders that somebody follows, how much of an answer has come that was not told yet.
+    answering: HashMap<OrderId, Option<u64>>,
     ended: HashMap<OrderId, Result<Outcome, String>>,
     standings: HashMap<OrderId, Standing>,
     /// Whether sessions are open that were asked for.
@@ -204,6 +206,21 @@ impl Connection {
         let found =
             self.until(patience, |said| said.ended.remove(id).map(Ok).or_else(|| said.over.clone().map(Err)));
         found.transpose().map_err(|over| error_of(&self.name, over))
+    }
+
+    /// Has it remembered how much of a model's answer has come, until [`unfollow`](Self::unfollow).
+    pub(super) fn follow(&self, id: &OrderId) {
+        lock(&self.said.0).answering.insert(id.clone(), None);
+    }
+
+    /// How much of a model's answer has come, if more has since this was asked last.
+    pub(super) fn answering(&self, id: &OrderId) -> Option<u64> {
+        lock(&self.said.0).answering.get_mut(id)?.take()
+    }
+
+    /// Nobody asks any more how the order goes on.
+    pub(super) fn unfollow(&self, id: &OrderId) {
+        lock(&self.said.0).answering.remove(id);
     }
 
     /// What has become of the order.
@@ -353,6 +370,11 @@ impl Reader {
             Reply::Hello { .. } => return Err("hello, twice".to_owned()),
             Reply::Accepted { id } => drop(said.taken.insert(id, None)),
             Reply::Refused { id, why } => drop(said.taken.insert(id, Some(why))),
+            Reply::Answering { id, characters } => {
+                if let Some(known) = said.answering.get_mut(&id) {
+                    *known = Some(characters);
+                }
+            }
             Reply::Ended { id, outcome } => drop(said.ended.insert(id, Ok(*outcome))),
             Reply::Unseen { id, why } => drop(said.ended.insert(id, Err(why))),
             Reply::Standing { id, standing } => drop(said.standings.insert(id, standing)),

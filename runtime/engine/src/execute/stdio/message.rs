@@ -115,6 +115,13 @@ pub enum Reply {
         /// Why.
         why: String,
     },
+    /// So much of a model's answer has come, for who likes to know; nothing answers it.
+    Answering {
+        /// The order.
+        id: OrderId,
+        /// Characters, from the beginning of the answer.
+        characters: u64,
+    },
     /// The order has ended.
     Ended {
         /// The order.

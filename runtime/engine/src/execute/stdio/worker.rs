@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use super::message::{PROTOCOL, Reply, Request, clipped, decode, line, read_line, send_chunks};
 use crate::execute::{
     Executor, ExecutorError, HttpEnd, LocalExecutor, Order, OrderId, OrderText, Outcome, SecretSource,
-    Standing,
+    Standing, Watcher,
 };
 use crate::runtime::Runtime;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -59,12 +59,13 @@ impl Runtime {
         let secrets = SentSecrets::new(self.services.secrets.redactions(), store.clone());
         let sandbox = Arc::clone(&self.services.sandbox);
         let components = self.services.components().clone();
+        let output = Mutex::new(output);
         let local = LocalExecutor::new(store.clone(), sandbox, components, &secrets);
         let worker = Worker {
             store,
             secrets: &secrets,
-            local,
-            output: Mutex::new(output),
+            local: local.watched(Tells(&output)),
+            output: &output,
             jobs: Mutex::default(),
             cancel: self.services.cancel.child(),
         };
@@ -81,6 +82,19 @@ impl Runtime {
             let _ = worker.say(&Reply::Error { why: error.to_string() });
         }
         served
+    }
+}
+
+/// Tells how orders go on.
+struct Tells<'w, W>(&'w Mutex<W>);
+
+impl<W: Write + Send> Watcher for Tells<'_, W> {
+    /// It is in the outcome.
+    fn stderr(&self, _: &OrderId, _: &str) {}
+
+    fn answering(&self, order: &OrderId, characters: u64) {
+        // Who does not listen any more is seen to be gone by who waits for orders.
+        let _ = say(self.0, &Reply::Answering { id: order.clone(), characters });
     }
 }
 
@@ -144,7 +158,7 @@ struct Worker<'w, W> {
     store: Store,
     secrets: &'w SentSecrets,
     local: LocalExecutor<'w>,
-    output: Mutex<W>,
+    output: &'w Mutex<W>,
     jobs: Mutex<Jobs>,
     cancel: CancelToken,
 }
@@ -382,9 +396,13 @@ impl<'w, W: Write + Send> Worker<'w, W> {
     }
 
     fn say(&self, reply: &Reply) -> io::Result<()> {
-        let line = line(reply)?;
-        let mut output = lock(&self.output);
-        output.write_all(line.as_bytes())?;
-        output.flush()
+        say(self.output, reply)
     }
+}
+
+fn say(output: &Mutex<impl Write>, reply: &Reply) -> io::Result<()> {
+    let line = line(reply)?;
+    let mut output = lock(output);
+    output.write_all(line.as_bytes())?;
+    output.flush()
 }

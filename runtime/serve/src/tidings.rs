@@ -1,0 +1,278 @@
+//! What is heard of a run's steps before they have ended: how much of a model's answer has come, the last
+//! line of stderr. It is in no journal and never complete: a worker tells it to the server that started it,
+//! which forgets it when the worker has ended.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use lobster_runtime::engine::Progress;
+use lobster_runtime::store::RunId;
+use lobster_runtime::sync::lock;
+use lobster_runtime::{figures, text};
+use serde::{Deserialize, Serialize};
+
+/// A worker tells no more often.
+const TOLD_EVERY: Duration = Duration::from_millis(500);
+
+/// Characters of a line that are told.
+const LINE: usize = 200;
+
+/// Bytes of a message that are read.
+const MESSAGE: u64 = 64 << 10;
+
+/// Places of a run that are remembered at once.
+const PLACES: usize = 1000;
+
+/// What is heard from a place in a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Said {
+    /// So many characters of a model's answer have come.
+    Answering(u64),
+    /// The last line that its process wrote to stderr; secrets are replaced.
+    Stderr(String),
+}
+
+impl fmt::Display for Said {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answering(characters) => f.write_str(&figures::so_far(*characters)),
+            Self::Stderr(line) => f.write_str(line),
+        }
+    }
+}
+
+/// One message of a worker, a line of JSON.
+#[derive(Debug, Serialize, Deserialize)]
+struct Told {
+    /// The place in the run.
+    at: String,
+    /// What is heard from there; none when it is over.
+    said: Option<Said>,
+}
+
+/// What is heard of the runs of one server. Clones hear the same.
+#[derive(Clone, Default)]
+pub struct Tidings(Arc<Mutex<Heard>>);
+
+#[derive(Default)]
+struct Heard {
+    /// How often anything was heard.
+    count: u64,
+    runs: HashMap<RunId, OfRun>,
+}
+
+struct OfRun {
+    workflow: Option<Arc<str>>,
+    /// The count when it was heard of last.
+    newest: u64,
+    said: BTreeMap<String, Said>,
+}
+
+impl Tidings {
+    /// Listens to the worker of a run until it says nothing more, or something else.
+    pub(crate) fn listen(&self, run: RunId, workflow: Option<&str>, from: impl Read) {
+        let mut from = BufReader::new(from);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = from.by_ref().take(MESSAGE).read_until(b'\n', &mut line);
+            let Some(told) = read.ok().and_then(|_| serde_json::from_slice::<Told>(&line).ok()) else {
+                break;
+            };
+            self.hear(run, workflow, told);
+        }
+        lock(&self.0).runs.remove(&run);
+        // A worker that says what nobody understands is not held up by it.
+        let _ = std::io::copy(&mut from, &mut std::io::sink());
+    }
+
+    fn hear(&self, run: RunId, workflow: Option<&str>, told: Told) {
+        let mut heard = lock(&self.0);
+        heard.count += 1;
+        let newest = heard.count;
+        let of_run = heard.runs.entry(run).or_insert_with(|| OfRun {
+            workflow: workflow.map(Arc::from),
+            newest,
+            said: BTreeMap::new(),
+        });
+        of_run.newest = newest;
+        match told.said {
+            Some(said) if of_run.said.len() < PLACES || of_run.said.contains_key(&told.at) => {
+                of_run.said.insert(told.at, said);
+            }
+            Some(_) => {}
+            None => drop(of_run.said.remove(&told.at)),
+        }
+    }
+
+    /// What was heard last from the places of a run.
+    #[must_use]
+    pub fn of_run(&self, run: RunId) -> BTreeMap<String, Said> {
+        lock(&self.0).runs.get(&run).map(|of_run| of_run.said.clone()).unwrap_or_default()
+    }
+
+    /// How often anything was heard.
+    pub(crate) fn count(&self) -> u64 {
+        lock(&self.0).count
+    }
+
+    /// The runs that were heard of since there was this count, with their workflows.
+    pub(crate) fn since(&self, count: u64) -> Vec<(RunId, Option<Arc<str>>)> {
+        let heard = lock(&self.0);
+        let new = heard.runs.iter().filter(|(_, of_run)| of_run.newest > count);
+        new.map(|(run, of_run)| (*run, of_run.workflow.clone())).collect()
+    }
+}
+
+/// What a worker knows of its steps, on the way to its server.
+#[derive(Default)]
+struct Waiting {
+    /// By place.
+    told: BTreeMap<String, Option<Said>>,
+    /// Places that something was told of.
+    known: BTreeSet<String>,
+    /// Nobody listens any more.
+    is_over: bool,
+}
+
+/// Tells a server how the steps of a run go on. A server that does not listen holds up nothing.
+pub struct Teller(Arc<(Mutex<Waiting>, Condvar)>);
+
+impl Teller {
+    /// Tells it on `to`, from a thread of its own.
+    ///
+    /// # Errors
+    /// When there is no thread for it.
+    pub fn start(mut to: impl Write + Send + 'static) -> std::io::Result<Self> {
+        let shared = Arc::new((Mutex::<Waiting>::default(), Condvar::new()));
+        let of_thread = Arc::clone(&shared);
+        std::thread::Builder::new().name("tidings".to_owned()).spawn(move || {
+            let (waiting, changed) = &*of_thread;
+            loop {
+                let mut waiting_now = lock(waiting);
+                while waiting_now.told.is_empty() {
+                    waiting_now =
+                        changed.wait(waiting_now).unwrap_or_else(std::sync::PoisonError::into_inner);
+                }
+                let told = std::mem::take(&mut waiting_now.told);
+                drop(waiting_now);
+                if told.into_iter().any(|(at, said)| write(&mut to, &Told { at, said }).is_err()) {
+                    let mut waiting = lock(waiting);
+                    *waiting = Waiting { is_over: true, ..Waiting::default() };
+                    return;
+                }
+                std::thread::sleep(TOLD_EVERY);
+            }
+        })?;
+        Ok(Self(shared))
+    }
+
+    fn tell_of(&self, place: &str, said: Option<Said>) {
+        let mut waiting = lock(&self.0.0);
+        if waiting.is_over {
+            return;
+        }
+        match &said {
+            Some(_) => drop(waiting.known.insert(place.to_owned())),
+            None if !waiting.known.remove(place) => return,
+            None => {}
+        }
+        waiting.told.insert(place.to_owned(), said);
+        drop(waiting);
+        self.0.1.notify_one();
+    }
+}
+
+fn write(to: &mut impl Write, told: &Told) -> std::io::Result<()> {
+    let mut line = serde_json::to_vec(told)?;
+    line.push(b'\n');
+    to.write_all(&line)?;
+    to.flush()
+}
+
+impl Progress for Teller {
+    fn started(&self, _: &str, _: &str) {}
+
+    fn ended(&self, place: &str) {
+        self.tell_of(place, None);
+    }
+
+    fn stderr(&self, place: &str, line: &str) {
+        self.tell_of(place, Some(Said::Stderr(text::prefix(line, LINE, text::Count::Chars).to_owned())));
+    }
+
+    fn answering(&self, place: &str, characters: u64) {
+        self.tell_of(place, Some(Said::Answering(characters)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+
+    use super::*;
+
+    struct Lines(mpsc::Sender<String>);
+
+    impl Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.send(String::from_utf8_lossy(bytes).into_owned()).map_err(std::io::Error::other)?;
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn what_steps_say_comes_to_the_server_and_is_forgotten_with_them() {
+        let run: RunId = "019aa000-0000-7000-8000-000000000001".parse().unwrap();
+        let tidings = Tidings::default();
+        let (tell, told) = mpsc::channel();
+        let teller = Teller::start(Lines(tell)).unwrap();
+        teller.answering("ask", 1234);
+        teller.ended("never heard of");
+        let mut said = told.recv().unwrap();
+        teller.stderr("build", "second");
+        said += &told.recv().unwrap();
+        assert_eq!(tidings.since(0), []);
+        let (take, mut give) = std::io::pipe().unwrap();
+        let of_thread = tidings.clone();
+        let listening = std::thread::spawn(move || of_thread.listen(run, Some("nightly"), take));
+        give.write_all(said.as_bytes()).unwrap();
+        let until = |count| {
+            while tidings.count() < count {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            tidings.of_run(run).into_iter().map(|(at, said)| format!("{at}: {said}")).collect::<Vec<_>>()
+        };
+        assert_eq!(until(2), ["ask: 1234 characters of the answer so far", "build: second"]);
+        assert_eq!(tidings.since(1), [(run, Some(Arc::from("nightly")))]);
+        assert_eq!(tidings.since(2), []);
+        teller.ended("ask");
+        give.write_all(told.recv().unwrap().as_bytes()).unwrap();
+        assert_eq!(until(3), ["build: second"]);
+        drop(give);
+        listening.join().unwrap();
+        assert!(tidings.of_run(run).is_empty());
+    }
+
+    #[test]
+    fn whoever_does_not_listen_holds_up_nothing() {
+        let (tell, told) = mpsc::channel();
+        drop(told);
+        let teller = Teller::start(Lines(tell)).unwrap();
+        let begun = std::time::Instant::now();
+        while !lock(&teller.0.0).is_over {
+            teller.answering("ask", 1);
+            assert!(begun.elapsed() < Duration::from_secs(30));
+        }
+        teller.stderr("ask", "more");
+        assert!(lock(&teller.0.0).told.is_empty());
+    }
+}
