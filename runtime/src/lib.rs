@@ -78,9 +78,9 @@ pub mod digest {
 /// What a program gives a run and gets from it: questions, progress, notices, output.
 pub mod engine {
     pub use lobster_engine::{
-        Ahead, Asked, AskedCommand, Caller, Fact, Interrupted, NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify,
-        Occasions, Output, Progress, PromptError, Prompter, QuestionKind, QuestionView, Said, SetsGoing,
-        UnseenEnd, Weight, gate_token,
+        Ahead, Asked, AskedCommand, Caller, Fact, Heard, Interrupted, NOTIFY_TIMEOUT, NOTIFY_VARIABLE,
+        Notify, Occasions, Output, Progress, PromptError, Prompter, QuestionKind, QuestionView, Said,
+        SetsGoing, UnseenEnd, Weight, gate_token,
     };
 }
 
@@ -174,9 +174,7 @@ pub mod mcp {
 
 /// Times, sizes and numbers, for people.
 pub mod figures {
-    pub use lobster_observe::figures::{
-        after, before, bytes, count, counted, duration, enforcement, rough, so_far,
-    };
+    pub use lobster_observe::figures::{after, before, bytes, count, counted, duration, enforcement, rough};
 }
 
 /// What model calls may use: calls, tokens and dollars.

@@ -17,7 +17,7 @@ use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use anstream::ColorChoice;
-use lobster_runtime::engine::Progress;
+use lobster_runtime::engine::{Heard, Progress};
 use lobster_runtime::language::plan::Plan;
 use lobster_runtime::runtime::{Runtime, recorded};
 use lobster_runtime::store::{Event, GateFilter, GateStatus, RunId, StepOutcome, Store};
@@ -311,12 +311,8 @@ impl Progress for Feed {
         });
     }
 
-    fn stderr(&self, place: &str, line: &str) {
-        self.change_model(|model, _| model.hear(place, line));
-    }
-
-    fn answering(&self, place: &str, characters: u64) {
-        self.change_model(|model, _| model.receive(place, characters));
+    fn heard(&self, place: &str, heard: &Heard) {
+        self.change_model(|model, _| model.hear(place, heard));
     }
 }
 

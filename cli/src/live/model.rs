@@ -5,11 +5,10 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use lobster_runtime::engine::Heard;
 use lobster_runtime::language::plan::{Plan, Step, Work};
 use lobster_runtime::store::{Event, GateAnswer, StepOutcome, StepStatus};
 use serde_json::Value;
-
-use crate::render::units;
 
 /// Where a step stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -297,16 +296,9 @@ impl Model {
     }
 
     /// Takes in what the process of a place wrote to stderr.
-    pub(super) fn hear(&mut self, place: &str, line: &str) {
+    pub(super) fn hear(&mut self, place: &str, heard: &Heard) {
         if let Some(index) = self.at.get(split(place).0) {
-            self.lines[*index].words = line.to_owned();
-        }
-    }
-
-    /// So many characters of a model's answer have come at a place.
-    pub(super) fn receive(&mut self, place: &str, characters: u64) {
-        if let Some(index) = self.at.get(split(place).0) {
-            self.lines[*index].words = units::so_far(characters);
+            self.lines[*index].words = heard.to_string();
         }
     }
 

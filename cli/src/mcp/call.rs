@@ -9,7 +9,7 @@ use std::time::Duration;
 use lobster_runtime::call::Call;
 use lobster_runtime::cancel::{CancelReason, CancelToken};
 use lobster_runtime::code::Code;
-use lobster_runtime::engine::{Caller, Progress};
+use lobster_runtime::engine::{Caller, Heard, Progress};
 use lobster_runtime::envelope::{Envelope, Failure};
 use lobster_runtime::json;
 use lobster_runtime::language::pipeline::{Pipeline, StageCall};
@@ -27,7 +27,6 @@ use tokio::task::JoinHandle;
 
 use super::catalogue::workflow_digest;
 use super::service::Wanted;
-use crate::render::units;
 use lobster_runtime::digest::Digest;
 
 /// What the incumbent's plugin allows a call, in milliseconds and bytes.
@@ -295,8 +294,11 @@ impl Progress for Reporter {
         let _ = self.sink.try_send(format!("{} done", place_name(place)));
     }
 
-    fn answering(&self, place: &str, characters: u64) {
-        let _ = self.sink.try_send(format!("{}: {}", place_name(place), units::so_far(characters)));
+    fn heard(&self, place: &str, heard: &Heard) {
+        // What programs write to stderr is for people.
+        if let Heard::Answering(_) = heard {
+            let _ = self.sink.try_send(format!("{}: {heard}", place_name(place)));
+        }
     }
 
     fn recorded(&self, events: &[Event]) {

@@ -24,7 +24,6 @@ use lobster_runtime::store::{Event, GateFilter, GateStatus, RunId, RunStatus, Ru
 use lobster_serve::access::Verb;
 use lobster_serve::http::acts::{Cause, enqueue_for};
 use lobster_serve::http::{Agents, Answering, App, Asked, MAX_BODY, workflow_of_run};
-use lobster_serve::tidings::Said;
 use rmcp::RoleServer;
 use rmcp::service::RequestContext;
 use rmcp::transport::streamable_http_server::StreamableHttpServerConfig;
@@ -214,7 +213,7 @@ pub(super) async fn run(
     };
     let begun = Instant::now();
     let mut told = 0;
-    let mut said = BTreeMap::new();
+    let mut heard = BTreeMap::new();
     let mut is_cancelled = false;
     loop {
         let (looking, after) = (agent.clone(), progress.is_some().then_some(told));
@@ -224,9 +223,11 @@ pub(super) async fn run(
         };
         if let Some(progress) = &progress {
             told = report_events(&**progress, &look.events, told);
-            let heard = agent.app.tidings.of_run(run);
-            report_said(&**progress, &said, &heard);
-            said = heard;
+            let newest = agent.app.tidings.of_run(run);
+            for (place, now) in newest.iter().filter(|(place, now)| heard.get(*place) != Some(*now)) {
+                progress.heard(place, now);
+            }
+            heard = newest;
         }
         if let Some(envelope) = look.envelope {
             return Answer { run: Some(run), envelope, changed: false };
@@ -344,16 +345,6 @@ fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, Str
             let why = summary.error.clone().unwrap_or_else(|| "the run failed".to_owned());
             let failure = Failure::new(code.unwrap_or(Code::Failed.into()), why);
             Ok(Envelope::Failed(failure).to_value().ok())
-        }
-    }
-}
-
-/// Tells what has been heard of steps that have not ended.
-fn report_said(progress: &dyn Progress, before: &BTreeMap<String, Said>, heard: &BTreeMap<String, Said>) {
-    for (place, said) in heard.iter().filter(|(place, said)| before.get(*place) != Some(*said)) {
-        match said {
-            Said::Answering(characters) => progress.answering(place, *characters),
-            Said::Stderr(line) => progress.stderr(place, line),
         }
     }
 }

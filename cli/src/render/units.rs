@@ -1,7 +1,7 @@
 //! Times and sizes in few characters.
 
 use lobster_runtime::figures::{after, before};
-pub(crate) use lobster_runtime::figures::{bytes, count, counted, duration, rough, so_far};
+pub(crate) use lobster_runtime::figures::{bytes, count, counted, duration, rough};
 
 /// How long ago a time in milliseconds since 1970 was, as people say it: `just now`, `5 min ago`,
 /// `3 h ago`, `yesterday`, `4 days ago`; from two weeks on the date.

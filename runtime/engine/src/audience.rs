@@ -1,9 +1,12 @@
 //! Those whom a run talks to: a person who looks on, one who is asked, an operator's command.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use super::question::QuestionView;
 use lobster_base::cancel::CancelToken;
@@ -29,10 +32,27 @@ pub trait Progress: Send + Sync {
     fn step_ended(&self, _place: &str, _outcome: &StepOutcome) {}
     /// The run journals these.
     fn recorded(&self, _events: &[Event]) {}
-    /// The last line that the process at a place wrote to stderr; secrets are replaced.
-    fn stderr(&self, _place: &str, _line: &str) {}
-    /// So many characters of a model's answer have come at a place; never which.
-    fn answering(&self, _place: &str, _characters: u64) {}
+    /// This is heard from a place where something is under way.
+    fn heard(&self, _place: &str, _heard: &Heard) {}
+}
+
+/// What is heard of an effect before it has ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Heard {
+    /// So many characters of a model's answer have come; never which.
+    Answering(u64),
+    /// The last line that its process wrote to stderr; secrets are replaced.
+    Stderr(String),
+}
+
+impl fmt::Display for Heard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Answering(characters) => write!(f, "{characters} characters of the answer so far"),
+            Self::Stderr(line) => f.write_str(line),
+        }
+    }
 }
 
 /// Tells that something is over when it goes.

@@ -68,7 +68,7 @@ mod workflow;
 
 pub use ahead::{Ahead, Asking, NextEffect};
 pub use audience::{
-    Asked, AskedCommand, Notes, Notify, Occasions, Progress, PromptError, Prompter, Said, Screen,
+    Asked, AskedCommand, Heard, Notes, Notify, Occasions, Progress, PromptError, Prompter, Said, Screen,
 };
 pub use binding::SetsGoing;
 pub use env::{NOTIFY_VARIABLE, WORKFLOW_DIR};

@@ -86,12 +86,6 @@ pub fn count(number: u64) -> String {
     out
 }
 
-/// How much of a model's answer has come.
-#[must_use]
-pub fn so_far(characters: u64) -> String {
-    format!("{characters} characters of the answer so far")
-}
-
 /// `1 run`, `1,200 runs`.
 #[must_use]
 pub fn counted(number: u64, noun: &str) -> String {

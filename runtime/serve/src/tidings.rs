@@ -3,15 +3,14 @@
 //! which forgets it when the worker has ended.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::fmt;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use lobster_runtime::engine::Progress;
+use lobster_runtime::engine::{Heard, Progress};
 use lobster_runtime::store::RunId;
 use lobster_runtime::sync::lock;
-use lobster_runtime::{figures, text};
+use lobster_runtime::text;
 use serde::{Deserialize, Serialize};
 
 /// A worker tells no more often.
@@ -26,40 +25,21 @@ const MESSAGE: u64 = 64 << 10;
 /// Places of a run that are remembered at once.
 const PLACES: usize = 1000;
 
-/// What is heard from a place in a run.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Said {
-    /// So many characters of a model's answer have come.
-    Answering(u64),
-    /// The last line that its process wrote to stderr; secrets are replaced.
-    Stderr(String),
-}
-
-impl fmt::Display for Said {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Answering(characters) => f.write_str(&figures::so_far(*characters)),
-            Self::Stderr(line) => f.write_str(line),
-        }
-    }
-}
-
 /// One message of a worker, a line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
 struct Told {
     /// The place in the run.
     at: String,
     /// What is heard from there; none when it is over.
-    said: Option<Said>,
+    said: Option<Heard>,
 }
 
 /// What is heard of the runs of one server. Clones hear the same.
 #[derive(Clone, Default)]
-pub struct Tidings(Arc<Mutex<Heard>>);
+pub struct Tidings(Arc<Mutex<All>>);
 
 #[derive(Default)]
-struct Heard {
+struct All {
     /// How often anything was heard.
     count: u64,
     runs: HashMap<RunId, OfRun>,
@@ -69,7 +49,7 @@ struct OfRun {
     workflow: Option<Arc<str>>,
     /// The count when it was heard of last.
     newest: u64,
-    said: BTreeMap<String, Said>,
+    said: BTreeMap<String, Heard>,
 }
 
 impl Tidings {
@@ -111,7 +91,7 @@ impl Tidings {
 
     /// What was heard last from the places of a run.
     #[must_use]
-    pub fn of_run(&self, run: RunId) -> BTreeMap<String, Said> {
+    pub fn of_run(&self, run: RunId) -> BTreeMap<String, Heard> {
         lock(&self.0).runs.get(&run).map(|of_run| of_run.said.clone()).unwrap_or_default()
     }
 
@@ -132,7 +112,7 @@ impl Tidings {
 #[derive(Default)]
 struct Waiting {
     /// By place.
-    told: BTreeMap<String, Option<Said>>,
+    told: BTreeMap<String, Option<Heard>>,
     /// Places that something was told of.
     known: BTreeSet<String>,
     /// Nobody listens any more.
@@ -171,7 +151,7 @@ impl Teller {
         Ok(Self(shared))
     }
 
-    fn tell_of(&self, place: &str, said: Option<Said>) {
+    fn tell_of(&self, place: &str, said: Option<Heard>) {
         let mut waiting = lock(&self.0.0);
         if waiting.is_over {
             return;
@@ -201,12 +181,12 @@ impl Progress for Teller {
         self.tell_of(place, None);
     }
 
-    fn stderr(&self, place: &str, line: &str) {
-        self.tell_of(place, Some(Said::Stderr(text::prefix(line, LINE, text::Count::Chars).to_owned())));
-    }
-
-    fn answering(&self, place: &str, characters: u64) {
-        self.tell_of(place, Some(Said::Answering(characters)));
+    fn heard(&self, place: &str, heard: &Heard) {
+        let said = match heard {
+            Heard::Stderr(line) => Heard::Stderr(text::prefix(line, LINE, text::Count::Chars).to_owned()),
+            Heard::Answering(_) => heard.clone(),
+        };
+        self.tell_of(place, Some(said));
     }
 }
 
@@ -235,10 +215,10 @@ mod tests {
         let tidings = Tidings::default();
         let (tell, told) = mpsc::channel();
         let teller = Teller::start(Lines(tell)).unwrap();
-        teller.answering("ask", 1234);
+        teller.heard("ask", &Heard::Answering(1234));
         teller.ended("never heard of");
         let mut said = told.recv().unwrap();
-        teller.stderr("build", "second");
+        teller.heard("build", &Heard::Stderr("second".to_owned()));
         said += &told.recv().unwrap();
         assert_eq!(tidings.since(0), []);
         let (take, mut give) = std::io::pipe().unwrap();
@@ -269,10 +249,10 @@ mod tests {
         let teller = Teller::start(Lines(tell)).unwrap();
         let begun = std::time::Instant::now();
         while !lock(&teller.0.0).is_over {
-            teller.answering("ask", 1);
+            teller.heard("ask", &Heard::Answering(1));
             assert!(begun.elapsed() < Duration::from_secs(30));
         }
-        teller.stderr("ask", "more");
+        teller.heard("ask", &Heard::Answering(2));
         assert!(lock(&teller.0.0).told.is_empty());
     }
 }

@@ -47,9 +47,9 @@ fn each_end_has_its_mark_and_lines_stay_in_order() {
     let mut model = Model::default();
     model.start("fetch", "native", ms(0));
     assert_eq!(model.lines()[0].words(), None);
-    model.hear("fetch", "second");
+    model.hear("fetch", &Heard::Stderr("second".to_owned()));
     assert_eq!(model.lines()[0].words(), Some("second"));
-    model.receive("fetch|0.0", 1234);
+    model.hear("fetch|0.0", &Heard::Answering(1234));
     assert_eq!(model.lines()[0].words(), Some("1234 characters of the answer so far"));
     model.end("fetch");
     model.record(&ended("fetch", 1, StepStatus::Ok), ms(1200));
@@ -149,7 +149,7 @@ proptest! {
                 1 => model.end(place),
                 2 => model.record(&ended(place, 1, statuses[*status]), now),
                 3 => model.record(&ended(place, 0, statuses[*status]), now),
-                4 => model.hear(place, words),
+                4 => model.hear(place, &Heard::Stderr(words.clone())),
                 _ => model.count_rounds(place, *status, now),
             }
             let picture = moving(&model, 0, now, &look);

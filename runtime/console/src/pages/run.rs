@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::http::StatusCode;
 use lobster_runtime::digest::Digest;
-use lobster_runtime::engine::QuestionView;
+use lobster_runtime::engine::{Heard, QuestionView};
 use lobster_runtime::json;
 use lobster_runtime::model::cost::Payment;
 use lobster_runtime::model::pricing::Pricing;
@@ -18,7 +18,6 @@ use lobster_runtime::visible::harmless;
 use lobster_runtime::{figures, text};
 use lobster_serve::access::Verb;
 use lobster_serve::http::{App, Asked, Problem, Reply, acts, run_of, workflow_of_run};
-use lobster_serve::tidings::Said;
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -67,7 +66,7 @@ struct Seen {
     good: Option<RunSummary>,
     now: i64,
     /// What is heard of steps that have not ended.
-    heard: BTreeMap<String, Said>,
+    heard: BTreeMap<String, Heard>,
 }
 
 impl Seen {

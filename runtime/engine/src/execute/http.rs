@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use super::{Host, HttpEnd, HttpTask, OrderText, OrderToken, Outcome};
+use crate::audience::Heard;
 use crate::outcome::failed_outcome;
 use lobster_base::cancel::CancelToken;
 use lobster_models::http;
@@ -25,7 +26,7 @@ pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) ->
             && told.get().is_none_or(|last| last.elapsed() >= TOLD_EVERY)
         {
             told.set(Some(Instant::now()));
-            watcher.answering(order, characters);
+            watcher.heard(order, Heard::Answering(characters));
         }
     };
     let end = match http::make_telling(&request, &tell, cancel) {

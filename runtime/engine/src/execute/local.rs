@@ -10,7 +10,7 @@ use super::{
     Executor, ExecutorError, Order, OrderId, Outcome, SessionEnd, Standing, Task, component, http, mcp,
     native,
 };
-use crate::audience::Progress;
+use crate::audience::{Heard, Progress};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::sync::lock;
 use lobster_credentials::login::HeldLogin;
@@ -35,23 +35,16 @@ pub(crate) trait SecretSource: Send + Sync {
 
 /// Who sees what an order does before it has ended.
 pub(crate) trait Watcher: Send + Sync {
-    /// The last line that its process wrote to stderr; secrets are replaced.
-    fn stderr(&self, order: &OrderId, line: &str);
-
-    /// So many characters of a model's answer have come.
-    fn answering(&self, order: &OrderId, characters: u64);
+    /// This is heard of it.
+    fn heard(&self, order: &OrderId, said: Heard);
 }
 
 /// Tells those who follow a run of its orders, by their places.
 struct InRun<'h>(&'h dyn Progress);
 
 impl Watcher for InRun<'_> {
-    fn stderr(&self, order: &OrderId, line: &str) {
-        self.0.stderr(order.place(), line);
-    }
-
-    fn answering(&self, order: &OrderId, characters: u64) {
-        self.0.answering(order.place(), characters);
+    fn heard(&self, order: &OrderId, heard: Heard) {
+        self.0.heard(order.place(), &heard);
     }
 }
 

@@ -11,6 +11,7 @@ use super::last_line::LastLine;
 use super::layers::{CHANGES, Layers};
 use super::{Host, NativeTask, OrderId, Outcome, StdinSource, Watcher};
 
+use crate::audience::Heard;
 use crate::kinds::blocked;
 use crate::outcome::failed_outcome as failed;
 use crate::unseen::{Lost, UnseenEnd};
@@ -399,7 +400,7 @@ impl OutputSinks for Sinks<'_> {
                 Some(redactor) => self.last_line.peek(redactor),
             }
         {
-            watcher.stderr(order, &line);
+            watcher.heard(order, Heard::Stderr(line));
         }
         Ok(())
     }

@@ -251,8 +251,8 @@ impl Executor for StdioExecutor<'_> {
             if let Some(ended) = connection.ended(id, GLANCE)? {
                 break ended;
             }
-            if let (Some(progress), Some(characters)) = (self.progress, connection.answering(id)) {
-                progress.answering(id.place(), characters);
+            if let (Some(progress), Some(said)) = (self.progress, connection.heard(id)) {
+                progress.heard(id.place(), &said);
             }
             if let Some(reason) = cancel.reason() {
                 let forced = cancel.is_forced();

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use super::message::{PROTOCOL, Reply, Request, clipped, decode, line, read_line};
+use crate::audience::Heard;
 use crate::execute::{ExecutorError, OrderId, Outcome, Standing};
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
@@ -78,8 +79,8 @@ pub(super) type Piece = Result<(Vec<u8>, bool), String>;
 pub(super) struct Said {
     /// Answers to orders: none is that it was accepted.
     taken: HashMap<OrderId, Option<String>>,
-    /// Of orders that somebody follows, how much of an answer has come that was not told yet.
-    answering: HashMap<OrderId, Option<u64>>,
+    /// Of orders that somebody follows, what was heard last and not told yet.
+    heard: HashMap<OrderId, Option<Heard>>,
     ended: HashMap<OrderId, Result<Outcome, String>>,
     standings: HashMap<OrderId, Standing>,
     /// Whether sessions are open that were asked for.
@@ -208,19 +209,19 @@ impl Connection {
         found.transpose().map_err(|over| error_of(&self.name, over))
     }
 
-    /// Has it remembered how much of a model's answer has come, until [`unfollow`](Self::unfollow).
+    /// Has what is heard of the order remembered, until [`unfollow`](Self::unfollow).
     pub(super) fn follow(&self, id: &OrderId) {
-        lock(&self.said.0).answering.insert(id.clone(), None);
+        lock(&self.said.0).heard.insert(id.clone(), None);
     }
 
-    /// How much of a model's answer has come, if more has since this was asked last.
-    pub(super) fn answering(&self, id: &OrderId) -> Option<u64> {
-        lock(&self.said.0).answering.get_mut(id)?.take()
+    /// What was heard last of the order since this was asked.
+    pub(super) fn heard(&self, id: &OrderId) -> Option<Heard> {
+        lock(&self.said.0).heard.get_mut(id)?.take()
     }
 
     /// Nobody asks any more how the order goes on.
     pub(super) fn unfollow(&self, id: &OrderId) {
-        lock(&self.said.0).answering.remove(id);
+        lock(&self.said.0).heard.remove(id);
     }
 
     /// What has become of the order.
@@ -370,9 +371,9 @@ impl Reader {
             Reply::Hello { .. } => return Err("hello, twice".to_owned()),
             Reply::Accepted { id } => drop(said.taken.insert(id, None)),
             Reply::Refused { id, why } => drop(said.taken.insert(id, Some(why))),
-            Reply::Answering { id, characters } => {
-                if let Some(known) = said.answering.get_mut(&id) {
-                    *known = Some(characters);
+            Reply::Heard { id, said: told } => {
+                if let Some(known) = said.heard.get_mut(&id) {
+                    *known = Some(told);
                 }
             }
             Reply::Ended { id, outcome } => drop(said.ended.insert(id, Ok(*outcome))),

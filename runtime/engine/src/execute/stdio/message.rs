@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
+use crate::audience::Heard;
 use crate::execute::{Order, OrderId, Outcome, Standing};
 use lobster_base::cancel::CancelReason;
 use lobster_base::digest::Digest;
@@ -115,12 +116,12 @@ pub enum Reply {
         /// Why.
         why: String,
     },
-    /// So much of a model's answer has come, for who likes to know; nothing answers it.
-    Answering {
+    /// This is heard of the order, for who likes to know; nothing answers it.
+    Heard {
         /// The order.
         id: OrderId,
-        /// Characters, from the beginning of the answer.
-        characters: u64,
+        /// That.
+        said: Heard,
     },
     /// The order has ended.
     Ended {

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
 use super::message::{PROTOCOL, Reply, Request, clipped, decode, line, read_line, send_chunks};
+use crate::audience::Heard;
 use crate::execute::{
     Executor, ExecutorError, HttpEnd, LocalExecutor, Order, OrderId, OrderText, Outcome, SecretSource,
     Standing, Watcher,
@@ -89,12 +90,9 @@ impl Runtime {
 struct Tells<'w, W>(&'w Mutex<W>);
 
 impl<W: Write + Send> Watcher for Tells<'_, W> {
-    /// It is in the outcome.
-    fn stderr(&self, _: &OrderId, _: &str) {}
-
-    fn answering(&self, order: &OrderId, characters: u64) {
+    fn heard(&self, order: &OrderId, said: Heard) {
         // Who does not listen any more is seen to be gone by who waits for orders.
-        let _ = say(self.0, &Reply::Answering { id: order.clone(), characters });
+        let _ = say(self.0, &Reply::Heard { id: order.clone(), said });
     }
 }
 
