@@ -82,13 +82,29 @@ impl FromStr for Digest {
     type Err = DigestSyntaxError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let hex = text.strip_prefix("blake3:").unwrap_or(text);
-        match blake3::Hash::from_hex(hex) {
-            Ok(hash) if !hex.bytes().any(|b| b.is_ascii_uppercase()) => Ok(hash.into()),
-            _ => Err(DigestSyntaxError(text.to_owned())),
+        let hex = text.strip_prefix("blake3:").unwrap_or(text).as_bytes();
+        let mut bytes = [0; 32];
+        let mut is_wrong = hex.len() != 64;
+        for (byte, pair) in bytes.iter_mut().zip(hex.as_chunks().0) {
+            let [high, low] = pair.map(|digit| VALUES[usize::from(digit)]);
+            is_wrong |= (high | low) > 15;
+            *byte = (high << 4) | (low & 15);
         }
+        if is_wrong { Err(DigestSyntaxError(text.to_owned())) } else { Ok(Self(bytes)) }
     }
 }
+
+/// The values of lower-case hexadecimal digits, and of all other bytes one that no digit has: a journal has some
+/// digests in each record, and is read in milliseconds.
+const VALUES: [u8; 256] = {
+    let mut values = [0xff; 256];
+    let mut value = 0;
+    while value < 16 {
+        values[b"0123456789abcdef"[value as usize] as usize] = value;
+        value += 1;
+    }
+    values
+};
 
 impl Serialize for Digest {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -125,6 +141,26 @@ mod tests {
         assert_eq!(format!("blake3:{digest}").parse::<Digest>().ok(), Some(digest));
         assert!("xyz".parse::<Digest>().is_err());
         assert!(digest.to_string().to_uppercase().parse::<Digest>().is_err());
+    }
+
+    #[test]
+    fn any_other_byte_at_any_place_is_refused() {
+        let text = Digest::of(b"lobster").to_string();
+        for at in 0..64 {
+            for byte in 0..=255_u8 {
+                let mut other = text.clone().into_bytes();
+                other[at] = byte;
+                let Ok(other) = String::from_utf8(other) else { continue };
+                let is_digit = byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+                assert_eq!(
+                    other.parse::<Digest>().map(|digest| digest.to_string()).ok(),
+                    is_digit.then_some(other)
+                );
+            }
+        }
+        for wrong in [&text[1..], &format!("{text}0"), &text.replacen('a', "ä", 1), ""] {
+            assert!(wrong.parse::<Digest>().is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -581,9 +581,10 @@ pub(super) fn run_number(db: &Connection, run: RunId) -> Result<i64, StoreError>
 /// that does not hash to what it should, and so a broken chain of its run alone.
 pub(super) fn record_text_of(row: &Row<'_>, column: usize) -> rusqlite::Result<String> {
     Ok(match row.get_ref(column)? {
-        types::ValueRef::Text(bytes) | types::ValueRef::Blob(bytes) => {
-            String::from_utf8_lossy(bytes).into_owned()
-        }
+        types::ValueRef::Text(bytes) | types::ValueRef::Blob(bytes) => match std::str::from_utf8(bytes) {
+            Ok(text) => text.to_owned(),
+            Err(_) => String::from_utf8_lossy(bytes).into_owned(),
+        },
         types::ValueRef::Null | types::ValueRef::Integer(_) | types::ValueRef::Real(_) => String::new(),
     })
 }
