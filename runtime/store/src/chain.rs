@@ -1,7 +1,6 @@
 //! Journals read as the chains that they are, as a whole or from where they were read to.
 
 use std::cell::{Cell, RefCell};
-use std::num::NonZero;
 
 use rusqlite::{Connection, params, types};
 
@@ -13,9 +12,6 @@ use lobster_base::digest::Digest;
 
 /// Records read at a time.
 const PAGE: i64 = 512;
-
-/// Fewer records are not worth a thread.
-const SHARE: usize = 100;
 
 /// How far a journal was read, and a digest of all that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -175,41 +171,6 @@ impl Store {
     }
 }
 
-/// A record with its hash.
-type Parsed = Result<(Record, Digest), StoreError>;
-
-/// Parses records that follow each other; of many, each processor some.
-fn parse_page(run: RunId, first: u64, page: Vec<String>) -> Vec<Parsed> {
-    let parse = |(seq, text): (u64, String)| {
-        let record = parse_record(run, seq, text)?;
-        let hash = record.hash();
-        Ok((record, hash))
-    };
-    let count = page.len();
-    let mut numbered = (first..).zip(page);
-    let parts = std::thread::available_parallelism().map_or(1, NonZero::get).min(count / SHARE);
-    if parts < 2 {
-        return numbered.map(parse).collect();
-    }
-    std::thread::scope(|scope| {
-        let mut others = Vec::new();
-        let mut own = Vec::with_capacity(count);
-        for part in 1..=parts {
-            let some: Vec<_> = numbered.by_ref().take(count.div_ceil(parts)).collect();
-            if part < parts {
-                others.push(scope.spawn(move || some.into_iter().map(parse).collect::<Vec<_>>()));
-            } else {
-                own.extend(some.into_iter().map(parse));
-            }
-        }
-        let joined = others.into_iter().flat_map(|other| match other.join() {
-            Ok(parsed) => parsed,
-            Err(panic) => std::panic::resume_unwind(panic),
-        });
-        joined.chain(own).collect()
-    })
-}
-
 fn follow(
     snapshot: &Connection,
     run: RunId,
@@ -228,40 +189,30 @@ fn follow(
     loop {
         let mut rows = statement.query(params![head.n, read.seq.cast_signed(), PAGE])?;
         let before = read.seq;
-        let mut page = Vec::new();
-        let mut missing = None;
         while let Some(row) = rows.next()? {
             let found = row.get::<_, i64>(0)?.cast_unsigned();
-            let next = read.seq + page.len() as u64 + 1;
-            if found != next {
-                missing = Some(next);
-                break;
+            if found != read.seq + 1 {
+                return Err(broken(read.seq + 1, "it is missing"));
             }
-            if found > known.seq {
-                page.push(record_text_of(row, 1)?);
-                continue;
-            }
-            let hash = match row.get_ref(1)? {
-                types::ValueRef::Text(bytes) | types::ValueRef::Blob(bytes) => Digest::of(bytes),
-                types::ValueRef::Null | types::ValueRef::Integer(_) | types::ValueRef::Real(_) => {
+            if found <= known.seq {
+                let hash = match row.get_ref(1)? {
+                    types::ValueRef::Text(bytes) | types::ValueRef::Blob(bytes) => Digest::of(bytes),
+                    types::ValueRef::Null | types::ValueRef::Integer(_) | types::ValueRef::Real(_) => {
+                        return Ok(ReadOn::Other);
+                    }
+                };
+                read.step(found, hash);
+                if found == known.seq && read != known {
                     return Ok(ReadOn::Other);
                 }
-            };
-            read.step(found, hash);
-            if found == known.seq && read != known {
-                return Ok(ReadOn::Other);
+                continue;
             }
-        }
-        for parsed in parse_page(run, read.seq + 1, page) {
-            let (record, hash) = parsed?;
+            let record = parse_record(run, found, record_text_of(row, 1)?)?;
             if record.prev != read.hash {
-                return Err(broken(record.seq, "it does not carry the hash of the record before"));
+                return Err(broken(found, "it does not carry the hash of the record before"));
             }
-            read.step(record.seq, hash);
+            read.step(found, record.hash());
             tell(record);
-        }
-        if let Some(seq) = missing {
-            return Err(broken(seq, "it is missing"));
         }
         if read.seq == before {
             break;
