@@ -47,7 +47,7 @@ pub(super) struct Line {
     pub(super) fold: Option<Fold>,
     /// What is under way inside it, each with its place.
     running: Vec<String>,
-    /// The latest line on stderr.
+    /// What was heard last.
     words: String,
     effects: usize,
     reused: usize,
@@ -295,7 +295,7 @@ impl Model {
         }
     }
 
-    /// Takes in what the process of a place wrote to stderr.
+    /// Takes in what is heard from a place.
     pub(super) fn hear(&mut self, place: &str, heard: &Heard) {
         if let Some(index) = self.at.get(split(place).0) {
             self.lines[*index].words = heard.to_string();

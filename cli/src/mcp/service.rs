@@ -223,11 +223,9 @@ pub(super) async fn run(
         };
         if let Some(progress) = &progress {
             told = report_events(&**progress, &look.events, told);
-            let newest = agent.app.tidings.of_run(run);
-            for (place, now) in newest.iter().filter(|(place, now)| heard.get(*place) != Some(*now)) {
-                progress.heard(place, now);
+            for (place, now) in agent.app.tidings.news(run, &mut heard) {
+                progress.heard(&place, &now);
             }
-            heard = newest;
         }
         if let Some(envelope) = look.envelope {
             return Answer { run: Some(run), envelope, changed: false };

@@ -95,6 +95,15 @@ impl Tidings {
         lock(&self.0).runs.get(&run).map(|of_run| of_run.said.clone()).unwrap_or_default()
     }
 
+    /// What was heard from the places of a run and is not in `known`, which has it from then on.
+    pub fn news(&self, run: RunId, known: &mut BTreeMap<String, Heard>) -> Vec<(String, Heard)> {
+        let newest = self.of_run(run);
+        let new = newest.iter().filter(|(place, heard)| known.get(*place) != Some(*heard));
+        let news = new.map(|(place, heard)| (place.clone(), heard.clone())).collect();
+        *known = newest;
+        news
+    }
+
     /// How often anything was heard.
     pub(crate) fn count(&self) -> u64 {
         lock(&self.0).count

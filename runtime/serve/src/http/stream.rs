@@ -88,15 +88,13 @@ async fn follow(app: Arc<App>, asked: Asked, (run, mut after): (RunId, u64), sen
             let _ = sender.send(frame(None, "end", "{}")).await;
             return;
         }
-        let said = app.tidings.of_run(run);
-        for (place, said) in said.iter().filter(|(place, said)| told.get(*place) != Some(*said)) {
+        for (place, said) in app.tidings.news(run, &mut told) {
             let data = json::compact(&json!({"path": place, "said": said}));
             if sender.send(frame(None, "progress", &data)).await.is_err() {
                 return;
             }
             quiet = Instant::now();
         }
-        told = said;
         if quiet.elapsed() >= HEARTBEAT {
             quiet = Instant::now();
             if sender.send(STILL_HERE).await.is_err() {
