@@ -87,6 +87,37 @@ fn doctor_attacks_a_server_with_tls() {
 }
 
 #[test]
+fn a_server_says_how_people_reach_it_and_links_and_doctor_use_that() {
+    let port_of = |served: &Served| served.address.rsplit_once(':').unwrap().1.to_owned();
+    for (listen, words, reached) in [
+        ("127.0.0.1:0", &[][..], "http://127.0.0.1:PORT"),
+        // A container whose port is published, and a proxy in front of one.
+        ("0.0.0.0:0", &["--behind-proxy", "--allow-host", "localhost"], "http://localhost:PORT"),
+        ("[::]:0", &["--behind-proxy", "--allow-host", "flows.example"], "https://flows.example"),
+        ("127.0.0.1:0", &["--behind-proxy", "--allow-host", "flows.example"], "https://flows.example"),
+    ] {
+        let home = Home::new();
+        let served = Served::start_on(&home, listen, words);
+        let reached = reached.replace("PORT", &port_of(&served));
+        let mut told = home.lobster(["doctor", "--service"]).run();
+        wait_until("the server is known", || {
+            told = home.lobster(["doctor", "--service"]).run();
+            !told.stderr.contains("no server")
+        });
+        assert!(told.code() == 0 && !told.stdout.contains("broken"), "{listen} {words:?}: {told:?}");
+        for command in [&["serve", "link"][..], &["console", "--no-browser"]] {
+            let link = home.lobster(command).run();
+            assert!(
+                link.stdout.starts_with(&format!("{reached}/login#lob_")),
+                "{listen} {words:?}: {link:?}"
+            );
+        }
+        let asks = home.lobster(["approve --prompt Go?"]).run();
+        assert!(format!("{asks:?}").contains(&format!("{reached}/questions/")), "{asks:?}");
+    }
+}
+
+#[test]
 fn a_folder_that_vanishes_is_said_and_others_run() {
     let home = Home::new();
     home.write("one/good.lobster", GOOD).write("two/gone.lobster", "steps: [{id: a, run: 'true'}]\n");

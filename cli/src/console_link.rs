@@ -1,19 +1,14 @@
-//! Pages of the console, for the terminal: where a server of this machine is at work on the store.
-
-use std::net::SocketAddr;
+//! Pages of the console, for the terminal: where a server that is at work on the store is reached.
 
 use lobster_runtime::store::Store;
 
-/// A server that was not heard of for so long, in milliseconds, is gone.
-pub(crate) const HEARD_MS: i64 = 10_000;
+/// What the addresses of a server's pages begin with. Of several, it is the one that was started last.
+pub(crate) fn server_url(store: &Store) -> Option<String> {
+    let servers = store.existing_service().ok()??.servers().ok()?;
+    servers.into_iter().next_back().map(|server| server.url)
+}
 
-/// The address of a page, if a server on this machine's own address has it. Others are called by names that
-/// only their operator knows.
+/// The address of a page, if a server is at work.
 pub(crate) fn page_address(store: &Store, page: &str) -> Option<String> {
-    let service = store.existing_service().ok()??;
-    let mut servers = service.servers(store.clock_ms() - HEARD_MS).ok()?;
-    servers.sort_by_key(|server| std::cmp::Reverse(server.heard_at));
-    let is_own = |listen: &&str| listen.parse::<SocketAddr>().is_ok_and(|address| address.ip().is_loopback());
-    let listen = servers.iter().map(|server| server.listen.as_str()).find(is_own)?;
-    Some(format!("http://{listen}/{page}"))
+    server_url(store).map(|url| format!("{url}/{page}"))
 }

@@ -4,6 +4,7 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use lobster_runtime::store::service::StartState;
 use lobster_runtime::store::{Event, RunFilter, RunId, RunSummary, Store, StoreError};
 
 use crate::commands::{doctor, runs};
@@ -26,9 +27,11 @@ const CHOICES: usize = 9;
 /// changes with each run.
 pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     let Some((name, back)) = parse(text) else {
-        return store.find_run(text).map_err(|error| match LAST.contains(&text) {
-            true => CommandError::usage(error).with_hint("@ is the last run, @- the one before"),
-            false => CommandError::usage(error),
+        return store.find_run(text).map_err(|error| match (LAST.contains(&text), queued(store, text)) {
+            (true, _) => CommandError::usage(error).with_hint("@ is the last run, @- the one before"),
+            (false, Some(run)) => CommandError::usage(format!("run {run} is queued and has not begun"))
+                .with_hint(format!("`lobster console {text}` shows it, `lobster serve` begins it")),
+            (false, None) => CommandError::usage(error),
         });
     };
     let runs = latest(store, name, back + 1)?;
@@ -45,6 +48,16 @@ pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
             units::counted(known as u64, "such run")
         ))),
     }
+}
+
+/// A run that a service has taken and that has not begun: there is no record of it yet.
+pub(crate) fn queued(store: &Store, text: &str) -> Option<RunId> {
+    /// Digits that tell a run apart.
+    const FEWEST: usize = 4;
+    let text = text.to_ascii_lowercase();
+    let starts = store.existing_service().ok()??.starts(false, 1000).ok()?;
+    let is_meant = |run: &RunId| text.len() >= FEWEST && run.to_string().ends_with(&text);
+    starts.into_iter().filter(|start| start.state == StartState::Queued).map(|start| start.run).find(is_meant)
 }
 
 /// So many of the latest runs, without those by which lobster looks at itself.

@@ -8,7 +8,7 @@ use lobster_runtime::stage::Mode;
 use lobster_runtime::store::Store;
 
 use super::serve::{login_link, next_page};
-use crate::console_link::HEARD_MS;
+use crate::console_link::server_url;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::which;
@@ -28,7 +28,7 @@ pub(crate) struct Args {
     /// Opens no browser.
     #[arg(long)]
     no_browser: bool,
-    /// Where the browser reaches the server, if not at the address that it listens on.
+    /// Where the browser reaches the server, if not where the server says.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 }
@@ -39,7 +39,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     let store = prepare::runtime(Mode::Human)?.store()?;
     let page = match &args.run {
-        Some(run) => format!("/runs/{}", which::run(&store, run)?),
+        Some(run) => {
+            // A page waits for what is still to begin.
+            let queued = || which::queued(&store, run);
+            format!("/runs/{}", which::run(&store, run).or_else(|error| queued().ok_or(error))?)
+        }
         None => "/".to_owned(),
     };
     let url = match &args.url {
@@ -56,13 +60,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
 /// The address of a server that is at work on this store.
 fn server_of(store: &Store) -> Result<String, CommandError> {
-    let servers = store.service()?.servers(store.clock_ms() - HEARD_MS)?;
-    let server = servers.into_iter().max_by_key(|server| server.heard_at).ok_or_else(|| {
+    server_url(store).ok_or_else(|| {
         CommandError::usage(
             "no server is at work on this store; `lobster serve --workflows DIR --open` starts one and opens the console",
         )
-    })?;
-    Ok(format!("http://{}", server.listen))
+    })
 }
 
 /// Opens a link that logs in, where there is a desktop. Whether that worked is seen by whoever sits there.

@@ -152,13 +152,10 @@ fn sandbox_of(store: &Store, run: RunId) -> Option<String> {
     })
 }
 
-/// A server that was not heard of for so long, in milliseconds, is gone.
-const SERVER_HEARD_MS: i64 = 10_000;
-
 /// Attacks the servers of this store and tells what came of it.
 fn attack_servers(as_json: bool) -> CommandResult {
     let service = prepare::service()?;
-    let servers = service.servers(service.store().clock_ms() - SERVER_HEARD_MS)?;
+    let servers = service.servers()?;
     if servers.is_empty() {
         return Err(CommandError::failed("no server is at work on this store; `lobster serve` starts one"));
     }
@@ -167,7 +164,7 @@ fn attack_servers(as_json: bool) -> CommandResult {
         let address = server.listen.parse().map_err(|_| {
             CommandError::failed(format!("server {} does not say where it listens", server.id))
         })?;
-        let found = lobster_serve::probe::attack(address).map_err(CommandError::failed)?;
+        let found = lobster_serve::probe::attack(address, &server.url).map_err(CommandError::failed)?;
         rows.extend(found.into_iter().map(|finding| (server.listen.clone(), finding)));
     }
     let mut out = std::io::stdout().lock();

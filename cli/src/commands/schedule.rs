@@ -147,9 +147,6 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 /// What is written down as the place that a change came from.
 pub(super) const ORIGIN: &str = "command line";
 
-/// A server that was not heard of for so long, in milliseconds, is gone.
-const SERVER_HEARD_MS: i64 = 10_000;
-
 /// Who is at the keyboard, as far as the environment says.
 pub(crate) fn actor() -> Option<String> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
@@ -191,8 +188,7 @@ fn time(text: &str, now: i64) -> Result<i64, CommandError> {
 
 /// Says that nothing happens now, if nobody is there who does it.
 fn tell_if_nobody_serves(service: &Service) -> Result<(), CommandError> {
-    let since = service.store().clock_ms() - SERVER_HEARD_MS;
-    if service.servers(since)?.is_empty() {
+    if service.servers()?.is_empty() {
         anstream::eprintln!("no server is at work on this store; it begins when `lobster serve` is started");
     }
     Ok(())

@@ -174,13 +174,18 @@ async fn work(
     cancel: CancelToken,
 ) -> CommandResult {
     let failed = |error: lobster_serve::server::ServerError| CommandError::failed(error.to_string());
-    let (has_folders, has_tls) = (!settings.folders.is_empty(), settings.tls.is_some());
+    let has_folders = !settings.folders.is_empty();
+    let scheme = if settings.tls.is_some() { "https" } else { "http" };
     let server = Server::bind(settings, store.clone()).await.map_err(failed)?;
     let address = server.address();
-    let scheme = if has_tls { "https" } else { "http" };
-    anstream::eprintln!("lobster serve listens on {scheme}://{address}");
+    let url = server.url();
+    let listens = format!("{scheme}://{address}");
+    anstream::eprintln!("lobster serve listens on {listens}");
+    if url != listens {
+        anstream::eprintln!("people reach it at {url}");
+    }
     if args.open {
-        let url = login_link(&store, &format!("{scheme}://{address}"))?;
+        let url = login_link(&store, &url)?;
         anstream::eprintln!("log in within a minute, once: {url}");
         super::console::open_browser(&store, &url);
     }

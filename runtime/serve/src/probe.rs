@@ -1,7 +1,7 @@
 //! Attacks a running server from outside, as a stranger on this machine could. It changes nothing where
 //! the attacks fail; what an attack would have done is named, not done, where that can be helped.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -40,20 +40,26 @@ struct Disguise {
     routes: usize,
 }
 
-/// Attacks the server at an address.
+/// Attacks the server that listens at an address and that people reach at `url`.
 ///
 /// # Errors
 /// When it cannot be reached, or does not speak HTTP.
-pub fn attack(address: SocketAddr) -> Result<Vec<Finding>, String> {
+pub fn attack(listen: SocketAddr, url: &str) -> Result<Vec<Finding>, String> {
     let mut found = Vec::new();
-    let host = format!("Host: {address}\r\n");
+    // All addresses of the machine are none to call, and no name: it is called as people call it.
+    let (address, name) = match listen.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => (loopback(Ipv4Addr::LOCALHOST, listen), authority(url)),
+        IpAddr::V6(ip) if ip.is_unspecified() => (loopback(Ipv6Addr::LOCALHOST, listen), authority(url)),
+        _ => (listen, listen.to_string()),
+    };
+    let host = format!("Host: {name}\r\n");
     let way = match ask(address, &Way::Plain, "GET", "/healthz", &host) {
         Ok(_) => Way::Plain,
         Err(_) => Way::tls()?,
     };
     let health = ask(address, &way, "GET", "/healthz", &host)?;
     if !matches!(health, 200 | 503) {
-        return Err(format!("{address} answered {health} to /healthz"));
+        return Err(format!("{address} answered {health} to /healthz when it was called {name}"));
     }
     if let Way::Tls(_, shown) = &way {
         let chain = lock(&shown.chain).clone();
@@ -107,7 +113,7 @@ pub fn attack(address: SocketAddr) -> Result<Vec<Finding>, String> {
     for disguise in &disguises {
         let mut finding = Finding { promise: disguise.promise, tries: 0, broken: Vec::new() };
         for route in tried(disguise) {
-            let host = disguise.host.map_or_else(|| address.to_string(), str::to_owned);
+            let host = disguise.host.unwrap_or(&name);
             let path = path_of(route);
             let headers = format!("Host: {host}\r\n{}", disguise.headers);
             let status = ask(address, &way, route.method, &path, &headers)?;
@@ -118,10 +124,8 @@ pub fn attack(address: SocketAddr) -> Result<Vec<Finding>, String> {
         }
         found.push(finding);
     }
-    let large = format!(
-        "Host: {address}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n",
-        MAX_BODY * 2048
-    );
+    let large =
+        format!("Host: {name}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n", MAX_BODY * 2048);
     let status = ask(address, &way, "POST", "/api/v1/login", &large)?;
     found.push(Finding {
         promise: "a body that is too large is not read",
@@ -129,6 +133,16 @@ pub fn attack(address: SocketAddr) -> Result<Vec<Finding>, String> {
         broken: if status == 413 { Vec::new() } else { vec![format!("POST /api/v1/login: {status}")] },
     });
     Ok(found)
+}
+
+fn loopback(ip: impl Into<IpAddr>, listen: SocketAddr) -> SocketAddr {
+    SocketAddr::new(ip.into(), listen.port())
+}
+
+/// `flows.example:7410` of `https://flows.example:7410/console`.
+fn authority(url: &str) -> String {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    rest.split('/').next().unwrap_or_default().to_owned()
 }
 
 fn tried(disguise: &Disguise) -> impl Iterator<Item = &'static Route> {

@@ -46,6 +46,32 @@ pub struct ServerSettings {
     pub tls: Option<Tls>,
 }
 
+impl ServerSettings {
+    /// How people reach a server that listens there, as far as the settings tell.
+    fn url(&self, address: SocketAddr) -> String {
+        if let Some(url) = &self.notify.url {
+            return url.trim_end_matches('/').to_owned();
+        }
+        let port = address.port();
+        let name = self.hosts.first().map(|name| name.trim());
+        match (&self.tls, name) {
+            (Some(_), Some(name)) => format!("https://{name}:{port}"),
+            (Some(_), None) => format!("https://{address}"),
+            // A container whose port is published on the machine's own address.
+            (None, _) if address.ip().is_unspecified() && self.hosts.iter().any(|name| is_own_name(name)) => {
+                format!("http://localhost:{port}")
+            }
+            (None, Some(name)) if self.is_secure => format!("https://{name}"),
+            (None, _) => format!("http://{address}"),
+        }
+    }
+}
+
+/// Whether a name is that of the machine which asks.
+fn is_own_name(name: &str) -> bool {
+    matches!(name.trim(), "localhost" | "127.0.0.1" | "::1")
+}
+
 /// Why a server cannot start.
 #[derive(Debug)]
 pub enum ServerError {
@@ -103,6 +129,12 @@ impl Server {
         self.address
     }
 
+    /// How people reach it: what the addresses of its pages begin with, without a slash at its end.
+    #[must_use]
+    pub fn url(&self) -> String {
+        self.settings.url(self.address)
+    }
+
     /// Works until `stop` is done, and then until the workers have ended or their time is over. Gives the
     /// runs that are still being executed.
     ///
@@ -119,8 +151,9 @@ impl Server {
         let name = format!("{}:{}", std::process::id(), address.port());
         let program = settings.workers.program.clone();
         let tidings = Tidings::default();
+        let place = (address.to_string(), settings.url(address));
         let (dispatcher, waker) =
-            Dispatcher::new(service.clone(), name, address.to_string(), settings.workers, tidings.clone());
+            Dispatcher::new(service.clone(), name, place, settings.workers, tidings.clone());
         let files = WorkflowFiles::new(settings.folders.clone(), settings.trusted_by.is_some());
         let (folders, problems) = Folders::new(settings.folders, settings.trusted_by);
         let (for_requests, for_folders) = runtimes;

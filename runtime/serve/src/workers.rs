@@ -131,7 +131,10 @@ pub struct Dispatcher {
     service: Service,
     /// The name of this server in leases.
     server: String,
+    /// Where it listens.
     listen: String,
+    /// How people reach it.
+    url: String,
     settings: WorkerSettings,
     heard: Receiver<Heard>,
     say: Sender<Heard>,
@@ -150,7 +153,7 @@ impl Dispatcher {
     pub fn new(
         service: Service,
         server: String,
-        listen: String,
+        (listen, url): (String, String),
         settings: WorkerSettings,
         tidings: Tidings,
     ) -> (Self, Waker) {
@@ -160,6 +163,7 @@ impl Dispatcher {
             service,
             server,
             listen,
+            url,
             settings,
             heard,
             say,
@@ -373,7 +377,8 @@ impl Dispatcher {
     /// nothing any more, runs that are to be cancelled, workers that take too long.
     fn look_after(&mut self) -> Result<(), StoreError> {
         let now = self.service.store().clock_ms();
-        self.service.beat(&self.server, std::process::id(), &self.listen, now - 8 * LEASE_MS)?;
+        let place = (self.listen.as_str(), self.url.as_str());
+        self.service.beat(&self.server, std::process::id(), place, now - 8 * LEASE_MS)?;
         self.service.prolong(&self.server, now + LEASE_MS)?;
         for start in self.service.abandoned_starts(now, AT_ONCE)? {
             if !self.workers.contains_key(&start.run) {

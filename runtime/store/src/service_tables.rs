@@ -5,7 +5,10 @@ use rusqlite::types::Value;
 use rusqlite::{Connection, OptionalExtension, params_from_iter};
 
 /// The layout that this code reads and writes.
-pub(super) const VERSION: i64 = 2;
+pub(super) const VERSION: i64 = 3;
+
+/// What layout 2 and those after it add to the one before.
+const LATER: [&str; 2] = [include_str!("service/schema_2.sql"), include_str!("service/schema_3.sql")];
 
 /// All but the one that names the layout.
 const TABLES: [&str; 13] = [
@@ -27,15 +30,18 @@ const TABLES: [&str; 13] = [
 /// Makes the tables, empty.
 pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
     db.execute_batch(include_str!("service/schema.sql"))?;
-    db.execute_batch(include_str!("service/schema_2.sql"))?;
+    for layout in LATER {
+        db.execute_batch(layout)?;
+    }
     db.execute("INSERT INTO service (key, value) VALUES ('version', ?1)", [VERSION])?;
     Ok(())
 }
 
 /// Brings tables of an earlier layout to this one.
 pub(super) fn upgrade(db: &Connection, from: i64) -> rusqlite::Result<()> {
-    if from < 2 {
-        db.execute_batch(include_str!("service/schema_2.sql"))?;
+    let known = usize::try_from(from - 1).unwrap_or_default();
+    for layout in LATER.iter().skip(known) {
+        db.execute_batch(layout)?;
     }
     db.execute("UPDATE service SET value = ?1 WHERE key = 'version'", [VERSION])?;
     Ok(())
@@ -84,8 +90,11 @@ pub(super) fn copy_tables(
 fn copy_table(from: &Connection, into: &Connection, table: &str, copied: &mut i64) -> rusqlite::Result<()> {
     let mut select = from.prepare(&format!("SELECT * FROM {table}"))?;
     let columns = select.column_count();
+    // By name: tables of an earlier layout lack the columns that came later.
+    let names: Vec<&str> = select.column_names().collect();
+    let names = names.join(", ");
     let marks = vec!["?"; columns].join(", ");
-    let mut insert = into.prepare(&format!("INSERT OR IGNORE INTO {table} VALUES ({marks})"))?;
+    let mut insert = into.prepare(&format!("INSERT OR IGNORE INTO {table} ({names}) VALUES ({marks})"))?;
     let mut rows = select.query([])?;
     while let Some(row) = rows.next()? {
         let values: Vec<Value> = (0..columns).map(|column| row.get(column)).collect::<Result<_, _>>()?;

@@ -264,7 +264,7 @@ fn standing(
         let by = by.as_ref().map(|by| format!(" by {by}")).unwrap_or_default();
         lines.push(format!("paused since {}{by}; `lobster schedule resume {}`", iso(*at), row.title()));
     }
-    let servers = service.servers(now - super::SERVER_HEARD_MS)?;
+    let servers = service.servers()?;
     if servers.is_empty() {
         lines
             .push("no server is at work on this store: nothing starts until `lobster serve` does".to_owned());

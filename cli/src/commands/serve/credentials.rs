@@ -10,6 +10,7 @@ use lobster_serve::access::{Grant, Role, grant};
 use serde_json::{Value, json};
 
 use crate::commands::schedule::actor;
+use crate::console_link::server_url;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
@@ -63,9 +64,9 @@ pub(super) struct LinkArgs {
     /// viewer, approver, operator, author or admin.
     #[arg(long, value_name = "ROLE", default_value = "admin")]
     role: Role,
-    /// Where the browser reaches the server.
-    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7410")]
-    url: String,
+    /// Where the browser reaches the server, if not where the server says.
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
 }
 
 pub(super) fn token(task: &TokenTask) -> CommandResult {
@@ -151,7 +152,10 @@ fn list(service: &Service, as_json: bool) -> CommandResult {
 pub(super) fn link(args: &LinkArgs) -> CommandResult {
     let service = prepare::service()?;
     let name = args.name.clone().or_else(actor).unwrap_or_else(|| "operator".to_owned());
-    anstream::println!("{}", make_link(&service, &args.url, name, args.role)?);
+    let url = args.url.clone().or_else(|| server_url(service.store()));
+    // A server that is not started yet has a minute to begin.
+    let url = url.unwrap_or_else(|| format!("http://{}", super::LISTEN));
+    anstream::println!("{}", make_link(&service, &url, name, args.role)?);
     Ok(Exit::OK)
 }
 

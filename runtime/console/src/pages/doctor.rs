@@ -7,9 +7,6 @@ use maud::html;
 use crate::shell::{self, Place};
 use crate::words::{state, time};
 
-/// A server that was not heard of for so long, in milliseconds, is gone.
-const HEARD: i64 = 10_000;
-
 /// A tick that waits longer is late.
 const LATE: i64 = 60_000;
 
@@ -59,7 +56,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         true => ("Folders", "ok", "every workflow file in them can be started".to_owned()),
         false => ("Folders", "warning", files.join("\n")),
     });
-    let servers = app.service.servers(now - HEARD)?;
+    let servers = app.service.servers()?;
     let body = html! {
         div class="top" { div class="title" { h1 { "Doctor" } } }
         section class="card scroll" tabindex="0" {

@@ -343,7 +343,7 @@ fn a_run_is_queued_when_one_of_its_waits_is_over_and_not_before() {
     let workflow = service.register(&registration("a", &[]), None, "cli").unwrap();
     let run = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
     assert!(!service.looks_after(run, 0).unwrap(), "no server is at work");
-    service.beat("s", 1, "127.0.0.1:1", 0).unwrap();
+    service.beat("s", 1, ("127.0.0.1:1", "http://127.0.0.1:1"), 0).unwrap();
     assert!(service.looks_after(run, 1_000_000).unwrap() && !service.looks_after(run, 1_000_001).unwrap());
     assert!(!service.looks_after(RunId::new().unwrap(), 0).unwrap(), "nobody started it here");
     service.park(run, 0, &[wait("a", Some(2_000_000), None), wait("b", None, Some("paid"))]).unwrap();
@@ -436,25 +436,27 @@ fn a_collection_by_age_forgets_what_is_over() {
 }
 
 #[test]
-fn tables_of_the_first_layout_are_brought_to_this_one() {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("state");
-    Store::open(&path).unwrap().service().unwrap();
-    let store = Store::open(&path).unwrap();
-    store
-        .write(Durability::Synced, |tx| {
-            tx.execute_batch(
-                "DROP TABLE waits; DROP TABLE events; DROP TABLE taken_events; DROP TABLE notices; DROP TABLE watched;
-                 UPDATE service SET value = 1 WHERE key = 'version'",
-            )?;
-            Ok(())
-        })
-        .unwrap();
-    let salvaged = dir.path().join("salvaged");
-    assert_eq!(store.salvage(&salvaged).unwrap().problems, []);
-    let service = store.existing_service().unwrap().unwrap();
-    assert!(service.waits(1).unwrap().is_empty() && service.events(1).unwrap().is_empty());
-    assert!(Store::open(&salvaged).unwrap().service().unwrap().waits(1).unwrap().is_empty());
+fn tables_of_earlier_layouts_are_brought_to_this_one() {
+    let second = "ALTER TABLE servers DROP COLUMN url; UPDATE service SET value = 2 WHERE key = 'version';
+                  INSERT INTO servers VALUES ('s', 1, '127.0.0.1:7', 0, 9000000000000);";
+    let first = format!(
+        "{second} DROP TABLE waits; DROP TABLE events; DROP TABLE taken_events; DROP TABLE notices;
+         DROP TABLE watched; UPDATE service SET value = 1 WHERE key = 'version'"
+    );
+    for earlier in [second, &first] {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("state");
+        Store::open(&path).unwrap().service().unwrap();
+        let store = Store::open(&path).unwrap();
+        store.write(Durability::Synced, |tx| Ok(tx.execute_batch(earlier)?)).unwrap();
+        let salvaged = dir.path().join("salvaged");
+        assert_eq!(store.salvage(&salvaged).unwrap().problems, []);
+        for store in [store, Store::open(&salvaged).unwrap()] {
+            let service = store.existing_service().unwrap().unwrap();
+            assert!(service.waits(1).unwrap().is_empty() && service.events(1).unwrap().is_empty());
+            assert_eq!(service.servers().unwrap()[0].url, "http://127.0.0.1:7", "an earlier lobster's");
+        }
+    }
 }
 
 #[test]

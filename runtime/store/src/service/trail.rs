@@ -23,6 +23,9 @@ pub struct Deed {
     pub detail: Value,
 }
 
+/// A server that was not heard of for so long, in milliseconds, is gone.
+const HEARD_MS: i64 = 10_000;
+
 /// A server that uses this store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Served {
@@ -30,6 +33,8 @@ pub struct Served {
     pub pid: u32,
     /// Where it listens.
     pub listen: String,
+    /// How people reach it: what the addresses of its pages begin with, without a slash at its end.
+    pub url: String,
     pub started_at: i64,
     /// When it was last heard of.
     pub heard_at: i64,
@@ -116,18 +121,24 @@ impl Service {
         self.read(|db| Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?))
     }
 
-    /// Says that a server is at work. Those that were not heard of since `before` are forgotten.
+    /// Says that a server is at work, where it listens and how people reach it. Those that were not heard of since `before` are forgotten.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn beat(&self, id: &str, pid: u32, listen: &str, before: i64) -> Result<(), StoreError> {
+    pub fn beat(
+        &self,
+        id: &str,
+        pid: u32,
+        (listen, url): (&str, &str),
+        before: i64,
+    ) -> Result<(), StoreError> {
         let now = self.now();
         self.write(Durability::Lazy, |tx| {
             tx.prepare_cached(
-                "INSERT INTO servers (id, pid, listen, started, heard) VALUES (?1, ?2, ?3, ?4, ?4)
-                 ON CONFLICT (id) DO UPDATE SET heard = ?4, listen = ?3",
+                "INSERT INTO servers (id, pid, listen, started, heard, url) VALUES (?1, ?2, ?3, ?4, ?4, ?5)
+                 ON CONFLICT (id) DO UPDATE SET heard = ?4, listen = ?3, url = ?5",
             )?
-            .execute(params![id, pid, listen, now])?;
+            .execute(params![id, pid, listen, now, url])?;
             tx.prepare_cached("DELETE FROM servers WHERE heard < ?1")?.execute([before])?;
             Ok(())
         })
@@ -144,20 +155,24 @@ impl Service {
         })
     }
 
-    /// The servers that were heard of at `since` or later.
+    /// The servers that are at work: those that were heard of a short while ago, the one that was started
+    /// last at the end.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn servers(&self, since: i64) -> Result<Vec<Served>, StoreError> {
+    pub fn servers(&self) -> Result<Vec<Served>, StoreError> {
+        let since = self.now() - HEARD_MS;
         self.read(|db| {
             let mut statement = db.prepare_cached(
-                "SELECT id, pid, listen, started, heard FROM servers WHERE heard >= ?1 ORDER BY started",
+                "SELECT id, pid, listen, started, heard, url FROM servers WHERE heard >= ?1 ORDER BY started",
             )?;
             let rows = statement.query_map([since], |row| {
+                let (listen, url): (String, String) = (row.get(2)?, row.get(5)?);
                 Ok(Served {
                     id: row.get(0)?,
                     pid: row.get(1)?,
-                    listen: row.get(2)?,
+                    url: if url.is_empty() { format!("http://{listen}") } else { url },
+                    listen,
                     started_at: row.get(3)?,
                     heard_at: row.get(4)?,
                 })

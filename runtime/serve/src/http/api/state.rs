@@ -10,9 +10,6 @@ use serde_json::{Value, json};
 use super::super::openapi;
 use super::{App, Asked, Problem, Reply};
 
-/// A server that was not heard of for so long, in milliseconds, is gone.
-const HEARD_MS: i64 = 10_000;
-
 /// The most rows of one answer.
 pub(super) const ROWS: usize = 1000;
 
@@ -71,10 +68,10 @@ pub(in super::super) fn metrics(app: &App, _: &Asked) -> Result<Reply, Problem> 
 }
 
 pub(in super::super) fn servers(app: &App, _: &Asked) -> Result<Reply, Problem> {
-    let servers = app.service.servers(app.store.clock_ms() - HEARD_MS)?;
+    let servers = app.service.servers()?;
     let rows = servers.into_iter().map(|server| {
         json!({
-            "id": server.id, "pid": server.pid, "listen": server.listen,
+            "id": server.id, "pid": server.pid, "listen": server.listen, "url": server.url,
             "startedAt": iso(server.started_at), "heardAt": iso(server.heard_at),
         })
     });
