@@ -42,11 +42,34 @@ const RAIL: [&[(Place, &str, &str)]; 2] = [
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
     form-action 'self'; base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
+const HTML: &str = "text/html; charset=utf-8";
+
 /// More open questions than this are not counted.
 const COUNTED: usize = 100;
 
 /// A page with the rail.
 pub(crate) fn page(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) -> Reply {
+    reply(Reply::text(HTML, framed(app, asked, title, place, body).0))
+}
+
+/// A page of which all around the body is sent before the body is made. What goes wrong with the body is told
+/// in it.
+pub(crate) fn page_in_two(
+    app: &App,
+    asked: &Asked,
+    title: &str,
+    place: Place,
+    body: impl FnOnce(&App, &Asked) -> Markup + Send + 'static,
+) -> Reply {
+    /// No text becomes a comment.
+    const BODY: &str = "<!--body-->";
+    let PreEscaped(page) = framed(app, asked, title, place, &PreEscaped(BODY.to_owned()));
+    let (before, after) = page.split_once(BODY).unwrap_or((&page, ""));
+    let after = after.to_owned();
+    reply(Reply::in_two(HTML, before.to_owned(), move |app, asked| body(app, asked).0 + &after))
+}
+
+fn framed(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) -> Markup {
     let open = open_questions(app, asked);
     let rail = html! {
         header class="rail" {
@@ -80,12 +103,13 @@ pub(crate) fn page(app: &App, asked: &Asked, title: &str, place: Place, body: &M
             }
         }
     };
-    reply(&document(app, title, "", &html! { (rail) main id="main" tabindex="-1" { (body) } (palette()) }))
+    document(app, title, "", &html! { (rail) main id="main" tabindex="-1" { (body) } (palette()) })
 }
 
 /// A page for one thing, on a phone.
 pub(crate) fn narrow(app: &App, title: &str, body: &Markup) -> Reply {
-    reply(&document(app, title, "narrow", &html! { main id="main" tabindex="-1" { (body) } }))
+    let page = document(app, title, "narrow", &html! { main id="main" tabindex="-1" { (body) } });
+    reply(Reply::text(HTML, page.0))
 }
 
 fn open_questions(app: &App, asked: &Asked) -> usize {
@@ -139,10 +163,10 @@ fn document(app: &App, title: &str, class: &str, body: &Markup) -> Markup {
     }
 }
 
-fn reply(document: &Markup) -> Reply {
+/// What every page tells the browser.
+fn reply(page: Reply) -> Reply {
     let value = HeaderValue::from_static;
-    Reply::text("text/html; charset=utf-8", document.0.clone())
-        .header(header::CONTENT_SECURITY_POLICY, value(POLICY))
+    page.header(header::CONTENT_SECURITY_POLICY, value(POLICY))
         // A form that is sent without it does not say where it comes from.
         .header(header::REFERRER_POLICY, value("same-origin"))
         .header(

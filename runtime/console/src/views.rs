@@ -107,6 +107,13 @@ pub(crate) fn enforced(outcome: &StepOutcome) -> Option<&str> {
     outcome.enforcement.as_str()
 }
 
+/// Whether a journal of so many records has not been read yet and takes a while.
+pub(crate) fn takes_a_while(run: RunId, records: u64) -> bool {
+    /// Read in some milliseconds.
+    const FEW: u64 = 500;
+    records > FEW && RUNS.get(&run).is_none()
+}
+
 /// The view of a run.
 ///
 /// # Errors

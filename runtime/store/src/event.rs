@@ -381,10 +381,24 @@ pub enum Event {
 }
 
 impl Event {
-    /// Reads the JSON of an event.
+    /// Reads the JSON of an event. Most tell that a step began or ended: of those the type is known before the
+    /// fields are read, which saves holding them until it is.
     pub(super) fn read(text: &str) -> Result<Self, JsonError> {
-        /// [`Event::StepEnded`]: most events are, and a type that is known before
-        /// its fields are read saves holding them until it is.
+        #[derive(Deserialize)]
+        struct StepStarted {
+            path: String,
+            attempt: u32,
+            kind: String,
+            #[serde(default)]
+            action: Option<Digest>,
+            effect: bool,
+            #[serde(default)]
+            idempotent: bool,
+            #[serde(default)]
+            decision: Value,
+            #[serde(default)]
+            detail: Value,
+        }
         #[derive(Deserialize)]
         struct StepEnded {
             path: String,
@@ -393,11 +407,26 @@ impl Event {
             begun: Option<Arc<Begun>>,
             outcome: Arc<StepOutcome>,
         }
-        if !text.starts_with(r#"{"type":"step_ended","#) {
-            return json::parse_as(text);
+        if text.starts_with(r#"{"type":"step_ended","#) {
+            let StepEnded { path, attempt, begun, outcome } = json::parse_as(text)?;
+            return Ok(Self::StepEnded { path, attempt, begun, outcome });
         }
-        let StepEnded { path, attempt, begun, outcome } = json::parse_as(text)?;
-        Ok(Self::StepEnded { path, attempt, begun, outcome })
+        if text.starts_with(r#"{"type":"step_started","#)
+            && let Ok(started) = json::parse_as(text)
+        {
+            let StepStarted { path, attempt, kind, action, effect, idempotent, decision, detail } = started;
+            return Ok(Self::StepStarted {
+                path,
+                attempt,
+                kind,
+                action,
+                effect,
+                idempotent,
+                decision,
+                detail,
+            });
+        }
+        json::parse_as(text)
     }
 
     /// The step that it is about.
@@ -486,7 +515,16 @@ mod tests {
         let started = format!(
             r#"{{"type":"step_started","path":"a","attempt":1,"kind":"shell","action":"{digest}","effect":true}}"#
         );
-        assert_eq!(json::parse_as::<Event>(&started).map(|e| json::compact(&e)).ok(), Some(started));
+        assert_eq!(json::parse_as::<Event>(&started).map(|e| json::compact(&e)).ok(), Some(started.clone()));
+        let whole = format!(
+            r#"{},"idempotent":true,"decision":{{"verdict":"allow"}},"detail":[1.5]}}"#,
+            started.strip_suffix('}').unwrap()
+        );
+        let later = r#"{"type":"step_started","path":"a","count":1}"#;
+        for text in [&started, &whole, later] {
+            assert_eq!(Event::read(text).ok(), json::parse_as(text).ok(), "{text}");
+            assert_eq!(Event::read(text).map(|e| json::compact(&e)).ok().as_deref(), Some(text));
+        }
     }
 
     #[test]

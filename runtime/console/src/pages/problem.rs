@@ -21,14 +21,9 @@ pub(crate) fn show(app: &App, asked: &Asked, problem: &Problem) -> Reply {
         }
         return login::page(app, asked, None).status(StatusCode::UNAUTHORIZED);
     }
-    let (title, next) = words(problem);
+    let (title, _) = words(problem);
     let body = html! {
-        div class="top" { div class="title" { h1 { (title) } } }
-        div class="note is-bad" data-problem=(problem.code) {
-            strong { (problem.status.as_u16()) " · " (problem.code) }
-            p class="prompt" { (harmless(&problem.detail)) }
-            p { (next) }
-        }
+        (explain(problem))
         (typed(asked))
         div class="bar" {
             @if asked.method == Method::GET { a class="button" href=(asked.target) { "Try again" } }
@@ -41,6 +36,19 @@ pub(crate) fn show(app: &App, asked: &Asked, problem: &Problem) -> Reply {
         None => shell::narrow(app, &title, &body),
     };
     page.status(problem.status)
+}
+
+/// What is wrong, on whatever page it is found.
+pub(crate) fn explain(problem: &Problem) -> Markup {
+    let (title, next) = words(problem);
+    html! {
+        div class="top" { div class="title" { h1 { (title) } } }
+        div class="note is-bad" data-problem=(problem.code) {
+            strong { (problem.status.as_u16()) " · " (problem.code) }
+            p class="prompt" { (harmless(&problem.detail)) }
+            p { (next) }
+        }
+    }
 }
 
 /// A title, and what to do.

@@ -22,7 +22,7 @@ use maud::{Markup, html};
 use serde_json::Value;
 
 use super::runs::arguments;
-use super::{compare, run_graph};
+use super::{compare, problem, run_graph};
 use crate::cache::Cache;
 use crate::chart;
 use crate::program;
@@ -85,13 +85,29 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     };
     let is_cancelling = start.as_ref().is_some_and(|start| start.cancel.is_some() && !start.state.is_over());
     let state = standing(app, &run, is_cancelling);
-    let view = views::of_run(&app.store, id, state == "running")?;
-    let workflow = workflow_of_run(app, id)?;
+    let title = format!("{} · {state}", short(&run.name, 60));
+    if !views::takes_a_while(id, run.records) {
+        return Ok(shell::page(app, asked, &title, Place::Runs, &page(app, asked, run, start, state)?));
+    }
+    Ok(shell::page_in_two(app, asked, &title, Place::Runs, move |app, asked| {
+        page(app, asked, run, start, state).unwrap_or_else(|problem| problem::explain(&problem))
+    }))
+}
+
+/// All that there is about a run.
+fn page(
+    app: &App,
+    asked: &Asked,
+    run: RunSummary,
+    start: Option<Start>,
+    state: &'static str,
+) -> Result<Markup, Problem> {
+    let view = views::of_run(&app.store, run.id, state == "running")?;
+    let workflow = workflow_of_run(app, run.id)?;
     let good = compare::last_good(app, asked, &run)?.filter(|_| run.status.is_over());
-    let heard = app.tidings.of_run(id);
+    let heard = app.tidings.of_run(run.id);
     let seen = Seen { run, start, workflow, state, view, good, now: app.store.clock_ms(), heard };
-    let title = format!("{} · {}", short(&seen.run.name, 60), seen.state);
-    let body = html! {
+    Ok(html! {
         (head(&seen))
         @if let Some(broken) = &seen.view.broken {
             div class="note is-bad" {
@@ -120,8 +136,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
             (facts(app, &seen))
         }
-    };
-    Ok(shell::page(app, asked, &title, Place::Runs, &body))
+    })
 }
 
 fn head(seen: &Seen) -> Markup {

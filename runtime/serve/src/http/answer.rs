@@ -9,7 +9,7 @@ use lobster_runtime::store::RunId;
 use lobster_runtime::store::service::CredentialKind;
 
 use super::routes::{Access, Handler, Of, Route, Takes};
-use super::{App, Asked, Problem, Reply, blocking, changes, stream};
+use super::{App, Asked, Problem, Reply, blocking, changes, in_two, stream};
 use crate::access::{Object, Verb, can};
 
 /// Whether the caller may ask this route about what it names.
@@ -88,7 +88,10 @@ pub(super) async fn answer(app: &Arc<App>, route: &'static Route, asked: Asked) 
     let app = Arc::clone(app);
     match route.handler {
         Handler::Call(call) => {
-            let reply = blocking(move || call(&app, &asked)).await?;
+            let (mut reply, app, asked) = blocking(move || Ok((call(&app, &asked)?, app, asked))).await?;
+            if let Some((first, rest)) = reply.rest.take() {
+                reply.body = in_two::body(first, move || rest(&app, &asked));
+            }
             let status = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
             Ok(if reply.status == StatusCode::OK { reply.status(status) } else { reply })
         }

@@ -8,6 +8,7 @@ mod answer;
 mod api;
 mod changes;
 mod guard;
+mod in_two;
 mod openapi;
 mod problem;
 mod routes;
@@ -283,12 +284,17 @@ impl Asked {
     }
 }
 
+/// What makes the rest of an answer.
+type Rest = Box<dyn FnOnce(&App, &Asked) -> String + Send>;
+
 /// What a route answers.
 pub struct Reply {
     status: StatusCode,
     body: Body,
     content_type: &'static str,
     headers: Vec<(header::HeaderName, HeaderValue)>,
+    /// What is still to be made of the body, and its beginning.
+    rest: Option<(Bytes, Rest)>,
 }
 
 impl Reply {
@@ -299,13 +305,24 @@ impl Reply {
 
     #[must_use]
     pub fn text(content_type: &'static str, text: String) -> Self {
-        Self { status: StatusCode::OK, body: Body::from(text), content_type, headers: Vec::new() }
+        Self::bytes(content_type, text)
     }
 
     /// Bytes of any length.
     #[must_use]
     pub fn bytes(content_type: &'static str, body: impl Into<Body>) -> Self {
-        Self { status: StatusCode::OK, body: body.into(), content_type, headers: Vec::new() }
+        Self { status: StatusCode::OK, body: body.into(), content_type, headers: Vec::new(), rest: None }
+    }
+
+    /// A text whose beginning is sent at once, and whose rest takes a while. What goes wrong with the rest has to
+    /// be told in it: the status has been sent.
+    #[must_use]
+    pub fn in_two(
+        content_type: &'static str,
+        first: String,
+        rest: impl FnOnce(&App, &Asked) -> String + Send + 'static,
+    ) -> Self {
+        Self { rest: Some((first.into(), Box::new(rest))), ..Self::bytes(content_type, Body::empty()) }
     }
 
     /// Sends a browser to another page of this server, to read it.
@@ -324,7 +341,7 @@ impl Reply {
     }
 
     pub(crate) fn stream(body: Body) -> Self {
-        Self { status: StatusCode::OK, body, content_type: "text/event-stream", headers: Vec::new() }
+        Self::bytes("text/event-stream", body)
     }
 
     #[must_use]
@@ -343,7 +360,7 @@ impl Reply {
     pub(crate) fn whole(response: Response<Body>) -> Self {
         let (head, body) = response.into_parts();
         let headers = head.headers.into_iter().filter_map(|(name, value)| Some((name?, value))).collect();
-        Self { status: head.status, body, content_type: "", headers }
+        Self { status: head.status, headers, ..Self::bytes("", body) }
     }
 
     fn response(self) -> Response<Body> {
