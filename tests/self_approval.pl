@@ -2,18 +2,19 @@
 use strict;
 use warnings;
 use IO::Socket::INET;
+use IO::Socket::UNIX;
 
-my ($port, $gate, $digest, $run, $lobster, $state, $home, $pid) = @ARGV;
+my ($port, $gate, $digest, $run, $lobster, $state, $home, $pid, $proxy) = @ARGV;
 $SIG{ALRM} = sub { die "late\n" };
 $SIG{PIPE} = 'IGNORE';
 
-# Sends bytes and gives the status of the answer, or 0.
+# Sends bytes, to the port or another place, and gives the status of the answer, or 0.
 sub status_of {
-    my ($request) = @_;
+    my ($request, $socket) = @_;
     my $status = 0;
     eval {
         alarm 5;
-        my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Proto => 'tcp') or die "no connection\n";
+        $socket //= IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port, Proto => 'tcp') or die "no connection\n";
         print $socket $request;
         $socket->flush;
         my $line = <$socket> // '';
@@ -81,6 +82,10 @@ for my $path ("/api/v1/gates/$gate/answer?token=admin", "//api/v1/gates/$gate/an
 {
     way("path $path", status_of("POST $path HTTP/1.1\r\n$plain\r\nConnection: close\r\n\r\n$yes"));
 }
+my $named = request('POST', "/api/v1/gates/$gate/answer", ['Remote-User: ann', 'Sec-Fetch-Site: same-origin'], $yes);
+way('named by the proxy, over the port', status_of($named));
+my $to_proxy = eval { IO::Socket::UNIX->new(Peer => $proxy) };
+way('named over the socket of the proxy', $to_proxy ? status_of($named, $to_proxy) : 0);
 way('no name at all', status_of("POST /api/v1/gates/$gate/answer HTTP/1.0\r\nContent-Length: 0\r\n\r\n"));
 way('GET that answers', status_of(request('GET', "/api/v1/gates/$gate/answer?decision=approve&digest=$digest", [], '')));
 my $inner = request('POST', "/api/v1/gates/$gate/answer", [], $yes);

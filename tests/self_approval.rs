@@ -26,7 +26,13 @@ fn no_step_and_no_agent_answers_its_own_question() {
     home.write("ask.lobster", "steps:\n  - {id: ask, approval: 'Go on?'}\n  - {id: after, run: 'true'}\n");
     let admin = token(&home, "admin", None);
     register(&home, &["ask.lobster"]);
-    let served = Served::start_under(&home, &policy);
+    home.write(
+        "serve.toml",
+        "allow_host = ['127.0.0.1']\n[proxy]\nsocket = 'proxy/s'\npeople = { ann = 'admin' }\n",
+    );
+    let served = Served::start_under(&home, &policy, &["--config", "serve.toml"]);
+    let socket = home.dir().join("proxy/s").display().to_string();
+    assert!(std::os::unix::net::UnixStream::connect(&socket).is_ok(), "a proxy reaches it");
     served.post(&admin, "/api/v1/workflows/ask/runs", &json!({})).good();
     let gate = served.question(&admin);
     let text = |name: &str| gate[name].as_str().unwrap().to_owned();
@@ -42,6 +48,7 @@ fn no_step_and_no_agent_answers_its_own_question() {
         state,
         home.dir().join("../home").display().to_string(),
         served.child.id().to_string(),
+        socket,
     ];
     let exec: Vec<&str> = ["perl", "attack.pl"].into_iter().chain(words.iter().map(String::as_str)).collect();
     home.write("attack.lobster", json!({ "steps": [{ "id": "a", "exec": exec }] }).to_string());

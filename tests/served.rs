@@ -61,9 +61,9 @@ impl Served {
     }
 
     /// The same under an operator's policy.
-    pub(crate) fn start_under(home: &Home, policy: &std::path::Path) -> Self {
-        let call = home.lobster(["serve", "--listen", "127.0.0.1:0"]).env("LOBSTER_POLICY", policy);
-        Self::started(call)
+    pub(crate) fn start_under(home: &Home, policy: &std::path::Path, words: &[&str]) -> Self {
+        let call = home.lobster(["serve", "--listen", "127.0.0.1:0"].iter().chain(words));
+        Self::started(call.env("LOBSTER_POLICY", policy))
     }
 
     pub(crate) fn start_on(home: &Home, listen: &str, words: &[&str]) -> Self {
@@ -202,7 +202,7 @@ impl Drop for Served {
 }
 
 /// An answer as it came over the wire.
-fn parse(answer: &str) -> Option<Reply> {
+pub(crate) fn parse(answer: &str) -> Option<Reply> {
     let (head, body) = answer.split_once("\r\n\r\n")?;
     let status = head.split(' ').nth(1)?.parse().ok()?;
     let is_chunked = head.to_ascii_lowercase().contains("transfer-encoding: chunked");

@@ -145,8 +145,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 fn serve(args: &Serve) -> CommandResult {
-    let config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
-    let settings = settings_of(args, &config)?;
+    let mut config = args.config.as_deref().map(Config::read).transpose()?.unwrap_or_default();
+    let mut settings = settings_of(args, &config)?;
+    settings.proxy = config.proxy.take().map(config::Proxy::settings).transpose()?;
     let runtime = || -> Result<Runtime, CommandError> {
         let mut settings = prepare::settings_under(Mode::Tool, &PolicySources::default())?;
         settings.notes = Box::new(|line| tracing::warn!("{line}"));
@@ -255,6 +256,7 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
         },
         is_secure: behind_proxy || tls.is_some(),
         tls,
+        proxy: None,
         notify: NotifySettings { url: config.url.clone(), targets: config.notify.clone() },
     })
 }

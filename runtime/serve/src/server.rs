@@ -13,8 +13,8 @@ use lobster_runtime::store::{RunId, Store, StoreError};
 use tokio::net::TcpListener;
 
 use crate::folders::Folders;
-use crate::http::{App, AppSettings, Fronts, Hosts, router};
-use crate::net::{self, Tls};
+use crate::http::{App, AppSettings, Fronts, Hosts, NamedByProxy, router};
+use crate::net::{self, SocketListener, Tls};
 use crate::notify::{NotifySettings, Teller, listen};
 use crate::schedule::Scheduler;
 use crate::tidings::Tidings;
@@ -44,6 +44,8 @@ pub struct ServerSettings {
     pub notify: NotifySettings,
     /// What encrypts connections, if this server does it.
     pub tls: Option<Tls>,
+    /// A proxy in front of it that names its callers.
+    pub proxy: Option<ProxySettings>,
 }
 
 impl ServerSettings {
@@ -61,7 +63,7 @@ impl ServerSettings {
             (None, _) if address.ip().is_unspecified() && self.hosts.iter().any(|name| is_own_name(name)) => {
                 format!("http://localhost:{port}")
             }
-            (None, Some(name)) if self.is_secure => format!("https://{name}"),
+            (None, Some(name)) if self.is_secure || self.proxy.is_some() => format!("https://{name}"),
             (None, _) => format!("http://{address}"),
         }
     }
@@ -72,10 +74,20 @@ fn is_own_name(name: &str) -> bool {
     matches!(name.trim(), "localhost" | "127.0.0.1" | "::1")
 }
 
+/// A proxy that knows who calls, and its own socket file.
+#[derive(Debug)]
+pub struct ProxySettings {
+    pub socket: PathBuf,
+    /// Users besides this process's own whose processes may connect to it.
+    pub users: Vec<u32>,
+    pub named: NamedByProxy,
+}
+
 /// Why a server cannot start.
 #[derive(Debug)]
 pub enum ServerError {
     Listen { listen: SocketAddr, error: std::io::Error },
+    Socket { path: PathBuf, why: String },
     Store(StoreError),
     Thread(std::io::Error),
 }
@@ -90,6 +102,7 @@ impl std::fmt::Display for ServerError {
                 )
             }
             Self::Listen { listen, error } => write!(f, "cannot listen on {listen}: {error}"),
+            Self::Socket { path, why } => write!(f, "cannot listen on {}: {why}", path.display()),
             Self::Store(error) => error.fmt(f),
             Self::Thread(error) => write!(f, "no thread can be started: {error}"),
         }
@@ -105,6 +118,7 @@ impl From<StoreError> for ServerError {
 /// A server that listens and has not begun to work.
 pub struct Server {
     listener: TcpListener,
+    of_proxy: Option<SocketListener>,
     address: SocketAddr,
     settings: ServerSettings,
     store: Store,
@@ -120,7 +134,11 @@ impl Server {
         let failed = |error| ServerError::Listen { listen, error };
         let listener = TcpListener::bind(listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        Ok(Self { listener, address, settings, store })
+        let of_proxy = settings.proxy.as_ref().map(|proxy| {
+            SocketListener::bind(&proxy.socket, &proxy.users)
+                .map_err(|why| ServerError::Socket { path: proxy.socket.clone(), why })
+        });
+        Ok(Self { listener, of_proxy: of_proxy.transpose()?, address, settings, store })
     }
 
     /// Where it listens.
@@ -146,7 +164,7 @@ impl Server {
         fronts: Fronts,
         stop: impl Future<Output = ()>,
     ) -> Result<Vec<RunId>, ServerError> {
-        let Self { listener, address, settings, store } = self;
+        let Self { listener, of_proxy, address, settings, store } = self;
         let service = store.service()?;
         let name = format!("{}:{}", std::process::id(), address.port());
         let program = settings.workers.program.clone();
@@ -166,6 +184,7 @@ impl Server {
             problems: problems.clone(),
             files,
             is_secure: settings.is_secure,
+            proxy: settings.proxy.map(|proxy| proxy.named),
             fronts,
             tidings,
         })?;
@@ -182,7 +201,7 @@ impl Server {
             stop.await;
             app.end();
         };
-        net::serve(listener, settings.tls, router(&app), stop).await;
+        net::serve((listener, settings.tls), of_proxy, router(&app), stop).await;
         // Nothing new begins; what has begun is given its time.
         problems.stop();
         listening.abort();

@@ -1,11 +1,17 @@
 //! The file of `lobster serve --config`.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::budget::{Limits, MOST_USD, nano_usd};
 use lobster_runtime::quantity::{Bytes, Span};
+use lobster_serve::access::Role;
+use lobster_serve::http::{NamedByProxy, Rights};
 use lobster_serve::notify::Target;
-use serde::Deserialize;
+use lobster_serve::server::ProxySettings;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::exit::CommandError;
 
@@ -37,6 +43,97 @@ pub(super) struct Config {
     pub(super) notify: Vec<Target>,
     /// What model calls of all runs that it starts may use together on one day, in UTC.
     pub(super) budget: Option<Budget>,
+    /// A proxy in front of it that says who calls.
+    pub(super) proxy: Option<Proxy>,
+}
+
+/// `[proxy]`.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Proxy {
+    /// The socket file that it connects to, relative to the file.
+    socket: PathBuf,
+    /// The user that it runs as, by name or number, if it is another one than the server's.
+    user: Option<String>,
+    /// What it says the name of the caller in.
+    #[serde(default = "remote_user")]
+    header: String,
+    /// Who may what; `*` is everybody else whom it names.
+    #[serde(default)]
+    #[serde(deserialize_with = "people")]
+    people: BTreeMap<String, Rights>,
+}
+
+fn remote_user() -> String {
+    "Remote-User".to_owned()
+}
+
+/// Who may what: a role, or a role for some workflows alone.
+fn people<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Rights>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Within {
+        role: Role,
+        workflows: Vec<String>,
+    }
+    struct Person(Rights);
+    struct Either;
+    impl<'de> Visitor<'de> for Either {
+        type Value = Person;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("a role, or { role = ROLE, workflows = [NAME] }")
+        }
+
+        fn visit_str<E: de::Error>(self, role: &str) -> Result<Person, E> {
+            Ok(Person(Rights { role: role.parse().map_err(E::custom)?, workflows: None }))
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Person, A::Error> {
+            let Within { role, workflows } = Within::deserialize(MapAccessDeserializer::new(map))?;
+            Ok(Person(Rights { role, workflows: Some(workflows) }))
+        }
+    }
+    impl<'de> Deserialize<'de> for Person {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            from.deserialize_any(Either)
+        }
+    }
+    let people = BTreeMap::<String, Person>::deserialize(from)?;
+    Ok(people.into_iter().map(|(name, Person(rights))| (name, rights)).collect())
+}
+
+impl Proxy {
+    /// What the server is told of it.
+    pub(super) fn settings(mut self) -> Result<ProxySettings, CommandError> {
+        let wrong = |why: String| CommandError::usage(format!("[proxy]: {why}"));
+        let header = self.header.parse().map_err(|_| wrong(format!("{:?} is no header", self.header)))?;
+        let others = self.people.remove("*");
+        if self.people.is_empty() && others.is_none() {
+            return Err(wrong(
+                "nobody has a role: [proxy.people] needs a line such as ann = \"approver\"".to_owned(),
+            ));
+        }
+        let users = self.user.as_deref().map(|user| {
+            let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+            number_of(user, &text)
+                .ok_or_else(|| wrong(format!("{user:?} is no user of this machine; give its number")))
+        });
+        Ok(ProxySettings {
+            socket: self.socket,
+            users: users.transpose()?.into_iter().collect(),
+            named: NamedByProxy { header, people: self.people, others },
+        })
+    }
+}
+
+/// The number of a user, which `passwd` has by its name.
+fn number_of(user: &str, passwd: &str) -> Option<u32> {
+    let by_name = |line: &str| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(user)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    };
+    user.parse().ok().or_else(|| passwd.lines().find_map(by_name))
 }
 
 /// `[budget]`.
@@ -69,6 +166,11 @@ impl Config {
         let wrong = |why: String| CommandError::usage(format!("--config {}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         let mut config: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        if config.proxy.is_some() && config.allow_host.is_empty() {
+            return Err(wrong(
+                "[proxy] needs the name that clients call: allow_host = [\"flows.example\"]".to_owned(),
+            ));
+        }
         if config.max_runs == Some(0) {
             return Err(wrong("max_runs must be at least 1".to_owned()));
         }
@@ -88,6 +190,9 @@ impl Config {
         let here = path.parent().unwrap_or(Path::new("."));
         config.tls_cert = config.tls_cert.map(|file| here.join(file));
         config.tls_key = config.tls_key.map(|file| here.join(file));
+        if let Some(proxy) = &mut config.proxy {
+            proxy.socket = here.join(&proxy.socket);
+        }
         config.workflows = config.workflows.iter().map(|dir| here.join(dir)).collect();
         Ok(config)
     }
@@ -106,5 +211,20 @@ impl Config {
             text.parse::<Span>().map_err(|error| CommandError::usage(format!("{name} = {text:?}: {error}")))
         };
         text.map(parse).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_is_known_by_name_and_number() {
+        let passwd = "root:x:0:0:root:/root:/bin/sh\nwww-data:x:33:33::/var/www:/usr/sbin/nologin\nbroken\n";
+        assert_eq!((number_of("www-data", passwd), number_of("1000", passwd)), (Some(33), Some(1000)));
+        assert_eq!(
+            (number_of("www", passwd), number_of("broken", passwd), number_of("", passwd)),
+            (None, None, None)
+        );
     }
 }

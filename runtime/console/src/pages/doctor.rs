@@ -66,8 +66,8 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         section {
             h2 { "Servers at work on this store" }
             div class="card scroll" tabindex="0" { table class="table" {
-                thead { tr { th scope="col" { "Address" } th scope="col" class="num" { "Process" } th scope="col" { "Since" } th scope="col" { "Heard" } } }
-                tbody { @for server in &servers { tr { td { code { (server.listen) } } td class="num" { (server.pid) } td { (time(server.started_at, now)) } td { (time(server.heard_at, now)) } } } }
+                thead { tr { th scope="col" { "Address" } th scope="col" { "People reach it at" } th scope="col" class="num" { "Process" } th scope="col" { "Since" } th scope="col" { "Heard" } } }
+                tbody { @for server in &servers { tr { td { code { (server.listen) } } td { code { (server.url) } } td class="num" { (server.pid) } td { (time(server.started_at, now)) } td { (time(server.heard_at, now)) } } } }
             } }
         }
         p class="lead" { "Whether a step can really be started and confined is found out in a terminal: " code { "lobster doctor" } " and " code { "lobster doctor --sandbox" } "." }

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 
 use super::answer::workflow_of_run;
 use super::stream::{Events, HEARTBEAT, STILL_HERE, WAITING, frame, last_event};
-use super::{App, Asked, Problem, Reply, blocking, guard};
+use super::{App, Asked, Problem, Reply, blocking};
 
 /// How often the store is looked at.
 const PAUSE: Duration = Duration::from_millis(80);
@@ -172,10 +172,7 @@ async fn send_changes(
         if deed.replace(found.deed) != Some(found.deed) || checked.elapsed() >= HEARTBEAT {
             checked = Instant::now();
             let (of_app, of_asked) = (Arc::clone(&app), asked.clone());
-            let still = blocking(move || {
-                let caller = (&of_asked.method, &of_asked.headers);
-                guard::check_still(&of_app.service, caller, of_asked.actor.as_ref())
-            });
+            let still = blocking(move || of_app.check_still(&of_asked));
             if still.await.is_err() {
                 return;
             }

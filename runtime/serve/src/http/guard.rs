@@ -13,6 +13,7 @@ use lobster_runtime::store::service::{CredentialKind, Service};
 use lobster_runtime::sync::lock;
 
 use super::problem::Problem;
+use super::proxy::NamedByProxy;
 use crate::access::{Actor, actor_of};
 
 /// The cookie of a session.
@@ -90,11 +91,11 @@ pub(super) fn check_origin(hosts: &Hosts, method: &Method, headers: &HeaderMap) 
     }
 }
 
-/// Who calls, if somebody that the service knows does.
+/// Who calls, if somebody that the service knows does. `by_proxy`: if it came by a proxy that names its callers.
 pub(super) fn check_caller(
     service: &Service,
-    method: &Method,
-    headers: &HeaderMap,
+    by_proxy: Option<&NamedByProxy>,
+    (method, headers): (&Method, &HeaderMap),
 ) -> Result<Option<Actor>, Problem> {
     if let Some(value) = headers.get(header::AUTHORIZATION) {
         let token = value.to_str().ok().and_then(|value| value.split_once(' '));
@@ -102,9 +103,14 @@ pub(super) fn check_caller(
         let Some(token) = token else { return Ok(None) };
         return Ok(actor_of(service, token, &[CredentialKind::Token, CredentialKind::Agent])?);
     }
-    let Some(session) = session_of(headers) else { return Ok(None) };
-    let Some(actor) = actor_of(service, session, &[CredentialKind::Session])? else { return Ok(None) };
-    // A browser sends a cookie whoever asks it to: what changes something must say where it comes from.
+    let named = by_proxy.map(|proxy| proxy.caller(headers)).transpose()?.flatten();
+    let of_session = || match session_of(headers) {
+        Some(session) => actor_of(service, session, &[CredentialKind::Session]),
+        None => Ok(None),
+    };
+    let Some(actor) = named.map_or_else(of_session, |named| Ok(Some(named)))? else { return Ok(None) };
+    // A browser brings its session, here or at the proxy, whoever asks it to: what changes something must say
+    // where it comes from.
     let says = headers.contains_key(header::ORIGIN) || headers.contains_key("sec-fetch-site");
     if *method != Method::GET && !says {
         return Err(Problem::new(
@@ -114,18 +120,6 @@ pub(super) fn check_caller(
         ));
     }
     Ok(Some(actor))
-}
-
-/// Whether who was let in would be let in now: a session ends while an answer goes on.
-pub(super) fn check_still(
-    service: &Service,
-    (method, headers): (&Method, &HeaderMap),
-    known: Option<&Actor>,
-) -> Result<(), Problem> {
-    if check_caller(service, method, headers)?.as_ref() == known {
-        return Ok(());
-    }
-    Err(Problem::new(StatusCode::UNAUTHORIZED, "login", "the session or token counts no more"))
 }
 
 /// The secret in the cookie. Two of them are none: somebody else has set one.

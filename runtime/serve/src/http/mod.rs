@@ -11,6 +11,7 @@ mod guard;
 mod in_two;
 mod openapi;
 mod problem;
+mod proxy;
 mod routes;
 mod stream;
 
@@ -42,6 +43,7 @@ use crate::workers::Waker;
 
 pub use guard::{COOKIE, Hosts};
 pub use problem::Problem;
+pub use proxy::{NamedByProxy, Rights};
 pub use routes::{Access, Handler, Of, Route, Takes, routes};
 
 pub use answer::{run_of, workflow_of_run};
@@ -91,6 +93,8 @@ pub struct App {
     pub tidings: crate::tidings::Tidings,
     /// Whether browsers reach the server over TLS.
     pub is_secure: bool,
+    /// How a proxy names its callers.
+    proxy: Option<NamedByProxy>,
     failures: guard::Failures,
     pub(crate) rates: Rates,
     started_at: i64,
@@ -108,6 +112,7 @@ pub struct AppSettings {
     pub problems: crate::folders::Problems,
     pub files: crate::workflow_files::WorkflowFiles,
     pub is_secure: bool,
+    pub proxy: Option<NamedByProxy>,
     pub fronts: Fronts,
     pub tidings: crate::tidings::Tidings,
 }
@@ -157,6 +162,7 @@ impl App {
             problems: settings.problems,
             files: settings.files,
             is_secure: settings.is_secure,
+            proxy: settings.proxy,
             pages: settings.fronts.pages,
             agents: settings.fronts.agents,
             question: settings.fronts.question,
@@ -177,6 +183,20 @@ impl App {
 
     pub(crate) fn end(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Who calls, if somebody that the service knows does.
+    fn caller(&self, asked: &Asked) -> Result<Option<Actor>, Problem> {
+        let by_proxy = self.proxy.as_ref().filter(|_| asked.door.is_proxy);
+        guard::check_caller(&self.service, by_proxy, (&asked.method, &asked.headers))
+    }
+
+    /// Whether who was let in would be let in now: a session ends while an answer goes on.
+    pub(crate) fn check_still(&self, asked: &Asked) -> Result<(), Problem> {
+        if self.caller(asked)? == asked.actor {
+            return Ok(());
+        }
+        Err(Problem::new(StatusCode::UNAUTHORIZED, "login", "the session or token counts no more"))
     }
 }
 
@@ -479,7 +499,7 @@ async fn let_in(app: &Arc<App>, route: &'static Route, asked: &mut Asked, body: 
     // What reads the store must not keep other requests waiting.
     let (actor, access) = blocking(move || {
         let mut known = known;
-        known.actor = guard::check_caller(&of_app.service, &known.method, &known.headers)?;
+        known.actor = of_app.caller(&known)?;
         let access = answer::check_access(&of_app, route, &known);
         Ok((known.actor, access))
     })

@@ -16,7 +16,7 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::answer::run_of;
-use super::{App, Asked, Problem, Reply, blocking, guard};
+use super::{App, Asked, Problem, Reply, blocking};
 
 /// How often the journal is looked at.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -51,11 +51,7 @@ async fn follow(app: Arc<App>, asked: Asked, (run, mut after): (RunId, u64), sen
     loop {
         let (reader, of_asked) = (Arc::clone(&app), asked.clone());
         let page = blocking(move || {
-            guard::check_still(
-                &reader.service,
-                (&of_asked.method, &of_asked.headers),
-                of_asked.actor.as_ref(),
-            )?;
+            reader.check_still(&of_asked)?;
             match reader.store.run(run) {
                 Ok(summary) => {
                     let records = reader.store.events_after(run, after, PAGE)?;

@@ -2,24 +2,26 @@
 
 use std::convert::Infallible;
 use std::future::Future;
-use std::net::{IpAddr, SocketAddr};
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
-use axum::http::{HeaderValue, Response, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::Semaphore;
 
 use super::newcomers::{Newcomer, Newcomers};
+use super::socket::SocketListener;
 use super::tls::Tls;
 use super::unread;
 
@@ -36,6 +38,8 @@ const LAST: Duration = Duration::from_secs(5);
 #[derive(Clone)]
 pub struct Door {
     pub peer: IpAddr,
+    /// Whether it is the socket file of a proxy, which says who calls.
+    pub is_proxy: bool,
     newcomer: Arc<Newcomer>,
 }
 
@@ -46,36 +50,67 @@ impl Door {
     }
 }
 
-/// Serves until `stop` is done.
-pub async fn serve(listener: TcpListener, tls: Option<Tls>, router: Router, stop: impl Future<Output = ()>) {
+/// The next connection of a proxy; never one, if there is no socket file for it.
+async fn of_proxy(listener: Option<&SocketListener>) -> io::Result<UnixStream> {
+    match listener {
+        Some(listener) => listener.accept().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A connection that was accepted.
+enum Accepted {
+    Port(TcpStream, SocketAddr),
+    Proxy(UnixStream),
+}
+
+/// Serves until `stop` is done: on a port, and on the socket file of a proxy.
+pub async fn serve(
+    (listener, tls): (TcpListener, Option<Tls>),
+    proxy: Option<SocketListener>,
+    router: Router,
+    stop: impl Future<Output = ()>,
+) {
     let newcomers = Arc::new(Newcomers::default());
     let room = Arc::new(Semaphore::new(CONNECTIONS));
     let (ending, _) = tokio::sync::watch::channel(false);
     tokio::pin!(stop);
     loop {
-        let (stream, peer) = tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    // Out of descriptors, or a client that went at once: go on with the next.
-                    tracing::warn!("a connection cannot be accepted: {error}");
-                    tokio::time::sleep(Duration::from_millis(20)).await;
-                    continue;
-                }
-            },
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted.map(|(stream, peer)| Accepted::Port(stream, peer)),
+            accepted = of_proxy(proxy.as_ref()) => accepted.map(Accepted::Proxy),
             () = &mut stop => break,
+        };
+        let accepted = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                // Out of descriptors, or a client that went at once: go on with the next.
+                tracing::warn!("a connection cannot be accepted: {error}");
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                continue;
+            }
         };
         // Whoever has shown nothing yet has little room; those that were let in share the rest.
         let Ok(seat) = Arc::clone(&room).try_acquire_owned() else { continue };
-        let _ = stream.set_nodelay(true);
         let newcomer = Arc::new(newcomers.enter());
-        let door = Door { peer: address_of(peer), newcomer: Arc::clone(&newcomer) };
+        let (peer, is_proxy) = match &accepted {
+            Accepted::Port(stream, peer) => {
+                let _ = stream.set_nodelay(true);
+                (address_of(*peer), false)
+            }
+            Accepted::Proxy(_) => (IpAddr::from(Ipv6Addr::UNSPECIFIED), true),
+        };
+        let door = Door { peer, is_proxy, newcomer: Arc::clone(&newcomer) };
         let router = TowerToHyperService::new(router.clone());
         let end = ending.subscribe();
         let acceptor = tls.as_ref().map(Tls::acceptor);
         tokio::spawn(async move {
             let _seat = seat;
-            let Some(acceptor) = acceptor else { return talk(stream, router, door, newcomer, end).await };
+            let (stream, acceptor) = match (accepted, acceptor) {
+                (Accepted::Port(stream, _), Some(acceptor)) => (stream, acceptor),
+                (Accepted::Port(stream, _), None) => return talk(stream, router, door, newcomer, end).await,
+                (Accepted::Proxy(stream), _) => return talk(stream, router, door, newcomer, end).await,
+            };
             let encrypted = tokio::select! {
                 encrypted = tokio::time::timeout(HEAD, acceptor.accept(stream)) => encrypted,
                 () = newcomer.must_go() => return,
@@ -88,7 +123,7 @@ pub async fn serve(listener: TcpListener, tls: Option<Tls>, router: Router, stop
         });
     }
     let _ = ending.send(true);
-    drop(listener);
+    drop((listener, proxy));
     let all = u32::try_from(CONNECTIONS).unwrap_or(u32::MAX);
     let _ = tokio::time::timeout(LAST, room.acquire_many(all)).await;
 }
@@ -122,6 +157,12 @@ async fn talk(
     }
 }
 
+/// The address that a proxy was called from: the last one, which the proxy itself has added.
+fn forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
+    let last = headers.get_all("x-forwarded-for").iter().next_back()?.to_str().ok()?;
+    last.rsplit(',').next()?.trim().parse().ok()
+}
+
 /// An IPv4 address that came over IPv6 is the IPv4 address.
 fn address_of(peer: SocketAddr) -> IpAddr {
     peer.ip().to_canonical()
@@ -130,10 +171,13 @@ fn address_of(peer: SocketAddr) -> IpAddr {
 /// Answers a request; one that is refused is read to its end first.
 async fn answer(
     router: &TowerToHyperService<Router>,
-    door: Door,
+    mut door: Door,
     request: Request<Incoming>,
 ) -> Response<Body> {
     let (mut head, body) = request.into_parts();
+    if door.is_proxy {
+        door.peer = forwarded_for(&head.headers).unwrap_or(door.peer);
+    }
     head.extensions.insert(door);
     let body = unread::Shared::new(body);
     let answered = router.call(Request::from_parts(head, body.clone())).await;
@@ -147,4 +191,23 @@ async fn answer(
         }
     }
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_address_is_the_one_that_the_proxy_added() {
+        let found = |values: &[&'static str]| {
+            let mut headers = HeaderMap::new();
+            for value in values {
+                headers.append("x-forwarded-for", HeaderValue::from_static(value));
+            }
+            forwarded_for(&headers).map(|ip| ip.to_string())
+        };
+        assert_eq!(found(&["10.0.0.9, 203.0.113.4"]).as_deref(), Some("203.0.113.4"));
+        assert_eq!(found(&["1.1.1.1", "2001:db8::1"]).as_deref(), Some("2001:db8::1"));
+        assert_eq!((found(&["10.0.0.9, ann"]), found(&[])), (None, None));
+    }
 }

@@ -2,11 +2,13 @@
 
 mod accept;
 mod newcomers;
+mod socket;
 mod tls;
 mod unread;
 
 pub use accept::{Door, serve};
 pub use newcomers::{Newcomer, Newcomers};
+pub use socket::SocketListener;
 pub(crate) use tls::check_certificate;
 pub use tls::{Tls, TlsFiles};
 pub use unread::Shared;

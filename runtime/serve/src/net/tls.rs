@@ -232,7 +232,7 @@ mod tests {
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let router = Router::new().route("/", get(|| async { "hello" }));
         let server =
-            tokio::spawn(super::super::serve(listener, load(CERTIFICATE, KEY).ok(), router, async {
+            tokio::spawn(super::super::serve((listener, load(CERTIFICATE, KEY).ok()), None, router, async {
                 let _ = stopped.await;
             }));
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";

@@ -1,0 +1,109 @@
+//! Who a proxy in front of the server says is calling. It is believed over its own socket file alone: what comes
+//! over a port can say whatever it likes.
+
+use std::collections::BTreeMap;
+
+use axum::http::{HeaderMap, HeaderName, StatusCode};
+use lobster_runtime::store::service::CredentialKind;
+
+use super::problem::Problem;
+use crate::access::{Actor, Role};
+
+/// What the history calls the proxy's word.
+const CREDENTIAL: &str = "proxy";
+
+/// The longest name of a caller, in bytes.
+const LONGEST: usize = 200;
+
+/// How a proxy names its callers, and what each of them may.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedByProxy {
+    /// What it says the name in.
+    pub header: HeaderName,
+    pub people: BTreeMap<String, Rights>,
+    /// What everybody else may whom the proxy names; nothing, if they are not let in.
+    pub others: Option<Rights>,
+}
+
+/// What a caller may, and with which workflows; none: all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rights {
+    pub role: Role,
+    pub workflows: Option<Vec<String>>,
+}
+
+impl NamedByProxy {
+    /// The caller, if the proxy names one.
+    pub(super) fn caller(&self, headers: &HeaderMap) -> Result<Option<Actor>, Problem> {
+        let mut given = headers.get_all(&self.header).iter();
+        let name = match (given.next(), given.next()) {
+            (None, _) => return Ok(None),
+            (Some(value), None) => value.to_str().map(str::trim).unwrap_or_default(),
+            // The client has sent one, too, and the proxy let it pass.
+            (Some(_), Some(_)) => "",
+        };
+        if name.is_empty() || name.len() > LONGEST {
+            return Err(Problem::new(
+                StatusCode::UNAUTHORIZED,
+                "proxy",
+                format!("the proxy does not name one caller in {}", self.header),
+            ));
+        }
+        let Some(rights) = self.people.get(name).or(self.others.as_ref()) else {
+            return Err(Problem::new(
+                StatusCode::FORBIDDEN,
+                "role",
+                format!("the proxy knows {name:?}, who has no role here; [proxy.people] gives one"),
+            ));
+        };
+        Ok(Some(Actor {
+            name: name.to_owned(),
+            role: rights.role,
+            scope: rights.workflows.clone(),
+            credential: CREDENTIAL.to_owned(),
+            kind: CredentialKind::Session,
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &'static str)]) -> HeaderMap {
+        let mut headers = HeaderMap::new();
+        for (name, value) in pairs {
+            headers.append(*name, value.parse().unwrap());
+        }
+        headers
+    }
+
+    #[test]
+    fn one_name_with_a_role_is_a_caller() {
+        let rights = |role| Rights { role, workflows: None };
+        let mut named = NamedByProxy {
+            header: HeaderName::from_static("remote-user"),
+            people: [("ann".to_owned(), rights(Role::Approver))].into(),
+            others: None,
+        };
+        let ann = named.caller(&headers(&[("remote-user", " ann ")])).ok().flatten().unwrap();
+        assert_eq!((ann.name.as_str(), ann.role), ("ann", Role::Approver));
+        assert!(named.caller(&headers(&[("x-user", "ann")])).is_ok_and(|none| none.is_none()));
+        for (sent, code) in [
+            (&[("remote-user", "ann"), ("remote-user", "eve")][..], "proxy"),
+            (&[("remote-user", "")], "proxy"),
+            (&[("remote-user", "eve")], "role"),
+            // Names are told apart to the letter.
+            (&[("remote-user", "Ann")], "role"),
+        ] {
+            assert_eq!(
+                named.caller(&headers(sent)).err().map(|problem| problem.code),
+                Some(code),
+                "{sent:?}"
+            );
+        }
+        named.others = Some(rights(Role::Viewer));
+        let eve = named.caller(&headers(&[("remote-user", "eve")])).ok().flatten();
+        assert_eq!(eve.map(|eve| eve.role), Some(Role::Viewer));
+    }
+}
