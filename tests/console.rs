@@ -50,6 +50,7 @@ impl World {
             "/schedules",
             "/store",
             "/doctor",
+            "/passkeys",
             "/policy?command=rm+x",
         ];
         let mut pages: Vec<String> = plain.map(str::to_owned).to_vec();

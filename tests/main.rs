@@ -104,6 +104,7 @@ mod serve_inputs;
 mod serve_load;
 mod serve_mail;
 mod serve_notices;
+mod serve_passkeys;
 mod serve_proxy;
 mod serve_routes;
 mod serve_slack;

@@ -311,7 +311,7 @@ pub mod store {
     pub mod service {
         pub use lobster_store::{
             Accepted, Credential, CredentialKind, Delivery, ListedStart, MAX_EVENT_DATA, NewCredential,
-            NewDelivery, NewNotice, NewStart, NewTick, Notice, Occasion, Registered, Registration,
+            NewDelivery, NewNotice, NewStart, NewTick, Notice, Occasion, Passkey, Registered, Registration,
             Retraction, ScheduleRow, Service, Settlement, SpecOfSchedule, Standing, Start, StartState, Tick,
             TickState, Watched,
         };

@@ -34,7 +34,7 @@ const test = base.extend({
   },
 });
 
-const PAGES = ["/", "/runs", "/workflows", "/workflows/report", "/workflows/report/edit", "/schedules", "/policy?command=rm+-rf+/", "/audit", "/store", "/doctor"];
+const PAGES = ["/", "/runs", "/workflows", "/workflows/report", "/workflows/report/edit", "/schedules", "/policy?command=rm+-rf+/", "/audit", "/store", "/doctor", "/passkeys"];
 
 async function expectAccessible(page) {
   const found = await new AxeBuilder({ page }).analyze();
@@ -303,4 +303,65 @@ test("a run is compared with the last good one, and carried away", async ({ page
   await expect(page.locator("main")).toContainText("another result");
   await page.getByRole("link", { name: "why" }).click();
   await expect(page.locator("#why")).toContainText("look");
+});
+
+test("the key that a device keeps logs its owner in", async ({ browser }) => {
+  // Browsers keep keys for names, and over plain HTTP for this one alone.
+  const url = process.env.CONSOLE_URL.replace("127.0.0.1", "localhost");
+  const context = await browser.newContext({ storageState: { cookies: [], origins: [] }, baseURL: url });
+  const page = await context.newPage();
+  const device = await context.newCDPSession(page);
+  await device.send("WebAuthn.enable");
+  const { authenticatorId } = await device.send("WebAuthn.addVirtualAuthenticator", {
+    options: { protocol: "ctap2", transport: "internal", hasResidentKey: true, hasUserVerification: true, isUserVerified: true, automaticPresenceSimulation: true },
+  });
+  const name = `kim${Date.now()}`;
+  // The link is pasted where the page of the login is open already.
+  await page.goto("/login");
+  await page.goto(lobster(["serve", "link", "--name", name, "--role", "approver", "--url", url]).trim());
+  await page.getByRole("link", { name: "Add a passkey" }).click();
+  await expect(page.getByText("You have no passkey")).toBeVisible();
+  await expectNoOverflow(page);
+  await expectAccessible(page);
+  await page.getByRole("button", { name: "Add a passkey of this device" }).click();
+  await expect(page.locator("table code")).toHaveText(/^passkey-/);
+  await expectAccessible(page);
+
+  // Tomorrow there is no session any more.
+  for (const path of ["/runs", "/login"]) {
+    await context.clearCookies();
+    await page.goto(path);
+    await expectAccessible(page);
+    await page.getByRole("button", { name: "Log in with a passkey" }).click();
+    await expect(page.locator("h1").first()).toHaveText(path === "/login" ? "Now" : "Runs");
+    const me = await page.evaluate(() => fetch("/api/v1/me").then((reply) => reply.json()));
+    expect([me.name, me.role]).toEqual([name, "approver"]);
+  }
+
+  // A finger that the device does not know.
+  await context.clearCookies();
+  await device.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified: false });
+  await page.goto("/login");
+  await page.getByRole("button", { name: "Log in with a passkey" }).click();
+  await expect(page.getByText("Nothing was unlocked.")).toBeVisible();
+
+  // Forgotten here, the key opens nothing.
+  await device.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified: true });
+  await page.getByRole("button", { name: "Log in with a passkey" }).click();
+  await expect(page.locator("h1").first()).toHaveText("Now");
+  await page.goto("/passkeys");
+  page.once("dialog", (dialog) => dialog.accept());
+  await page.getByRole("button", { name: "Forget" }).click();
+  await expect(page.getByText("You have no passkey")).toBeVisible();
+  await context.clearCookies();
+  await page.goto("/login");
+  await page.getByRole("button", { name: "Log in with a passkey" }).click();
+  await expect(page.getByText("this key is not known here")).toBeVisible();
+  await context.close();
+});
+
+test("at an address without a name there are no passkeys", async ({ page }) => {
+  await page.goto("/passkeys");
+  await expect(page.getByText("Not at this address")).toBeVisible();
+  await expect(page.getByRole("button", { name: "Add a passkey" })).toHaveCount(0);
 });

@@ -88,6 +88,8 @@ const ROUTES = {
   "GET /favicon.ico": "bytes of the program",
   "GET /login": ({ all }) => [`/login?next=${encoded(all)}`],
   "POST /login": ({ all, texts }) => [form("/login", { link: texts[9], next: all })],
+  "GET /passkeys": ({ isLast }) => (isLast ? ["/passkeys"] : []),
+  "POST /passkeys/{passkey}/forget": ({ texts }) => [form(`/passkeys/${encoded(texts[6])}/forget`)],
   "POST /logout": "shows nothing and would end the session",
   "GET /": () => ["/"],
   "GET /runs": ({ all, texts }) => ["/runs?limit=500", `/runs?name=${encoded(texts[0])}`, `/runs?name=${encoded(all)}`, `/runs?status=${encoded(texts[6])}`],

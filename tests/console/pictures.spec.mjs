@@ -35,7 +35,7 @@ const pages = () => {
     now: "/", runs: "/runs?name=Nightly+import", "no-run": "/runs?name=nothing", failed: `/runs/${failed}`, good: `/runs/${good}`, step: `/runs/${failed}/step?path=parse`,
     compare: `/runs/${good}/compare`, fork: `/runs/${failed}/fork`, approval: `/questions/${question("approval")}`, input: `/questions/${question("input")}`,
     workflows: "/workflows", workflow: "/workflows/report", editor: "/workflows/report/edit", schedules: "/schedules", policy: "/policy?command=rm+-rf+/",
-    audit: "/audit", store: "/store", doctor: "/doctor", gone: "/runs/00000000", login: "/login",
+    audit: "/audit", store: "/store", doctor: "/doctor", gone: "/runs/00000000", passkeys: "/passkeys", login: "/login",
   };
 };
 

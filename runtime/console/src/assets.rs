@@ -10,10 +10,12 @@ use lobster_serve::http::{App, Asked, Problem, Reply};
 const STYLE: &str = include_str!("assets/console.css");
 const SCRIPT: &str = include_str!("assets/console.js");
 const EDITOR: &str = include_str!("assets/editor.js");
+const PASSKEY: &str = include_str!("assets/passkey.js");
 const ICON: &str = include_str!("assets/icon.svg");
 
-static VERSION: LazyLock<String> =
-    LazyLock::new(|| Digest::of(format!("{STYLE}{SCRIPT}{EDITOR}").as_bytes()).to_string()[..12].to_owned());
+static VERSION: LazyLock<String> = LazyLock::new(|| {
+    Digest::of(format!("{STYLE}{SCRIPT}{EDITOR}{PASSKEY}").as_bytes()).to_string()[..12].to_owned()
+});
 
 /// The address of the style sheet.
 pub(crate) fn style() -> String {
@@ -30,11 +32,17 @@ pub(crate) fn editor() -> String {
     format!("/assets/editor.js?{}", *VERSION)
 }
 
+/// The address of the script of passkeys.
+pub(crate) fn passkey() -> String {
+    format!("/assets/passkey.js?{}", *VERSION)
+}
+
 pub(crate) fn serve(_: &App, asked: &Asked) -> Result<Reply, Problem> {
     let (content_type, text) = match asked.param("name") {
         "console.css" => ("text/css; charset=utf-8", STYLE),
         "console.js" => ("text/javascript; charset=utf-8", SCRIPT),
         "editor.js" => ("text/javascript; charset=utf-8", EDITOR),
+        "passkey.js" => ("text/javascript; charset=utf-8", PASSKEY),
         "icon.svg" => ("image/svg+xml", ICON),
         other => return Err(Problem::not_found(format!("the console has no file {other:?}"))),
     };

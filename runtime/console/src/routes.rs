@@ -6,8 +6,8 @@ use lobster_serve::http::{Access, App, Asked, Handler, Of, Problem, Reply, Route
 
 use crate::assets;
 use crate::pages::{
-    audit, bundle, compare, doctor, editor, fork, login, now, output, policy, question, run, runs, schedules,
-    step, store, workflow, workflows,
+    audit, bundle, compare, doctor, editor, fork, login, now, output, passkeys, policy, question, run, runs,
+    schedules, step, store, workflow, workflows,
 };
 
 type Call = fn(&App, &Asked) -> Result<Reply, Problem>;
@@ -45,6 +45,8 @@ pub(crate) static ROUTES: &[Route] = &[
     page("/login", Access::Open, "Where a one-time link leads", login::show),
     form("/login", Access::Open, "Opens a session", login::enter),
     form("/logout", LIST, "Ends the session", login::leave),
+    page("/passkeys", LIST, "The passkeys of whoever looks", passkeys::show),
+    form("/passkeys/{passkey}/forget", LIST, "Forgets one", passkeys::forget),
     page("/", LIST, "What waits, what runs, what failed, what is due", now::show),
     page("/runs", LIST, "The runs", runs::show),
     page("/runs/{run}", RUN, "One run", run::show),

@@ -99,6 +99,7 @@ fn framed(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) ->
                 span class="pulse js-only" role="status" data-state="idle" { "connecting" }
                 button type="button" class="plain js-only" data-palette="" { "Find " kbd { "Ctrl K" } }
                 button type="button" class="plain js-only who" data-theme-switch="" { "Theme" }
+                a href="/passkeys" class="plain who" data-name="Passkeys" { "Passkeys" }
                 form method="post" action="/logout" class="who" { button class="plain" { "Log out" } }
             }
         }

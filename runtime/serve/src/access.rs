@@ -124,7 +124,7 @@ pub fn can(actor: &Actor, verb: Verb, object: Object<'_>) -> bool {
     let is_of_kind = match (verb, actor.kind) {
         (Verb::Converse, kind) => kind == CredentialKind::Agent,
         (Verb::Answer, kind) => kind != CredentialKind::Agent,
-        (_, CredentialKind::Reply) => false,
+        (_, CredentialKind::Reply | CredentialKind::Passkey) => false,
         (Verb::Register | Verb::Administer, kind) => kind != CredentialKind::Agent,
         (Verb::Read | Verb::Operate, _) => true,
     };

@@ -11,6 +11,7 @@ pub mod hooks;
 pub mod http;
 pub mod net;
 pub mod notify;
+pub mod passkeys;
 pub mod probe;
 pub mod schedule;
 pub mod server;

@@ -78,7 +78,7 @@ pub use redact::Redactor;
 pub use rescue::{LostRows, Rescued};
 pub use service::{
     Accepted, Credential, CredentialKind, Deed, Delivery, ListedStart, MAX_EVENT_DATA, NewCredential,
-    NewDelivery, NewNotice, NewStart, NewTick, NewWait, Notice, NoticeState, Occasion, Registered,
+    NewDelivery, NewNotice, NewStart, NewTick, NewWait, Notice, NoticeState, Occasion, Passkey, Registered,
     Registration, Retraction, ScheduleRow, Sent, SentEvent, Served, Service, Settlement, SpecOfSchedule,
     Standing, Start, StartState, Tick, TickState, WaitRow, Watched,
 };

@@ -11,13 +11,14 @@ pub(super) const VERSION: i64 = 3;
 const LATER: [&str; 2] = [include_str!("service/schema_2.sql"), include_str!("service/schema_3.sql")];
 
 /// All but the one that names the layout.
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
     "workflows",
     "schedules",
     "ticks",
     "starts",
     "deliveries",
     "credentials",
+    "passkeys",
     "trail",
     "servers",
     "waits",

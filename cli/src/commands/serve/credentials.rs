@@ -105,6 +105,7 @@ fn list(service: &Service, as_json: bool) -> CommandResult {
     let mut all = service.credentials(CredentialKind::Token)?;
     all.extend(service.credentials(CredentialKind::Agent)?);
     all.extend(service.credentials(CredentialKind::Session)?);
+    all.extend(service.credentials(CredentialKind::Passkey)?);
     let now = service.store().clock_ms();
     let state = |one: &lobster_runtime::store::service::Credential| match (one.ended_at, one.expires_at) {
         (Some(_), _) => "revoked",

@@ -277,11 +277,15 @@ setInterval(reread, 10000);
 // ---- logging in: the secret of a link stands behind the #, where no server sees it
 
 const login = document.querySelector("form[data-login]");
-if (login && location.hash.length > 1) {
+function enter() {
+  if (!login || location.hash.length < 2) return;
   login.elements.link.value = location.hash.slice(1);
   history.replaceState(null, "", location.pathname + location.search);
   login.submit();
 }
+enter();
+// A link that is pasted into the address of this very page loads nothing.
+window.addEventListener("hashchange", enter);
 
 // ---- what was typed survives a session that ended, and a tab that was closed
 
@@ -458,3 +462,8 @@ document.addEventListener("keydown", (event) => {
 
 const editor = document.querySelector("form[data-editor]");
 if (editor) import(editor.dataset.editor).then(({ start }) => start(editor, settle));
+
+// ---- so has the key of a device
+
+const passkeys = document.querySelector("[data-passkeys]");
+if (passkeys) import(passkeys.dataset.passkeys);

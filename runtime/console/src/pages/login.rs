@@ -6,6 +6,7 @@ use maud::html;
 use serde_json::json;
 
 use super::problem::typed;
+use crate::assets;
 use crate::shell;
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
@@ -37,6 +38,11 @@ pub(crate) fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Reply {
                 p id="about-link" { "Paste the whole link, or what stands behind its #. It works once, within a minute." }
             }
             button class="primary big" { "Log in" }
+        }
+        div class="answer" data-passkeys=(assets::passkey()) hidden {
+            p class="muted" { "Or with a passkey, if you have added one on this device:" }
+            button type="button" class="big" data-passkey="login" data-next=(local(next)) { "Log in with a passkey" }
+            p role="alert" {}
         }
         @if asked.method == Method::POST && !asked.target.starts_with("/login") {
             div class="note is-wait" {

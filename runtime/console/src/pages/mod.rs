@@ -9,6 +9,7 @@ pub(crate) mod fork;
 pub(crate) mod login;
 pub(crate) mod now;
 pub(crate) mod output;
+pub(crate) mod passkeys;
 pub(crate) mod policy;
 pub(crate) mod problem;
 pub(crate) mod question;

@@ -1,12 +1,15 @@
 //! The first page: what waits for a person, what runs, what failed lately, what is due.
 
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use axum::http::header;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::{QuestionKind, QuestionView};
 use lobster_runtime::store::service::StartState;
 use lobster_runtime::store::{Gate, GateFilter, GateStatus, RunFilter, RunId, RunStatus};
-use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::access::Actor;
+use lobster_serve::http::{App, Asked, Problem, Reply, acts};
 use maud::{Markup, html};
 
 use super::runs;
@@ -65,10 +68,21 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             div class="stack" {
                 (queued(app, asked, now)?)
                 (due(app, asked, now)?)
+                @if could_have_passkey(app, asked)? {
+                    p class="muted small js-only" { a href="/passkeys" { "Add a passkey" } ", and this device logs you in." }
+                }
             }
         }
     };
     Ok(shell::page(app, asked, "Now", Place::Now, &body))
+}
+
+/// Whether whoever looks has none, and browsers keep some for the name that they call this server by.
+fn could_have_passkey(app: &App, asked: &Asked) -> Result<bool, Problem> {
+    let host = asked.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let has_name = host.parse::<SocketAddr>().is_err() && host.parse::<IpAddr>().is_err();
+    let has_logged_in = asked.actor.as_ref().is_some_and(Actor::has_logged_in);
+    Ok(has_name && has_logged_in && acts::passkeys_of(app, asked)?.is_empty())
 }
 
 fn questions(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {

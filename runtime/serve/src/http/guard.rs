@@ -50,7 +50,7 @@ impl Hosts {
         self.0.contains(&host)
     }
 
-    fn has_origin(&self, origin: &str) -> bool {
+    pub(super) fn has_origin(&self, origin: &str) -> bool {
         let rest = origin.strip_prefix("http://").or_else(|| origin.strip_prefix("https://"));
         rest.is_some_and(|authority| self.has(authority))
     }

@@ -39,6 +39,7 @@ use serde_json::Value;
 use crate::access::{Actor, Object, can};
 use crate::hooks::Rates;
 use crate::net::Door;
+use crate::passkeys::Challenges;
 use crate::workers::Waker;
 
 pub use guard::{COOKIE, Hosts};
@@ -50,7 +51,7 @@ pub use answer::{run_of, workflow_of_run};
 
 /// What pages do as the API does it: the same checks, the same trail.
 pub mod acts {
-    pub use super::api::access::{login, logout};
+    pub use super::api::access::{forget_passkey, login, logout, passkeys_of};
     pub use super::api::gates::{answer as answer_gate, decide as decide_gate};
     pub use super::api::runs::cancel as cancel_run;
     pub use super::api::schedules::{pause as pause_schedule, resume as resume_schedule};
@@ -95,6 +96,8 @@ pub struct App {
     pub is_secure: bool,
     /// How a proxy names its callers.
     proxy: Option<NamedByProxy>,
+    /// What keys are to sign.
+    challenges: Challenges,
     failures: guard::Failures,
     pub(crate) rates: Rates,
     started_at: i64,
@@ -169,6 +172,7 @@ impl App {
             is_ending: AtomicBool::new(false),
             changes: changes::Watch::default(),
             tidings: settings.tidings,
+            challenges: Challenges::default(),
             failures: guard::Failures::default(),
             rates: Rates::default(),
             requests: Default::default(),

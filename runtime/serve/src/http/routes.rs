@@ -153,6 +153,42 @@ static ROUTES: &[Route] = &[
         200,
         access::logout,
     ),
+    post(
+        "/api/v1/passkeys/challenge",
+        Access::Open,
+        "What a key is to sign, once, within five minutes",
+        Takes::Nothing,
+        200,
+        access::challenge,
+    ),
+    post(
+        "/api/v1/login/passkey",
+        Access::Open,
+        "Opens a session with what a passkey has signed",
+        Takes::Json(signed_schema),
+        200,
+        access::log_in_by_passkey,
+    ),
+    get("/api/v1/passkeys", READ_LIST, "The passkeys of whoever asks", access::passkeys),
+    post(
+        "/api/v1/passkeys",
+        READ_LIST,
+        "Keeps a passkey: it opens sessions with the rights of the one that adds it",
+        Takes::Json(passkey_schema),
+        201,
+        access::add_passkey,
+    ),
+    Route {
+        method: "DELETE",
+        path: "/api/v1/passkeys/{passkey}",
+        access: READ_LIST,
+        summary: "Forgets a passkey of whoever asks",
+        takes: Takes::Nothing,
+        query: &[],
+        status: 200,
+        handler: Handler::Call(access::forget_passkey),
+        is_page: false,
+    },
     get("/api/v1/me", READ_LIST, "Who calls, and what they may", access::me),
     get("/api/v1/servers", READ_LIST, "The servers that are at work on this store", state::servers),
     get(
@@ -370,6 +406,22 @@ static ROUTES: &[Route] = &[
         hooks::receive,
     ),
 ];
+
+fn signed_schema() -> Value {
+    let part = json!({ "type": "string", "description": "base64url" });
+    json!({
+        "type": "object", "required": ["id", "client", "authenticator", "signature"], "additionalProperties": false,
+        "properties": { "id": part, "client": part, "authenticator": part, "signature": part },
+    })
+}
+
+fn passkey_schema() -> Value {
+    let part = json!({ "type": "string", "description": "base64url" });
+    json!({
+        "type": "object", "required": ["client", "authenticator", "key"], "additionalProperties": false,
+        "properties": { "client": part, "authenticator": part, "key": part },
+    })
+}
 
 fn login_schema() -> Value {
     json!({ "type": "object", "required": ["link"], "properties": { "link": { "type": "string" } } })

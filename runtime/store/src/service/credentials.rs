@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
@@ -31,6 +31,8 @@ words! {
         Session = "session",
         /// Opens one session, once.
         Link = "link",
+        /// Of a person's device: opens sessions.
+        Passkey = "passkey",
     }
 }
 
@@ -49,6 +51,36 @@ pub struct NewCredential {
     pub scope: Option<Vec<String>>,
     /// Milliseconds since 1970.
     pub expires_at: Option<i64>,
+}
+
+impl NewCredential {
+    /// Writes it down in a transaction.
+    pub(super) fn keep(
+        &self,
+        tx: &Transaction<'_>,
+        actor: Option<&str>,
+        origin: &str,
+        now: i64,
+    ) -> Result<(), StoreError> {
+        let scope = self.scope.as_ref().map(lobster_base::json::compact);
+        tx.execute(
+            "INSERT INTO credentials (id, kind, hash, name, role, scope, by, created, expires)
+             VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            params![
+                self.id,
+                self.kind.as_str(),
+                self.hash.as_bytes(),
+                self.name,
+                self.role,
+                scope,
+                actor,
+                now,
+                self.expires_at
+            ],
+        )?;
+        let detail = json!({ "name": self.name, "role": self.role, "scope": self.scope });
+        deed(&format!("make-{}", self.kind), &self.id, actor, origin, detail).note(tx, now)
+    }
 }
 
 /// A credential as it stands.
@@ -83,26 +115,7 @@ impl Service {
         origin: &str,
     ) -> Result<(), StoreError> {
         let now = self.now();
-        let scope = new.scope.as_ref().map(lobster_base::json::compact);
-        self.write(Durability::Synced, |tx| {
-            tx.execute(
-                "INSERT INTO credentials (id, kind, hash, name, role, scope, by, created, expires)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-                params![
-                    new.id,
-                    new.kind.as_str(),
-                    new.hash.as_bytes(),
-                    new.name,
-                    new.role,
-                    scope,
-                    actor,
-                    now,
-                    new.expires_at
-                ],
-            )?;
-            let detail = json!({ "name": new.name, "role": new.role, "scope": new.scope });
-            deed(&format!("make-{}", new.kind), &new.id, actor, origin, detail).note(tx, now)
-        })
+        self.write(Durability::Synced, |tx| new.keep(tx, actor, origin, now))
     }
 
     /// The credential whose secret has this digest, if it still counts.

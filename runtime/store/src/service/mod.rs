@@ -10,6 +10,7 @@ mod credentials;
 mod deliveries;
 mod events;
 mod notices;
+mod passkeys;
 mod schedules;
 mod starts;
 mod trail;
@@ -32,6 +33,7 @@ pub use credentials::{Credential, CredentialKind, NewCredential};
 pub use deliveries::{Accepted, Delivery, NewDelivery};
 pub use events::{MAX_EVENT_DATA, Sent, SentEvent};
 pub use notices::{NewNotice, Notice, NoticeState, Occasion};
+pub use passkeys::Passkey;
 pub use schedules::{NewTick, Retraction, ScheduleRow, Settlement, Tick, TickState};
 pub use starts::{ListedStart, NewStart, Standing, Start, StartState};
 pub use trail::{Deed, Served};
@@ -95,6 +97,7 @@ impl Store {
                 "DELETE FROM starts WHERE ended < ?1 AND state IN ('over', 'refused', 'withdrawn')",
                 "DELETE FROM deliveries WHERE received < ?1",
                 "DELETE FROM credentials WHERE ended < ?1 OR expires < ?1",
+                "DELETE FROM passkeys WHERE credential NOT IN (SELECT id FROM credentials) AND ?1 IS NOT NULL",
                 "DELETE FROM events WHERE at < ?1",
                 "DELETE FROM notices WHERE ended < ?1",
             ] {

@@ -437,7 +437,7 @@ fn a_collection_by_age_forgets_what_is_over() {
 
 #[test]
 fn tables_of_earlier_layouts_are_brought_to_this_one() {
-    let second = "ALTER TABLE servers DROP COLUMN url; UPDATE service SET value = 2 WHERE key = 'version';
+    let second = "ALTER TABLE servers DROP COLUMN url; DROP TABLE passkeys; UPDATE service SET value = 2 WHERE key = 'version';
                   INSERT INTO servers VALUES ('s', 1, '127.0.0.1:7', 0, 9000000000000);";
     let first = format!(
         "{second} DROP TABLE waits; DROP TABLE events; DROP TABLE taken_events; DROP TABLE notices;

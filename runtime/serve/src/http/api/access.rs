@@ -1,13 +1,18 @@
 //! Logging in and out, and the tokens of programs.
 
 use axum::http::{HeaderValue, StatusCode, header};
+use lobster_runtime::digest::Digest;
 use lobster_runtime::store::iso;
-use lobster_runtime::store::service::CredentialKind;
+use lobster_runtime::store::service::{Credential, CredentialKind, NewCredential};
 use serde_json::{Value, json};
 
 use super::super::COOKIE;
 use super::{App, Asked, Problem, Reply};
 use crate::access::{Grant, Role, grant, hash_of, make_secret, new_credential};
+use crate::passkeys::{self, Ceremony, Checked, Said};
+
+/// How long a passkey counts.
+const PASSKEY_MS: i64 = 365 * DAY_MS;
 
 /// How long a session lasts.
 const SESSION_MS: i64 = 12 * 3_600_000;
@@ -18,20 +23,19 @@ fn failed(why: String) -> Problem {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why)
 }
 
+/// A session that is nobody's yet.
+fn empty_session(expires_at: i64) -> Grant {
+    let expires_at = Some(expires_at);
+    Grant { kind: CredentialKind::Session, name: String::new(), role: Role::Viewer, scope: None, expires_at }
+}
+
 pub fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     app.failures.check(asked.door.peer)?;
     let link = asked.json["link"].as_str().unwrap_or_default();
     let secret = make_secret().map_err(failed)?;
     let expires_at = app.store.clock_ms() + SESSION_MS;
     // Whose it is and what they may stands in the link.
-    let session = Grant {
-        kind: CredentialKind::Session,
-        name: String::new(),
-        role: Role::Viewer,
-        scope: None,
-        expires_at: Some(expires_at),
-    };
-    let session = new_credential(&session, &secret).map_err(failed)?;
+    let session = new_credential(&empty_session(expires_at), &secret).map_err(failed)?;
     if !app.service.redeem(&hash_of(link), &session, &asked.door.peer.to_string())? {
         app.failures.note(asked.door.peer);
         return Err(Problem::new(
@@ -40,6 +44,11 @@ pub fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             "the link was used, or its time is over; `lobster serve link` makes another one",
         ));
     }
+    opened(app, &secret, expires_at)
+}
+
+/// The answer that opens a session in a browser.
+fn opened(app: &App, secret: &str, expires_at: i64) -> Result<Reply, Problem> {
     let secure = if app.is_secure { "; Secure" } else { "" };
     let cookie = format!(
         "{COOKIE}={secret}; HttpOnly; SameSite=Strict; Path=/; Max-Age={}{secure}",
@@ -47,6 +56,119 @@ pub fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     );
     let cookie = HeaderValue::from_str(&cookie).map_err(|error| failed(error.to_string()))?;
     Ok(Reply::json(&json!({ "expiresAt": iso(expires_at) })).header(header::SET_COOKIE, cookie))
+}
+
+// ---- passkeys
+
+pub(in super::super) fn challenge(app: &App, _: &Asked) -> Result<Reply, Problem> {
+    let challenge = app.challenges.give().map_err(failed)?;
+    Ok(Reply::json(&json!({ "challenge": challenge, "algorithms": passkeys::algorithms() })))
+}
+
+/// A part of the body that is bytes.
+fn bytes_of(asked: &Asked, name: &str) -> Result<Vec<u8>, Problem> {
+    let text = asked.json[name].as_str().unwrap_or_default();
+    passkeys::decoded(text).ok_or_else(|| Problem::bad_request(format!("{name} must be base64url")))
+}
+
+/// Looks at what a browser and the key in it said.
+fn checked(app: &App, said: &Said<'_>, ceremony: Ceremony) -> Result<Checked, Problem> {
+    let checked = passkeys::check(said, ceremony, &app.challenges, |origin| app.hosts.has_origin(origin));
+    checked.map_err(|why| Problem::new(StatusCode::UNAUTHORIZED, "passkey", why))
+}
+
+/// The passkeys of whoever asks that count.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn passkeys_of(app: &App, asked: &Asked) -> Result<Vec<Credential>, Problem> {
+    let now = app.store.clock_ms();
+    let counts = |one: &Credential| {
+        let is_over = one.ended_at.is_some() || one.expires_at.is_some_and(|at| at <= now);
+        !is_over && Some(one.name.as_str()) == asked.name()
+    };
+    Ok(app.service.credentials(CredentialKind::Passkey)?.into_iter().filter(counts).collect())
+}
+
+pub(in super::super) fn passkeys(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let rows = passkeys_of(app, asked)?.into_iter().map(|one| {
+        json!({
+            "id": one.id, "role": one.role, "workflows": one.scope, "madeAt": iso(one.made_at),
+            "expiresAt": one.expires_at.map(iso), "usedAt": one.used_at.map(iso),
+        })
+    });
+    Ok(Reply::json(&json!({ "passkeys": rows.collect::<Vec<_>>() })))
+}
+
+pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let Some(actor) = asked.actor.as_ref().filter(|actor| actor.has_logged_in()) else {
+        return Err(Problem::new(
+            StatusCode::FORBIDDEN,
+            "role",
+            "a passkey is added by a person who has logged in here, not by a program or through a proxy that knows its callers",
+        ));
+    };
+    let (client, authenticator) = (bytes_of(asked, "client")?, bytes_of(asked, "authenticator")?);
+    let said = Said { client: &client, authenticator: &authenticator };
+    let checked = checked(app, &said, Ceremony::Create)?;
+    let key = bytes_of(asked, "key")?;
+    let name = checked.made.filter(|_| passkeys::is_usable(&key));
+    let name =
+        name.ok_or_else(|| Problem::bad_request("the key is of a kind whose signatures are not known here"))?;
+    let wanted = Grant {
+        kind: CredentialKind::Passkey,
+        name: actor.name.clone(),
+        role: actor.role,
+        scope: actor.scope.clone(),
+        expires_at: Some(app.store.clock_ms() + PASSKEY_MS),
+    };
+    // Its secret stays in the device: what it is known by is its name.
+    let new = NewCredential { hash: Digest::of(&name), ..new_credential(&wanted, "").map_err(failed)? };
+    if !app.service.add_passkey(&new, (&key, checked.count), asked.name(), &asked.origin())? {
+        return Err(Problem::new(StatusCode::CONFLICT, "passkey", "this key is known already"));
+    }
+    Ok(Reply::json(&json!({ "id": new.id, "expiresAt": wanted.expires_at.map(iso) })))
+}
+
+/// Forgets a passkey of whoever asks.
+///
+/// # Errors
+/// When there is none of this name, or the store cannot be written.
+pub fn forget_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let id = asked.param("passkey");
+    let is_own = passkeys_of(app, asked)?.iter().any(|one| one.id == id);
+    if !is_own || !app.service.revoke(id, asked.name(), &asked.origin())? {
+        return Err(Problem::not_found(format!("you have no passkey {id:?} that counts")));
+    }
+    Ok(Reply::json(&json!({})))
+}
+
+pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    app.failures.check(asked.door.peer)?;
+    let refuse = |why: &str| {
+        app.failures.note(asked.door.peer);
+        Err(Problem::new(StatusCode::UNAUTHORIZED, "passkey", why))
+    };
+    let (client, authenticator) = (bytes_of(asked, "client")?, bytes_of(asked, "authenticator")?);
+    let said = Said { client: &client, authenticator: &authenticator };
+    let checked = match checked(app, &said, Ceremony::Get) {
+        Ok(checked) => checked,
+        Err(problem) => return refuse(&problem.detail),
+    };
+    let unknown = "this key is not known here; log in with a link, and add it";
+    let Some(known) = app.service.passkey(&Digest::of(&bytes_of(asked, "id")?))? else {
+        return refuse(unknown);
+    };
+    if !passkeys::has_signed(&known.key, &said, &bytes_of(asked, "signature")?) {
+        return refuse("the signature is not that of the key");
+    }
+    let (secret, expires_at) = (make_secret().map_err(failed)?, app.store.clock_ms() + SESSION_MS);
+    // Whose it is and what they may stands with the key.
+    let session = new_credential(&empty_session(expires_at), &secret).map_err(failed)?;
+    if !app.service.log_in_by_passkey(&known, checked.count, &session, &asked.door.peer.to_string())? {
+        return refuse("there is another key with the same secret, or it was revoked just now");
+    }
+    opened(app, &secret, expires_at)
 }
 
 pub fn logout(app: &App, asked: &Asked) -> Result<Reply, Problem> {
@@ -70,7 +192,9 @@ pub(in super::super) fn me(_: &App, asked: &Asked) -> Result<Reply, Problem> {
 
 pub(in super::super) fn tokens(app: &App, _: &Asked) -> Result<Reply, Problem> {
     let mut rows: Vec<Value> = Vec::new();
-    for kind in [CredentialKind::Token, CredentialKind::Agent, CredentialKind::Session] {
+    for kind in
+        [CredentialKind::Token, CredentialKind::Agent, CredentialKind::Session, CredentialKind::Passkey]
+    {
         rows.extend(app.service.credentials(kind)?.into_iter().map(|one| {
             json!({
                 "id": one.id, "kind": one.kind, "name": one.name, "role": one.role, "workflows": one.scope,

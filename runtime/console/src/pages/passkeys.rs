@@ -1,0 +1,53 @@
+//! The passkeys of whoever looks: which there are, another one, one less.
+
+use lobster_serve::access::Actor;
+use lobster_serve::http::{App, Asked, Problem, Reply, acts};
+use maud::html;
+
+use crate::assets;
+use crate::shell::{self, Place};
+use crate::words::{empty, time};
+
+pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let now = app.store.clock_ms();
+    let keys = acts::passkeys_of(app, asked)?;
+    let is_person = asked.actor.as_ref().is_some_and(Actor::has_logged_in);
+    let name = asked.name().unwrap_or_default();
+    let body = html! {
+        div class="top" { div class="title" { h1 { "Passkeys" } } }
+        p class="lead" { "The key that a phone or computer keeps for you logs you in there, with a finger, a face or a PIN. It has the rights of the session that adds it, for a year." }
+        section class="card scroll" tabindex="0" {
+            h2 class="hide" { "Yours" }
+            @if keys.is_empty() { (empty("You have no passkey", "Add one on each device that you approve from.", None)) }
+            @else { table class="table" {
+                thead { tr { th scope="col" { "Key" } th scope="col" { "Role" } th scope="col" { "Added" } th scope="col" { "Used" } th scope="col" { "Until" } th scope="col" { span class="hide" { "Forget" } } } }
+                tbody { @for key in &keys { tr {
+                    td { code { (key.id) } }
+                    td { (key.role) }
+                    td { (time(key.made_at, now)) }
+                    td { @match key.used_at { Some(at) => (time(at, now)), None => "never" } }
+                    td { @if let Some(at) = key.expires_at { (time(at, now)) } }
+                    td { form method="post" action=(format!("/passkeys/{}/forget", key.id)) { button class="danger" data-confirm="Forget this passkey?" { "Forget" } } }
+                } } }
+            } }
+        }
+        @if !is_person {
+            div class="note" { strong { "Others log you in" } p { "Passkeys are for people who log in here. Your proxy knows you, or a token does." } }
+        } @else {
+            div data-passkeys=(assets::passkey()) hidden {
+                button type="button" class="primary" data-passkey="add" data-name=(name) { "Add a passkey of this device" }
+                p role="alert" {}
+            }
+            div class="note js-only" data-no-passkeys="" hidden {
+                strong { "Not at this address" }
+                p { "Browsers keep passkeys for names: open the console over TLS, or as " code { "http://localhost" } "." }
+            }
+        }
+    };
+    Ok(shell::page(app, asked, "Passkeys", Place::Elsewhere, &body))
+}
+
+pub(crate) fn forget(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    acts::forget_passkey(app, asked)?;
+    Ok(Reply::see("/passkeys"))
+}

@@ -1,0 +1,191 @@
+//! Passkeys over the API, with a key that signs as a phone's would.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use ring::digest::{SHA256, digest};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _};
+use serde_json::{Value, json};
+
+use crate::browser::{Browser, header};
+use crate::home::Home;
+use crate::served::{Reply, Served, agent, token};
+
+/// What a public key on P-256 has in front of its point (RFC 5480).
+const P256: [u8; 26] = [
+    0x30, 0x59, 0x30, 0x13, 6, 7, 0x2a, 0x86, 0x48, 0xce, 0x3d, 2, 1, 6, 8, 0x2a, 0x86, 0x48, 0xce, 0x3d, 3,
+    1, 7, 3, 0x42, 0,
+];
+
+struct Device {
+    key: EcdsaKeyPair,
+    name: [u8; 16],
+    count: u32,
+}
+
+impl Device {
+    fn new(name: u8) -> Self {
+        let made =
+            EcdsaKeyPair::generate_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, &SystemRandom::new()).unwrap();
+        let key =
+            EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_ASN1_SIGNING, made.as_ref(), &SystemRandom::new());
+        Self { key: key.unwrap(), name: [name; 16], count: 0 }
+    }
+
+    /// What the browser says and what the device says.
+    fn say(&mut self, page: &Localhost, ceremony: &str, flags: u8) -> (Vec<u8>, Vec<u8>) {
+        let challenge = page.post("/api/v1/passkeys/challenge", None, &Value::Null).good();
+        let client = json!({ "type": ceremony, "challenge": challenge["challenge"], "origin": page.origin });
+        self.count += 1;
+        let mut data = digest(&SHA256, b"localhost").as_ref().to_vec();
+        data.push(flags);
+        data.extend(self.count.to_be_bytes());
+        (client.to_string().into(), data)
+    }
+
+    fn make(&mut self, page: &Localhost) -> Value {
+        let (client, mut data) = self.say(page, "webauthn.create", 0x45);
+        data.extend([0; 16]);
+        data.extend([0, 16]);
+        data.extend(self.name);
+        let key = [&P256[..], self.key.public_key().as_ref()].concat();
+        json!({ "client": text(&client), "authenticator": text(&data), "key": text(&key) })
+    }
+
+    fn sign(&mut self, page: &Localhost) -> Value {
+        let (client, data) = self.say(page, "webauthn.get", 5);
+        let signed = [data.as_slice(), digest(&SHA256, &client).as_ref()].concat();
+        let signature = self.key.sign(&SystemRandom::new(), &signed).unwrap();
+        json!({
+            "id": text(&self.name), "client": text(&client), "authenticator": text(&data),
+            "signature": text(signature.as_ref()),
+        })
+    }
+}
+
+fn text(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// A page of the server under the one name of this machine that keys are kept for.
+struct Localhost<'s> {
+    served: &'s Served,
+    host: String,
+    origin: String,
+}
+
+impl<'s> Localhost<'s> {
+    fn of(served: &'s Served) -> Self {
+        let host = format!("localhost:{}", served.address.rsplit_once(':').unwrap().1);
+        Self { served, origin: format!("http://{host}"), host }
+    }
+
+    fn send(&self, method: &str, path: &str, more: &[(&str, &str)], body: &Value) -> Reply {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        let mut headers =
+            vec![("Host", self.host.as_str()), ("Origin", &self.origin), ("Sec-Fetch-Site", "same-origin")];
+        if !body.is_empty() {
+            headers.push(("Content-Type", "application/json"));
+        }
+        headers.extend(more);
+        self.served.send(method, path, &headers, body.as_bytes())
+    }
+
+    fn post(&self, path: &str, cookie: Option<&str>, body: &Value) -> Reply {
+        let cookie: Vec<_> = cookie.into_iter().map(|cookie| ("Cookie", cookie)).collect();
+        self.send("POST", path, &cookie, body)
+    }
+
+    fn get(&self, path: &str, cookie: &str) -> Value {
+        self.send("GET", path, &[("Cookie", cookie)], &Value::Null).good()
+    }
+}
+
+#[test]
+fn a_passkey_opens_sessions_with_the_rights_of_the_one_that_added_it() {
+    let home = Home::new();
+    let served = Served::start(&home, &[]);
+    let page = Localhost::of(&served);
+    let mut phone = Device::new(1);
+    let approver = Browser::log_in(&home, &served, "approver");
+    let unknown = page.post("/api/v1/login/passkey", None, &phone.sign(&page));
+    assert_eq!((unknown.status, unknown.problem().as_str()), (401, "passkey"), "{unknown:?}");
+
+    let added = phone.make(&page);
+    assert_eq!(page.post("/api/v1/passkeys", None, &added).status, 401, "nobody has logged in");
+    let added = page.post("/api/v1/passkeys", Some(&approver.cookie), &phone.make(&page)).good();
+    let again = page.post("/api/v1/passkeys", Some(&approver.cookie), &phone.make(&page));
+    assert_eq!(again.status, 409, "{again:?}");
+    let listed = page.get("/api/v1/passkeys", &approver.cookie);
+    assert_eq!(listed["passkeys"][0]["id"], added["id"], "{listed}");
+
+    let signed = phone.sign(&page);
+    let opened = page.post("/api/v1/login/passkey", None, &signed);
+    let cookie = header(&opened, "set-cookie").unwrap();
+    assert!(cookie.contains("HttpOnly") && cookie.contains("SameSite=Strict"), "{cookie}");
+    let cookie = cookie.split(';').next().unwrap().to_owned();
+    let me = page.get("/api/v1/me", &cookie);
+    assert_eq!(
+        (&me["name"], &me["role"], &me["kind"]),
+        (&json!("approver"), &json!("approver"), &json!("session"))
+    );
+    // What was signed once counts once, and a copy of the device is noticed.
+    assert_eq!(page.post("/api/v1/login/passkey", None, &signed).status, 401);
+    phone.count -= 2;
+    let copy = page.post("/api/v1/login/passkey", None, &phone.sign(&page));
+    assert!(copy.status == 401 && copy.body.contains("another key with the same secret"), "{copy:?}");
+    // Another key that takes its name.
+    let mut thief = Device::new(1);
+    thief.count = 50;
+    let stolen = page.post("/api/v1/login/passkey", None, &thief.sign(&page));
+    assert!(stolen.status == 401 && stolen.body.contains("not that of the key"), "{stolen:?}");
+
+    // Its owner forgets it, or an admin does; nobody else.
+    let id = added["id"].as_str().unwrap();
+    let viewer = Browser::log_in(&home, &served, "viewer");
+    let path = format!("/api/v1/passkeys/{id}");
+    let of = |cookie: &str| page.send("DELETE", &path, &[("Cookie", cookie)], &Value::Null).status;
+    assert_eq!(of(&viewer.cookie), 404);
+    assert!(home.lobster(["serve", "token", "list"]).run().stdout.contains(id), "the operator sees it");
+    let found = Browser { served: &served, cookie: cookie.clone() }.page("/passkeys");
+    assert!(found.text.contains(id), "{}", found.text);
+    assert_eq!((of(&cookie), of(&cookie)), (200, 404));
+    phone.count = 100;
+    assert_eq!(page.post("/api/v1/login/passkey", None, &phone.sign(&page)).status, 401);
+    let trail = served.get(&token(&home, "admin", None), "/api/v1/trail").good().to_string();
+    assert!(trail.contains("make-passkey") && trail.contains(&format!("\"passkey\":\"{id}\"")), "{trail}");
+}
+
+#[test]
+fn programs_agents_and_pages_of_others_add_no_passkey() {
+    let home = Home::new();
+    let served = Served::start(&home, &[]);
+    let page = Localhost::of(&served);
+    let mut phone = Device::new(2);
+    for secret in [token(&home, "admin", None), agent(&home, "operator", None)] {
+        let bearer = format!("Bearer {secret}");
+        let refused =
+            page.send("POST", "/api/v1/passkeys", &[("Authorization", bearer.as_str())], &phone.make(&page));
+        assert_eq!((refused.status, refused.problem().as_str()), (403, "role"), "{refused:?}");
+    }
+    let viewer = Browser::log_in(&home, &served, "viewer");
+    let mut unlocked_by_nobody = phone.make(&page);
+    let (client, data) = phone.say(&page, "webauthn.create", 0x41);
+    unlocked_by_nobody["client"] = text(&client).into();
+    unlocked_by_nobody["authenticator"] = text(&data).into();
+    let mut of_unknown_kind = phone.make(&page);
+    of_unknown_kind["key"] = text(b"0123").into();
+    let mut for_another = phone.make(&page);
+    let client = json!({ "type": "webauthn.create", "challenge": "x", "origin": "https://evil.example" });
+    for_another["client"] = text(client.to_string().as_bytes()).into();
+    for (body, status) in
+        [(unlocked_by_nobody, 401), (of_unknown_kind, 400), (for_another, 401), (json!({}), 400)]
+    {
+        let refused = page.post("/api/v1/passkeys", Some(&viewer.cookie), &body);
+        assert_eq!(refused.status, status, "{body}: {refused:?}");
+    }
+    // Who fails too often waits, as with links.
+    let statuses: Vec<u16> =
+        (0..12).map(|_| page.post("/api/v1/login/passkey", None, &phone.sign(&page)).status).collect();
+    assert_eq!(statuses.last(), Some(&429), "{statuses:?}");
+}
