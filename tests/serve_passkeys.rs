@@ -8,8 +8,8 @@ use ring::signature::{ECDSA_P256_SHA256_ASN1_SIGNING, EcdsaKeyPair, KeyPair as _
 use serde_json::{Value, json};
 
 use crate::browser::{Browser, header};
-use crate::home::Home;
-use crate::served::{Reply, Served, agent, token};
+use crate::home::{Home, wait_until};
+use crate::served::{Reply, Served, agent, register, token};
 
 /// What a public key on P-256 has in front of its point (RFC 5480).
 const P256: [u8; 26] = [
@@ -32,9 +32,9 @@ impl Device {
         Self { key: key.unwrap(), name: [name; 16], count: 0 }
     }
 
-    /// What the browser says and what the device says.
-    fn say(&mut self, page: &Localhost, ceremony: &str, flags: u8) -> (Vec<u8>, Vec<u8>) {
-        let challenge = page.post("/api/v1/passkeys/challenge", None, &Value::Null).good();
+    /// What the browser says and what the device says. `of`: the query that says for what.
+    fn say(&mut self, page: &Localhost, (ceremony, of): (&str, &str), flags: u8) -> (Vec<u8>, Vec<u8>) {
+        let challenge = page.post(&format!("/api/v1/passkeys/challenge{of}"), None, &Value::Null).good();
         let client = json!({ "type": ceremony, "challenge": challenge["challenge"], "origin": page.origin });
         self.count += 1;
         let mut data = digest(&SHA256, b"localhost").as_ref().to_vec();
@@ -44,7 +44,7 @@ impl Device {
     }
 
     fn make(&mut self, page: &Localhost) -> Value {
-        let (client, mut data) = self.say(page, "webauthn.create", 0x45);
+        let (client, mut data) = self.say(page, ("webauthn.create", ""), 0x45);
         data.extend([0; 16]);
         data.extend([0, 16]);
         data.extend(self.name);
@@ -53,7 +53,11 @@ impl Device {
     }
 
     fn sign(&mut self, page: &Localhost) -> Value {
-        let (client, data) = self.say(page, "webauthn.get", 5);
+        self.sign_for(page, "")
+    }
+
+    fn sign_for(&mut self, page: &Localhost, of: &str) -> Value {
+        let (client, data) = self.say(page, ("webauthn.get", of), 5);
         let signed = [data.as_slice(), digest(&SHA256, &client).as_ref()].concat();
         let signature = self.key.sign(&SystemRandom::new(), &signed).unwrap();
         json!({
@@ -170,7 +174,7 @@ fn programs_agents_and_pages_of_others_add_no_passkey() {
     }
     let viewer = Browser::log_in(&home, &served, "viewer");
     let mut unlocked_by_nobody = phone.make(&page);
-    let (client, data) = phone.say(&page, "webauthn.create", 0x41);
+    let (client, data) = phone.say(&page, ("webauthn.create", ""), 0x41);
     unlocked_by_nobody["client"] = text(&client).into();
     unlocked_by_nobody["authenticator"] = text(&data).into();
     let mut of_unknown_kind = phone.make(&page);
@@ -188,4 +192,63 @@ fn programs_agents_and_pages_of_others_add_no_passkey() {
     let statuses: Vec<u16> =
         (0..12).map(|_| page.post("/api/v1/login/passkey", None, &phone.sign(&page)).status).collect();
     assert_eq!(statuses.last(), Some(&429), "{statuses:?}");
+}
+
+#[test]
+fn a_yes_is_confirmed_with_a_key_that_was_unlocked_for_it() {
+    let home = Home::new();
+    home.write("serve.toml", "confirm = \"passkey\"\n");
+    home.write("ask.lobster", "steps: [{id: ask, approval: Greet?}, {id: a, run: echo hi >> said}]\n");
+    register(&home, &["ask.lobster"]);
+    let served = Served::start(&home, &["--config", "serve.toml"]);
+    let page = Localhost::of(&served);
+    let operator = token(&home, "operator", None);
+    let (ann, ben) = (Browser::log_in(&home, &served, "approver"), Browser::log_in(&home, &served, "admin"));
+    let (mut hers, mut his) = (Device::new(3), Device::new(4));
+    page.post("/api/v1/passkeys", Some(&ann.cookie), &hers.make(&page)).good();
+    page.post("/api/v1/passkeys", Some(&ben.cookie), &his.make(&page)).good();
+    let ask = || {
+        served.post(&operator, "/api/v1/workflows/ask/runs", &json!({})).good();
+        served.question(&operator)
+    };
+    let gate = ask();
+    let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+    let of = |gate: &Value| {
+        format!("?question={}%20{}", gate["id"].as_str().unwrap(), gate["digest"].as_str().unwrap())
+    };
+    let yes = |passkey: Value| {
+        let mut body = json!({ "decision": "approve", "digest": gate["digest"] });
+        if !passkey.is_null() {
+            body["passkey"] = passkey;
+        }
+        page.post(&path, Some(&ann.cookie), &body)
+    };
+    for (passkey, about) in [
+        (Value::Null, "confirmed with a passkey"),
+        (hers.sign(&page), "for something else"),
+        (hers.sign_for(&page, "?question=other%20question"), "for something else"),
+        (his.sign_for(&page, &of(&gate)), "another person"),
+        (Device::new(5).sign_for(&page, &of(&gate)), "not known"),
+    ] {
+        let refused = yes(passkey);
+        assert!(refused.status == 401 && refused.body.contains(about), "{about}: {refused:?}");
+    }
+    // The page tells it, and nothing was answered.
+    let form = [("decision", "approve"), ("digest", gate["digest"].as_str().unwrap()), ("passkey", "")];
+    let told = ann.post(&format!("/questions/{}", gate["id"].as_str().unwrap()), &form);
+    assert!(told.status == 401 && told.body.contains("confirmed with a passkey"), "{told:?}");
+    assert_eq!(served.question(&operator)["id"], gate["id"]);
+    let signed = hers.sign_for(&page, &of(&gate));
+    yes(signed.clone()).good();
+    wait_until("it went on", || home.read("said") == "hi\n");
+    // A no needs no key, and neither does a program.
+    let second = ask();
+    let path = format!("/api/v1/gates/{}/answer", second["id"].as_str().unwrap());
+    page.post(&path, Some(&ann.cookie), &json!({ "decision": "reject", "digest": second["digest"] })).good();
+    let third = ask();
+    let path = format!("/api/v1/gates/{}/answer", third["id"].as_str().unwrap());
+    let again = json!({ "decision": "approve", "digest": third["digest"], "passkey": signed });
+    assert_eq!(page.post(&path, Some(&ann.cookie), &again).status, 401, "once");
+    let program = token(&home, "approver", None);
+    served.post(&program, &path, &json!({ "decision": "approve", "digest": third["digest"] })).good();
 }

@@ -365,3 +365,47 @@ test("at an address without a name there are no passkeys", async ({ page }) => {
   await expect(page.getByText("Not at this address")).toBeVisible();
   await expect(page.getByRole("button", { name: "Add a passkey" })).toHaveCount(0);
 });
+
+test("a yes is confirmed with a key, where the server asks for that", async ({ browser }, info) => {
+  test.skip(info.project.name !== "desktop");
+  const settings = `${CONSOLE_DIR}/confirm.toml`;
+  writeFileSync(settings, 'confirm = "passkey"\n');
+  const server = spawn(LOBSTER, ["serve", "--listen", "127.0.0.1:0", "--config", settings], { cwd: CONSOLE_DIR, stdio: ["ignore", "ignore", "pipe"] });
+  const address = await new Promise((done) => {
+    let said = "";
+    server.stderr.on("data", (data) => {
+      said += data;
+      const found = said.match(/listens on http:\/\/127\.0\.0\.1:(\d+)/);
+      if (found) done(`http://localhost:${found[1]}`);
+    });
+  });
+  const context = await browser.newContext({ storageState: { cookies: [], origins: [] }, baseURL: address });
+  const page = await context.newPage();
+  const device = await context.newCDPSession(page);
+  await device.send("WebAuthn.enable");
+  const { authenticatorId } = await device.send("WebAuthn.addVirtualAuthenticator", {
+    options: { protocol: "ctap2", transport: "internal", hasResidentKey: true, hasUserVerification: true, isUserVerified: true, automaticPresenceSimulation: true },
+  });
+  const name = `lou${Date.now()}`;
+  await page.goto(lobster(["serve", "link", "--name", name, "--role", "approver", "--url", address]).trim());
+  await expect(page.locator("h1").first()).toHaveText("Now");
+  lobster(["run", "--mode", "tool", "approve.lobster"]);
+  const gate = gates().find((gate) => gate.status === "open" && gate.kind === "approval");
+  const yes = page.getByRole("button", { name: "Yes, do it" });
+  await page.goto(`/questions/${gate.id}`);
+  await yes.click();
+  await expect(page.getByText("Nothing was unlocked.")).toBeVisible();
+  await page.goto("/passkeys");
+  await page.getByRole("button", { name: "Add a passkey of this device" }).click();
+  await expect(page.locator("table code")).toHaveText(/^passkey-/);
+  await page.goto(`/questions/${gate.id}`);
+  await expectAccessible(page);
+  await device.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified: false });
+  await yes.click();
+  await expect(page.getByText("Nothing was unlocked.")).toBeVisible();
+  await device.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified: true });
+  await yes.click();
+  await expect(page.getByText(`by ${name}`)).toBeVisible();
+  await context.close();
+  server.kill();
+});

@@ -257,6 +257,7 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
         is_secure: behind_proxy || tls.is_some(),
         tls,
         proxy: None,
+        confirms_by_passkey: config.confirm.is_some(),
         notify: NotifySettings { url: config.url.clone(), targets: config.notify.clone() },
     })
 }

@@ -45,7 +45,7 @@ pub(crate) static ROUTES: &[Route] = &[
     page("/login", Access::Open, "Where a one-time link leads", login::show),
     form("/login", Access::Open, "Opens a session", login::enter),
     form("/logout", LIST, "Ends the session", login::leave),
-    page("/passkeys", LIST, "The passkeys of whoever looks", passkeys::show),
+    page("/passkeys", LIST, "Your passkeys", passkeys::show),
     form("/passkeys/{passkey}/forget", LIST, "Forgets one", passkeys::forget),
     page("/", LIST, "What waits, what runs, what failed, what is due", now::show),
     page("/runs", LIST, "The runs", runs::show),

@@ -36,29 +36,44 @@ pub fn algorithms() -> [i64; 3] {
     ALGORITHMS.map(|(number, _)| number)
 }
 
-/// What was given to browsers to sign. Each counts once.
+/// What was given to browsers to sign, and for what. Each counts once.
 #[derive(Default)]
-pub(crate) struct Challenges(Mutex<HashMap<String, Instant>>);
+pub(crate) struct Challenges(Mutex<HashMap<String, Given>>);
+
+struct Given {
+    at: Instant,
+    purpose: Purpose,
+}
+
+/// What somebody unlocks a key for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To log in, or to add it.
+    Access,
+    /// To say yes to a question: its id and its digest.
+    Yes(String),
+}
 
 impl Challenges {
     /// A new one.
-    pub(crate) fn give(&self) -> Result<String, String> {
+    pub(crate) fn give(&self, purpose: Purpose) -> Result<String, String> {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes).map_err(|error| format!("no challenge can be made: {error}"))?;
         let challenge = URL_SAFE_NO_PAD.encode(bytes);
         let mut all = lock(&self.0);
-        all.retain(|_, given| given.elapsed() < CHALLENGE_TIME);
+        all.retain(|_, given| given.at.elapsed() < CHALLENGE_TIME);
         if all.len() >= CHALLENGES
-            && let Some(oldest) = all.iter().min_by_key(|(_, given)| **given).map(|(one, _)| one.clone())
+            && let Some(oldest) = all.iter().min_by_key(|(_, given)| given.at).map(|(one, _)| one.clone())
         {
             all.remove(&oldest);
         }
-        all.insert(challenge.clone(), Instant::now());
+        all.insert(challenge.clone(), Given { at: Instant::now(), purpose });
         Ok(challenge)
     }
 
-    fn take(&self, challenge: &str) -> bool {
-        lock(&self.0).remove(challenge).is_some_and(|given| given.elapsed() < CHALLENGE_TIME)
+    fn take(&self, challenge: &str, purpose: &Purpose) -> bool {
+        let given = lock(&self.0).remove(challenge);
+        given.is_some_and(|given| given.at.elapsed() < CHALLENGE_TIME && given.purpose == *purpose)
     }
 }
 
@@ -110,7 +125,7 @@ const HAS_KEY: u8 = 1 << 6;
 pub(crate) fn check(
     said: &Said<'_>,
     ceremony: Ceremony,
-    challenges: &Challenges,
+    (challenges, purpose): (&Challenges, &Purpose),
     knows_origin: impl Fn(&str) -> bool,
 ) -> Result<Checked, &'static str> {
     let text = std::str::from_utf8(said.client).map_err(|_| "the browser's part is not a text")?;
@@ -122,8 +137,8 @@ pub(crate) fn check(
     if client.r#type != wanted {
         return Err("it was made for something else");
     }
-    if !challenges.take(&client.challenge) {
-        return Err("it was asked for too long ago, or was used before");
+    if !challenges.take(&client.challenge, purpose) {
+        return Err("it was asked for too long ago or for something else, or was used before");
     }
     let host = host_of(&client.origin).filter(|_| knows_origin(&client.origin) && !client.cross_origin);
     let Some(host) = host else { return Err("it was made for a page of another server") };
@@ -220,12 +235,35 @@ mod tests {
     #[test]
     fn what_was_signed_for_this_server_and_now_counts_once() {
         let challenges = Challenges::default();
-        let challenge = challenges.give().unwrap();
+        let challenge = challenges.give(Purpose::Access).unwrap();
         let (client, authenticator) =
             (client("webauthn.get", &challenge, ORIGIN), authenticator("flows.example", 5, 9));
         let said = Said { client: &client, authenticator: &authenticator };
-        assert_eq!(check(&said, Ceremony::Get, &challenges, knows), Ok(Checked { count: 9, made: None }));
-        assert!(check(&said, Ceremony::Get, &challenges, knows).unwrap_err().contains("used before"));
+        assert_eq!(
+            check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows),
+            Ok(Checked { count: 9, made: None })
+        );
+        assert!(
+            check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows)
+                .unwrap_err()
+                .contains("used before")
+        );
+    }
+
+    #[test]
+    fn what_was_unlocked_for_one_thing_is_not_for_another() {
+        let challenges = Challenges::default();
+        let yes = |question: &str| Purpose::Yes(question.to_owned());
+        for (asked, used, counts) in [
+            (yes("a 1"), yes("a 1"), true),
+            (yes("a 1"), yes("a 2"), false),
+            (yes("a 1"), Purpose::Access, false),
+            (Purpose::Access, yes("a 1"), false),
+        ] {
+            let challenge = challenges.give(asked.clone()).unwrap();
+            assert_eq!(challenges.take(&challenge, &used), counts, "{asked:?} {used:?}");
+            assert!(!challenges.take(&challenge, &asked), "once");
+        }
     }
 
     #[test]
@@ -245,25 +283,32 @@ mod tests {
             (("webauthn.get", ORIGIN), authenticator("flows.example", 1, 0), "nobody has unlocked"),
             (("webauthn.get", ORIGIN), vec![0; 36], "too short"),
         ] {
-            let client = client(client_of.0, &challenges.give().unwrap(), client_of.1);
+            let client = client(client_of.0, &challenges.give(Purpose::Access).unwrap(), client_of.1);
             let said = Said { client: &client, authenticator: &authenticator };
-            let why = check(&said, Ceremony::Get, &challenges, knows).unwrap_err();
+            let why = check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows).unwrap_err();
             assert!(why.contains(about), "{client_of:?}: {why}");
         }
-        let challenge = challenges.give().unwrap();
+        let challenge = challenges.give(Purpose::Access).unwrap();
         let framed = format!(
             r#"{{"type":"webauthn.get","challenge":"{challenge}","origin":"{ORIGIN}","crossOrigin":true}}"#
         );
         let good = authenticator("flows.example", 5, 0);
         let said = Said { client: framed.as_bytes(), authenticator: &good };
-        assert!(check(&said, Ceremony::Get, &challenges, knows).is_err(), "a frame of another page");
+        assert!(
+            check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows).is_err(),
+            "a frame of another page"
+        );
         for broken in [&b"\xff"[..], b"{}", b"[", b""] {
             let said = Said { client: broken, authenticator: &good };
-            assert!(check(&said, Ceremony::Get, &challenges, knows).is_err());
+            assert!(check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows).is_err());
         }
         let never_given = client("webauthn.get", &"A".repeat(43), ORIGIN);
         let said = Said { client: &never_given, authenticator: &good };
-        assert!(check(&said, Ceremony::Get, &challenges, knows).unwrap_err().contains("too long ago"));
+        assert!(
+            check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows)
+                .unwrap_err()
+                .contains("too long ago")
+        );
     }
 
     #[test]
@@ -273,9 +318,13 @@ mod tests {
         data.extend([0; 16]);
         data.extend([0, 3, 7, 8, 9, 0xa5]);
         for (cut, made) in [(0, Some(vec![7, 8, 9])), (2, None), (6, None), (20, None)] {
-            let client = client("webauthn.create", &challenges.give().unwrap(), "http://localhost:7410");
+            let client = client(
+                "webauthn.create",
+                &challenges.give(Purpose::Access).unwrap(),
+                "http://localhost:7410",
+            );
             let said = Said { client: &client, authenticator: &data[..data.len() - cut] };
-            let found = check(&said, Ceremony::Create, &challenges, knows);
+            let found = check(&said, Ceremony::Create, (&challenges, &Purpose::Access), knows);
             assert_eq!(found.ok().and_then(|checked| checked.made), made, "{cut}");
         }
     }
@@ -309,11 +358,11 @@ mod tests {
     #[test]
     fn challenges_are_bounded() {
         let challenges = Challenges::default();
-        let first = challenges.give().unwrap();
+        let first = challenges.give(Purpose::Access).unwrap();
         for _ in 0..CHALLENGES {
-            challenges.give().unwrap();
+            challenges.give(Purpose::Access).unwrap();
         }
         assert_eq!(lock(&challenges.0).len(), CHALLENGES);
-        assert!(!challenges.take(&first), "the oldest makes way");
+        assert!(!challenges.take(&first, &Purpose::Access), "the oldest makes way");
     }
 }

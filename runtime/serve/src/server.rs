@@ -44,6 +44,8 @@ pub struct ServerSettings {
     pub notify: NotifySettings,
     /// What encrypts connections, if this server does it.
     pub tls: Option<Tls>,
+    /// Whether a person's yes counts only with a passkey that was unlocked for it.
+    pub confirms_by_passkey: bool,
     /// A proxy in front of it that names its callers.
     pub proxy: Option<ProxySettings>,
 }
@@ -184,6 +186,7 @@ impl Server {
             problems: problems.clone(),
             files,
             is_secure: settings.is_secure,
+            confirms_by_passkey: settings.confirms_by_passkey,
             proxy: settings.proxy.map(|proxy| proxy.named),
             fronts,
             tidings,

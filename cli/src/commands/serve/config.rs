@@ -43,8 +43,17 @@ pub(super) struct Config {
     pub(super) notify: Vec<Target>,
     /// What model calls of all runs that it starts may use together on one day, in UTC.
     pub(super) budget: Option<Budget>,
+    /// What a yes of a person has to be confirmed with.
+    pub(super) confirm: Option<Confirm>,
     /// A proxy in front of it that says who calls.
     pub(super) proxy: Option<Proxy>,
+}
+
+/// `confirm`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum Confirm {
+    Passkey,
 }
 
 /// `[proxy]`.

@@ -15,17 +15,22 @@ async function post(path, body) {
   return said;
 }
 
-async function logIn(button) {
-  const { challenge } = await post("/api/v1/passkeys/challenge");
+// What the key signs: a login, or a yes to this question.
+async function signed(question) {
+  const { challenge } = await post(`/api/v1/passkeys/challenge${question ? `?question=${encodeURIComponent(question)}` : ""}`);
   const { rawId, response } = await navigator.credentials.get({
     publicKey: { challenge: bytes(challenge), rpId: location.hostname, userVerification: "required" },
   });
-  await post("/api/v1/login/passkey", {
+  return {
     id: text(rawId),
     client: text(response.clientDataJSON),
     authenticator: text(response.authenticatorData),
     signature: text(response.signature),
-  });
+  };
+}
+
+async function logIn(button) {
+  await post("/api/v1/login/passkey", await signed());
   location.assign(button.dataset.next);
 }
 
@@ -52,6 +57,9 @@ async function add(button) {
   location.reload();
 }
 
+// Whoever turns away from the device's question knows it.
+const why = (error) => (error.name === "NotAllowedError" ? "Nothing was unlocked." : error.message);
+
 for (const button of document.querySelectorAll("[data-passkey]")) {
   const place = button.closest("[data-passkeys]");
   place.hidden = !canBe;
@@ -62,10 +70,28 @@ for (const button of document.querySelectorAll("[data-passkey]")) {
     try {
       await (button.dataset.passkey === "add" ? add : logIn)(button);
     } catch (error) {
-      // Whoever turns away from the device's question knows it.
-      said.textContent = error.name === "NotAllowedError" ? "Nothing was unlocked." : error.message;
+      said.textContent = why(error);
       button.disabled = false;
     }
   });
 }
 for (const note of document.querySelectorAll("[data-no-passkeys]")) note.hidden = canBe;
+
+for (const form of document.querySelectorAll("form[data-question]")) {
+  form.addEventListener("submit", async (event) => {
+    const by = event.submitter;
+    if (form.elements.passkey.value || !["approve", "respond"].includes(by?.value)) return;
+    event.preventDefault();
+    // It is not on its way yet.
+    event.stopPropagation();
+    const said = form.querySelector("[role=alert]");
+    said.textContent = canBe ? "" : "Browsers keep passkeys for names: open the console over TLS, or as http://localhost.";
+    if (!canBe) return;
+    try {
+      form.elements.passkey.value = JSON.stringify(await signed(form.dataset.question));
+      form.requestSubmit(by);
+    } catch (error) {
+      said.textContent = why(error);
+    }
+  });
+}

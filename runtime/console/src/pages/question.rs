@@ -16,6 +16,7 @@ use lobster_serve::http::{App, Asked, Problem, Reply, acts, workflow_of_run};
 use maud::{Markup, html};
 use serde_json::{Map, Value, json};
 
+use crate::assets;
 use crate::fields;
 use crate::shell;
 use crate::words::{short, state, time};
@@ -64,7 +65,7 @@ fn page(app: &App, asked: &Asked, gate: &Gate, wrong: Option<&str>) -> Result<Re
         @if !view.then.is_empty() {
             details class="card pad" { summary { "What comes after" } pre class="out" tabindex="0" { @for line in &view.then { (harmless(line)) "\n" } } }
         }
-        @if is_open { @if may { (form(asked, gate)) } @else { div class="note" { strong { "You can read this" } p { "Answering needs the role approver." } } } }
+        @if is_open { @if may { (form(app, asked, gate)) } @else { div class="note" { strong { "You can read this" } p { "Answering needs the role approver." } } } }
         @else { (closed(app, gate, now)) }
         p class="small muted" { "Run " a href=(format!("/runs/{}", gate.run)) { code { (gate.run.short()) } } " · question " code { (gate.id) } " · digest " code { (gate.binding) } }
     };
@@ -188,15 +189,21 @@ fn one_fact(fact: &Fact) -> Markup {
     }
 }
 
-fn form(asked: &Asked, gate: &Gate) -> Markup {
+fn form(app: &App, asked: &Asked, gate: &Gate) -> Markup {
     let typed = |name: &str| asked.field(name).map(str::to_owned);
     let digest = gate.binding.to_string();
     let action = format!("/questions/{}", gate.id);
+    // A yes for which the key of a device is to be unlocked.
+    let (script, question) = match app.confirms_by_passkey {
+        true => (Some(assets::passkey()), Some(format!("{} {digest}", gate.id))),
+        false => (None, None),
+    };
     html! {
         @match gate.kind {
             GateKind::Approval => {
-                form method="post" action=(action) class="answer" {
+                form method="post" action=(action) class="answer" data-passkeys=[script] data-question=[question] {
                     input type="hidden" name="digest" value=(digest);
+                    (unlocking(app))
                     button name="decision" value="approve" class="primary big" { "Yes, do it" }
                 }
                 form method="post" action=(action) class="answer" data-keep=(gate.id) {
@@ -209,13 +216,25 @@ fn form(asked: &Asked, gate: &Gate) -> Markup {
                 }
             }
             GateKind::Input => {
-                form method="post" action=(action) class="answer" data-keep=(gate.id) {
+                form method="post" action=(action) class="answer" data-keep=(gate.id) data-passkeys=[script] data-question=[question] {
                     input type="hidden" name="digest" value=(digest);
+                    (unlocking(app))
                     (fields::fields(schema(gate), &defaults(gate), &typed))
                     button name="decision" value="respond" class="primary big" { "Send the answer" }
                     button name="decision" value="cancel" class="danger" formnovalidate data-confirm="Cancel the run?" { "Cancel the run" }
                 }
             }
+        }
+    }
+}
+
+/// What is told of the key that is to be unlocked, and what it signs.
+fn unlocking(app: &App) -> Markup {
+    html! {
+        @if app.confirms_by_passkey {
+            input type="hidden" name="passkey" value="";
+            p class="small muted" { "You confirm a yes with " a href="/passkeys" { "a passkey" } " of yours." }
+            p role="alert" {}
         }
     }
 }
@@ -285,6 +304,16 @@ pub(crate) fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if decision == "reject" {
         body["reason"] = asked.field("reason").unwrap_or_default().into();
     }
-    acts::answer_gate(app, &asked.with_json(body))?;
+    if let Some(passkey) = asked.field("passkey").filter(|passkey| !passkey.is_empty()) {
+        body["passkey"] = json::parse(passkey)
+            .map_err(|_| Problem::bad_request("what the key has signed cannot be read"))?;
+    }
+    match acts::answer_gate(app, &asked.with_json(body)) {
+        // Nothing was answered: it is asked again, with what was typed.
+        Err(problem) if problem.code == "passkey" => {
+            return Ok(page(app, asked, &gate, Some(&problem.detail))?.status(problem.status));
+        }
+        answered => answered?,
+    };
     Ok(Reply::see(&format!("/questions/{}", gate.id)))
 }

@@ -96,6 +96,8 @@ pub struct App {
     pub is_secure: bool,
     /// How a proxy names its callers.
     proxy: Option<NamedByProxy>,
+    /// Whether a person's yes counts only with a passkey that was unlocked for it.
+    pub confirms_by_passkey: bool,
     /// What keys are to sign.
     challenges: Challenges,
     failures: guard::Failures,
@@ -116,6 +118,7 @@ pub struct AppSettings {
     pub files: crate::workflow_files::WorkflowFiles,
     pub is_secure: bool,
     pub proxy: Option<NamedByProxy>,
+    pub confirms_by_passkey: bool,
     pub fronts: Fronts,
     pub tidings: crate::tidings::Tidings,
 }
@@ -172,6 +175,7 @@ impl App {
             is_ending: AtomicBool::new(false),
             changes: changes::Watch::default(),
             tidings: settings.tidings,
+            confirms_by_passkey: settings.confirms_by_passkey,
             challenges: Challenges::default(),
             failures: guard::Failures::default(),
             rates: Rates::default(),

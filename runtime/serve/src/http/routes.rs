@@ -153,13 +153,16 @@ static ROUTES: &[Route] = &[
         200,
         access::logout,
     ),
-    post(
-        "/api/v1/passkeys/challenge",
-        Access::Open,
-        "What a key is to sign, once, within five minutes",
-        Takes::Nothing,
-        200,
-        access::challenge,
+    with_query(
+        post(
+            "/api/v1/passkeys/challenge",
+            Access::Open,
+            "What a key is to sign, once, within five minutes: to log in, to be added, or for a yes to a `question` (its id and digest)",
+            Takes::Nothing,
+            200,
+            access::challenge,
+        ),
+        &["question"],
     ),
     post(
         "/api/v1/login/passkey",
@@ -169,7 +172,7 @@ static ROUTES: &[Route] = &[
         200,
         access::log_in_by_passkey,
     ),
-    get("/api/v1/passkeys", READ_LIST, "The passkeys of whoever asks", access::passkeys),
+    get("/api/v1/passkeys", READ_LIST, "Your passkeys", access::passkeys),
     post(
         "/api/v1/passkeys",
         READ_LIST,
@@ -182,7 +185,7 @@ static ROUTES: &[Route] = &[
         method: "DELETE",
         path: "/api/v1/passkeys/{passkey}",
         access: READ_LIST,
-        summary: "Forgets a passkey of whoever asks",
+        summary: "Forgets a passkey of yours",
         takes: Takes::Nothing,
         query: &[],
         status: 200,
@@ -473,6 +476,7 @@ fn answer_schema() -> Value {
             "response": { "description": "the value, for `respond`" },
             "reason": { "type": "string", "description": "why, for `reject`; it stands in the record of the run" },
             "digest": { "type": "string", "description": "the binding of the question as it was shown" },
+            "passkey": signed_schema(),
         },
     })
 }

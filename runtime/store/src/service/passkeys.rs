@@ -1,7 +1,7 @@
 //! Passkeys: credentials whose secret never leaves a device. Known by the digest of the name that the device gave
 //! the key; kept with the public key.
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 use serde_json::json;
 
 use super::Service;
@@ -66,8 +66,17 @@ impl Service {
         Ok(found.map(|(key, count)| Passkey { credential, key, count }))
     }
 
-    /// Opens a session for whoever has signed with a passkey for the `count`th time. False if it counts no more, or
-    /// has signed as often before: then there are two of it.
+    /// Notes that a passkey has signed for the `count`th time. False if it counts no more, or has signed as often
+    /// before: then there are two of it.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note_signature(&self, passkey: &Passkey, count: u32) -> Result<bool, StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| note_signature(tx, &passkey.credential.id, count, now))
+    }
+
+    /// Opens a session for whoever has signed with a passkey for the `count`th time; false as for [`Self::note_signature`].
     ///
     /// # Errors
     /// When it cannot be written.
@@ -81,12 +90,7 @@ impl Service {
         let now = self.now();
         let Credential { id, name, role, scope, .. } = &passkey.credential;
         self.write(Durability::Synced, |tx| {
-            let changed = tx.execute(
-                "UPDATE passkeys SET count = ?2 WHERE credential = ?1 AND (count < ?2 OR (count = 0 AND ?2 = 0))
-                 AND credential IN (SELECT id FROM credentials WHERE ended IS NULL AND (expires IS NULL OR expires > ?3))",
-                params![id, count, now],
-            )?;
-            if changed == 0 {
+            if !note_signature(tx, id, count, now)? {
                 return Ok(false);
             }
             let scope = scope.as_ref().map(lobster_base::json::compact);
@@ -95,8 +99,18 @@ impl Service {
                  VALUES (?1, 'session', ?2, ?3, ?4, ?5, ?3, ?6, ?7)",
                 params![session.id, session.hash.as_bytes(), name, role, scope, now, session.expires_at],
             )?;
-            deed("login", &session.id, Some(name), origin, json!({ "passkey": id, "role": role })).note(tx, now)?;
+            deed("login", &session.id, Some(name), origin, json!({ "passkey": id, "role": role }))
+                .note(tx, now)?;
             Ok(true)
         })
     }
+}
+
+fn note_signature(tx: &Transaction<'_>, id: &str, count: u32, now: i64) -> Result<bool, StoreError> {
+    let changed = tx.execute(
+        "UPDATE passkeys SET count = ?2 WHERE credential = ?1 AND (count < ?2 OR (count = 0 AND ?2 = 0))
+         AND credential IN (SELECT id FROM credentials WHERE ended IS NULL AND (expires IS NULL OR expires > ?3))",
+        params![id, count, now],
+    )?;
+    Ok(changed > 0)
 }

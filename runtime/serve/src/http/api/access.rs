@@ -2,14 +2,20 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use lobster_runtime::digest::Digest;
-use lobster_runtime::store::iso;
-use lobster_runtime::store::service::{Credential, CredentialKind, NewCredential};
+use lobster_runtime::store::service::{Credential, CredentialKind, NewCredential, Passkey};
+use lobster_runtime::store::{Gate, iso};
+use lobster_runtime::text::{Count, prefix};
 use serde_json::{Value, json};
 
 use super::super::COOKIE;
 use super::{App, Asked, Problem, Reply};
 use crate::access::{Grant, Role, grant, hash_of, make_secret, new_credential};
-use crate::passkeys::{self, Ceremony, Checked, Said};
+use crate::passkeys::{self, Ceremony, Checked, Purpose, Said};
+
+/// The longest name of a question, in bytes.
+const QUESTION: usize = 200;
+
+const TWO_OF_IT: &str = "there is another key with the same secret, or it was revoked just now";
 
 /// How long a passkey counts.
 const PASSKEY_MS: i64 = 365 * DAY_MS;
@@ -60,21 +66,64 @@ fn opened(app: &App, secret: &str, expires_at: i64) -> Result<Reply, Problem> {
 
 // ---- passkeys
 
-pub(in super::super) fn challenge(app: &App, _: &Asked) -> Result<Reply, Problem> {
-    let challenge = app.challenges.give().map_err(failed)?;
+pub(in super::super) fn challenge(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let question =
+        asked.query("question").map(|question| prefix(question, QUESTION, Count::Bytes).to_owned());
+    let challenge = app.challenges.give(question.map_or(Purpose::Access, Purpose::Yes)).map_err(failed)?;
     Ok(Reply::json(&json!({ "challenge": challenge, "algorithms": passkeys::algorithms() })))
 }
 
-/// A part of the body that is bytes.
-fn bytes_of(asked: &Asked, name: &str) -> Result<Vec<u8>, Problem> {
-    let text = asked.json[name].as_str().unwrap_or_default();
+/// A part of what a key and its browser sent that is bytes.
+fn bytes_of(sent: &Value, name: &str) -> Result<Vec<u8>, Problem> {
+    let text = sent[name].as_str().unwrap_or_default();
     passkeys::decoded(text).ok_or_else(|| Problem::bad_request(format!("{name} must be base64url")))
 }
 
 /// Looks at what a browser and the key in it said.
-fn checked(app: &App, said: &Said<'_>, ceremony: Ceremony) -> Result<Checked, Problem> {
-    let checked = passkeys::check(said, ceremony, &app.challenges, |origin| app.hosts.has_origin(origin));
-    checked.map_err(|why| Problem::new(StatusCode::UNAUTHORIZED, "passkey", why))
+fn checked(app: &App, said: &Said<'_>, ceremony: Ceremony, purpose: &Purpose) -> Result<Checked, Problem> {
+    let is_ours = |origin: &str| app.hosts.has_origin(origin);
+    passkeys::check(said, ceremony, (&app.challenges, purpose), is_ours).map_err(refused)
+}
+
+fn refused(why: &str) -> Problem {
+    Problem::new(StatusCode::UNAUTHORIZED, "passkey", why)
+}
+
+/// The passkey that has signed what was sent, for this purpose, and how often it has.
+fn signed_by(app: &App, sent: &Value, purpose: &Purpose) -> Result<(Passkey, u32), Problem> {
+    let (client, authenticator) = (bytes_of(sent, "client")?, bytes_of(sent, "authenticator")?);
+    let said = Said { client: &client, authenticator: &authenticator };
+    let checked = checked(app, &said, Ceremony::Get, purpose)?;
+    let Some(known) = app.service.passkey(&Digest::of(&bytes_of(sent, "id")?))? else {
+        return Err(refused("this key is not known here; log in with a link, and add it"));
+    };
+    if !passkeys::has_signed(&known.key, &said, &bytes_of(sent, "signature")?) {
+        return Err(refused("the signature is not that of the key"));
+    }
+    Ok((known, checked.count))
+}
+
+/// Refuses a yes of a person who has not unlocked a passkey of theirs for this very question, if the server asks
+/// for that.
+pub(super) fn check_yes(app: &App, asked: &Asked, gate: &Gate) -> Result<(), Problem> {
+    let is_person = asked.actor.as_ref().is_some_and(|actor| actor.kind == CredentialKind::Session);
+    if !app.confirms_by_passkey || !is_person {
+        return Ok(());
+    }
+    let sent = &asked.json["passkey"];
+    if sent.is_null() {
+        return Err(refused(
+            "this server wants a yes confirmed with a passkey, in the console under its own name",
+        ));
+    }
+    let (known, count) = signed_by(app, sent, &Purpose::Yes(format!("{} {}", gate.id, gate.binding)))?;
+    if Some(known.credential.name.as_str()) != asked.name() {
+        return Err(refused("this is another person's key"));
+    }
+    if !app.service.note_signature(&known, count)? {
+        return Err(refused(TWO_OF_IT));
+    }
+    Ok(())
 }
 
 /// The passkeys of whoever asks that count.
@@ -108,10 +157,11 @@ pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, P
             "a passkey is added by a person who has logged in here, not by a program or through a proxy that knows its callers",
         ));
     };
-    let (client, authenticator) = (bytes_of(asked, "client")?, bytes_of(asked, "authenticator")?);
+    let sent = &asked.json;
+    let (client, authenticator) = (bytes_of(sent, "client")?, bytes_of(sent, "authenticator")?);
     let said = Said { client: &client, authenticator: &authenticator };
-    let checked = checked(app, &said, Ceremony::Create)?;
-    let key = bytes_of(asked, "key")?;
+    let checked = checked(app, &said, Ceremony::Create, &Purpose::Access)?;
+    let key = bytes_of(sent, "key")?;
     let name = checked.made.filter(|_| passkeys::is_usable(&key));
     let name =
         name.ok_or_else(|| Problem::bad_request("the key is of a kind whose signatures are not known here"))?;
@@ -145,28 +195,16 @@ pub fn forget_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 
 pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     app.failures.check(asked.door.peer)?;
-    let refuse = |why: &str| {
+    let note = |problem: Problem| {
         app.failures.note(asked.door.peer);
-        Err(Problem::new(StatusCode::UNAUTHORIZED, "passkey", why))
+        problem
     };
-    let (client, authenticator) = (bytes_of(asked, "client")?, bytes_of(asked, "authenticator")?);
-    let said = Said { client: &client, authenticator: &authenticator };
-    let checked = match checked(app, &said, Ceremony::Get) {
-        Ok(checked) => checked,
-        Err(problem) => return refuse(&problem.detail),
-    };
-    let unknown = "this key is not known here; log in with a link, and add it";
-    let Some(known) = app.service.passkey(&Digest::of(&bytes_of(asked, "id")?))? else {
-        return refuse(unknown);
-    };
-    if !passkeys::has_signed(&known.key, &said, &bytes_of(asked, "signature")?) {
-        return refuse("the signature is not that of the key");
-    }
+    let (known, count) = signed_by(app, &asked.json, &Purpose::Access).map_err(note)?;
     let (secret, expires_at) = (make_secret().map_err(failed)?, app.store.clock_ms() + SESSION_MS);
     // Whose it is and what they may stands with the key.
     let session = new_credential(&empty_session(expires_at), &secret).map_err(failed)?;
-    if !app.service.log_in_by_passkey(&known, checked.count, &session, &asked.door.peer.to_string())? {
-        return refuse("there is another key with the same secret, or it was revoked just now");
+    if !app.service.log_in_by_passkey(&known, count, &session, &asked.door.peer.to_string())? {
+        return Err(note(refused(TWO_OF_IT)));
     }
     opened(app, &secret, expires_at)
 }

@@ -16,6 +16,7 @@ use lobster_runtime::text::{Count, prefix};
 use serde_json::{Value, json};
 
 use super::super::answer::workflow_of_run;
+use super::access::check_yes;
 use super::state::ROWS;
 use super::{App, Asked, Problem, Reply};
 
@@ -100,6 +101,9 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if reason.is_some() && body["decision"] != "reject" {
         return Err(Problem::bad_request("`reason` goes with the decision `reject` and with no other"));
     }
+    if matches!(body["decision"].as_str(), Some("approve" | "respond")) {
+        check_yes(app, asked, &gate)?;
+    }
     let now = give(app, &gate, &Given { words, response: body.get("response"), reason }, name)?;
     Ok(Reply::json(&object(&now)))
 }
@@ -111,6 +115,10 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 pub fn decide(app: &App, gate: &Gate, is_yes: bool, name: &str) -> Result<Gate, Problem> {
     if gate.status != GateStatus::Open {
         return Err(closed(gate));
+    }
+    if is_yes && app.confirms_by_passkey {
+        let why = "this server wants a yes confirmed with a passkey, in the console";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "passkey", why));
     }
     let words = ["--approve", if is_yes { "yes" } else { "no" }];
     give(app, gate, &Given { words: &words, response: None, reason: None }, name)
