@@ -305,9 +305,8 @@ test("a run is compared with the last good one, and carried away", async ({ page
   await expect(page.locator("#why")).toContainText("look");
 });
 
-test("the key that a device keeps logs its owner in", async ({ browser }) => {
-  // Browsers keep keys for names, and over plain HTTP for this one alone.
-  const url = process.env.CONSOLE_URL.replace("127.0.0.1", "localhost");
+// A browser without a session on a device that keeps keys, and whether the finger on it is its owner's.
+async function deviceAt(browser, url) {
   const context = await browser.newContext({ storageState: { cookies: [], origins: [] }, baseURL: url });
   const page = await context.newPage();
   const device = await context.newCDPSession(page);
@@ -315,6 +314,13 @@ test("the key that a device keeps logs its owner in", async ({ browser }) => {
   const { authenticatorId } = await device.send("WebAuthn.addVirtualAuthenticator", {
     options: { protocol: "ctap2", transport: "internal", hasResidentKey: true, hasUserVerification: true, isUserVerified: true, automaticPresenceSimulation: true },
   });
+  return { context, page, unlocks: (isUserVerified) => device.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified }) };
+}
+
+test("the key that a device keeps logs its owner in", async ({ browser }) => {
+  // Browsers keep keys for names, and over plain HTTP for this one alone.
+  const url = process.env.CONSOLE_URL.replace("127.0.0.1", "localhost");
+  const { context, page, unlocks } = await deviceAt(browser, url);
   const name = `kim${Date.now()}`;
   // The link is pasted where the page of the login is open already.
   await page.goto("/login");
@@ -340,13 +346,13 @@ test("the key that a device keeps logs its owner in", async ({ browser }) => {
 
   // A finger that the device does not know.
   await context.clearCookies();
-  await device.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified: false });
+  await unlocks(false);
   await page.goto("/login");
   await page.getByRole("button", { name: "Log in with a passkey" }).click();
   await expect(page.getByText("Nothing was unlocked.")).toBeVisible();
 
   // Forgotten here, the key opens nothing.
-  await device.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified: true });
+  await unlocks(true);
   await page.getByRole("button", { name: "Log in with a passkey" }).click();
   await expect(page.locator("h1").first()).toHaveText("Now");
   await page.goto("/passkeys");
@@ -379,13 +385,7 @@ test("a yes is confirmed with a key, where the server asks for that", async ({ b
       if (found) done(`http://localhost:${found[1]}`);
     });
   });
-  const context = await browser.newContext({ storageState: { cookies: [], origins: [] }, baseURL: address });
-  const page = await context.newPage();
-  const device = await context.newCDPSession(page);
-  await device.send("WebAuthn.enable");
-  const { authenticatorId } = await device.send("WebAuthn.addVirtualAuthenticator", {
-    options: { protocol: "ctap2", transport: "internal", hasResidentKey: true, hasUserVerification: true, isUserVerified: true, automaticPresenceSimulation: true },
-  });
+  const { context, page, unlocks } = await deviceAt(browser, address);
   const name = `lou${Date.now()}`;
   await page.goto(lobster(["serve", "link", "--name", name, "--role", "approver", "--url", address]).trim());
   await expect(page.locator("h1").first()).toHaveText("Now");
@@ -400,10 +400,10 @@ test("a yes is confirmed with a key, where the server asks for that", async ({ b
   await expect(page.locator("table code")).toHaveText(/^passkey-/);
   await page.goto(`/questions/${gate.id}`);
   await expectAccessible(page);
-  await device.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified: false });
+  await unlocks(false);
   await yes.click();
   await expect(page.getByText("Nothing was unlocked.")).toBeVisible();
-  await device.send("WebAuthn.setUserVerified", { authenticatorId, isUserVerified: true });
+  await unlocks(true);
   await yes.click();
   await expect(page.getByText(`by ${name}`)).toBeVisible();
   await context.close();

@@ -356,6 +356,47 @@ mod tests {
     }
 
     #[test]
+    fn no_bytes_of_a_browser_or_a_device_are_a_panic_or_a_signature() {
+        let challenges = Challenges::default();
+        let good = (client("webauthn.create", "x", ORIGIN), authenticator("flows.example", 0x45, 1));
+        let key = spki("302a300506032b6570032100", &[7; 32]);
+        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = |below: usize| {
+            // Xorshift (Marsaglia, 2003).
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            usize::try_from(state % below as u64).unwrap()
+        };
+        let mut mutated = |bytes: &[u8]| {
+            let mut bytes = bytes.to_vec();
+            for _ in 0..=random(4) {
+                match random(4) {
+                    0 => bytes.truncate(random(bytes.len() + 1)),
+                    1 => bytes.extend((0..random(40)).map(|at| u8::try_from(at).unwrap())),
+                    _ if bytes.is_empty() => {}
+                    _ => {
+                        let at = random(bytes.len());
+                        bytes[at] = u8::try_from(random(256)).unwrap();
+                    }
+                }
+            }
+            bytes
+        };
+        for _ in 0..20_000 {
+            let (client, authenticator, key) = (mutated(&good.0), mutated(&good.1), mutated(&key));
+            let said = Said { client: &client, authenticator: &authenticator };
+            for ceremony in [Ceremony::Create, Ceremony::Get] {
+                let given = Given { at: Instant::now(), purpose: Purpose::Access };
+                lock(&challenges.0).insert("x".to_owned(), given);
+                let _ = check(&said, ceremony, (&challenges, &Purpose::Access), knows);
+            }
+            assert!(!has_signed(&key, &said, &authenticator));
+            let _ = is_usable(&key);
+        }
+    }
+
+    #[test]
     fn challenges_are_bounded() {
         let challenges = Challenges::default();
         let first = challenges.give(Purpose::Access).unwrap();
