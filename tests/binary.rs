@@ -18,10 +18,17 @@ pub(crate) fn lobster() -> &'static Path {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let copy = folder.join(format!("lobster-under-test-{}", std::process::id()));
         let _ = std::fs::remove_file(&copy);
-        std::fs::copy(binary, &copy).expect("the binary can be copied");
+        copy_program(binary, &copy);
         remove_old_copies(folder, &copy);
         copy
     })
+}
+
+/// Copies a program that is to be started. Another process does it: what one thread of ours has open for writing,
+/// a process that another thread starts holds open for a moment, and until then the kernel says "text file busy".
+pub(crate) fn copy_program(from: &Path, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status();
+    assert!(copied.is_ok_and(|status| status.success()), "{} is copied", from.display());
 }
 
 /// The repository.

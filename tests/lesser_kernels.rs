@@ -99,7 +99,7 @@ impl Tools {
             eprintln!("no lesser kernels without a C compiler");
             return None;
         }
-        std::fs::copy(binary::lobster(), tools.lobster()).unwrap();
+        binary::copy_program(binary::lobster(), &tools.lobster());
         Some(tools)
     }
 
