@@ -156,7 +156,7 @@ mod tests {
     #[tokio::test]
     async fn only_the_users_who_may_are_let_in() {
         let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("s");
+        let path = dir.path().join("private/s");
         let mut listener = SocketListener::bind(&path, &[]).unwrap();
         let own = rustix::process::geteuid().as_raw();
         let _client = UnixStream::connect(&path).await.unwrap();
