@@ -38,7 +38,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
                 button type="button" class="primary" data-passkey="add" data-name=(name) { "Add a passkey of this device" }
                 p role="alert" {}
             }
-            div class="note js-only" data-no-passkeys="" hidden {
+            div class="note" data-no-passkeys="" hidden {
                 strong { "Not at this address" }
                 p { "Browsers keep passkeys for names: open the console over TLS, or as " code { "http://localhost" } "." }
             }
