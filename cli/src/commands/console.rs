@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
 /// The address of a server that is at work on this store.
 fn server_of(store: &Store) -> Result<String, CommandError> {
-    server_url(store).ok_or_else(|| {
+    server_url(store)?.ok_or_else(|| {
         CommandError::usage(
             "no server is at work on this store; `lobster serve --workflows DIR --open` starts one and opens the console",
         )

@@ -153,7 +153,10 @@ fn list(service: &Service, as_json: bool) -> CommandResult {
 pub(super) fn link(args: &LinkArgs) -> CommandResult {
     let service = prepare::service()?;
     let name = args.name.clone().or_else(actor).unwrap_or_else(|| "operator".to_owned());
-    let url = args.url.clone().or_else(|| server_url(service.store()));
+    let url = match &args.url {
+        Some(url) => Some(url.clone()),
+        None => server_url(service.store())?,
+    };
     // A server that is not started yet has a minute to begin.
     let url = url.unwrap_or_else(|| format!("http://{}", super::LISTEN));
     anstream::println!("{}", make_link(&service, &url, name, args.role)?);

@@ -81,6 +81,21 @@ impl NewCredential {
         let detail = json!({ "name": self.name, "role": self.role, "scope": self.scope });
         deed(&format!("make-{}", self.kind), &self.id, actor, origin, detail).note(tx, now)
     }
+
+    /// Opens it as the session of somebody with these rights, in a transaction. `scope` is as it is kept.
+    pub(super) fn open(
+        &self,
+        tx: &Transaction<'_>,
+        (name, role, scope): (&str, &str, Option<&str>),
+        now: i64,
+    ) -> Result<(), StoreError> {
+        tx.execute(
+            "INSERT INTO credentials (id, kind, hash, name, role, scope, by, created, expires)
+             VALUES (?1, 'session', ?2, ?3, ?4, ?5, ?3, ?6, ?7)",
+            params![self.id, self.hash.as_bytes(), name, role, scope, now, self.expires_at],
+        )?;
+        Ok(())
+    }
 }
 
 /// A credential as it stands.
@@ -158,11 +173,7 @@ impl Service {
                 })
                 .optional()?;
             let Some((id, name, role, scope)) = used else { return Ok(false) };
-            tx.execute(
-                "INSERT INTO credentials (id, kind, hash, name, role, scope, by, created, expires)
-                 VALUES (?1, 'session', ?2, ?3, ?4, ?5, ?3, ?6, ?7)",
-                params![session.id, session.hash.as_bytes(), name, role, scope, now, session.expires_at],
-            )?;
+            session.open(tx, (&name, &role, scope.as_deref()), now)?;
             deed("login", &session.id, Some(&name), origin, json!({ "link": id, "role": role }))
                 .note(tx, now)?;
             Ok(true)

@@ -97,12 +97,12 @@ impl Store {
                 "DELETE FROM starts WHERE ended < ?1 AND state IN ('over', 'refused', 'withdrawn')",
                 "DELETE FROM deliveries WHERE received < ?1",
                 "DELETE FROM credentials WHERE ended < ?1 OR expires < ?1",
-                "DELETE FROM passkeys WHERE credential NOT IN (SELECT id FROM credentials) AND ?1 IS NOT NULL",
                 "DELETE FROM events WHERE at < ?1",
                 "DELETE FROM notices WHERE ended < ?1",
             ] {
                 tx.execute(sql, [before])?;
             }
+            tx.execute("DELETE FROM passkeys WHERE credential NOT IN (SELECT id FROM credentials)", [])?;
             tx.execute("DELETE FROM taken_events WHERE event NOT IN (SELECT n FROM events)", [])?;
             Ok(())
         })

@@ -94,11 +94,7 @@ impl Service {
                 return Ok(false);
             }
             let scope = scope.as_ref().map(lobster_base::json::compact);
-            tx.execute(
-                "INSERT INTO credentials (id, kind, hash, name, role, scope, by, created, expires)
-                 VALUES (?1, 'session', ?2, ?3, ?4, ?5, ?3, ?6, ?7)",
-                params![session.id, session.hash.as_bytes(), name, role, scope, now, session.expires_at],
-            )?;
+            session.open(tx, (name, role, scope.as_deref()), now)?;
             deed("login", &session.id, Some(name), origin, json!({ "passkey": id, "role": role }))
                 .note(tx, now)?;
             Ok(true)

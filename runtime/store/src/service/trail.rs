@@ -121,7 +121,8 @@ impl Service {
         self.read(|db| Ok(db.prepare_cached(sql)?.query_row([], |row| row.get(0))?))
     }
 
-    /// Says that a server is at work, where it listens and how people reach it. Those that were not heard of since `before` are forgotten.
+    /// Says that a server is at work, where it listens and how people reach it. Those that were not heard of
+    /// since `before` are forgotten.
     ///
     /// # Errors
     /// When it cannot be written.
