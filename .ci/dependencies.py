@@ -29,9 +29,10 @@ def main():
     nodes = {node["id"] for node in metadata["resolve"]["nodes"]}
     packages = [package for package in metadata["packages"] if package["id"] in nodes]
     problems = list(judge(packages, rules))
+    libraries = {package["name"]: library(package) for package in packages}
     for package in packages:
         if package["source"] is None:
-            problems += unused(package)
+            problems += unused(package, libraries)
     problems += compiled_twice()
     for problem in sorted(problems):
         print(problem)
@@ -117,7 +118,13 @@ def licensed(expression, allowed):
     return either()
 
 
-def unused(package):
+def library(package):
+    """The name by which sources call a package: that of its library, `webpki` of rustls-webpki."""
+    targets = (target["name"] for target in package["targets"] if {"lib", "rlib", "proc-macro"} & set(target["kind"]))
+    return next(targets, package["name"]).replace("-", "_")
+
+
+def unused(package, libraries):
     folder = pathlib.Path(package["manifest_path"]).parent
     members = [path.parent for path in folder.glob("*/Cargo.toml")]
     texts = {"src": "", "dev": "", "build": ""}
@@ -136,7 +143,7 @@ def unused(package):
         if (package["name"], dependency["name"]) in SILENT:
             continue
         scope = {None: texts["src"], "build": texts["build"], "dev": texts["src"] + texts["dev"]}[dependency["kind"]]
-        crate = (dependency["rename"] or dependency["name"]).replace("-", "_")
+        crate = (dependency["rename"] or libraries.get(dependency["name"], dependency["name"])).replace("-", "_")
         if not re.search(rf"\b{crate}\b(::|\s*[;,{{}}]|\s+as\b)", scope):
             kind = f" ({dependency['kind']})" if dependency["kind"] else ""
             yield f"{package['name']}: does not use {dependency['name']}{kind}"
