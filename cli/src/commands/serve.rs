@@ -218,6 +218,11 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
     };
     let behind_proxy = args.behind_proxy || config.behind_proxy;
     let hosts: Vec<String> = args.allow_host.iter().chain(&config.allow_host).cloned().collect();
+    if config.proxy.is_some() && hosts.is_empty() {
+        return Err(CommandError::usage(
+            "[proxy] needs the name that clients call: --allow-host NAME, or allow_host = [\"NAME\"] in the file",
+        ));
+    }
     let tls = tls_of(args, config)?;
     if !listen.ip().is_loopback() && ((!behind_proxy && tls.is_none()) || hosts.is_empty()) {
         return Err(CommandError::usage(format!(

@@ -8,6 +8,7 @@ use lobster_runtime::store::{RunFilter, RunId, RunStatus, RunSummary};
 use lobster_serve::http::{App, Asked, Problem, Reply};
 use maud::{Markup, PreEscaped, html};
 
+use super::problem;
 use crate::shell::{self, Place};
 use crate::standing::Standings;
 use crate::words::{empty, encoded, short, since, span, time_in_list, tone};
@@ -143,9 +144,13 @@ fn reason(error: &str) -> &str {
     said.map(|(_, said)| said).filter(|said| !said.trim().is_empty()).unwrap_or(error)
 }
 
+/// The state and the name of which runs are asked for.
+fn asked_for(asked: &Asked) -> [Option<&str>; 2] {
+    ["status", "name"].map(|part| asked.query(part).filter(|value| !value.is_empty()))
+}
+
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let status = asked.query("status").filter(|status| !status.is_empty());
-    let name = asked.query("name").filter(|name| !name.is_empty());
+    let [status, name] = asked_for(asked);
     let filter = RunFilter {
         status: status
             .map(str::parse::<RunStatus>)
@@ -162,6 +167,17 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     };
     let found = app.store.runs(&filter)?;
     let next = found.last().filter(|_| found.len() == filter.limit).map(|run| run.id);
+    if found.len() <= LONG {
+        return Ok(shell::page(app, asked, "Runs", Place::Runs, &page(app, asked, found, next)?));
+    }
+    Ok(shell::page_in_two(app, asked, "Runs", Place::Runs, move |app, asked| {
+        page(app, asked, found, next).unwrap_or_else(|problem| problem::explain(&problem))
+    }))
+}
+
+/// These runs; `next`: the last of them if there are more.
+fn page(app: &App, asked: &Asked, found: Vec<RunSummary>, next: Option<RunId>) -> Result<Markup, Problem> {
+    let [status, name] = asked_for(asked);
     let rows = rows(app, asked, found)?;
     let now = app.store.clock_ms();
     let list = List::of(&rows, status, now);
@@ -176,7 +192,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         parts.extend(before.map(|before| format!("before={before}")));
         format!("/runs?{}", parts.join("&"))
     };
-    let body = html! {
+    Ok(html! {
         div class="top" { div class="title" { h1 { "Runs" } } }
         div class="filters" {
             nav class="chips" aria-label="State" {
@@ -207,8 +223,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             @if asked.query("before").is_some_and(|before| !before.is_empty()) { a class="button" href=(address(status.unwrap_or_default(), None)) { "Newest" } }
             @if let Some(next) = next { a class="button" rel="next" href=(address(status.unwrap_or_default(), Some(next.to_string()))) { "Older runs" } }
         }
-    };
-    Ok(shell::page(app, asked, "Runs", Place::Runs, &body))
+    })
 }
 
 #[cfg(test)]

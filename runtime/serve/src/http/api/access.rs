@@ -195,8 +195,11 @@ pub fn forget_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 
 pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     app.failures.check(asked.door.peer)?;
+    // A store that cannot be read is nobody's wrong key.
     let note = |problem: Problem| {
-        app.failures.note(asked.door.peer);
+        if problem.status.is_client_error() {
+            app.failures.note(asked.door.peer);
+        }
         problem
     };
     let (known, count) = signed_by(app, &asked.json, &Purpose::Access).map_err(note)?;
