@@ -5,6 +5,7 @@ import { execFileSync, spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { AxeBuilder } from "@axe-core/playwright";
 import { expect, test as base } from "@playwright/test";
+import { overflow, overlaps } from "./fits.mjs";
 
 const { LOBSTER, CONSOLE_DIR } = process.env;
 
@@ -41,11 +42,6 @@ async function expectAccessible(page) {
   expect(found.violations.map(({ id, nodes }) => [id, nodes.slice(0, 3).map((node) => node.html)])).toEqual([]);
 }
 
-async function expectNoOverflow(page) {
-  const over = await page.evaluate(() => document.documentElement.scrollWidth - document.documentElement.clientWidth);
-  expect(over).toBeLessThanOrEqual(0);
-}
-
 for (const theme of ["light", "dark", "contrast"]) {
   test(`each page is accessible and fits: ${theme}`, async ({ page }) => {
     await page.addInitScript((theme) => localStorage.setItem("theme", theme), theme);
@@ -54,7 +50,8 @@ for (const theme of ["light", "dark", "contrast"]) {
     for (const path of pages) {
       await page.goto(path);
       await expect(page.locator("h1").first()).toBeVisible();
-      await expectNoOverflow(page);
+      expect(await overflow(page)).toBe(0);
+      expect(await overlaps(page)).toEqual([]);
       await expectAccessible(page);
     }
   });
@@ -327,7 +324,7 @@ test("the key that a device keeps logs its owner in", async ({ browser }) => {
   await page.goto(lobster(["serve", "link", "--name", name, "--role", "approver", "--url", url]).trim());
   await page.getByRole("link", { name: "Add a passkey" }).click();
   await expect(page.getByText("You have no passkey")).toBeVisible();
-  await expectNoOverflow(page);
+  expect(await overflow(page)).toBe(0);
   await expectAccessible(page);
   await page.getByRole("button", { name: "Add a passkey of this device" }).click();
   await expect(page.locator("table code")).toHaveText(/^passkey-/);

@@ -5,6 +5,7 @@
 import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { expect, test } from "@playwright/test";
+import { overflow, overlaps } from "./fits.mjs";
 
 const { LOBSTER, CONSOLE_DIR } = process.env;
 
@@ -145,6 +146,8 @@ for (let from = 0; from < PAYLOADS.length; from += SIZE) {
     test.skip(info.project.name !== "desktop");
     test.setTimeout(180_000);
     expect(PAYLOADS.length).toBe(300);
+    // Every second time as wide as a phone.
+    if ((from / SIZE) % 2 === 1) await page.setViewportSize({ width: 390, height: 844 });
     await page.addInitScript(() => {
       window.reports = [];
       document.addEventListener("securitypolicyviolation", (event) => window.reports.push(`${event.violatedDirective} ${event.blockedURI}`));
@@ -164,6 +167,7 @@ for (let from = 0; from < PAYLOADS.length; from += SIZE) {
         await page.mouse.move(400, 400);
         expect([where, await page.evaluate(() => [window.hit ?? 0, window.reports])]).toEqual([where, [0, []]]);
         expect([where, await page.locator(STRANGE).count()]).toEqual([where, 0]);
+        expect([where, await overflow(page), await overlaps(page)]).toEqual([where, 0, []]);
       }
     }
   });

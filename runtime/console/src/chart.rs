@@ -126,12 +126,12 @@ pub(crate) fn timeline(run: &str, lines: &[Line], now: i64) -> Option<Markup> {
 
 fn head(axis: &Axis) -> Markup {
     html! {
-        svg class="chart" width="100%" height="20" role="img" aria-label=(format!("Work took {}", span(axis.unfolded()))) {
-            line x1="0%" x2="100%" y1="18" y2="18" class="grid" {}
+        svg class="chart" width="100%" height="32" role="img" aria-label=(format!("Work took {}", span(axis.unfolded()))) {
+            line x1="0%" x2="100%" y1="30" y2="30" class="grid" {}
             text x="0%" y="12" { "0" }
             @for (from, to, is_wait) in &axis.folds {
                 @let middle = f64::midpoint(axis.place(*from), axis.place(*to));
-                text x=(percent(middle)) y="12" text-anchor="middle" {
+                text x=(percent(middle)) y="26" text-anchor="middle" {
                     "⋯"
                     title { (span(to - from)) @if *is_wait { " waiting for a person" } @else { " without work" } }
                 }
