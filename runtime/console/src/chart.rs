@@ -125,9 +125,11 @@ pub(crate) fn timeline(run: &str, lines: &[Line], now: i64) -> Option<Markup> {
 }
 
 fn head(axis: &Axis) -> Markup {
+    // Folds have a line of their own, below the words.
+    let height = if axis.folds.is_empty() { 20 } else { 32 };
     html! {
-        svg class="chart" width="100%" height="32" role="img" aria-label=(format!("Work took {}", span(axis.unfolded()))) {
-            line x1="0%" x2="100%" y1="30" y2="30" class="grid" {}
+        svg class="chart" width="100%" height=(height) role="img" aria-label=(format!("Work took {}", span(axis.unfolded()))) {
+            line x1="0%" x2="100%" y1=(height - 2) y2=(height - 2) class="grid" {}
             text x="0%" y="12" { "0" }
             @for (from, to, is_wait) in &axis.folds {
                 @let middle = f64::midpoint(axis.place(*from), axis.place(*to));

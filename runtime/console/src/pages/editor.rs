@@ -316,7 +316,7 @@ fn one(finding: &Diagnostic, number: usize, own: &str) -> Markup {
             span class="when fig" {
                 @if finding.file == own { a href="#text" data-line=(line) data-column=(column) { (line) ":" (column) } }
                 @else { (harmless(&finding.file)) ":" (line) ":" (column) }
-                br;
+                " "
                 code class="small" { (finding.code) }
             }
         }
