@@ -194,6 +194,46 @@ fn programs_agents_and_pages_of_others_add_no_passkey() {
     assert_eq!(statuses.last(), Some(&429), "{statuses:?}");
 }
 
+/// As if all sessions had been opened so many minutes earlier.
+fn opened_earlier(home: &Home, minutes: i64) {
+    let database = rusqlite::Connection::open(home.state().join("store/lobster.db")).unwrap();
+    let later = "UPDATE credentials SET created = created - ?1 WHERE kind = 'session'";
+    assert!(database.execute(later, [minutes * 60_000]).unwrap() > 0);
+}
+
+#[test]
+fn a_session_that_is_stolen_makes_nothing_that_answers() {
+    let home = Home::new();
+    home.write("serve.toml", "confirm = \"passkey\"\n");
+    let served = Served::start(&home, &["--config", "serve.toml"]);
+    let page = Localhost::of(&served);
+    let ann = Browser::log_in(&home, &served, "admin");
+    opened_earlier(&home, 9);
+    let mut hers = Device::new(6);
+    page.post("/api/v1/passkeys", Some(&ann.cookie), &hers.make(&page)).good();
+    assert!(ann.page("/passkeys").text.contains("Add a passkey of this device"));
+    opened_earlier(&home, 1);
+    let late = page.post("/api/v1/passkeys", Some(&ann.cookie), &Device::new(7).make(&page));
+    assert!(late.status == 403 && late.body.contains("log in again"), "{late:?}");
+    let told = ann.page("/passkeys").text;
+    assert!(told.contains("Log in again to add one") && !told.contains("of this device"), "{told}");
+    // The key itself opens a session that may.
+    let opened = page.post("/api/v1/login/passkey", None, &hers.sign(&page));
+    let cookie = header(&opened, "set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    page.post("/api/v1/passkeys", Some(&cookie), &Device::new(7).make(&page)).good();
+    let make = |role: &str, agent: bool| {
+        let wanted = json!({ "name": "ci", "role": role, "days": 1, "agent": agent });
+        page.post("/api/v1/tokens", Some(&ann.cookie), &wanted)
+    };
+    for role in ["approver", "operator", "author", "admin"] {
+        let refused = make(role, false);
+        assert_eq!((refused.status, refused.problem().as_str()), (403, "passkey"), "{role}: {refused:?}");
+    }
+    for (role, agent) in [("viewer", false), ("operator", true)] {
+        make(role, agent).good();
+    }
+}
+
 #[test]
 fn a_yes_is_confirmed_with_a_key_that_was_unlocked_for_it() {
     let home = Home::new();

@@ -8,7 +8,6 @@ use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::{QuestionKind, QuestionView};
 use lobster_runtime::store::service::StartState;
 use lobster_runtime::store::{Gate, GateFilter, GateStatus, RunFilter, RunId, RunStatus};
-use lobster_serve::access::Actor;
 use lobster_serve::http::{App, Asked, Problem, Reply, acts};
 use maud::{Markup, html};
 
@@ -77,12 +76,11 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     Ok(shell::page(app, asked, "Now", Place::Now, &body))
 }
 
-/// Whether whoever looks has none, and browsers keep some for the name that they call this server by.
+/// Whether whoever looks has none and may add one, and browsers keep some for the name that they call this server by.
 fn could_have_passkey(app: &App, asked: &Asked) -> Result<bool, Problem> {
     let host = asked.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
     let has_name = host.parse::<SocketAddr>().is_err() && host.parse::<IpAddr>().is_err();
-    let has_logged_in = asked.actor.as_ref().is_some_and(Actor::has_logged_in);
-    Ok(has_name && has_logged_in && acts::passkeys_of(app, asked)?.is_empty())
+    Ok(has_name && acts::may_add_passkey(app, asked)? && acts::passkeys_of(app, asked)?.is_empty())
 }
 
 fn questions(app: &App, asked: &Asked, now: i64) -> Result<Markup, Problem> {

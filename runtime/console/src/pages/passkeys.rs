@@ -33,6 +33,8 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         @if !is_person {
             div class="note" { strong { "Others log you in" } p { "Passkeys are for people who log in here. Your proxy knows you, or a token does." } }
+        } @else if !acts::may_add_passkey(app, asked)? {
+            div class="note" { strong { "Log in again to add one" } p { "A passkey can be added within ten minutes of a login, so that nobody adds one to a session that was left open." } }
         } @else {
             div data-passkeys=(assets::passkey()) hidden {
                 button type="button" class="primary" data-passkey="add" data-name=(name) { "Add a passkey of this device" }

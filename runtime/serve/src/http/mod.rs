@@ -51,7 +51,7 @@ pub use answer::{run_of, workflow_of_run};
 
 /// What pages do as the API does it: the same checks, the same trail.
 pub mod acts {
-    pub use super::api::access::{forget_passkey, login, logout, passkeys_of};
+    pub use super::api::access::{forget_passkey, login, logout, may_add_passkey, passkeys_of};
     pub use super::api::gates::{answer as answer_gate, decide as decide_gate};
     pub use super::api::runs::cancel as cancel_run;
     pub use super::api::schedules::{pause as pause_schedule, resume as resume_schedule};

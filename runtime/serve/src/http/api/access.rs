@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::super::COOKIE;
 use super::{App, Asked, Problem, Reply};
-use crate::access::{Grant, Role, grant, hash_of, make_secret, new_credential};
+use crate::access::{Grant, Role, Verb, grant, hash_of, make_secret, new_credential};
 use crate::passkeys::{self, Ceremony, Checked, Purpose, Said};
 
 /// The longest name of a question, in bytes.
@@ -19,6 +19,9 @@ const TWO_OF_IT: &str = "there is another key with the same secret, or it was re
 
 /// How long a passkey counts.
 const PASSKEY_MS: i64 = 365 * DAY_MS;
+
+/// How long after a login a passkey may be added. Whoever steals the session later gets no key of its own.
+const ADDING_MS: i64 = 10 * 60_000;
 
 /// How long a session lasts.
 const SESSION_MS: i64 = 12 * 3_600_000;
@@ -103,11 +106,15 @@ fn signed_by(app: &App, sent: &Value, purpose: &Purpose) -> Result<(Passkey, u32
     Ok((known, checked.count))
 }
 
+/// Whether a person asks, in a browser.
+fn is_person(asked: &Asked) -> bool {
+    asked.actor.as_ref().is_some_and(|actor| actor.kind == CredentialKind::Session)
+}
+
 /// Refuses a yes of a person who has not unlocked a passkey of theirs for this very question, if the server asks
 /// for that.
 pub(super) fn check_yes(app: &App, asked: &Asked, gate: &Gate) -> Result<(), Problem> {
-    let is_person = asked.actor.as_ref().is_some_and(|actor| actor.kind == CredentialKind::Session);
-    if !app.confirms_by_passkey || !is_person {
+    if !app.confirms_by_passkey || !is_person(asked) {
         return Ok(());
     }
     let sent = &asked.json["passkey"];
@@ -149,14 +156,27 @@ pub(in super::super) fn passkeys(app: &App, asked: &Asked) -> Result<Reply, Prob
     Ok(Reply::json(&json!({ "passkeys": rows.collect::<Vec<_>>() })))
 }
 
+/// Whether whoever asks has logged in just now.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn may_add_passkey(app: &App, asked: &Asked) -> Result<bool, Problem> {
+    let Some(actor) = asked.actor.as_ref().filter(|actor| actor.has_logged_in()) else { return Ok(false) };
+    let sessions = app.service.credentials(CredentialKind::Session)?;
+    let opened = sessions.into_iter().find(|one| one.id == actor.credential).map(|one| one.made_at);
+    Ok(opened.is_some_and(|at| app.store.clock_ms() - at < ADDING_MS))
+}
+
 pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let forbidden = |why| Problem::new(StatusCode::FORBIDDEN, "role", why);
     let Some(actor) = asked.actor.as_ref().filter(|actor| actor.has_logged_in()) else {
-        return Err(Problem::new(
-            StatusCode::FORBIDDEN,
-            "role",
+        return Err(forbidden(
             "a passkey is added by a person who has logged in here, not by a program or through a proxy that knows its callers",
         ));
     };
+    if !may_add_passkey(app, asked)? {
+        return Err(forbidden("a passkey is added within ten minutes of a login: log in again"));
+    }
     let sent = &asked.json;
     let (client, authenticator) = (bytes_of(sent, "client")?, bytes_of(sent, "authenticator")?);
     let said = Said { client: &client, authenticator: &authenticator };
@@ -262,6 +282,12 @@ pub(in super::super) fn make_token(app: &App, asked: &Asked) -> Result<Reply, Pr
         expires_at: Some(app.store.clock_ms() + days * DAY_MS),
     };
     wanted.check().map_err(Problem::bad_request)?;
+    let may_answer = wanted.kind == CredentialKind::Token && wanted.role >= Verb::Answer.needs();
+    if app.confirms_by_passkey && is_person(asked) && may_answer {
+        let why = "a token answers without a passkey, so where a yes is confirmed with one, \
+                   `lobster serve token new` makes it, on the machine itself";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "passkey", why));
+    }
     let (id, secret) = grant(&app.service, &wanted, asked.name(), &asked.origin()).map_err(failed)?;
     Ok(Reply::json(&json!({ "id": id, "token": secret, "expiresAt": wanted.expires_at.map(iso) })))
 }
