@@ -136,6 +136,10 @@ swaps SHAPES="5000":
 console DIR="target/console":
     tests/console/run.sh target/release/lobster {{DIR}}
 
+# the console in WebKit, the engine of Safari; nightly
+console-webkit:
+    tests/console/webkit.sh target/release/lobster
+
 # pictures of each page of the console in each theme and width, against the small ones in tests/console/pictures; DIR keeps whole ones for eyes; nightly
 console-pictures DIR="":
     CONSOLE_PICTURES={{DIR}} tests/console/run.sh target/release/lobster target/console --project=pictures

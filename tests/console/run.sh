@@ -26,29 +26,8 @@ cd "$dir"
 export PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1
 [[ -d node_modules ]] || fetch npm ci --no-audit --no-fund
 
-place=$(mktemp -d)
-server=
-stop() {
-  if [[ -n $server ]]; then kill "$server" 2>/dev/null || true; wait "$server" 2>/dev/null || true; fi
-  # What the server started may still be ending.
-  rm -rf "$place" 2>/dev/null || { sleep 2; rm -rf "$place"; }
-}
-trap stop EXIT
-mkdir "$place/flows"
-cp "$here"/*.lobster "$place/flows"
-export LOBSTER_STATE_DIR=$place/state LOBSTER=$lobster CONSOLE_DIR=$place/flows CONSOLE_BROWSER=$browser CONSOLE_SESSION=$place/session.json CONSOLE_KEPT=$here/pictures
-export LOBSTER_ACTOR=ann
-cd "$place/flows"
-"$lobster" schedule register --trust report.lobster >/dev/null
-"$lobster" serve --listen 127.0.0.1:0 --workflows "$place/flows" 2>"$place/said" &
-server=$!
-until grep -q 'listens on' "$place/said"; do sleep 0.1; done
-CONSOLE_URL=$(grep -o 'http:[^ ]*' "$place/said" | head -n 1)
-export CONSOLE_URL
-# One of each kind of run.
-"$lobster" run --mode tool broken.lobster >/dev/null || true
-for flow in approve ask; do "$lobster" run --mode tool $flow.lobster >/dev/null || true; done
-link=$("$lobster" serve link --name ben --role admin --url "$CONSOLE_URL")
+source "$here/world.sh"
+export CONSOLE_BROWSER=$browser CONSOLE_SESSION=$place/session.json CONSOLE_KEPT=$here/pictures
 cd "$dir"
 node login.mjs "$link"
 projects=(--project=desktop --project=phone)
