@@ -43,12 +43,13 @@ def main():
     args = parser.parse_args()
     if shutil.which(args.lobster) is None:
         sys.exit(f"no binary at {args.lobster}; build it with: cargo build --release")
-    times = {}
-    for runs in (FEW, args.runs):
-        with tempfile.TemporaryDirectory(prefix="lobster-console-") as directory:
-            times[runs] = measure(args, pathlib.Path(directory), runs)
-    for page, (small, large) in {page: (times[FEW][page], times[args.runs][page]) for page in times[FEW]}.items():
-        figure(f"{page}: {args.runs} runs against {FEW}", large / small, "times", 1.5)
+    with tempfile.TemporaryDirectory(prefix="lobster-console-") as directory:
+        stores = []
+        for runs in (FEW, args.runs):
+            place = pathlib.Path(directory, f"{len(stores)}")
+            place.mkdir()
+            stores.append((place, measure(args, place, runs)))
+        compare(args, stores)
     if args.json:
         pathlib.Path(args.json).write_text(json.dumps(FIGURES, indent=1) + "\n", "utf-8")
 
@@ -93,19 +94,20 @@ class Server:
         return http.client.HTTPConnection(*self.address.split(":"), timeout=60)
 
     def page(self, path, rounds):
-        """The median time to the first byte in milliseconds, and the length."""
-        connection, times, length = self.connection(), [], 0
+        """The median times to the first byte and to the last one, in milliseconds, and the length."""
+        connection, firsts, lasts, length = self.connection(), [], [], 0
         for _ in range(rounds):
             begun = time.perf_counter()
             connection.request("GET", path, headers={"Cookie": self.cookie, "Accept": "text/html"})
             reply = connection.getresponse()
-            times.append((time.perf_counter() - begun) * 1000)
+            firsts.append((time.perf_counter() - begun) * 1000)
             body = reply.read()
+            lasts.append((time.perf_counter() - begun) * 1000)
             length = len(body)
             if reply.status != 200:
                 sys.exit(f"{path}: {reply.status} {body[:300]!r}")
         connection.close()
-        return statistics.median(times), length
+        return statistics.median(firsts), statistics.median(lasts), length
 
     def times_of(self, run):
         """When the records of a run were written, in milliseconds since 1970."""
@@ -201,7 +203,7 @@ def dom_ready(args, server, pages):
 
 
 def measure(args, directory, runs):
-    """The figures of a store with so many runs; gives the times of pages."""
+    """The figures of a store with so many runs; gives its pages."""
     print(f"-- {runs} runs", flush=True)
     env = dict(os.environ, LOBSTER_STATE_DIR=str(directory / "state"), LOBSTER_RETENTION="off")
     subprocess.run([args.fill, str(directory / "state"), str(runs), str(STEPS)], check=True, env=env, stdout=subprocess.DEVNULL)
@@ -210,8 +212,7 @@ def measure(args, directory, runs):
         time.sleep(1)
         figure("an idle server holds", server.memory(), "MiB", 80)
         many, *_, old = [run["id"] for run in json.loads(server.run("runs", "--json", "--limit", "20").stdout)]
-        times = {}
-        first, _ = server.page(f"/runs/{many}", 1)
+        first, *_ = server.page(f"/runs/{many}", 1)
         figure(f"a run of {STEPS} steps, when it is looked at first", first, "ms", 20)
         pages = {
             "500 runs": "/runs?limit=500",
@@ -226,9 +227,9 @@ def measure(args, directory, runs):
             "the store": "/store",
         }
         for name, path in pages.items():
-            first, length = server.page(path, args.rounds)
-            times[name] = first
+            first, last, length = server.page(path, args.rounds)
             figure(f"{name}: first byte", first, "ms", 20)
+            figure(f"{name}: last byte", last, "ms")
             figure(f"{name}: length", length / 1000, "kB", 100)
         if args.browser:
             dom_ready(args, server, pages)
@@ -240,7 +241,25 @@ def measure(args, directory, runs):
         figure(f"a server that had {args.viewers} viewers holds", server.memory(), "MiB", 80)
     finally:
         server.close()
-    return times
+    return pages
+
+
+def compare(args, stores):
+    """How long each page takes in the large store against the small one, in turn."""
+    servers = [Server(args.lobster, place) for place, _ in stores]
+    try:
+        for name in stores[0][1]:
+            times = [[], []]
+            for at in range(args.rounds + 1):
+                for server, (_, pages), own in zip(servers, stores, times):
+                    _, last, _ = server.page(pages[name], 1)
+                    # What is not in memory yet is another figure.
+                    own += [last] if at else []
+            small, large = map(statistics.median, times)
+            figure(f"{name}: {args.runs} runs against {FEW}", large / small, "times", 1.5)
+    finally:
+        for server in servers:
+            server.close()
 
 
 if __name__ == "__main__":
