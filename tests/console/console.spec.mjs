@@ -1,25 +1,17 @@
 // The console as people meet it: each page, live updates, answering, the keyboard, hostile texts.
 // No page may log an error or break its content security policy.
 
-import { execFileSync, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
 import { AxeBuilder } from "@axe-core/playwright";
 import { expect, test as base } from "@playwright/test";
 import { overflow, overlaps } from "./fits.mjs";
+import { list, lobster } from "./lobster.mjs";
 
 const { LOBSTER, CONSOLE_DIR } = process.env;
 
-const lobster = (words, options = {}) => {
-  try {
-    return execFileSync(LOBSTER, words, { cwd: CONSOLE_DIR, encoding: "utf8", stdio: ["ignore", "pipe", "pipe"], ...options });
-  } catch (error) {
-    // A workflow that fails is a run, too.
-    return error.stdout;
-  }
-};
-
-const runs = (...words) => JSON.parse(lobster(["runs", "--json", ...words]));
-const gates = () => JSON.parse(lobster(["gates", "--json"]));
+const runs = (...words) => list("runs", ...words);
+const gates = () => list("gates");
 
 // What a page says to the developer's console is an error of ours.
 const test = base.extend({

@@ -2,23 +2,14 @@
 // none is executed, and none is even held back by the content security policy. The pages are those of the table of
 // routes (`runtime/console/src/routes.rs`); a test in Rust holds that none of them is missing here.
 
-import { execFileSync } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { expect, test } from "@playwright/test";
 import { overflow, overlaps } from "./fits.mjs";
+import { list, lobster } from "./lobster.mjs";
 
-const { LOBSTER, CONSOLE_DIR } = process.env;
+const { CONSOLE_DIR } = process.env;
 
-const lobster = (words, env = {}) => {
-  try {
-    return execFileSync(LOBSTER, words, { cwd: CONSOLE_DIR, encoding: "utf8", stdio: ["ignore", "pipe", "pipe"], env: { ...process.env, ...env } });
-  } catch (error) {
-    // A workflow that fails is a run, too.
-    return error.stdout;
-  }
-};
-
-const newest = (name) => JSON.parse(lobster(["runs", "--json", `--name=${name}`, "--limit", "1"]))[0];
+const newest = (name) => list("runs", `--name=${name}`, "--limit", "1")[0];
 
 const HIT = "window.hit=1";
 const VECTORS = [
@@ -64,7 +55,7 @@ function world(from) {
   const asked = () => {
     lobster(["run", "--mode", "tool", `${flow}.lobster`], { LOBSTER_ACTOR: texts[2] });
     const run = newest(texts[0]);
-    return [run.id, JSON.parse(lobster(["gates", "--json"])).find((gate) => gate.run === run.id).id];
+    return [run.id, list("gates").find((gate) => gate.run === run.id).id];
   };
   const [answered, closed] = asked();
   lobster(["gates", "reject", closed], { LOBSTER_APPROVAL_REASON: all, LOBSTER_APPROVAL_APPROVED_BY: texts[3] });

@@ -2,22 +2,13 @@
 //   node webkit.mjs BROWSER LINK
 
 import assert from "node:assert/strict";
-import { execFileSync, spawn } from "node:child_process";
+import { spawn } from "node:child_process";
 import { createServer } from "node:net";
 import { overflow, overlaps } from "./fits.mjs";
+import { list, lobster } from "./lobster.mjs";
 
-const { LOBSTER, CONSOLE_DIR, CONSOLE_URL } = process.env;
+const { CONSOLE_URL } = process.env;
 const [browser, link] = process.argv.slice(2);
-
-const lobster = (...words) => {
-  try {
-    return execFileSync(LOBSTER, words, { cwd: CONSOLE_DIR, encoding: "utf8", stdio: ["ignore", "pipe", "pipe"] });
-  } catch (error) {
-    // A workflow that fails is a run, too.
-    return error.stdout;
-  }
-};
-const list = (...words) => JSON.parse(lobster(...words, "--json"));
 
 async function until(what, holds) {
   for (const began = Date.now(); Date.now() - began < 60_000; ) {
@@ -73,7 +64,7 @@ try {
   await go("/runs");
   const state = () => page.evaluate(() => document.querySelector(".pulse").dataset.state);
   await until("the page is live", async () => (await state()) === "live");
-  lobster("run", "--mode", "tool", "broken.lobster");
+  lobster(["run", "--mode", "tool", "broken.lobster"]);
   const last = list("runs", "--status", "failed")[0].id;
   await until("a run of a terminal appears without a reload", () => page.evaluate((path) => !!document.querySelector(`#runs a[href="${path}"]`), `/runs/${last}`));
 

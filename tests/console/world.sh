@@ -11,8 +11,7 @@ stop() {
 trap stop EXIT
 mkdir "$place/flows"
 cp "$here"/*.lobster "$place/flows"
-export LOBSTER_STATE_DIR=$place/state LOBSTER=$lobster CONSOLE_DIR=$place/flows
-export LOBSTER_ACTOR=ann
+export LOBSTER_STATE_DIR=$place/state LOBSTER=$lobster CONSOLE_DIR=$place/flows LOBSTER_ACTOR=ann
 cd "$place/flows"
 "$lobster" schedule register --trust report.lobster >/dev/null
 "$lobster" serve --listen 127.0.0.1:0 --workflows "$place/flows" 2>"$place/said" &

@@ -115,6 +115,8 @@ pub struct Actor {
     /// By which they are known.
     pub credential: String,
     pub kind: CredentialKind,
+    /// When a person has logged in here, in milliseconds since 1970; none for programs, and for whom a proxy names.
+    pub logged_in_at: Option<i64>,
 }
 
 /// Whether somebody may do something. An agent never answers a question and never gives rights, whatever
@@ -240,7 +242,14 @@ pub fn actor_of(
 /// The actor of a credential; none if its role is none that this version knows.
 fn actor(found: Credential) -> Option<Actor> {
     let role = found.role.parse().ok()?;
-    Some(Actor { name: found.name, role, scope: found.scope, credential: found.id, kind: found.kind })
+    Some(Actor {
+        name: found.name,
+        role,
+        scope: found.scope,
+        credential: found.id,
+        kind: found.kind,
+        logged_in_at: (found.kind == CredentialKind::Session).then_some(found.made_at),
+    })
 }
 
 #[cfg(test)]
@@ -250,7 +259,7 @@ mod tests {
     fn actor(role: Role, scope: Option<&[&str]>) -> Actor {
         let scope = scope.map(|names| names.iter().map(|name| (*name).to_owned()).collect());
         let (name, credential) = ("ann".to_owned(), "token-1".to_owned());
-        Actor { name, role, scope, credential, kind: CredentialKind::Token }
+        Actor { name, role, scope, credential, kind: CredentialKind::Token, logged_in_at: None }
     }
 
     #[test]

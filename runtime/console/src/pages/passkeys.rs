@@ -1,6 +1,5 @@
 //! The passkeys of whoever looks: which there are, another one, one less.
 
-use lobster_serve::access::Actor;
 use lobster_serve::http::{App, Asked, Problem, Reply, acts};
 use maud::html;
 
@@ -11,7 +10,7 @@ use crate::words::{empty, time};
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let now = app.store.clock_ms();
     let keys = acts::passkeys_of(app, asked)?;
-    let is_person = asked.actor.as_ref().is_some_and(Actor::has_logged_in);
+    let is_person = asked.actor.as_ref().is_some_and(|actor| actor.logged_in_at.is_some());
     let name = asked.name().unwrap_or_default();
     let body = html! {
         div class="top" { div class="title" { h1 { "Passkeys" } } }
@@ -33,7 +32,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         }
         @if !is_person {
             div class="note" { strong { "Others log you in" } p { "Passkeys are for people who log in here. Your proxy knows you, or a token does." } }
-        } @else if !acts::may_add_passkey(app, asked)? {
+        } @else if !acts::may_add_passkey(app, asked) {
             div class="note" { strong { "Log in again to add one" } p { "A passkey can be added within ten minutes of a login, so that nobody adds one to a session that was left open." } }
         } @else {
             div data-passkeys=(assets::passkey()) hidden {

@@ -32,14 +32,6 @@ pub struct Rights {
     pub workflows: Option<Vec<String>>,
 }
 
-impl Actor {
-    /// Whether this is a person who has logged in here, and not one whom a proxy names.
-    #[must_use]
-    pub fn has_logged_in(&self) -> bool {
-        self.kind == CredentialKind::Session && self.credential != CREDENTIAL
-    }
-}
-
 impl NamedByProxy {
     /// The caller, if the proxy names one.
     pub(super) fn caller(&self, headers: &HeaderMap) -> Result<Option<Actor>, Problem> {
@@ -70,6 +62,7 @@ impl NamedByProxy {
             scope: rights.workflows.clone(),
             credential: CREDENTIAL.to_owned(),
             kind: CredentialKind::Session,
+            logged_in_at: None,
         }))
     }
 }

@@ -106,6 +106,7 @@ pub(super) fn answer(
         scope: who.workflows.clone(),
         credential: place.to_owned(),
         kind: CredentialKind::Reply,
+        logged_in_at: None,
     };
     if !can(&actor, Verb::Answer, workflow.as_deref().map_or(Object::Everything, Object::Workflow)) {
         let why = format!("{} may not answer this: the file of --config gives other workflows", who.name);

@@ -157,24 +157,20 @@ pub(in super::super) fn passkeys(app: &App, asked: &Asked) -> Result<Reply, Prob
 }
 
 /// Whether whoever asks has logged in just now.
-///
-/// # Errors
-/// When the store cannot be read.
-pub fn may_add_passkey(app: &App, asked: &Asked) -> Result<bool, Problem> {
-    let Some(actor) = asked.actor.as_ref().filter(|actor| actor.has_logged_in()) else { return Ok(false) };
-    let sessions = app.service.credentials(CredentialKind::Session)?;
-    let opened = sessions.into_iter().find(|one| one.id == actor.credential).map(|one| one.made_at);
-    Ok(opened.is_some_and(|at| app.store.clock_ms() - at < ADDING_MS))
+#[must_use]
+pub fn may_add_passkey(app: &App, asked: &Asked) -> bool {
+    let logged_in_at = asked.actor.as_ref().and_then(|actor| actor.logged_in_at);
+    logged_in_at.is_some_and(|at| app.store.clock_ms() - at < ADDING_MS)
 }
 
 pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let forbidden = |why| Problem::new(StatusCode::FORBIDDEN, "role", why);
-    let Some(actor) = asked.actor.as_ref().filter(|actor| actor.has_logged_in()) else {
+    let Some(actor) = asked.actor.as_ref().filter(|actor| actor.logged_in_at.is_some()) else {
         return Err(forbidden(
             "a passkey is added by a person who has logged in here, not by a program or through a proxy that knows its callers",
         ));
     };
-    if !may_add_passkey(app, asked)? {
+    if !may_add_passkey(app, asked) {
         return Err(forbidden("a passkey is added within ten minutes of a login: log in again"));
     }
     let sent = &asked.json;
