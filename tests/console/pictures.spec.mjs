@@ -3,11 +3,13 @@
 // moved, vanished or changed its colour does. CONSOLE_PICTURES=DIR keeps the whole ones there, for eyes.
 // CONSOLE_PICTURES_UPDATE=1 keeps what is seen from now on.
 
+import { execFileSync } from "node:child_process";
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
 import { expect, test } from "@playwright/test";
-import { list, lobster } from "./lobster.mjs";
 
-const { CONSOLE_PICTURES, CONSOLE_KEPT, CONSOLE_PICTURES_UPDATE } = process.env;
+const { LOBSTER, CONSOLE_DIR, CONSOLE_PICTURES, CONSOLE_KEPT, CONSOLE_PICTURES_UPDATE } = process.env;
+
+const list = (...words) => JSON.parse(execFileSync(LOBSTER, [...words, "--json"], { cwd: CONSOLE_DIR, encoding: "utf8" }));
 
 /// How much smaller the kept copies are.
 const EIGHTH = 8;
@@ -44,7 +46,7 @@ test.beforeAll(async ({}, info) => {
   if (!CONSOLE_KEPT || info.project.name !== "pictures") return;
   info.setTimeout(150_000);
   await expect.poll(() => list("runs", "--name", "Daily report", "--status", "ok").length, { timeout: 140_000 }).toBeGreaterThanOrEqual(RUNS);
-  lobster(["schedule", "pause", "report"]);
+  execFileSync(LOBSTER, ["schedule", "pause", "report"], { cwd: CONSOLE_DIR });
 });
 
 // An eighth of a picture, as a PNG in base64; and how far two of them differ.
