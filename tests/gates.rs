@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use crate::home::{Answer, Home};
+use crate::home::{Answer, Home, wait_until};
 
 const WORKFLOW: &str = "
 name: release
@@ -124,6 +124,65 @@ fn a_rejected_gate_ends_the_run_and_its_other_gates() {
     assert_eq!(runs[0]["status"], "cancelled");
     let all = home.lobster(["gates", "--all"]).run().stdout;
     assert!(all.contains("answered") && all.contains("cancelled"), "{all}");
+}
+
+/// A run that asks `a` and `b`, and executes these steps behind `a`; and the ids of its two gates.
+fn with_two_gates(steps: &str) -> (Home, String, [String; 2]) {
+    let (home, gate) = waiting(&format!(
+        "steps:\n  - {{id: a, approval: 'A?', needs: []}}\n{steps}  - {{id: b, approval: 'B?', needs: []}}\n"
+    ));
+    let all = gates(&home);
+    let of = |path: &str| {
+        let gate = all.as_array().unwrap().iter().find(|gate| gate["path"] == format!("{path}!approval"));
+        id(gate.unwrap_or_else(|| panic!("{all:#}"))).to_owned()
+    };
+    (home, gate["run"].as_str().unwrap().to_owned(), [of("a"), of("b")])
+}
+
+#[test]
+fn a_no_to_one_question_is_heard_where_another_one_set_the_run_going() {
+    let (home, run, [a, b]) = with_two_gates(
+        "  - {id: slow, needs: a, run: 'touch started; until [ -e go ]; do sleep 0.05; done; echo slow >> log'}
+  - {id: after, needs: slow, run: 'echo after >> log'}
+  - {id: long, needs: a, run: 'touch long; sleep 50; echo long >> log'}
+",
+    );
+    let going = home.lobster(["gates", "approve", &a]).start();
+    wait_until("both effects began", || {
+        ["started", "long"].iter().all(|name| home.dir().join(name).exists())
+    });
+    assert_eq!(home.lobster(["gates", "reject", &b]).run().envelope()["status"], "cancelled");
+    home.write("go", "");
+    let begun = std::time::Instant::now();
+    let ended = going.wait_with_output().unwrap();
+    // What had begun may end; nothing begins, and what goes on is stopped.
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30));
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("cancelled"), "{ended:?}");
+    assert_eq!(home.read("log"), "slow\n");
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    assert_eq!((&runs[0]["status"], gates(&home)), (&Value::from("cancelled"), Value::Array(Vec::new())));
+    let over = home.lobster(["resume", &run]).run().error();
+    assert!(over.contains("is over: a person said no to its question"), "{over}");
+    assert_eq!(home.lobster(["store", "verify"]).run().code(), 0);
+    let shown = home.lobster(["show", &run]).run().stdout;
+    assert!(shown.contains("slow") && !shown.contains("after"), "{shown}");
+}
+
+#[test]
+fn a_no_ends_a_run_that_waits_in_its_process() {
+    let (home, _, [a, b]) = with_two_gates(
+        "  - {id: before, needs: a, run: echo before >> log}
+  - {id: later, needs: before, wait: 1h}
+",
+    );
+    let going = home.lobster(["gates", "approve", &a]).start();
+    wait_until("it is about to wait", || home.read("log") == "before\n");
+    assert_eq!(home.lobster(["gates", "reject", &b]).run().envelope()["status"], "cancelled");
+    let begun = std::time::Instant::now();
+    assert!(going.wait_with_output().unwrap().status.success());
+    assert!(begun.elapsed() < std::time::Duration::from_secs(30));
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    assert_eq!(runs[0]["status"], "cancelled");
 }
 
 #[test]

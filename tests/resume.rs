@@ -64,6 +64,40 @@ fn cancelling_a_run_executes_nothing_and_ends_it_for_good() {
     assert_eq!((home.read("log").as_str(), only_run(&home).1.as_str()), ("slow\n", "cancelled"));
 }
 
+/// `resume` has looked at the run and is about to take it up when somebody calls the run off.
+#[test]
+fn a_run_that_is_called_off_while_it_is_taken_up_stays_so() {
+    // Before the retry is in the journal, and between that and the claim.
+    for place in ["begin", "synced log"] {
+        let home = Home::new();
+        home.write(
+            "flow.lobster",
+            "steps:\n  - id: fail\n    run: echo tried >> log; test -e fixed\n  - id: go\n    run: echo gone >> log\n",
+        );
+        home.tool(["flow.lobster"]).error();
+        home.write("fixed", "");
+        let (run, _) = only_run(&home);
+        let resumed = home.lobster(["resume", &run]).env("LOBSTER_FAULT", format!("{place}:stop")).start();
+        let pid = rustix::process::Pid::from_raw(i32::try_from(resumed.id()).unwrap()).unwrap();
+        wait_until("it is stopped", || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", resumed.id())).unwrap();
+            status.contains("State:\tT")
+        });
+        let cancelled = home.lobster(["resume", &run, "--cancel"]).run();
+        assert_eq!(cancelled.envelope()["status"], "cancelled", "{place}: {cancelled:?}");
+        rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+        let ended = resumed.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&ended.stdout).into_owned();
+        assert!(said.contains("is over: a person called it off"), "{place}: {ended:?}");
+        assert_eq!(
+            (home.read("log").as_str(), only_run(&home).1.as_str()),
+            ("tried\n", "cancelled"),
+            "{place}"
+        );
+        assert_eq!(home.lobster(["replay", &run]).run().code(), 0);
+    }
+}
+
 #[test]
 fn cancelling_a_run_that_waits_closes_its_questions() {
     let home = Home::new();

@@ -153,6 +153,34 @@ fn a_question_and_a_wait_of_one_run_do_not_hold_each_other() {
     assert_eq!(home.read("said"), "after\nafter\n");
 }
 
+#[test]
+fn a_no_to_a_question_is_heard_by_the_worker_that_took_up_the_wait() {
+    let home = Home::new();
+    home.write(
+        "both.lobster",
+        "steps:\n  - {id: ask, approval: 'Go on?', needs: []}\n  - {id: come, wait: {event: come}, needs: []}\n  - {id: slow, needs: come, run: 'touch started; until [ -e go ]; do sleep 0.05; done; echo slow >> said'}\n  - {id: after, needs: slow, run: 'echo after >> said'}\n",
+    );
+    register(&home, &["both.lobster"]);
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let run = start(&served, &operator, "both", &json!({}));
+    let gate = served.question(&operator);
+    wait_until_parked(&served, &operator, 1, 1);
+    home.lobster(["event", "send", "come"]).run();
+    wait_until("the worker is at an effect", || home.dir().join("started").exists());
+    let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+    served.post(&operator, &path, &json!({ "decision": "reject", "digest": gate["digest"] })).good();
+    home.write("go", "");
+    wait_until("nothing is at work, and nothing is to be", || {
+        ["queued", "taken", "parked"].iter().all(|state| lines_of(&served, &operator, state) == 0)
+    });
+    // Longer than a run without a process is left alone.
+    std::thread::sleep(Duration::from_secs(6));
+    assert_eq!(home.read("said"), "slow\n");
+    assert_eq!(served.get(&operator, &format!("/api/v1/runs/{run}")).good()["status"], "cancelled");
+    assert_eq!(served.get(&operator, "/api/v1/gates").good()["gates"], json!([]));
+}
+
 /// What keeps one waiting run from going on may keep 10,000 from it: each is left alone for longer and longer, says
 /// why, and goes on by itself when it can.
 #[test]

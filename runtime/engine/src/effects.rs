@@ -131,7 +131,7 @@ impl Run<'_> {
         let outcome = perform();
         drop(outside);
         let mut outcome = self.store.hide_outcome(outcome).map_err(store_failure)?;
-        if outcome.status == StepStatus::Cancelled && self.services.cancel.is_cancelled() {
+        if outcome.status == StepStatus::Cancelled && self.cancel.is_cancelled() {
             // What the end of the run stopped half-way is not over, unlike what lost a race.
             outcome.detail[CUT_OFF] = Value::Bool(true);
             UnseenEnd { why: outcome.error.clone(), ..UnseenEnd::of(Lost::Stopped) }.keep_in(&mut outcome);

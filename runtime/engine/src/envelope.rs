@@ -109,7 +109,11 @@ impl From<&Diagnostic> for Failure {
 
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
-        Self::new(Code::Store, error.to_string())
+        let code = match error {
+            StoreError::CalledOff { .. } => Code::RunState,
+            _ => Code::Store,
+        };
+        Self::new(code, error.to_string())
     }
 }
 

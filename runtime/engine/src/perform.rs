@@ -29,7 +29,7 @@ pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Resul
                 env: run.services.env.clone(),
                 cwd: run.cwd.clone(),
                 asker: Asker::Pipeline,
-                cancel: run.services.cancel.clone(),
+                cancel: run.cancel.clone(),
                 capture: run.services.screen.is_none(),
                 cost: None,
                 account: budget::of_run(run, None)?,
@@ -67,8 +67,8 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
         least_changes,
         pile: Arc::clone(&pile),
     };
-    let last = frame.steps(&services.cancel).map_err(|stop| run.undo_committed(stop))?;
-    pile.settle(run, &services.cancel)?;
+    let last = frame.steps(&run.cancel).map_err(|stop| run.undo_committed(stop))?;
+    pile.settle(run, &run.cancel)?;
     if let Some(meta) = lock(&cost).summary() {
         run.append_unsynced(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;
     }

@@ -37,6 +37,7 @@ use lobster_observe::telemetry::{RunTrace, TRACEPARENT};
 use lobster_stage::{Destination, StageError, Stop, Token, store_failure};
 use lobster_store::{
     Durability, Event, NewWait, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
+    StoreError,
 };
 
 /// What to do with an effect that an earlier process started and did not end.
@@ -72,6 +73,8 @@ pub struct Run<'s> {
     pub(crate) surroundings: Surroundings,
     /// An agent started it over MCP.
     pub(crate) is_of_agent: bool,
+    /// Stops this execution: all that is under way in it, and nothing else of its process.
+    pub(super) cancel: CancelToken,
     overseer: Option<Arc<dyn Overseer>>,
     interrupted: Interrupted,
     pub(super) recall: Mutex<Recall>,
@@ -81,8 +84,8 @@ pub struct Run<'s> {
     /// What it was left at, to go on when that is over.
     left_at: Mutex<Vec<(StepPath, NewWait)>>,
     pub(super) activity: Activity,
-    /// When this execution began, in milliseconds since 1970.
-    pub(super) begun_at: i64,
+    /// Up to when this execution knows what was answered, in milliseconds since 1970.
+    pub(super) knows_until: i64,
     /// Questions whose answers were taken over from another run.
     unconfirmed: Mutex<Vec<PendingGate>>,
     failed_at: Mutex<Option<StepPath>>,
@@ -156,7 +159,7 @@ impl<'s> Run<'s> {
             services,
             executor,
             trace: services.trace(id, services.env.get(TRACEPARENT).as_deref()),
-            begun_at: store.clock_ms(),
+            knows_until: store.clock_ms(),
             left_at: Mutex::default(),
             activity: Activity::default(),
             store,
@@ -166,6 +169,7 @@ impl<'s> Run<'s> {
             policy: services.policy_digest(),
             surroundings: services.surroundings(),
             is_of_agent: is_of_agent(&services.caller.detail),
+            cancel: services.cancel.child(),
             overseer: None,
             interrupted: Interrupted::Ask,
             recall: Mutex::default(),
@@ -208,6 +212,8 @@ impl<'s> Run<'s> {
                 run.surroundings = recorded;
             }
         }
+        // What was answered after this was read is found by the next execution.
+        run.knows_until = journal.last().map_or(run.knows_until, |last| last.at);
         lock(&run.recall).read(journal);
         run
     }
@@ -381,7 +387,7 @@ impl<'s> Run<'s> {
     /// Stops all that is under way, because a person said no.
     pub(super) fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);
-        self.services.cancel.cancel(CancelReason::Requested("Not approved".to_owned()));
+        self.cancel.cancel(CancelReason::Requested("Not approved".to_owned()));
     }
 
     /// Whether a person at the terminal said no.
@@ -475,7 +481,6 @@ impl<'s> Run<'s> {
         if due { self.append(Vec::new(), Durability::Lazy) } else { Ok(()) }
     }
 
-    /// Journals events after all that was buffered.
     /// Journals what a call of a model may cost, before it is made.
     pub(crate) fn note_reserved(&self, path: &StepPath, detail: Value) -> Result<(), StageError> {
         let note = Event::Note { path: Some(path.to_string()), text: RESERVED.to_owned(), detail };
@@ -491,6 +496,7 @@ impl<'s> Run<'s> {
         if self.journals() { lock(&self.recall).paid_earlier() } else { Vec::new() }
     }
 
+    /// Journals events after all that was buffered. Nothing goes on once a person has ended the run.
     pub(crate) fn append(&self, events: Vec<Event>, durability: Durability) -> Result<(), Stop> {
         if self.journals() {
             self.show(&events);
@@ -500,7 +506,22 @@ impl<'s> Run<'s> {
         if all.is_empty() || !self.journals() {
             return Ok(());
         }
-        self.store.append(self.id, all, durability).map_err(store_failure)
+        self.store.append(self.id, all, durability).map_err(|error| self.stop_by(error))
+    }
+
+    /// Stops this execution if a person has ended the run from another process.
+    pub(super) fn check_not_called_off(&self) -> Result<(), Stop> {
+        self.store.check_not_called_off(self.id).map_err(|error| self.stop_by(error))
+    }
+
+    /// How an error of the store stops this execution.
+    fn stop_by(&self, error: StoreError) -> Stop {
+        if let StoreError::CalledOff { .. } = error {
+            // What else is under way has to end, too.
+            self.cancel.cancel(CancelReason::Requested(error.to_string()));
+            return Stop::Cancelled;
+        }
+        store_failure(error)
     }
 
     /// The change set that is committed where this one was to be: another one after a conflict.

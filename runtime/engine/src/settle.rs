@@ -25,7 +25,11 @@ use lobster_store::{
 pub fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelope {
     let _span = tracing::info_span!("run", id = %run.id).entered();
     let result = output_of(run, plan, args);
-    let envelope = settle(run, plan, result).unwrap_or_else(|error| Envelope::Failed(error.into()));
+    let envelope = settle(run, plan, result).unwrap_or_else(|error| match error {
+        // A person ended it from another process, which has told everybody.
+        StoreError::CalledOff { .. } => Envelope::Cancelled,
+        other => Envelope::Failed(other.into()),
+    });
     run.services.export(&run.store, run.id);
     run.services.hide(envelope)
 }
@@ -92,7 +96,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             Envelope::Failed(failure)
         }
         Err(Stop::Cancelled) => {
-            let reason = run.services.cancel.reason();
+            let reason = run.cancel.reason();
             // Nobody called it off: what a signal cut off waits for a decision.
             let signalled = matches!(reason, Some(CancelReason::Signal(_)));
             let unfinished = signalled && !run.unseen()?.is_empty();
@@ -147,7 +151,7 @@ fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, Sto
             other.status == GateStatus::Answered
                 && other.path == gate.path.as_str()
                 && gate.binding.is(other.binding)
-                && other.answered_at.is_some_and(|at| at >= run.begun_at)
+                && other.answered_at.is_some_and(|at| at >= run.knows_until)
         })
     };
     let was_pending = !pending.is_empty();

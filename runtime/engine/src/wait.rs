@@ -96,6 +96,7 @@ impl Frame<'_> {
             if cancel.wait(left.min(LOOK)) {
                 return Err(Stop::Cancelled);
             }
+            self.run.check_not_called_off()?;
         }
     }
 
@@ -205,6 +206,7 @@ impl Frame<'_> {
             if cancel.wait(left.unwrap_or(LOOK_FOR_EVENT).min(LOOK_FOR_EVENT)) {
                 return Err(Stop::Cancelled);
             }
+            self.run.check_not_called_off()?;
         }
     }
 }

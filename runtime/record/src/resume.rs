@@ -446,22 +446,11 @@ fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
 
 /// An error if a person ended the run: by calling it off, or with a no to a question.
 fn refuse_called_off(journal: &[JournalRecord]) -> Result<(), Failure> {
-    let end = journal.iter().rev().find_map(|record| match &record.event {
-        Event::RunEnded { detail, .. } => Some(detail["answer"].as_str().map(str::to_owned)),
-        _ => None,
-    });
-    let how = match end.flatten().as_deref() {
-        Some("rejected") => "a person said no to its question",
-        Some(_) => "a person called it off",
-        None => return Ok(()),
-    };
-    Err(Failure::new(
-        Code::RunState,
-        format!(
-            "run {id} is over: {how}. Start the workflow again, or `lobster fork {id}` to take over what was done",
-            id = journal.first().map(|record| record.run.to_string()).unwrap_or_default(),
-        ),
-    ))
+    let end = journal.iter().rev().find(|record| matches!(record.event, Event::RunEnded { .. }));
+    match end.and_then(|end| Some((end.run, end.event.called_off()?))) {
+        Some((run, how)) => Err(StoreError::CalledOff { run: run.to_string(), how: how.to_owned() }.into()),
+        None => Ok(()),
+    }
 }
 
 /// What the steps of such a run did to files is not there any more.
@@ -521,6 +510,8 @@ fn go_on(
     store.check_rollback()?;
     let claim = store.claim_run(id)?;
     let journal = sound_journal(&store, id)?;
+    // Before it was claimed, anybody could end it.
+    refuse_called_off(&journal)?;
     let task = started(&journal).ok_or_else(|| {
         Failure::new(Code::Recording, format!("the journal of run {id} does not say what it runs"))
     })?;

@@ -125,6 +125,12 @@ pub enum StoreError {
     /// Somebody is executing it.
     #[error("run {0} is being executed by another process; wait for it or stop it")]
     RunBusy(String),
+    /// A person has ended it.
+    #[error(
+        "run {run} is over: {}. Start the workflow again, or `lobster fork {run}` to take over what was done",
+        if .how == "rejected" { "a person said no to its question" } else { "a person called it off" }
+    )]
+    CalledOff { run: String, how: String },
     /// A collection is at work.
     #[error("another `lobster store gc` is at work; wait for it")]
     GcBusy,

@@ -468,6 +468,34 @@ impl Event {
         }
     }
 
+    /// How a person ended the run with this, if a person did: with a no (`rejected`), or by calling it off
+    /// (`cancelled`).
+    #[must_use]
+    pub fn called_off(&self) -> Option<&str> {
+        let Self::RunEnded { detail, .. } = self else { return None };
+        detail.get("answer")?.as_str()
+    }
+
+    /// Whether the run goes on with this or ends in another way, as opposed to telling what became of
+    /// something that had begun.
+    pub(super) fn goes_on(&self) -> bool {
+        match self {
+            Self::RunStarted { .. }
+            | Self::RunResumed { .. }
+            | Self::RunPaused { .. }
+            | Self::RunEnded { .. }
+            | Self::StepStarted { .. }
+            | Self::GateOpened { .. }
+            | Self::RetryRequested { .. } => true,
+            Self::StepEnded { .. }
+            | Self::GateAnswered { .. }
+            | Self::GateClosed { .. }
+            | Self::Decision { .. }
+            | Self::Note { .. }
+            | Self::Unknown(_) => false,
+        }
+    }
+
     /// The status that the run has from here on, if this changes it.
     #[must_use]
     pub fn run_status(&self) -> Option<RunStatus> {

@@ -174,7 +174,7 @@ impl Store {
     /// Opens a gate, durably and together with its event.
     ///
     /// # Errors
-    /// When there is no such run, or it cannot be written.
+    /// [`StoreError::CalledOff`]; otherwise when there is no such run, or it cannot be written.
     pub fn open_gate(&self, record: GateRecord) -> Result<Gate, StoreError> {
         let clean = self.redactions();
         let (mut question, mut detail) = (record.question, record.detail);
@@ -185,6 +185,9 @@ impl Store {
         let key = GateKey(Uuid::new_v4());
         let id = self.write(Durability::Synced, |tx| {
             let mut head = head(tx, record.run)?;
+            if let Some(over) = head.called_off(tx)? {
+                return Err(over);
+            }
             let id = unused_id(tx)?;
             tx.prepare_cached(
                 "INSERT INTO gates (key, id, run, path, kind, question, binding, approver, detail, created, expires, status)
@@ -388,7 +391,8 @@ impl Store {
         self.close_gate(key, GateStatus::Expired, None, by, None)
     }
 
-    /// Opens an answered gate again, when nothing was done on the strength of its answer.
+    /// Opens an answered gate again, when nothing was done on the strength of its answer. It stays closed if a
+    /// person has ended the run.
     ///
     /// # Errors
     /// [`StoreError::UnknownGate`], or when it cannot be written.
@@ -396,7 +400,7 @@ impl Store {
         self.write(Durability::Synced, |tx| {
             let mut found = by_key(tx, key)?;
             let gate = &mut found.gate;
-            if gate.status == GateStatus::Answered {
+            if gate.status == GateStatus::Answered && head(tx, gate.run)?.called_off(tx)?.is_none() {
                 (gate.status, gate.answer, gate.answered_by, gate.answered_at) =
                     (GateStatus::Open, None, None, None);
                 self.record_closing(tx, found.run_number, gate)?;

@@ -160,9 +160,31 @@ pub(super) struct Head {
     pub(super) id: RunId,
     pub(super) seq: u64,
     pub(super) hash: Digest,
+    /// Whether the run's row says so.
+    is_cancelled: bool,
 }
 
 impl Head {
+    /// That a person has ended the run, if that is how it ended last.
+    pub(super) fn called_off(&self, db: &Connection) -> Result<Option<StoreError>, StoreError> {
+        // Hardly a run that somebody writes to is cancelled, so this costs nothing.
+        if !self.is_cancelled {
+            return Ok(None);
+        }
+        let mut statement =
+            db.prepare_cached("SELECT seq, record FROM journal WHERE run = ?1 ORDER BY seq DESC")?;
+        let mut rows = statement.query([self.n])?;
+        while let Some(row) = rows.next()? {
+            let seq = row.get::<_, i64>(0)?.cast_unsigned();
+            let record = parse_record(self.id, seq, record_text_of(row, 1)?)?;
+            if let Event::RunEnded { .. } = record.event {
+                let how = record.event.called_off().map(str::to_owned);
+                return Ok(how.map(|how| StoreError::CalledOff { run: self.id.to_string(), how }));
+            }
+        }
+        Ok(None)
+    }
+
     /// Adds the text of the next record, and what it means for the run.
     pub(super) fn push(
         &mut self,
@@ -260,12 +282,34 @@ impl Store {
     /// before. An event that ends, pauses or resumes the run also changes its status.
     ///
     /// # Errors
-    /// When there is no such run, or it cannot be written or made durable.
-    pub fn append(&self, run: RunId, events: Vec<Event>, durability: Durability) -> Result<(), StoreError> {
+    /// [`StoreError::CalledOff`] when a person has ended the run and some of the events would go on with it: those
+    /// are left out, the others are appended. Otherwise when there is no such run, or it cannot be written or
+    /// made durable.
+    pub fn append(
+        &self,
+        run: RunId,
+        mut events: Vec<Event>,
+        durability: Durability,
+    ) -> Result<(), StoreError> {
         self.write(durability, |tx| {
             let mut head = head(tx, run)?;
-            self.append_to(tx, &mut head, self.now(), &events)
-        })
+            let goes_on = events.iter().any(Event::goes_on);
+            let refused = if goes_on { head.called_off(tx)? } else { None };
+            if refused.is_some() {
+                events.retain(|event| !event.goes_on());
+            }
+            self.append_to(tx, &mut head, self.now(), &events)?;
+            Ok(refused.map_or(Ok(()), Err))
+        })?
+    }
+
+    /// An error if a person has ended the run.
+    ///
+    /// # Errors
+    /// [`StoreError::CalledOff`], or when there is no such run or it cannot be read.
+    pub fn check_not_called_off(&self, run: RunId) -> Result<(), StoreError> {
+        let over = self.inner.db.read(|db| head(db, run)?.called_off(db))?;
+        over.map_or(Ok(()), Err)
     }
 
     /// Returns once everything appended and recorded so far is durable. Callers share the sync.
@@ -509,7 +553,7 @@ pub(super) fn insert_run(
         at,
         BEFORE_ALL,
     ])?;
-    Ok(Head { n: tx.last_insert_rowid(), id, seq: 0, hash: BEFORE_ALL.into() })
+    Ok(Head { n: tx.last_insert_rowid(), id, seq: 0, hash: BEFORE_ALL.into(), is_cancelled: false })
 }
 
 /// Runs by their ids, as [`super::listing::ids`] writes them, the newest first.
@@ -561,11 +605,13 @@ pub(super) fn word<W: std::str::FromStr<Err = super::event::UnknownWord>>(
 }
 
 pub(super) fn head(db: &Connection, run: RunId) -> Result<Head, StoreError> {
-    let mut statement = db.prepare_cached("SELECT n, head_seq, head FROM runs WHERE id = ?")?;
+    let mut statement =
+        db.prepare_cached("SELECT n, head_seq, head, status = 'cancelled' FROM runs WHERE id = ?")?;
     statement
         .query_row([run.as_bytes()], |row| {
             let seq = row.get::<_, i64>(1)?.cast_unsigned();
-            Ok(Head { n: row.get(0)?, id: run, seq, hash: row.get::<_, [u8; 32]>(2)?.into() })
+            let hash = row.get::<_, [u8; 32]>(2)?.into();
+            Ok(Head { n: row.get(0)?, id: run, seq, hash, is_cancelled: row.get(3)? })
         })
         .optional()?
         .ok_or_else(|| StoreError::UnknownRun(run.to_string()))

@@ -1,11 +1,15 @@
 //! Fault points that `LOBSTER_FAULT` arms. Never part of the shipped program.
 //!
 //! `LOBSTER_FAULT=<n>:kill` ends the process with SIGKILL at the n-th point
-//! (counted from 1), `<n>:fail` makes that point fail with an I/O error.
+//! (counted from 1), `<n>:fail` makes that point fail with an I/O error, `<n>:stop` stops the process
+//! there until somebody lets it go on. A name in place of the number is the first point of that name.
 
 use std::io;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use rustix::process::{Signal, getpid, kill_process};
 
 static PASSED: AtomicU64 = AtomicU64::new(0);
 
@@ -17,20 +21,27 @@ pub(crate) fn points_passed() -> u64 {
 
 /// Passes a point named `what`.
 pub(crate) fn pass(what: &'static str) -> io::Result<()> {
-    static PLAN: OnceLock<Option<(u64, bool)>> = OnceLock::new();
+    static PLAN: OnceLock<Option<(String, String)>> = OnceLock::new();
+    static MET: AtomicBool = AtomicBool::new(false);
     let nth = PASSED.fetch_add(1, Ordering::Relaxed) + 1;
     let plan = PLAN.get_or_init(|| {
         let text = std::env::var("LOBSTER_FAULT").ok()?;
-        let (n, how) = text.split_once(':')?;
-        Some((n.parse().ok()?, how == "kill"))
+        let (place, how) = text.split_once(':')?;
+        Some((place.to_owned(), how.to_owned()))
     });
-    match plan {
-        Some((n, true)) if *n == nth => {
-            // Nothing may run after this line, as after a crash.
-            let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
-            Ok(())
-        }
-        Some((n, false)) if *n == nth => Err(io::Error::other(format!("fault injected at {what}"))),
-        _ => Ok(()),
+    let Some((place, how)) = plan else { return Ok(()) };
+    let is_here = place.parse().map_or(place == what, |n: u64| n == nth);
+    if !is_here || MET.swap(true, Ordering::Relaxed) {
+        return Ok(());
     }
+    let signal = match how.as_str() {
+        // Nothing may run after this line, as after a crash.
+        "kill" => Signal::KILL,
+        "stop" => Signal::STOP,
+        _ => return Err(io::Error::other(format!("fault injected at {what}"))),
+    };
+    let _ = kill_process(getpid(), signal);
+    // The signal may reach another thread first.
+    std::thread::sleep(Duration::from_millis(100));
+    Ok(())
 }

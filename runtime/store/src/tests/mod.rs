@@ -344,6 +344,60 @@ fn a_gate_is_answered_once() {
     assert!(matches!(store.gate_by_id("zz"), Err(StoreError::UnknownGate(_))));
 }
 
+/// Another process executes the run meanwhile.
+#[test]
+fn nothing_goes_on_with_a_run_that_a_person_has_ended() {
+    let store = Store::in_memory().unwrap();
+    let run = new_run(&store, "w");
+    let [first, second] = [(), ()].map(|()| store.open_gate(gate(run, None)).unwrap());
+    store.answer_gate(first.key, GateAnswer::Approved, None).unwrap();
+    let end = |status, detail| Event::RunEnded { status, output: None, error: None, detail };
+    let no = end(RunStatus::Cancelled, json!({ "answer": "rejected" }));
+    store.refuse_gate(second.key, Some(GateAnswer::Rejected), None, no).unwrap();
+    let before = store.events(run).unwrap().len();
+    let outcome = Arc::new(StepOutcome::new(StepStatus::Ok));
+    let ended = Event::StepEnded { path: "a".into(), attempt: 1, begun: None, outcome };
+    let started = Event::StepStarted {
+        path: "b".into(),
+        attempt: 1,
+        kind: "shell".into(),
+        action: None,
+        effect: true,
+        idempotent: false,
+        decision: json!(null),
+        detail: json!(null),
+    };
+    let going_on = [
+        started,
+        Event::RunPaused { detail: json!(null) },
+        Event::RunResumed { by: None, detail: json!(null) },
+        Event::RetryRequested { path: None, by: None, detail: json!(null) },
+        end(RunStatus::Ok, json!(null)),
+    ];
+    for (n, event) in going_on.into_iter().enumerate() {
+        // What had begun is told.
+        let events = vec![ended.clone(), event, note("what became of it")];
+        let refused = store.append(run, events, Durability::Lazy);
+        assert!(
+            matches!(&refused, Err(StoreError::CalledOff { how, .. }) if how == "rejected"),
+            "{refused:?}"
+        );
+        assert_eq!(store.events(run).unwrap().len(), before + 2 * (n + 1));
+    }
+    assert!(matches!(store.open_gate(gate(run, None)), Err(StoreError::CalledOff { .. })));
+    store.reopen_gate(first.key).unwrap();
+    assert_eq!(store.gate(first.key).unwrap().status, GateStatus::Answered);
+    assert_eq!(store.run(run).unwrap().status, RunStatus::Cancelled);
+    store.verify_chain(run).unwrap();
+    // One that a signal ended can go on.
+    let other = new_run(&store, "w");
+    store
+        .append(other, vec![end(RunStatus::Cancelled, json!({ "code": "cancelled" }))], Durability::Lazy)
+        .unwrap();
+    store.append(other, vec![Event::RunResumed { by: None, detail: json!(null) }], Durability::Lazy).unwrap();
+    assert_eq!(store.run(other).unwrap().status, RunStatus::Running);
+}
+
 #[test]
 fn an_overdue_gate_can_only_be_closed() {
     let (now, clock) = hand();
