@@ -127,13 +127,17 @@ impl Store {
     /// the store cannot be read or written. What went until then stays gone, and
     /// the store is whole.
     pub fn gc(&self, policy: &GcPolicy) -> Result<GcReport, StoreError> {
+        self.gc_with(policy, Marks::new())
+    }
+
+    pub(super) fn gc_with(&self, policy: &GcPolicy, marks: Marks) -> Result<GcReport, StoreError> {
         self.flush()?;
         let _lock = self.lock_collection(Duration::ZERO)?.ok_or(StoreError::GcBusy)?;
         let mut collector = Collector {
             store: self,
             policy,
             now: self.now(),
-            marks: Marks::new(),
+            marks,
             kept_bytes: 0,
             report: GcReport::default(),
             damaged: Vec::new(),
@@ -345,11 +349,12 @@ impl Collector<'_> {
         let mut fresh = Vec::new();
         digests_in(text, |digest| fresh.push(digest));
         while let Some(digest) = fresh.pop() {
-            if !self.marks.add(&digest) {
+            let is_new = self.marks.add(&digest);
+            if !self.marks.begin_to_read(&digest) {
                 continue;
             }
             let Some((len, data)) = self.read(|db| row_of_blob(db, &digest))? else { continue };
-            self.kept_bytes += len;
+            self.kept_bytes += if is_new { len } else { 0 };
             let path = self.store.blob_path(&digest);
             let content = match data {
                 Some(data) => Ok(data),

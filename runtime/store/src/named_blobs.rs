@@ -1,8 +1,11 @@
-//! Which blobs are still named by something: a set of fixed size.
+//! Which blobs are still named by something: sets of fixed size.
 //!
 //! A digest counts as named when its 64 hex digits stand in a text that is
 //! kept. That errs to one side only: text that merely looks like a digest keeps
 //! a blob, and so does a collision in the set, but a named blob is never missed.
+//! Nor is what a blob names in turn: whether that was read is never told by a collision.
+
+use std::hash::{BuildHasher, RandomState};
 
 use lobster_base::digest::Digest;
 
@@ -10,18 +13,31 @@ use lobster_base::digest::Digest;
 /// kept by a collision; the next collection, with other blobs alive, may take it.
 const BITS: usize = 1 << 26;
 
+/// Blobs that are known to have been read, at 16 bytes each. Another one in its place forgets one: then it is read
+/// again, which costs time and no more, for the names of a blob never change.
+const READ: usize = 1 << 20;
+
 /// A blob that names others is JSON of at most this size: plans, actions, manifests.
 pub(super) const NAMES_AT_MOST: u64 = 16 * 1024 * 1024;
 
 /// Hex digits of a digest.
 const HEX: usize = 64;
 
-/// A Bloom filter over digests, which are their own hash values.
-pub(super) struct Marks(Vec<u64>);
+/// A Bloom filter over digests, which are their own hash values, and those of the blobs that were read.
+pub(super) struct Marks {
+    named: Vec<u64>,
+    read: Vec<[u8; 16]>,
+    /// Decides the places in `read`, so that nobody can make blobs that all have the same.
+    places: RandomState,
+}
 
 impl Marks {
     pub(super) fn new() -> Self {
-        Self(vec![0; BITS / 64])
+        Self::with_room_for(READ)
+    }
+
+    pub(super) fn with_room_for(read: usize) -> Self {
+        Self { named: vec![0; BITS / 64], read: vec![[0; 16]; read], places: RandomState::new() }
     }
 
     fn places(digest: &Digest) -> impl Iterator<Item = (usize, u64)> + '_ {
@@ -35,14 +51,23 @@ impl Marks {
     pub(super) fn add(&mut self, digest: &Digest) -> bool {
         let mut new = false;
         for (word, bit) in Self::places(digest) {
-            new |= self.0[word] & bit == 0;
-            self.0[word] |= bit;
+            new |= self.named[word] & bit == 0;
+            self.named[word] |= bit;
         }
         new
     }
 
     pub(super) fn has(&self, digest: &Digest) -> bool {
-        Self::places(digest).all(|(word, bit)| self.0[word] & bit != 0)
+        Self::places(digest).all(|(word, bit)| self.named[word] & bit != 0)
+    }
+
+    /// Notes that a blob is read now; false when it is known that it was before.
+    pub(super) fn begin_to_read(&mut self, digest: &Digest) -> bool {
+        let at = (self.places.hash_one(digest.as_bytes()) % self.read.len() as u64) as usize;
+        let name = &digest.as_bytes()[..16];
+        let was_read = self.read[at] == name;
+        self.read[at].copy_from_slice(name);
+        !was_read
     }
 }
 

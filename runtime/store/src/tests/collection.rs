@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::super::named_blobs::Marks;
 use super::*;
 
 /// A finished run with a small and a large blob of its own.
@@ -71,6 +72,25 @@ fn keeps_what_is_named_and_removes_the_rest() {
     assert_eq!(store.verify().unwrap().problems, []);
     let again = store.gc(&policy).unwrap();
     assert_eq!((again.runs, again.blobs, again.leftovers), (0, 0, 0));
+}
+
+/// The set of named digests errs, and has no say in what is read; what is known to have been read is forgotten when
+/// there is no room.
+#[test]
+fn what_only_a_kept_blob_names_stays_whatever_the_marks_have_room_for() {
+    let store = Store::in_memory().unwrap();
+    let run = new_run(&store, "w");
+    let behind = store.put(b"behind").unwrap().digest;
+    let inner = store.put(format!("[\"{behind}\"]").as_bytes()).unwrap().digest;
+    let outer = store.put(format!("[\"{inner}\",\"{inner}\"]").as_bytes()).unwrap().digest;
+    let stray = store.put(b"stray").unwrap().digest;
+    let names = || Event::Note { path: None, text: "names".into(), detail: json!([outer, inner]) };
+    store.append(run, vec![names(), names()], Durability::Lazy).unwrap();
+    let mut marks = Marks::with_room_for(1);
+    // As if other digests had set the same bits before.
+    assert!(marks.add(&outer) && marks.add(&inner));
+    store.gc_with(&at_once(), marks).unwrap();
+    assert_eq!(here(&store, &[behind, inner, outer, stray]), [true, true, true, false]);
 }
 
 #[test]
