@@ -44,6 +44,37 @@ fn an_effect_costs_two_syncs_and_parallel_ones_share_them() {
     assert!(shared <= pure + 8, "{shared} syncs for 64 parallel effects");
 }
 
+/// When the power fails, another process may have synced the log, and so what this one had committed lazily.
+#[test]
+fn a_commit_that_another_process_made_durable_names_no_blob_that_is_not() {
+    let Some(shim) = faults::shim() else { return };
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "args: {n: {}}\nsteps:\n  - {id: large, run: 'head -c 100000 /dev/zero | tr \"\\0\" x; echo $LOBSTER_ARG_N'}\n",
+    );
+    let state = home.state().canonicalize().unwrap();
+    let run = |n: u64, how: &str| {
+        let arg = format!("n={n}");
+        let call =
+            home.lobster(["run", "--mode", "tool", "flow.lobster", "--arg", &arg]).env("LD_PRELOAD", shim);
+        call.env("LOBSTER_SHIM", format!("{n}:{how}:{}", state.display())).run()
+    };
+    run(0, "count").output();
+    for n in 1.. {
+        let answer = run(n, "log");
+        let verified = home.lobster(["store", "verify", "--json"]).run();
+        let verified: Value = serde_json::from_str(&verified.stdout).unwrap();
+        // A file that nothing names yet may be cut.
+        let is_left = |problem: &Value| problem["place"].is_string() && problem["namedBy"].is_null();
+        assert!(verified["problems"].as_array().unwrap().iter().all(is_left), "call {n}: {verified:#}");
+        if answer.code() != 137 {
+            assert!(n > 20, "only {n} calls");
+            break;
+        }
+    }
+}
+
 #[test]
 fn of_eight_processes_that_resume_a_gate_one_wins_each_time() {
     // tests/bench/record.py does it two hundred times.

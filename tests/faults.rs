@@ -56,7 +56,7 @@ pub(crate) fn shim() -> Option<&'static Path> {
 fn faulty(home: &Home, call: Call, dice: &mut Dice, n: u64) -> (Call, String) {
     match shim() {
         Some(shim) if dice.chance(70) => {
-            let how = *dice.pick(&["kill", "cut", "cut", "some", "torn", "eio", "full"]).unwrap();
+            let how = *dice.pick(&["kill", "cut", "log", "some", "torn", "eio", "full"]).unwrap();
             let state = home.state().canonicalize().unwrap();
             let plan = format!("{n}:{how}:{}", state.display());
             (call.env("LD_PRELOAD", shim).env("LOBSTER_SHIM", &plan), format!("system call {n} {how}"))

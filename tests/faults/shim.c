@@ -6,6 +6,7 @@
  *   torn  it dies after half of the n-th call's bytes (after the call, if it writes none)
  *   cut   the power fails before the n-th call: what was written and not synced is gone
  *   some  the same, but every second of those writes had got through
+ *   log   the same, but another process had synced the write-ahead log that both write to
  *   eio   the n-th call fails
  *   full  the n-th call and all later ones that take space fail: the disk is full
  *   count nothing happens
@@ -69,7 +70,7 @@ static pthread_mutex_t list = PTHREAD_MUTEX_INITIALIZER;
 /* Held by whoever writes or syncs, and for good by the power cut. */
 static pthread_rwlock_t power = PTHREAD_RWLOCK_INITIALIZER;
 
-static int cuts_power(void) { return !strcmp(how, "cut") || !strcmp(how, "some"); }
+static int cuts_power(void) { return !strcmp(how, "cut") || !strcmp(how, "some") || !strcmp(how, "log"); }
 
 static void note(struct change *change) {
     pthread_mutex_lock(&list);
@@ -119,11 +120,28 @@ static void forget(const struct stat *file, long number) {
     pthread_mutex_unlock(&list);
 }
 
+/* The path of an open file; of none, or of one that has no path, its length is 0. */
+static ssize_t path_of(int fd, char path[PATH_MAX]) {
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, PATH_MAX - 1);
+    if (len < 0) len = 0;
+    path[len] = 0;
+    return len;
+}
+
+static int is_log(int fd) {
+    char path[PATH_MAX];
+    ssize_t len = path_of(fd, path);
+    return len > 4 && !strcmp(path + len - 4, "-wal");
+}
+
 static void cut_the_power(void) {
     pthread_rwlock_wrlock(&power);
-    int all = !strcmp(how, "cut");
+    int all = strcmp(how, "some"), log = !strcmp(how, "log");
     for (struct change *change = unsynced; change; change = change->before) {
         if (!all && change->number % 2) continue;
+        if (log && is_log(change->fd)) continue;
         if (change->fd < 0) { REAL(unlink)(change->name); continue; }
         REAL(pwrite)(change->fd, change->old, change->len, change->at);
         if (all) REAL(ftruncate)(change->fd, change->size);
@@ -158,11 +176,8 @@ static int inside(const char *path) {
 /* The shared-memory index of the log is rebuilt after a crash: it is not durable state. */
 static int ours(int fd) {
     if (!dir_len) return 0;
-    char link[64], path[PATH_MAX];
-    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-    ssize_t len = readlink(link, path, sizeof path - 1);
-    if (len <= 0) return 0;
-    path[len] = 0;
+    char path[PATH_MAX];
+    ssize_t len = path_of(fd, path);
     return inside(path) && !(len > 4 && !strcmp(path + len - 4, "-shm"));
 }
 

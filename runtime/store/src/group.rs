@@ -5,6 +5,9 @@
 //! then it syncs once for everyone who has. So branches that begin together
 //! share one sync however long the machine takes to give each its turn. The log
 //! is sequential, so a sync also covers every lazy commit before it.
+//!
+//! The log is shared by processes, so a lazy commit is durable as soon as any of
+//! them syncs. Blob files are therefore durable before a commit names them.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -66,7 +69,7 @@ struct State {
     /// The first failure. After it the kernel may have dropped pages that it
     /// could not write, so a later success would prove nothing.
     failed: Option<String>,
-    /// Blob files and directories to sync before the log that names them.
+    /// Blob files and directories to sync before a transaction names them.
     files: Vec<PathBuf>,
     /// Syncs of large blobs that are under way.
     begun: Vec<JoinHandle<io::Result<()>>>,
@@ -88,6 +91,8 @@ impl State {
 pub(super) struct Group {
     state: Mutex<State>,
     changed: Condvar,
+    /// Held by whoever syncs files: another one waits, for its own may be among those.
+    syncs_files: Mutex<()>,
     /// Of the database.
     path: PathBuf,
     /// False only for stores that nobody means to keep.
@@ -177,7 +182,8 @@ impl Drop for OutsideCommitGroup<'_> {
 
 impl Group {
     pub(super) fn new(path: PathBuf, sync: bool, log_is_new: bool) -> Self {
-        Self { state: Mutex::default(), changed: Condvar::new(), path, sync, log_is_new }
+        let (state, syncs_files) = (Mutex::default(), Mutex::default());
+        Self { state, changed: Condvar::new(), syncs_files, path, sync, log_is_new }
     }
 
     /// Announces a commit that must become durable.
@@ -186,12 +192,41 @@ impl Group {
         Ticket { group: self, done: false }
     }
 
-    /// Has `path` synced before the log is, the next time.
+    /// Has `path` synced before the next transaction that names a file.
     pub(super) fn sync_first(&self, path: &Path) {
         let mut state = lock(&self.state);
         if self.sync && !state.files.iter().any(|p| p == path) {
             state.files.push(path.to_owned());
         }
+    }
+
+    /// Makes every file durable that is in place. Called before a transaction commits that names one: the log is
+    /// shared, so another process may make the commit durable at any moment.
+    pub(super) fn sync_files(&self) -> Result<(), StoreError> {
+        let _outside = self.step_outside();
+        let _alone = lock(&self.syncs_files);
+        let mut state = lock(&self.state);
+        if let Some(first) = &state.failed {
+            return Err(self.not_durable(first));
+        }
+        let (files, begun) = (std::mem::take(&mut state.files), std::mem::take(&mut state.begun));
+        drop(state);
+        let result = sync_all_files(begun, &files);
+        let mut state = lock(&self.state);
+        match result {
+            Ok(syncs) => {
+                state.syncs += syncs;
+                Ok(())
+            }
+            Err(error) => {
+                let first = state.failed.insert(error.to_string());
+                Err(self.not_durable(first))
+            }
+        }
+    }
+
+    fn not_durable(&self, first: &str) -> StoreError {
+        StoreError::NotDurable { path: self.path.clone(), first: first.to_owned() }
     }
 
     /// Begins to sync a large file now, so that there is little to wait for
@@ -242,7 +277,7 @@ impl Group {
         self.changed.notify_all();
         while state.durable < mine {
             if let Some(first) = &state.failed {
-                return Err(StoreError::NotDurable { path: self.path.clone(), first: first.clone() });
+                return Err(self.not_durable(first));
             }
             if state.leading {
                 state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -251,10 +286,9 @@ impl Group {
             state.leading = true;
             state = self.gather(state);
             let served = state.committed;
-            let (files, log) = (std::mem::take(&mut state.files), state.log.take());
-            let begun = std::mem::take(&mut state.begun);
+            let log = state.log.take();
             drop(state);
-            let result = self.sync_all(begun, &files, log);
+            let result = self.sync_log(log);
             state = lock(&self.state);
             state.leading = false;
             match result {
@@ -289,21 +323,12 @@ impl Group {
         state
     }
 
-    fn sync_all(
-        &self,
-        begun: Vec<JoinHandle<io::Result<()>>>,
-        files: &[PathBuf],
-        log: Option<File>,
-    ) -> io::Result<(Option<File>, u64)> {
+    /// Makes the log durable; gives how many syncs that took.
+    fn sync_log(&self, log: Option<File>) -> io::Result<(Option<File>, u64)> {
         if !self.sync {
             return Ok((None, 0));
         }
-        let mut syncs = begun.len() as u64 + 1;
-        for sync in begun {
-            fault::point("sync blob")?;
-            sync.join().unwrap_or_else(|_| Err(io::Error::other("a sync has ended early")))?;
-        }
-        syncs += self.sync_files(files)?;
+        let mut syncs = 1;
         let log = match log {
             Some(log) => log,
             None => {
@@ -321,31 +346,36 @@ impl Group {
         fault::point("synced log")?;
         Ok((Some(log), syncs))
     }
+}
 
-    /// Makes files and directories durable; gives how many syncs that took.
-    fn sync_files(&self, files: &[PathBuf]) -> io::Result<u64> {
-        // Where the files lie, which need not be where the database does.
-        if files.len() > MANY
-            && let Some(place) = files.iter().find_map(|path| File::open(path).ok())
-            && can_sync_file_system(&place)
-        {
-            fault::point("sync blob")?;
-            sync_file_system(&place)?;
-            return Ok(1);
-        }
-        for path in files {
-            if path.is_dir() {
-                sync_dir(path)?;
-                continue;
-            }
-            fault::point("sync blob")?;
-            match File::open(path) {
-                Ok(file) => file.sync_data()?,
-                // Collected in the meantime: then nothing needs it.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
-                Err(e) => return Err(e),
-            }
-        }
-        Ok(files.len() as u64)
+/// Makes files and directories durable; gives how many syncs that took.
+fn sync_all_files(begun: Vec<JoinHandle<io::Result<()>>>, files: &[PathBuf]) -> io::Result<u64> {
+    let syncs = (begun.len() + files.len()) as u64;
+    for sync in begun {
+        fault::point("sync blob")?;
+        sync.join().unwrap_or_else(|_| Err(io::Error::other("a sync has ended early")))?;
     }
+    // Where the files lie, which need not be where the database does.
+    if files.len() > MANY
+        && let Some(place) = files.iter().find_map(|path| File::open(path).ok())
+        && can_sync_file_system(&place)
+    {
+        fault::point("sync blob")?;
+        sync_file_system(&place)?;
+        return Ok(syncs - files.len() as u64 + 1);
+    }
+    for path in files {
+        if path.is_dir() {
+            sync_dir(path)?;
+            continue;
+        }
+        fault::point("sync blob")?;
+        match File::open(path) {
+            Ok(file) => file.sync_data()?,
+            // Collected in the meantime: then nothing needs it.
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(syncs)
 }

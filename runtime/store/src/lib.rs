@@ -367,9 +367,18 @@ impl Inner {
         work: impl FnOnce(&Transaction<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         NEWEST.take();
+        // A commit may become durable at once, by another process: the files that it names have to be before. Done
+        // here, so that nobody waits for the database meanwhile.
+        if db::lock(&self.pending).has_files() {
+            self.db.group.sync_files()?;
+        }
         let work = |tx: &Transaction<'_>| {
             self.high_water.check_once(tx)?;
             let batch = db::lock(&self.pending).begin();
+            if !batch.files.is_empty() {
+                // Those that came since.
+                self.db.group.sync_files()?;
+            }
             blob::insert(tx, &batch, self.now())?;
             cache::insert(tx, &batch)?;
             work(tx)

@@ -77,6 +77,10 @@ impl Pending {
         self.waiting.hold_blob(digest, bytes.into())
     }
 
+    pub(super) fn has_files(&self) -> bool {
+        !self.waiting.files.is_empty()
+    }
+
     /// Holds the row of a blob whose file is in place.
     pub(super) fn hold_file(&mut self, blob: Blob) {
         self.waiting.files.insert(blob.digest, blob.len);

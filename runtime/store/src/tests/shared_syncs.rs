@@ -119,6 +119,24 @@ fn a_large_blob_is_durable_with_the_event_that_names_it() {
     assert_eq!(store.syncs(), before + 4);
 }
 
+/// Another process may sync the log at any moment.
+#[test]
+fn a_large_blob_is_durable_before_a_lazy_commit_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path()).unwrap();
+    let run = new_run(&store, "w");
+    store.sync().unwrap();
+    let before = store.syncs();
+    for large in [vec![1; INLINE_MAX + 1], vec![2; 5 << 20]] {
+        store.put(&large).unwrap();
+        store.append(run, vec![note("names it")], Durability::Lazy).unwrap();
+    }
+    // Each of the files and the two directories above it. The log is not synced.
+    assert_eq!(store.syncs(), before + 6);
+    store.append(run, vec![note("names none")], Durability::Lazy).unwrap();
+    assert_eq!(store.syncs(), before + 6);
+}
+
 /// Figures for a person; `cargo test -- --ignored --nocapture`.
 #[test]
 #[ignore = "measures"]
