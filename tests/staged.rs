@@ -386,6 +386,27 @@ fn every_change_over_everything_ends_as_if_done_directly() {
 }
 
 #[test]
+fn who_goes_on_with_a_run_finishes_first_what_a_crash_left_of_a_commit() {
+    let home = home("echo three >> a; rm gone");
+    home.write(
+        "asks.lobster",
+        "steps:\n  - {id: ask, approval: Go?}\n  - {id: look, run: 'cat tree/a; ls tree'}\n  - {id: fail, run: 'false'}\n",
+    );
+    let token = home.tool(["asks.lobster"]).token();
+    let cut = || {
+        let call = home.lobster(["run", "--mode", "tool", "flow.lobster"]);
+        assert_eq!(call.env("LOBSTER_FAULT", "rename:kill").run().code(), 137);
+        home.read("tree/a")
+    };
+    let before = cut();
+    home.lobster(["resume", "--token", &token, "--approve", "yes"]).run().error();
+    let after = home.read("tree/a");
+    assert!(after != before && after.contains("three"), "{after}");
+    let looked = home.lobster(["logs", "asks@", "look"]).run().stdout;
+    assert!(looked.contains("three") && !looked.contains("gone"), "{looked}");
+}
+
+#[test]
 fn a_kill_at_any_change_of_the_disk_leaves_all_or_nothing() {
     let script = "echo three >> a && rm gone && rm -r d && mkdir new && echo n > new/n";
     let (old, new) = {

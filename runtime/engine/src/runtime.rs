@@ -363,6 +363,14 @@ impl Runtime {
         self.begin_as(planned, parent, None)
     }
 
+    /// Finishes the commits that crashes interrupted: whatever a run reads must not lie between two states.
+    pub fn finish_commits(&self, store: &Store) {
+        if let Err(error) = crate::kinds::changes::recover(store) {
+            self.services
+                .note(&format!("warning: an earlier commit of changes to files is not finished: {error}"));
+        }
+    }
+
     fn begin_as(
         &self,
         planned: &Planned,
@@ -375,11 +383,7 @@ impl Runtime {
             self.services.sandbox.warm(!self.services.policy_files.is_empty());
         }
         let store = self.services.store()?;
-        // Whatever this run reads must not lie between two states.
-        if let Err(error) = crate::kinds::changes::recover(&store) {
-            self.services
-                .note(&format!("warning: an earlier commit of changes to files is not finished: {error}"));
-        }
+        self.finish_commits(&store);
         if let Plan::Workflow(workflow) = &planned.plan {
             components::keep(&store, workflow)?;
         }

@@ -512,6 +512,7 @@ fn go_on(
     let journal = sound_journal(&store, id)?;
     // Before it was claimed, anybody could end it.
     refuse_called_off(&journal)?;
+    runtime.finish_commits(&store);
     let task = started(&journal).ok_or_else(|| {
         Failure::new(Code::Recording, format!("the journal of run {id} does not say what it runs"))
     })?;
