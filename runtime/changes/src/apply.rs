@@ -18,15 +18,47 @@ pub(crate) enum Halt {
     Io(Place, io::Error),
 }
 
-/// Does all steps, and makes them durable.
-pub(crate) fn apply(files: &impl Files, journal: &Journal) -> Result<(), Halt> {
+/// Whether the steps have been begun before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pass {
+    First,
+    /// A crash came into the first.
+    Again,
+}
+
+/// Does all steps, and makes them durable. If one of them stops it, those are left in the journal that may have
+/// something to take back.
+pub(crate) fn apply(files: &impl Files, journal: &mut Journal, pass: Pass) -> Result<(), Halt> {
     hold_benches(files, journal);
-    for step in &journal.steps {
+    let mut written = BTreeSet::new();
+    for at in 0..journal.steps.len() {
+        let step = &journal.steps[at];
         let bench = bench_of(journal, step)?;
         let sync = syncs_each(files, journal, step.place.root);
-        forward(files, &bench, step, sync)?;
+        let inode = step.old.map(|old| (step.place.root, old.inode));
+        let may_be_written = pass == Pass::Again || inode.is_some_and(|inode| written.contains(&inode));
+        if let Err(halt) = forward(files, &bench, step, sync, may_be_written) {
+            if pass == Pass::First {
+                let is_begun = matches!(halt, Halt::Io(..));
+                forget_rewrites(journal, at + usize::from(is_begun));
+            }
+            return Err(halt);
+        }
+        if matches!(step.act, Act::Rewrite | Act::FileMode { .. }) {
+            written.extend(inode);
+        }
     }
     sync_touched(files, journal)
+}
+
+/// Leaves out what was not begun of the files that are rewritten in place: they do not tell how far that came, so
+/// taking it back would overwrite what somebody wrote to them.
+fn forget_rewrites(journal: &mut Journal, begun: usize) {
+    let mut at = 0;
+    journal.steps.retain(|step| {
+        at += 1;
+        at <= begun || step.act != Act::Rewrite
+    });
 }
 
 /// Most of what is done is done in there.
@@ -78,7 +110,14 @@ pub(crate) fn sync_touched(files: &impl Files, journal: &Journal) -> Result<(), 
     Ok(())
 }
 
-fn forward(files: &impl Files, bench: &RelPath, step: &Step, sync: bool) -> Result<(), Halt> {
+/// `may_be_written`: a crash, or an earlier step, may have written to the file already.
+fn forward(
+    files: &impl Files,
+    bench: &RelPath,
+    step: &Step,
+    sync: bool,
+    may_be_written: bool,
+) -> Result<(), Halt> {
     let place = &step.place;
     let io = |error: io::Error| Halt::Io(place.clone(), error);
     match &step.act {
@@ -97,9 +136,10 @@ fn forward(files: &impl Files, bench: &RelPath, step: &Step, sync: bool) -> Resu
         Act::Rewrite => {
             let now = files.look(place).map_err(io)?;
             // A crash in the middle of it left the same file with a part of the content.
-            if !now.is_some_and(|now| {
-                now.what == What::File && step.old.is_some_and(|old| old.inode == now.inode)
-            }) {
+            let is_it = |now: &Seen, old: &Seen| {
+                (now.what, now.inode) == (What::File, old.inode) && (may_be_written || now.is_untouched(old))
+            };
+            if !now.zip(step.old).is_some_and(|(now, old)| is_it(&now, &old)) {
                 return Err(Halt::Conflict(place.clone(), now));
             }
             files.rewrite(&new_of(bench, step), place).map_err(io)

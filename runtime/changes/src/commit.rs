@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use lobster_base::digest::Digest;
 
-use crate::apply::{Halt, apply};
+use crate::apply::{Halt, Pass, apply};
 use crate::commit_log::{Journal, Log, LogFile, Phase};
 use crate::files::{Files, Place, Seen, What};
 use crate::prepare::{clean, compare, lay_ready, workbench};
@@ -349,7 +349,7 @@ pub(crate) fn commit_in(
         finish(files, log, &mut journal, false);
         return Err(error);
     }
-    match apply(files, &journal) {
+    match apply(files, &mut journal, Pass::First) {
         Ok(()) => {
             finish(files, log, &mut journal, true);
             Ok(())
@@ -372,7 +372,7 @@ pub(crate) fn recover_in(
     let (committed, left) = match journal.phase {
         Phase::Preparing => (false, Vec::new()),
         Phase::Cleaning => (journal.committed, Vec::new()),
-        Phase::Applying => match apply(files, &journal) {
+        Phase::Applying => match apply(files, &mut journal, Pass::Again) {
             Ok(()) => (true, Vec::new()),
             Err(_) => {
                 let left = go_back(files, log, &mut journal)?;

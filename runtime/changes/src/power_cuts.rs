@@ -183,7 +183,7 @@ fn survives(world: &World, expected: [&BTreeMap<String, String>; 2], seed: u64) 
     })
 }
 
-/// What somebody edits in turn. A file that is rewritten in place keeps its names; only the comparison guards it.
+/// What somebody edits in turn. A file that is rewritten in place keeps its names; only comparisons guard it.
 fn edited(entries: &[Changed]) -> impl Iterator<Item = &'static str> {
     entries.iter().map(|entry| entry.0).filter(|name| !["h1", "h3"].contains(name))
 }
@@ -287,6 +287,42 @@ fn an_edit_at_any_moment_is_never_overwritten() {
                 }
             }
         }
+    }
+}
+
+/// How many operations it takes to rewrite a file: an edit at one of them comes after the last comparison.
+const REWRITING: usize = 4;
+
+#[test]
+fn an_edit_of_a_file_with_other_names_is_overwritten_only_while_it_is_rewritten() {
+    for entries in cases().into_iter().filter(|entries| entries.iter().any(|entry| entry.0 == "h1")) {
+        let (before, after, set) = case(&entries);
+        let (old, new) = (before.contents(), after.contents());
+        let mut overwritten = 0;
+        for at in 0.. {
+            let disk = Simulated::new(before.clone(), at, Fault::Edit("h1"));
+            let done = commit_in(&disk, &disk, "x", &set, &Known);
+            if disk.fault.get() != Fault::None {
+                break;
+            }
+            let world = disk.world.borrow();
+            let mut shown = world.contents();
+            assert!(world.journal.is_none(), "{done:?}");
+            if !shown["/h1"].contains("somebody's own") {
+                assert!(done.is_ok() && shown == new, "{at} {done:?} {shown:#?}");
+                overwritten += 1;
+                continue;
+            }
+            // All else is as if nobody had edited anything.
+            let expected = if done.is_ok() { &new } else { &old };
+            for (name, told) in &mut shown {
+                if told.contains("somebody's own") {
+                    told.clone_from(&expected[name]);
+                }
+            }
+            assert_eq!(shown, *expected, "{at} {done:?}");
+        }
+        assert!(overwritten <= REWRITING, "overwritten at {overwritten} operations");
     }
 }
 

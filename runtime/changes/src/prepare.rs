@@ -134,6 +134,18 @@ pub(crate) fn lay_ready(
             let mut content = Content::Bytes(files.read(&step.place).map_err(error("read"))?);
             let look = Looks { mode, modified, like: None };
             files.make_file(&old, &mut content, &look, sync).map_err(error("keep"))?;
+            // Somebody may have written to it since it was compared.
+            let kept = Digest::of_reader(files.read(&old).map_err(error("read"))?).map_err(error("read"))?;
+            let before = entries.get(&step.place).and_then(|change| change.before.as_ref());
+            if !matches!(before, Some(Entry::File { digest, .. }) if *digest == kept) {
+                let root = set.roots[step.place.root].root.clone();
+                let found = Found::of(step.old.as_ref());
+                return Err(CommitError::Conflicts(vec![Conflict {
+                    root,
+                    path: step.place.path.clone(),
+                    found,
+                }]));
+            }
         }
         step.new = files.look(&new).map_err(error("lay ready"))?;
     }

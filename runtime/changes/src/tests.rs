@@ -231,6 +231,51 @@ fn a_foreign_file_that_was_linked_in_meanwhile_is_not_written_to() {
             fs::remove_file(bench.tree().join("a")).unwrap();
             fs::hard_link(&foreign, bench.tree().join("a")).unwrap();
             bench.commit(&set).unwrap();
+/// Contents that somebody writes to a file of the tree just before one of them is read.
+struct Meddling<'m> {
+    memory: &'m Memory,
+    at: Digest,
+    file: std::path::PathBuf,
+}
+
+impl Contents for Meddling<'_> {
+    fn open(&self, digest: &Digest) -> io::Result<Content<'_>> {
+        if *digest == self.at {
+            fs::write(&self.file, "theirs")?;
+        }
+        self.memory.open(digest)
+    }
+}
+
+#[test]
+fn what_is_written_to_a_file_with_other_names_while_contents_are_laid_ready_is_a_conflict() {
+    // Before its old content is kept, and after that.
+    for at in ["newer", "another"] {
+        let bench = Bench::new();
+        for (name, other) in [("a", "a2"), ("b", "b2")] {
+            bench.put(name, "old");
+            fs::hard_link(bench.tree().join(name), bench.tree().join(other)).unwrap();
+        }
+        let file = |text| bench.memory.file(text, 0o644);
+        let changes = vec![
+            ("a", Some(file("old")), Some(file("newer"))),
+            ("b", Some(file("old")), Some(file("another"))),
+        ];
+        let set = set(&bench.tree(), changes);
+        let meddling =
+            Meddling { memory: &bench.memory, at: Digest::of(at.as_bytes()), file: bench.tree().join("a") };
+        let error = commit(&bench.dir.path().join("journals"), "test", &set, &meddling).unwrap_err();
+        assert!(error.to_string().contains("a in "), "{error}");
+        let read = |name| fs::read_to_string(bench.tree().join(name)).unwrap();
+        assert_eq!(
+            (read("a"), read("a2"), read("b")),
+            ("theirs".into(), "theirs".into(), "old".into()),
+            "{at}"
+        );
+        assert_eq!(bench.left(), ["a", "a2", "b", "b2"]);
+    }
+}
+
             assert_eq!(fs::read(bench.tree().join("a")).unwrap(), content.as_bytes());
             let found = fs::metadata(&foreign).unwrap();
             assert_eq!((fs::read(&foreign).unwrap(), found.mode() & 0o777), (b"old".to_vec(), 0o644));
