@@ -157,6 +157,9 @@ pub enum CommitError {
         /// Why not.
         source: Box<CommitError>,
     },
+    /// The journal of a commit that a crash interrupted.
+    #[error("the journal of an interrupted commit cannot be read: {0}")]
+    Unreadable(io::Error),
     /// The journal of the commit. If it holds the commit all the same, [`recover`] ends that.
     #[error("cannot keep the journal of the commit: {0}")]
     Journal(io::Error),
@@ -261,23 +264,21 @@ pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
 /// finished all the same.
 #[cfg(target_os = "linux")]
 pub fn recover(journals: &Path) -> Result<Vec<Recovered>, CommitError> {
-    recover_where(journals, |_| true)
+    recover_where(journals, None)
 }
 
-/// The same, before `set` is committed: a commit in other directories that cannot be finished does not matter.
+/// The same, before `set` is committed: a commit in other directories that cannot be finished does not matter, nor
+/// a journal that cannot be read, for what it left half done is not what `set` was made from.
 ///
 /// # Errors
 /// As [`recover`].
 #[cfg(target_os = "linux")]
 pub fn recover_for(journals: &Path, set: &ChangeSet) -> Result<Vec<Recovered>, CommitError> {
-    recover_where(journals, |pending| set.meets(pending))
+    recover_where(journals, Some(set))
 }
 
 #[cfg(target_os = "linux")]
-fn recover_where(
-    journals: &Path,
-    matters: impl Fn(&ChangeSet) -> bool,
-) -> Result<Vec<Recovered>, CommitError> {
+fn recover_where(journals: &Path, before: Option<&ChangeSet>) -> Result<Vec<Recovered>, CommitError> {
     if LogFile::pending(journals).map_err(CommitError::Journal)?.is_empty() {
         return Ok(Vec::new());
     }
@@ -285,8 +286,15 @@ fn recover_where(
     let pending = LogFile::pending(journals).map_err(CommitError::Journal)?;
     let (mut done, mut unfinished) = (Vec::new(), None);
     for (log, journal) in pending {
-        let concerns = matters(&journal.set);
-        let one = crate::disk::Disk::open(&journal.set).and_then(|files| recover_in(&files, &log, journal));
+        let concerns = match (before, &journal) {
+            (None, _) => true,
+            (Some(set), Ok(journal)) => set.meets(&journal.set),
+            (Some(_), Err(_)) => false,
+        };
+        let one = journal.map_err(CommitError::Unreadable).and_then(|journal| {
+            let files = crate::disk::Disk::open(&journal.set)?;
+            recover_in(&files, &log, journal)
+        });
         match one {
             Ok(one) => done.push(one),
             Err(source) if concerns => {

@@ -71,8 +71,8 @@ impl LogFile {
         &self.path
     }
 
-    /// The journals that are left in a directory.
-    pub(crate) fn pending(dir: &Path) -> io::Result<Vec<(Self, Journal)>> {
+    /// The journals that are left in a directory; of one that cannot be read, why not.
+    pub(crate) fn pending(dir: &Path) -> io::Result<Vec<(Self, io::Result<Journal>)>> {
         let mut found = Vec::new();
         let entries = match fs::read_dir(dir) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
@@ -81,7 +81,11 @@ impl LogFile {
         for entry in entries {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == SUFFIX) {
-                let journal = serde_json::from_slice(&fs::read(&path)?)?;
+                let journal = match fs::read(&path) {
+                    // Its commit has ended since the directory was listed.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                    read => read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?)),
+                };
                 found.push((Self { path }, journal));
             }
         }

@@ -184,6 +184,24 @@ fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_o
 }
 
 #[test]
+fn a_journal_that_cannot_be_read_or_is_gone_hinders_no_other_commit() {
+    let bench = Bench::new();
+    bench.put("a", "old");
+    let journals = bench.dir.path().join("journals");
+    fs::create_dir(&journals).unwrap();
+    fs::write(journals.join("damaged.commit"), "{").unwrap();
+    // As one whose commit ends while the directory is read: it is listed, and not there.
+    symlink("nowhere", journals.join("ended.commit")).unwrap();
+    let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file("new", 0o644));
+    let set = set(&bench.tree(), vec![("a", Some(old), Some(new))]);
+    assert_eq!(recover_for(&journals, &set).unwrap(), []);
+    bench.commit(&set).unwrap();
+    assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"new");
+    let told = recover(&journals).unwrap_err().to_string();
+    assert!(told.contains("cannot be read") && told.contains("damaged.commit"), "{told}");
+}
+
+#[test]
 fn every_file_that_changed_meanwhile_is_named_and_nothing_is_done() {
     let bench = Bench::new();
     bench.put("a", "old");
@@ -213,24 +231,6 @@ fn a_pair_of_hard_links_stays_one() {
     }
 }
 
-/// A file that was linked to the place of an equal one since is somebody else's.
-#[test]
-fn a_foreign_file_that_was_linked_in_meanwhile_is_not_written_to() {
-    for (content, mode) in [("newer", 0o600), ("old", 0o755)] {
-        for was_shared in [false, true] {
-            let bench = Bench::new();
-            bench.put("a", "old");
-            if was_shared {
-                fs::hard_link(bench.tree().join("a"), bench.tree().join("a2")).unwrap();
-            }
-            let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file(content, mode));
-            let set = set(&bench.tree(), vec![("a", Some(old), Some(new))]);
-            let foreign = bench.dir.path().join("foreign");
-            fs::write(&foreign, "old").unwrap();
-            fs::set_permissions(&foreign, fs::Permissions::from_mode(0o644)).unwrap();
-            fs::remove_file(bench.tree().join("a")).unwrap();
-            fs::hard_link(&foreign, bench.tree().join("a")).unwrap();
-            bench.commit(&set).unwrap();
 /// Contents that somebody writes to a file of the tree just before one of them is read.
 struct Meddling<'m> {
     memory: &'m Memory,
@@ -276,6 +276,24 @@ fn what_is_written_to_a_file_with_other_names_while_contents_are_laid_ready_is_a
     }
 }
 
+/// A file that was linked to the place of an equal one since is somebody else's.
+#[test]
+fn a_foreign_file_that_was_linked_in_meanwhile_is_not_written_to() {
+    for (content, mode) in [("newer", 0o600), ("old", 0o755)] {
+        for was_shared in [false, true] {
+            let bench = Bench::new();
+            bench.put("a", "old");
+            if was_shared {
+                fs::hard_link(bench.tree().join("a"), bench.tree().join("a2")).unwrap();
+            }
+            let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file(content, mode));
+            let set = set(&bench.tree(), vec![("a", Some(old), Some(new))]);
+            let foreign = bench.dir.path().join("foreign");
+            fs::write(&foreign, "old").unwrap();
+            fs::set_permissions(&foreign, fs::Permissions::from_mode(0o644)).unwrap();
+            fs::remove_file(bench.tree().join("a")).unwrap();
+            fs::hard_link(&foreign, bench.tree().join("a")).unwrap();
+            bench.commit(&set).unwrap();
             assert_eq!(fs::read(bench.tree().join("a")).unwrap(), content.as_bytes());
             let found = fs::metadata(&foreign).unwrap();
             assert_eq!((fs::read(&foreign).unwrap(), found.mode() & 0o777), (b"old".to_vec(), 0o644));
