@@ -119,8 +119,10 @@ fn whatever_is_wrong_with_an_executor_is_said_and_the_step_is_asked_about() {
         assert!(error.contains("fake.py") || error.contains("lost the order"), "{wrong}: {answer:?}");
         assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["pay"], "{wrong}: {answer:?}");
         assert!(home.read("submitted").lines().count() <= 1, "{wrong}: it was tried again");
+        let newest = newest(&home);
+        assert_eq!(newest["unknownEnds"][0]["end"]["code"], code, "{wrong}: {newest}");
         // Going on asks again, and does as it is told.
-        let id = newest(&home)["id"].as_str().unwrap().to_owned();
+        let id = newest["id"].as_str().unwrap().to_owned();
         let asked = home.lobster(["resume", &id]).run().error();
         assert!(asked.contains("--retry-interrupted") && asked.contains(code), "{wrong}: {asked}");
         assert_eq!(home.read("effects"), "", "{wrong}");

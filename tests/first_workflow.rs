@@ -130,6 +130,8 @@ fn near_misses_are_named() {
         (&["status"], "`lobster runs`"),
         (&["new"], "`lobster init`"),
         (&["help", "shwo"], "did you mean `lobster help show`?"),
+        (&["help", "executor_dead"], "did you mean `lobster help executor_died`?"),
+        (&["help", "polcy_denied"], "did you mean `lobster help policy_denied`?"),
         (&["help", "E0300"], "did you mean `lobster help E030"),
         (&["runs", "--statsu", "ok"], "--status"),
         (&["policy", "explian", "ls"], "explain"),

@@ -111,9 +111,9 @@ pub mod json {
 
 /// Workflow files and pipelines, as text and as plans.
 pub mod language {
-    /// The codes of mistakes in files, with their pages.
+    /// The pages of codes.
     pub mod codes {
-        pub use lobster_language::codes::{PAGES, explain};
+        pub use lobster_language::codes::{explain, pages};
     }
 
     /// Mistakes in a file, with their place.

@@ -193,7 +193,7 @@ impl<'c> Place<'c> {
             ["help"] => {
                 let stages = builtin();
                 found.extend(stages.iter().map(|spec| Candidate::new(spec.name, spec.description)));
-                found.extend(codes::PAGES.iter().map(|page| Candidate::new(page.code, page.title)));
+                found.extend(codes::pages().map(|page| Candidate::new(page.code, page.title)));
                 let commands = Cli::command();
                 found.extend(
                     commands

@@ -42,7 +42,7 @@ fn document() -> Value {
         },
         "commands": root.get_subcommands().filter(|one| !one.is_hide_set()).map(command).collect::<Vec<_>>(),
         "stages": builtin().iter().map(stage).collect::<Vec<_>>(),
-        "codes": codes::PAGES.iter().map(|page| json!({ "code": page.code, "title": page.title })).collect::<Vec<_>>(),
+        "codes": codes::pages().map(|page| json!({ "code": page.code, "title": page.title })).collect::<Vec<_>>(),
         "schemas": {
             "envelope": envelope::json_schema(),
             "workflow": workflow::json_schema(),

@@ -145,7 +145,7 @@ pub(crate) fn topic(topic: Option<&str>) -> CommandResult {
     let names = names
         .map(clap::Command::get_name)
         .chain(stages.iter().map(|spec| spec.name))
-        .chain(codes::PAGES.iter().map(|page| page.code));
+        .chain(codes::pages().map(|page| page.code));
     Err(match run_hints::nearest(topic, names) {
         Some(near) => error.with_hint(format!("did you mean `lobster help {near}`?")),
         None => error.with_hint("`lobster help` lists the topics"),

@@ -122,6 +122,22 @@ codes! {
     McpArguments = "mcp_arguments",
     /// An MCP tool's answer is too large.
     McpAnswerLimit = "mcp_answer_limit",
+    /// The executor cannot be started.
+    ExecutorMissing = "executor_missing",
+    /// The executor did not say hello in time.
+    ExecutorSilent = "executor_silent",
+    /// The executor speaks another version of the protocol.
+    ExecutorVersion = "executor_version",
+    /// The executor said something that is not a message.
+    ExecutorGarbled = "executor_garbled",
+    /// The executor ended, or was killed, before the order did.
+    ExecutorDied = "executor_died",
+    /// The executor does not carry out this order.
+    ExecutorRefused = "executor_refused",
+    /// The executor does not have a blob that it named, or sent other bytes for it.
+    ExecutorBlob = "executor_blob",
+    /// The executor does not know an order that it was given.
+    ExecutorLostOrder = "executor_lost_order",
     /// A step departed from its record.
     Diverged = "diverged",
     /// A component cannot be loaded.

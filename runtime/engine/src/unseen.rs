@@ -5,7 +5,7 @@
 //! or skipped. For whoever goes on with the run it has begun and not ended
 //! ([`CUT_OFF`]), so an older lobster that reads the journal asks as well.
 
-use lobster_base::code::Code;
+use lobster_base::code::{Code, FailureCode};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -42,6 +42,9 @@ pub struct UnseenEnd {
     /// The signal that ended the process: `SIGKILL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
+    /// What was wrong with the executor: `executor_died`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<FailureCode>,
     /// What the one who waited was told: `no answer within 500 ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -56,12 +59,17 @@ pub struct UnseenEnd {
 impl UnseenEnd {
     /// The end of an effect that was lost with this.
     pub(crate) fn of(lost: Lost) -> Self {
-        Self { lost, signal: None, why: None, sent: false, idempotent: false }
+        Self { lost, signal: None, code: None, why: None, sent: false, idempotent: false }
     }
 
     /// A call that was sent and has no answer.
     pub(crate) fn of_call(why: impl Into<String>) -> Self {
         Self { why: Some(why.into()), sent: true, ..Self::of(Lost::Answer) }
+    }
+
+    /// An order whose outcome the executor did not bring back.
+    pub(crate) fn of_executor(code: Code, why: String) -> Self {
+        Self { code: Some(code.into()), why: Some(why), ..Self::of(Lost::Executor) }
     }
 
     /// What an outcome says of it; none if its end was seen.
@@ -75,13 +83,15 @@ impl UnseenEnd {
     pub fn reason(&self) -> String {
         let signal = self.signal.as_ref().map(|signal| format!(" ({signal})")).unwrap_or_default();
         let why = self.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        // Older records have it at the end of `why`.
+        let code = self.code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
         match self.lost {
             Lost::Process => format!("its process was killed from outside{signal}"),
             Lost::Supervisor => "the supervisor of its process was killed from outside".to_owned(),
             Lost::Answer => format!("its call was sent and no answer came back{why}"),
             Lost::Lobster => "lobster ended while it was under way".to_owned(),
             Lost::Stopped => format!("it was stopped half-way{why}"),
-            Lost::Executor => format!("its executor brought back no outcome{why}"),
+            Lost::Executor => format!("its executor brought back no outcome{why}{code}"),
         }
     }
 
@@ -172,6 +182,7 @@ mod tests {
         {
             let end = UnseenEnd {
                 signal: Some("SIGKILL".to_owned()),
+                code: Some(Code::ExecutorDied.into()),
                 why: Some("no answer".to_owned()),
                 ..UnseenEnd::of(lost)
             };

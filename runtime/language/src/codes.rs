@@ -1,5 +1,5 @@
-//! The codes of diagnostics and what `lobster help <code>` prints for them. Those of failures at
-//! run time are in [`super::failures`].
+//! The codes of diagnostics and what `lobster help <code>` prints for them; and, with those of
+//! failures at run time (`failures.rs`), every page.
 
 /// One code and its page.
 #[derive(Clone, Copy, Debug)]
@@ -9,17 +9,22 @@ pub struct CodePage {
     pub text: &'static str,
 }
 
+/// Every page: first those of mistakes in files, then those of failures.
+pub fn pages() -> impl Iterator<Item = &'static CodePage> {
+    PAGES.iter().chain(super::failures::PAGES)
+}
+
 /// The page of a code, in any letter case.
 #[must_use]
 pub fn explain(code: &str) -> Option<&'static CodePage> {
-    PAGES.iter().chain(super::failures::PAGES).find(|page| page.code.eq_ignore_ascii_case(code))
+    pages().find(|page| page.code.eq_ignore_ascii_case(code))
 }
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $code:literal, $title:literal, $text:literal;)*) => {
         $(pub const $name: &str = $code;)*
         /// Every code, in order.
-        pub const PAGES: &[CodePage] = &[$(CodePage { code: $code, title: $title, text: $text },)*];
+        const PAGES: &[CodePage] = &[$(CodePage { code: $code, title: $title, text: $text },)*];
     };
 }
 
@@ -203,35 +208,6 @@ codes! {
     "The operator has bound the secret: with `hosts` it is only added to what steps send to these hosts, with `login` to \
      what they send to the server of the login. No step receives it, and it is sent to no other host, so a run with this \
      step is refused. Use `credentials: {HOST: NAME}` with such a host. `lobster secrets list` shows the hosts.";
-
-    EXECUTOR_MISSING = "executor_missing", "The executor cannot be started",
-    "`LOBSTER_EXECUTOR` names a program that carries out effects, and that program cannot be started. Nothing was sent to \
-     it. Set the variable to a command that exists, or unset it, then `lobster resume RUN --retry-interrupted`.";
-    EXECUTOR_SILENT = "executor_silent", "The executor did not answer the hello",
-    "The program of `LOBSTER_EXECUTOR` was started and did not answer within 30 seconds (`LOBSTER_EXECUTOR_HELLO_MS`), so \
-     it was killed. It has to answer the first line on its stdin with a line of its own: `lobster worker --stdio` does.";
-    EXECUTOR_VERSION = "executor_version", "The executor speaks another version",
-    "The program of `LOBSTER_EXECUTOR` belongs to another version of lobster, whose protocol this one does not speak. \
-     Nothing was sent to it. Use the same version on both sides.";
-    EXECUTOR_GARBLED = "executor_garbled", "The executor sent something that is not a message",
-    "The stdout of the program of `LOBSTER_EXECUTOR` is for messages, one JSON object a line, and something else came. \
-     Often a script prints a line to stdout that belongs on stderr. The executor was killed. Whether the step \
-     had an effect is not known. Find out, then run `lobster resume RUN` with --retry-interrupted or \
-     --skip-interrupted.";
-    EXECUTOR_DIED = "executor_died", "The executor is gone",
-    "The program of `LOBSTER_EXECUTOR` ended, or was killed, before the step ended. Its processes ended with it. \
-     Whether the step had an effect is not known. Find out, then run `lobster resume RUN` with \
-     --retry-interrupted or --skip-interrupted.";
-    EXECUTOR_REFUSED = "executor_refused", "The executor refuses the order",
-    "The program of `LOBSTER_EXECUTOR` does not execute this kind of step, or lacks something that the order \
-     names; the message quotes it. Unset the variable to let lobster execute the step itself.";
-    EXECUTOR_BLOB = "executor_blob", "The executor did not deliver a blob",
-    "lobster fetches the output of a step from the executor by its digest. The bytes were missing or \
-     different, and none of them are used. Whether the step had an effect is not known. Find out, then run `lobster resume \
-     RUN` with --retry-interrupted or --skip-interrupted.";
-    EXECUTOR_LOST_ORDER = "executor_lost_order", "The executor does not know the order",
-    "The executor reports that it never received the order whose result it was asked for. Whether the step had an effect \
-     is not known. Find out, then run `lobster resume RUN` with --retry-interrupted or --skip-interrupted.";
 }
 
 #[cfg(test)]
@@ -240,16 +216,14 @@ mod tests {
 
     #[test]
     fn codes_are_unique_sorted_and_explained() {
-        let errors: Vec<_> =
-            PAGES.iter().map(|page| page.code).filter(|code| code.starts_with('E')).collect();
+        let errors: Vec<_> = PAGES.iter().map(|page| page.code).collect();
         let mut sorted = errors.clone();
         sorted.sort_unstable();
         sorted.dedup();
         assert_eq!(errors, sorted);
-        let all = || PAGES.iter().chain(super::super::failures::PAGES);
-        let unique: std::collections::HashSet<_> = all().map(|page| page.code).collect();
-        assert_eq!(unique.len(), all().count());
-        for page in all() {
+        let unique: std::collections::HashSet<_> = pages().map(|page| page.code).collect();
+        assert_eq!(unique.len(), pages().count());
+        for page in pages() {
             assert!(page.text.len() > 60 && !page.title.ends_with('.'), "{}", page.code);
         }
         assert_eq!(explain("e0301").map(|page| page.code), Some(CONDITION));

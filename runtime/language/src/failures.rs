@@ -8,7 +8,7 @@ use super::codes::CodePage;
 
 /// Every code of a failure at run time: first those of steps and of lobster, then
 /// those of components.
-pub const PAGES: &[CodePage] = &[
+pub(super) const PAGES: &[CodePage] = &[
     CodePage {
         code: Code::Timeout.as_str(),
         title: "A step took longer than its time limit",
@@ -307,6 +307,62 @@ pub const PAGES: &[CodePage] = &[
         title: "The answer of an MCP tool is too large",
         text: "The answer is larger than the limit (`max_bytes`). The call was made. Ask for less data, or \
                raise the limit.",
+    },
+    CodePage {
+        code: Code::ExecutorMissing.as_str(),
+        title: "The executor cannot be started",
+        text: "`LOBSTER_EXECUTOR` names a program that carries out effects, and that program cannot be \
+               started. Nothing was sent to it. Set the variable to a command that exists, or unset it, then \
+               `lobster resume RUN --retry-interrupted`.",
+    },
+    CodePage {
+        code: Code::ExecutorSilent.as_str(),
+        title: "The executor did not answer the hello",
+        text: "The program of `LOBSTER_EXECUTOR` was started and did not answer within 30 seconds \
+               (`LOBSTER_EXECUTOR_HELLO_MS`), so it was killed. It has to answer the first line on its stdin \
+               with a line of its own: `lobster worker --stdio` does.",
+    },
+    CodePage {
+        code: Code::ExecutorVersion.as_str(),
+        title: "The executor speaks another version",
+        text: "The program of `LOBSTER_EXECUTOR` belongs to another version of lobster, whose protocol this \
+               one does not speak. Nothing was sent to it. Use the same version on both sides.",
+    },
+    CodePage {
+        code: Code::ExecutorGarbled.as_str(),
+        title: "The executor sent something that is not a message",
+        text: "The stdout of the program of `LOBSTER_EXECUTOR` is for messages, one JSON object a line, and \
+               something else came. Often a script prints a line to stdout that belongs on stderr. The executor \
+               was killed. Whether the step had an effect is not known. Find out, then run `lobster resume RUN` \
+               with --retry-interrupted or --skip-interrupted.",
+    },
+    CodePage {
+        code: Code::ExecutorDied.as_str(),
+        title: "The executor is gone",
+        text: "The program of `LOBSTER_EXECUTOR` ended, or was killed, before the step ended. Its processes \
+               ended with it. Whether the step had an effect is not known. Find out, then run `lobster resume \
+               RUN` with --retry-interrupted or --skip-interrupted.",
+    },
+    CodePage {
+        code: Code::ExecutorRefused.as_str(),
+        title: "The executor refuses the order",
+        text: "The program of `LOBSTER_EXECUTOR` does not execute this kind of step, or lacks something that \
+               the order names; the message quotes it. Unset the variable to let lobster execute the step \
+               itself.",
+    },
+    CodePage {
+        code: Code::ExecutorBlob.as_str(),
+        title: "The executor did not deliver a blob",
+        text: "lobster fetches the output of a step from the executor by its digest. The bytes were missing or \
+               different, and none of them are used. Whether the step had an effect is not known. Find out, \
+               then run `lobster resume RUN` with --retry-interrupted or --skip-interrupted.",
+    },
+    CodePage {
+        code: Code::ExecutorLostOrder.as_str(),
+        title: "The executor does not know the order",
+        text: "The executor reports that it never received the order whose result it was asked for. Whether \
+               the step had an effect is not known. Find out, then run `lobster resume RUN` with \
+               --retry-interrupted or --skip-interrupted.",
     },
     CodePage {
         code: Code::Diverged.as_str(),

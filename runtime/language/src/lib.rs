@@ -7,7 +7,7 @@ pub mod complete;
 pub mod condition;
 pub mod diagnostic;
 pub mod dry_run;
-pub mod failures;
+mod failures;
 pub mod graph;
 mod json_text;
 mod needs;

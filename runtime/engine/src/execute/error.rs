@@ -5,15 +5,15 @@ use std::io;
 use std::time::Duration;
 
 use lobster_base::digest::Digest;
-use lobster_language::codes;
 use lobster_stage::StageError;
 use lobster_store::StoreError;
 
 use super::{OrderId, Outcome};
 use crate::outcome::failed_outcome;
-use crate::unseen::{Lost, UnseenEnd};
+use crate::unseen::UnseenEnd;
 
-/// Why the end of an order was not seen. Every message names the executor.
+/// Why an executor did not bring back an outcome. Every message names the executor, but for that of
+/// a secret, which lobster itself did not find.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecutorError {
     /// It could not be started.
@@ -113,33 +113,70 @@ pub enum ExecutorError {
 impl ExecutorError {
     /// The name of this failure, for programs and for `lobster help`.
     #[must_use]
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> Code {
         match self {
-            Self::Missing { .. } => codes::EXECUTOR_MISSING,
-            Self::Silent { .. } => codes::EXECUTOR_SILENT,
-            Self::Version { .. } => codes::EXECUTOR_VERSION,
-            Self::Garbled { .. } => codes::EXECUTOR_GARBLED,
-            Self::Died { .. } => codes::EXECUTOR_DIED,
-            Self::WrongBlob { .. } | Self::NoBlob { .. } => codes::EXECUTOR_BLOB,
-            Self::Refused { .. } => codes::EXECUTOR_REFUSED,
-            Self::Unknown { .. } => codes::EXECUTOR_LOST_ORDER,
-            Self::Secret(_) => Code::Secret.as_str(),
-            Self::Store { .. } => Code::Store.as_str(),
+            Self::Missing { .. } => Code::ExecutorMissing,
+            Self::Silent { .. } => Code::ExecutorSilent,
+            Self::Version { .. } => Code::ExecutorVersion,
+            Self::Garbled { .. } => Code::ExecutorGarbled,
+            Self::Died { .. } => Code::ExecutorDied,
+            Self::WrongBlob { .. } | Self::NoBlob { .. } => Code::ExecutorBlob,
+            Self::Refused { .. } => Code::ExecutorRefused,
+            Self::Unknown { .. } => Code::ExecutorLostOrder,
+            Self::Secret(_) => Code::Secret,
+            Self::Store { .. } => Code::Store,
         }
     }
 
     /// The outcome of an order that ended like this, as far as anybody saw.
     pub(crate) fn outcome(&self) -> Outcome {
         match self {
-            Self::Secret(error) => return failed_outcome(error).into(),
+            // Nothing was sent.
+            Self::Secret(error) => failed_outcome(error).into(),
+            // It was done and what it gave is lost: `perform_once` leaves it without an end.
             Self::Store { .. } => {
-                let error = StageError::new(self.to_string()).with_code(Code::Store);
-                return failed_outcome(&error).into();
+                let error = StageError::new(self.to_string()).with_code(self.code());
+                failed_outcome(&error).into()
             }
-            _ => {}
+            Self::Missing { .. }
+            | Self::Silent { .. }
+            | Self::Version { .. }
+            | Self::Garbled { .. }
+            | Self::Died { .. }
+            | Self::WrongBlob { .. }
+            | Self::NoBlob { .. }
+            | Self::Refused { .. }
+            | Self::Unknown { .. } => UnseenEnd::of_executor(self.code(), self.to_string()).outcome().into(),
         }
-        let why = format!("{self} ({})", self.code());
-        let end = UnseenEnd { why: Some(why), ..UnseenEnd::of(Lost::Executor) };
-        end.outcome().into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lobster_store::StepStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_program_reads_the_code_of_the_executor_and_no_words() {
+        let error = ExecutorError::Died { executor: "x".to_owned(), how: "ended with code 3".to_owned() };
+        let step = error.outcome().step;
+        assert_eq!(step.code.as_deref(), Some("unknown_end"));
+        assert_eq!(step.detail["unknown_end"]["code"], "executor_died");
+        let told = step.error.unwrap_or_default();
+        assert!(told.contains("ended with code 3") && told.ends_with("(executor_died)"), "{told}");
+    }
+
+    #[test]
+    fn what_was_not_sent_and_what_cannot_be_kept_are_no_unseen_ends() {
+        let source = StoreError::Full { path: "/store".into() };
+        for (error, code) in [
+            (ExecutorError::Secret(StageError::new("none").with_code(Code::Secret)), "secret"),
+            (ExecutorError::Store { executor: "x".to_owned(), source }, "store"),
+        ] {
+            let step = error.outcome().step;
+            assert_eq!((step.status, step.code.as_deref()), (StepStatus::Failed, Some(code)));
+            assert_eq!(UnseenEnd::of_outcome(&step), None);
+        }
     }
 }
