@@ -178,6 +178,7 @@ pub struct Upper {
 
 /// A file of the host's that a confined process finds another one in place of.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Replaced {
     /// Where the process finds it.
     pub path: PathBuf,
@@ -239,6 +240,7 @@ impl Default for JailSpec {
 /// time: it is there as long as one of them is. TCP on the loopback interface
 /// is all there is in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ports {
     /// Its name.
     pub network: String,
@@ -264,6 +266,7 @@ pub enum Net {
 
 /// A host that may be reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct HostPort {
     /// A name, a name with a leading `*.` for all below it, or an address.
     /// Private and local addresses are reached only if listed as addresses.

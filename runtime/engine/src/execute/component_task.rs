@@ -6,7 +6,7 @@ use lobster_component::{DirGrant, DirId, Grants, Limits};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{HostPath, OrderText, StdinSource};
+use super::{HostPath, OrderText, StdinSource, strict_blob};
 use lobster_base::credential::CredentialGrant;
 use lobster_store::Blob;
 
@@ -15,6 +15,7 @@ use lobster_store::Blob;
 #[serde(deny_unknown_fields)]
 pub struct ComponentTask {
     /// The component's bytes.
+    #[serde(deserialize_with = "strict_blob::read")]
     pub program: Blob,
     /// The JSON text of its arguments.
     pub args: OrderText,
@@ -38,10 +39,14 @@ pub struct ComponentTask {
     /// Whether its description may lower the limits.
     pub described_limits: bool,
     /// Blobs that its arguments or its input name, so that it may open them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "strict_blob::read_list")]
     pub blobs: Vec<Blob>,
     /// A JSON object: the values that the run keeps for its components.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict_blob::read_optional"
+    )]
     pub values: Option<Blob>,
     /// What its outcome says of its grants, besides what it was denied.
     #[serde(default, skip_serializing_if = "Value::is_null")]

@@ -39,7 +39,7 @@ pub struct McpTask {
 
 /// How a server is reached.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum McpReach {
     /// A program to be started.
     Program(Box<McpProgram>),

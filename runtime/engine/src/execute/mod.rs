@@ -23,6 +23,7 @@ mod order;
 mod order_text;
 mod place;
 pub mod stdio;
+mod strict_blob;
 
 use serde::{Deserialize, Serialize};
 

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::mcp_task::McpReach;
-use super::{ComponentTask, HostPath, HostText, HttpTask, McpTask};
+use super::{ComponentTask, HostPath, HostText, HttpTask, McpTask, strict_blob};
 use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_sandbox::{Confinement, ProcessLimits, RootId};
@@ -179,7 +179,11 @@ pub struct NativeTask {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub layered: Vec<HostPath>,
     /// A change set that is not committed yet, and that it finds below them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "strict_blob::read_optional"
+    )]
     pub pending: Option<Blob>,
     /// Whether to find out if stdout is JSON while it comes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -197,7 +201,7 @@ pub enum StdinSource {
     /// Nothing.
     Empty,
     /// A blob.
-    Blob(Blob),
+    Blob(#[serde(deserialize_with = "strict_blob::read")] Blob),
     /// Bytes that no store may keep, for they hold a secret. They travel in the order alone.
     #[serde(serialize_with = "to_base64", deserialize_with = "from_base64")]
     Secret(Arc<[u8]>),
@@ -232,4 +236,108 @@ fn to_base64<S: Serializer>(bytes: &Arc<[u8]>, to: S) -> Result<S::Ok, S::Error>
 fn from_base64<'de, D: Deserializer<'de>>(from: D) -> Result<Arc<[u8]>, D::Error> {
     let text = String::deserialize(from)?;
     STANDARD.decode(text).map(Arc::from).map_err(serde::de::Error::custom)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// An order of each kind of task and of each form of its parts.
+    fn orders() -> Vec<Value> {
+        let digest = Digest::of(b"x").to_string();
+        let blob = json!({ "digest": digest, "len": 1 });
+        let id = json!({ "run": "01890a5d-ac96-774b-bcce-b302099a8057", "path": "pay", "attempt": 1 });
+        let time = json!({ "secs": 1, "nanos": 0 });
+        let raw = json!({ "bytes": [255] });
+        let root = json!({ "path": "/w", "device": 1, "inode": 2 });
+        let credential = json!({
+            "host": "api.example.com", "secret": "KEY", "header": "authorization",
+            "scheme": { "word": "Bearer" }, "methods": ["GET"], "paths": ["/v1"],
+            "variables": [["API", "{url}"]],
+        });
+        let limits = json!(ProcessLimits::default());
+        let mut jail = json!(lobster_sandbox::JailSpec::default());
+        jail["replaced"] = json!([{ "path": "/a", "copy": "/b" }]);
+        jail["net"] = json!({ "hosts": [{ "host": "example.com", "port": 443 }] });
+        jail["ports"] = json!({ "network": "n", "listen": [1], "connect": [2] });
+        let process = json!({
+            "argv": ["sh"], "env": [["A", raw], ["B", "b"]], "secrets": { "K": "KEY" },
+            "credentials": [credential], "cwd": raw, "limits": limits, "confinement": { "jail": jail },
+            "roots": [root],
+        });
+        let mut native = process.clone();
+        native["kind"] = json!("native");
+        native["stdin"] = json!({ "blob": blob });
+        native["pending"] = blob.clone();
+        let mcp = |reach: Value, pin: Value| {
+            json!({
+                "kind": "mcp", "server": "s", "session": id, "reach": reach, "tool": "t", "args": {},
+                "pin": pin, "max_bytes": 1, "timeout": time,
+            })
+        };
+        let address = json!({
+            "url": "https://x", "token": "t", "secrets": { "K": "KEY" }, "credential": credential,
+        });
+        let http = |body: Value| {
+            json!({
+                "kind": "http", "url": "https://x", "headers": [["a", "b"]],
+                "credential": { "header": "x-key", "token": "t", "secrets": { "K": "KEY" } }, "body": body,
+                "idle": time, "max_body": 1,
+            })
+        };
+        let component = |input: Value| {
+            json!({
+                "kind": "component", "program": blob, "args": { "text": "{}" }, "input": input,
+                "grants": {
+                    "read": [{ "host": "/w", "to": "/r", "judged": root }], "write": [{ "host": raw, "to": "/w" }],
+                },
+                "secrets": { "K": "KEY" }, "credentials": [credential],
+                "limits": lobster_component::Limits::default(), "spent_us": 0, "described_limits": false,
+                "blobs": [blob], "values": blob,
+            })
+        };
+        let tasks = [
+            native,
+            component(json!({ "bytes": { "blob": blob } })),
+            component(json!({ "items": { "secret": "AA==" } })),
+            mcp(
+                json!({ "program": process }),
+                json!({ "pinned": { "digest": digest, "inputSchema": true } }),
+            ),
+            mcp(json!({ "address": address }), json!("any")),
+            http(json!({ "text": "{}" })),
+            http(json!({ "blob": blob })),
+        ];
+        tasks.map(|task| json!({ "id": id, "action": digest, "task": task })).into()
+    }
+
+    /// The places of all objects whose fields an order decides; what a tool is given is free.
+    fn objects(value: &Value, at: &str, found: &mut Vec<String>) {
+        if let Value::Object(fields) = value {
+            if at != "/task/args" || fields.contains_key("text") {
+                found.push(at.to_owned());
+            }
+            fields.iter().for_each(|(name, value)| objects(value, &format!("{at}/{name}"), found));
+        } else if let Value::Array(items) = value {
+            items.iter().enumerate().for_each(|(n, value)| objects(value, &format!("{at}/{n}"), found));
+        }
+    }
+
+    #[test]
+    fn a_field_that_is_not_known_is_refused_at_every_depth() {
+        for order in orders() {
+            let read = serde_json::from_str::<Order>(&order.to_string());
+            assert!(read.is_ok(), "{read:?}: {order:#}");
+            let mut places = Vec::new();
+            objects(&order, "", &mut places);
+            for place in places {
+                let mut more = order.clone();
+                more.pointer_mut(&place).unwrap()["unknown"] = json!(1);
+                let read = serde_json::from_str::<Order>(&more.to_string());
+                assert!(read.is_err(), "{place} takes an unknown field: {more:#}");
+            }
+        }
+    }
 }

@@ -4,6 +4,7 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
+use super::strict_blob;
 use lobster_store::{Blob, Store};
 
 /// Text in the order's own line, or a blob where it is long.
@@ -13,7 +14,7 @@ pub enum OrderText {
     /// The text itself.
     Text(String),
     /// The blob that has it.
-    Blob(Blob),
+    Blob(#[serde(deserialize_with = "strict_blob::read")] Blob),
 }
 
 impl OrderText {
