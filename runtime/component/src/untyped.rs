@@ -1,10 +1,10 @@
 //! The errors of wasmtime that have no type of their own.
 //!
-//! This is the only place where lobster reads the words of an error. wasmtime makes these
+//! This is the only place where lobster decides by the words of wasmtime, which makes these
 //! with `bail!`, or of a private type, so nothing else tells them from others. Its version
 //! is pinned exactly, and the tests below provoke each in wasmtime itself: a release that
 //! words one differently fails them. An error that is not recognised counts as one of the
-//! host, which ends the run.
+//! host, which ends the run. `docs/ARCHITECTURE.md` ("Failures") lists the other places.
 
 /// What such an error is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -215,7 +215,8 @@ fn apart(branches: &[Step], around: &Enclosing) -> Vec<Enclosing> {
     branches.iter().map(|_| around.apart()).collect()
 }
 
-/// Whether a failure is that of the time limit which says `limit`.
+/// Whether a failure is that of the time limit which says `limit`: its whole text and its code are all
+/// that the journal keeps of it, so a replay, which waits for nothing, has nothing else to go by.
 fn is_by(error: &StageError, limit: &str) -> bool {
     let first = error.first_words();
     first.is(Code::Timeout) && first.message == limit

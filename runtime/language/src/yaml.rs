@@ -5,16 +5,19 @@
 //! 1.1 types when a `%YAML 1.1` directive asks for them. Merge keys are not
 //! applied under 1.2.
 
+mod untyped;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use saphyr_parser::{Event, Marker, Parser, ScalarStyle, Span as EventSpan, Tag};
+use saphyr_parser::{Event, Marker, Parser, ScalarStyle, ScanError, Span as EventSpan, Tag};
 
 use super::codes;
 use super::diagnostic::{Checked, Diagnostic};
 use super::plan::Span;
 use super::scalar::{Schema, key_text, resolve};
 use super::source::{Data, Entry, MAX_DEPTH, Node, Source};
+use untyped::Untyped;
 
 /// How many values aliases may add to a file.
 const MAX_ALIASED: usize = 50_000;
@@ -35,7 +38,7 @@ pub(super) fn parse(source: &Arc<Source>) -> Checked<Node> {
     };
     let mut documents = 0;
     for event in Parser::new_from_str(text) {
-        let (event, span) = event.map_err(|error| builder.syntax_error(error.marker(), error.info()))?;
+        let (event, span) = event.map_err(|error| builder.syntax_error(&error))?;
         if matches!(event, Event::DocumentStart(_)) {
             documents += 1;
             if documents > 1 {
@@ -162,13 +165,14 @@ impl Builder<'_> {
         Diagnostic::error(self.source, code, span, message)
     }
 
-    fn syntax_error(&self, marker: &Marker, info: &str) -> Box<Diagnostic> {
-        let at = self.offsets.byte(marker);
+    fn syntax_error(&self, error: &ScanError) -> Box<Diagnostic> {
+        let at = self.offsets.byte(error.marker());
         let span = Span { start: at, end: at + 1 };
-        if info.contains("unknown anchor") {
+        let (info, about) = (error.info(), Untyped::of(error));
+        if about == Some(Untyped::UnknownAnchor) {
             return self.unresolved_alias(span);
         }
-        if info.contains("unprintable") || self.source.text.contains('\0') {
+        if about == Some(Untyped::Unprintable) || self.source.text.contains('\0') {
             return self
                 .error(codes::YAML_SYNTAX, span, format!("The file is not text: {info}"))
                 .with_help("a workflow is YAML or JSON in UTF-8")
@@ -176,13 +180,13 @@ impl Builder<'_> {
         }
         let line_start = self.source.line_at(at).0;
         let indented_by_tab = self.source.text[line_start..].trim_start_matches(' ').starts_with('\t');
-        if indented_by_tab || info.contains("tab") {
+        if indented_by_tab || about == Some(Untyped::Tab) {
             return self
                 .error(codes::YAML_SYNTAX, span, format!("Tabs are not allowed as indentation: {info}"))
                 .with_help("indent with spaces")
                 .into();
         }
-        if info.contains("recursion limit") {
+        if about == Some(Untyped::TooDeep) {
             return self.too_deep(span);
         }
         let help =
