@@ -51,6 +51,8 @@ pub struct TextSpan {
 pub(crate) struct Finding {
     pub(crate) level: Level,
     pub(crate) code: String,
+    /// Which hard block it is; `code` says so too, for people.
+    pub(crate) hard: Option<String>,
     pub(crate) message: String,
     pub(crate) hint: Option<&'static str>,
     pub(crate) span: Option<TextSpan>,
@@ -421,8 +423,11 @@ impl<'a> Analysis<'a> {
         message: impl Into<String>,
         hint: Option<&'static str>,
     ) {
-        let finding =
-            Finding { level, code: code.into(), message: message.into(), hint, span: self.span, rule: None };
+        let (code, message) = (code.into(), message.into());
+        self.add(Finding { level, code, hard: None, message, hint, span: self.span, rule: None });
+    }
+
+    fn add(&mut self, finding: Finding) {
         let known =
             |f: &Finding| f.level == finding.level && f.code == finding.code && f.message == finding.message;
         if !self.findings.iter().any(known) {
@@ -447,7 +452,15 @@ impl<'a> Analysis<'a> {
     }
 
     pub(crate) fn hard(&mut self, id: &str, message: impl Into<String>, hint: Option<&'static str>) {
-        self.find(Level::Hard, format!("hard:{id}"), message, hint);
+        let (code, hard, message) = (format!("hard:{id}"), Some(id.to_owned()), message.into());
+        self.add(Finding { level: Level::Hard, code, hard, message, hint, span: self.span, rule: None });
+    }
+
+    /// Takes a hard block over that another analysis found; what else it found is left out.
+    pub(crate) fn adopt_hard(&mut self, found: &Finding, message: impl Into<String>) {
+        if let Some(id) = &found.hard {
+            self.hard(id, message, found.hint);
+        }
     }
 
     pub(crate) fn by_rule(&mut self, level: Level, rule: &Rule, message: String) {
@@ -473,7 +486,7 @@ impl<'a> Analysis<'a> {
 
     /// The first hard finding, when there is one.
     pub(crate) fn hard_finding(&self) -> Option<&Finding> {
-        self.findings.iter().find(|f| f.level == Level::Hard)
+        self.findings.iter().find(|f| f.hard.is_some())
     }
 
     /// Runs `inside` one level deeper in code, or refuses.

@@ -111,6 +111,9 @@ pub struct Decision {
     /// How far what the command changes in files is kept apart at least.
     #[serde(skip_serializing_if = "LeastChanges::is_direct")]
     pub changes: LeastChanges,
+    /// Whether the deciding reason is a hard block.
+    #[serde(skip)]
+    hard: bool,
     /// The terms of the approval, when one is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ask: Option<super::AskTerms>,
@@ -121,6 +124,14 @@ pub struct Decision {
     pub policy: Digest,
     /// The engine and catalogue that decided.
     pub engine_version: &'static str,
+}
+
+impl Decision {
+    /// Whether a hard block decided: no rule and no approval can allow it.
+    #[must_use]
+    pub fn is_hard(&self) -> bool {
+        self.hard
+    }
 }
 
 /// The network a command gets.
@@ -281,7 +292,7 @@ impl Policy {
         let quiet = analysis.draws.iter().all(|draw| draw.catalogued);
         let Analysis { mut findings, commands, rules, roots, .. } = analysis;
         if self.is_open() {
-            findings.retain(|f| f.level == Level::Hard);
+            findings.retain(|f| f.hard.is_some());
         }
         findings.sort_by_key(|f| std::cmp::Reverse(f.level));
         let unattended = self.file().profile == Profile::ReadOnly;
@@ -343,6 +354,7 @@ impl Policy {
         Decision {
             verdict,
             reason_code,
+            hard: findings.first().is_some_and(|f| f.hard.is_some()),
             message,
             hint,
             span,

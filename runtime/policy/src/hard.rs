@@ -572,6 +572,7 @@ mod tests {
             "crontab - <<< '* * * * * rm -rf /'",
         ] {
             let decision = decide(text);
+            assert!(decision.is_hard(), "{text}: {}", decision.reason_code);
             assert!(decision.reason_code.starts_with("hard:"), "{text}: {}", decision.reason_code);
         }
         for text in [

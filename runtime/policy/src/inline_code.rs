@@ -1,6 +1,6 @@
 //! Code given to shells and interpreters, and text that may be code.
 
-use super::analysis::{Analysis, Arg, Flow, Input, Level};
+use super::analysis::{Analysis, Arg, Flow, Input};
 use super::command::{Invocation, taint};
 use super::dialect::Dialect;
 use super::parse::{Unread, parse};
@@ -432,14 +432,9 @@ impl Analysis<'_> {
             }
             Err(Unread::TooDeep | Unread::Syntax(_)) => return,
         }
-        let hit = probe.findings.iter().find(|f| {
-            f.level == Level::Hard
-                && (!strong_only || STRONG.iter().any(|id| f.code.strip_prefix("hard:") == Some(*id)))
-        });
-        if let Some(hit) = hit {
-            let id = hit.code.trim_start_matches("hard:").to_owned();
-            let message = format!("{by} carries a command that never runs: {}", hit.message);
-            self.hard(&id, message, hit.hint);
+        let counts = |id: &String| !strong_only || STRONG.contains(&id.as_str());
+        if let Some(hit) = probe.findings.iter().find(|f| f.hard.as_ref().is_some_and(counts)) {
+            self.adopt_hard(hit, format!("{by} carries a command that never runs: {}", hit.message));
         }
     }
 }

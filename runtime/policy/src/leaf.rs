@@ -222,19 +222,18 @@ impl<'a> Analysis<'a> {
         if super::wrappers::is_shell(name) {
             let mut probe = self.probe();
             probe.shell_command(name, inv);
-            self.adopt_hard(&probe);
+            self.adopt_hard_of(&probe);
         }
         let mut probe = self.probe();
         probe.wrapper(name, inv);
-        self.adopt_hard(&probe);
+        self.adopt_hard_of(&probe);
         self.record(&inv.args, None, Vec::new());
         Flow { shell: true, taint: taint(args), ..Flow::default() }
     }
 
-    fn adopt_hard(&mut self, probe: &Analysis<'_>) {
+    fn adopt_hard_of(&mut self, probe: &Analysis<'_>) {
         if let Some(hit) = probe.hard_finding() {
-            let id = hit.code.trim_start_matches("hard:").to_owned();
-            self.hard(&id, hit.message.clone(), hit.hint);
+            self.adopt_hard(hit, hit.message.clone());
         }
     }
 
@@ -509,7 +508,7 @@ impl<'a> Analysis<'a> {
                 return;
             }
             probe.invoke(Invocation { args: args[at..].to_vec(), ..Invocation::default() });
-            self.adopt_hard(&probe);
+            self.adopt_hard_of(&probe);
         }
     }
 }

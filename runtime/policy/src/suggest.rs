@@ -144,7 +144,7 @@ impl Policy {
         for run in runs {
             for command in run.commands.iter().filter(|c| !c.argv.is_empty()) {
                 let decision = bare.decide(&proposal(command), env);
-                let hard = decision.reason_code.starts_with("hard:");
+                let hard = decision.is_hard();
                 if hard || decision.verdict == Verdict::Deny {
                     refused.insert(format!("{} ({})", command.argv.join(" "), decision.message));
                     continue;

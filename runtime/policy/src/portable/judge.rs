@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use brush_parser::ast;
 
-use super::super::analysis::{Analysis, Input, Level};
+use super::super::analysis::{Analysis, Input};
 use super::super::dialect::Dialect;
 use super::super::parse::parse;
 use super::{Flavour, Reading, Skeleton, read};
@@ -72,9 +72,8 @@ impl Analysis<'_> {
         let Some((findings, _)) = self.second_reading(rewritten) else {
             return;
         };
-        for finding in findings.into_iter().filter(|finding| finding.level == Level::Hard) {
-            let id = finding.code.trim_start_matches("hard:").to_owned();
-            self.hard(&id, finding.message, finding.hint);
+        for finding in findings {
+            self.adopt_hard(&finding, finding.message.clone());
         }
     }
 
