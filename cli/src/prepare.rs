@@ -13,6 +13,14 @@ use crate::exit::CommandError;
 use crate::render::{harmless, say};
 use crate::{live, signals, terminal, which};
 
+/// Refuses what a run must not do: give itself more runs or more rights, or change what starts it.
+pub(crate) fn refuse_inside_a_run(what: &str) -> Result<(), CommandError> {
+    if std::env::var_os(RunId::VARIABLE).is_some() {
+        return Err(CommandError::failed(format!("a run cannot {what}; a person does, outside of any run")));
+    }
+    Ok(())
+}
+
 /// A runtime for this process, cancelled by its signals.
 pub(crate) fn runtime(mode: Mode) -> Result<Runtime, CommandError> {
     runtime_under(mode, &PolicySources::default())

@@ -34,9 +34,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    if std::env::var_os("LOBSTER_RUN_ID").is_some() {
-        return Err(CommandError::failed("a run cannot open the console; a person does, outside of any run"));
-    }
+    prepare::refuse_inside_a_run("open the console")?;
     let store = prepare::runtime(Mode::Human)?.store()?;
     let page = match &args.run {
         Some(run) => {

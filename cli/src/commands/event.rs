@@ -14,7 +14,7 @@ use crate::prepare;
 use crate::render::pager::Output;
 use crate::render::table::{Room, Table};
 
-use super::schedule::{ORIGIN, actor, refuse_inside_a_run};
+use super::schedule::{ORIGIN, actor};
 
 /// Sends events to runs that wait for them (`wait: {event: NAME}`).
 ///
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 }
 
 fn send(name: &str, data: Option<&str>) -> CommandResult {
-    refuse_inside_a_run("send an event")?;
+    prepare::refuse_inside_a_run("send an event")?;
     let name = event_name(name).map_err(CommandError::usage)?;
     let data = match data {
         None => Value::Null,

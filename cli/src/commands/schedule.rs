@@ -153,14 +153,6 @@ pub(crate) fn actor() -> Option<String> {
     set("LOBSTER_ACTOR").or_else(|| set("USER")).or_else(|| set("LOGNAME"))
 }
 
-/// A run must not give itself more runs, or change what starts it.
-pub(super) fn refuse_inside_a_run(what: &str) -> Result<(), CommandError> {
-    if std::env::var_os("LOBSTER_RUN_ID").is_some() {
-        return Err(CommandError::failed(format!("a run cannot {what}; a person does, outside of any run")));
-    }
-    Ok(())
-}
-
 /// The schedule that a word names.
 fn find(service: &Service, name: &str) -> Result<ScheduleRow, CommandError> {
     let rows = service.schedules()?;
@@ -266,7 +258,7 @@ fn object(row: &ScheduleRow) -> Value {
 }
 
 fn pause(name: &str, paused: bool) -> CommandResult {
-    refuse_inside_a_run(if paused { "pause a schedule" } else { "have a schedule go on" })?;
+    prepare::refuse_inside_a_run(if paused { "pause a schedule" } else { "have a schedule go on" })?;
     let service = prepare::service()?;
     let row = find(&service, name)?;
     // What was due until now is decided as the schedule stands.
@@ -286,7 +278,7 @@ fn pause(name: &str, paused: bool) -> CommandResult {
 }
 
 fn run_now(name: &str, given: &[String]) -> CommandResult {
-    refuse_inside_a_run("start another one through the service")?;
+    prepare::refuse_inside_a_run("start another one through the service")?;
     let service = prepare::service()?;
     let (workflow_name, row) = match service.workflow(name)? {
         Some(workflow) => {

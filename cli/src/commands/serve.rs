@@ -132,9 +132,7 @@ const MAX_RUNS: usize = 4;
 const STOP_AFTER: Duration = Duration::from_secs(20);
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    if std::env::var_os("LOBSTER_RUN_ID").is_some() {
-        return Err(CommandError::failed("a run cannot serve; a person does, outside of any run"));
-    }
+    prepare::refuse_inside_a_run("serve")?;
     match &args.task {
         None => serve(&args.serve),
         Some(Task::Token { task }) => credentials::token(task),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use axum::http::StatusCode;
 use lobster_runtime::json;
+use lobster_runtime::store::RunId;
 use lobster_serve::http::{App, Asked, Problem};
 
 /// So much is read of what a process says.
@@ -55,7 +56,7 @@ pub(crate) fn start(app: &App, asked: &Asked, cwd: &str, words: &[String]) -> Re
         .env("LOBSTER_APPROVAL_APPROVED_BY", name)
         .env("LOBSTER_ACTOR", name)
         .env("NO_COLOR", "1")
-        .env_remove("LOBSTER_RUN_ID")
+        .env_remove(RunId::VARIABLE)
         .process_group(0)
         .stdin(Stdio::null());
     if Path::new(cwd).is_dir() {

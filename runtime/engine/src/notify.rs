@@ -151,7 +151,7 @@ impl Teller {
     fn run_command(&self, message: &Value, summary: &RunSummary, gate: Option<&str>) -> Result<(), String> {
         let stdin = message_file(message).map_err(|error| error.to_string())?;
         let mut env = self.env.clone();
-        env.push(("LOBSTER_RUN_ID".into(), self.run.to_string().into()));
+        env.push((RunId::VARIABLE.into(), self.run.to_string().into()));
         if let Some(gate) = gate {
             env.push(("LOBSTER_GATE_ID".into(), gate.into()));
         }

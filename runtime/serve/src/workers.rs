@@ -255,7 +255,7 @@ impl Dispatcher {
             .envs(self.settings.env.iter().map(|(name, value)| (name, value)))
             .env("LOBSTER_ACTOR", start.actor.as_deref().unwrap_or("lobster serve"))
             .env("LOBSTER_APPROVAL_INITIATED_BY", start.actor.as_deref().unwrap_or_default())
-            .env_remove("LOBSTER_RUN_ID")
+            .env_remove(RunId::VARIABLE)
             .stdin(Stdio::null())
             .stdout(if order == Order::Execute { Stdio::piped() } else { Stdio::null() })
             // A file, so that a worker that outlives the server can go on writing.

@@ -24,6 +24,9 @@ use lobster_base::json::{self, JsonError};
 pub struct RunId(pub(super) Uuid);
 
 impl RunId {
+    /// The variable that has it in every process that a run starts.
+    pub const VARIABLE: &str = "LOBSTER_RUN_ID";
+
     /// A name that no run has.
     ///
     /// # Errors

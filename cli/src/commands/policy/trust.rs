@@ -11,15 +11,8 @@ use lobster_runtime::stage::Mode;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 
-/// Set in every process that a run starts.
-const RUN_ID: &str = "LOBSTER_RUN_ID";
-
 pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> CommandResult {
-    if std::env::var_os(RUN_ID).is_some() {
-        return Err(CommandError::failed(
-            "a run cannot trust a policy; a person must do so outside of a run",
-        ));
-    }
+    prepare::refuse_inside_a_run("trust a policy")?;
     if !yes && !io::stdin().is_terminal() {
         return Err(CommandError::failed("nobody can be asked: standard input is not a terminal")
             .with_hint("run it at a terminal; --yes is for operators who have read the file"));

@@ -6,13 +6,13 @@ use std::path::PathBuf;
 use lobster_runtime::stage::Mode;
 use lobster_serve::workflows::{self, Candidate, Content, Word};
 
-use super::{ORIGIN, actor, refuse_inside_a_run, ticks};
+use super::{ORIGIN, actor, ticks};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::harmless;
 
 pub(super) fn register(files: &[PathBuf], trust: bool) -> CommandResult {
-    refuse_inside_a_run("register a workflow")?;
+    prepare::refuse_inside_a_run("register a workflow")?;
     let runtime = prepare::runtime(Mode::Human)?;
     let service = runtime.store()?.service()?;
     let mut exit = Exit::OK;
@@ -76,7 +76,7 @@ fn agreed(candidate: &Candidate) -> Result<bool, CommandError> {
 }
 
 pub(super) fn unregister(name: &str) -> CommandResult {
-    refuse_inside_a_run("unregister a workflow")?;
+    prepare::refuse_inside_a_run("unregister a workflow")?;
     if !prepare::service()?.unregister(name, actor().as_deref(), ORIGIN)? {
         return Err(CommandError::usage(format!("{name} is not registered")));
     }

@@ -15,9 +15,7 @@ use lobster_serve::schedule::{backfill_of, parse_spec};
 use lobster_serve::workflows::{self, Content};
 use serde_json::{Value, json};
 
-use super::{
-    ORIGIN, actor, find, object, refuse_inside_a_run, state_text, tell_if_nobody_serves, time, zones,
-};
+use super::{ORIGIN, actor, find, object, state_text, tell_if_nobody_serves, time, zones};
 use crate::commands::cost::Sum;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
@@ -133,7 +131,7 @@ fn mark_of(schedule: &Schedule, tick: &DueTick) -> Option<&'static str> {
 }
 
 pub(super) fn backfill(word: &str, from: &str, to: Option<&str>, dry_run: bool) -> CommandResult {
-    refuse_inside_a_run("make up for ticks")?;
+    prepare::refuse_inside_a_run("make up for ticks")?;
     let service = prepare::service()?;
     let row = find(&service, word)?;
     let now = service.store().clock_ms();

@@ -29,7 +29,7 @@ use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
 use lobster_stage::{
     OUTPUT_VARIABLE, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, store_failure,
 };
-use lobster_store::{Blob, INLINE_MAX, StepOutcome, StepStatus, Store};
+use lobster_store::{Blob, INLINE_MAX, RunId, StepOutcome, StepStatus, Store};
 
 /// Most bytes kept of a process's stdout unless the step or [`OUTPUT_VARIABLE`] says otherwise. A
 /// step that prints more has most likely gone wrong, and filling the disk would take others down
@@ -37,9 +37,6 @@ use lobster_store::{Blob, INLINE_MAX, StepOutcome, StepStatus, Store};
 const MAX_STDOUT: u64 = 512 << 20;
 /// An error message quotes this much of what a failed command printed.
 const MAX_DETAIL: usize = 16 << 10;
-
-/// The variable that tells a process which run it belongs to.
-const RUN_ID: &str = "LOBSTER_RUN_ID";
 
 /// What to run: shell text, or a program and its arguments.
 #[derive(Clone, Debug)]
@@ -456,8 +453,8 @@ fn order(
         _ => prepared.argv.clone(),
     };
     // So that what runs inside a run can be told from the operator's own calls.
-    env.retain(|(name, _)| name != RUN_ID);
-    env.push((RUN_ID.into(), run.id.to_string().into()));
+    env.retain(|(name, _)| name != RunId::VARIABLE);
+    env.push((RunId::VARIABLE.into(), run.id.to_string().into()));
     // What it exports itself goes below its own span, unless the step names another.
     if let Some(trace) = run.trace.filter(|_| !job.env.granted().contains_key(TRACEPARENT)) {
         env.retain(|(name, _)| name != TRACEPARENT);

@@ -10,6 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
+use lobster_runtime::store::RunId;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue};
 use ring::hmac;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -156,7 +157,7 @@ async fn command(message: &Message, words: &[String]) -> Result<(), String> {
         .env("LOBSTER_NOTICE_ID", message.id())
         .env("LOBSTER_NOTICE_TITLE", &message.text.0)
         .env("LOBSTER_NOTICE_TEXT", &message.text.1)
-        .env_remove("LOBSTER_RUN_ID")
+        .env_remove(RunId::VARIABLE)
         .current_dir(&message.dir)
         .process_group(0)
         .stdin(input)

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use axum::http::StatusCode;
 use lobster_runtime::engine::QuestionView;
 use lobster_runtime::json;
-use lobster_runtime::store::{Gate, GateFilter, GateStatus, iso};
+use lobster_runtime::store::{Gate, GateFilter, GateStatus, RunId, iso};
 use lobster_runtime::text::{Count, prefix};
 use serde_json::{Value, json};
 
@@ -141,7 +141,7 @@ fn give(app: &App, gate: &Gate, answer: &Given<'_>, name: &str) -> Result<Gate, 
         .args(answer.words)
         .env("LOBSTER_APPROVAL_APPROVED_BY", name)
         .env("LOBSTER_ACTOR", name)
-        .env_remove("LOBSTER_RUN_ID")
+        .env_remove(RunId::VARIABLE)
         .env_remove("LOBSTER_APPROVAL_REASON")
         .process_group(0);
     if let Some(reason) = answer.reason {
