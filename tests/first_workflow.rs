@@ -159,6 +159,22 @@ fn the_checks_of_doctor_are_told_line_by_line_at_a_terminal() {
     }
     // A program gets the envelope that it always got.
     assert_eq!(home.lobster(["doctor"]).run().output()[0]["toolMode"], true);
+    let (code, screen) = Terminal::start(home.lobster(["doctor", "--json"]), 100, 24).end();
+    assert!(code == 0 && screen.text().contains("\"toolMode\": true"), "{}", screen.text());
+}
+
+#[test]
+fn the_options_of_doctor_stand_in_any_order_and_a_mistyped_one_is_refused() {
+    let home = Home::new();
+    let attacked = home.lobster(["doctor", "--json", "--sandbox"]).run();
+    let attacked: serde_json::Value = serde_json::from_str(&attacked.stdout).unwrap();
+    assert!(attacked["findings"].as_array().is_some_and(|found| !found.is_empty()), "{attacked}");
+    for words in [&["--sandbx"][..], &["a", "--sandbx"], &["--sandbox", "--service"], &["--sandbox", "a"]] {
+        let answer = home.lobster(["doctor"].iter().chain(words)).run();
+        assert!(answer.code() == 2 && answer.stdout.is_empty(), "{words:?}: {answer:?}");
+    }
+    let notes = home.lobster(["doctor", "a", "--", "--sandbx"]).run().output()[0]["notes"].clone();
+    assert_eq!(notes, serde_json::json!(["a", "--sandbx"]));
 }
 
 #[test]

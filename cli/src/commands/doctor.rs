@@ -23,11 +23,14 @@ use crate::render::units;
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Attacks the sandbox of this machine and lists which of its promises hold.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["service", "notes"])]
     sandbox: bool,
     /// Attacks the servers that are at work on this store and lists which of their promises hold.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "notes")]
     service: bool,
+    /// Prints JSON, also at a terminal.
+    #[arg(long)]
+    json: bool,
     /// Words to repeat in the answer.
     notes: Vec<String>,
 }
@@ -35,16 +38,12 @@ pub(crate) struct Args {
 /// What is run to see whether anything runs. `@` passes over it.
 pub(crate) const PROBE: &str = "exec --json --shell 'echo [1]'";
 
-pub(crate) fn run(notes: &[String]) -> CommandResult {
-    if let [first, rest @ ..] = notes
-        && first == "--sandbox"
-    {
-        return attack(rest.iter().any(|word| word == "--json"));
+pub(crate) fn run(args: &Args) -> CommandResult {
+    if args.sandbox {
+        return attack(args.json);
     }
-    if let [first, rest @ ..] = notes
-        && first == "--service"
-    {
-        return attack_servers(rest.iter().any(|word| word == "--json"));
+    if args.service {
+        return attack_servers(args.json);
     }
     let reply = crate::reply::Reply { mode: Mode::Tool };
     let runtime = prepare::runtime(Mode::Tool)?;
@@ -56,8 +55,8 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
         Envelope::Done(output) if output.to_vec().is_ok_and(|items| items == [json!(1)]) => {
             let mut item =
                 json!({ "toolMode": true, "protocolVersion": PROTOCOL_VERSION, "version": COMPATIBLE_WITH });
-            if !notes.is_empty() {
-                item["notes"] = json!(notes);
+            if !args.notes.is_empty() {
+                item["notes"] = json!(args.notes);
             }
             Envelope::Done(Output::from(vec![item]))
         }
@@ -67,7 +66,7 @@ pub(crate) fn run(notes: &[String]) -> CommandResult {
             ..Failure::new(Code::Failed, "the shell did not print the expected result of `echo [1]`")
         }),
     };
-    if std::io::stdout().is_terminal() {
+    if std::io::stdout().is_terminal() && !args.json {
         let exit = Exit::Code(envelope.exit_code());
         print_findings(&runtime, &envelope, result.run, begun.elapsed())?;
         super::gates::tell_of_incumbent(&runtime);

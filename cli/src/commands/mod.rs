@@ -187,12 +187,12 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
             _ if wants_help => help::general(),
             rest => run::run(rest),
         },
-        "resume" | "graph" | "doctor" if wants_help => help::of_command(first),
+        "resume" | "graph" if wants_help => help::of_command(first),
         "resume" => resume::run(rest),
-        "graph" | "doctor" => {
+        "graph" => {
             let (log, rest) = logging::take(rest);
             logging::start(&log)?;
-            if first == "graph" { graph::run(&rest) } else { doctor::run(&rest) }
+            graph::run(&rest)
         }
         _ if help::is_command(first) => own_command(words),
         // `exec ls -h` is for `ls`; a help flag elsewhere is for us.
@@ -250,6 +250,7 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Serve(args) => serve::run(&args),
         Command::Console(args) => console::run(&args),
         Command::Init(args) => init::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args),
         Command::Complete(args) => complete::run(&args),
         Command::Man(args) => man::run(&args),
@@ -257,7 +258,6 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Command::Run(_)
         | Command::Resume(_)
         | Command::Graph(_)
-        | Command::Doctor(_)
         | Command::Version
         | Command::Help { .. } => Err(CommandError::failed("this command takes its words unparsed")),
     }
