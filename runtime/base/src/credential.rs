@@ -10,6 +10,7 @@ use std::net::IpAddr;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use percent_encoding::percent_decode;
 use serde::{Deserialize, Serialize};
 
 pub use echo::EchoMask;
@@ -306,7 +307,7 @@ fn is_ambiguous(path: &str) -> bool {
         if is_bad {
             return true;
         }
-        let decoded = decoded_once(&text);
+        let decoded: Vec<u8> = percent_decode(&text).collect();
         if decoded == text {
             return false;
         }
@@ -317,26 +318,6 @@ fn is_ambiguous(path: &str) -> bool {
         text = decoded;
     }
     true
-}
-
-fn decoded_once(text: &[u8]) -> Vec<u8> {
-    let digit = |byte: &u8| char::from(*byte).to_digit(16);
-    let mut decoded = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while let Some(byte) = text.get(at) {
-        let pair = text.get(at + 1).and_then(digit).zip(text.get(at + 2).and_then(digit));
-        match pair.filter(|_| *byte == b'%').and_then(|(high, low)| u8::try_from(high * 16 + low).ok()) {
-            Some(meant) => {
-                decoded.push(meant);
-                at += 3;
-            }
-            None => {
-                decoded.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    decoded
 }
 
 #[cfg(test)]

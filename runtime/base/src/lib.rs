@@ -11,6 +11,7 @@ pub mod digest;
 pub mod file_digests;
 pub mod glob;
 pub mod json;
+pub mod percent;
 pub mod quantity;
 pub mod request_error;
 pub mod schema;

@@ -2,6 +2,7 @@
 
 use super::analysis::{Analysis, Arg};
 use super::file::{ArgPattern, ArgShape, Effect, HardRule, Rule};
+use lobster_base::percent;
 
 /// Whether `rule` matches the command `args` whose program is called `name`.
 ///
@@ -176,7 +177,7 @@ fn is_carrier(text: &str, carriers: &[&str], allowed: &[String]) -> bool {
 fn says_word(text: &str, words: &[String]) -> bool {
     let mut text = text.to_owned();
     while text.contains('%') {
-        match percent_decoded(&text) {
+        match percent::decode(&text) {
             Some(decoded) => text = decoded,
             None => return true,
         }
@@ -190,21 +191,6 @@ fn says_word(text: &str, words: &[String]) -> bool {
         let word = split(word);
         !word.is_empty() && said.windows(word.len()).any(|part| part == word)
     })
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut bytes = text.bytes();
-    while let Some(byte) = bytes.next() {
-        if byte == b'%' {
-            let digit = |b: Option<u8>| char::from(b?).to_digit(16);
-            let value = digit(bytes.next())? * 16 + digit(bytes.next())?;
-            out.push(u8::try_from(value).ok()?);
-        } else {
-            out.push(byte);
-        }
-    }
-    String::from_utf8(out).ok()
 }
 
 /// Whether `text` gives `flag`, also abbreviated or with its value attached.

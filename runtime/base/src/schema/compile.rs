@@ -11,6 +11,7 @@ use super::{
     Rest, Schema, StringRules, Type, Types, Unique, validate,
 };
 use crate::json::{js_string, parse};
+use crate::percent;
 
 /// The meta-schema of draft-07 (json-schema.org, AFL-2.1 or BSD-3-Clause).
 const META_TEXT: &str = include_str!("draft-07.json");
@@ -237,7 +238,7 @@ impl<'a> Compiler<'a> {
             return Some(place.clone());
         }
         let mut place = self.by_uri.get(document)?.clone();
-        let pointer = percent_decoded(fragment)?;
+        let pointer = percent::decode(fragment)?;
         if pointer.is_empty() {
             return Some(place);
         }
@@ -284,21 +285,6 @@ fn join(base: &str, reference: &str) -> String {
             .map_or(if path_at == 0 { 0 } else { base.len() }, |at| path_at + at + 1),
     };
     format!("{}{reference}", &base[..keep])
-}
-
-fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        bytes.push(match byte {
-            b'%' => {
-                let digits = [rest.next()?, rest.next()?];
-                u8::from_str_radix(std::str::from_utf8(&digits).ok()?, 16).ok()?
-            }
-            byte => byte,
-        });
-    }
-    String::from_utf8(bytes).ok()
 }
 
 const NUMBER: &[&str] = &["maximum", "minimum", "exclusiveMaximum", "exclusiveMinimum", "multipleOf"];

@@ -5,6 +5,7 @@
 
 use std::collections::HashMap;
 
+use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
 /// Most subschemas that one part of a value may be checked against, together
@@ -186,20 +187,5 @@ fn subschemas(value: &Value) -> Vec<&Value> {
 
 /// A reference is a part of a URL, where `%25` is a percent sign.
 fn unescaped(place: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = place.as_bytes();
-    while let Some((&byte, after)) = rest.split_first() {
-        let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()).filter(|_| byte == b'%') {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(byte);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+    percent_decode_str(place).decode_utf8_lossy().into_owned()
 }

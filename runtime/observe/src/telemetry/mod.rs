@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use lobster_models::http::{self, Url};
 use lobster_store::{Event, Record, RunId, Store, StoreError};
+use percent_encoding::percent_decode_str;
 
 pub use spans::{RunTrace, TRACEPARENT, trace_parent};
 
@@ -148,32 +149,11 @@ fn latest_execution(store: &Store, run: RunId) -> Result<Vec<Record>, StoreError
 fn pairs(text: &str) -> Vec<(String, String)> {
     text.split(',')
         .filter_map(|pair| pair.split_once('='))
-        .map(|(key, value)| (key.trim().to_owned(), percent_decoded(value.trim())))
+        .map(|(key, value)| {
+            (key.trim().to_owned(), percent_decode_str(value.trim()).decode_utf8_lossy().into_owned())
+        })
         .filter(|(key, _)| !key.is_empty())
         .collect()
-}
-
-fn percent_decoded(text: &str) -> String {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let coded = (*first == b'%')
-            .then(|| {
-                after.get(..2).and_then(|two| u8::from_str_radix(std::str::from_utf8(two).ok()?, 16).ok())
-            })
-            .flatten();
-        match coded {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 #[cfg(test)]
@@ -215,7 +195,7 @@ mod tests {
         let base = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://h");
         let set = exporter(&[
             base,
-            ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%20b, x = y ,bad"),
+            ("OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%20b%+f, x = y ,bad"),
             ("OTEL_EXPORTER_OTLP_TIMEOUT", "250"),
             ("OTEL_RESOURCE_ATTRIBUTES", "service.name=from-attributes,team=ops"),
         ])

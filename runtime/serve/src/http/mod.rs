@@ -601,32 +601,7 @@ fn form_of(headers: &HeaderMap, body: &Bytes) -> Result<Vec<(String, String)>, P
 
 /// The fields of a query or a form; `+` and `%` escapes as forms have them.
 fn pairs_of(query: &str) -> Vec<(String, String)> {
-    let pairs = query.split('&').filter(|pair| !pair.is_empty());
-    pairs
-        .map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            (unescaped(name), unescaped(value))
-        })
-        .collect()
-}
-
-fn unescaped(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while let Some(byte) = bytes.get(at) {
-        let hex = bytes.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match (byte, hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
-            (b'%', Some(found)) => {
-                out.push(found);
-                at += 2;
-            }
-            (b'+', _) => out.push(b' '),
-            (other, _) => out.push(*other),
-        }
-        at += 1;
-    }
-    String::from_utf8_lossy(&out).into_owned()
+    form_urlencoded::parse(query.as_bytes()).into_owned().collect()
 }
 
 /// What every answer says to a browser: that it is no page, for nobody's frame and nobody's cache.
@@ -665,8 +640,10 @@ mod tests {
 
     #[test]
     fn a_query_is_read_as_a_form() {
-        let query: BTreeMap<_, _> = pairs_of("a=1&b=x%20y+z&c&d=%zz%4&e=%E2%82%AC").into_iter().collect();
+        let query: BTreeMap<_, _> =
+            pairs_of("a=1&b=x%20y+z&c&d=%zz%4&e=%E2%82%AC&f=%+f").into_iter().collect();
         assert_eq!(query["b"], "x y z");
         assert_eq!((query["c"].as_str(), query["d"].as_str(), query["e"].as_str()), ("", "%zz%4", "€"));
+        assert_eq!(query["f"], "%+f");
     }
 }
