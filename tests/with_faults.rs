@@ -6,7 +6,6 @@ use std::process::ExitCode;
 mod armed;
 
 fn main() -> ExitCode {
-    lobster_changes::install_fault_hook(armed::pass);
-    lobster_store::install_fault_hook(armed::pass);
+    lobster_base::fault::install_fault_hook(armed::pass);
     lobster_cli::main()
 }

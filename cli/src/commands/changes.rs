@@ -178,8 +178,8 @@ pub(crate) fn line(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> 
         (_, Some(Entry::File { same_as: Some(other), .. })) => {
             text.push_str(&format!(" = {}", one_line(&other.to_string())));
         }
-        (Some(before), Some(after)) if mode(before) != mode(after) => {
-            text.push_str(&format!("  {:04o} -> {:04o}", mode(before), mode(after)));
+        (Some(before), Some(after)) if before.mode() != after.mode() => {
+            text.push_str(&format!("  {:04o} -> {:04o}", before.mode(), after.mode()));
         }
         (None, after @ Some(_)) if is_executable(after.as_ref()) => text.push_str("  executable"),
         (_, Some(Entry::Directory { .. })) | (Some(Entry::Directory { .. }), None) => text.push('/'),
@@ -196,13 +196,6 @@ pub(crate) fn line(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> 
         }
     }
     text
-}
-
-fn mode(entry: &Entry) -> u32 {
-    match entry {
-        Entry::File { mode, .. } | Entry::Directory { mode } => *mode,
-        Entry::Link { .. } => 0o777,
-    }
 }
 
 /// The sizes of contents that are not text, or too long to be shown.

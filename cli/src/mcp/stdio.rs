@@ -4,10 +4,11 @@
 
 use std::collections::HashSet;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lobster_runtime::cancel::{CancelReason, CancelToken};
+use lobster_runtime::sync::lock;
 use rmcp::RoleServer;
 use rmcp::model::{
     ClientJsonRpcMessage, ClientNotification, ErrorCode, ErrorData, JsonRpcMessage, RequestId,
@@ -120,7 +121,7 @@ impl Lines {
 
     /// Whether a message goes on to the server; its sender is told if not.
     fn admit(&mut self, message: &ClientJsonRpcMessage) -> Result<bool, Refused> {
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut open = lock(&self.open);
         match message {
             JsonRpcMessage::Request(request) => {
                 self.begun = true;
@@ -188,7 +189,7 @@ impl Transport<RoleServer> for Lines {
             };
             let written = write(&to, &session, &item).await;
             if let Some(id) = answered {
-                open.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+                lock(&open).remove(&id);
             }
             written
         }

@@ -5,12 +5,13 @@ use std::fs::{Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::OFlags;
 
 use crate::digest::Digest;
+use crate::sync::lock;
 
 /// A file must have been left alone for this long before it was read, or its
 /// digest is not remembered: a second write within the resolution of the file
@@ -86,7 +87,7 @@ impl FileDigests {
     }
 
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Stamp, Digest>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.known)
     }
 }
 

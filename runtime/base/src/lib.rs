@@ -8,6 +8,7 @@ pub mod code;
 pub mod config;
 pub mod credential;
 pub mod digest;
+pub mod fault;
 pub mod file_digests;
 pub mod glob;
 pub mod json;

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::fault::point;
 use crate::set::ChangeSet;
 use crate::steps::Step;
+use lobster_base::fault::point;
 
 /// How far a commit has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

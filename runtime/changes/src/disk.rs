@@ -19,9 +19,9 @@ use rustix::io::Errno;
 use lobster_base::whole_sync::{can_sync_file_system, sync_file_system};
 
 use crate::commit::{CommitError, Content};
-use crate::fault::point;
 use crate::files::{Files, Looks, Place, Seen, What};
 use crate::set::{ByteText, ChangeSet, RelPath, Time};
+use lobster_base::fault::point;
 
 /// How a path is resolved.
 const BENEATH: ResolveFlags = ResolveFlags::BENEATH

@@ -16,7 +16,6 @@ mod commit_log;
 mod copy;
 #[cfg(target_os = "linux")]
 mod disk;
-mod fault;
 mod files;
 #[cfg(target_os = "linux")]
 mod layer;
@@ -51,7 +50,6 @@ pub use commit::conflicts;
 pub use commit::{CommitError, Conflict, Content, Contents, Found, Recovered, commit, recover, recover_for};
 #[cfg(target_os = "linux")]
 pub use copy::Room;
-pub use fault::{FaultHook, install_fault_hook};
 #[cfg(target_os = "linux")]
 pub use layer::{Keep, Layer, LayerError, copy_with, lay_over, remove_tree};
 pub use part::NotChanged;

@@ -233,6 +233,15 @@ pub enum Entry {
 }
 
 impl Entry {
+    /// The permission bits; a link has all of them.
+    #[must_use]
+    pub fn mode(&self) -> u32 {
+        match self {
+            Self::File { mode, .. } | Self::Directory { mode } => *mode,
+            Self::Link { .. } => 0o777,
+        }
+    }
+
     /// Whether both are the same to a reader: times and other names do not count.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
@@ -249,13 +258,6 @@ impl Entry {
 
     pub(crate) fn is_directory(&self) -> bool {
         matches!(self, Self::Directory { .. })
-    }
-
-    fn mode(&self) -> u32 {
-        match self {
-            Self::File { mode, .. } | Self::Directory { mode } => *mode,
-            Self::Link { .. } => 0,
-        }
     }
 }
 

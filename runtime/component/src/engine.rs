@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use wasmtime::component::Linker;
 use wasmtime::{Collector, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
@@ -18,6 +18,7 @@ use crate::kind::Form;
 use crate::state::State;
 use crate::ticker::Ticker;
 use crate::{CodeLimits, CodeUse, Digest, LoadError, cache, complexity, host, kind, names};
+use lobster_base::sync::lock;
 
 /// How the memory of runs is obtained.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,7 +153,7 @@ impl Engine {
             return Err(too_large(size).into());
         }
         let slot = {
-            let mut loaded = self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut loaded = lock(&self.0.loaded);
             loaded.retain(|_, slot| {
                 Arc::strong_count(slot) > 1 || slot.lock().is_ok_and(|s| s.strong_count() > 0)
             });
@@ -183,7 +184,7 @@ impl Engine {
     }
 
     fn core(&self) -> Result<Arc<Core>, LoadError> {
-        let mut core = self.0.core.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut core = lock(&self.0.core);
         if let Some(core) = &*core {
             return Ok(core.clone());
         }

@@ -1,10 +1,11 @@
 //! What a run is given: data only, apart from the streams and services that
 //! the engine lends it.
 
+use lobster_base::sync::lock;
 use lobster_credentials::Credential;
 use std::io::{self, Read};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -121,11 +122,11 @@ impl OutputSink for Vec<u8> {
 /// A sink that its owner still holds after the run.
 impl<S: OutputSink> OutputSink for Arc<Mutex<S>> {
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).bytes(bytes)
+        lock(self).bytes(bytes)
     }
 
     fn item(&mut self, json: &str) -> io::Result<()> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).item(json)
+        lock(self).item(json)
     }
 }
 
@@ -397,10 +398,10 @@ pub trait HostCallTrace: Send {
 /// A trace that its owner still holds after the run.
 impl<T: HostCallTrace> HostCallTrace for Arc<Mutex<T>> {
     fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
-        self.lock().unwrap_or_else(PoisonError::into_inner).recorded(call)
+        lock(self).recorded(call)
     }
 
     fn record(&mut self, call: &HostCall<'_>, answer: &[u8]) {
-        self.lock().unwrap_or_else(PoisonError::into_inner).record(call, answer);
+        lock(self).record(call, answer);
     }
 }

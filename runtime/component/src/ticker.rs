@@ -1,9 +1,10 @@
 //! The thread that advances the engine's epoch while something runs, so that
 //! running code looks up regularly to see whether it should stop.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use lobster_base::sync::lock;
 use wasmtime::EngineWeak;
 
 /// How late a timeout or a cancellation may be noticed.
@@ -66,8 +67,4 @@ fn tick(shared: &Mutex<State>, engine: &EngineWeak) {
             }
         }
     }
-}
-
-fn lock(state: &Mutex<State>) -> std::sync::MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,10 +2,11 @@
 //! step need not shake hands again. What is shared holds no credential.
 
 use std::io;
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use lobster_base::request_error::request_causes;
+use lobster_base::sync::lock;
 use reqwest::{Client, redirect};
 use tokio::runtime::{Builder, Handle};
 
@@ -26,7 +27,7 @@ pub(crate) struct Outward {
 pub(crate) fn outward() -> io::Result<&'static Outward> {
     static OUTWARD: OnceLock<Outward> = OnceLock::new();
     static STARTING: Mutex<()> = Mutex::new(());
-    let _only_one = STARTING.lock().unwrap_or_else(PoisonError::into_inner);
+    let _only_one = lock(&STARTING);
     if let Some(outward) = OUTWARD.get() {
         return Ok(outward);
     }

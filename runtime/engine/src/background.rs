@@ -1,6 +1,7 @@
 //! Work beside a run: nobody waits for it until the process is about to end.
 
-use std::sync::{Mutex, PoisonError};
+use lobster_base::sync::lock;
+use std::sync::Mutex;
 use std::thread::JoinHandle;
 
 /// What goes on. Whoever starts something bounds how long it takes: dropping
@@ -10,7 +11,7 @@ pub struct Background(Mutex<Vec<JoinHandle<()>>>);
 
 impl Background {
     pub(crate) fn start(&self, name: &str, work: impl FnOnce() + Send + 'static) {
-        let mut threads = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut threads = lock(&self.0);
         threads.retain(|thread| !thread.is_finished());
         match std::thread::Builder::new().name(name.to_owned()).spawn(work) {
             Ok(thread) => threads.push(thread),
@@ -21,7 +22,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        for thread in std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+        for thread in std::mem::take(&mut *lock(&self.0)) {
             // A panic has told its message; nothing depends on the work.
             let _ = thread.join();
         }

@@ -4,13 +4,14 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::error::Error;
 use std::io;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use serde_json::Value;
 
 use super::value::{ItemSpool, Items, Output, Text};
 use lobster_base::json::stream::{self, Compacted};
 use lobster_base::json::{self, JsonError};
+use lobster_base::sync::lock;
 use lobster_language::template::{ExprError, Lookup, Reference, Scope as Lookups};
 use lobster_stage::{Stop, store_failure};
 use lobster_stages::exec::output;
@@ -176,7 +177,7 @@ impl Record {
     /// only this part of it is held.
     fn large_part(&self, path: &[&str]) -> Result<Option<Option<Arc<Value>>>, Unreadable> {
         let Some((parsed, text, _)) = self.large().map_err(Unreadable::new)? else { return Ok(None) };
-        let mut parts = parsed.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parts = lock(&parsed.parts);
         let key: Vec<_> = path.iter().map(|&segment| segment.to_owned()).collect();
         if let Some(known) = parts.get(&key) {
             return Ok(Some(known.clone()));

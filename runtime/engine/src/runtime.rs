@@ -599,9 +599,15 @@ pub fn tidied(path: &Path) -> PathBuf {
     for part in path.components() {
         match part {
             Component::CurDir => {}
-            Component::ParentDir if matches!(tidy.components().next_back(), Some(Component::Normal(_))) => {
-                tidy.pop();
-            }
+            Component::ParentDir => match tidy.components().next_back() {
+                Some(Component::Normal(_)) => {
+                    tidy.pop();
+                }
+                Some(Component::RootDir) => {}
+                Some(Component::Prefix(_) | Component::CurDir | Component::ParentDir) | None => {
+                    tidy.push(part);
+                }
+            },
             part => tidy.push(part),
         }
     }

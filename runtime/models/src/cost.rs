@@ -10,8 +10,9 @@
 //! come from a call of this run or from a cache.
 
 use lobster_base::code::Code;
+use lobster_base::sync::lock;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -180,7 +181,7 @@ impl CostTracker {
     /// Whether a call may be refused because of what it could cost.
     #[must_use]
     pub fn stops(&self) -> bool {
-        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| locked(parent).stops();
+        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| lock(parent).stops();
         self.limit.is_some_and(|limit| limit.action == LimitAction::Stop)
             || self.parent.as_ref().is_some_and(parent)
     }
@@ -249,14 +250,14 @@ impl CostTracker {
 
     /// Whether every limit that stops takes calls without a price.
     fn allows_unpriced(&self) -> bool {
-        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| locked(parent).allows_unpriced();
+        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| lock(parent).allows_unpriced();
         self.limit.is_none_or(|limit| limit.action != LimitAction::Stop || limit.allows_unpriced)
             && self.parent.as_ref().is_none_or(parent)
     }
 
     /// Why what is left of the limits is not known, in this workflow or in one around it.
     fn unbounded_before(&self) -> Option<String> {
-        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| locked(parent).unbounded_before();
+        let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| lock(parent).unbounded_before();
         self.unbounded.clone().or_else(|| self.parent.as_ref().and_then(parent))
     }
 
@@ -268,7 +269,7 @@ impl CostTracker {
         }
         if let Some((parent, step)) = &self.parent {
             // Less than was held before always fits.
-            let _ = locked(parent).hold(step, self.committed());
+            let _ = lock(parent).hold(step, self.committed());
         }
     }
 
@@ -285,7 +286,7 @@ impl CostTracker {
             _ => Ok(()),
         };
         let held = own.and_then(|()| match &self.parent {
-            Some((parent, step)) => locked(parent).hold(step, committed),
+            Some((parent, step)) => lock(parent).hold(step, committed),
             None => Ok(()),
         });
         if held.is_err() {
@@ -535,10 +536,6 @@ fn refused(worst: &WorstCase, usd: Option<f64>, room: &Room) -> StageError {
         )),
         _ => over_limit(format!("${left} of the limit of ${limit} is left. Raise cost_limit.max_usd")),
     }
-}
-
-fn locked(tracker: &Mutex<CostTracker>) -> std::sync::MutexGuard<'_, CostTracker> {
-    tracker.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The tokens that were read and written.

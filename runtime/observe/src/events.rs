@@ -7,8 +7,9 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use lobster_base::sync::lock;
 use lobster_store::{Durability, Record, RunId, Store, StoreError, Witness};
 
 /// Writes each record of the runs of this process as a line, in the order of the journal.
@@ -69,7 +70,7 @@ fn push_line(text: &mut String, line: &str) {
 
 impl Witness for EventLines {
     fn recorded(&self, store: &Store, records: &[Record], _: Durability) -> Result<(), StoreError> {
-        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lines = lock(&self.lines);
         if lines.to.is_none() {
             return Ok(());
         }

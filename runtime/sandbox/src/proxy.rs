@@ -10,10 +10,11 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use super::{Denial, HostPort, Promise, UPSTREAM};
+use lobster_base::sync::lock;
 
 /// The port of the proxy, on the loopback interface of the jail.
 pub(super) const PORT: u16 = 3128;
@@ -89,12 +90,12 @@ impl Proxy {
 
     /// What was refused so far.
     pub(super) fn denied(&self) -> Vec<Denial> {
-        self.rules.denied.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.rules.denied).clone()
     }
 
     /// The hosts that were reached so far, each once, as the step named them.
     pub(super) fn reached(&self) -> Vec<HostPort> {
-        self.rules.reached.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.rules.reached).clone()
     }
 }
 
@@ -281,14 +282,14 @@ impl Rules {
     }
 
     fn saw(&self, host: HostPort) {
-        let mut reached = self.reached.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reached = lock(&self.reached);
         if reached.len() < MOST_HOSTS && !reached.contains(&host) {
             reached.push(host);
         }
     }
 
     fn note(&self, what: String) {
-        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut denied = lock(&self.denied);
         if denied.len() < MOST_DENIALS {
             denied.push(Denial { promise: Promise::NetHosts, what });
         }

@@ -3,11 +3,12 @@
 //! What follows a run is written like a delivery, under the run's id: a second look finds it there.
 //! Only runs that the service has started have followers.
 
-use std::path::{Component, Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use lobster_runtime::json;
 use lobster_runtime::language::triggers::{After, Ended, find_args};
+use lobster_runtime::runtime::tidied;
 use lobster_runtime::store::service::{NewDelivery, NewStart, Registered, Service};
 use lobster_runtime::store::{RunId, RunStatus, RunSummary, StoreError, iso};
 use serde_json::{Value, json};
@@ -107,21 +108,6 @@ fn is_meant(after: &After, follower: &Registered, ended: &Registered, summary: &
         Ended::Any => summary.status.is_over(),
     };
     fits && tidied(&here.join(&after.workflow)) == Path::new(&ended.path)
-}
-
-/// A path without `.` and without what `..` takes back.
-fn tidied(path: &Path) -> PathBuf {
-    let mut tidy = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                tidy.pop();
-            }
-            part => tidy.push(part),
-        }
-    }
-    tidy
 }
 
 /// What the end of a run brings.

@@ -17,13 +17,13 @@ use rustix::fs::{FlockOperation, MemfdFlags};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::db::lock;
 use super::error::StoreError;
 use super::file_lock::Sharing;
 use super::pending::{Batch, Held, in_index_order};
 use super::redact::Redactor;
 use super::{Store, fault, private};
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 
 /// Blobs up to this size live in the database.
 pub const INLINE_MAX: usize = 64 * 1024;

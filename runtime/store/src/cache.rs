@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Store;
 use super::blob::TOUCH_EVERY_MS;
-use super::db::{Durability, lock};
+use super::db::Durability;
 use super::error::StoreError;
 use super::event::{RunId, StepOutcome};
 use super::journal::run_number;
@@ -16,6 +16,7 @@ use super::pending::{Batch, KnownOutcome, in_index_order};
 use super::transfer::RESERVED;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::sync::lock;
 
 /// How long it may take until an action is known that another process has cached.
 const KNOWN_FOR: Duration = Duration::from_secs(1);

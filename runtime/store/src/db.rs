@@ -9,7 +9,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Mutex, OnceLock, TryLockError};
 use std::time::{Duration, Instant};
 
 use rusqlite::config::DbConfig;
@@ -23,6 +23,7 @@ use super::identity::Identity;
 use super::rescue::{Rescued, rescue};
 use super::wal_file::{LogFile, log_path};
 use super::{fault, private};
+use lobster_base::sync::lock;
 
 /// How long a writer waits for other processes. A write takes well under a
 /// millisecond, so this much means that a process is stuck or stopped.
@@ -513,9 +514,4 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     fault::point("sync directory")?;
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
     File::open(dir)?.sync_all()
-}
-
-/// A mutex whose holder panicked still guards whole data: transactions roll back.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

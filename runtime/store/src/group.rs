@@ -17,9 +17,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use lobster_base::sync::lock;
 use lobster_base::whole_sync::{can_sync_file_system, sync_file_system};
 
-use super::db::{lock, sync_dir};
+use super::db::sync_dir;
 use super::error::StoreError;
 use super::wal_file::log_path;
 use super::{Store, fault};

@@ -23,11 +23,11 @@ use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::db::lock;
 use super::error::StoreError;
 use super::event::RunId;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::sync::lock;
 
 /// A file of marks is shortened when it is larger: some thousand lines.
 const SHORTEN_AT: u64 = 512 * 1024;

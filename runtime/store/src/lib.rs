@@ -67,7 +67,6 @@ pub use clock::{Clock, iso, system_clock};
 pub use db::{Durability, damage_met};
 pub use error::StoreError;
 pub use event::{Begun, Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
-pub use fault::{FaultHook, install_fault_hook};
 pub use gate::{Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
 pub use gc::{GcPolicy, GcReport};
 pub use high_water::{Mark, Rollback};
@@ -88,6 +87,7 @@ pub use user_state::{LockedState, UserState, state_dir};
 pub use verify::{Problem, StoreStats, VerifyReport};
 
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 
 /// The store of one state directory. Clones are the same store.
 #[derive(Clone)]
@@ -369,12 +369,12 @@ impl Inner {
         NEWEST.take();
         // A commit may become durable at once, by another process: the files that it names have to be before. Done
         // here, so that nobody waits for the database meanwhile.
-        if db::lock(&self.pending).has_files() {
+        if lock(&self.pending).has_files() {
             self.db.group.sync_files()?;
         }
         let work = |tx: &Transaction<'_>| {
             self.high_water.check_once(tx)?;
-            let batch = db::lock(&self.pending).begin();
+            let batch = lock(&self.pending).begin();
             if !batch.files.is_empty() {
                 // Those that came since.
                 self.db.group.sync_files()?;
@@ -383,7 +383,7 @@ impl Inner {
             cache::insert(tx, &batch)?;
             work(tx)
         };
-        let value = self.db.write(durability, work, |committed| db::lock(&self.pending).end(committed))?;
+        let value = self.db.write(durability, work, |committed| lock(&self.pending).end(committed))?;
         if let (Durability::Synced, Some(mark)) = (durability, NEWEST.take()) {
             self.high_water.note(mark);
         }
@@ -395,7 +395,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         // What no transaction took along, so no event names it: a failure here
         // breaks no promise.
-        if !db::lock(&self.pending).nothing_waits() {
+        if !lock(&self.pending).nothing_waits() {
             let _ = self.write(Durability::Lazy, |_| Ok(()));
         }
     }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use super::Store;
 use super::blob::Blob;
-use super::db::{Durability, lock};
+use super::db::Durability;
 use super::error::StoreError;
 use lobster_base::digest::Digest;
+use lobster_base::sync::lock;
 
 /// Bytes that wait for the next transaction; beyond this they get one of their own.
 const PENDING_MAX: usize = 4 * 1024 * 1024;

@@ -21,6 +21,7 @@ use super::rescue::{LostRows, Rescued};
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::sync::lock;
 
 /// Rows looked at in one read.
 const ROWS_AT_ONCE: i64 = 500;
@@ -481,7 +482,7 @@ impl Store {
     ) -> Result<(), StoreError> {
         let mut found = |place| damaged.add(*digest, place);
         // A file that was checked before may have rotted since.
-        super::db::lock(&self.inner.checked).remove(digest);
+        lock(&self.inner.checked).remove(digest);
         match self.open_blob(digest) {
             Ok(blob) => {
                 report.blobs += 1;

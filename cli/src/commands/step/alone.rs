@@ -3,11 +3,12 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::render::harmless;
 use lobster_runtime::component::{BlobError, BlobRead, BlobWrite, HostServices, Level};
 use lobster_runtime::digest::Digest;
+use lobster_runtime::sync::lock;
 use tempfile::{NamedTempFile, TempDir};
 
 /// Log and progress go to stderr; values and blobs live as long as the run.
@@ -51,11 +52,11 @@ impl HostServices for Alone {
     }
 
     fn state_get(&self, key: &str) -> Option<String> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        lock(&self.state).get(key).cloned()
     }
 
     fn state_set(&self, key: &str, json: &str) -> io::Result<()> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned(), json.to_owned());
+        lock(&self.state).insert(key.to_owned(), json.to_owned());
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -13,6 +13,7 @@ use lobster_runtime::component::{
     RunError,
 };
 use lobster_runtime::json;
+use lobster_runtime::sync::lock;
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -163,7 +164,7 @@ impl Case {
         invocation.services = Arc::new(Alone::quiet());
         invocation.cancel = cancel;
         let result = component.run(invocation);
-        let given = std::mem::take(&mut *given.lock().unwrap_or_else(PoisonError::into_inner));
+        let given = std::mem::take(&mut *lock(&given));
         let passed = match &result {
             Ok(outcome) => Passed { fuel: Some(outcome.fuel_used) },
             Err(_) => Passed { fuel: None },
@@ -186,7 +187,7 @@ impl Case {
             (_, result) => self.compare(&given, result)?,
         }
         if let Some(exchanges) = exchanges {
-            let mut exchanges = exchanges.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut exchanges = lock(&exchanges);
             std::mem::replace(&mut *exchanges, Exchanges::recording()).finish(place.file)?;
         }
         Ok(passed)

@@ -3,13 +3,14 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, IsTerminal, Read, Write};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::component::{Component, Input, Invocation, Kind, Outcome, OutputSink, WritesError};
 use lobster_runtime::json;
 use lobster_runtime::stage::Mode;
+use lobster_runtime::sync::lock;
 use serde_json::{Map, Value};
 
 use super::alone::Alone;
@@ -84,7 +85,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let began = Instant::now();
     let result = component.run(invocation);
     let ran = began.elapsed();
-    let mut out = out.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut out = lock(&out);
     let outcome = match result {
         Ok(outcome) => outcome,
         // Whoever read our output has seen enough.

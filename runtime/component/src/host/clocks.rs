@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -14,6 +14,7 @@ use wasmtime_wasi::{HostWallClock, async_trait};
 
 use crate::host::services::Tracer;
 use crate::state::State;
+use lobster_base::sync::lock;
 
 /// How far the virtual clock moves each time it is read, so that a program
 /// that waits by looking at the clock gets there.
@@ -97,10 +98,6 @@ impl Virtual {
         self.now = self.now.saturating_add(LOOK);
         self.now
     }
-}
-
-fn lock(clock: &Mutex<Virtual>) -> MutexGuard<'_, Virtual> {
-    clock.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl HostWallClock for Clock {

@@ -348,6 +348,7 @@ pub(crate) fn header_value(text: &str) -> Option<HeaderValue> {
 mod tests {
     use super::*;
     use crate::{HostCall, HostCallTrace};
+    use lobster_base::sync::lock;
     use std::io::{Read, Write};
     use std::sync::Mutex;
 
@@ -433,7 +434,7 @@ mod tests {
         let grants = [format!("localhost:{port}")];
         let live = get(&mut http(&grants, Some(Box::new(tape.clone()))), &uri);
         assert_eq!(live, Ok((203, "/once".into(), "body".into())));
-        tape.lock().unwrap_or_else(std::sync::PoisonError::into_inner).1 = Some(0);
+        lock(&tape).1 = Some(0);
         let mut replay = http(&grants, Some(Box::new(tape.clone())));
         assert_eq!(get(&mut replay, &uri), live);
         assert!(get(&mut replay, &uri).is_err());

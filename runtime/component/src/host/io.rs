@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
 use serde::de::IgnoredAny;
@@ -19,6 +19,7 @@ use crate::host::step_wit::io as wit;
 use crate::schema::Schema;
 use crate::state::State;
 use crate::{Input, Limits, OutputSink, RunError};
+use lobster_base::sync::lock;
 
 /// Most bytes that one call gives the program, however many it asks for.
 const MAX_CHUNK: usize = 1 << 20;
@@ -144,10 +145,6 @@ impl Pipes {
         let bytes: Vec<u8> = lock(&self.stderr).tail.iter().copied().collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
-}
-
-fn lock<T>(pipe: &Mutex<T>) -> MutexGuard<'_, T> {
-    pipe.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl InputPipe {

@@ -7,7 +7,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use wasmtime::component::Resource;
 use wasmtime_wasi::async_trait;
@@ -18,6 +18,7 @@ use wasmtime_wasi::sockets::SocketAddrUse;
 use super::wasi_own::wasi::sockets::ip_name_lookup;
 use crate::RunError;
 use crate::state::State;
+use lobster_base::sync::lock;
 
 /// The ports of a grant that names none: http and https.
 const USUAL_PORTS: [u16; 2] = [80, 443];
@@ -85,7 +86,7 @@ impl NetGrants {
             return Err(self.deny(&format!("{name} (a private address)"), ErrorCode::AccessDenied));
         }
         addresses.retain(|address| !refused(address));
-        let mut resolved = self.resolved.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut resolved = lock(&self.resolved);
         for address in &addresses {
             resolved.extend(ports.iter().map(|port| SocketAddr::new(*address, *port)));
         }
@@ -101,8 +102,7 @@ impl NetGrants {
                     .hosts
                     .iter()
                     .any(|host| host.is_address(address.ip()) && host.ports.contains(&address.port()));
-                let known =
-                    || self.resolved.lock().unwrap_or_else(PoisonError::into_inner).contains(&address);
+                let known = || lock(&self.resolved).contains(&address);
                 let allowed = literal || known();
                 if !allowed {
                     self.deny(&address.to_string(), ErrorCode::AccessDenied);
@@ -119,11 +119,11 @@ impl NetGrants {
 
     /// What the program tried and was not granted.
     pub(crate) fn denied(&self) -> Vec<String> {
-        self.denied.lock().unwrap_or_else(PoisonError::into_inner).iter().cloned().collect()
+        lock(&self.denied).iter().cloned().collect()
     }
 
     fn deny(&self, what: &str, code: ErrorCode) -> ErrorCode {
-        let mut denied = self.denied.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut denied = lock(&self.denied);
         if denied.len() < MAX_DENIED {
             denied.insert(format!("net {what}"));
         }

@@ -2,7 +2,7 @@
 //! an effect learns from the outside.
 
 use std::io::{Read, Write};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use wasmtime::component::Resource;
 
@@ -10,6 +10,7 @@ use crate::host::filesystem::{MAX_OPEN, OpenTicket};
 use crate::host::step_wit::host;
 use crate::state::State;
 use crate::{BlobError, BlobRead, BlobWrite, Digest, HostCall, HostCallTrace, HostServices, Level, RunError};
+use lobster_base::sync::lock;
 
 pub(crate) type Services = Arc<dyn HostServices>;
 
@@ -256,7 +257,7 @@ impl Tracer {
     }
 
     fn lock(&self) -> Option<MutexGuard<'_, Trace>> {
-        self.0.as_ref().map(|trace| trace.lock().unwrap_or_else(PoisonError::into_inner))
+        self.0.as_ref().map(|trace| lock(trace))
     }
 }
 

@@ -197,20 +197,13 @@ fn line(reading: &Reading<'_>) -> String {
     let told = match (&change.before, &change.after) {
         (_, Some(Entry::Link { target, .. })) => format!(" -> {target}"),
         (_, Some(Entry::File { same_as: Some(other), .. })) => format!(" = {other}"),
-        (Some(before), Some(after)) if mode(before) != mode(after) => {
-            format!("  {:04o} -> {:04o}", mode(before), mode(after))
+        (Some(before), Some(after)) if before.mode() != after.mode() => {
+            format!("  {:04o} -> {:04o}", before.mode(), after.mode())
         }
         (None, after @ Some(_)) if is_executable(after.as_ref()) => "  executable".to_owned(),
         _ => String::new(),
     };
     text + &told
-}
-
-fn mode(entry: &Entry) -> u32 {
-    match entry {
-        Entry::File { mode, .. } | Entry::Directory { mode } => *mode,
-        Entry::Link { .. } => 0o777,
-    }
 }
 
 /// The unified difference of a file; of what is not text, the sizes.

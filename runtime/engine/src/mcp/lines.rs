@@ -3,8 +3,9 @@
 //! connection, since the call that it answers could not end otherwise.
 
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use lobster_base::sync::lock;
 use rmcp::RoleClient;
 use rmcp::service::{RxJsonRpcMessage, TxJsonRpcMessage};
 use rmcp::transport::Transport;
@@ -19,7 +20,7 @@ pub(super) type Cause = Arc<Mutex<Option<String>>>;
 
 /// Notes the first cause.
 pub(super) fn note(cause: &Cause, text: impl Into<String>) {
-    cause.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(|| text.into());
+    lock(cause).get_or_insert_with(|| text.into());
 }
 
 pub(super) struct Lines {

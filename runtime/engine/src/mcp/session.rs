@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,7 @@ use super::lines::{Cause, Lines, note};
 use crate::upstream::StepUpstream;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::credential::CredentialGrant;
+use lobster_base::sync::lock;
 use lobster_models::http::{self, HeaderName, HeaderValue, Secret, Url};
 use lobster_sandbox::{
     Confinement, Exit, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
@@ -170,19 +171,18 @@ impl Session {
             let (answer, listed) = mpsc::sync_channel(1);
             self.order(Order::List { answer })?;
             let tools = self.wait(&listed, Duration::from_secs(30), cancel)?;
-            *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
+            *lock(&self.tools) = tools;
         }
         Ok(self.tools().into_iter().find(|tool| tool.name == name))
     }
 
     pub(crate) fn tools(&self) -> Vec<Tool> {
-        self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.tools).clone()
     }
 
     /// Whether calling it again is of no use.
     pub(crate) fn is_over(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
-            || self.cause.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished) || lock(&self.cause).is_some()
     }
 
     /// Ends its program at once; calls that wait for an answer are told why.
@@ -248,7 +248,7 @@ impl Session {
     }
 
     fn gone(&self) -> String {
-        let cause = self.cause.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let cause = lock(&self.cause).clone();
         cause.unwrap_or_else(|| "the server has closed the connection".to_owned())
     }
 }
@@ -465,7 +465,7 @@ impl Connection {
 /// The reason for an end, which may become known a little after it.
 async fn settle(cause: &Cause) -> Option<String> {
     for _ in 0..15 {
-        if let Some(known) = cause.lock().unwrap_or_else(PoisonError::into_inner).clone() {
+        if let Some(known) = lock(cause).clone() {
             return Some(known);
         }
         tokio::time::sleep(LOOK).await;

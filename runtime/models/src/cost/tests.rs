@@ -210,15 +210,15 @@ fn a_lost_call_counts_with_all_that_it_may_cost() {
 
     // What was paid within a sub-workflow counts there, and afterwards here.
     let outer = Arc::new(Mutex::new(fresh().with_earlier([("sub.x".to_owned(), lost)])));
-    let earlier = locked(&outer).take_earlier(|place| place.starts_with("sub"));
+    let earlier = lock(&outer).take_earlier(|place| place.starts_with("sub"));
     let mut inner = fresh().with_earlier(earlier).within(Arc::clone(&outer), "sub");
     assert!(inner.reserve("y", &worst("gpt-4o", 0, 60_001)).is_err());
     inner.reserve("y", &worst("gpt-4o", 0, 60_000)).unwrap();
-    assert!(locked(&outer).reserve("z", &worst("gpt-4o", 0, 1)).is_err());
+    assert!(lock(&outer).reserve("z", &worst("gpt-4o", 0, 1)).is_err());
     inner.release("y");
-    locked(&outer).absorb("sub", &inner);
-    assert!(locked(&outer).reserve("z", &worst("gpt-4o", 0, 60_001)).is_err());
-    assert!(locked(&outer).reserve("z", &worst("gpt-4o", 0, 60_000)).is_ok());
+    lock(&outer).absorb("sub", &inner);
+    assert!(lock(&outer).reserve("z", &worst("gpt-4o", 0, 60_001)).is_err());
+    assert!(lock(&outer).reserve("z", &worst("gpt-4o", 0, 60_000)).is_ok());
 }
 
 #[test]
@@ -261,17 +261,17 @@ fn a_sub_workflow_spends_within_the_limits_around_it() {
     let mut inner = child().within(Arc::clone(&outer), "sub");
     assert!(inner.stops());
     inner.reserve("x", &worst("gpt-4o", 0, 60_000)).unwrap();
-    assert!(locked(&outer).reserve("beside", &worst("gpt-4o", 0, 60_000)).is_err());
+    assert!(lock(&outer).reserve("beside", &worst("gpt-4o", 0, 60_000)).is_err());
     inner.effect("x", &action(CALL), &call("c", "gpt-4o", &json!({"outputTokens": 10_000})));
     inner.release("x");
     inner.step_done("x", None);
-    locked(&outer).reserve("beside", &worst("gpt-4o", 0, 90_000)).unwrap();
+    lock(&outer).reserve("beside", &worst("gpt-4o", 0, 90_000)).unwrap();
     assert!(inner.reserve("x", &worst("gpt-4o", 0, 1_000)).is_err());
     let spent = inner.clone();
-    locked(&outer).absorb("sub", &spent);
-    locked(&outer).release("beside");
-    assert!(locked(&outer).reserve("b", &worst("gpt-4o", 0, 90_001)).is_err());
-    assert!(locked(&outer).reserve("b", &worst("gpt-4o", 0, 90_000)).is_ok());
+    lock(&outer).absorb("sub", &spent);
+    lock(&outer).release("beside");
+    assert!(lock(&outer).reserve("b", &worst("gpt-4o", 0, 90_001)).is_err());
+    assert!(lock(&outer).reserve("b", &worst("gpt-4o", 0, 90_000)).is_ok());
 }
 
 #[test]

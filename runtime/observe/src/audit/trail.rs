@@ -9,13 +9,14 @@ use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Behalf, ChainReport, clean, describe};
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::sync::lock;
 use lobster_policy::{AuditPlaces, Redaction};
 use lobster_store::{
     BrokenChain, Durability, Event, Record, RunFilter, RunId, RunStatus, Store, StoreError, Witness, iso,
@@ -70,7 +71,7 @@ impl Trail {
 
     /// The lines of the copy, by the day of their file.
     fn lines(&self, store: &Store, records: &[Record]) -> BTreeMap<String, String> {
-        let mut behalf = self.behalf.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut behalf = lock(&self.behalf);
         let mut days = BTreeMap::<String, String>::new();
         for record in records {
             if let Some(now) = Behalf::of(&record.event) {

@@ -201,7 +201,7 @@ mod tests {
         ])
         .unwrap()
         .unwrap();
-        assert_eq!(set.headers, [("api-key".into(), "a b".into()), ("x".into(), "y".into())]);
+        assert_eq!(set.headers, [("api-key".into(), "a b%+f".into()), ("x".into(), "y".into())]);
         assert_eq!(set.timeout, Duration::from_millis(250));
         assert_eq!(
             set.resource[..2],

@@ -12,13 +12,14 @@ use std::ffi::{OsStr, OsString};
 use std::mem::MaybeUninit;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rustix::fs::{AtFlags, FileType, RawDir, Stat, fstat, fstatfs, statat};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::super::patterns::Names;
+use lobster_base::sync::lock;
 
 /// A directory that was changed so recently may be changed again at what its
 /// file system takes for the same time. The coarsest have two seconds.
@@ -168,13 +169,13 @@ impl Memory {
     /// Directories that are remembered.
     #[cfg(test)]
     pub(super) fn size(&self) -> usize {
-        let lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
-        lists.iter().map(|(_, list)| list.lock().unwrap_or_else(PoisonError::into_inner).by_place.len()).sum()
+        let lists = lock(&self.lists);
+        lists.iter().map(|(_, list)| lock(list).by_place.len()).sum()
     }
 
     /// What is remembered for walks with these patterns, from now on.
     pub(super) fn recall(&self, patterns: &[String]) -> Recall {
-        let mut lists = self.lists.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lists = lock(&self.lists);
         let known = lists.iter().position(|(list, _)| list == patterns);
         let list = known.map_or_else(|| (patterns.to_vec(), Arc::default()), |known| lists.remove(known));
         let listings = Arc::clone(&list.1);
@@ -183,7 +184,7 @@ impl Memory {
         drop(lists);
         let now = nanoseconds(ClockId::Realtime);
         let shift = now - nanoseconds(ClockId::Boottime);
-        let mut known = listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&listings);
         if (known.shift - shift).abs() > CLOCK_WAS_SET {
             *known = Listings { shift, ..Listings::default() };
         }
@@ -229,7 +230,7 @@ pub(super) struct Recall {
 impl Recall {
     /// What the directory of this status holds, if it is as it was when it was read.
     pub(super) fn get(&self, stat: &Stat) -> Option<Arc<Listing>> {
-        let listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let listings = lock(&self.listings);
         let (stamp, listing) = listings.by_place.get(&(stat.st_dev, stat.st_ino))?;
         (*stamp == Stamp::of(stat)).then(|| Arc::clone(listing))
     }
@@ -256,7 +257,7 @@ impl Recall {
     }
 
     fn remember(&self, directory: BorrowedFd<'_>, stat: &Stat, stamp: Stamp, listing: &Arc<Listing>) {
-        let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut listings = lock(&self.listings);
         let is_local = *listings.local.entry(stat.st_dev).or_insert_with(|| {
             fstatfs(directory).is_ok_and(|system| LOCAL.iter().any(|magic| is_magic(&system, *magic)))
         });

@@ -36,7 +36,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -50,6 +50,7 @@ use super::{
     SpawnRequest, Stdin,
 };
 use lobster_base::cancel::CancelToken;
+use lobster_base::sync::lock;
 
 use cgroup::{Entrance, Hierarchy, Lack, Leaf};
 use mechanisms::{Wall, Walls};
@@ -419,10 +420,6 @@ fn give(control: OwnedFd, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError>
 /// Whether nobody is at the other end any more.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn socket_pair() -> io::Result<(OwnedFd, OwnedFd)> {

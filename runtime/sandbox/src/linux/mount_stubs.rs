@@ -13,7 +13,7 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::fs::{
     AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, mkdirat, open, openat, openat2, unlinkat,
@@ -21,6 +21,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::super::{JailSpec, SpawnError};
+use lobster_base::sync::lock;
 
 /// What stands where nothing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -156,6 +157,6 @@ impl Drop for Placeholders<'_> {
 
 impl Register {
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, Stand>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }

@@ -6,13 +6,14 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use super::super::SpawnError;
 use super::datagrams;
 use super::mechanisms::Wall;
 use super::watch::Trouble;
 use super::wire::{News, Stage};
+use lobster_base::sync::lock;
 
 /// The namespaces of one network.
 #[derive(Debug)]
@@ -57,7 +58,7 @@ impl Register {
         make: impl FnOnce() -> Result<Network, Trouble>,
     ) -> Result<Arc<Network>, Trouble> {
         // Locked while it is made: two that come at once must get the same.
-        let mut networks = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut networks = lock(&self.0);
         if let Some(network) = networks.get(name).and_then(Weak::upgrade) {
             return Ok(network);
         }

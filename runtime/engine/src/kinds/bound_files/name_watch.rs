@@ -14,13 +14,14 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 
 use lobster_base::cancel::{CancelReason, CancelToken};
+use lobster_base::sync::lock;
 use lobster_policy::BoundFile;
 
 /// Symbolic links on the way to one file.
@@ -122,7 +123,7 @@ impl Watch {
     /// not seen.
     pub(super) fn written(&self) -> Option<String> {
         self.drain();
-        self.written.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.written).clone()
     }
 
     /// Runs `work` with a token that is cancelled as soon as something changes.
@@ -182,7 +183,7 @@ impl Watch {
                 }
                 Ok(event) if self.contents.contains_key(&event.wd()) => {
                     if event.events().contains(ReadFlags::MODIFY) {
-                        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+                        let mut written = lock(&self.written);
                         *written = self.contents.get(&event.wd()).cloned();
                     }
                 }
@@ -206,7 +207,7 @@ impl Watch {
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<String>> {
-        self.changed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.changed)
     }
 }
 
