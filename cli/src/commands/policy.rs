@@ -292,7 +292,7 @@ fn test(
         None => load(&corpus.with_file_name("example.toml"))
             .map_err(|error| error.with_hint("name the policy with --policy FILE"))?,
     };
-    let report = policy.test_corpus_in(corpus, shell).map_err(CommandError::failed)?;
+    let report = policy.test_corpus(corpus, shell).map_err(CommandError::failed)?;
     if as_json {
         writeln!(out, "{}", json::pretty(&report))?;
     } else {

@@ -91,18 +91,10 @@ impl Engine {
         Self(Arc::new(Shared { config, core: Mutex::default(), loaded: Mutex::default() }))
     }
 
-    /// Loads the program in the file `path`.
+    /// Loads the program in the file `path`, within bounds.
     ///
     /// # Errors
-    /// When it cannot be read or is not a program that runs as a step.
-    pub fn load_file(&self, path: impl AsRef<Path>) -> Result<Component, LoadError> {
-        self.load_file_within(path, &Patience::default())
-    }
-
-    /// As [`Engine::load_file`], within bounds.
-    ///
-    /// # Errors
-    /// As [`Engine::load_file`], and when the time is up or it is cancelled.
+    /// When it cannot be read, is not a program that runs as a step, the time is up or it is cancelled.
     pub fn load_file_within(
         &self,
         path: impl AsRef<Path>,
@@ -120,19 +112,11 @@ impl Engine {
         self.load_bytes_within(&bytes, patience)
     }
 
-    /// Loads a program. The same bytes are compiled once per machine (with a
+    /// Loads a program, within bounds. The same bytes are compiled once per machine (with a
     /// code cache) and held once per process.
     ///
     /// # Errors
-    /// When they are not a program that runs as a step.
-    pub fn load_bytes(&self, bytes: &[u8]) -> Result<Component, LoadError> {
-        self.load_bytes_within(bytes, &Patience::default())
-    }
-
-    /// As [`Engine::load_bytes`], within bounds.
-    ///
-    /// # Errors
-    /// As [`Engine::load_bytes`], and when the time is up or it is cancelled.
+    /// When they are not a program that runs as a step, the time is up or it is cancelled.
     pub fn load_bytes_within(&self, bytes: &[u8], patience: &Patience) -> Result<Component, LoadError> {
         self.load_known(blake3::hash(bytes), bytes.len() as u64, patience, || Ok(Cow::Borrowed(bytes)))
     }
@@ -355,4 +339,15 @@ fn pool() -> PoolingAllocationConfig {
         .table_keep_resident(POOL_RESIDENT)
         .pagemap_scan(Enabled::Auto);
     pool
+}
+
+#[cfg(test)]
+impl Engine {
+    pub(crate) fn load_file(&self, path: impl AsRef<Path>) -> Result<Component, LoadError> {
+        self.load_file_within(path, &Patience::default())
+    }
+
+    pub(crate) fn load_bytes(&self, bytes: &[u8]) -> Result<Component, LoadError> {
+        self.load_bytes_within(bytes, &Patience::default())
+    }
 }

@@ -99,20 +99,12 @@ pub struct CorpusReport {
 }
 
 impl Policy {
-    /// Decides every line of the JSONL file `path` in the corpus fixture and
-    /// compares with what it expects. Nothing is run.
+    /// Decides every line of the JSONL file `path` in the corpus fixture, with a shell of this
+    /// language, and compares with what it expects. Nothing is run.
     ///
     /// # Errors
     /// [`CorpusError`] when the file cannot be read or a line is not a case.
-    pub fn test_corpus(&self, path: &Path) -> Result<CorpusReport, CorpusError> {
-        self.test_corpus_in(path, Dialect::Bash)
-    }
-
-    /// As [`Self::test_corpus`], with a shell of this language in the fixture.
-    ///
-    /// # Errors
-    /// [`CorpusError`] when the file cannot be read or a line is not a case.
-    pub fn test_corpus_in(&self, path: &Path, dialect: Dialect) -> Result<CorpusReport, CorpusError> {
+    pub fn test_corpus(&self, path: &Path, dialect: Dialect) -> Result<CorpusReport, CorpusError> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
             .map_err(|source| CorpusError::Read { path: shown.clone(), source })?;
@@ -160,7 +152,7 @@ mod tests {
         let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
         let policy = Policy::load(&text, "example.toml").unwrap();
         for (file, count) in [("redteam.jsonl", 223), ("redteam-2.jsonl", 513)] {
-            let report = policy.test_corpus(&corpus_dir().join(file)).unwrap();
+            let report = policy.test_corpus(&corpus_dir().join(file), Dialect::Bash).unwrap();
             let lenient: Vec<String> = report
                 .cases
                 .iter()
@@ -210,7 +202,7 @@ mod tests {
     fn every_case_of_the_corpus_gets_its_verdict() {
         let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
         let policy = Policy::load(&text, "example.toml").unwrap();
-        let report = policy.test_corpus(&corpus_dir().join("corpus.jsonl")).unwrap();
+        let report = policy.test_corpus(&corpus_dir().join("corpus.jsonl"), Dialect::Bash).unwrap();
         let wrong: Vec<String> = report
             .cases
             .iter()
@@ -229,7 +221,7 @@ mod tests {
             [Verdict::Allow, Verdict::Ask, Verdict::Deny].iter().position(|v| *v == verdict)
         };
         for dialect in [Dialect::Dash, Dialect::Ash] {
-            let report = policy.test_corpus_in(&corpus_dir().join("corpus.jsonl"), dialect).unwrap();
+            let report = policy.test_corpus(&corpus_dir().join("corpus.jsonl"), dialect).unwrap();
             let milder: Vec<String> = report
                 .cases
                 .iter()
@@ -246,7 +238,7 @@ mod tests {
         let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
         let policy = Policy::load(&text, "example.toml").unwrap();
         for dialect in [Dialect::Dash, Dialect::Ash, Dialect::Bash] {
-            let report = policy.test_corpus_in(&corpus_dir().join("plain.jsonl"), dialect).unwrap();
+            let report = policy.test_corpus(&corpus_dir().join("plain.jsonl"), dialect).unwrap();
             let changed: Vec<String> = report
                 .cases
                 .iter()

@@ -355,7 +355,8 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::answer_gate`].
-    pub fn cancel_gate(&self, key: GateKey, by: Option<&str>) -> Result<Gate, StoreError> {
+    #[cfg(test)]
+    pub(crate) fn cancel_gate(&self, key: GateKey, by: Option<&str>) -> Result<Gate, StoreError> {
         self.close_gate(key, GateStatus::Cancelled, None, by, None)
     }
 

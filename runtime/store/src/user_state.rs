@@ -54,8 +54,8 @@ impl UserState {
     }
 
     /// Waits at most this long for another holder of a key; by default 30 s.
-    #[must_use]
-    pub fn with_patience(mut self, patience: Duration) -> Self {
+    #[cfg(test)]
+    fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }

@@ -14,7 +14,7 @@ mod fixture;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use lobster_component::{Component, Engine, EngineConfig, Input, Invocation};
+use lobster_component::{Component, Engine, EngineConfig, Input, Invocation, Patience};
 
 /// A warm step, above the bare call.
 const STEP_BUDGET: Duration = Duration::from_micros(150);
@@ -28,15 +28,17 @@ fn main() {
     let step = fixture::step(fixture::ECHO_ARGS);
     let command = fixture::command("", "(call $put (i32.const 1) (i32.const 0) (i32.const 4))");
 
-    let (cold, echo) = time(|| Engine::new(config()).load_bytes(&step).expect("loads"));
+    let (cold, echo) =
+        time(|| Engine::new(config()).load_bytes_within(&step, &Patience::default()).expect("loads"));
     println!("load, compiling              {cold:>12.1?}");
-    let (warm, _) = time(|| Engine::new(config()).load_bytes(&step).expect("loads"));
+    let (warm, _) =
+        time(|| Engine::new(config()).load_bytes_within(&step, &Patience::default()).expect("loads"));
     println!("load, from the code cache    {warm:>12.1?}   {:>6.3} of compiling", ratio(warm, cold));
     drop(echo);
 
     let engine = Engine::new(config());
-    let echo = engine.load_bytes(&step).expect("loads");
-    let hello = engine.load_bytes(&command).expect("loads");
+    let echo = engine.load_bytes_within(&step, &Patience::default()).expect("loads");
+    let hello = engine.load_bytes_within(&command, &Patience::default()).expect("loads");
     let first = time(|| run(&echo)).0;
     println!("first step (with describe)   {first:>12.1?}");
     let csv = std::fs::read(concat!(env!("CARGO_MANIFEST_DIR"), "/../../guest-steps/dist/csv.wasm"));
@@ -68,7 +70,7 @@ fn main() {
         );
     }
 
-    let copy = engine.load_bytes(&fixture::step(fixture::COPY)).expect("loads");
+    let copy = engine.load_bytes_within(&fixture::step(fixture::COPY), &Patience::default()).expect("loads");
     let (elapsed, ()) = time(|| {
         let mut invocation = Invocation::new("{}", Box::new(Vec::new()));
         invocation.input = Input::Bytes(Box::new(std::io::Cursor::new(vec![b'x'; 32 << 20])));
@@ -79,7 +81,7 @@ fn main() {
 
 /// The same work through lobster and through the engine alone, by turns.
 fn warm_step(name: &str, engine: &Engine, program: &[u8], args: &str, input: &[u8]) {
-    let component = engine.load_bytes(program).expect("loads");
+    let component = engine.load_bytes_within(program, &Patience::default()).expect("loads");
     let bare = bare::Bare::new(component_of(program).as_ref());
     let ours = || {
         let mut invocation = Invocation::new(args, Box::new(Vec::new()));

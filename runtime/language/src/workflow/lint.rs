@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::super::diagnostic::{Diagnostic, Severity};
+use super::super::diagnostic::Diagnostic;
 use super::super::plan::{Span, Step, Work, Workflow};
 use super::super::source::{Data, Entry, Node, Source};
 use super::super::template::{self, Reference};
@@ -25,14 +25,6 @@ pub struct Report {
     pub diagnostics: Vec<Diagnostic>,
     /// The workflow, unless it was refused.
     pub workflow: Option<Workflow>,
-}
-
-impl Report {
-    /// Whether the file would be refused.
-    #[must_use]
-    pub fn has_errors(&self) -> bool {
-        self.diagnostics.iter().any(|diagnostic| diagnostic.severity == Severity::Error)
-    }
 }
 
 /// Checks a workflow file and its sub-workflows for errors and likely mistakes.
@@ -460,11 +452,13 @@ mod tests {
     use std::io;
 
     use super::*;
+    use crate::diagnostic::Severity;
 
     fn lint(text: &str) -> Vec<(&'static str, String, Option<String>)> {
         let source = Arc::new(Source::new("t.lobster", "/t.lobster", text.as_bytes()));
         let report = check(&source, &|_| Err(io::ErrorKind::NotFound.into()), &lobster_stages::builtin());
-        assert!(!report.has_errors(), "{:?}", report.diagnostics);
+        let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
+        assert!(!report.diagnostics.iter().any(is_error), "{:?}", report.diagnostics);
         let marked = |d: &Diagnostic| d.source().text[d.span.start..d.span.end].to_owned();
         report
             .diagnostics

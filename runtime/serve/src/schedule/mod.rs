@@ -111,8 +111,8 @@ impl Scheduler {
     }
 
     /// The same, with another database of time zones.
-    #[must_use]
-    pub fn with_zones(self, zones: TimeZoneDatabase) -> Self {
+    #[cfg(test)]
+    pub(crate) fn with_zones(self, zones: TimeZoneDatabase) -> Self {
         Self { zones, ..self }
     }
 
