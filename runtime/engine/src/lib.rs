@@ -39,7 +39,7 @@ pub mod overseer;
 mod parallel;
 pub mod path;
 pub mod perform;
-pub mod pipeline;
+mod pipeline;
 mod question;
 pub mod recall;
 mod record;

@@ -135,8 +135,6 @@ pub enum Mechanism {
     NoNewPrivs,
     /// A supervisor that adopts orphans (`PR_SET_CHILD_SUBREAPER`) and kills until none is left.
     Subreaper,
-    /// Signals to the process group alone: a process that leaves the group escapes.
-    ProcessGroup,
     /// The arguments of `execve`.
     Exec,
     /// `close_range`, close-on-exec.

@@ -88,7 +88,7 @@ struct Known {
 }
 
 /// Looks at folders.
-pub struct Folders {
+pub(crate) struct Folders {
     dirs: Vec<PathBuf>,
     /// Registers what it finds, on the operator's word.
     trusted_by: Option<String>,
@@ -99,13 +99,13 @@ pub struct Folders {
 impl Folders {
     /// A watch over these folders. With `trusted_by`, whatever is in them is registered as it is.
     #[must_use]
-    pub fn new(dirs: Vec<PathBuf>, trusted_by: Option<String>) -> (Self, Problems) {
+    pub(crate) fn new(dirs: Vec<PathBuf>, trusted_by: Option<String>) -> (Self, Problems) {
         let problems = Problems::default();
         (Self { dirs, trusted_by, known: BTreeMap::new(), problems: problems.clone() }, problems)
     }
 
     /// Looks until it is stopped. `say` is told of each problem once.
-    pub fn watch(mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
+    pub(crate) fn watch(mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
         loop {
             self.look(runtime, service, &say);
             if !self.problems.wait() {
@@ -115,7 +115,7 @@ impl Folders {
     }
 
     /// Looks once.
-    pub fn look(&mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
+    pub(crate) fn look(&mut self, runtime: &Runtime, service: &Service, say: impl Fn(&str)) {
         let mut problems = Vec::new();
         let mut files = Vec::new();
         for dir in &self.dirs {

@@ -6,12 +6,12 @@
 
 pub mod access;
 mod after;
-pub mod folders;
-pub mod hooks;
+mod folders;
+mod hooks;
 pub mod http;
 pub mod net;
 pub mod notify;
-pub mod passkeys;
+mod passkeys;
 pub mod probe;
 pub mod schedule;
 pub mod server;

@@ -32,7 +32,7 @@ const ALGORITHMS: [(i64, &dyn SignatureVerificationAlgorithm); 3] = [
 
 /// The numbers of those kinds.
 #[must_use]
-pub fn algorithms() -> [i64; 3] {
+pub(crate) fn algorithms() -> [i64; 3] {
     ALGORITHMS.map(|(number, _)| number)
 }
 

@@ -12,7 +12,7 @@
 #![deny(missing_docs)]
 
 mod args;
-pub mod byte_limit;
+mod byte_limit;
 mod check;
 mod error;
 mod http;

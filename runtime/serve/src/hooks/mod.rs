@@ -18,7 +18,7 @@ use crate::http::{App, Asked, Problem, Reply};
 use crate::workflows::{Content, check_args};
 
 pub(crate) use rate::Rates;
-pub use verify::{Verified, verify};
+pub(crate) use verify::{Verified, verify};
 
 /// Equal bytes within this time are one delivery where a signature says nothing about when it was
 /// made: as long as deliveries are kept.

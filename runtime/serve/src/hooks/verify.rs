@@ -14,7 +14,7 @@ const MAX_ID: usize = 200;
 
 /// What is known of a delivery whose sender is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Verified {
+pub(crate) struct Verified {
     /// What the sender calls it.
     pub id: Option<String>,
     /// The signature does not say when it was made, so that it can be sent again for ever, and the id
@@ -26,7 +26,7 @@ pub struct Verified {
 ///
 /// # Errors
 /// Why it cannot be believed; for the log, not for the sender.
-pub fn verify(
+pub(crate) fn verify(
     how: &Verify,
     headers: &HeaderMap,
     body: &[u8],
