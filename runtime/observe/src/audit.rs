@@ -13,7 +13,8 @@ use serde_json::Value;
 
 use lobster_base::digest::Digest;
 use lobster_base::json;
-use lobster_policy::{Redaction, Span};
+use lobster_base::quantity::Span;
+use lobster_policy::Redaction;
 use lobster_store::{
     BrokenChain, Event, GateAnswer, Record, RunFilter, RunId, RunSummary, Store, StoreError, UnknownWord, iso,
 };

@@ -72,9 +72,8 @@ pub use file::{
     Sandbox, SandboxMode, SandboxUser,
 };
 pub use lint::{Lint, LintKind};
-pub use lobster_base::quantity::{Bytes, Span};
 pub use mentions::{FileRole, Language, Listing, Lookup, Mention, Mentions};
-pub use paths::{Roots, SYSTEM_READ_ONLY, builtin_protected, glob_match, secret_patterns, write_roots};
+pub use paths::{Roots, SYSTEM_READ_ONLY, builtin_protected, secret_patterns, write_roots};
 pub use reference::{SecretOrigin, SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, ObservedStart, Stopped, Suggestion};
 pub use trust_layers::{Layer, LayerText};

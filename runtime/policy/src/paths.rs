@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::Policy;
 use super::decision_env::DecisionEnv;
-pub use lobster_base::glob::glob_match;
+use lobster_base::glob::glob_match;
 
 /// Files nobody needs to name in a policy for them to be secret.
 const BUILTIN_SECRETS: &[&str] = &[

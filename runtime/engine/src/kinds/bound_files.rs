@@ -21,9 +21,10 @@ pub(crate) use copies::Held;
 
 use self::inside::Inside;
 use lobster_base::digest::Digest;
+use lobster_base::glob::glob_match;
 use lobster_policy::{
     BoundFile, Command, DecisionEnv, Dialect, FileRole, Language, Listing, Lookup, Mention, Mentions, Policy,
-    Proposal, Roots, Surroundings, glob_match,
+    Proposal, Roots, Surroundings,
 };
 
 /// Files that one approval covers: more cannot be shown to anybody.

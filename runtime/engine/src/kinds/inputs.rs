@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use lobster_base::file_digests::FileDigests;
-use lobster_policy::glob_match;
+use lobster_base::glob::glob_match;
 
 /// Most files that one step's patterns may match: their names and digests are
 /// part of every action that has them.

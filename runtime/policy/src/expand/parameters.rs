@@ -5,8 +5,8 @@ use brush_parser::word::{
 };
 
 use super::super::analysis::{Analysis, Arg};
-use super::super::paths::glob_match;
 use super::is_name;
+use lobster_base::glob::glob_match;
 
 impl Analysis<'_> {
     fn indirect(&mut self, values: Vec<Arg>, indirect: bool) -> Vec<Arg> {
