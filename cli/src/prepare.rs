@@ -144,7 +144,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
     if mode == Mode::Human {
         settings.screen = Some(Box::new(|text| {
             use std::io::Write;
-            live::above(|| {
+            live::write_above_view(|| {
                 let mut out = std::io::stdout().lock();
                 out.write_all(text.as_bytes())?;
                 out.flush()

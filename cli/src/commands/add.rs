@@ -236,7 +236,7 @@ fn program(runtime: &Runtime, bytes: &[u8], told: &str) -> Result<(Component, St
 
 fn update(project: &mut Project, args: &Args, name: &str) -> CommandResult {
     let known = project.step(name)?.clone();
-    let taken = again(project, &known)?.unpinned().take()?;
+    let taken = source_of_locked(project, &known)?.unpinned().take()?;
     let (key, signed) = signed(args, known.key.as_deref(), &taken)?;
     let Taken { bytes, told, .. } = taken;
     let digest = Digest::of(&bytes);
@@ -260,7 +260,7 @@ fn update(project: &mut Project, args: &Args, name: &str) -> CommandResult {
 }
 
 /// Where a component came from; a file is meant from the project's directory.
-fn again(project: &Project, step: &LockedStep) -> Result<Source, CommandError> {
+fn source_of_locked(project: &Project, step: &LockedStep) -> Result<Source, CommandError> {
     Ok(match Source::parse(&step.source)? {
         Source::File(file) => Source::File(project.dir().join(file)),
         other => other,
@@ -275,7 +275,7 @@ fn restore(project: &Project) -> CommandResult {
         if fs::read(&file).is_ok_and(|bytes| Digest::of(&bytes) == step.blake3) {
             continue;
         }
-        let Taken { bytes, told, .. } = again(project, step)?.take()?;
+        let Taken { bytes, told, .. } = source_of_locked(project, step)?.take()?;
         let found = Digest::of(&bytes);
         if found == step.blake3 {
             place(&file, &bytes)?;

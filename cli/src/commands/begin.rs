@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             let mut runtime = prepare::runtime_of_run(Mode::Tool, None, |_: &Runtime| Some(id))?;
             runtime.services.progress = progress();
             events::follow(&runtime, None)?;
-            return said(replay::resume_run(&runtime, &id.to_string(), Interrupted::Ask));
+            return exit_of(replay::resume_run(&runtime, &id.to_string(), Interrupted::Ask));
         }
         Err(StoreError::UnknownRun(_)) => {}
         Err(error) => return Err(error.into()),
@@ -59,7 +59,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             Err(CommandError::failed(why))
         }
         // A secret that is missing is found another time; what does not fit was refused above.
-        Ok(result) => said(result),
+        Ok(result) => exit_of(result),
     }
 }
 
@@ -69,7 +69,7 @@ fn progress() -> Option<Box<dyn Progress>> {
 }
 
 /// What a run came to, for the server: it reads what is said on stderr, and the rest in the record.
-fn said(result: RunResult) -> CommandResult {
+fn exit_of(result: RunResult) -> CommandResult {
     match result.envelope {
         Envelope::Failed(failure) => Err(failure.into()),
         _ => Ok(Exit::OK),

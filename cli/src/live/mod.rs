@@ -145,7 +145,7 @@ pub(crate) fn pause() -> Paused {
 }
 
 /// Does something that writes to the terminal, above what moves.
-pub(crate) fn above<T>(write: impl FnOnce() -> T) -> T {
+pub(crate) fn write_above_view<T>(write: impl FnOnce() -> T) -> T {
     let Some(view) = VIEW.get() else { return write() };
     let mut screen = lock(&view.screen);
     view.clear(&mut screen);

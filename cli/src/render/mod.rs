@@ -54,7 +54,7 @@ impl<W: Write> Write for Quoting<W> {
 
 /// Says a line on stderr. A terminal that was closed meanwhile is nobody's fault.
 pub(crate) fn say(line: &str) {
-    crate::live::above(|| {
+    crate::live::write_above_view(|| {
         let _ = writeln!(anstream::stderr().lock(), "{}", harmless(line));
     });
 }

@@ -107,7 +107,7 @@ pub(crate) fn screen(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
     let body = body(view, paper);
     let label = view.facts.iter().map(|fact| width(&one_line(&fact.label))).max().unwrap_or(0).min(11);
     let facts: Vec<Block> = view.facts.iter().map(|fact| fact_lines(fact, label, paper)).collect();
-    let then = then(view, paper);
+    let then = upcoming_steps(view, paper);
     if !body.is_empty() {
         blocks.push(Block::fixed(vec![String::new()]));
         blocks.extend(body);
@@ -332,7 +332,7 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
 }
 
 /// What the plan does next.
-fn then(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
+fn upcoming_steps(view: &QuestionView, paper: &Paper<'_>) -> Vec<Block> {
     if view.then.is_empty() {
         return Vec::new();
     }

@@ -75,7 +75,7 @@ impl Disk {
     /// When anything about what is at a place was last changed, its content or its names. No
     /// program can set that.
     pub(crate) fn changed(&self, place: &Place) -> io::Result<Option<Time>> {
-        match statat(self.above(place)?, name(place), AtFlags::SYMLINK_NOFOLLOW) {
+        match statat(self.parent_of(place)?, name(place), AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Time(stat.st_ctime, u32::try_from(stat.st_ctime_nsec).unwrap_or_default()))),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(error.into()),
@@ -87,7 +87,7 @@ impl Disk {
         if self.look(place)?.is_none() {
             return Ok(None);
         }
-        let stat = statat(self.above(place)?, name(place), AtFlags::SYMLINK_NOFOLLOW)?;
+        let stat = statat(self.parent_of(place)?, name(place), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Some((stat.st_uid, stat.st_gid)))
     }
 
@@ -123,7 +123,7 @@ impl Disk {
     }
 
     /// The directory that a place is in.
-    fn above(&self, place: &Place) -> io::Result<Above<'_>> {
+    fn parent_of(&self, place: &Place) -> io::Result<Above<'_>> {
         let Root { top, held } = self.root(place.root)?;
         let Some(above) = place.path.parent() else { return Ok(Above::Open(top.as_fd())) };
         match held.get() {
@@ -144,7 +144,7 @@ impl Disk {
         let is_held = |Root { held, .. }: &Root| held.get().is_some_and(|held| path.from(&held.0).is_some());
         let root = self.root(place.root)?;
         let file = if is_held(root) || path.as_bytes().len() > PART {
-            openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH)?
+            openat2(self.parent_of(place)?, name(place), flags, Mode::empty(), BENEATH)?
         } else {
             openat2(&root.top, OsStr::from_bytes(path.as_bytes()), flags, Mode::empty(), BENEATH)?
         };
@@ -269,7 +269,7 @@ impl Files for Disk {
     }
 
     fn look(&self, place: &Place) -> io::Result<Option<Seen>> {
-        let above = match self.above(place) {
+        let above = match self.parent_of(place) {
             Err(error) => {
                 let code = error.raw_os_error().map(Errno::from_raw_os_error);
                 let gone = matches!(code, Some(Errno::NOENT | Errno::NOTDIR | Errno::LOOP));
@@ -289,7 +289,7 @@ impl Files for Disk {
     }
 
     fn read_link(&self, place: &Place) -> io::Result<ByteText> {
-        Ok(readlinkat(self.above(place)?, name(place), Vec::new())?.into_bytes().into())
+        Ok(readlinkat(self.parent_of(place)?, name(place), Vec::new())?.into_bytes().into())
     }
 
     fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>> {
@@ -298,7 +298,7 @@ impl Files for Disk {
 
     fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()> {
         point("make directory")?;
-        let above = self.above(place)?;
+        let above = self.parent_of(place)?;
         mkdirat(&above, name(place), Mode::RWXU)?;
         // The umask is nobody's business here.
         self.set_mode(place, mode, false)
@@ -315,7 +315,7 @@ impl Files for Disk {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // Who may not write to a file cannot give it attributes either.
         let rights = Mode::from_raw_mode(*mode & 0o777) | Mode::RUSR | Mode::WUSR;
-        let mut file: File = openat(self.above(place)?, name(place), flags, rights)?.into();
+        let mut file: File = openat(self.parent_of(place)?, name(place), flags, rights)?.into();
         fill(&mut file, content)?;
         let mut has_mode = fstat(&file)?.st_mode & 0o7777 == *mode;
         if let Some(like) = like {
@@ -330,25 +330,25 @@ impl Files for Disk {
 
     fn make_link(&self, place: &Place, target: &ByteText, modified: Option<Time>) -> io::Result<()> {
         point("make link")?;
-        let above = self.above(place)?;
+        let above = self.parent_of(place)?;
         symlinkat(OsStr::from_bytes(target.as_bytes()), &above, name(place))?;
         modified.map_or(Ok(()), |time| set_link_time(&above, name(place), time))
     }
 
     fn make_name(&self, of: &Place, place: &Place) -> io::Result<()> {
         point("make name")?;
-        Ok(linkat(self.above(of)?, name(of), self.above(place)?, name(place), AtFlags::empty())?)
+        Ok(linkat(self.parent_of(of)?, name(of), self.parent_of(place)?, name(place), AtFlags::empty())?)
     }
 
     fn rename(&self, from: &Place, to: &Place) -> io::Result<()> {
         point("rename")?;
         let flags = RenameFlags::NOREPLACE;
-        Ok(renameat_with(self.above(from)?, name(from), self.above(to)?, name(to), flags)?)
+        Ok(renameat_with(self.parent_of(from)?, name(from), self.parent_of(to)?, name(to), flags)?)
     }
 
     fn exchange(&self, a: &Place, b: &Place) -> io::Result<()> {
         point("exchange")?;
-        match renameat_with(self.above(a)?, name(a), self.above(b)?, name(b), RenameFlags::EXCHANGE) {
+        match renameat_with(self.parent_of(a)?, name(a), self.parent_of(b)?, name(b), RenameFlags::EXCHANGE) {
             Err(Errno::INVAL | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
             other => Ok(other?),
         }
@@ -358,7 +358,7 @@ impl Files for Disk {
         point("set mode")?;
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
         let mode = Mode::from_raw_mode(mode);
-        match openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH) {
+        match openat2(self.parent_of(place)?, name(place), flags, Mode::empty(), BENEATH) {
             Ok(file) => {
                 fchmod(&file, mode)?;
                 if sync { Ok(fsync(file)?) } else { Ok(()) }
@@ -366,7 +366,7 @@ impl Files for Disk {
             // Nobody may read it; its owner may change that all the same.
             Err(Errno::ACCESS) => {
                 let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = openat2(self.above(place)?, name(place), flags, Mode::empty(), BENEATH)?;
+                let file = openat2(self.parent_of(place)?, name(place), flags, Mode::empty(), BENEATH)?;
                 if FileType::from_raw_mode(fstat(&file)?.st_mode) == FileType::Symlink {
                     return Err(Errno::LOOP.into());
                 }
@@ -393,12 +393,12 @@ impl Files for Disk {
 
     fn remove_file(&self, place: &Place) -> io::Result<()> {
         point("remove file")?;
-        Ok(unlinkat(self.above(place)?, name(place), AtFlags::empty())?)
+        Ok(unlinkat(self.parent_of(place)?, name(place), AtFlags::empty())?)
     }
 
     fn remove_directory(&self, place: &Place) -> io::Result<()> {
         point("remove directory")?;
-        Ok(unlinkat(self.above(place)?, name(place), AtFlags::REMOVEDIR)?)
+        Ok(unlinkat(self.parent_of(place)?, name(place), AtFlags::REMOVEDIR)?)
     }
 
     fn syncs_as_one(&self, root: usize, steps: usize) -> bool {

@@ -87,15 +87,15 @@ impl Started {
         let begun = Instant::now();
         loop {
             match self.ended.recv_timeout(Duration::from_millis(20)) {
-                Ok(code) => return Ok(Some(self.said(code))),
-                Err(RecvTimeoutError::Disconnected) => return Ok(Some(self.said(None))),
+                Ok(code) => return Ok(Some(self.collect_output(code))),
+                Err(RecvTimeoutError::Disconnected) => return Ok(Some(self.collect_output(None))),
                 Err(RecvTimeoutError::Timeout) if is_done() || begun.elapsed() > patience => return Ok(None),
                 Err(RecvTimeoutError::Timeout) => {}
             }
         }
     }
 
-    fn said(&self, code: Option<i32>) -> Said {
+    fn collect_output(&self, code: Option<i32>) -> Said {
         Said { code, out: read(&self.out), err: read(&self.err) }
     }
 }

@@ -54,7 +54,7 @@ pub(crate) fn page(app: &App, asked: &Asked, title: &str, place: Place, body: &M
 
 /// A page of which all around the body is sent before the body is made. What goes wrong with the body is told
 /// in it.
-pub(crate) fn page_in_two(
+pub(crate) fn page_with_streamed_rest(
     app: &App,
     asked: &Asked,
     title: &str,
@@ -66,7 +66,7 @@ pub(crate) fn page_in_two(
     let PreEscaped(page) = framed(app, asked, title, place, &PreEscaped(BODY.to_owned()));
     let (before, after) = page.split_once(BODY).unwrap_or((&page, ""));
     let after = after.to_owned();
-    reply(Reply::in_two(HTML, before.to_owned(), move |app, asked| body(app, asked).0 + &after))
+    reply(Reply::streamed_rest(HTML, before.to_owned(), move |app, asked| body(app, asked).0 + &after))
 }
 
 fn framed(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) -> Markup {

@@ -35,7 +35,7 @@ impl<B: Body<Data = Bytes>> Sent<B> {
 
     /// The same body for the same request, if it can be sent again.
     #[must_use]
-    pub fn again(&self) -> Option<Self> {
+    pub fn copy_to_resend(&self) -> Option<Self> {
         match self {
             Self::Nothing => Some(Self::Nothing),
             Self::Whole(bytes) => Some(Self::Whole(bytes.clone())),

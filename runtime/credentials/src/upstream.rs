@@ -231,7 +231,7 @@ impl Shared {
             (status, error.to_string())
         };
         let proof = onward.credential.proof(onward.parts.method.as_str(), path).await.map_err(unready)?;
-        let again = body.again();
+        let again = body.copy_to_resend();
         let answer = onward.send(&proof, body).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);

@@ -105,7 +105,7 @@ impl Frame<'_> {
                 Vec::new()
             } else {
                 inside.pile.settle(self.run, cancel)?;
-                items.iter().map(|_| inside.apart()).collect()
+                items.iter().map(|_| inside.isolated()).collect()
             };
             let rounds =
                 self.rounds_at_once(width, is_pure, items, path, cancel, |index, item, cancel| {

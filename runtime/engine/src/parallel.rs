@@ -106,7 +106,7 @@ impl Frame<'_> {
         enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
-        let inside = apart(branches, enclosing);
+        let inside = isolated_branches(branches, enclosing);
         let all = Branches { count: branches.len(), next: 0, race: None };
         let mut settled =
             at_once(branches.len(), Some((&self.run.store, &self.run.activity)), all, |index: &usize| {
@@ -136,13 +136,13 @@ impl Frame<'_> {
         if let Some(outcome) = self.run.remembered(&decided) {
             let index = outcome.value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
             let branch = branches.get(index).ok_or(Stop::Cancelled)?;
-            let inside = apart(std::slice::from_ref(branch), enclosing);
+            let inside = isolated_branches(std::slice::from_ref(branch), enclosing);
             let around = inside.first().unwrap_or(enclosing);
             let record = self.branch(branch, scope, path, around, cancel)?;
             self.join_piles(path, enclosing, &inside, cancel)?;
             return self.merged(step, path, record.into_iter().collect());
         }
-        let inside = apart(branches, enclosing);
+        let inside = isolated_branches(branches, enclosing);
         let tokens: Vec<_> = branches.iter().map(|_| cancel.child()).collect();
         let race =
             Branches { count: branches.len(), next: 0, race: Some(Race { tokens: &tokens, first: None }) };
@@ -211,8 +211,8 @@ impl Frame<'_> {
 }
 
 /// What is around each branch: what one changes in files, the others do not see.
-fn apart(branches: &[Step], around: &Enclosing) -> Vec<Enclosing> {
-    branches.iter().map(|_| around.apart()).collect()
+fn isolated_branches(branches: &[Step], around: &Enclosing) -> Vec<Enclosing> {
+    branches.iter().map(|_| around.isolated()).collect()
 }
 
 /// Whether a failure is that of the time limit which says `limit`: its whole text and its code are all

@@ -582,7 +582,7 @@ impl Enclosing {
     }
 
     /// This for one of several that run at once: what one changes in files, the others do not see.
-    pub(super) fn apart(&self) -> Self {
+    pub(super) fn isolated(&self) -> Self {
         Self { pile: self.pile.branch(), ..self.clone() }
     }
 

@@ -307,10 +307,10 @@ impl Dispatcher {
                 RunStatus::Waiting => Some(self.waiting(run, ended)),
                 // Somebody else resumed it.
                 RunStatus::Running if store.is_claimed(run) => None,
-                RunStatus::Running => Some(self.again(run, ended)),
+                RunStatus::Running => Some(self.retry_or_refuse(run, ended)),
             },
             Err(StoreError::UnknownRun(_)) if store.is_claimed(run) => None,
-            Err(StoreError::UnknownRun(_)) => Some(self.again(run, ended)),
+            Err(StoreError::UnknownRun(_)) => Some(self.retry_or_refuse(run, ended)),
             Err(error) => {
                 tracing::error!(%error, %run, "a run cannot be looked at");
                 None
@@ -340,7 +340,7 @@ impl Dispatcher {
         }
     }
 
-    fn again(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
+    fn retry_or_refuse(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
         let attempts = self.attempts(run);
         if attempts < ATTEMPTS {
             return Standing::Again;

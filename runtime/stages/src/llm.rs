@@ -367,7 +367,11 @@ impl Llm {
                     format!("{} output failed schema validation: {}", self.command, violations.join("; "));
                 return Err(StageError::new(message).with_code(Code::Model).into());
             }
-            retry = Some(Retry { attempt: attempt + 1, errors: violations, said: said(&item["output"]) });
+            retry = Some(Retry {
+                attempt: attempt + 1,
+                errors: violations,
+                said: text_of_answer(&item["output"]),
+            });
         }
         Err(StageError::new("no attempt was made").into())
     }
@@ -486,7 +490,7 @@ impl Llm {
 }
 
 /// The model's own words of an answer.
-fn said(output: &Value) -> String {
+fn text_of_answer(output: &Value) -> String {
     match (&output["text"], &output["data"]) {
         (Value::String(text), _) => text.clone(),
         (_, Value::Null) => String::new(),

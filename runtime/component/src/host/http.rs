@@ -92,7 +92,7 @@ async fn send(way: &Way, request: Request<WasiBody>, options: RequestOptions) ->
         Err(error) => return Err(Error::InternalError(Some(error.to_string()))),
     };
     let body = Sent::of(body, credential.is_renewed()).await?;
-    let again = body.again();
+    let again = body.copy_to_resend();
     let request = |proof: &Proof, body: Sent<WasiBody>| {
         let mut parts = parts.clone();
         proof.add_to(&mut parts.headers);

@@ -89,7 +89,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if !views::takes_a_while(id, run.records) {
         return Ok(shell::page(app, asked, &title, Place::Runs, &page(app, asked, run, start, state)?));
     }
-    Ok(shell::page_in_two(app, asked, &title, Place::Runs, move |app, asked| {
+    Ok(shell::page_with_streamed_rest(app, asked, &title, Place::Runs, move |app, asked| {
         page(app, asked, run, start, state).unwrap_or_else(|problem| problem::explain(&problem))
     }))
 }

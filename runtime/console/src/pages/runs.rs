@@ -170,7 +170,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if found.len() <= LONG {
         return Ok(shell::page(app, asked, "Runs", Place::Runs, &page(app, asked, found, next)?));
     }
-    Ok(shell::page_in_two(app, asked, "Runs", Place::Runs, move |app, asked| {
+    Ok(shell::page_with_streamed_rest(app, asked, "Runs", Place::Runs, move |app, asked| {
         page(app, asked, found, next).unwrap_or_else(|problem| problem::explain(&problem))
     }))
 }

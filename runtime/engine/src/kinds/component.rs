@@ -289,7 +289,7 @@ pub(crate) fn run_component(
             if job.secrets.is_empty() && job.credentials.is_empty() { job.reuse } else { Reuse::Never };
         let recorded = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
         let perform = || match recorded {
-            Some(outside) => again(run, job, action, outside, cancel),
+            Some(outside) => execute_with_recorded_calls(run, job, action, outside, cancel),
             None => ordered::carry_out(run, path, job, action, cancel),
         };
         let decode = |outcome: &StepOutcome| Ok((output(&store, outcome)?, changes::of_outcome(outcome)));
@@ -330,7 +330,7 @@ pub(crate) fn run_component(
 
 /// Executes an effect once more with the answers that it got when it was
 /// recorded. A call that the record does not have next is a failure.
-fn again(
+fn execute_with_recorded_calls(
     run: &Run<'_>,
     job: Job,
     action: Digest,

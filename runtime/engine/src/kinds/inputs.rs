@@ -88,7 +88,7 @@ impl Search<'_> {
 
     /// Takes a file, or everything in a directory.
     fn take(&mut self, at: &Path, name: &str) -> Result<(), InputError> {
-        let Some(metadata) = there(at, fs::metadata(at))? else { return Ok(()) };
+        let Some(metadata) = none_if_missing(at, fs::metadata(at))? else { return Ok(()) };
         if metadata.is_dir() {
             for entry in entries(at)? {
                 let (path, name) = (entry.path(), below(name, &entry.file_name()));
@@ -99,7 +99,7 @@ impl Search<'_> {
                 }
             }
         } else if metadata.is_file()
-            && let Some(digest) = there(at, self.files.digest(at))?
+            && let Some(digest) = none_if_missing(at, self.files.digest(at))?
         {
             if self.found.len() >= MAX_INPUTS {
                 return Err(InputError::TooMany);
@@ -123,11 +123,11 @@ fn below(dir: &str, name: &OsStr) -> String {
 /// What is in a directory; nothing if it is none.
 fn entries(dir: &Path) -> Result<Vec<DirEntry>, InputError> {
     let read = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>);
-    Ok(there(dir, read)?.unwrap_or_default())
+    Ok(none_if_missing(dir, read)?.unwrap_or_default())
 }
 
 /// None for what does not exist, or does not exist any more.
-fn there<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, InputError> {
+fn none_if_missing<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, InputError> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {

@@ -15,7 +15,7 @@ fn source(text: &str) -> Arc<Source> {
     Arc::new(Source::new("t.lobster", "/d/t.lobster", text.as_bytes()))
 }
 
-fn said(text: &str) -> Vec<Diagnostic> {
+fn diagnostics_of(text: &str) -> Vec<Diagnostic> {
     let commands = lobster_stages::builtin();
     check(&source(text), &|_| Err(io::ErrorKind::NotFound.into()), &commands).diagnostics
 }
@@ -94,7 +94,7 @@ fn what_could_only_fail_when_due_is_an_error() {
         ("  wach: {}", "wach", "no field"),
     ] {
         let text = format!("{STEPS}on:\n{on}\n");
-        let said = said(&text);
+        let said = diagnostics_of(&text);
         assert_eq!(said.len(), 1, "{on}: {said:?}");
         let error = &said[0];
         assert_eq!((error.code, error.severity), ("E0210", Severity::Error), "{on}");
@@ -114,12 +114,12 @@ fn every_wrong_trigger_is_named() {
     let text = format!(
         "{STEPS}on:\n  schedule: [{{name: a, every: 0s}}, {{name: b, cron: x}}, {{name: c, every: 1h}}, {{name: c, every: 2h}}]\n"
     );
-    let said = said(&text);
+    let said = diagnostics_of(&text);
     let messages: Vec<&str> = said.iter().map(|error| error.message.as_str()).collect();
     assert_eq!(messages.len(), 3, "{messages:?}");
     assert!(messages[2].contains("taken twice"), "{messages:?}");
     let needed = "args: {n: {required: true}}\nsteps: [{id: a, run: 'true'}]\non: {schedule: {every: 1h}}\n";
-    assert!(self::said(needed)[0].message.contains("\"n\" is required"));
+    assert!(diagnostics_of(needed)[0].message.contains("\"n\" is required"));
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn who_is_told_stands_there_by_name_alone() {
         ("[phone, phone]", "names phone twice"),
         ("[[phone]]", "names targets of the server"),
     ] {
-        let said = said(&format!("{STEPS}notify: {written}\n"));
+        let said = diagnostics_of(&format!("{STEPS}notify: {written}\n"));
         assert_eq!(said.len(), 1, "{written}: {said:?}");
         assert_eq!((said[0].code, said[0].severity), ("E0210", Severity::Error), "{written}");
         assert!(said[0].message.contains(about), "{written}: {}", said[0].message);
@@ -168,7 +168,7 @@ fn what_others_send_is_no_part_of_a_command() {
         "{id: p, parallel: {branches: [{id: a, run: 'echo ${branch}'}]}}",
         "{id: l, for_each: '${n}', steps: [{id: a, run: 'echo ${branch}'}]}",
     ] {
-        let found = said(&format!("{args}{on}steps:\n- {step}\n"));
+        let found = diagnostics_of(&format!("{args}{on}steps:\n- {step}\n"));
         let errors: Vec<_> = found.iter().filter(|d| d.code == "E0211").collect();
         assert_eq!(errors.len(), 1, "{step}: {found:?}");
         assert_eq!(errors[0].severity, Severity::Error);
@@ -180,7 +180,7 @@ fn what_others_send_is_no_part_of_a_command() {
         // The file itself says what it is.
         "{id: a, run: 'head -n ${n}'}",
     ] {
-        let found = said(&format!("{args}{on}steps:\n- {step}\n"));
+        let found = diagnostics_of(&format!("{args}{on}steps:\n- {step}\n"));
         assert!(found.iter().all(|d| d.code != "E0211"), "{step}: {found:?}");
     }
 }

@@ -9,7 +9,7 @@ use lobster_runtime::store::RunId;
 use lobster_runtime::store::service::CredentialKind;
 
 use super::routes::{Access, Handler, Of, Route, Takes};
-use super::{App, Asked, Problem, Reply, blocking, changes, in_two, stream};
+use super::{App, Asked, Problem, Reply, blocking, changes, stream, streamed_rest};
 use crate::access::{Object, Verb, can};
 
 /// Whether the caller may ask this route about what it names.
@@ -90,7 +90,7 @@ pub(super) async fn answer(app: &Arc<App>, route: &'static Route, asked: Asked) 
         Handler::Call(call) => {
             let (mut reply, app, asked) = blocking(move || Ok((call(&app, &asked)?, app, asked))).await?;
             if let Some((first, rest)) = reply.rest.take() {
-                reply.body = in_two::body(first, move || rest(&app, &asked));
+                reply.body = streamed_rest::body(first, move || rest(&app, &asked));
             }
             let status = StatusCode::from_u16(route.status).unwrap_or(StatusCode::OK);
             Ok(if reply.status == StatusCode::OK { reply.status(status) } else { reply })

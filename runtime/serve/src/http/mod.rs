@@ -8,12 +8,12 @@ mod answer;
 mod api;
 mod changes;
 mod guard;
-mod in_two;
 mod openapi;
 mod problem;
 mod proxy;
 mod routes;
 mod stream;
+mod streamed_rest;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -345,7 +345,7 @@ impl Reply {
     /// A text whose beginning is sent at once, and whose rest takes a while. What goes wrong with the rest has to
     /// be told in it: the status has been sent.
     #[must_use]
-    pub fn in_two(
+    pub fn streamed_rest(
         content_type: &'static str,
         first: String,
         rest: impl FnOnce(&App, &Asked) -> String + Send + 'static,

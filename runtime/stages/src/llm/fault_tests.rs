@@ -11,7 +11,7 @@ const PROVIDERS: [Provider; 4] =
     [Provider::OpenAi, Provider::Responses, Provider::Anthropic, Provider::Gemini];
 
 /// An answer in the provider's form, which may have been cut at the limit of tokens.
-fn said(provider: Provider, text: &str, is_cut: bool) -> Value {
+fn answer_with(provider: Provider, text: &str, is_cut: bool) -> Value {
     match provider {
         Provider::Responses => json!({
             "id": "r", "model": "m", "usage": {"input_tokens": 3, "output_tokens": 4},
@@ -64,7 +64,7 @@ struct Fault {
 }
 
 fn faults(provider: Provider) -> Vec<Fault> {
-    let good = |text: &str| Answer::json(&said(provider, text, false));
+    let good = |text: &str| Answer::json(&answer_with(provider, text, false));
     let once = |name, answer, says, is_certain| Fault {
         name,
         plays: vec![answer],
@@ -74,7 +74,7 @@ fn faults(provider: Provider) -> Vec<Fault> {
     let status = |status: u16, says, is_certain| {
         once("status", Answer::new(status, "{\"error\": {\"message\": \"why\"}}"), says, is_certain)
     };
-    let text = said(provider, "{\"n\": 1}", false).to_string();
+    let text = answer_with(provider, "{\"n\": 1}", false).to_string();
     let length = text.len();
     let head = |length: usize| format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
     vec![
@@ -113,7 +113,7 @@ fn faults(provider: Provider) -> Vec<Fault> {
         once("too long", good(&"x".repeat(9000)), "8192", false),
         once(
             "cut at the limit",
-            Answer::json(&said(provider, "{\"n\":", true)),
+            Answer::json(&answer_with(provider, "{\"n\":", true)),
             "Raise --max-output-tokens",
             true,
         ),
