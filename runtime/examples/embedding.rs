@@ -9,12 +9,13 @@ use std::error::Error;
 use std::ffi::OsStr;
 use std::process::ExitCode;
 
+use lobster_runtime::code::{Code, FailureCode};
+use lobster_runtime::envelope::Envelope;
+use lobster_runtime::replay::{GateRef, Reply, ResumeRequest, resume};
+use lobster_runtime::runtime::{RunRequest, Runtime, Settings, Target};
 use lobster_runtime::sandbox;
 use lobster_runtime::stage::{Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 use lobster_runtime::stages::builtin;
-use lobster_runtime::{
-    Code, Envelope, FailureCode, GateRef, Reply, ResumeRequest, RunRequest, Runtime, Settings, Target, resume,
-};
 use serde_json::{Value, json};
 
 /// What lobster knows of our command `shout`: its name, its help, and how one is made of its

@@ -1,12 +1,14 @@
 //! The lobster step runtime: the library under the program `lobster`.
 //!
-//! A program that embeds it makes a [`Runtime`] from [`Settings`], has it run a
-//! [`RunRequest`], and reads the [`Envelope`] that comes back: a result, a question for a
-//! person, or a failure with its code. A question is answered with [`resume`], now or days
+//! A program that embeds it makes a [`Runtime`](runtime::Runtime) from
+//! [`Settings`](runtime::Settings), has it run a [`RunRequest`](runtime::RunRequest), and reads
+//! the [`Envelope`](envelope::Envelope) that comes back: a result, a question for a person, or a
+//! failure with its code. A question is answered with [`resume`](replay::resume), now or days
 //! later, in this process or another one. `examples/embedding.rs` shows all of it.
 //!
 //! ```no_run
-//! use lobster_runtime::{Envelope, RunRequest, Runtime, Settings, Target};
+//! use lobster_runtime::envelope::Envelope;
+//! use lobster_runtime::runtime::{RunRequest, Runtime, Settings, Target};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let runtime = Runtime::new(Settings::from_process()?).map_err(|failure| failure.message)?;
@@ -27,17 +29,11 @@
 //!
 //! Text becomes a plan ([`language`]), the [`engine`] drives it, steps do the work, the
 //! [`store`] remembers it, and [`replay`] does with the record what a record is good for.
-//! Each of these is a crate of its own, so that the compiler holds the layers; this one is the
-//! only one with a public face, and names each thing that it shows: what the command line and
-//! its tests do not use is not shown. `docs/ARCHITECTURE.md` has the boundaries and a glossary.
+//! Each of these is a crate of its own, so that the compiler holds the layers; this one shows
+//! what programs need of them, each thing by one name: what the command line, the service and
+//! their tests do not use is not shown. `docs/ARCHITECTURE.md` has the boundaries.
 
 #![deny(missing_docs)]
-
-pub use lobster_base::code::{Code, FailureCode};
-pub use lobster_engine::Output;
-pub use lobster_engine::envelope::{Envelope, Failure, FailureKind};
-pub use lobster_engine::runtime::{RunRequest, RunResult, Runtime, Settings, Target};
-pub use lobster_record::{GateRef, Reply, ResumeRequest, resume};
 
 /// The history of runs for auditors: who did what, and whether the record is whole.
 pub mod audit {
@@ -138,9 +134,7 @@ pub mod language {
 
     /// The checked form of a workflow, as the journal keeps it.
     pub mod plan {
-        pub use lobster_language::plan::{
-            ArgSpec, Budget, ChangesMode, Grants, Plan, Step, Told, Work, Workflow,
-        };
+        pub use lobster_language::plan::{ArgSpec, ChangesMode, Grants, Plan, Step, Told, Work, Workflow};
     }
 
     /// Texts with a name and lines.
@@ -234,7 +228,7 @@ pub mod replay {
 
     /// Paths of a run.
     pub mod place {
-        pub use lobster_record::place::{is_within, places};
+        pub use lobster_record::place::is_within;
     }
 
     /// A run's journal as lines, one for each place.
@@ -310,10 +304,10 @@ pub mod store {
     /// What a service keeps beside runs.
     pub mod service {
         pub use lobster_store::{
-            Accepted, Credential, CredentialKind, Delivery, ListedStart, MAX_EVENT_DATA, NewCredential,
-            NewDelivery, NewNotice, NewStart, NewTick, Notice, Occasion, Passkey, Registered, Registration,
-            Retraction, ScheduleRow, Service, Settlement, SpecOfSchedule, Standing, Start, StartState, Tick,
-            TickState, Watched,
+            Accepted, Credential, CredentialKind, ListedStart, MAX_EVENT_DATA, NewCredential, NewDelivery,
+            NewNotice, NewStart, NewTick, Notice, Occasion, Passkey, Registered, Registration, Retraction,
+            ScheduleRow, Service, Settlement, SpecOfSchedule, Standing, Start, StartState, Tick, TickState,
+            Watched,
         };
     }
 }
