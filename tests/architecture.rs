@@ -65,14 +65,27 @@ fn each_crate_has_a_row_and_stands_above_what_it_imports() {
     }
 }
 
-/// The code that the glossary names: `crate::module` or `crate::Type`.
-fn named_in_the_glossary() -> Vec<String> {
+/// The words of the table of `docs/ARCHITECTURE.md`, each with the code that it names: `crate::module` or
+/// `crate::Type`.
+fn words_in_the_code() -> Vec<(String, Vec<String>)> {
     let text = std::fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap();
-    let table = text.split("| word | meaning | in the code |").nth(1).unwrap();
-    let lines = table.lines().skip(2).take_while(|line| line.starts_with('|'));
-    let last_cell = |line: &str| line.trim_end_matches('|').rsplit('|').next().unwrap_or_default().to_owned();
-    let cells: Vec<String> = lines.map(last_cell).collect();
-    cells.iter().flat_map(|cell| cell.split('`').skip(1).step_by(2)).map(str::to_owned).collect()
+    let table = text.split("| word | in the code |").nth(1).unwrap();
+    let row = |line: &str| {
+        let (word, code) = line.trim_matches('|').split_once('|').unwrap();
+        (word.trim().to_owned(), code.split('`').skip(1).step_by(2).map(str::to_owned).collect())
+    };
+    table.lines().skip(2).take_while(|line| line.starts_with('|')).map(row).collect()
+}
+
+#[test]
+fn the_glossary_alone_says_what_a_word_means() {
+    let glossary = std::fs::read_to_string(root().join("docs/glossary.md")).unwrap();
+    for (word, _) in words_in_the_code() {
+        assert!(
+            glossary.contains(&format!("\n| {word} | ")),
+            "docs/glossary.md does not say what {word} means"
+        );
+    }
 }
 
 fn sources(dir: &Path) -> Vec<PathBuf> {
@@ -81,8 +94,8 @@ fn sources(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn what_the_glossary_names_is_there() {
-    let names = named_in_the_glossary();
+fn the_code_that_the_words_name_is_there() {
+    let names: Vec<String> = words_in_the_code().into_iter().flat_map(|(_, code)| code).collect();
     assert!(names.len() > 30, "{names:?}");
     for name in names {
         let mut parts: Vec<&str> = name.split("::").collect();
