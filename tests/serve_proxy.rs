@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde_json::json;
 
@@ -99,6 +100,59 @@ fn whom_a_proxy_names_has_the_role_of_the_settings() {
     let link = home.lobster(["serve", "link"]).run();
     assert!(link.stdout.starts_with("https://flows.example/login#"), "{link:?}");
     drop(served);
+}
+
+/// A login with this link, from this address, as a proxy in front of the port passes it on.
+fn log_in(served: &Served, link: &str, from: &str) -> Reply {
+    let headers = [("Content-Type", "application/json"), ("X-Forwarded-For", from)];
+    served.send("POST", "/api/v1/login", &headers, json!({ "link": link }).to_string().as_bytes())
+}
+
+#[test]
+fn a_stranger_who_guesses_keeps_nobody_out() {
+    let home = Home::new();
+    let served = Served::start(&home, &["--behind-proxy"]);
+    let links: Vec<String> = (0..3)
+        .map(|_| {
+            let made = home.lobster(["serve", "link", "--name", "ann", "--role", "viewer"]).run();
+            made.stdout.trim().split('#').nth(1).unwrap().to_owned()
+        })
+        .collect();
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let guess = || {
+            while !is_over.load(Ordering::Relaxed) {
+                log_in(&served, "lob_guess", "6.6.6.6, 203.0.113.4");
+            }
+        };
+        scope.spawn(guess);
+        scope.spawn(guess);
+        wait_until("the stranger is refused", || log_in(&served, "lob_x", "203.0.113.4").status == 429);
+        let others = log_in(&served, "lob_x", "203.0.113.5").status;
+        let opened: Vec<u16> = ["203.0.113.4", "203.0.113.5", "of nobody"]
+            .iter()
+            .zip(&links)
+            .map(|(from, link)| log_in(&served, link, from).status)
+            .collect();
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!((others, opened), (401, vec![200; 3]));
+    });
+    let trail = served.get(&token(&home, "admin", None), "/api/v1/trail").good().to_string();
+    for (address, is_there) in
+        [("203.0.113.4", true), ("203.0.113.5", true), ("127.0.0.1", true), ("6.6.6.6", false)]
+    {
+        assert_eq!(trail.contains(address), is_there, "{address}: {trail}");
+    }
+}
+
+#[test]
+fn an_address_that_anybody_can_name_is_nobodys() {
+    let home = Home::new();
+    let served = Served::start(&home, &[]);
+    let made = home.lobster(["serve", "link", "--name", "ann", "--role", "viewer"]).run();
+    assert_eq!(log_in(&served, made.stdout.trim().split('#').nth(1).unwrap(), "203.0.113.4").status, 200);
+    let trail = served.get(&token(&home, "admin", None), "/api/v1/trail").good().to_string();
+    assert!(trail.contains("127.0.0.1") && !trail.contains("203.0.113.4"), "{trail}");
 }
 
 #[test]

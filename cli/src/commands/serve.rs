@@ -257,7 +257,7 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
                 .or(config.time("stop_after", config.stop_after.as_deref())?)
                 .map_or(STOP_AFTER, |span| span.0),
         },
-        is_secure: behind_proxy || tls.is_some(),
+        is_behind_proxy: behind_proxy,
         tls,
         proxy: None,
         confirms_by_passkey: config.confirm.is_some(),

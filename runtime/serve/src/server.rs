@@ -14,7 +14,7 @@ use tokio::net::TcpListener;
 
 use crate::folders::Folders;
 use crate::http::{App, AppSettings, Fronts, Hosts, NamedByProxy, router};
-use crate::net::{self, SocketListener, Tls};
+use crate::net::{self, Port, SocketListener, Tls};
 use crate::notify::{NotifySettings, Teller, listen};
 use crate::schedule::Scheduler;
 use crate::tidings::Tidings;
@@ -38,8 +38,8 @@ pub struct ServerSettings {
     /// On whose word what is in them is registered as it is.
     pub trusted_by: Option<String>,
     pub workers: WorkerSettings,
-    /// Whether browsers reach it over TLS, by a proxy in front of it.
-    pub is_secure: bool,
+    /// Whether browsers reach it over TLS, by a proxy in front of its port.
+    pub is_behind_proxy: bool,
     /// Who is told of questions, ends of runs and missed ticks.
     pub notify: NotifySettings,
     /// What encrypts connections, if this server does it.
@@ -65,7 +65,7 @@ impl ServerSettings {
             (None, _) if address.ip().is_unspecified() && self.hosts.iter().any(|name| is_own_name(name)) => {
                 format!("http://localhost:{port}")
             }
-            (None, Some(name)) if self.is_secure || self.proxy.is_some() => format!("https://{name}"),
+            (None, Some(name)) if self.is_behind_proxy || self.proxy.is_some() => format!("https://{name}"),
             (None, _) => format!("http://{address}"),
         }
     }
@@ -185,7 +185,7 @@ impl Server {
             program,
             problems: problems.clone(),
             files,
-            is_secure: settings.is_secure,
+            is_secure: settings.is_behind_proxy || settings.tls.is_some(),
             confirms_by_passkey: settings.confirms_by_passkey,
             proxy: settings.proxy.map(|proxy| proxy.named),
             fronts,
@@ -204,7 +204,8 @@ impl Server {
             stop.await;
             app.end();
         };
-        net::serve((listener, settings.tls), of_proxy, router(&app), stop).await;
+        let port = Port { listener, tls: settings.tls, is_behind_proxy: settings.is_behind_proxy };
+        net::serve(port, of_proxy, router(&app), stop).await;
         // Nothing new begins; what has begun is given its time.
         problems.stop();
         listening.abort();

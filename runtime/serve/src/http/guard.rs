@@ -146,26 +146,26 @@ const FAILURE_TIME: Duration = Duration::from_secs(60);
 const ADDRESSES: usize = 10_000;
 
 impl Failures {
-    /// An error if this address has failed too often lately.
-    pub(super) fn check(&self, from: IpAddr) -> Result<(), Problem> {
+    /// Counts a try that failed, and gives what it is answered with: why it failed, or that too many have. One
+    /// that succeeds is never asked about: many people may have one address, and secrets have too many bits to be
+    /// tried.
+    pub(super) fn count(&self, from: IpAddr, why: Problem) -> Problem {
         let mut all = lock(&self.0);
         all.retain(|_, (_, since)| since.elapsed() < FAILURE_TIME);
-        match all.get(&from) {
-            Some((count, _)) if *count >= FAILURES => Err(Problem::new(
-                StatusCode::TOO_MANY_REQUESTS,
-                "too_many_failures",
-                "too many tries failed; wait a minute",
-            )
-            .retry_after(60)),
-            _ => Ok(()),
+        if all.len() >= ADDRESSES && !all.contains_key(&from) {
+            return why;
         }
-    }
-
-    pub(super) fn note(&self, from: IpAddr) {
-        let mut all = lock(&self.0);
-        if all.len() < ADDRESSES || all.contains_key(&from) {
-            all.entry(from).or_insert((0, Instant::now())).0 += 1;
+        let (count, _) = all.entry(from).or_insert((0, Instant::now()));
+        if *count < FAILURES {
+            *count += 1;
+            return why;
         }
+        Problem::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            "too_many_failures",
+            "too many tries from this address failed lately; one that is right is taken at any time",
+        )
+        .retry_after(60)
     }
 }
 

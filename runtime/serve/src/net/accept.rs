@@ -40,6 +40,8 @@ pub struct Door {
     pub peer: IpAddr,
     /// Whether it is the socket file of a proxy, which says who calls.
     pub is_proxy: bool,
+    /// Whether a proxy has passed the request on, which adds whose address it came from.
+    is_forwarded: bool,
     newcomer: Arc<Newcomer>,
 }
 
@@ -64,9 +66,18 @@ enum Accepted {
     Proxy(UnixStream),
 }
 
+/// A port that is listened on.
+pub struct Port {
+    pub listener: TcpListener,
+    /// What encrypts its connections, if this server does it.
+    pub tls: Option<Tls>,
+    /// Whether a proxy in front of it does.
+    pub is_behind_proxy: bool,
+}
+
 /// Serves until `stop` is done: on a port, and on the socket file of a proxy.
 pub async fn serve(
-    (listener, tls): (TcpListener, Option<Tls>),
+    Port { listener, tls, is_behind_proxy }: Port,
     proxy: Option<SocketListener>,
     router: Router,
     stop: impl Future<Output = ()>,
@@ -100,7 +111,8 @@ pub async fn serve(
             }
             Accepted::Proxy(_) => (IpAddr::from(Ipv6Addr::UNSPECIFIED), true),
         };
-        let door = Door { peer, is_proxy, newcomer: Arc::clone(&newcomer) };
+        let is_forwarded = is_proxy || is_behind_proxy;
+        let door = Door { peer, is_proxy, is_forwarded, newcomer: Arc::clone(&newcomer) };
         let router = TowerToHyperService::new(router.clone());
         let end = ending.subscribe();
         let acceptor = tls.as_ref().map(Tls::acceptor);
@@ -175,7 +187,7 @@ async fn answer(
     request: Request<Incoming>,
 ) -> Response<Body> {
     let (mut head, body) = request.into_parts();
-    if door.is_proxy {
+    if door.is_forwarded {
         door.peer = forwarded_for(&head.headers).unwrap_or(door.peer);
     }
     head.extensions.insert(door);

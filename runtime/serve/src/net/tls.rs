@@ -231,10 +231,10 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let router = Router::new().route("/", get(|| async { "hello" }));
-        let server =
-            tokio::spawn(super::super::serve((listener, load(CERTIFICATE, KEY).ok()), None, router, async {
-                let _ = stopped.await;
-            }));
+        let port = super::super::Port { listener, tls: load(CERTIFICATE, KEY).ok(), is_behind_proxy: false };
+        let server = tokio::spawn(super::super::serve(port, None, router, async {
+            let _ = stopped.await;
+        }));
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(CERTIFICATE.as_bytes()).unwrap()).unwrap();

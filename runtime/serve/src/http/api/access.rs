@@ -39,19 +39,25 @@ fn empty_session(expires_at: i64) -> Grant {
 }
 
 pub fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    app.failures.check(asked.door.peer)?;
-    let link = asked.json["link"].as_str().unwrap_or_default();
+    let link = hash_of(asked.json["link"].as_str().unwrap_or_default());
+    let refused = || {
+        let why = Problem::new(
+            StatusCode::UNAUTHORIZED,
+            "link",
+            "the link was used, or its time is over; `lobster serve link` makes another one",
+        );
+        app.failures.count(asked.door.peer, why)
+    };
+    // A stranger's guess must not make others wait for the store: it is only read.
+    if !app.service.credential(&link)?.is_some_and(|found| found.kind == CredentialKind::Link) {
+        return Err(refused());
+    }
     let secret = make_secret().map_err(failed)?;
     let expires_at = app.store.clock_ms() + SESSION_MS;
     // Whose it is and what they may stands in the link.
     let session = new_credential(&empty_session(expires_at), &secret).map_err(failed)?;
-    if !app.service.redeem(&hash_of(link), &session, &asked.door.peer.to_string())? {
-        app.failures.note(asked.door.peer);
-        return Err(Problem::new(
-            StatusCode::UNAUTHORIZED,
-            "link",
-            "the link was used, or its time is over; `lobster serve link` makes another one",
-        ));
+    if !app.service.redeem(&link, &session, &asked.door.peer.to_string())? {
+        return Err(refused());
     }
     opened(app, &secret, expires_at)
 }
@@ -210,20 +216,17 @@ pub fn forget_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 }
 
 pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    app.failures.check(asked.door.peer)?;
     // A store that cannot be read is nobody's wrong key.
-    let note = |problem: Problem| {
-        if problem.status.is_client_error() {
-            app.failures.note(asked.door.peer);
-        }
-        problem
+    let count_failed = |why: Problem| match why.status.is_client_error() {
+        true => app.failures.count(asked.door.peer, why),
+        false => why,
     };
-    let (known, count) = signed_by(app, &asked.json, &Purpose::Access).map_err(note)?;
+    let (known, count) = signed_by(app, &asked.json, &Purpose::Access).map_err(count_failed)?;
     let (secret, expires_at) = (make_secret().map_err(failed)?, app.store.clock_ms() + SESSION_MS);
     // Whose it is and what they may stands with the key.
     let session = new_credential(&empty_session(expires_at), &secret).map_err(failed)?;
     if !app.service.log_in_by_passkey(&known, count, &session, &asked.door.peer.to_string())? {
-        return Err(note(refused(TWO_OF_IT)));
+        return Err(count_failed(refused(TWO_OF_IT)));
     }
     opened(app, &secret, expires_at)
 }
