@@ -306,8 +306,8 @@ pub mod store {
         pub use lobster_store::{
             Accepted, Credential, CredentialKind, ListedStart, MAX_EVENT_DATA, NewCredential, NewDelivery,
             NewNotice, NewStart, NewTick, Notice, Occasion, Passkey, Registered, Registration, Retraction,
-            ScheduleRow, Service, Settlement, SpecOfSchedule, Standing, Start, StartState, Tick, TickState,
-            Watched,
+            SAME_DELIVERY_MS, ScheduleRow, Service, Settlement, SpecOfSchedule, Standing, Start, StartState,
+            Tick, TickState, Watched,
         };
     }
 }

@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
 use lobster_runtime::language::triggers::{Verify, Webhook, find_args};
-use lobster_runtime::store::service::{Accepted, NewDelivery, NewStart, Registered};
+use lobster_runtime::store::service::{Accepted, NewDelivery, NewStart, Registered, SAME_DELIVERY_MS};
 use serde_json::{Value, json};
 
 use crate::http::{App, Asked, Problem, Reply};
@@ -19,10 +19,6 @@ use crate::workflows::{Content, check_args};
 
 pub(crate) use rate::Rates;
 pub(crate) use verify::{Verified, verify};
-
-/// Equal bytes within this time are one delivery where a signature says nothing about when it was
-/// made: as long as deliveries are kept.
-const SAME_MS: i64 = 90 * 86_400_000;
 
 /// Starts that may wait before senders are told to come back.
 const QUEUE_AT_MOST: u64 = 10_000;
@@ -119,7 +115,7 @@ fn delivery_of(
         id,
         body: asked.body.to_vec(),
         headers: json::compact(&headers),
-        same_since: verified.is_timeless.then_some(now.saturating_sub(SAME_MS)),
+        same_since: verified.is_timeless.then_some(now.saturating_sub(SAME_DELIVERY_MS)),
         start: start_of(workflow, hook, &asked.body, detail, actor)?,
     })
 }

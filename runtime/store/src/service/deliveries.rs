@@ -1,7 +1,7 @@
 //! Deliveries of webhooks. One is stored with the start that it makes before its sender hears that
 //! it was taken; one that came before is found again by its id or by its bytes.
 
-use rusqlite::{OptionalExtension, Row, params};
+use rusqlite::{OptionalExtension, Row, Transaction, params};
 use serde_json::json;
 use uuid::Uuid;
 
@@ -12,6 +12,10 @@ use crate::db::Durability;
 use crate::error::StoreError;
 use crate::event::RunId;
 use lobster_base::digest::Digest;
+
+/// Equal bytes within this time, in milliseconds, are one delivery where a signature says nothing about when it was
+/// made. So long it is known that a delivery came, whatever is forgotten besides.
+pub const SAME_DELIVERY_MS: i64 = 90 * 86_400_000;
 
 /// What a sender delivered, after it was verified.
 #[derive(Clone, Debug, PartialEq)]
@@ -144,15 +148,15 @@ impl Service {
     /// # Errors
     /// When it cannot be written.
     pub fn forget_deliveries(&self, bodies: i64, all: i64) -> Result<(), StoreError> {
-        self.write(Durability::Lazy, |tx| {
-            tx.execute(
-                "UPDATE deliveries SET body = NULL WHERE received < ?1 AND body IS NOT NULL",
-                [bodies],
-            )?;
-            tx.execute("DELETE FROM deliveries WHERE received < ?1", [all])?;
-            Ok(())
-        })
+        self.write(Durability::Lazy, |tx| forget(tx, bodies, all))
     }
+}
+
+/// Forgets the bodies of deliveries before `bodies`, and whole deliveries before `all`, in a transaction.
+pub(super) fn forget(tx: &Transaction<'_>, bodies: i64, all: i64) -> Result<(), StoreError> {
+    tx.execute("UPDATE deliveries SET body = NULL WHERE received < ?1 AND body IS NOT NULL", [bodies])?;
+    tx.execute("DELETE FROM deliveries WHERE received < ?1", [all])?;
+    Ok(())
 }
 
 fn delivery(row: &Row<'_>) -> rusqlite::Result<Delivery> {

@@ -30,7 +30,7 @@ use super::error::StoreError;
 use super::service_tables::{VERSION, make, upgrade, version};
 
 pub use credentials::{Credential, CredentialKind, NewCredential};
-pub use deliveries::{Accepted, Delivery, NewDelivery};
+pub use deliveries::{Accepted, Delivery, NewDelivery, SAME_DELIVERY_MS};
 pub use events::{MAX_EVENT_DATA, Sent, SentEvent};
 pub use notices::{NewNotice, Notice, NoticeState, Occasion};
 pub use passkeys::Passkey;
@@ -85,17 +85,19 @@ fn too_new(store: &Store, found: i64) -> StoreError {
 }
 
 impl Store {
-    /// Forgets what the service did before an instant: entries of ticks, starts that are over,
-    /// deliveries and credentials that count no more. What is registered and who may do what stays, and so does the trail.
+    /// Forgets what the service did before an instant: entries of ticks, starts that are over, bodies of
+    /// deliveries, and deliveries and credentials that count no more. What is registered and who may do what stays,
+    /// and so does the trail.
     pub(super) fn forget_service_history(&self, before: i64) -> Result<(), StoreError> {
         if self.existing_service()?.is_none() {
             return Ok(());
         }
+        let same_since = self.clock_ms().saturating_sub(SAME_DELIVERY_MS);
         self.write(Durability::Lazy, |tx| {
+            deliveries::forget(tx, before, before.min(same_since))?;
             for sql in [
                 "DELETE FROM ticks WHERE last < ?1 AND n NOT IN (SELECT max(n) FROM ticks GROUP BY schedule)",
                 "DELETE FROM starts WHERE ended < ?1 AND state IN ('over', 'refused', 'withdrawn')",
-                "DELETE FROM deliveries WHERE received < ?1",
                 "DELETE FROM credentials WHERE ended < ?1 OR expires < ?1",
                 "DELETE FROM events WHERE at < ?1",
                 "DELETE FROM notices WHERE ended < ?1",

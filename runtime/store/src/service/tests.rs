@@ -436,6 +436,40 @@ fn a_collection_by_age_forgets_what_is_over() {
 }
 
 #[test]
+fn a_collection_by_age_keeps_what_tells_that_a_delivery_came() {
+    let dir = tempfile::tempdir().unwrap();
+    let begun = 1_000_000;
+    let time = Arc::new(AtomicI64::new(begun));
+    let clock = Arc::clone(&time);
+    let store =
+        Store::open_with(&dir.path().join("state"), Arc::new(move || clock.load(Ordering::SeqCst))).unwrap();
+    let service = store.service().unwrap();
+    let workflow = service.register(&registration("a", &[]), None, "cli").unwrap();
+    let deliver = |id: &str| {
+        service.accept(&NewDelivery {
+            hook: "h".to_owned(),
+            id: id.to_owned(),
+            body: b"bytes".to_vec(),
+            headers: "{}".to_owned(),
+            same_since: Some(time.load(Ordering::SeqCst) - SAME_DELIVERY_MS),
+            start: start(workflow, None, false),
+        })
+    };
+    let Accepted::New(run) = deliver("1").unwrap() else { panic!("it is new") };
+    let collect = || store.gc(&GcPolicy { max_age_ms: Some(1), ..GcPolicy::default() }).unwrap();
+    time.store(begun + SAME_DELIVERY_MS, Ordering::SeqCst);
+    collect();
+    let kept = service.deliveries(9).unwrap();
+    assert_eq!(kept.len(), 1);
+    assert_eq!(service.delivery(kept[0].n).unwrap().unwrap().body, None);
+    assert_eq!(deliver("2").unwrap(), Accepted::Again(Some(run)));
+    time.store(begun + SAME_DELIVERY_MS + 1, Ordering::SeqCst);
+    collect();
+    assert!(service.deliveries(9).unwrap().is_empty());
+    assert!(matches!(deliver("3").unwrap(), Accepted::New(_)));
+}
+
+#[test]
 fn tables_of_earlier_layouts_are_brought_to_this_one() {
     let second = "ALTER TABLE servers DROP COLUMN url; DROP TABLE passkeys; UPDATE service SET value = 2 WHERE key = 'version';
                   INSERT INTO servers VALUES ('s', 1, '127.0.0.1:7', 0, 9000000000000);";
