@@ -105,6 +105,26 @@ fn a_token_is_a_secret_in_a_header() {
     wait_until("it ran", || home.read("said") == "a\n");
 }
 
+#[test]
+fn a_path_is_that_of_one_workflow() {
+    let home = home("token");
+    let other = HOOK.replace("VERIFY", "token").replace("say", "tell");
+    home.write("a.lobster", &other);
+    let register = |file: &str| home.lobster(["schedule", "register", "--trust", file]).run();
+    let refused = register("a.lobster");
+    assert!(refused.code() > 0, "{refused:?}");
+    for named in
+        ["a.lobster: the webhook \"issues/new\"", "/hook.lobster", "lobster schedule unregister hook"]
+    {
+        assert!(refused.stderr.contains(named), "{refused:?}");
+    }
+    // It is nobody else's in its own later versions, and free when its workflow is forgotten.
+    home.write("hook.lobster", &other);
+    assert_eq!(register("hook.lobster").code(), 0);
+    assert_eq!(home.lobster(["schedule", "unregister", "hook"]).run().code(), 0);
+    assert_eq!(register("a.lobster").code(), 0);
+}
+
 /// `LOBSTER_SERVE_DELIVERIES` deliveries, of which 30 % come twice and 10 % are forged, to a server
 /// that is killed again and again.
 #[test]

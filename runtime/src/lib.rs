@@ -305,9 +305,9 @@ pub mod store {
     pub mod service {
         pub use lobster_store::{
             Accepted, Credential, CredentialKind, ListedStart, MAX_EVENT_DATA, NewCredential, NewDelivery,
-            NewNotice, NewStart, NewTick, Notice, Occasion, Passkey, Registered, Registration, Retraction,
-            SAME_DELIVERY_MS, ScheduleRow, Service, Settlement, SpecOfSchedule, Standing, Start, StartState,
-            Tick, TickState, Watched,
+            NewNotice, NewStart, NewTick, Notice, Occasion, Passkey, Refuses, Registered, Registration,
+            Retraction, SAME_DELIVERY_MS, ScheduleRow, Service, Settlement, SpecOfSchedule, Standing, Start,
+            StartState, Tick, TickState, Watched,
         };
     }
 }

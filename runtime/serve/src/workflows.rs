@@ -15,7 +15,7 @@ use lobster_runtime::language::triggers::Triggers;
 use lobster_runtime::language::workflow;
 use lobster_runtime::runtime::{Runtime, read_source};
 use lobster_runtime::store::StoreError;
-use lobster_runtime::store::service::{Registered, Registration, Service};
+use lobster_runtime::store::service::{Refuses, Registered, Registration, Service};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -156,7 +156,7 @@ pub fn compare(service: &Service, candidate: &Candidate) -> Result<Word, StoreEr
 /// Registers a version. What was due of schedules that change is decided before, as it was asked for.
 ///
 /// # Errors
-/// When a schedule cannot be due, or the store cannot be written.
+/// When a schedule cannot be due, another workflow has the path of a webhook, or the store cannot be written.
 pub fn register(
     service: &Service,
     candidate: &Candidate,
@@ -195,6 +195,17 @@ pub fn register(
         content: json::compact(&content),
         schedules,
     };
-    service.register(&registration, actor, origin).map_err(failed)?;
+    let hooks = &planned.triggers.webhooks;
+    let takes_path = |other: &Registered| {
+        let taken = Content::of(other).triggers.webhooks;
+        let hook = hooks.iter().find(|hook| taken.iter().any(|one| one.path == hook.path))?;
+        Some(format!(
+            "{path}: the webhook {:?} is that of {}, which is registered; give one of them another path, or \
+             `lobster schedule unregister {}`",
+            hook.path, other.path, other.name
+        ))
+    };
+    let refuses = (!hooks.is_empty()).then_some(&takes_path as Refuses<'_>);
+    service.register(&registration, actor, origin, refuses).map_err(failed)?;
     Ok(())
 }

@@ -43,6 +43,9 @@ pub enum StoreError {
          whole; or let the damaged runs go with --keep or --older-than"
     )]
     CannotCollect { runs: u64, damage: String },
+    /// What is there already does not allow it.
+    #[error("{0}")]
+    Refused(String),
     /// A copy would have to replace it.
     #[error("{} is there already; name a directory that is not, or remove that one", .path.display())]
     Exists { path: PathBuf },

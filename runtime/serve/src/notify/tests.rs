@@ -170,7 +170,7 @@ fn a_tick_that_was_missed_is_told_once_with_how_many_there_were() {
         content: "{}".to_owned(),
         schedules,
     };
-    service.register(&registration, Some("ann"), "test").unwrap();
+    service.register(&registration, Some("ann"), "test", None).unwrap();
     let wants = |name: &str, on: &[&str]| {
         target(json!({ "name": name, "command": ["/bin/true"], "on": on })).unwrap()
     };

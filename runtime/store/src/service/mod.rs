@@ -39,7 +39,7 @@ pub use starts::{ListedStart, NewStart, Standing, Start, StartState};
 pub use trail::{Deed, Served};
 pub use waits::{NewWait, WaitRow};
 pub use watched::Watched;
-pub use workflows::{Registered, Registration, SpecOfSchedule};
+pub use workflows::{Refuses, Registered, Registration, SpecOfSchedule};
 
 /// The service's part of a store. Clones are the same one.
 #[derive(Clone)]

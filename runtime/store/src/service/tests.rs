@@ -105,7 +105,7 @@ fn a_store_of_runs_alone_has_no_tables_of_a_service() {
 #[test]
 fn of_two_that_decide_one_counts() {
     let (service, _) = service();
-    service.register(&registration("a", &[("s", "1")]), Some("ann"), "cli").unwrap();
+    service.register(&registration("a", &[("s", "1")]), Some("ann"), "cli", None).unwrap();
     let row = service.schedules().unwrap().pop().unwrap();
     let one = settlement(&row, 2_000_000, &[(1_500_000, TickState::Fired, Some(0))]);
     assert_eq!(service.settle(&[one.clone(), one.clone()]).unwrap(), [true, false]);
@@ -124,7 +124,7 @@ fn of_two_that_decide_one_counts() {
 #[test]
 fn neighbours_that_say_the_same_are_one_entry() {
     let (service, _) = service();
-    service.register(&registration("a", &[("s", "1")]), None, "cli").unwrap();
+    service.register(&registration("a", &[("s", "1")]), None, "cli", None).unwrap();
     let states = [TickState::Missed, TickState::Missed, TickState::Fired, TickState::Missed];
     let mut decided = 1_000_000;
     for state in states {
@@ -149,10 +149,10 @@ fn neighbours_that_say_the_same_are_one_entry() {
 #[test]
 fn a_changed_schedule_is_a_revision_and_an_equal_one_goes_on() {
     let (service, time) = service();
-    service.register(&registration("a", &[("s", "1"), ("t", "1")]), Some("ann"), "cli").unwrap();
+    service.register(&registration("a", &[("s", "1"), ("t", "1")]), Some("ann"), "cli", None).unwrap();
     let before = service.schedules().unwrap();
     time.store(3_000_000, Ordering::SeqCst);
-    service.register(&registration("a", &[("s", "1"), ("t", "2")]), Some("bob"), "cli").unwrap();
+    service.register(&registration("a", &[("s", "1"), ("t", "2")]), Some("bob"), "cli", None).unwrap();
     let after = service.schedules().unwrap();
     assert_eq!(before[0], after[0]);
     assert_eq!((after[1].revision, after[1].decided), (2, 3_000_000));
@@ -167,7 +167,7 @@ fn a_changed_schedule_is_a_revision_and_an_equal_one_goes_on() {
 #[test]
 fn pausing_is_noted_and_decides_nothing() {
     let (service, _) = service();
-    service.register(&registration("a", &[("s", "1")]), None, "cli").unwrap();
+    service.register(&registration("a", &[("s", "1")]), None, "cli", None).unwrap();
     let row = service.schedules().unwrap().pop().unwrap();
     assert!(service.pause(&row, true, Some("ann"), "cli").unwrap());
     assert!(!service.pause(&row, true, Some("ann"), "cli").unwrap());
@@ -182,8 +182,8 @@ fn pausing_is_noted_and_decides_nothing() {
 #[test]
 fn a_crowd_of_one_workflow_keeps_no_other_waiting() {
     let (service, _) = service();
-    let crowd = service.register(&registration("crowd", &[]), None, "cli").unwrap();
-    let other = service.register(&registration("other", &[]), None, "cli").unwrap();
+    let crowd = service.register(&registration("crowd", &[]), None, "cli", None).unwrap();
+    let other = service.register(&registration("other", &[]), None, "cli", None).unwrap();
     for _ in 0..50 {
         service.enqueue(&start(crowd, None, false), "crowd", "api").unwrap();
     }
@@ -203,7 +203,7 @@ fn a_crowd_of_one_workflow_keeps_no_other_waiting() {
 #[test]
 fn serial_starts_of_a_schedule_wait_for_one_another() {
     let (service, _) = service();
-    let workflow = service.register(&registration("a", &[("s", "1")]), None, "cli").unwrap();
+    let workflow = service.register(&registration("a", &[("s", "1")]), None, "cli", None).unwrap();
     let row = service.schedules().unwrap().pop().unwrap();
     let runs: Vec<RunId> =
         (0..3).map(|_| service.enqueue(&start(workflow, Some(row.n), true), "a", "cli").unwrap()).collect();
@@ -222,7 +222,7 @@ fn serial_starts_of_a_schedule_wait_for_one_another() {
 #[test]
 fn a_start_begins_once_and_is_called_off_before_it_does() {
     let (service, _) = service();
-    let workflow = service.register(&registration("a", &[]), None, "cli").unwrap();
+    let workflow = service.register(&registration("a", &[]), None, "cli", None).unwrap();
     let run = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
     let store = service.store();
     store.create_run_as(run, new_run()).unwrap();
@@ -241,7 +241,7 @@ fn a_start_begins_once_and_is_called_off_before_it_does() {
 #[test]
 fn what_waits_is_ripe_when_its_question_is_answered() {
     let (service, _) = service();
-    let workflow = service.register(&registration("a", &[]), None, "cli").unwrap();
+    let workflow = service.register(&registration("a", &[]), None, "cli", None).unwrap();
     let run = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
     let store = service.store();
     store.create_run_as(run, new_run()).unwrap();
@@ -268,7 +268,7 @@ fn what_waits_is_ripe_when_its_question_is_answered() {
 #[test]
 fn a_delivery_is_taken_once() {
     let (service, time) = service();
-    let workflow = service.register(&registration("a", &[]), None, "cli").unwrap();
+    let workflow = service.register(&registration("a", &[]), None, "cli", None).unwrap();
     let delivery = |id: &str, body: &str, same_since| NewDelivery {
         hook: "h".to_owned(),
         id: id.to_owned(),
@@ -320,7 +320,7 @@ fn copies_and_rescues_have_what_the_service_keeps() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(&dir.path().join("state")).unwrap();
     let service = store.service().unwrap();
-    let workflow = service.register(&registration("a", &[("s", "1")]), None, "cli").unwrap();
+    let workflow = service.register(&registration("a", &[("s", "1")]), None, "cli", None).unwrap();
     service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
     for copy in ["backup", "salvaged"] {
         let target = dir.path().join(copy);
@@ -340,7 +340,7 @@ fn wait(path: &str, due: Option<i64>, event: Option<&str>) -> NewWait {
 #[test]
 fn a_run_is_queued_when_one_of_its_waits_is_over_and_not_before() {
     let (service, time) = service();
-    let workflow = service.register(&registration("a", &[]), None, "cli").unwrap();
+    let workflow = service.register(&registration("a", &[]), None, "cli", None).unwrap();
     let run = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
     assert!(!service.looks_after(run, 0).unwrap(), "no server is at work");
     service.beat("s", 1, ("127.0.0.1:1", "http://127.0.0.1:1"), 0).unwrap();
@@ -409,7 +409,7 @@ fn a_collection_by_age_forgets_what_is_over() {
     let store =
         Store::open_with(&dir.path().join("state"), Arc::new(move || clock.load(Ordering::SeqCst))).unwrap();
     let service = store.service().unwrap();
-    let workflow = service.register(&registration("a", &[("s", "1")]), None, "cli").unwrap();
+    let workflow = service.register(&registration("a", &[("s", "1")]), None, "cli", None).unwrap();
     let rows = || {
         let tables = ["events", "taken_events", "starts", "trail", "schedules"];
         tables.map(|table| {
@@ -444,7 +444,7 @@ fn a_collection_by_age_keeps_what_tells_that_a_delivery_came() {
     let store =
         Store::open_with(&dir.path().join("state"), Arc::new(move || clock.load(Ordering::SeqCst))).unwrap();
     let service = store.service().unwrap();
-    let workflow = service.register(&registration("a", &[]), None, "cli").unwrap();
+    let workflow = service.register(&registration("a", &[]), None, "cli", None).unwrap();
     let deliver = |id: &str| {
         service.accept(&NewDelivery {
             hook: "h".to_owned(),
@@ -497,7 +497,7 @@ fn tables_of_earlier_layouts_are_brought_to_this_one() {
 fn rows_of_the_service_that_contradict_each_other_are_named() {
     let (service, _) = service();
     let store = service.store();
-    let workflow = service.register(&registration("a", &[("s", "{}")]), None, "cli").unwrap();
+    let workflow = service.register(&registration("a", &[("s", "{}")]), None, "cli", None).unwrap();
     let run = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
     service.send_event("e", &json!({"a": 1}), None, "cli").unwrap();
     service.park(run, 0, &[wait("w", None, Some("f"))]).unwrap();

@@ -1,6 +1,6 @@
 //! Registered workflows: which version of which file the service acts on, and on whose word.
 
-use rusqlite::{OptionalExtension, Row, Transaction, params};
+use rusqlite::{Connection, OptionalExtension, Row, Transaction, params};
 use serde_json::json;
 
 use super::schedules::{self, TickState};
@@ -45,16 +45,32 @@ pub struct Registration {
     pub schedules: Vec<SpecOfSchedule>,
 }
 
+/// Says why a version cannot stand beside another workflow that is registered, if it cannot.
+pub type Refuses<'r> = &'r dyn Fn(&Registered) -> Option<String>;
+
 impl Service {
     /// Registers a version of a workflow in place of an earlier one. Its schedules begin now; those
     /// whose text is the same go on as they were. Ticks of a changed or removed schedule that were
-    /// due and are not decided are written down as superseded.
+    /// due and are not decided are written down as superseded. `refuses` is asked about each other workflow that is
+    /// registered.
     ///
     /// # Errors
-    /// When it cannot be written.
-    pub fn register(&self, new: &Registration, actor: Option<&str>, origin: &str) -> Result<i64, StoreError> {
+    /// When it is refused or cannot be written.
+    pub fn register(
+        &self,
+        new: &Registration,
+        actor: Option<&str>,
+        origin: &str,
+        refuses: Option<Refuses<'_>>,
+    ) -> Result<i64, StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| {
+            if let Some(refuses) = refuses {
+                let others = all_registered(tx)?.into_iter().filter(|other| other.name != new.name);
+                if let Some(why) = others.into_iter().find_map(|other| refuses(&other)) {
+                    return Err(StoreError::Refused(why));
+                }
+            }
             let known: Option<(i64, [u8; 32])> = tx
                 .prepare_cached("SELECT n, digest FROM workflows WHERE name = ?1")?
                 .query_row([&new.name], |row| Ok((row.get(0)?, row.get(1)?)))
@@ -119,12 +135,7 @@ impl Service {
     /// # Errors
     /// When they cannot be read.
     pub fn workflows(&self) -> Result<Vec<Registered>, StoreError> {
-        self.read(|db| {
-            let mut statement =
-                db.prepare_cached(&format!("{SELECT} WHERE removed IS NULL ORDER BY name"))?;
-            let rows = statement.query_map([], registered)?;
-            Ok(rows.collect::<Result<_, _>>()?)
-        })
+        self.read(all_registered)
     }
 
     /// One of them.
@@ -220,6 +231,12 @@ fn replace_schedules(
         .execute(params![workflow, new.name, new.spec, now, new.next])?;
     }
     Ok(())
+}
+
+fn all_registered(db: &Connection) -> Result<Vec<Registered>, StoreError> {
+    let mut statement = db.prepare_cached(&format!("{SELECT} WHERE removed IS NULL ORDER BY name"))?;
+    let rows = statement.query_map([], registered)?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 const SELECT: &str = "SELECT n, name, path, digest, content, by, registered FROM workflows";

@@ -83,7 +83,7 @@ impl World {
             content: "{}".to_owned(),
             schedules,
         };
-        self.service().register(&registration, Some("ann"), "test").unwrap();
+        self.service().register(&registration, Some("ann"), "test", None).unwrap();
     }
 
     fn scheduler(&self) -> Scheduler {
