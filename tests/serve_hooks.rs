@@ -13,10 +13,15 @@ const SECRET: &str = "s3cret-of-hooks";
 const HOOK: &str = "args: {title: {type: string, required: true}, n: {type: integer, default: 0}}\non:\n  webhook: {path: issues/new, verify: VERIFY, secret: hook_key, args: {title: $body.issue.title, n: $body.n}}\nsteps:\n  - {id: say, run: 'echo \"$LOBSTER_ARG_TITLE\" >> said'}\n";
 
 fn home(verify: &str) -> Home {
+    home_with("env = \"HOOK_KEY\"", verify)
+}
+
+/// A home whose secret of the hook is there.
+fn home_with(secret: &str, verify: &str) -> Home {
     let home = Home::new();
     let config = home.dir().join("../home/.config/lobster");
     std::fs::create_dir_all(&config).unwrap();
-    std::fs::write(config.join("secrets.toml"), "[secrets.hook_key]\nenv = \"HOOK_KEY\"\n").unwrap();
+    std::fs::write(config.join("secrets.toml"), format!("[secrets.hook_key]\n{secret}\n")).unwrap();
     home.write("hook.lobster", HOOK.replace("VERIFY", verify));
     register(&home, &["hook.lobster"]);
     home
@@ -103,6 +108,45 @@ fn a_token_is_a_secret_in_a_header() {
     assert_eq!(send(&good, "a").status, 202);
     assert_eq!(send(&good, "a").status, 208);
     wait_until("it ran", || home.read("said") == "a\n");
+}
+
+/// A delivery that brings this token.
+fn bring(served: &Served, token: &str, id: &str) -> Reply {
+    let bearer = format!("Bearer {token}");
+    let headers = [("Authorization", bearer.as_str()), ("Idempotency-Key", id)];
+    served.send("POST", "/hooks/issues/new", &headers, body(id).as_bytes())
+}
+
+#[test]
+fn a_secret_that_is_replaced_counts_no_more() {
+    let home = home_with("file = \"~/hook_key\"", "token");
+    let file = home.dir().join("../home/hook_key");
+    std::fs::write(&file, "the-first-one").unwrap();
+    let served = Served::start(&home, &[]);
+    assert_eq!(bring(&served, "the-first-one", "a").status, 202);
+    std::fs::write(&file, "the-other-one").unwrap();
+    assert_eq!(bring(&served, "the-first-one", "b").problem(), "signature");
+    assert_eq!(bring(&served, "the-other-one", "c").status, 202);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(bring(&served, "the-other-one", "d").problem(), "secret");
+    std::fs::write(&file, "the-third-one").unwrap();
+    assert_eq!(bring(&served, "the-third-one", "e").status, 202);
+    drop(served);
+    for value in ["the-first-one", "the-other-one", "the-third-one"] {
+        assert_eq!(home.program("grep", ["-ra", value, "../state"]).run().stdout, "");
+    }
+}
+
+#[test]
+fn a_stranger_starts_no_process_with_each_delivery() {
+    let home = home_with("command = [\"sh\", \"-c\", \"echo asked >> ~/asked; sleep 1; exit 1\"]", "token");
+    let served = Served::start(&home, &[]);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| (0..5).for_each(|_| assert_eq!(bring(&served, "x", "a").problem(), "secret")));
+        }
+    });
+    assert_eq!(std::fs::read_to_string(home.dir().join("../home/asked")).unwrap(), "asked\n");
 }
 
 #[test]

@@ -8,108 +8,29 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fmt;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
-use std::time::Duration;
+use std::time::Instant;
 
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::current_values::{AsOf, CurrentValues, FileStamp};
 use crate::env::Env;
 use crate::envelope::Failure;
 use crate::own_tokens;
-use lobster_base::cancel::CancelToken;
-use lobster_base::code::Code;
-use lobster_base::credential::{CredentialGrant, CredentialHost, NotForHeaders};
+use crate::secret_reader::{MAX_VALUE, SHORTEST, in_home};
+use lobster_base::credential::{CredentialGrant, CredentialHost};
 use lobster_base::sync::lock;
-use lobster_credentials::login::{HeldLogin, LoginTerm, Logins, TokenError};
+use lobster_credentials::login::HeldLogin;
 use lobster_language::condition::Condition;
 use lobster_language::plan::{Plan, SecretGrant, Workflow};
 use lobster_models::http;
 use lobster_policy::{Policy, SecretOrigin, SecretReference};
-use lobster_sandbox::{
-    Confinement, Ended, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
-};
 use lobster_stage::StageError;
 use lobster_store::{Redactions, Store};
 
-/// A credential is small; a file or output of this size is something else.
-const MAX_VALUE: u64 = 64 << 10;
-/// A password manager that takes longer waits for somebody who is not there.
-const COMMAND_TIME: Duration = Duration::from_secs(30);
-/// What replaces the value must not be found everywhere.
-const SHORTEST: usize = 4;
-
-/// Why a step cannot have a secret.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum SecretError {
-    #[error(
-        "secret {0}: nothing says where it comes from; add [secrets.{0}] with env, file, command or login to {1}"
-    )]
-    Unknown(String, String),
-    #[error(
-        "secret {0}: the policy does not let steps receive it; add it to `secrets` under [sandbox.env] of the policy"
-    )]
-    Forbidden(String),
-    #[error("secret {0}: it cannot be given as {1}, a variable that decides which code runs")]
-    Variable(String, String),
-    #[error("secret {0}: environment variable {1} is not set")]
-    Unset(String, String),
-    #[error("secret {0}: cannot read {path}: {source}", path = .1.display(), source = .2)]
-    File(String, PathBuf, io::Error),
-    #[error("secret {0}: {1} has more than {MAX_VALUE} bytes")]
-    TooLarge(String, String),
-    #[error("secret {0}: {1} is not UTF-8 text without NUL")]
-    NotText(String, String),
-    #[error("secret {0}: {1} is empty")]
-    Empty(String, String),
-    #[error("secret {0}: {1} has fewer than {SHORTEST} bytes, too few to be kept out of records")]
-    TooShort(String, String),
-    #[error("secret {0}: {1} {2}; run it by hand to see why")]
-    Command(String, String, String),
-    #[error(
-        "secret {0}: it is only added to what steps send to {1}, and no step receives it; use `credentials:` in place of `secrets:`"
-    )]
-    Bound(String, String),
-    #[error("secret {0}: the operator lets it go to {2}, not to {1}")]
-    OtherHost(String, String, String),
-    #[error("secret {0}: its server is at {1}, and credentials go out over https alone")]
-    NotHttps(String, String),
-    #[error("secret {0}: it cannot be sent to {1}: {2}")]
-    Unsendable(String, String, NotForHeaders),
-    #[error("secret {0}: {1}")]
-    LoginServer(String, StageError),
-    #[error(transparent)]
-    Login(#[from] TokenError),
-    #[error(
-        "{place} the value of {mark}; grant the secret to the step (`secrets:`) and use its variable instead"
-    )]
-    InClear { place: &'static str, mark: String },
-}
-
-impl SecretError {
-    /// The code of the failure.
-    pub(crate) fn code(&self) -> Code {
-        match self {
-            Self::Login(_) => Code::McpLogin,
-            Self::LoginServer(..) => Code::McpServer,
-            _ => Code::Secret,
-        }
-    }
-
-    /// The failure of a step for it.
-    pub(crate) fn failed(self) -> StageError {
-        let code = self.code();
-        StageError::permanent_from(self).with_code(code)
-    }
-}
-
-impl From<SecretError> for Failure {
-    fn from(error: SecretError) -> Self {
-        Self::new(error.code(), error.to_string())
-    }
-}
+pub(crate) use crate::secret_reader::{LoginServers, Reader, SecretError};
 
 /// A secret by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -151,18 +72,6 @@ pub enum LoginState {
     },
 }
 
-/// Finds the servers of the operator's that secrets name as their logins.
-pub(crate) trait LoginServers {
-    /// The login at one of them, for this secret.
-    fn login_term(&self, secret: &str, server: &str) -> Result<LoginTerm, StageError>;
-
-    /// The address of one of them.
-    fn login_address(&self, server: &str) -> Result<String, StageError>;
-
-    /// Where logins are kept.
-    fn logins(&self) -> Logins;
-}
-
 /// What the operator has named, and the values that were needed so far.
 pub struct Secrets {
     references: BTreeMap<String, SecretReference>,
@@ -174,6 +83,7 @@ pub struct Secrets {
     hidden: Arc<Hidden>,
     /// Those that were needed so far, by the names of their secrets.
     logins: Mutex<BTreeMap<String, Arc<HeldLogin>>>,
+    current: CurrentValues,
 }
 
 /// What is kept out of everything that is written and shown.
@@ -261,6 +171,7 @@ impl Secrets {
             place,
             hidden: Arc::new(Hidden { known: Mutex::new(known), store: OnceLock::new() }),
             logins: Mutex::default(),
+            current: CurrentValues::default(),
         }
     }
 
@@ -489,6 +400,34 @@ impl Secrets {
         if let Some(value) = self.hidden.known().values.get(name) {
             return Ok(Arc::clone(value));
         }
+        let value: Arc<str> = self.read(name, self.reference(name)?, reader)?.into();
+        self.hidden.hide(|known| {
+            known.hide(name, &value);
+            known.values.insert(name.to_owned(), Arc::clone(&value));
+        });
+        Ok(value)
+    }
+
+    /// The value as it is now: what was read of a file counts as long as the file does not change, what a command
+    /// printed for a minute.
+    pub(crate) fn current_value(&self, name: &str, reader: &Reader<'_>) -> Result<Arc<str>, Failure> {
+        let reference = self.reference(name)?;
+        let now = match &reference.origin {
+            SecretOrigin::Env(_) | SecretOrigin::Login(_) => return Ok(self.value(name, reader)?),
+            SecretOrigin::File(path) => AsOf::File(FileStamp::read(&in_home(path, &self.home))),
+            SecretOrigin::Command(_) => AsOf::Time(Instant::now()),
+        };
+        self.current.get(name, now, |earlier| {
+            let value: Arc<str> = self.read(name, reference, reader)?.into();
+            if earlier != Some(&value) {
+                self.hidden.hide(|known| known.hide(name, &value));
+            }
+            Ok(value)
+        })
+    }
+
+    /// Where a value comes from, if the policy lets somebody have it.
+    fn reference(&self, name: &str) -> Result<&SecretReference, SecretError> {
         let reference = self
             .references
             .get(name)
@@ -499,14 +438,16 @@ impl Secrets {
         if reference.is_for_steps() && !is_listed() {
             return Err(SecretError::Forbidden(name.to_owned()));
         }
-        let bytes = reader.read(name, reference, &self.home)?;
-        let value = usable(name, reference, bytes)?;
-        let value: Arc<str> = value.into();
-        self.hidden.hide(|known| {
-            known.hide(name, &value);
-            known.values.insert(name.to_owned(), Arc::clone(&value));
-        });
-        Ok(value)
+        Ok(reference)
+    }
+
+    fn read(
+        &self,
+        name: &str,
+        reference: &SecretReference,
+        reader: &Reader<'_>,
+    ) -> Result<String, SecretError> {
+        usable(name, reference, reader.read(name, reference, &self.home)?)
     }
 }
 
@@ -583,89 +524,4 @@ pub(crate) fn credentials_of_file(workflow: &Workflow) -> Vec<&CredentialGrant> 
     let own = workflow.all_steps().into_iter().filter(|step| step.when != Condition::Never);
     let own = own.flat_map(|step| &step.extras.credentials);
     own.chain(workflow.children.values().flat_map(credentials_of_file)).collect()
-}
-
-/// What reading a reference needs of the place.
-pub(crate) struct Reader<'r> {
-    pub(crate) env: &'r Env,
-    pub(crate) cwd: &'r Path,
-    pub(crate) sandbox: &'r Sandbox,
-    pub(crate) cancel: &'r CancelToken,
-    pub(crate) servers: &'r dyn LoginServers,
-}
-
-impl Reader<'_> {
-    fn read(&self, name: &str, reference: &SecretReference, home: &Path) -> Result<Vec<u8>, SecretError> {
-        match &reference.origin {
-            SecretOrigin::Env(variable) => self
-                .env
-                .get(variable)
-                .map(String::into_bytes)
-                .ok_or_else(|| SecretError::Unset(name.to_owned(), variable.clone())),
-            SecretOrigin::File(path) => {
-                let path =
-                    path.strip_prefix("~/").map_or_else(|| PathBuf::from(path), |rest| home.join(rest));
-                let mut bytes = Vec::new();
-                std::fs::File::open(&path)
-                    .and_then(|file| file.take(MAX_VALUE + 1).read_to_end(&mut bytes))
-                    .map_err(|source| SecretError::File(name.to_owned(), path, source))?;
-                Ok(bytes)
-            }
-            SecretOrigin::Command(words) => self.command(name, words),
-            // Its token is the login's to give.
-            SecretOrigin::Login(_) => Ok(Vec::new()),
-        }
-    }
-
-    /// The operator's own command: it runs as the operator, unconfined.
-    fn command(&self, name: &str, words: &[String]) -> Result<Vec<u8>, SecretError> {
-        let failed = |why: String| SecretError::Command(name.to_owned(), words.join(" "), why);
-        let request = SpawnRequest {
-            argv: words.iter().map(OsString::from).collect(),
-            env: self.env.all().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-            cwd: self.cwd.to_owned(),
-            stdin: Stdin::Empty,
-            limits: ProcessLimits {
-                wall: Some(COMMAND_TIME),
-                stdout_cap: MAX_VALUE + 1,
-                ..ProcessLimits::default()
-            },
-            confinement: Confinement::None,
-            upstream: None,
-        };
-        let mut sink = Sink::default();
-        let exit = self
-            .sandbox
-            .run(&request, &mut sink, self.cancel)
-            .map_err(|error| failed(format!("cannot run: {error}")))?;
-        match (exit.ended, exit.status) {
-            (Ended::ByItself, ExitStatus::Code(0)) => Ok(sink.0),
-            (Ended::ByItself, ExitStatus::Code(code)) => Err(failed(format!("ended with code {code}"))),
-            (Ended::ByItself, ExitStatus::Signal(signal)) => {
-                Err(failed(format!("was ended by signal {signal}")))
-            }
-            (Ended::TimedOut, _) => {
-                Err(failed(format!("took longer than {} seconds", COMMAND_TIME.as_secs())))
-            }
-            (Ended::Cancelled, _) => Err(failed("was cancelled".to_owned())),
-            (Ended::OutputCap { .. } | Ended::DiskLimit { .. }, _) => {
-                Err(SecretError::TooLarge(name.to_owned(), format!("the output of {}", words.join(" "))))
-            }
-        }
-    }
-}
-
-/// Keeps what a command prints; what it says on stderr may hold anything, and goes.
-#[derive(Default)]
-struct Sink(Vec<u8>);
-
-impl OutputSinks for Sink {
-    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
-        self.0.extend_from_slice(chunk);
-        Ok(())
-    }
-
-    fn stderr(&mut self, _chunk: &[u8]) -> io::Result<()> {
-        Ok(())
-    }
 }

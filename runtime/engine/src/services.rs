@@ -14,7 +14,7 @@ use super::execute::stdio::{ExecutorProgram, StdioExecutor};
 use super::execute::{Executor, LocalExecutor, SecretSource};
 use super::path::StepPath;
 use super::surroundings::{PolicyFileUsed, Surroundings};
-use crate::envelope::Envelope;
+use crate::envelope::{Envelope, Failure};
 use crate::mcp;
 use crate::secrets::{self, Reader, SecretError, Secrets};
 use lobster_base::cancel::CancelToken;
@@ -284,6 +284,11 @@ impl Services {
     /// Why a secret has no value.
     pub(crate) fn find_secret(&self, name: &str) -> Result<(), SecretError> {
         self.secrets.find(name, &self.reader())
+    }
+
+    /// The value of a secret as it is now.
+    pub(crate) fn current_secret(&self, name: &str) -> Result<String, Failure> {
+        Ok(self.secrets.current_value(name, &self.reader())?.to_string())
     }
 
     /// The variables of a step that was granted secrets.

@@ -27,15 +27,13 @@ impl Runtime {
         Ok(self.services.find_secret(name)?)
     }
 
-    /// The values of secrets, for comparing what comes from outside with them. They are hidden in what
-    /// is recorded from here on.
+    /// The values of secrets as they are now, for a program that works for long: what is replaced is read again.
+    /// They are hidden in what is recorded from here on.
     ///
     /// # Errors
     /// Why one has none.
     pub fn secret_values(&self, names: &[String]) -> Result<Vec<String>, Failure> {
-        let granted = names.iter().enumerate().map(|(at, name)| (format!("S{at}"), name.clone())).collect();
-        let found = self.services.secret_variables(&granted)?;
-        Ok(found.into_iter().map(|(_, value)| value).collect())
+        names.iter().map(|name| self.services.current_secret(name)).collect()
     }
 
     /// Where a workflow file uses secrets that the operator does not let go there. A file that is wrong otherwise is

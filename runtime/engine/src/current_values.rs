@@ -1,0 +1,200 @@
+//! Values of secrets as they are now, for a program that works for long. The operator replaces a file, or what a
+//! command prints, and what comes next is judged by the new value. A run keeps the values that it began with, and
+//! never asks here.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant};
+
+use lobster_base::sync::lock;
+
+use crate::envelope::Failure;
+
+/// A command is run again after this time, whether it printed a value or failed, and however many ask meanwhile:
+/// strangers may make somebody ask.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// What was found, by the names of secrets.
+#[derive(Default)]
+pub(crate) struct CurrentValues(Mutex<BTreeMap<String, Arc<Slot>>>);
+
+#[derive(Default)]
+struct Slot {
+    found: Mutex<Option<Found>>,
+    /// Held by whoever looks.
+    looking: Mutex<()>,
+}
+
+#[derive(Clone)]
+struct Found {
+    value: Result<Arc<str>, Failure>,
+    as_of: AsOf,
+}
+
+/// Until when what was found holds.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AsOf {
+    /// As long as the file is this one; none if it was not there.
+    File(Option<FileStamp>),
+    /// For a while from this time on.
+    Time(Instant),
+}
+
+/// What changes when a file does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileStamp {
+    file: (u64, u64),
+    length: u64,
+    written: (i64, i64),
+    changed: (i64, i64),
+}
+
+impl FileStamp {
+    pub(crate) fn read(path: &Path) -> Option<Self> {
+        let meta = path.metadata().ok()?;
+        Some(Self {
+            file: (meta.dev(), meta.ino()),
+            length: meta.len(),
+            written: (meta.mtime(), meta.mtime_nsec()),
+            changed: (meta.ctime(), meta.ctime_nsec()),
+        })
+    }
+}
+
+impl Found {
+    fn holds(&self, now: AsOf) -> bool {
+        match (self.as_of, now) {
+            (AsOf::File(Some(then)), AsOf::File(Some(now))) => then == now,
+            (AsOf::Time(then), AsOf::Time(now)) => now.saturating_duration_since(then) < AGAIN,
+            _ => false,
+        }
+    }
+}
+
+impl CurrentValues {
+    /// The value of a secret: the one that was found, if it holds `now`, or what `look` finds, given what was found
+    /// before. Of many who ask at once, one looks. The others have the earlier value, or wait if there is none.
+    pub(crate) fn get(
+        &self,
+        name: &str,
+        now: AsOf,
+        look: impl FnOnce(Option<&Arc<str>>) -> Result<Arc<str>, Failure>,
+    ) -> Result<Arc<str>, Failure> {
+        let slot = Arc::clone(lock(&self.0).entry(name.to_owned()).or_default());
+        let found = || lock(&slot.found).clone();
+        let earlier = found();
+        if let Some(found) = earlier.as_ref().filter(|found| found.holds(now)) {
+            return found.value.clone();
+        }
+        let earlier = earlier.and_then(|found| found.value.ok());
+        let _looking = match (slot.looking.try_lock(), &earlier) {
+            (Ok(looking), _) => looking,
+            (Err(TryLockError::WouldBlock), Some(earlier)) if matches!(now, AsOf::Time(_)) => {
+                return Ok(Arc::clone(earlier));
+            }
+            (Err(_), _) => lock(&slot.looking),
+        };
+        // Somebody may have looked meanwhile.
+        if let Some(found) = found().filter(|found| found.holds(now)) {
+            return found.value;
+        }
+        let value = match (look(earlier.as_ref()), earlier, now) {
+            // The file is the operator's word; a command may fail for a while.
+            (Err(failure), Some(earlier), AsOf::Time(_)) => {
+                tracing::warn!(
+                    secret = name,
+                    error = failure.message,
+                    "the earlier value of a secret stays in use"
+                );
+                Ok(earlier)
+            }
+            (value, ..) => value,
+        };
+        let as_of = match now {
+            AsOf::File(_) => now,
+            // It may have taken long.
+            AsOf::Time(then) => AsOf::Time(then.max(Instant::now())),
+        };
+        *lock(&slot.found) = Some(Found { value: value.clone(), as_of });
+        value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+    use lobster_base::code::Code;
+
+    fn value(text: &str) -> Result<Arc<str>, Failure> {
+        Ok(text.into())
+    }
+
+    fn failure() -> Result<Arc<str>, Failure> {
+        Err(Failure::new(Code::Secret, "it failed"))
+    }
+
+    fn unasked(_: Option<&Arc<str>>) -> Result<Arc<str>, Failure> {
+        panic!("it is not looked for")
+    }
+
+    #[test]
+    fn a_command_is_asked_once_a_minute_whether_it_fails_or_not() {
+        let values = CurrentValues::default();
+        let begun = Instant::now();
+        let at = |seconds| AsOf::Time(begun + Duration::from_secs(seconds));
+        assert!(values.get("a", at(0), |_| failure()).is_err());
+        assert!(values.get("a", at(30), unasked).is_err(), "a failure is not tried again at once");
+        assert_eq!(values.get("a", at(100), |_| value("old")), value("old"));
+        assert_eq!(values.get("a", at(159), unasked), value("old"));
+        let seen = |earlier: Option<&Arc<str>>| value(&format!("after {}", earlier.unwrap()));
+        assert_eq!(values.get("a", at(161), seen), value("after old"));
+        assert_eq!(values.get("a", at(300), |_| failure()), value("after old"), "it may fail for a while");
+        assert_eq!(values.get("a", at(301), unasked), value("after old"));
+        assert_eq!(values.get("b", at(301), |_| value("other")), value("other"));
+    }
+
+    #[test]
+    fn a_file_is_read_again_when_it_is_another() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        let values = CurrentValues::default();
+        let now = || AsOf::File(FileStamp::read(&path));
+        let read = |_: Option<&Arc<str>>| match std::fs::read_to_string(&path) {
+            Ok(text) => value(&text),
+            Err(_) => failure(),
+        };
+        assert!(values.get("a", now(), read).is_err());
+        std::fs::write(&path, "one").unwrap();
+        assert_eq!(values.get("a", now(), read), value("one"));
+        assert_eq!(values.get("a", now(), unasked), value("one"));
+        // Of the same length, put in its place.
+        std::fs::write(dir.path().join("new"), "two").unwrap();
+        std::fs::rename(dir.path().join("new"), &path).unwrap();
+        assert_eq!(values.get("a", now(), read), value("two"));
+        std::fs::remove_file(&path).unwrap();
+        assert!(values.get("a", now(), read).is_err(), "a file that is gone has no value");
+    }
+
+    #[test]
+    fn of_many_who_ask_at_once_one_looks() {
+        let values = CurrentValues::default();
+        let (looks, begin) = (AtomicUsize::new(0), Barrier::new(8));
+        let now = AsOf::Time(Instant::now());
+        let ask = || {
+            begin.wait();
+            let found = values.get("a", now, |_| {
+                looks.fetch_add(1, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(50));
+                failure()
+            });
+            assert!(found.is_err());
+        };
+        std::thread::scope(|scope| (0..8).for_each(|_| drop(scope.spawn(ask))));
+        assert_eq!(looks.load(Ordering::SeqCst), 1);
+    }
+}

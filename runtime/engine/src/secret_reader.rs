@@ -1,0 +1,202 @@
+//! Reads the value of a secret where the operator says that it is, and why a step cannot have it.
+
+use std::ffi::OsString;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use lobster_base::cancel::CancelToken;
+use lobster_base::code::Code;
+use lobster_base::credential::NotForHeaders;
+use lobster_credentials::login::{LoginTerm, Logins, TokenError};
+use lobster_policy::{SecretOrigin, SecretReference};
+use lobster_sandbox::{
+    Confinement, Ended, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
+};
+use lobster_stage::StageError;
+
+use crate::env::Env;
+use crate::envelope::Failure;
+
+/// A credential is small; a file or output of this size is something else.
+pub(crate) const MAX_VALUE: u64 = 64 << 10;
+/// What replaces the value must not be found everywhere.
+pub(crate) const SHORTEST: usize = 4;
+/// A password manager that takes longer waits for somebody who is not there.
+const COMMAND_TIME: Duration = Duration::from_secs(30);
+
+/// Why a step cannot have a secret.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SecretError {
+    #[error(
+        "secret {0}: nothing says where it comes from; add [secrets.{0}] with env, file, command or login to {1}"
+    )]
+    Unknown(String, String),
+    #[error(
+        "secret {0}: the policy does not let steps receive it; add it to `secrets` under [sandbox.env] of the policy"
+    )]
+    Forbidden(String),
+    #[error("secret {0}: it cannot be given as {1}, a variable that decides which code runs")]
+    Variable(String, String),
+    #[error("secret {0}: environment variable {1} is not set")]
+    Unset(String, String),
+    #[error("secret {0}: cannot read {path}: {source}", path = .1.display(), source = .2)]
+    File(String, PathBuf, io::Error),
+    #[error("secret {0}: {1} has more than {MAX_VALUE} bytes")]
+    TooLarge(String, String),
+    #[error("secret {0}: {1} is not UTF-8 text without NUL")]
+    NotText(String, String),
+    #[error("secret {0}: {1} is empty")]
+    Empty(String, String),
+    #[error("secret {0}: {1} has fewer than {SHORTEST} bytes, too few to be kept out of records")]
+    TooShort(String, String),
+    #[error("secret {0}: {1} {2}; run it by hand to see why")]
+    Command(String, String, String),
+    #[error(
+        "secret {0}: it is only added to what steps send to {1}, and no step receives it; use `credentials:` in place of `secrets:`"
+    )]
+    Bound(String, String),
+    #[error("secret {0}: the operator lets it go to {2}, not to {1}")]
+    OtherHost(String, String, String),
+    #[error("secret {0}: its server is at {1}, and credentials go out over https alone")]
+    NotHttps(String, String),
+    #[error("secret {0}: it cannot be sent to {1}: {2}")]
+    Unsendable(String, String, NotForHeaders),
+    #[error("secret {0}: {1}")]
+    LoginServer(String, StageError),
+    #[error(transparent)]
+    Login(#[from] TokenError),
+    #[error(
+        "{place} the value of {mark}; grant the secret to the step (`secrets:`) and use its variable instead"
+    )]
+    InClear { place: &'static str, mark: String },
+}
+
+impl SecretError {
+    /// The code of the failure.
+    pub(crate) fn code(&self) -> Code {
+        match self {
+            Self::Login(_) => Code::McpLogin,
+            Self::LoginServer(..) => Code::McpServer,
+            _ => Code::Secret,
+        }
+    }
+
+    /// The failure of a step for it.
+    pub(crate) fn failed(self) -> StageError {
+        let code = self.code();
+        StageError::permanent_from(self).with_code(code)
+    }
+}
+
+impl From<SecretError> for Failure {
+    fn from(error: SecretError) -> Self {
+        Self::new(error.code(), error.to_string())
+    }
+}
+
+/// Finds the servers of the operator's that secrets name as their logins.
+pub(crate) trait LoginServers {
+    /// The login at one of them, for this secret.
+    fn login_term(&self, secret: &str, server: &str) -> Result<LoginTerm, StageError>;
+
+    /// The address of one of them.
+    fn login_address(&self, server: &str) -> Result<String, StageError>;
+
+    /// Where logins are kept.
+    fn logins(&self) -> Logins;
+}
+
+/// What reading a reference needs of the place.
+pub(crate) struct Reader<'r> {
+    pub(crate) env: &'r Env,
+    pub(crate) cwd: &'r Path,
+    pub(crate) sandbox: &'r Sandbox,
+    pub(crate) cancel: &'r CancelToken,
+    pub(crate) servers: &'r dyn LoginServers,
+}
+
+impl Reader<'_> {
+    pub(crate) fn read(
+        &self,
+        name: &str,
+        reference: &SecretReference,
+        home: &Path,
+    ) -> Result<Vec<u8>, SecretError> {
+        match &reference.origin {
+            SecretOrigin::Env(variable) => self
+                .env
+                .get(variable)
+                .map(String::into_bytes)
+                .ok_or_else(|| SecretError::Unset(name.to_owned(), variable.clone())),
+            SecretOrigin::File(path) => {
+                let path = in_home(path, home);
+                let mut bytes = Vec::new();
+                std::fs::File::open(&path)
+                    .and_then(|file| file.take(MAX_VALUE + 1).read_to_end(&mut bytes))
+                    .map_err(|source| SecretError::File(name.to_owned(), path, source))?;
+                Ok(bytes)
+            }
+            SecretOrigin::Command(words) => self.command(name, words),
+            // Its token is the login's to give.
+            SecretOrigin::Login(_) => Ok(Vec::new()),
+        }
+    }
+
+    /// The operator's own command: it runs as the operator, unconfined.
+    fn command(&self, name: &str, words: &[String]) -> Result<Vec<u8>, SecretError> {
+        let failed = |why: String| SecretError::Command(name.to_owned(), words.join(" "), why);
+        let request = SpawnRequest {
+            argv: words.iter().map(OsString::from).collect(),
+            env: self.env.all().map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            cwd: self.cwd.to_owned(),
+            stdin: Stdin::Empty,
+            limits: ProcessLimits {
+                wall: Some(COMMAND_TIME),
+                stdout_cap: MAX_VALUE + 1,
+                ..ProcessLimits::default()
+            },
+            confinement: Confinement::None,
+            upstream: None,
+        };
+        let mut sink = Sink::default();
+        let exit = self
+            .sandbox
+            .run(&request, &mut sink, self.cancel)
+            .map_err(|error| failed(format!("cannot run: {error}")))?;
+        match (exit.ended, exit.status) {
+            (Ended::ByItself, ExitStatus::Code(0)) => Ok(sink.0),
+            (Ended::ByItself, ExitStatus::Code(code)) => Err(failed(format!("ended with code {code}"))),
+            (Ended::ByItself, ExitStatus::Signal(signal)) => {
+                Err(failed(format!("was ended by signal {signal}")))
+            }
+            (Ended::TimedOut, _) => {
+                Err(failed(format!("took longer than {} seconds", COMMAND_TIME.as_secs())))
+            }
+            (Ended::Cancelled, _) => Err(failed("was cancelled".to_owned())),
+            (Ended::OutputCap { .. } | Ended::DiskLimit { .. }, _) => {
+                Err(SecretError::TooLarge(name.to_owned(), format!("the output of {}", words.join(" "))))
+            }
+        }
+    }
+}
+
+/// Keeps what a command prints; what it says on stderr may hold anything, and goes.
+#[derive(Default)]
+struct Sink(Vec<u8>);
+
+impl OutputSinks for Sink {
+    fn stdout(&mut self, chunk: &[u8]) -> io::Result<()> {
+        self.0.extend_from_slice(chunk);
+        Ok(())
+    }
+
+    fn stderr(&mut self, _chunk: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// The file that a reference names.
+pub(crate) fn in_home(path: &str, home: &Path) -> PathBuf {
+    path.strip_prefix("~/").map_or_else(|| PathBuf::from(path), |rest| home.join(rest))
+}
