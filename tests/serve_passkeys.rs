@@ -35,7 +35,7 @@ impl Device {
     /// What the browser says and what the device says. `of`: the query that says for what.
     fn say(&mut self, page: &Localhost, (ceremony, of): (&str, &str), flags: u8) -> (Vec<u8>, Vec<u8>) {
         let challenge = page.post(&format!("/api/v1/passkeys/challenge{of}"), None, &Value::Null).good();
-        let client = json!({ "type": ceremony, "challenge": challenge["challenge"], "origin": page.origin });
+        let client = json!({ "type": ceremony, "challenge": challenge["challenge"], "origin": page.signs });
         self.count += 1;
         let mut data = digest(&SHA256, b"localhost").as_ref().to_vec();
         data.push(flags);
@@ -76,12 +76,20 @@ struct Localhost<'s> {
     served: &'s Served,
     host: String,
     origin: String,
+    /// What the browser says to the key.
+    signs: String,
 }
 
 impl<'s> Localhost<'s> {
     fn of(served: &'s Served) -> Self {
         let host = format!("localhost:{}", served.address.rsplit_once(':').unwrap().1);
-        Self { served, origin: format!("http://{host}"), host }
+        Self::at(served, format!("http://{host}"))
+    }
+
+    /// The same, reached at another address.
+    fn at(served: &'s Served, origin: String) -> Self {
+        let host = format!("localhost:{}", served.address.rsplit_once(':').unwrap().1);
+        Self { served, host, signs: origin.clone(), origin }
     }
 
     fn send(&self, method: &str, path: &str, more: &[(&str, &str)], body: &Value) -> Reply {
@@ -291,4 +299,45 @@ fn a_yes_is_confirmed_with_a_key_that_was_unlocked_for_it() {
     assert_eq!(page.post(&path, Some(&ann.cookie), &again).status, 401, "once");
     let program = token(&home, "approver", None);
     served.post(&program, &path, &json!({ "decision": "approve", "digest": third["digest"] })).good();
+}
+
+#[test]
+fn a_stranger_who_asks_for_challenges_without_end_keeps_nobody_from_theirs() {
+    let home = Home::new();
+    // Two servers under one name.
+    home.write("serve.toml", "confirm = \"passkey\"\nurl = \"http://localhost:7999\"\n");
+    home.write("ask.lobster", "steps: [{id: ask, approval: Greet?}, {id: a, run: echo hi >> said}]\n");
+    register(&home, &["ask.lobster"]);
+    let servers = [(); 2].map(|()| Served::start(&home, &["--config", "serve.toml"]));
+    let [one, other] =
+        servers.each_ref().map(|served| Localhost::at(served, "http://localhost:7999".to_owned()));
+    let ann = Browser::log_in(&home, one.served, "approver");
+    let mut phone = Device::new(8);
+    one.post("/api/v1/passkeys", Some(&ann.cookie), &phone.make(&other)).good();
+    let operator = token(&home, "operator", None);
+    one.served.post(&operator, "/api/v1/workflows/ask/runs", &json!({})).good();
+    let gate = one.served.question(&operator);
+    let question =
+        format!("?question={}%20{}", gate["id"].as_str().unwrap(), gate["digest"].as_str().unwrap());
+
+    let (login, yes) = (phone.sign(&one), phone.sign_for(&one, &question));
+    std::thread::scope(|scope| {
+        for page in [&one, &other] {
+            scope.spawn(|| {
+                for _ in 0..2500 {
+                    page.post("/api/v1/passkeys/challenge", None, &Value::Null).good();
+                    page.post(&format!("/api/v1/passkeys/challenge{question}"), None, &Value::Null).good();
+                }
+            });
+        }
+    });
+    let opened = other.post("/api/v1/login/passkey", None, &login);
+    assert_eq!(opened.status, 200, "{opened:?}");
+    let cookie = header(&opened, "set-cookie").unwrap().split(';').next().unwrap();
+    let again = one.post("/api/v1/login/passkey", None, &login);
+    assert!(again.status == 401 && again.body.contains("was used before"), "{again:?}");
+    let answer = json!({ "decision": "approve", "digest": gate["digest"], "passkey": yes });
+    let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+    other.post(&path, Some(cookie), &answer).good();
+    wait_until("it went on", || home.read("said") == "hi\n");
 }

@@ -304,10 +304,10 @@ pub mod store {
     /// What a service keeps beside runs.
     pub mod service {
         pub use lobster_store::{
-            Accepted, Credential, CredentialKind, ListedStart, MAX_EVENT_DATA, NewCredential, NewDelivery,
-            NewNotice, NewStart, NewTick, Notice, Occasion, Passkey, Refuses, Registered, Registration,
-            Retraction, SAME_DELIVERY_MS, ScheduleRow, Service, Settlement, SpecOfSchedule, Standing, Start,
-            StartState, Tick, TickState, Watched,
+            Accepted, Counted, Credential, CredentialKind, ListedStart, MAX_EVENT_DATA, NewCredential,
+            NewDelivery, NewNotice, NewStart, NewTick, Notice, Occasion, Passkey, Refuses, Registered,
+            Registration, Retraction, SAME_DELIVERY_MS, ScheduleRow, Service, Settlement, Signed,
+            SpecOfSchedule, Standing, Start, StartState, Tick, TickState, Watched,
         };
     }
 }

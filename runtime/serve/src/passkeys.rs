@@ -4,24 +4,21 @@
 //! Attestations are not asked for: which maker's device it is decides nothing here. A key is as good as the session
 //! that adds it, so what a browser says of its public key is taken as it is.
 
-use std::collections::HashMap;
-use std::sync::Mutex;
-use std::time::{Duration, Instant};
-
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lobster_runtime::json;
-use lobster_runtime::sync::lock;
+use lobster_runtime::store::service::{Service, Signed};
 use ring::digest::{SHA256, digest};
+use ring::hmac;
 use rustls::pki_types::{SignatureVerificationAlgorithm, SubjectPublicKeyInfoDer};
 use serde::Deserialize;
 use webpki::RawPublicKeyEntity;
 
 /// How long somebody may take to unlock a key.
-const CHALLENGE_TIME: Duration = Duration::from_secs(300);
+const CHALLENGE_MS: i64 = 300_000;
 
-/// Challenges that are remembered; the oldest make way.
-const CHALLENGES: usize = 4096;
+/// What is said of a challenge that does not count.
+pub(crate) const NOT_ASKED: &str = "it was asked for too long ago or for something else, or was used before";
 
 /// The kinds of keys that browsers are asked for, by their numbers in COSE (RFC 9053), and how they sign.
 const ALGORITHMS: [(i64, &dyn SignatureVerificationAlgorithm); 3] = [
@@ -36,14 +33,11 @@ pub(crate) fn algorithms() -> [i64; 3] {
     ALGORITHMS.map(|(number, _)| number)
 }
 
-/// What was given to browsers to sign, and for what. Each counts once.
-#[derive(Default)]
-pub(crate) struct Challenges(Mutex<HashMap<String, Given>>);
-
-struct Given {
-    at: Instant,
-    purpose: Purpose,
-}
+/// The key of what is given to browsers to sign. Nothing is remembered of what was given: it says when that was, and
+/// has a tag over that and what it is for. So nobody crowds others out by asking for many, and servers of one store
+/// know each other's. What was signed counts once, which the store knows.
+#[derive(Debug)]
+pub struct Challenges(hmac::Key);
 
 /// What somebody unlocks a key for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,27 +48,60 @@ pub(crate) enum Purpose {
     Yes(String),
 }
 
+/// The random bytes of a challenge, which tell it from all others.
+const RANDOM: usize = 16;
+
+/// Those and when it was given. The tag follows.
+const BODY: usize = RANDOM + 8;
+
 impl Challenges {
-    /// A new one.
-    pub(crate) fn give(&self, purpose: Purpose) -> Result<String, String> {
-        let mut bytes = [0; 32];
-        getrandom::fill(&mut bytes).map_err(|error| format!("no challenge can be made: {error}"))?;
-        let challenge = URL_SAFE_NO_PAD.encode(bytes);
-        let mut all = lock(&self.0);
-        all.retain(|_, given| given.at.elapsed() < CHALLENGE_TIME);
-        if all.len() >= CHALLENGES
-            && let Some(oldest) = all.iter().min_by_key(|(_, given)| given.at).map(|(one, _)| one.clone())
-        {
-            all.remove(&oldest);
-        }
-        all.insert(challenge.clone(), Given { at: Instant::now(), purpose });
-        Ok(challenge)
+    /// Those of the servers of a store.
+    ///
+    /// # Errors
+    /// When there is no randomness, or the store cannot be written.
+    pub(crate) fn of(service: &Service) -> Result<Self, String> {
+        let key = service.challenge_key(random()?).map_err(|error| error.to_string())?;
+        Ok(Self::under(&key))
     }
 
-    fn take(&self, challenge: &str, purpose: &Purpose) -> bool {
-        let given = lock(&self.0).remove(challenge);
-        given.is_some_and(|given| given.at.elapsed() < CHALLENGE_TIME && given.purpose == *purpose)
+    fn under(key: &[u8; 32]) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, key))
     }
+
+    /// A new one. `now` is in milliseconds since 1970.
+    pub(crate) fn give(&self, purpose: &Purpose, now: i64) -> Result<String, String> {
+        let mut challenge = random::<RANDOM>()?.to_vec();
+        challenge.extend(now.to_be_bytes());
+        let tag = hmac::sign(&self.0, &signed_text(&challenge, purpose));
+        challenge.extend(tag.as_ref());
+        Ok(URL_SAFE_NO_PAD.encode(challenge))
+    }
+
+    /// What tells one of these from all others and when it counts no more, if it was given for this purpose and is
+    /// not too old.
+    fn read(&self, challenge: &str, purpose: &Purpose, now: i64) -> Option<([u8; RANDOM], i64)> {
+        let bytes = URL_SAFE_NO_PAD.decode(challenge).ok()?;
+        let (body, tag) = bytes.split_at_checked(BODY)?;
+        hmac::verify(&self.0, &signed_text(body, purpose), tag).ok()?;
+        let (random, at) = body.split_first_chunk()?;
+        let until = i64::from_be_bytes(at.try_into().ok()?).saturating_add(CHALLENGE_MS);
+        (now < until).then_some((*random, until))
+    }
+}
+
+/// What the tag of a challenge is over.
+fn signed_text(body: &[u8], purpose: &Purpose) -> Vec<u8> {
+    let purpose = match purpose {
+        Purpose::Access => String::from("access"),
+        Purpose::Yes(question) => format!("yes {question}"),
+    };
+    [body, purpose.as_bytes()].concat()
+}
+
+fn random<const N: usize>() -> Result<[u8; N], String> {
+    let mut bytes = [0; N];
+    getrandom::fill(&mut bytes).map_err(|error| format!("no challenge can be made: {error}"))?;
+    Ok(bytes)
 }
 
 /// What a browser was asked to do.
@@ -97,8 +124,7 @@ pub(crate) struct Said<'s> {
 /// What is known once both have been looked at.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Checked {
-    /// How often the key has signed, as it says; 0, if it does not count.
-    pub(crate) count: u32,
+    pub(crate) signed: Signed,
     /// The name of a key that was made.
     pub(crate) made: Option<Vec<u8>>,
 }
@@ -125,7 +151,7 @@ const HAS_KEY: u8 = 1 << 6;
 pub(crate) fn check(
     said: &Said<'_>,
     ceremony: Ceremony,
-    (challenges, purpose): (&Challenges, &Purpose),
+    (challenges, purpose, now): (&Challenges, &Purpose, i64),
     knows_origin: impl Fn(&str) -> bool,
 ) -> Result<Checked, &'static str> {
     let text = std::str::from_utf8(said.client).map_err(|_| "the browser's part is not a text")?;
@@ -137,9 +163,7 @@ pub(crate) fn check(
     if client.r#type != wanted {
         return Err("it was made for something else");
     }
-    if !challenges.take(&client.challenge, purpose) {
-        return Err("it was asked for too long ago or for something else, or was used before");
-    }
+    let (challenge, until) = challenges.read(&client.challenge, purpose, now).ok_or(NOT_ASKED)?;
     let host = host_of(&client.origin).filter(|_| knows_origin(&client.origin) && !client.cross_origin);
     let Some(host) = host else { return Err("it was made for a page of another server") };
     let Some((fixed, rest)) = said.authenticator.split_at_checked(37) else {
@@ -163,7 +187,7 @@ pub(crate) fn check(
             Some(name.ok_or("the key's part is too short")?.to_vec())
         }
     };
-    Ok(Checked { count, made })
+    Ok(Checked { signed: Signed { count, challenge, until }, made })
 }
 
 /// Whether a key has signed what was said.
@@ -232,27 +256,30 @@ mod tests {
         origin.contains("flows.example") || origin.contains("localhost")
     }
 
+    const NOW: i64 = 1_700_000_000_000;
+
+    fn challenges() -> Challenges {
+        Challenges::under(&[7; 32])
+    }
+
     #[test]
-    fn what_was_signed_for_this_server_and_now_counts_once() {
-        let challenges = Challenges::default();
-        let challenge = challenges.give(Purpose::Access).unwrap();
+    fn what_was_signed_for_this_server_and_now_counts() {
+        let challenges = challenges();
+        let challenge = challenges.give(&Purpose::Access, NOW).unwrap();
         let (client, authenticator) =
             (client("webauthn.get", &challenge, ORIGIN), authenticator("flows.example", 5, 9));
         let said = Said { client: &client, authenticator: &authenticator };
-        assert_eq!(
-            check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows),
-            Ok(Checked { count: 9, made: None })
-        );
-        assert!(
-            check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows)
-                .unwrap_err()
-                .contains("used before")
-        );
+        let checked = |now| check(&said, Ceremony::Get, (&challenges, &Purpose::Access, now), knows);
+        let Checked { signed, made } = checked(NOW + CHALLENGE_MS - 1).unwrap();
+        assert_eq!((signed.count, signed.until, made), (9, NOW + CHALLENGE_MS, None));
+        // It is the store that knows what was used: by this.
+        assert_eq!(checked(NOW).unwrap().signed.challenge, signed.challenge);
+        assert_eq!(checked(NOW + CHALLENGE_MS), Err(NOT_ASKED));
     }
 
     #[test]
     fn what_was_unlocked_for_one_thing_is_not_for_another() {
-        let challenges = Challenges::default();
+        let challenges = challenges();
         let yes = |question: &str| Purpose::Yes(question.to_owned());
         for (asked, used, counts) in [
             (yes("a 1"), yes("a 1"), true),
@@ -260,15 +287,33 @@ mod tests {
             (yes("a 1"), Purpose::Access, false),
             (Purpose::Access, yes("a 1"), false),
         ] {
-            let challenge = challenges.give(asked.clone()).unwrap();
-            assert_eq!(challenges.take(&challenge, &used), counts, "{asked:?} {used:?}");
-            assert!(!challenges.take(&challenge, &asked), "once");
+            let challenge = challenges.give(&asked, NOW).unwrap();
+            assert_eq!(challenges.read(&challenge, &used, NOW).is_some(), counts, "{asked:?} {used:?}");
         }
     }
 
     #[test]
+    fn a_challenge_that_was_not_given_is_none() {
+        let challenges = challenges();
+        let one = challenges.give(&Purpose::Access, NOW).unwrap();
+        assert_ne!(one, challenges.give(&Purpose::Access, NOW).unwrap());
+        let of_another_store = Challenges::under(&[8; 32]).give(&Purpose::Access, NOW).unwrap();
+        let bytes = URL_SAFE_NO_PAD.decode(&one).unwrap();
+        let flipped = (0..bytes.len()).map(|at| {
+            let mut bytes = bytes.clone();
+            bytes[at] ^= 1;
+            URL_SAFE_NO_PAD.encode(bytes)
+        });
+        let cut = (0..bytes.len()).map(|at| URL_SAFE_NO_PAD.encode(&bytes[..at]));
+        for other in flipped.chain(cut).chain([of_another_store, format!("{one}A"), "A".repeat(43)]) {
+            assert_eq!(challenges.read(&other, &Purpose::Access, NOW), None, "{other}");
+        }
+        assert!(challenges.read(&one, &Purpose::Access, NOW).is_some());
+    }
+
+    #[test]
     fn anything_else_does_not() {
-        let challenges = Challenges::default();
+        let challenges = challenges();
         for (client_of, authenticator, about) in [
             (("webauthn.create", ORIGIN), authenticator("flows.example", 5, 0), "something else"),
             (("webauthn.get", "https://evil.example"), authenticator("evil.example", 5, 0), "another server"),
@@ -283,29 +328,29 @@ mod tests {
             (("webauthn.get", ORIGIN), authenticator("flows.example", 1, 0), "nobody has unlocked"),
             (("webauthn.get", ORIGIN), vec![0; 36], "too short"),
         ] {
-            let client = client(client_of.0, &challenges.give(Purpose::Access).unwrap(), client_of.1);
+            let client = client(client_of.0, &challenges.give(&Purpose::Access, NOW).unwrap(), client_of.1);
             let said = Said { client: &client, authenticator: &authenticator };
-            let why = check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows).unwrap_err();
+            let why = check(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows).unwrap_err();
             assert!(why.contains(about), "{client_of:?}: {why}");
         }
-        let challenge = challenges.give(Purpose::Access).unwrap();
+        let challenge = challenges.give(&Purpose::Access, NOW).unwrap();
         let framed = format!(
             r#"{{"type":"webauthn.get","challenge":"{challenge}","origin":"{ORIGIN}","crossOrigin":true}}"#
         );
         let good = authenticator("flows.example", 5, 0);
         let said = Said { client: framed.as_bytes(), authenticator: &good };
         assert!(
-            check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows).is_err(),
+            check(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows).is_err(),
             "a frame of another page"
         );
         for broken in [&b"\xff"[..], b"{}", b"[", b""] {
             let said = Said { client: broken, authenticator: &good };
-            assert!(check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows).is_err());
+            assert!(check(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows).is_err());
         }
         let never_given = client("webauthn.get", &"A".repeat(43), ORIGIN);
         let said = Said { client: &never_given, authenticator: &good };
         assert!(
-            check(&said, Ceremony::Get, (&challenges, &Purpose::Access), knows)
+            check(&said, Ceremony::Get, (&challenges, &Purpose::Access, NOW), knows)
                 .unwrap_err()
                 .contains("too long ago")
         );
@@ -313,18 +358,18 @@ mod tests {
 
     #[test]
     fn a_key_that_was_made_has_a_name() {
-        let challenges = Challenges::default();
+        let challenges = challenges();
         let mut data = authenticator("localhost", 0x45, 1);
         data.extend([0; 16]);
         data.extend([0, 3, 7, 8, 9, 0xa5]);
         for (cut, made) in [(0, Some(vec![7, 8, 9])), (2, None), (6, None), (20, None)] {
             let client = client(
                 "webauthn.create",
-                &challenges.give(Purpose::Access).unwrap(),
+                &challenges.give(&Purpose::Access, NOW).unwrap(),
                 "http://localhost:7410",
             );
             let said = Said { client: &client, authenticator: &data[..data.len() - cut] };
-            let found = check(&said, Ceremony::Create, (&challenges, &Purpose::Access), knows);
+            let found = check(&said, Ceremony::Create, (&challenges, &Purpose::Access, NOW), knows);
             assert_eq!(found.ok().and_then(|checked| checked.made), made, "{cut}");
         }
     }
@@ -357,8 +402,9 @@ mod tests {
 
     #[test]
     fn no_bytes_of_a_browser_or_a_device_are_a_panic_or_a_signature() {
-        let challenges = Challenges::default();
-        let good = (client("webauthn.create", "x", ORIGIN), authenticator("flows.example", 0x45, 1));
+        let challenges = challenges();
+        let challenge = challenges.give(&Purpose::Access, NOW).unwrap();
+        let good = (client("webauthn.create", &challenge, ORIGIN), authenticator("flows.example", 0x45, 1));
         let key = spki("302a300506032b6570032100", &[7; 32]);
         let mut state = 0x9e37_79b9_7f4a_7c15_u64;
         let mut random = |below: usize| {
@@ -387,23 +433,10 @@ mod tests {
             let (client, authenticator, key) = (mutated(&good.0), mutated(&good.1), mutated(&key));
             let said = Said { client: &client, authenticator: &authenticator };
             for ceremony in [Ceremony::Create, Ceremony::Get] {
-                let given = Given { at: Instant::now(), purpose: Purpose::Access };
-                lock(&challenges.0).insert("x".to_owned(), given);
-                let _ = check(&said, ceremony, (&challenges, &Purpose::Access), knows);
+                let _ = check(&said, ceremony, (&challenges, &Purpose::Access, NOW), knows);
             }
             assert!(!has_signed(&key, &said, &authenticator));
             let _ = is_usable(&key);
         }
-    }
-
-    #[test]
-    fn challenges_are_bounded() {
-        let challenges = Challenges::default();
-        let first = challenges.give(Purpose::Access).unwrap();
-        for _ in 0..CHALLENGES {
-            challenges.give(Purpose::Access).unwrap();
-        }
-        assert_eq!(lock(&challenges.0).len(), CHALLENGES);
-        assert!(!challenges.take(&first, &Purpose::Access), "the oldest makes way");
     }
 }

@@ -16,6 +16,7 @@ use crate::folders::Folders;
 use crate::http::{App, AppSettings, Fronts, Hosts, NamedByProxy, router};
 use crate::net::{self, Port, SocketListener, Tls};
 use crate::notify::{NotifySettings, Teller, listen};
+use crate::passkeys::Challenges;
 use crate::schedule::Scheduler;
 use crate::tidings::Tidings;
 use crate::watch::{self, Watcher};
@@ -91,6 +92,7 @@ pub enum ServerError {
     Listen { listen: SocketAddr, error: std::io::Error },
     Socket { path: PathBuf, why: String },
     Store(StoreError),
+    Challenges(String),
     Thread(std::io::Error),
 }
 
@@ -106,6 +108,7 @@ impl std::fmt::Display for ServerError {
             Self::Listen { listen, error } => write!(f, "cannot listen on {listen}: {error}"),
             Self::Socket { path, why } => write!(f, "cannot listen on {}: {why}", path.display()),
             Self::Store(error) => error.fmt(f),
+            Self::Challenges(why) => write!(f, "passkeys cannot be used: {why}"),
             Self::Thread(error) => write!(f, "no thread can be started: {error}"),
         }
     }
@@ -187,6 +190,7 @@ impl Server {
             files,
             is_secure: settings.is_behind_proxy || settings.tls.is_some(),
             confirms_by_passkey: settings.confirms_by_passkey,
+            challenges: Challenges::of(&service).map_err(ServerError::Challenges)?,
             proxy: settings.proxy.map(|proxy| proxy.named),
             fronts,
             tidings,

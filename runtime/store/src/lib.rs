@@ -76,10 +76,11 @@ pub use redact::Redactions;
 pub use redact::Redactor;
 pub use rescue::{LostRows, Rescued};
 pub use service::{
-    Accepted, Credential, CredentialKind, Deed, Delivery, ListedStart, MAX_EVENT_DATA, NewCredential,
-    NewDelivery, NewNotice, NewStart, NewTick, NewWait, Notice, NoticeState, Occasion, Passkey, Refuses,
-    Registered, Registration, Retraction, SAME_DELIVERY_MS, ScheduleRow, Sent, SentEvent, Served, Service,
-    Settlement, SpecOfSchedule, Standing, Start, StartState, Tick, TickState, WaitRow, Watched,
+    Accepted, Counted, Credential, CredentialKind, Deed, Delivery, ListedStart, MAX_EVENT_DATA,
+    NewCredential, NewDelivery, NewNotice, NewStart, NewTick, NewWait, Notice, NoticeState, Occasion,
+    Passkey, Refuses, Registered, Registration, Retraction, SAME_DELIVERY_MS, ScheduleRow, Sent, SentEvent,
+    Served, Service, Settlement, Signed, SpecOfSchedule, Standing, Start, StartState, Tick, TickState,
+    WaitRow, Watched,
 };
 pub use spent::{Day, DayFull, DayLimit, DaySpent};
 pub use transfer::Redacted;

@@ -119,6 +119,7 @@ pub struct AppSettings {
     pub is_secure: bool,
     pub proxy: Option<NamedByProxy>,
     pub confirms_by_passkey: bool,
+    pub challenges: Challenges,
     pub fronts: Fronts,
     pub tidings: crate::tidings::Tidings,
 }
@@ -176,7 +177,7 @@ impl App {
             changes: changes::Watch::default(),
             tidings: settings.tidings,
             confirms_by_passkey: settings.confirms_by_passkey,
-            challenges: Challenges::default(),
+            challenges: settings.challenges,
             failures: guard::Failures::default(),
             rates: Rates::default(),
             requests: Default::default(),

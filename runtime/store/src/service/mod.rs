@@ -33,7 +33,7 @@ pub use credentials::{Credential, CredentialKind, NewCredential};
 pub use deliveries::{Accepted, Delivery, NewDelivery, SAME_DELIVERY_MS};
 pub use events::{MAX_EVENT_DATA, Sent, SentEvent};
 pub use notices::{NewNotice, Notice, NoticeState, Occasion};
-pub use passkeys::Passkey;
+pub use passkeys::{Counted, Passkey, Signed};
 pub use schedules::{NewTick, Retraction, ScheduleRow, Settlement, Tick, TickState};
 pub use starts::{ListedStart, NewStart, Standing, Start, StartState};
 pub use trail::{Deed, Served};

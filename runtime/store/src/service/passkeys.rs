@@ -21,32 +21,67 @@ pub struct Passkey {
     pub count: u32,
 }
 
+/// What a passkey has signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signed {
+    /// How often the key has signed, as it says; 0, if it does not count.
+    pub count: u32,
+    /// What tells its challenge from all others.
+    pub challenge: [u8; 16],
+    /// When the challenge counts no more in any case, in milliseconds since 1970.
+    pub until: i64,
+}
+
+/// Whether what a passkey has signed counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Counted {
+    Counts,
+    /// Its challenge was used before.
+    UsedBefore,
+    /// The key counts no more, or there is another one of the same name or secret.
+    NotOne,
+}
+
 impl Service {
-    /// Keeps a passkey. False if a key of this name is known already.
+    /// The key of the tags in challenges, the same for all servers of the store: `fresh`, if there is none yet.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn challenge_key(&self, fresh: [u8; 32]) -> Result<[u8; 32], StoreError> {
+        self.write(Durability::Synced, |tx| {
+            tx.execute("INSERT OR IGNORE INTO challenge_keys (n, key) VALUES (1, ?1)", [fresh])?;
+            Ok(tx.query_row("SELECT key FROM challenge_keys", [], |row| row.get(0))?)
+        })
+    }
+
+    /// Keeps a passkey, if no key of this name is known.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn add_passkey(
         &self,
         new: &NewCredential,
-        (key, count): (&[u8], u32),
+        (key, signed): (&[u8], &Signed),
         actor: Option<&str>,
         origin: &str,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Counted, StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| {
+            if !use_challenge(tx, signed, now)? {
+                return Ok(Counted::UsedBefore);
+            }
             let is_known = tx
                 .prepare_cached("SELECT 1 FROM credentials WHERE hash = ?1")?
                 .exists([new.hash.as_bytes()])?;
             if is_known {
-                return Ok(false);
+                return Ok(Counted::NotOne);
             }
             new.keep(tx, actor, origin, now)?;
             tx.execute(
                 "INSERT INTO passkeys (credential, key, count) VALUES (?1, ?2, ?3)",
-                params![new.id, key, count],
+                params![new.id, key, signed.count],
             )?;
-            Ok(true)
+            Ok(Counted::Counts)
         })
     }
 
@@ -66,47 +101,60 @@ impl Service {
         Ok(found.map(|(key, count)| Passkey { credential, key, count }))
     }
 
-    /// Notes that a passkey has signed for the `count`th time. False if it counts no more, or has signed as often
-    /// before: then there are two of it.
+    /// Notes what a passkey has signed. If it has signed as often before, there are two of it.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn note_signature(&self, passkey: &Passkey, count: u32) -> Result<bool, StoreError> {
+    pub fn note_signature(&self, passkey: &Passkey, signed: &Signed) -> Result<Counted, StoreError> {
         let now = self.now();
-        self.write(Durability::Synced, |tx| note_signature(tx, &passkey.credential.id, count, now))
+        self.write(Durability::Synced, |tx| note_signature(tx, &passkey.credential.id, signed, now))
     }
 
-    /// Opens a session for whoever has signed with a passkey for the `count`th time; false as for [`Self::note_signature`].
+    /// Opens a session for whoever has signed with a passkey, if that counts as for [`Self::note_signature`].
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn log_in_by_passkey(
         &self,
         passkey: &Passkey,
-        count: u32,
+        signed: &Signed,
         session: &NewCredential,
         origin: &str,
-    ) -> Result<bool, StoreError> {
+    ) -> Result<Counted, StoreError> {
         let now = self.now();
         let Credential { id, name, role, scope, .. } = &passkey.credential;
         self.write(Durability::Synced, |tx| {
-            if !note_signature(tx, id, count, now)? {
-                return Ok(false);
+            let counted = note_signature(tx, id, signed, now)?;
+            if counted != Counted::Counts {
+                return Ok(counted);
             }
             let scope = scope.as_ref().map(lobster_base::json::compact);
             session.open(tx, (name, role, scope.as_deref()), now)?;
             deed("login", &session.id, Some(name), origin, json!({ "passkey": id, "role": role }))
                 .note(tx, now)?;
-            Ok(true)
+            Ok(Counted::Counts)
         })
     }
 }
 
-fn note_signature(tx: &Transaction<'_>, id: &str, count: u32, now: i64) -> Result<bool, StoreError> {
+/// Uses a challenge up; false if it was.
+fn use_challenge(tx: &Transaction<'_>, signed: &Signed, now: i64) -> Result<bool, StoreError> {
+    tx.execute("DELETE FROM used_challenges WHERE until <= ?1", [now])?;
+    let added = tx.execute(
+        "INSERT OR IGNORE INTO used_challenges (id, until) VALUES (?1, ?2)",
+        params![signed.challenge, signed.until],
+    )?;
+    Ok(added > 0)
+}
+
+fn note_signature(tx: &Transaction<'_>, id: &str, signed: &Signed, now: i64) -> Result<Counted, StoreError> {
+    if !use_challenge(tx, signed, now)? {
+        return Ok(Counted::UsedBefore);
+    }
     let changed = tx.execute(
         "UPDATE passkeys SET count = ?2 WHERE credential = ?1 AND (count < ?2 OR (count = 0 AND ?2 = 0))
          AND credential IN (SELECT id FROM credentials WHERE ended IS NULL AND (expires IS NULL OR expires > ?3))",
-        params![id, count, now],
+        params![id, signed.count, now],
     )?;
-    Ok(changed > 0)
+    Ok(if changed > 0 { Counted::Counts } else { Counted::NotOne })
 }

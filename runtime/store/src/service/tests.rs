@@ -470,25 +470,69 @@ fn a_collection_by_age_keeps_what_tells_that_a_delivery_came() {
 }
 
 #[test]
+fn what_a_passkey_has_signed_counts_once() {
+    let (service, time) = service();
+    assert_eq!(service.challenge_key([1; 32]).unwrap(), [1; 32]);
+    assert_eq!(service.challenge_key([2; 32]).unwrap(), [1; 32], "the first one's");
+    let credential = |id: &str, kind| NewCredential {
+        id: id.to_owned(),
+        kind,
+        hash: Digest::of(id.as_bytes()),
+        name: "ann".to_owned(),
+        role: "admin".to_owned(),
+        scope: None,
+        expires_at: Some(9_000_000),
+    };
+    let signed = |challenge, count| Signed { count, challenge: [challenge; 16], until: 1_300_000 };
+    let phone = credential("phone", CredentialKind::Passkey);
+    let add = |signed| service.add_passkey(&phone, (b"key", &signed), Some("ann"), "test").unwrap();
+    assert_eq!(add(signed(1, 0)), Counted::Counts);
+    assert_eq!((add(signed(1, 0)), add(signed(2, 0))), (Counted::UsedBefore, Counted::NotOne));
+    let passkey = service.passkey(&phone.hash).unwrap().unwrap();
+    let log_in = |id: &str, signed| {
+        let session = credential(id, CredentialKind::Session);
+        let counted = service.log_in_by_passkey(&passkey, &signed, &session, "test").unwrap();
+        assert_eq!(service.credential(&session.hash).unwrap().is_some(), counted == Counted::Counts, "{id}");
+        counted
+    };
+    // A key that does not count its signatures.
+    assert_eq!(log_in("a", signed(3, 0)), Counted::Counts);
+    assert_eq!(log_in("b", signed(3, 0)), Counted::UsedBefore);
+    assert_eq!(service.note_signature(&passkey, &signed(3, 0)).unwrap(), Counted::UsedBefore);
+    assert_eq!(service.note_signature(&passkey, &signed(4, 7)).unwrap(), Counted::Counts);
+    assert_eq!(service.note_signature(&passkey, &signed(5, 7)).unwrap(), Counted::NotOne);
+    // What is over is not kept.
+    time.store(1_300_000, Ordering::SeqCst);
+    assert_eq!(service.note_signature(&passkey, &signed(6, 8)).unwrap(), Counted::Counts);
+    let kept = service
+        .read(|db| Ok(db.query_row("SELECT count(*) FROM used_challenges", [], |row| row.get::<_, i64>(0))?));
+    assert_eq!(kept.unwrap(), 1);
+}
+
+#[test]
 fn tables_of_earlier_layouts_are_brought_to_this_one() {
-    let second = "ALTER TABLE servers DROP COLUMN url; DROP TABLE passkeys; UPDATE service SET value = 2 WHERE key = 'version';
-                  INSERT INTO servers VALUES ('s', 1, '127.0.0.1:7', 0, 9000000000000);";
+    let third = "DROP TABLE challenge_keys; DROP TABLE used_challenges; UPDATE service SET value = 3 WHERE key = 'version'";
+    let second = format!(
+        "{third}; ALTER TABLE servers DROP COLUMN url; DROP TABLE passkeys; UPDATE service SET value = 2 WHERE key = 'version';
+         INSERT INTO servers VALUES ('s', 1, '127.0.0.1:7', 0, 9000000000000);"
+    );
     let first = format!(
         "{second} DROP TABLE waits; DROP TABLE events; DROP TABLE taken_events; DROP TABLE notices;
          DROP TABLE watched; UPDATE service SET value = 1 WHERE key = 'version'"
     );
-    for earlier in [second, &first] {
+    for earlier in [second, first] {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state");
         Store::open(&path).unwrap().service().unwrap();
         let store = Store::open(&path).unwrap();
-        store.write(Durability::Synced, |tx| Ok(tx.execute_batch(earlier)?)).unwrap();
+        store.write(Durability::Synced, |tx| Ok(tx.execute_batch(&earlier)?)).unwrap();
         let salvaged = dir.path().join("salvaged");
         assert_eq!(store.salvage(&salvaged).unwrap().problems, []);
         for store in [store, Store::open(&salvaged).unwrap()] {
             let service = store.existing_service().unwrap().unwrap();
             assert!(service.waits(1).unwrap().is_empty() && service.events(1).unwrap().is_empty());
             assert_eq!(service.servers().unwrap()[0].url, "http://127.0.0.1:7", "an earlier lobster's");
+            assert_eq!(service.challenge_key([1; 32]).unwrap(), [1; 32]);
         }
     }
 }

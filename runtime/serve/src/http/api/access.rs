@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use lobster_runtime::digest::Digest;
-use lobster_runtime::store::service::{Credential, CredentialKind, NewCredential, Passkey};
+use lobster_runtime::store::service::{Counted, Credential, CredentialKind, NewCredential, Passkey, Signed};
 use lobster_runtime::store::{Gate, iso};
 use lobster_runtime::text::{Count, prefix};
 use serde_json::{Value, json};
@@ -78,7 +78,8 @@ fn opened(app: &App, secret: &str, expires_at: i64) -> Result<Reply, Problem> {
 pub(in super::super) fn challenge(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let question =
         asked.query("question").map(|question| prefix(question, QUESTION, Count::Bytes).to_owned());
-    let challenge = app.challenges.give(question.map_or(Purpose::Access, Purpose::Yes)).map_err(failed)?;
+    let purpose = question.map_or(Purpose::Access, Purpose::Yes);
+    let challenge = app.challenges.give(&purpose, app.store.clock_ms()).map_err(failed)?;
     Ok(Reply::json(&json!({ "challenge": challenge, "algorithms": passkeys::algorithms() })))
 }
 
@@ -91,15 +92,16 @@ fn bytes_of(sent: &Value, name: &str) -> Result<Vec<u8>, Problem> {
 /// Looks at what a browser and the key in it said.
 fn checked(app: &App, said: &Said<'_>, ceremony: Ceremony, purpose: &Purpose) -> Result<Checked, Problem> {
     let is_ours = |origin: &str| app.hosts.has_origin(origin);
-    passkeys::check(said, ceremony, (&app.challenges, purpose), is_ours).map_err(refused)
+    let asked_for = (&app.challenges, purpose, app.store.clock_ms());
+    passkeys::check(said, ceremony, asked_for, is_ours).map_err(refused)
 }
 
 fn refused(why: &str) -> Problem {
     Problem::new(StatusCode::UNAUTHORIZED, "passkey", why)
 }
 
-/// The passkey that has signed what was sent, for this purpose, and how often it has.
-fn signed_by(app: &App, sent: &Value, purpose: &Purpose) -> Result<(Passkey, u32), Problem> {
+/// The passkey that has signed what was sent, for this purpose.
+fn signed_by(app: &App, sent: &Value, purpose: &Purpose) -> Result<(Passkey, Signed), Problem> {
     let (client, authenticator) = (bytes_of(sent, "client")?, bytes_of(sent, "authenticator")?);
     let said = Said { client: &client, authenticator: &authenticator };
     let checked = checked(app, &said, Ceremony::Get, purpose)?;
@@ -109,7 +111,16 @@ fn signed_by(app: &App, sent: &Value, purpose: &Purpose) -> Result<(Passkey, u32
     if !passkeys::has_signed(&known.key, &said, &bytes_of(sent, "signature")?) {
         return Err(refused("the signature is not that of the key"));
     }
-    Ok((known, checked.count))
+    Ok((known, checked.signed))
+}
+
+/// Refuses what the store says does not count.
+fn check_counted(counted: Counted) -> Result<(), Problem> {
+    match counted {
+        Counted::Counts => Ok(()),
+        Counted::UsedBefore => Err(refused(passkeys::NOT_ASKED)),
+        Counted::NotOne => Err(refused(TWO_OF_IT)),
+    }
 }
 
 /// Whether a person asks, in a browser.
@@ -129,14 +140,11 @@ pub(super) fn check_yes(app: &App, asked: &Asked, gate: &Gate) -> Result<(), Pro
             "this server wants a yes confirmed with a passkey, in the console under its own name",
         ));
     }
-    let (known, count) = signed_by(app, sent, &Purpose::Yes(format!("{} {}", gate.id, gate.binding)))?;
+    let (known, signed) = signed_by(app, sent, &Purpose::Yes(format!("{} {}", gate.id, gate.binding)))?;
     if Some(known.credential.name.as_str()) != asked.name() {
         return Err(refused("this is another person's key"));
     }
-    if !app.service.note_signature(&known, count)? {
-        return Err(refused(TWO_OF_IT));
-    }
-    Ok(())
+    check_counted(app.service.note_signature(&known, &signed)?)
 }
 
 /// The passkeys of whoever asks that count.
@@ -196,8 +204,11 @@ pub(in super::super) fn add_passkey(app: &App, asked: &Asked) -> Result<Reply, P
     };
     // Its secret stays in the device: what it is known by is its name.
     let new = NewCredential { hash: Digest::of(&name), ..new_credential(&wanted, "").map_err(failed)? };
-    if !app.service.add_passkey(&new, (&key, checked.count), asked.name(), &asked.origin())? {
-        return Err(Problem::new(StatusCode::CONFLICT, "passkey", "this key is known already"));
+    match app.service.add_passkey(&new, (&key, &checked.signed), asked.name(), &asked.origin())? {
+        Counted::NotOne => {
+            return Err(Problem::new(StatusCode::CONFLICT, "passkey", "this key is known already"));
+        }
+        counted => check_counted(counted)?,
     }
     Ok(Reply::json(&json!({ "id": new.id, "expiresAt": wanted.expires_at.map(iso) })))
 }
@@ -221,13 +232,12 @@ pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<Re
         true => app.failures.count(asked.door.peer, why),
         false => why,
     };
-    let (known, count) = signed_by(app, &asked.json, &Purpose::Access).map_err(count_failed)?;
+    let (known, signed) = signed_by(app, &asked.json, &Purpose::Access).map_err(count_failed)?;
     let (secret, expires_at) = (make_secret().map_err(failed)?, app.store.clock_ms() + SESSION_MS);
     // Whose it is and what they may stands with the key.
     let session = new_credential(&empty_session(expires_at), &secret).map_err(failed)?;
-    if !app.service.log_in_by_passkey(&known, count, &session, &asked.door.peer.to_string())? {
-        return Err(count_failed(refused(TWO_OF_IT)));
-    }
+    let counted = app.service.log_in_by_passkey(&known, &signed, &session, &asked.door.peer.to_string())?;
+    check_counted(counted).map_err(count_failed)?;
     opened(app, &secret, expires_at)
 }
 
