@@ -341,3 +341,27 @@ fn a_stranger_who_asks_for_challenges_without_end_keeps_nobody_from_theirs() {
     other.post(&path, Some(cookie), &answer).good();
     wait_until("it went on", || home.read("said") == "hi\n");
 }
+
+#[test]
+fn what_is_unlocked_for_another_port_of_the_machine_opens_nothing() {
+    let home = Home::new();
+    let served = Served::start(&home, &[]);
+    let page = Localhost::of(&served);
+    let ann = Browser::log_in(&home, &served, "approver");
+    let mut phone = Device::new(9);
+    page.post("/api/v1/passkeys", Some(&ann.cookie), &phone.make(&page)).good();
+    // The name of a key has no port: the browser lets the page of another program on this machine ask for it, and
+    // that program says of the host whatever it likes.
+    let trap = Localhost { signs: "http://localhost:3000".to_owned(), ..Localhost::of(&served) };
+    let signed = phone.sign(&trap).to_string();
+    for host in ["localhost:3000", &page.host] {
+        let headers = [("Host", host), ("Content-Type", "application/json")];
+        let relayed = served.send("POST", "/api/v1/login/passkey", &headers, signed.as_bytes());
+        assert!(relayed.status == 401 && relayed.body.contains("another server"), "{host}: {relayed:?}");
+    }
+    // Nor may that page use the session, in a browser that says no more than where it is.
+    for (origin, status) in [("http://localhost:3000", 403), ("http://localhost", 403), (&page.origin, 200)] {
+        let headers = [("Host", page.host.as_str()), ("Origin", origin), ("Cookie", &ann.cookie)];
+        assert_eq!(served.send("POST", "/api/v1/logout", &headers, b"").status, status, "{origin}");
+    }
+}

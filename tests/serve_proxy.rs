@@ -78,6 +78,11 @@ fn whom_a_proxy_names_has_the_role_of_the_settings() {
     let foreign =
         [("Remote-User", "bob"), ("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.example")];
     assert_eq!(pass_on(&socket, "POST /api/v1/workflows/greet/runs", &foreign, "{}").status, 403);
+    for origin in ["https://flows.example:9999", "http://flows.example"] {
+        let neighbour = [("Remote-User", "bob"), ("Origin", origin)];
+        let refused = pass_on(&socket, "POST /api/v1/workflows/greet/runs", &neighbour, "{}");
+        assert_eq!((refused.status, refused.problem().as_str()), (403, "origin"), "{origin}");
+    }
     act("bob", "POST /api/v1/workflows/greet/runs", "{}").good();
 
     let mut gates = json!(null);

@@ -17,6 +17,10 @@ use webpki::RawPublicKeyEntity;
 /// How long somebody may take to unlock a key.
 const CHALLENGE_MS: i64 = 300_000;
 
+/// What is said of a page under whose address this server has no keys.
+const ANOTHER_PAGE: &str =
+    "it was made for a page of another server; `url` in the settings says where people reach this one";
+
 /// What is said of a challenge that does not count.
 pub(crate) const NOT_ASKED: &str = "it was asked for too long ago or for something else, or was used before";
 
@@ -165,7 +169,7 @@ pub(crate) fn check(
     }
     let (challenge, until) = challenges.read(&client.challenge, purpose, now).ok_or(NOT_ASKED)?;
     let host = host_of(&client.origin).filter(|_| knows_origin(&client.origin) && !client.cross_origin);
-    let Some(host) = host else { return Err("it was made for a page of another server") };
+    let Some(host) = host else { return Err(ANOTHER_PAGE) };
     let Some((fixed, rest)) = said.authenticator.split_at_checked(37) else {
         return Err("the key's part is too short");
     };

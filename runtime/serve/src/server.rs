@@ -13,7 +13,7 @@ use lobster_runtime::store::{RunId, Store, StoreError};
 use tokio::net::TcpListener;
 
 use crate::folders::Folders;
-use crate::http::{App, AppSettings, Fronts, Hosts, NamedByProxy, router};
+use crate::http::{App, AppSettings, Fronts, Hosts, NamedByProxy, Reached, is_own_name, router};
 use crate::net::{self, Port, SocketListener, Tls};
 use crate::notify::{NotifySettings, Teller, listen};
 use crate::passkeys::Challenges;
@@ -70,11 +70,6 @@ impl ServerSettings {
             (None, _) => format!("http://{address}"),
         }
     }
-}
-
-/// Whether a name is that of the machine which asks.
-fn is_own_name(name: &str) -> bool {
-    matches!(name.trim(), "localhost" | "127.0.0.1" | "::1")
 }
 
 /// A proxy that knows who calls, and its own socket file.
@@ -184,7 +179,15 @@ impl Server {
             store: store.clone(),
             runtime: for_requests,
             waker: waker.clone(),
-            hosts: Hosts::new(address.ip(), &settings.hosts),
+            hosts: Hosts::new(
+                Reached {
+                    listen: address,
+                    has_tls: settings.tls.is_some(),
+                    has_proxy: settings.is_behind_proxy || settings.proxy.is_some(),
+                    url: settings.notify.url.as_deref(),
+                },
+                &settings.hosts,
+            ),
             program,
             problems: problems.clone(),
             files,

@@ -8,6 +8,7 @@ mod answer;
 mod api;
 mod changes;
 mod guard;
+mod hosts;
 mod openapi;
 mod problem;
 mod proxy;
@@ -42,7 +43,9 @@ use crate::net::Door;
 use crate::passkeys::Challenges;
 use crate::workers::Waker;
 
-pub use guard::{COOKIE, Hosts};
+pub use guard::COOKIE;
+pub(crate) use hosts::is_own_name;
+pub use hosts::{Hosts, Reached};
 pub use problem::Problem;
 pub use proxy::{NamedByProxy, Rights};
 pub use routes::{Access, Handler, Of, Route, Takes, routes};
@@ -437,8 +440,9 @@ pub fn router(app: &Arc<App>) -> Router {
 
 /// Answers what no route takes. A stranger is told nothing but that.
 fn refuse(app: &App, request: &Request, problem: &Problem) -> Response<Body> {
+    let is_secure = request.extensions().get::<Door>().is_some_and(|door| door.is_secure);
     let checked = guard::check_host(&app.hosts, request.headers())
-        .and_then(|()| guard::check_origin(&app.hosts, request.method(), request.headers()));
+        .and_then(|()| guard::check_origin(&app.hosts, is_secure, (request.method(), request.headers())));
     let problem = checked.err().unwrap_or_else(|| problem.clone());
     let headers = request.headers();
     let wants_page = headers
@@ -491,7 +495,7 @@ async fn respond(
 /// Everything that is asked before a route is: the one order for all of them.
 async fn let_in(app: &Arc<App>, route: &'static Route, asked: &mut Asked, body: Body) -> Result<(), Problem> {
     guard::check_host(&app.hosts, &asked.headers)?;
-    guard::check_origin(&app.hosts, &asked.method, &asked.headers)?;
+    guard::check_origin(&app.hosts, asked.door.is_secure, (&asked.method, &asked.headers))?;
     let mut body = Some(body);
     let mut is_read = Ok(());
     if matches!(route.takes, Takes::Form)

@@ -40,6 +40,8 @@ pub struct Door {
     pub peer: IpAddr,
     /// Whether it is the socket file of a proxy, which says who calls.
     pub is_proxy: bool,
+    /// Whether browsers that come by it do so over TLS.
+    pub is_secure: bool,
     /// Whether a proxy has passed the request on, which adds whose address it came from.
     is_forwarded: bool,
     newcomer: Arc<Newcomer>,
@@ -112,7 +114,8 @@ pub async fn serve(
             Accepted::Proxy(_) => (IpAddr::from(Ipv6Addr::UNSPECIFIED), true),
         };
         let is_forwarded = is_proxy || is_behind_proxy;
-        let door = Door { peer, is_proxy, is_forwarded, newcomer: Arc::clone(&newcomer) };
+        let is_secure = is_forwarded || tls.is_some();
+        let door = Door { peer, is_proxy, is_secure, is_forwarded, newcomer: Arc::clone(&newcomer) };
         let router = TowerToHyperService::new(router.clone());
         let end = ending.subscribe();
         let acceptor = tls.as_ref().map(Tls::acceptor);

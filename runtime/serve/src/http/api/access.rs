@@ -91,7 +91,7 @@ fn bytes_of(sent: &Value, name: &str) -> Result<Vec<u8>, Problem> {
 
 /// Looks at what a browser and the key in it said.
 fn checked(app: &App, said: &Said<'_>, ceremony: Ceremony, purpose: &Purpose) -> Result<Checked, Problem> {
-    let is_ours = |origin: &str| app.hosts.has_origin(origin);
+    let is_ours = |origin: &str| app.hosts.has_keys(origin);
     let asked_for = (&app.challenges, purpose, app.store.clock_ms());
     passkeys::check(said, ceremony, asked_for, is_ours).map_err(refused)
 }
