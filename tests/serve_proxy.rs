@@ -104,6 +104,12 @@ fn whom_a_proxy_names_has_the_role_of_the_settings() {
     assert!(first.status == 200 && first.body.contains("ann"), "{first:?}");
     let link = home.lobster(["serve", "link"]).run();
     assert!(link.stdout.starts_with("https://flows.example/login#"), "{link:?}");
+    // What people reach over TLS opens sessions that go over TLS alone.
+    let body = json!({ "link": link.stdout.trim().split('#').nth(1) }).to_string();
+    let opened = pass_on(&socket, "POST /api/v1/login", &[("Origin", "https://flows.example")], &body);
+    assert!(opened.status == 200 && opened.head.contains("; Secure"), "{opened:?}");
+    let doctor = pass_on(&socket, "GET /doctor", &[("Remote-User", "ann"), ("Accept", "text/html")], "");
+    assert!(doctor.body.contains("reach this server over TLS"), "{doctor:?}");
     drop(served);
 }
 

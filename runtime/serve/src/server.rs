@@ -191,7 +191,6 @@ impl Server {
             program,
             problems: problems.clone(),
             files,
-            is_secure: settings.is_behind_proxy || settings.tls.is_some(),
             confirms_by_passkey: settings.confirms_by_passkey,
             challenges: Challenges::of(&service).map_err(ServerError::Challenges)?,
             proxy: settings.proxy.map(|proxy| proxy.named),

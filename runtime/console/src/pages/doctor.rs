@@ -47,8 +47,8 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         true => ("Policy", "warning", "no policy is in force: commands run with all rights of this server; `lobster policy init` writes one".to_owned()),
         false => ("Policy", "ok", "a policy is in force".to_owned()),
     });
-    checks.push(match app.is_secure {
-        true => ("Transport", "ok", "browsers reach this server over TLS, by a proxy".to_owned()),
+    checks.push(match asked.is_secure() {
+        true => ("Transport", "ok", "browsers reach this server over TLS, its own or a proxy's".to_owned()),
         false => ("Transport", "ok", "plain HTTP, for this machine alone".to_owned()),
     });
     let files = if asked.may_read(None) { app.problems.list() } else { Vec::new() };

@@ -95,8 +95,6 @@ pub struct App {
     changes: changes::Watch,
     /// What is heard of runs that are being executed.
     pub tidings: crate::tidings::Tidings,
-    /// Whether browsers reach the server over TLS.
-    pub is_secure: bool,
     /// How a proxy names its callers.
     proxy: Option<NamedByProxy>,
     /// Whether a person's yes counts only with a passkey that was unlocked for it.
@@ -119,7 +117,6 @@ pub struct AppSettings {
     pub program: PathBuf,
     pub problems: crate::folders::Problems,
     pub files: crate::workflow_files::WorkflowFiles,
-    pub is_secure: bool,
     pub proxy: Option<NamedByProxy>,
     pub confirms_by_passkey: bool,
     pub challenges: Challenges,
@@ -171,7 +168,6 @@ impl App {
             program: settings.program,
             problems: settings.problems,
             files: settings.files,
-            is_secure: settings.is_secure,
             proxy: settings.proxy,
             pages: settings.fronts.pages,
             agents: settings.fronts.agents,
@@ -274,6 +270,12 @@ impl Asked {
     #[must_use]
     pub fn with_json(&self, json: Value) -> Self {
         Self { json, ..self.clone() }
+    }
+
+    /// Whether browsers that come by this way do so over TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.door.is_secure
     }
 
     /// A number of the query.

@@ -59,12 +59,12 @@ pub fn login(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if !app.service.redeem(&link, &session, &asked.door.peer.to_string())? {
         return Err(refused());
     }
-    opened(app, &secret, expires_at)
+    opened(asked, &secret, expires_at)
 }
 
 /// The answer that opens a session in a browser.
-fn opened(app: &App, secret: &str, expires_at: i64) -> Result<Reply, Problem> {
-    let secure = if app.is_secure { "; Secure" } else { "" };
+fn opened(asked: &Asked, secret: &str, expires_at: i64) -> Result<Reply, Problem> {
+    let secure = if asked.is_secure() { "; Secure" } else { "" };
     let cookie = format!(
         "{COOKIE}={secret}; HttpOnly; SameSite=Strict; Path=/; Max-Age={}{secure}",
         SESSION_MS / 1000
@@ -238,7 +238,7 @@ pub(in super::super) fn log_in_by_passkey(app: &App, asked: &Asked) -> Result<Re
     let session = new_credential(&empty_session(expires_at), &secret).map_err(failed)?;
     let counted = app.service.log_in_by_passkey(&known, &signed, &session, &asked.door.peer.to_string())?;
     check_counted(counted).map_err(count_failed)?;
-    opened(app, &secret, expires_at)
+    opened(asked, &secret, expires_at)
 }
 
 pub fn logout(app: &App, asked: &Asked) -> Result<Reply, Problem> {
