@@ -121,6 +121,7 @@ mod staged_copies;
 mod staged_model;
 mod state;
 mod step_undos;
+mod step_variables;
 mod store_copies;
 mod swapped_roots;
 mod telemetry;

@@ -38,6 +38,7 @@ fn measure() -> Result<(), String> {
         state: "/home/agent/.lobster/state".to_owned(),
         protected: Vec::new(),
         vars: BTreeMap::new(),
+        given: BTreeMap::new(),
         programs: std::sync::Arc::new(EveryProgram),
         shell: Shell::example(Dialect::Bash),
     };

@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::audience::{Asked, AskedCommand, PromptError, Prompter, Said};
-use super::binding::{Asker, GateQuestion, PendingGate};
+use super::binding::{Asker, GateQuestion, PendingGate, VARIABLES};
 use super::question::{Occasion, QuestionView};
 use super::run::Run;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -88,8 +88,12 @@ impl Run<'_> {
     /// The native command of a question of the policy. One with a secret in it is nothing to keep.
     fn asked_command(&self, question: &Question, hidden: &Question) -> Option<AskedCommand> {
         let Question::Approval { items, .. } = question else { return None };
-        let proposal = serde_json::from_value(items.first()?.clone()).ok()?;
-        (question == hidden).then(|| AskedCommand { proposal, workspace: self.cwd.clone() })
+        let item = items.first()?;
+        let proposal = serde_json::from_value(item.clone()).ok()?;
+        // No rule says anything about the step's variables.
+        let is_for_rules =
+            question == hidden && item.get(VARIABLES).is_none_or(|set| set == &serde_json::json!({}));
+        is_for_rules.then(|| AskedCommand { proposal, workspace: self.cwd.clone() })
     }
 
     fn hidden(&self, gate: &GateQuestion) -> GateQuestion {

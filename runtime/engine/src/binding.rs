@@ -230,5 +230,9 @@ pub struct SetsGoing {
     pub fails: Option<String>,
 }
 
+/// The field of a policy's question that has the variables of the step's `env`, where one of them is what is
+/// asked about.
+pub(crate) const VARIABLES: &str = "variables";
+
 /// The name under which a kept question has [`SetsGoing`], beside what was asked.
 pub(crate) const KEPT: &str = "sets_going";

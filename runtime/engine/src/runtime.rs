@@ -172,7 +172,12 @@ impl Runtime {
     #[must_use]
     pub fn decision_env(&self) -> DecisionEnv {
         let surroundings = self.services.surroundings();
-        crate::kinds::decision_env(&self.services, &surroundings, &self.services.cwd, &self.services.env)
+        crate::kinds::decision_env(
+            &self.services.policy,
+            &surroundings,
+            &self.services.cwd,
+            &self.services.env,
+        )
     }
 
     /// The commands that pipelines may use.

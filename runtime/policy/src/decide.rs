@@ -222,6 +222,9 @@ impl Policy {
         if self.file().profile == Profile::Locked && !self.is_open() && analysis.hard_finding().is_none() {
             self.judge_locked(&mut analysis, proposal);
         }
+        if !self.is_open() {
+            analysis.check_given();
+        }
         self.conclude(analysis, env, analysed)
     }
 

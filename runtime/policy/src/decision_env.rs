@@ -56,6 +56,8 @@ pub struct DecisionEnv {
     pub protected: Vec<String>,
     /// The variables the command will see. What is not here is unset.
     pub vars: BTreeMap<String, String>,
+    /// Those of them that the step's own workflow sets. They are judged like assignments of the text.
+    pub given: BTreeMap<String, String>,
     /// How program names are looked up.
     pub programs: Arc<dyn Resolve>,
     /// The shell that would be started for shell text.
@@ -82,6 +84,7 @@ impl DecisionEnv {
             state: "/home/agent/.local/state/lobster".to_owned(),
             protected: Vec::new(),
             vars: vars.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            given: BTreeMap::new(),
             programs: Arc::new(EveryProgram),
             shell: Shell::example(Dialect::Bash),
         }

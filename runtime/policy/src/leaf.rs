@@ -6,9 +6,12 @@ use std::path::Path;
 use super::analysis::{Analysis, Arg, CommandFact, Flow, Level};
 use super::catalogue;
 use super::command::{Invocation, taint};
+use super::decision_env::DecisionEnv;
 use super::file::{Effect, Rule};
 use super::inline_code::is_interpreter;
-use super::paths::{is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, normalise};
+use super::paths::{
+    Roots, is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, normalise,
+};
 
 /// Programs whose output or effect is the network's.
 const NETWORK: &[&str] = &[
@@ -146,6 +149,21 @@ struct Judged<'a> {
     rules: Vec<&'a Rule>,
 }
 
+impl super::Policy {
+    fn is_in_trusted_dir(&self, path: &str, roots: &Roots) -> bool {
+        self.programs().trusted_dirs.iter().any(|dir| super::paths::is_under(path, dir))
+            && !roots.is_writable(path)
+    }
+
+    /// Whether the file, by its real path, may answer to a bare name: a name that is pinned has one file.
+    pub fn trusts_program(&self, name: &str, file: &Path, env: &DecisionEnv) -> bool {
+        match self.programs().pin.get(name) {
+            Some(pin) => env.programs.real_path(Path::new(pin)).as_deref() == Some(file),
+            None => file.to_str().is_some_and(|path| self.is_in_trusted_dir(path, &self.roots(env))),
+        }
+    }
+}
+
 impl<'a> Analysis<'a> {
     /// Judges a program that is neither wrapper nor shell.
     pub(crate) fn leaf(&mut self, name: &str, inv: &Invocation) -> Flow {
@@ -258,8 +276,7 @@ impl<'a> Analysis<'a> {
     }
 
     fn is_in_trusted_dir(&self, path: &str) -> bool {
-        self.policy.programs().trusted_dirs.iter().any(|dir| super::paths::is_under(path, dir))
-            && !self.roots.is_writable(path)
+        self.policy.is_in_trusted_dir(path, self.roots)
     }
 
     /// Whether `path` names a program of a trusted directory.

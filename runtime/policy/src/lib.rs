@@ -23,6 +23,7 @@ mod dialect;
 mod expand;
 mod explain;
 mod file;
+mod given;
 mod grants;
 mod hard;
 mod inline_code;

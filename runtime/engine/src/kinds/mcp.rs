@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::mcp_servers::Server;
 use super::native::{Job, ShellText};
 use super::pile::Pile;
-use super::{Decided, policy_gate};
+use super::{Decided, decision_env, policy_gate};
 use crate::action::{ActionRecord, Preimage};
 use crate::binding::Asker;
 use crate::env::Env;
@@ -319,8 +319,7 @@ impl Runtime {
                 let env = services.env.with(env.clone());
                 let cwd = Some(services.cwd.display().to_string());
                 let proposal = Proposal { command: Command::Argv(argv.clone()), cwd };
-                let place =
-                    policy_gate::decision_env(services, &services.surroundings(), &services.cwd, &env);
+                let place = decision_env(&services.policy, &services.surroundings(), &services.cwd, &env);
                 let decision = services.policy.decide(&proposal, &place);
                 if decision.verdict == Verdict::Deny {
                     let hint = decision.hint.as_deref();

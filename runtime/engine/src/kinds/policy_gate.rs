@@ -13,25 +13,25 @@ use serde_json::{Value, json};
 
 use super::bound_files::{self, Covered};
 use super::decided::Decided;
+use super::decision_env::{decision_env, given_by_plan};
 use super::git_settings;
 use super::jail_spec::{hide_store, jail, real};
 use super::native::{Job, ShellText};
-use crate::binding::{GateQuestion, Identity};
+use crate::binding::{GateQuestion, Identity, VARIABLES};
 use crate::env::Env;
 use crate::path::StepPath;
 use crate::run::Run;
 use crate::services::Services;
-use crate::surroundings::Surroundings;
 use lobster_base::cancel::CancelToken;
 use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_models::channel::Provider;
 use lobster_policy::{
     AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, LeastChanges, Limits,
-    Overflow, PROPOSED_RULE, Policy, Proposal, Remember, Shell, Verdict, catalogued_git, changed_files,
+    Overflow, PROPOSED_RULE, Policy, Proposal, Remember, Resolve, Verdict, catalogued_git, changed_files,
     denial,
 };
-use lobster_sandbox::{Confinement, Net, ProcessLimits};
+use lobster_sandbox::{Confinement, JailSpec, Net, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
 use lobster_store::{Durability, Event, GateFilter};
 
@@ -120,6 +120,11 @@ fn ask(
     }
     if !not_covered.is_empty() {
         item["not_covered"] = json!(not_covered);
+    }
+    // They stand in no text that the person sees.
+    if decision.reasons.iter().any(|reason| reason.code == "variable") {
+        let others = place.given.iter().filter(|(name, _)| !name.starts_with("LOBSTER_"));
+        item[VARIABLES] = json!(others.collect::<BTreeMap<_, _>>());
     }
     let question = GateQuestion {
         question: Question::Approval {
@@ -274,7 +279,7 @@ fn judge(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
         ShellText::Argv(argv) => Command::Argv(argv.clone()),
     };
     let proposal = Proposal { command, cwd: Some(job.cwd.display().to_string()) };
-    let place = decision_env(run.services, &run.surroundings, &run.cwd, &job.env);
+    let place = decision_env(&run.services.policy, &run.surroundings, &run.cwd, &job.env);
     let decision = run.services.policy.decide(&proposal, &place);
     (proposal, place, decision)
 }
@@ -340,11 +345,13 @@ pub(crate) fn decided(
     // What the decision protects was known when the run began; what is known now is protected as well.
     jail.protect.extend(services.protected().iter().map(real));
     hide_store(&mut jail, &services.state_dir);
+    let env = granted_env(policy, &decision.grant, env, home.path());
+    check_programs(policy, decision, place, &env, &jail).map_err(Stop::Failed)?;
     Ok(Decided {
         statement,
         limits: process_limits(limits),
         confinement: Confinement::Jail(jail),
-        env: granted_env(policy, &decision.grant, env, home.path()),
+        env,
         stdout_cap: Some(match limits.stdout.on_overflow {
             Overflow::Kill => limits.stdout.cap.0,
             Overflow::Truncate => limits.stdout.spill.0,
@@ -368,49 +375,6 @@ pub(crate) fn journal_decision(
         AuditSync::Decision | AuditSync::Every => Durability::Synced,
     };
     run.append(vec![Event::Decision { path: path.to_string(), decision: statement }], durability)
-}
-
-/// The facts that a decision may use. The workspace is the directory of the run,
-/// not of whoever takes it up again.
-pub(crate) fn decision_env(
-    services: &Services,
-    surroundings: &Surroundings,
-    workspace: &Path,
-    env: &Env,
-) -> DecisionEnv {
-    let vars: BTreeMap<String, String> = if services.policy.is_open() {
-        env.vars()
-            .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
-            .collect()
-    } else {
-        let mut vars = services.policy.file().sandbox.env.set.clone();
-        // What a token holds is not for the policy to read.
-        let granted = env.granted().iter().filter(|(name, value)| !env.is_reference(name, value));
-        vars.extend(granted.map(|(name, value)| (name.clone(), value.clone())));
-        vars
-    };
-    DecisionEnv {
-        workspace: workspace.display().to_string(),
-        home: surroundings.home.clone(),
-        tmp: "/tmp".to_owned(),
-        state: surroundings.state.clone(),
-        protected: surroundings.protected.clone(),
-        vars,
-        programs: std::sync::Arc::new(HostPrograms),
-        shell: shell(&services.policy, env),
-    }
-}
-
-/// The shell that runs shell text: `LOBSTER_SHELL`, else `/bin/sh`. Under a
-/// policy no `PATH` has a say in which file that is.
-fn shell(policy: &Policy, env: &Env) -> Shell {
-    let asked = env.non_blank("LOBSTER_SHELL").unwrap_or_else(|| "/bin/sh".to_owned());
-    let search: Vec<PathBuf> = if policy.is_open() {
-        env.passed("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
-    } else {
-        policy.file().programs.trusted_dirs.iter().map(PathBuf::from).collect()
-    };
-    Shell::find(&asked, policy, &search, &HostPrograms)
 }
 
 /// What the history keeps of a decision: under the open policy an ordinary
@@ -495,7 +459,47 @@ fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(O
         vars.insert(name.into(), value);
     }
     // What the workflow itself sets is part of what was decided.
-    let granted = env.granted().iter().filter(|(name, value)| !env.is_reference(name, value));
-    vars.extend(granted.map(|(name, value)| (name.into(), value.into())));
+    vars.extend(given_by_plan(env).map(|(name, value)| (name.into(), value.into())));
+    if let Some(path) = vars.remove(OsStr::new("PATH")) {
+        vars.extend(absolute_entries(&path).map(|path| ("PATH".into(), path)));
+    }
     vars.into_iter().collect()
+}
+
+/// A search path without the entries that lead elsewhere from each directory; none if no other is left.
+fn absolute_entries(path: &OsStr) -> Option<OsString> {
+    let entries = std::env::split_paths(path).filter(|dir| dir.is_absolute());
+    std::env::join_paths(entries).ok().filter(|path| !path.is_empty())
+}
+
+/// Refuses a command whose name leads to another file when it is started than the one that was judged.
+fn check_programs(
+    policy: &Policy,
+    decision: &Decision,
+    place: &DecisionEnv,
+    env: &[(OsString, OsString)],
+    jail: &JailSpec,
+) -> Result<(), StageError> {
+    let Some((_, path)) = env.iter().find(|(name, _)| name == "PATH") else { return Ok(()) };
+    let is_seen = |file: &PathBuf| jail.read.iter().chain(&jail.write).any(|root| file.starts_with(root));
+    for command in &decision.commands {
+        let (Some(name), Some(judged)) = (command.argv.first(), &command.program) else { continue };
+        if name.contains('/') {
+            continue;
+        }
+        let mut files = std::env::split_paths(path).filter_map(|dir| HostPrograms.real_path(&dir.join(name)));
+        let Some(found) = files.find(is_seen) else { continue };
+        if found != Path::new(judged) && !policy.trusts_program(name, &found, place) {
+            let message = denial(
+                "the command",
+                &format!("PATH leads {name} to {}, and what was judged is {judged}", found.display()),
+                "program-path",
+                Some(
+                    "put its directory first in the PATH of [sandbox.env] set, or pin the program under [programs]",
+                ),
+            );
+            return Err(StageError::permanent(message).with_code(Code::PolicyDenied));
+        }
+    }
+    Ok(())
 }

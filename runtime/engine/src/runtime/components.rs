@@ -414,7 +414,8 @@ fn allowed(services: &Services, component: impl FnOnce() -> Digest, grants: &Gra
         return Ok(());
     }
     let proposal = crate::proposal(component(), grants, &grants.open());
-    let place = crate::kinds::decision_env(services, &services.surroundings(), &services.cwd, &services.env);
+    let place =
+        crate::kinds::decision_env(&services.policy, &services.surroundings(), &services.cwd, &services.env);
     let itself = |dir: &str, fits: &dyn Fn(&str) -> bool| fits(dir).then(|| dir.to_owned());
     let decision = services.policy.decide_component(&proposal, &place, &itself);
     match decision.verdict {

@@ -197,7 +197,7 @@ fn decide_about(
     if proposal.is_empty() {
         return Ok(Value::Null);
     }
-    let place = decision_env(run.services, &run.surroundings, &run.cwd, &run.services.env);
+    let place = decision_env(&run.services.policy, &run.surroundings, &run.cwd, &run.services.env);
     let holds = |dir: &str, wanted: &dyn Fn(&str) -> bool| holds(opened, dir, wanted);
     let decision = run.services.policy.decide_component(proposal, &place, &holds);
     let statement = serde_json::to_value(&decision).unwrap_or(Value::Null);

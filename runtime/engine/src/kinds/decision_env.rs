@@ -1,0 +1,61 @@
+//! The facts about a step that a decision of the policy may use.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lobster_policy::{DecisionEnv, HostPrograms, Policy, Shell};
+
+use crate::env::Env;
+use crate::surroundings::Surroundings;
+
+/// The facts that a decision may use. The workspace is the directory of the run,
+/// not of whoever takes it up again.
+pub(crate) fn decision_env(
+    policy: &Policy,
+    surroundings: &Surroundings,
+    workspace: &Path,
+    env: &Env,
+) -> DecisionEnv {
+    let vars: BTreeMap<String, String> = if policy.is_open() {
+        env.vars()
+            .filter_map(|(name, value)| Some((name.to_str()?.to_owned(), value.to_str()?.to_owned())))
+            .collect()
+    } else {
+        let mut vars = policy.file().sandbox.env.set.clone();
+        vars.extend(given_by_plan(env));
+        vars
+    };
+    let mut given: BTreeMap<String, String> = given_by_plan(env).collect();
+    // The address that stands in these is known when the step starts.
+    given.extend(env.credentials().iter().flat_map(|grant| grant.variables.clone()));
+    DecisionEnv {
+        workspace: workspace.display().to_string(),
+        home: surroundings.home.clone(),
+        tmp: "/tmp".to_owned(),
+        state: surroundings.state.clone(),
+        protected: surroundings.protected.clone(),
+        vars,
+        given,
+        programs: Arc::new(HostPrograms),
+        shell: shell(policy, env),
+    }
+}
+
+/// The variables that the plan itself sets. What a token holds is not for the policy to read.
+pub(super) fn given_by_plan(env: &Env) -> impl Iterator<Item = (String, String)> {
+    let given = env.granted().iter().filter(|(name, value)| !env.is_reference(name, value));
+    given.map(|(name, value)| (name.clone(), value.clone()))
+}
+
+/// The shell that runs shell text: `LOBSTER_SHELL`, else `/bin/sh`. Under a
+/// policy no `PATH` has a say in which file that is.
+fn shell(policy: &Policy, env: &Env) -> Shell {
+    let asked = env.non_blank("LOBSTER_SHELL").unwrap_or_else(|| "/bin/sh".to_owned());
+    let search: Vec<PathBuf> = if policy.is_open() {
+        env.passed("PATH").map(|path| std::env::split_paths(&path).collect()).unwrap_or_default()
+    } else {
+        policy.file().programs.trusted_dirs.iter().map(PathBuf::from).collect()
+    };
+    Shell::find(&asked, policy, &search, &HostPrograms)
+}

@@ -1,0 +1,133 @@
+//! The variables that a step is given beside its command: what its workflow puts into `env`.
+//!
+//! They reach the program as an assignment in the text does, so they are judged by the same words.
+
+use super::analysis::{Analysis, Arg};
+use super::file::Profile;
+
+/// How lobster's own variables begin. They steer lobster, and mean nothing to other programs.
+const OWN: &str = "LOBSTER_";
+
+/// Programs that lobster's own variables steer.
+const STEERED: [&str; 3] = ["lobster", "openclaw.invoke", "clawd.invoke"];
+
+impl Analysis<'_> {
+    /// Judges the variables that the step is given. What the operator has set to the same value says
+    /// nothing new.
+    pub(crate) fn check_given(&mut self) {
+        let (env, before) = (self.env, self.findings.len());
+        let steers = self.commands.iter().any(|command| {
+            let name = command.argv.first().and_then(|program| program.rsplit('/').next());
+            name.is_some_and(|name| STEERED.contains(&name))
+        });
+        self.span = None;
+        for (name, value) in &env.given {
+            let is_operators = self.policy.file().sandbox.env.set.get(name) == Some(value);
+            if !is_operators && (steers || !name.starts_with(OWN)) {
+                self.check_assignment(name, &Arg::literal(value.clone()));
+            }
+        }
+        for finding in &mut self.findings[before..] {
+            finding.message = format!("the step's env: {}", finding.message);
+            finding.hint.get_or_insert("the operator can set it for every step, under [sandbox.env] set");
+        }
+        if self.findings.len() > before && self.policy.file().profile == Profile::Locked {
+            self.deny("locked", "the profile is locked and lists no command with this variable");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DecisionEnv, Policy, Proposal};
+
+    /// A policy under which `ls` is the catalogue's, `docker ps` a rule's and `lobster run` another's.
+    const POLICY: &str = "version = 1\n[sandbox.env]\nset = { PATH = \"/usr/bin:/bin\", GIT_PAGER = \"cat\" }\n\
+        [[rule]]\nid = \"docker\"\neffect = \"allow\"\nargv = [\"docker\", \"ps\"]\ngrant = { unix = [\"/run/docker.sock\"] , unenforceable = \"x\" }\n\
+        [[rule]]\nid = \"lobster\"\neffect = \"allow\"\nargv = [\"lobster\", \"doctor\"]\n[locked]\nargv = [[\"ls\"]]\n";
+
+    fn verdict(policy: &str, proposal: &Proposal, name: &str, value: &str) -> String {
+        let policy = Policy::load(policy, "p.toml").unwrap();
+        let given = [(name.to_owned(), value.to_owned())].into();
+        let decision = policy.decide(proposal, &DecisionEnv { given, ..DecisionEnv::fixture() });
+        format!("{} {}", decision.verdict.as_str(), decision.reason_code)
+    }
+
+    #[test]
+    fn a_variable_of_the_step_is_judged_as_one_of_the_text() {
+        let protected = [
+            "PATH",
+            "LD_PRELOAD",
+            "LD_AUDIT",
+            "LD_LIBRARY_PATH",
+            "BASH_ENV",
+            "ENV",
+            "IFS",
+            "SHELLOPTS",
+            "PS4",
+            "BASH_FUNC_ls%%",
+            "GCONV_PATH",
+            "GLIBC_TUNABLES",
+        ];
+        let loaded = [
+            "GIT_EXTERNAL_DIFF",
+            "GIT_SSH_COMMAND",
+            "GIT_CONFIG_COUNT",
+            "PYTHONSTARTUP",
+            "PYTHONPATH",
+            "PERL5OPT",
+            "NODE_OPTIONS",
+            "RUBYOPT",
+            "PAGER",
+            "HOME",
+            "LESSOPEN",
+        ];
+        let fine =
+            ["NAME", "LANG", "NO_COLOR", "NODE_ENV", "LOBSTER_ARG_X", "LOBSTER_SHELL", "LOBSTER_POLICY"];
+        for shape in [
+            Proposal::shell("docker ps"),
+            Proposal::argv(["docker", "ps"]),
+            Proposal::shell("ls"),
+            Proposal::argv(["ls"]),
+        ] {
+            for (names, expected) in [
+                (&protected[..], "deny protected-variable"),
+                (&loaded, "ask variable"),
+                (&fine, "allow covered"),
+            ] {
+                for name in names {
+                    assert_eq!(verdict(POLICY, &shape, name, "./x"), expected, "{name} {shape:?}");
+                    // The text is never judged less strictly.
+                    if expected != "allow covered" && !name.contains('%') {
+                        let text = Proposal::shell(format!("{name}=./x docker ps"));
+                        assert_eq!(verdict(POLICY, &text, "A", "b"), expected, "{name}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn what_the_operator_says_too_is_fine_and_lobster_is_not_steered() {
+        let ls = Proposal::shell("ls");
+        assert_eq!(verdict(POLICY, &ls, "PATH", "/usr/bin:/bin"), "allow covered");
+        assert_eq!(verdict(POLICY, &ls, "GIT_PAGER", "cat"), "allow covered");
+        assert_eq!(
+            verdict(POLICY, &Proposal::shell("lobster doctor"), "LOBSTER_POLICY", ""),
+            "deny protected-variable"
+        );
+        assert_eq!(verdict(POLICY, &ls, "PAGER", "rm -rf /"), "deny hard:rm-root");
+        let locked = POLICY.replace("version = 1\n", "version = 1\nprofile = \"locked\"\n");
+        for (name, expected) in
+            [("A", "allow covered"), ("PAGER", "deny locked"), ("PATH", "deny protected-variable")]
+        {
+            assert_eq!(verdict(&locked, &ls, name, "x"), expected, "{name}");
+        }
+        // Without a policy file nobody is asked.
+        let open = Policy::builtin().decide(
+            &ls,
+            &DecisionEnv { given: [("PATH".to_owned(), "x".to_owned())].into(), ..DecisionEnv::fixture() },
+        );
+        assert_eq!(open.reason_code, "open");
+    }
+}
