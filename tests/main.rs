@@ -77,6 +77,7 @@ mod overspend;
 mod piles;
 mod policy;
 mod promises;
+mod protected_changes;
 mod providers;
 mod pty;
 mod questions;

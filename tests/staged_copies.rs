@@ -16,7 +16,7 @@ const OVERLAY: &str = "mkdir -p ../over/lower ../over/upper ../over/work && \
     || exit 99\n";
 
 /// Runs a script there; nothing where no overlay can be mounted.
-fn on_overlay(home: &Home, script: &str) -> Option<String> {
+pub(crate) fn on_overlay(home: &Home, script: &str) -> Option<String> {
     in_a_namespace(home, &format!("{OVERLAY}{script}")).map(|output| text(&output))
 }
 

@@ -77,7 +77,7 @@ impl Run<'_> {
         }
         let blob =
             keep_set(&self.store, &inverse).map_err(|error| Stop::Failed(error.or_code(Code::Changes)))?;
-        changes::commit(self, &step.gate("undo"), blob.digest, &[])?;
+        changes::take_back(self, &step.gate("undo"), blob.digest)?;
         Ok(inverse.changes().count())
     }
 }

@@ -322,6 +322,10 @@ fn refused_directory(proposal: &ComponentProposal, roots: &Roots, holds: &Holds<
                 let hint = format!("add it to components.{key}, or grant a directory inside its roots");
                 return Some(("component-root", message, hint));
             }
+            if writes && roots.is_unnamed_repository(dir) {
+                let message = format!("{dir} is git's, and is written only where the policy names it");
+                return Some(("protected", message, "add that directory to components.write".to_owned()));
+            }
             if let Some(secret) = holds(dir, &|path| roots.is_secret(path)) {
                 let message = format!("{dir} holds {secret}, which the policy denies");
                 return Some(("secret", message, "grant a directory without it".to_owned()));
@@ -399,6 +403,16 @@ mod tests {
                 write("/srv/repo/out"),
                 &["/srv/repo/out/keep/x"],
                 "deny protected",
+            ),
+            (plain, write("/srv/repo/vendor/lib"), &["/srv/repo/vendor/lib/.git/config"], "allow covered"),
+            (plain, write("/srv/repo/vendor/lib/.git"), &[], "deny protected"),
+            (plain, write("/srv/repo/vendor/lib/.git/refs"), &[], "deny protected"),
+            (plain, write("/srv/repo/.github"), &[], "allow covered"),
+            (
+                "version = 1\n[components]\nwrite = [\"@workspace\", \"@workspace/lib/.git\"]\n",
+                write("/srv/repo/lib/.git/refs"),
+                &[],
+                "allow covered",
             ),
             (plain, env("LC_ALL"), &[], "allow covered"),
             (plain, env("TOKEN"), &[], "deny component-env"),

@@ -59,22 +59,11 @@ const BUILTIN_SECRETS: &[&str] = &[
     "~/.zsh_history",
 ];
 
-/// Places a step never changes, whatever the policy file says. The rest of
-/// `@workspace/.git` it changes only by a grant that names it: the sandbox
+/// Places a step never changes, whatever the policy file says; so is what [`GIT_RUNS_CODE`] names in
+/// `@workspace/.git`. The rest of that it changes only by a grant that names it: the sandbox
 /// holds that, here and in repositories below the workspace.
-const BUILTIN_PROTECTED: &[&str] = &[
-    "@workspace/.git/hooks",
-    "@workspace/.git/config",
-    "@workspace/.git/config.worktree",
-    "@workspace/.git/commondir",
-    "@workspace/.git/modules",
-    "@workspace/.git/worktrees",
-    "@workspace/.git/info/attributes",
-    "@workspace/.git/objects/info/alternates",
-    "@workspace/.lobster",
-    "@workspace/.lobster-cache",
-    "@workspace/lobster.policy.toml",
-];
+const BUILTIN_PROTECTED: &[&str] =
+    &["@workspace/.lobster", "@workspace/.lobster-cache", "@workspace/lobster.policy.toml"];
 
 /// The built-in secrets as patterns for the sandbox, which looks for them on
 /// disk. What is granted by its own name is not hidden by the patterns that
@@ -93,16 +82,36 @@ pub fn secret_patterns(env: &DecisionEnv, granted: &[PathBuf]) -> Vec<String> {
     [expanded(covering), meant, expanded(others)].concat()
 }
 
+/// What in a directory of git's makes git run programs: no grant reaches it.
+pub const GIT_RUNS_CODE: &[&str] = &[
+    "hooks",
+    "config",
+    "config.worktree",
+    "commondir",
+    "modules",
+    "worktrees",
+    "info/attributes",
+    "objects/info/alternates",
+];
+
+/// All places that a policy protects in a workspace.
+pub fn protected_places(policy: &Policy, env: &DecisionEnv) -> Vec<String> {
+    let own = policy.file().sandbox.fs.protect.iter().map(|path| expand_root(path, env));
+    own.chain(builtin_protected(env)).chain(env.protected.iter().cloned()).collect()
+}
+
 /// The built-in protected places of a workspace.
 pub fn builtin_protected(env: &DecisionEnv) -> impl Iterator<Item = String> {
-    BUILTIN_PROTECTED.iter().map(|text| expand_root(text, env))
+    let of_git = GIT_RUNS_CODE.iter().map(|name| format!("{}/.git/{name}", env.workspace));
+    of_git.chain(BUILTIN_PROTECTED.iter().map(|text| expand_root(text, env)))
 }
 
 /// Where a policy lets any step write.
 pub fn write_roots(policy: &Policy, env: &DecisionEnv) -> impl Iterator<Item = String> {
-    let general = &policy.file().sandbox.fs.write;
+    let general =
+        policy.file().sandbox.fs.write.iter().chain(policy.file().components.write.iter().flatten());
     let granted = policy.rules().iter().flat_map(|rule| &rule.grant.fs_write);
-    let roots = general.iter().chain(granted).filter(|path| !path.ends_with(":ro"));
+    let roots = general.chain(granted).filter(|path| !path.ends_with(":ro"));
     // These two are each step's own.
     let shared = roots.filter(|path| !path.starts_with("@tmp") && !path.starts_with("@step-home"));
     shared.map(|path| normalise("/", &expand_root(path, env)))
@@ -303,7 +312,7 @@ impl Roots {
             out
         };
         let mut protect = resolve(protect);
-        protect.extend(BUILTIN_PROTECTED.iter().map(|entry| normalise("/", &expand_root(entry, env))));
+        protect.extend(builtin_protected(env).map(|entry| normalise("/", &entry)));
         protect.extend(env.protected.iter().cloned());
         let mut read = resolve(read);
         read.extend(HARMLESS_DEVICES.iter().map(|d| (*d).to_owned()));
@@ -386,6 +395,12 @@ impl Roots {
     /// Whether steps may write `path`, protection aside.
     pub(crate) fn is_writable(&self, path: &str) -> bool {
         self.write.iter().any(|root| is_under(path, root))
+    }
+
+    /// Whether `path` is git's, and no write root says so by its own name.
+    pub(crate) fn is_unnamed_repository(&self, path: &str) -> bool {
+        let is_gits = |path: &str| components(path).contains(&".git");
+        is_gits(path) && !self.write.iter().any(|root| is_gits(root) && is_under(path, root))
     }
 
     /// Whether `path` is protected even inside a write root.

@@ -14,13 +14,15 @@ use lobster_changes::{
     BadChangeSet, ChangeSet, CommitError, Content, Contents, Recovered, Resolution, conflicts, resolve,
 };
 use lobster_language::plan::ChangesMode;
-use lobster_policy::LeastChanges;
+use lobster_policy::{DecisionEnv, LeastChanges, Policy};
 use lobster_sandbox::{Confinement, JailSpec, Mode, Net, Promise};
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Blob, StepOutcome, StepStatus, Store};
 use serde_json::{Value, json};
 
 use super::decided::Decided;
+use super::decision_env::decision_env;
+use super::guarded::{self, Maker, check_repositories};
 use super::jail_spec::hide_store;
 use crate::action::{ActionRecord, Preimage};
 use crate::execute::{CHANGES, Kept, keep_set};
@@ -176,6 +178,16 @@ pub(super) fn of_outcome(outcome: &StepOutcome) -> Option<Blob> {
     serde_json::from_value(outcome.detail.get(CHANGES)?.clone()).ok()
 }
 
+/// Refuses the changes of a step that reach into git's directories; `granted` is what it may write.
+pub(super) fn check_made(
+    run: &Run<'_>,
+    set: &Blob,
+    maker: Maker,
+    granted: &[PathBuf],
+) -> Result<(), StageError> {
+    check_repositories(&run.services.policy, &load(&run.store, &set.digest)?, maker, granted)
+}
+
 /// Whether the changes that an earlier run of an action made can be committed for this one: the files are
 /// what they were then, or what they became. Otherwise it is done anew.
 pub(crate) fn are_applicable(store: &Store, outcome: &StepOutcome) -> bool {
@@ -196,6 +208,21 @@ pub fn is_still_committed(store: &Store, outcome: &StepOutcome) -> bool {
 
 /// Commits a change set, once a run. `steps` are those that it is of, if they are several.
 pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepPath]) -> Result<(), Stop> {
+    commit_checked(run, path, set, steps, guarded::check_all)
+}
+
+/// Commits the inverse of a change set that was committed: a repository that it brought goes with it.
+pub(crate) fn take_back(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
+    commit_checked(run, path, set, &[], guarded::check_protected)
+}
+
+fn commit_checked(
+    run: &Run<'_>,
+    path: &StepPath,
+    set: Digest,
+    steps: &[StepPath],
+    check: impl Fn(&Policy, &DecisionEnv, &[String], &ChangeSet) -> Result<(), StageError>,
+) -> Result<(), Stop> {
     let (path, set) = (path.changes(), run.resolved(set));
     let record = ActionRecord {
         kind: COMMIT.to_owned(),
@@ -204,7 +231,12 @@ pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepP
         // The journal of the commit sees to that.
         idempotent: true,
     };
-    let perform = || match perform(run, &path, &set) {
+    let perform = || match load(&run.store, &set).and_then(|changes| {
+        let services = run.services;
+        let place = decision_env(&services.policy, &run.surroundings, &run.cwd, &services.env);
+        check(&services.policy, &place, &services.protected(), &changes)?;
+        perform(run, &path, &changes)
+    }) {
         Ok(files) => {
             let mut outcome = StepOutcome::new(StepStatus::Ok);
             outcome.value = json!({ "committed": set, "files": files });
@@ -228,13 +260,12 @@ pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepP
     })
 }
 
-fn perform(run: &Run<'_>, path: &StepPath, digest: &Digest) -> Result<usize, StageError> {
-    let set = load(&run.store, digest)?;
+fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet) -> Result<usize, StageError> {
     let (journals, contents) = (journals(&run.store), InStore(&run.store));
     let id = format!("{}-{}", run.id, Digest::of(path.as_str().as_bytes()).short());
     let step = path.as_str().trim_end_matches("!changes");
-    let committed = lobster_changes::recover_for(&journals, &set)
-        .and_then(|_| lobster_changes::commit(&journals, &id, &set, &contents));
+    let committed = lobster_changes::recover_for(&journals, set)
+        .and_then(|_| lobster_changes::commit(&journals, &id, set, &contents));
     match committed {
         Ok(()) => Ok(set.changes().count()),
         Err(error @ (CommitError::Conflicts(_) | CommitError::Raced { .. })) => {
@@ -281,5 +312,5 @@ impl Contents for InStore<'_> {
 pub(crate) fn commit_step(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
     // What cannot be read now could be read when the plan was made.
     load(&run.store, &set).map_err(store_failure)?;
-    commit(run, path, set, &[])
+    take_back(run, path, set)
 }

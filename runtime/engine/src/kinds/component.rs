@@ -10,7 +10,7 @@ mod recompute;
 use lobster_base::code::Code;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use lobster_component::{Grants, Input, Kind, Limits, OpenedDirs, RunError};
@@ -22,6 +22,7 @@ use crate::env::Env;
 use crate::execute::{self, Keeper, Prepared, RunServices, command_arguments, failure};
 use crate::host_calls::RecordedCalls;
 use crate::kinds::changes;
+use crate::kinds::guarded::Maker;
 use crate::kinds::pile::Pile;
 use crate::outcome::{failed_outcome, outcome_error};
 use crate::overseer::{Profile, RecordedOutside};
@@ -283,6 +284,7 @@ pub(crate) fn run_component(
     if !pure {
         let (mode, settles) = (changes::least(run, job.changes), job.settles);
         let (pile, asker) = (Arc::clone(&job.pile), job.asker.clone());
+        let granted: Vec<PathBuf> = job.grants.write.iter().map(|dir| dir.host.clone()).collect();
         let record =
             ActionRecord { kind: "component".to_owned(), preimage, decision, idempotent: job.idempotent };
         let reuse =
@@ -298,7 +300,9 @@ pub(crate) fn run_component(
             false => run.perform_once(path, &record, perform, decode)?,
         };
         if let Some(set) = set {
-            let taken = pile.take(run, path, set, mode, asker);
+            let taken = changes::check_made(run, &set, Maker::Component, &granted)
+                .map_err(Stop::Failed)
+                .and_then(|()| pile.take(run, path, set, mode, asker));
             taken.inspect_err(|_| run.record_failure(path))?;
             if settles && mode == ChangesMode::Review {
                 pile.settle(run, cancel)?;

@@ -148,6 +148,16 @@ pub(super) fn real(path: impl AsRef<Path>) -> PathBuf {
     fs::canonicalize(&path).unwrap_or_else(|_| path.as_ref().to_owned())
 }
 
+/// A path with links resolved as far as it is there.
+pub(super) fn real_place(path: &Path) -> PathBuf {
+    for above in path.ancestors() {
+        if let (Ok(real), Ok(rest)) = (fs::canonicalize(above), path.strip_prefix(above)) {
+            return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
+        }
+    }
+    path.to_owned()
+}
+
 fn is_plain(path: &str) -> bool {
     path.starts_with('/') && !is_pattern(path)
 }

@@ -8,6 +8,7 @@ mod decided;
 mod decision_env;
 mod git_settings;
 mod granted_roots;
+mod guarded;
 mod inputs;
 mod jail_spec;
 pub(crate) mod mcp;

@@ -12,6 +12,7 @@ use crate::binding::Asker;
 use crate::env::Env;
 use crate::env::WORKFLOW_DIR;
 use crate::execute::{HostText, NativeProfile, NativeTask, Order, PARTIAL_STDOUT, Place, StdinSource, Task};
+use crate::kinds::guarded::Maker;
 use crate::kinds::pile::Pile;
 use crate::kinds::{changes, inputs};
 use crate::outcome::{failed_outcome as failed, outcome_error};
@@ -500,6 +501,11 @@ fn execute(
     // Whatever it did or printed, it was not what was approved.
     if let Some(changed) = changed {
         return failed(&StageError::permanent_from(changed).with_code(Code::ApprovalStale));
+    }
+    let roots = decision.confinement.spec().map_or(&[][..], |spec| &spec.write);
+    let made = changes::of_outcome(&outcome.step);
+    if let Some(Err(error)) = made.map(|set| changes::check_made(run, &set, Maker::Process, roots)) {
+        return failed(&error);
     }
     *plain_json = outcome.plain_json;
     outcome.step

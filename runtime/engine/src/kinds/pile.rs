@@ -21,6 +21,7 @@ use lobster_language::plan::ChangesMode;
 use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::Blob;
 
+use super::jail_spec::real_place;
 use super::{changes, review};
 use crate::binding::Asker;
 use crate::path::StepPath;
@@ -319,16 +320,6 @@ fn total(run: &Run<'_>, waiting: &[Waiting]) -> Result<Option<Total>, Stop> {
         }
     };
     Ok((!set.is_empty()).then_some(Total { blob, set, steps }))
-}
-
-/// A path with links resolved as far as it is there.
-fn real_place(path: &Path) -> PathBuf {
-    for above in path.ancestors() {
-        if let (Ok(real), Ok(rest)) = (std::fs::canonicalize(above), path.strip_prefix(above)) {
-            return if rest.as_os_str().is_empty() { real } else { real.join(rest) };
-        }
-    }
-    path.to_owned()
 }
 
 /// Changes by whole paths.

@@ -200,25 +200,32 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
     }
     let mut held_above = HashSet::new();
     for path in spec.protect.iter().filter(|path| spec.write.iter().any(|root| path.starts_with(root))) {
-        // The placeholder of a path that does not exist has been made by now.
-        let what = tree(path, true)?.ok_or_else(|| missing(path))?;
-        if spec.is_layered(path) {
-            // In a layer a file has other numbers, and nothing that is done to it lasts.
-            pieces.push(Piece { path: path.clone(), what });
+        let over = spec.layer_over(path);
+        // The kernel moves no directory of a layer that lay below it, so nothing there has to be held.
+        let lies_at = |path: &Path| match over {
+            None => Some(path.to_owned()),
+            Some(over) => Some(over.copy?.join(path.strip_prefix(over.root).ok()?)),
+        };
+        // What is not there is not in a copy, and what the step makes there is not committed.
+        if over.is_some() && lies_at(path).is_some_and(|place| place.symlink_metadata().is_err()) {
             continue;
         }
-        let what = what.exactly();
+        // The placeholder of a path that does not exist has been made by now.
+        let what = tree(path, true)?.ok_or_else(|| missing(path))?;
         // A directory above it could be moved away, and the path made anew:
         // unless it is a mount point too.
         for above in path.ancestors().skip(1) {
             let inside = spec.write.iter().any(|root| above.starts_with(root) && above != root);
             if inside
                 && held_above.insert(above)
-                && let Some(what) = tree(above, false)?
+                && let Some(place) = lies_at(above)
+                && let Some(what) = tree(&place, false)?
             {
                 pieces.push(Piece { path: above.to_owned(), what: what.exactly() });
             }
         }
+        // In a layer a file has other numbers.
+        let what = if over.is_some() { what } else { what.exactly() };
         pieces.push(Piece { path: path.clone(), what });
     }
     for (path, copy) in spec.replaced.iter().zip(&spec.copies) {

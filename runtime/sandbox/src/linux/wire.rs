@@ -167,9 +167,9 @@ impl Confined {
         self.layers().find(|layer| layer.root == path)
     }
 
-    /// Whether what is done at this path stays in a layer.
-    pub(super) fn is_layered(&self, path: &Path) -> bool {
-        self.layers().any(|layer| path.starts_with(layer.root))
+    /// The layer in which what is done at this path stays, if there is one.
+    pub(super) fn layer_over(&self, path: &Path) -> Option<Layer<'_>> {
+        self.layers().find(|layer| path.starts_with(layer.root))
     }
 
     pub(super) fn net_is_host(&self) -> bool {
