@@ -270,3 +270,37 @@ fn a_server_in_one_branch_is_reached_from_another_and_from_nowhere_else() {
     let apart = home.tool(["--policy", "r.toml", "flow.lobster"]);
     assert!(apart.stdout.contains("never: ") && apart.stdout.contains("served"), "{apart:?}");
 }
+
+/// A pipeline command that reads a file itself is in no jail.
+#[test]
+fn a_pipeline_command_reads_no_file_that_the_policy_hides() {
+    let home = Home::new();
+    home.write("p.toml", "version = 1\n[sandbox.fs]\ndeny = [\"**/.env\"]\n")
+        .write(".env", SECRET)
+        .write("plain", SECRET);
+    let outside = home.state().parent().unwrap().join("outside");
+    std::fs::write(&outside, SECRET).unwrap();
+    symlink(".env", home.dir().join("link")).unwrap();
+    let store = home.state().join("store");
+    for (file, is_hidden) in [
+        (".env".into(), true),
+        ("link".into(), true),
+        (outside, true),
+        (store.join("lobster.db"), true),
+        ("plain".into(), false),
+    ] {
+        let file = file.display();
+        home.write(
+            "flow.lobster",
+            format!("steps:\n  - {{ id: a, pipeline: 'exec echo x | template --file {file}' }}\n"),
+        );
+        let answer = home.tool(["--policy", "p.toml", "flow.lobster"]);
+        if !has_jail(&answer) {
+            return;
+        }
+        assert_eq!(answer.stdout.contains(SECRET), !is_hidden, "{file}: {answer:?}");
+        assert_eq!(answer.stdout.contains("the policy lets no step read"), is_hidden, "{file}: {answer:?}");
+    }
+    home.write("flow.lobster", "steps:\n  - { id: a, pipeline: 'exec echo x | template --file .env' }\n");
+    assert!(home.tool(["flow.lobster"]).stdout.contains(SECRET));
+}

@@ -23,7 +23,7 @@ use super::unseen::UnseenEnd;
 use super::value::{ItemSpool, Items, Text};
 use crate::kinds::native::ShellText;
 use crate::kinds::pile::Pile;
-use crate::kinds::{mcp, native};
+use crate::kinds::{mcp, native, readable};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::json::raw::RawItem;
@@ -368,6 +368,7 @@ impl Shared<'_, '_> {
                     token: &|name| self.run.token_to_send(&self.place.env, name),
                     credential: &|to| self.run.credential_to_send(&self.place.env, to),
                     cwd: &self.place.cwd,
+                    open: &|path| readable::open(self.run, path),
                     send: &|request| requests.send(request),
                 };
                 let given = perform(&host);

@@ -1,5 +1,7 @@
 //! The decision: from a proposed command to a verdict with its reasons.
 
+use std::path::Path;
+
 use brush_parser::ast;
 use serde::{Deserialize, Serialize};
 
@@ -9,7 +11,7 @@ use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
 use super::file::{LeastChanges, NetDefault, NetGrantSpec, NetWord, Profile, Rule};
 use super::parse::{parse, unshowable};
-use super::paths::{Roots, expand_root, normalise};
+use super::paths::{Roots, expand_root, is_each_steps_own, normalise};
 use super::{ENGINE_VERSION, Policy};
 use lobster_base::digest::Digest;
 use lobster_base::quantity::Span;
@@ -231,6 +233,17 @@ impl Policy {
     pub fn roots(&self, env: &DecisionEnv) -> Roots {
         let fs = &self.file().sandbox.fs;
         Roots::new(&fs.read, &fs.write, &fs.deny, &fs.protect, env)
+    }
+
+    /// Whether every step may read a file of the host, by its real path. The temporary directory and the home
+    /// of a step are not the host's.
+    pub fn may_read(&self, file: &Path, env: &DecisionEnv) -> bool {
+        let fs = &self.file().sandbox.fs;
+        let shared = |list: &[String]| -> Vec<String> {
+            list.iter().filter(|path| !is_each_steps_own(path)).cloned().collect()
+        };
+        let roots = Roots::new(&shared(&fs.read), &shared(&fs.write), &fs.deny, &fs.protect, env);
+        file.to_str().is_some_and(|path| roots.is_readable(path) && !roots.is_secret(path))
     }
 
     fn within_limits(&self, analysis: &mut Analysis<'_>, text: &str) -> bool {

@@ -112,9 +112,13 @@ pub fn write_roots(policy: &Policy, env: &DecisionEnv) -> impl Iterator<Item = S
         policy.file().sandbox.fs.write.iter().chain(policy.file().components.write.iter().flatten());
     let granted = policy.rules().iter().flat_map(|rule| &rule.grant.fs_write);
     let roots = general.chain(granted).filter(|path| !path.ends_with(":ro"));
-    // These two are each step's own.
-    let shared = roots.filter(|path| !path.starts_with("@tmp") && !path.starts_with("@step-home"));
+    let shared = roots.filter(|path| !is_each_steps_own(path));
     shared.map(|path| normalise("/", &expand_root(path, env)))
+}
+
+/// Whether a root is a directory that each step has of its own.
+pub(crate) fn is_each_steps_own(root: &str) -> bool {
+    root.starts_with("@tmp") || root.starts_with("@step-home")
 }
 
 /// What `@system-ro` stands for: the operating system's own read-only trees

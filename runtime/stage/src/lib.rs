@@ -270,6 +270,8 @@ pub struct EffectHost<'a> {
     pub credential: &'a dyn Fn(Destination<'_>) -> Result<Option<Token>, StageError>,
     /// The step's working directory.
     pub cwd: &'a Path,
+    /// Opens a file of the host for reading, as far as the policy lets a step read it.
+    pub open: &'a dyn Fn(&Path) -> std::io::Result<std::fs::File>,
     /// Whether a policy is in force: then nothing counts that a step could have written.
     pub is_under_policy: bool,
     /// Puts aside what a call of a model may cost; refuses a call that might pass the run's limit.

@@ -181,6 +181,7 @@ impl Host for RecordingHost {
                 token: &|name: &str| Ok(env(name).map(lobster_stage::Token::of_environment)),
                 credential: &|_| Ok(None),
                 cwd: host.cwd.path(),
+                open: &|path| std::fs::File::open(path),
                 send: &|request| lobster_models::http::make(request, &host.cancel),
             })
         })

@@ -1,6 +1,7 @@
 //! `template`: a text for each item, with `{{path | filter}}` filled in.
 
 use std::borrow::Cow;
+use std::io::Read;
 
 use serde_json::{Value, json};
 
@@ -81,7 +82,9 @@ impl Source {
             };
             let name = path.clone();
             let text = host.effect(action, &mut |effect| {
-                let text = std::fs::read(effect.cwd.join(&name))
+                let mut text = Vec::new();
+                (effect.open)(&effect.cwd.join(&name))
+                    .and_then(|mut file| file.read_to_end(&mut text))
                     .map_err(|error| StageError::new(format!("template --file {name}: {error}")))?;
                 Ok(String::from_utf8_lossy(&text).into_owned().into())
             })?;

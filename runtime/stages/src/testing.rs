@@ -118,6 +118,7 @@ impl Host for FakeHost {
             token: &|name: &str| Ok(env(name).map(Token::of_environment)),
             credential: &|_| Ok(None),
             cwd: &self.cwd,
+            open: &|path| std::fs::File::open(path),
             reserve: &|_| Ok(()),
             give_back: &|| (),
             send: &|request| lobster_models::http::make(request, &self.cancel),

@@ -16,6 +16,7 @@ pub(crate) mod mcp_servers;
 pub(crate) mod native;
 pub(crate) mod pile;
 pub(crate) mod policy_gate;
+pub(crate) mod readable;
 pub mod review;
 pub(crate) use decided::Decided;
 pub(crate) use decision_env::decision_env;

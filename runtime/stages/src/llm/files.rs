@@ -1,5 +1,7 @@
 //! Files that a command reads when it runs, through the journal: a replay must see the same bytes.
 
+use std::io::Read;
+
 use serde_json::{Value, json};
 
 use lobster_models::attachment::{Attachment, MAX_FILE};
@@ -43,12 +45,13 @@ fn read(
     let action = EffectAction { kind: kind.to_owned(), detail, idempotent: true };
     host.effect(action, &mut |effect| {
         let wrong = |why: String| StageError::permanent(format!("{command} --{option} {path}: {why}"));
-        let full = effect.cwd.join(path);
-        let size = std::fs::metadata(&full).map_err(|error| wrong(error.to_string()))?.len();
+        let mut file = (effect.open)(&effect.cwd.join(path)).map_err(|error| wrong(error.to_string()))?;
+        let size = file.metadata().map_err(|error| wrong(error.to_string()))?.len();
         if size > MAX_FILE {
             return Err(wrong(format!("has {size} bytes; a model takes at most {MAX_FILE}")));
         }
-        let bytes = std::fs::read(&full).map_err(|error| wrong(error.to_string()))?;
+        let mut bytes = Vec::new();
+        file.read_to_end(&mut bytes).map_err(|error| wrong(error.to_string()))?;
         make(bytes).map_err(wrong)
     })
 }

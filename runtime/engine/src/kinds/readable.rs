@@ -1,0 +1,36 @@
+//! Files that a pipeline command reads itself: what the policy shows no step, it does not read either.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+
+use lobster_credentials::login::Logins;
+use lobster_policy::denial;
+
+use super::decision_env::decision_env;
+use super::jail_spec::real;
+use crate::run::Run;
+
+/// Opens a file, and judges what was opened by its real path.
+pub(crate) fn open(run: &Run<'_>, path: &Path) -> io::Result<File> {
+    let services = run.services;
+    let file = File::open(path)?;
+    if services.policy.is_open() {
+        return Ok(file);
+    }
+    let found =
+        fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).or_else(|_| fs::canonicalize(path))?;
+    let place = decision_env(&services.policy, &run.surroundings, &real(&run.cwd), &services.env);
+    let own = [services.state_dir.join("store"), Logins::dir_below(&services.state_dir)];
+    let is_own = own.iter().any(|dir| found.starts_with(real(dir)));
+    if !is_own && services.policy.may_read(&found, &place) {
+        return Ok(file);
+    }
+    let message = format!("the policy lets no step read {}", found.display());
+    let hint = "sandbox.fs.read has to cover it, and sandbox.fs.deny not";
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        denial("the file", &message, "read-root", Some(hint)),
+    ))
+}
