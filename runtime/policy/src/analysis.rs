@@ -74,6 +74,8 @@ pub struct Arg {
     pub(crate) quoted: bool,
     /// It is one of several words an unquoted value was split into.
     pub(crate) from_split: bool,
+    /// Some unknown part is not quoted, or is a list: the word may be none, or several.
+    pub(crate) loose: bool,
     /// An unquoted wildcard is part of it.
     pub(crate) glob: bool,
     /// The wildcard is its first character.
@@ -144,9 +146,30 @@ impl Arg {
         (!self.unknown && !self.glob).then_some(&self.text)
     }
 
-    /// Whether the word may turn into a flag or several words when run.
+    /// Whether the word may turn into a flag when run. A number is none, but one
+    /// that is missing leaves what stands behind it.
     pub(crate) fn may_be_flag(&self) -> bool {
-        (self.unknown_start && !self.numeric && !self.text.starts_with('/')) || self.glob_start
+        let is_number = self.numeric && !self.text.starts_with('-');
+        (self.unknown_start && !is_number) || self.glob_start
+    }
+
+    /// Whether every reader finds this word, and only this one.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.unknown && !self.stands_for_names() && self.is_one_word()
+    }
+
+    /// Whether it is one word, whatever it says. What is empty and not quoted
+    /// is none.
+    pub(crate) fn is_one_word(&self) -> bool {
+        !self.loose && !self.glob && (self.quoted || self.unknown || !self.text.is_empty())
+    }
+
+    /// Whether a program is sure to take one of its own words for what it is
+    /// read as. What is attached to an option may be missing, and an operand
+    /// may be an option; only the separate value of an option is taken for
+    /// one whatever it says.
+    pub(crate) fn keeps_its_place(&self, is_separate_value: bool) -> bool {
+        self.is_settled() || (is_separate_value && self.is_one_word())
     }
 
     /// The text a person is shown: `‹?›` for what cannot be known.
@@ -165,7 +188,7 @@ pub(crate) struct Flow {
     /// The exact text, when it follows from the command alone.
     pub(crate) known: Option<String>,
     pub(crate) taint: Taint,
-    /// It can only be a number.
+    /// It can only be a number, or nothing.
     pub(crate) numeric: bool,
     /// A shell or interpreter took part without visible code.
     pub(crate) shell: bool,
@@ -237,6 +260,9 @@ pub(crate) struct Scope {
     /// The positional parameters belong to a caller that is not known.
     pub(crate) positional_unknown: bool,
     pub(crate) cwd: String,
+    /// Directories that the shell has entered besides the step's own: a `cd`
+    /// that fails, or that does not happen, leaves it in one of them.
+    pub(crate) visited: Vec<String>,
     pub(crate) opened: Vec<i32>,
 }
 
@@ -408,6 +434,7 @@ impl<'a> Analysis<'a> {
     pub(crate) fn probe(&self) -> Self {
         let mut probe = Self::new(self.policy, self.env, self.roots, self.scope.cwd.clone());
         probe.scope.vars.clone_from(&self.scope.vars);
+        probe.scope.visited.clone_from(&self.scope.visited);
         probe.depth = self.depth + 1;
         probe.wrapped = self.wrapped;
         probe.budget = self.budget / 4;

@@ -37,16 +37,8 @@ const BASH_ONLY: &[&str] = &[
 const PLAIN_OPTIONS: &str = "efuxvnCbmhETo";
 
 /// Options of `shopt` that leave the meaning of later words alone.
-const HARMLESS_SHOPT: &[&str] = &[
-    "nullglob",
-    "failglob",
-    "globstar",
-    "nocaseglob",
-    "nocasematch",
-    "inherit_errexit",
-    "lastpipe",
-    "checkwinsize",
-];
+const HARMLESS_SHOPT: &[&str] =
+    &["nullglob", "failglob", "globstar", "nocaseglob", "nocasematch", "inherit_errexit", "checkwinsize"];
 
 impl Analysis<'_> {
     /// The shell's own commands. `None` when the name is a program.
@@ -71,6 +63,7 @@ impl Analysis<'_> {
             "exec" => return Some(self.exec(inv)),
             "command" => {
                 let rest = skip_flags(args);
+                self.own_words(name, &args[..args.len() - rest.len()], &[], rest);
                 let lookup = args[..args.len() - rest.len()]
                     .iter()
                     .any(|a| a.text.contains(['v', 'V']) && a.text.starts_with('-'));
@@ -82,6 +75,7 @@ impl Analysis<'_> {
             }
             "builtin" => {
                 let rest = skip_flags(args);
+                self.own_words(name, &args[..args.len() - rest.len()], &[], rest);
                 if rest.is_empty() {
                     return Some(quiet);
                 }
@@ -111,15 +105,11 @@ impl Analysis<'_> {
                 let target = skip_flags(args).first().cloned();
                 self.change_directory(target.as_ref());
             }
-            "pushd" => {
-                if let Some(target) = args.iter().find(|a| !a.text.starts_with(['-', '+'])) {
-                    let target = target.clone();
-                    self.change_directory(Some(&target));
-                }
-            }
-            "popd" => {
-                // Back to a directory an earlier pushd left, inside the roots.
-            }
+            "pushd" => match args.iter().find(|a| !a.text.starts_with(['-', '+'])) {
+                Some(target) => self.change_directory(Some(&target.clone())),
+                None => self.return_to_visited(),
+            },
+            "popd" => self.return_to_visited(),
             ":" | "true" | "false" | "pwd" | "exit" | "return" | "break" | "continue" | "logout" | "jobs"
             | "fg" | "bg" | "disown" | "times" | "dirs" | "type" | "help" | "caller" | "umask"
             | "unalias" | "suspend" => {
@@ -270,7 +260,12 @@ impl Analysis<'_> {
         if let Some(text) = self.code_text(std::slice::from_ref(&code), "trap") {
             let spread = self.spread;
             self.calls.push(Call { name: String::new(), spread });
+            // Nobody knows where the shell will stand then.
+            let before = self.scope.visited.clone();
+            let somewhere = format!("{}/*", self.scope.cwd);
+            self.note_visited(somewhere.clone());
             self.maybe(|a| a.deeper(|a| a.walk_text(&text)));
+            self.scope.visited.retain(|directory| *directory != somewhere || before.contains(directory));
             self.calls.pop();
         }
     }
@@ -292,18 +287,27 @@ impl Analysis<'_> {
     }
 
     fn exec(&mut self, inv: &Invocation) -> Flow {
-        let mut rest = &inv.args[1..];
-        while let Some(first) = rest.first() {
-            match first.text.as_str() {
-                "--" => {
-                    rest = &rest[1..];
-                    break;
-                }
-                "-a" => rest = rest.get(2..).unwrap_or(&[]),
-                flag if flag.starts_with('-') => rest = &rest[1..],
-                _ => break,
+        let args = &inv.args[1..];
+        let mut values = Vec::new();
+        let mut at = 0;
+        while let Some(arg) = args.get(at)
+            && let Some(flags) = arg.text.strip_prefix('-').filter(|flags| !flags.is_empty())
+        {
+            at += 1;
+            if flags == "-" {
+                break;
+            }
+            let name_at = flags.find('a');
+            if !flags[..name_at.unwrap_or(flags.len())].chars().all(|c| matches!(c, 'c' | 'l')) {
+                self.ask("wrapper", format!("option {} of exec is not known", arg.display_text()));
+            }
+            if name_at.is_some_and(|name| name + 1 == flags.len()) && !arg.unknown {
+                values.push(at);
+                at += 1;
             }
         }
+        let (own, rest) = args.split_at(at.min(args.len()));
+        self.own_words("exec", own, &values, rest);
         self.inner(rest.to_vec(), inv, false)
     }
 
@@ -439,17 +443,39 @@ impl Analysis<'_> {
             None => home,
             // An empty unquoted word is not a word: cd goes home.
             Some(arg) if arg.unknown_start && arg.text.is_empty() && !arg.quoted => home,
-            Some(arg) if arg.text == "-" => self.scope.cwd.clone(),
             Some(arg) => normalise(&self.scope.cwd, &arg.text),
         };
         if let Some(arg) = target {
-            if arg.unknown || arg.glob {
+            if arg.known() == Some("-") {
+                return self.return_to_visited();
+            }
+            if !arg.is_settled() {
                 self.ask("dynamic", "the directory changes to a place that is not known");
-            } else if arg.text != "-" {
+            } else {
                 self.read_path(arg);
             }
         }
-        self.scope.cwd = next;
+        self.enter(next);
+    }
+
+    /// The shell stands in `directory` now, if it could enter it.
+    pub(crate) fn enter(&mut self, directory: String) {
+        self.scope.cwd = directory.clone();
+        if directory != self.start {
+            self.note_visited(directory);
+        }
+    }
+
+    pub(crate) fn note_visited(&mut self, directory: String) {
+        if !self.scope.visited.contains(&directory) {
+            self.scope.visited.push(directory);
+        }
+    }
+
+    /// `cd -`, `popd` and `pushd` without a directory: back to some directory
+    /// that was left. Which one is not followed.
+    fn return_to_visited(&mut self) {
+        self.note_visited(self.scope.cwd.clone());
     }
 
     fn set_builtin(&mut self, args: &[Arg]) {

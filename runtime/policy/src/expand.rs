@@ -123,6 +123,7 @@ impl Fields {
     }
 
     fn mark(&mut self, value: &Arg, quoted: bool) {
+        let may_split = self.split && !quoted;
         let current = self.current();
         if value.unknown {
             let begins = current.text.len() == value.text.len() && !current.unknown;
@@ -130,6 +131,7 @@ impl Fields {
             current.unknown_start |= begins && value.unknown_start;
             current.numeric = value.numeric && (current.numeric || !current.unknown);
             current.unknown = true;
+            current.loose |= value.loose || may_split;
         }
         current.glob |= value.glob && !quoted;
         current.matched |= value.matched;
@@ -140,6 +142,10 @@ impl Fields {
 
     fn finish(mut self) -> Vec<Arg> {
         self.done.extend(self.current.take());
+        if self.split {
+            // A value that is empty and not quoted is no word.
+            self.done.retain(|word| word.quoted || word.unknown || !word.text.is_empty());
+        }
         for word in &mut self.done {
             // A bracket without its partner is not a pattern: the commands [ and [[.
             if matches!(word.text.as_str(), "[" | "[[") {
@@ -240,7 +246,10 @@ impl Analysis<'_> {
                     }
                 },
                 WordPiece::DoubleQuotedSequence(inner) | WordPiece::GettextDoubleQuotedSequence(inner) => {
-                    fields.current().quoted = true;
+                    // "$@" of an empty list is no word.
+                    if !inner.iter().all(|piece| is_list(&piece.piece)) || inner.is_empty() {
+                        fields.current().quoted = true;
+                    }
                     self.pieces(inner, raw, true, fields);
                 }
                 WordPiece::TildeExpansion(tilde) => {
@@ -368,6 +377,18 @@ impl Analysis<'_> {
     }
 
     fn values(&mut self, parameter: &Parameter) -> Vec<Arg> {
+        // Nobody knows how many words what is not known in a list stands for.
+        let is_list = matches!(
+            parameter,
+            Parameter::Special(SpecialParameter::AllPositionalParameters { .. })
+                | Parameter::NamedWithAllIndices { .. }
+        );
+        let mut values = self.listed_values(parameter);
+        values.iter_mut().for_each(|value| value.loose = is_list && value.unknown);
+        values
+    }
+
+    fn listed_values(&mut self, parameter: &Parameter) -> Vec<Arg> {
         match parameter {
             Parameter::Named(name) => vec![self.variable(name)],
             Parameter::Positional(n) => {
@@ -474,6 +495,18 @@ impl Analysis<'_> {
         }
         self.scope.vars.insert(name.to_owned(), values);
     }
+}
+
+/// Whether the piece gives each element of a list as a word of its own.
+fn is_list(piece: &WordPiece) -> bool {
+    matches!(
+        piece,
+        WordPiece::ParameterExpansion(ParameterExpr::Parameter {
+            parameter: Parameter::Special(SpecialParameter::AllPositionalParameters { concatenate: false })
+                | Parameter::NamedWithAllIndices { concatenate: false, .. },
+            ..
+        })
+    )
 }
 
 /// Whether `text` can name a shell variable.

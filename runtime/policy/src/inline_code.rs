@@ -221,6 +221,7 @@ impl Analysis<'_> {
         let mut code = false;
         let mut stdin = false;
         let mut check_only = false;
+        let mut values = Vec::new();
         let mut at = 0;
         while let Some(arg) = args.get(at) {
             let text = arg.text.as_str();
@@ -236,6 +237,7 @@ impl Analysis<'_> {
                 if matches!(long, "rcfile" | "init-file") {
                     self.draw("a start-up file", Vec::new(), false);
                     self.ask("script", "a start-up file is run whose content is not shown");
+                    values.push(at);
                     at += 1;
                 } else if long == "command" || long.starts_with("command=") {
                     code = true;
@@ -250,9 +252,14 @@ impl Analysis<'_> {
             stdin |= text.starts_with('-') && flags.contains('s');
             check_only |= text.starts_with('-') && flags.contains('n');
             // -o and -O take the next word.
-            at += flags.chars().filter(|c| matches!(c, 'o' | 'O')).count();
+            let named = flags.chars().filter(|c| matches!(c, 'o' | 'O')).count();
+            values.extend(at..at + named);
+            at += named;
         }
-        let rest = args.get(at.min(args.len())..).unwrap_or(&[]);
+        let (own, rest) = args.split_at(at.min(args.len()));
+        self.own_words(name, own, &values, rest);
+        // `+n`, or a name behind `+o`, takes it back.
+        check_only &= !own.iter().any(|word| word.text.starts_with('+'));
         if code {
             let Some((code, positional)) = rest.split_first() else {
                 self.deny("syntax", format!("{name} -c needs code"));

@@ -136,9 +136,6 @@ const DECODERS: &[&str] = &[
     "tac",
 ];
 
-/// Programs whose only output is a number.
-const COUNTERS: &[&str] = &["wc", "nproc", "id", "date", "stat", "expr", "getconf", "tput", "cksum"];
-
 /// What the rules say of one command.
 struct Judged<'a> {
     /// The ids of the allow rules that cover it.
@@ -216,7 +213,7 @@ impl<'a> Analysis<'a> {
         if DECODERS.contains(&name) {
             flow.taint.decoded = true;
         }
-        flow.numeric = COUNTERS.contains(&name);
+        flow.numeric = prints_numbers(name, args);
         // Filters that pass their input on unchanged.
         if matches!(name, "cat" | "tee") && args.iter().all(|a| name == "tee" || a.text == "-") {
             flow.known = inv.input.known().map(str::to_owned);
@@ -262,6 +259,9 @@ impl<'a> Analysis<'a> {
             self.env.programs.real_path(Path::new(path)).map(|p| p.to_string_lossy().into_owned())
         };
         if name.contains('/') {
+            if !self.is_certain_path(name) {
+                return None;
+            }
             let path = normalise(&self.scope.cwd, name);
             let found = real(&path)?;
             let trusted = self.is_in_trusted_dir(&path) && self.is_in_trusted_dir(&found);
@@ -279,8 +279,17 @@ impl<'a> Analysis<'a> {
         self.policy.is_in_trusted_dir(path, self.roots)
     }
 
+    /// Whether it is certain which file `path` names: one from a directory
+    /// that the shell may not have entered is not.
+    fn is_certain_path(&self, path: &str) -> bool {
+        path.starts_with('/') || self.scope.visited.is_empty()
+    }
+
     /// Whether `path` names a program of a trusted directory.
     pub(crate) fn is_trusted_path(&self, path: &str) -> bool {
+        if !self.is_certain_path(path) {
+            return false;
+        }
         let path = normalise(&self.scope.cwd, path);
         let loader = path
             .rsplit('/')
@@ -373,6 +382,7 @@ impl<'a> Analysis<'a> {
         if arg.unknown && path.starts_with("/proc") {
             self.ask("dynamic", format!("{} is some file of the kernel's", arg.display_text()));
         }
+        self.refuse_secret_where_it_may_be(arg, &arg.text);
         if self.refuse_secret(&path, arg.stands_for_names()) {
         } else if is_net_pseudo_device(&path) {
             self.deny("net-device", format!("{path} is a network connection of bash"));
@@ -411,6 +421,17 @@ impl<'a> Analysis<'a> {
             );
         }
         secret
+    }
+
+    /// Denies a relative path that is a secret in another directory in which
+    /// the command may run, because a `cd` may have failed.
+    fn refuse_secret_where_it_may_be(&mut self, arg: &Arg, text: &str) {
+        if self.scope.visited.is_empty() || text.starts_with('/') {
+            return;
+        }
+        for directory in [std::slice::from_ref(&self.start), &self.scope.visited].concat() {
+            self.refuse_secret(&normalise(&directory, text), arg.stands_for_names());
+        }
     }
 
     /// Judges writing, creating or removing what a word names.
@@ -469,6 +490,7 @@ impl<'a> Analysis<'a> {
                 continue;
             }
             let path = normalise(&self.scope.cwd, text);
+            self.refuse_secret_where_it_may_be(arg, text);
             self.refuse_secret(&path, arg.stands_for_names());
             if may_write && self.roots.is_protected(&path) {
                 self.deny("protected", format!("{path} is protected"));
@@ -528,6 +550,30 @@ impl<'a> Analysis<'a> {
             self.adopt_hard_of(&probe);
         }
     }
+}
+
+/// Whether the program, used so, prints nothing but numbers.
+fn prints_numbers(name: &str, args: &[Arg]) -> bool {
+    let known: Option<Vec<&str>> = args.iter().map(|arg| arg.known().filter(|_| arg.is_settled())).collect();
+    let Some(words) = known else { return false };
+    match (name, words.as_slice()) {
+        ("nproc", []) | ("nproc", ["--all"]) | ("id", ["-u" | "-g"]) => true,
+        // A file that is named is printed as well.
+        ("wc", flags) => !flags.is_empty() && flags.iter().all(|f| matches!(*f, "-c" | "-l" | "-m" | "-w")),
+        ("date", [format] | ["-u", format]) => format.strip_prefix('+').is_some_and(is_numeric_format),
+        _ => false,
+    }
+}
+
+/// Whether the format of a date gives digits only.
+fn is_numeric_format(format: &str) -> bool {
+    let mut chars = format.chars();
+    std::iter::from_fn(|| chars.next().map(|c| (c, if c == '%' { chars.next() } else { None }))).all(
+        |(c, letter)| match letter {
+            Some(letter) => "CGHMSUVWYdgjmsuwy".contains(letter),
+            None => c.is_ascii_digit(),
+        },
+    )
 }
 
 /// The parts of a word that may be a path: all of it, what follows `=`, `@` or

@@ -329,9 +329,9 @@ impl Analysis<'_> {
 
     /// Walks a loop body until what it assigns to itself is seen as well.
     fn repeat(&mut self, mut body: impl FnMut(&mut Self) -> Flow) -> Flow {
-        let before = (self.scope.vars.clone(), self.scope.cwd.clone());
+        let before = (self.scope.vars.clone(), self.scope.cwd.clone(), self.scope.visited.clone());
         let flow = self.maybe(&mut body);
-        if (&before.0, &before.1) == (&self.scope.vars, &self.scope.cwd) {
+        if (&before.0, &before.1, &before.2) == (&self.scope.vars, &self.scope.cwd, &self.scope.visited) {
             return flow;
         }
         let commands = self.commands.len();

@@ -4,6 +4,8 @@
 //! add something of their own: a person is asked, or the command is refused.
 
 mod env;
+#[cfg(test)]
+mod generated;
 mod lists;
 mod table;
 
@@ -22,6 +24,16 @@ enum Kind {
     Ask(&'static str),
     /// It never runs; what it starts is still read for hard blocks.
     Refuse(&'static str, &'static str),
+}
+
+/// A wrapper's arguments, as it reads them.
+struct Split<'a> {
+    /// Values of options that are code.
+    code: Vec<Arg>,
+    /// The words from the wrapped command on.
+    rest: &'a [Arg],
+    /// The places of the words that are the separate value of an option.
+    values: Vec<usize>,
 }
 
 /// How to find the command among a wrapper's arguments.
@@ -90,7 +102,9 @@ impl Analysis<'_> {
             _ => {}
         }
         let wrapper = WRAPPERS.iter().find(|w| w.names.contains(&name))?;
-        let (code, rest) = wrapper.split(&inv.args[1..]);
+        let Split { code, rest, values } = wrapper.split(&inv.args[1..]);
+        let own = &inv.args[1..inv.args.len() - rest.len()];
+        self.own_words(name, own, &values, rest);
         match wrapper.kind {
             Kind::Through => {}
             Kind::Ask(why) => {
@@ -124,16 +138,8 @@ impl Analysis<'_> {
             }
             return Some(flow);
         }
-        // An option that is not known may take the next word.
-        if matches!(wrapper.kind, Kind::Through)
-            && let Some(option) = wrapper.unknown_option(name, &inv.args[1..inv.args.len() - rest.len()])
-        {
-            self.ask("wrapper", format!("option {option} of {name} is not known"));
-        }
-        // A word before the command that may vanish or be a flag moves it.
-        let own = &inv.args[1..inv.args.len() - rest.len()];
-        if own.iter().any(|a| a.unknown && !a.numeric) {
-            self.ask("dynamic", format!("what {name} starts depends on words that are not known"));
+        if matches!(wrapper.kind, Kind::Through) {
+            self.known_options(wrapper, name, own, &values);
         }
         if !matches!(wrapper.kind, Kind::Through) {
             self.probe_suffixes(&inv.args[1..]);
@@ -152,10 +158,44 @@ impl Analysis<'_> {
         Some(flow.join(next))
     }
 
+    /// Asks if one of the words that `name` takes for itself may be another
+    /// word, none or several: then its command begins elsewhere. `values` are
+    /// the places of separate values of options.
+    pub(crate) fn own_words(&mut self, name: &str, own: &[Arg], values: &[usize], rest: &[Arg]) {
+        let keeps = |(at, arg): (usize, &Arg)| arg.keeps_its_place(values.contains(&at));
+        if !own.iter().enumerate().all(keeps) {
+            self.ask("dynamic", format!("what {name} starts depends on words that are not known"));
+            self.probe_suffixes(&[own, rest].concat());
+        }
+    }
+
+    /// Asks about an option that is not known, since it may take the next
+    /// word, and about an operand that is not of the kind that stands there.
+    fn known_options(&mut self, wrapper: &Wrapper, name: &str, own: &[Arg], values: &[usize]) {
+        if let Some(option) = wrapper.unknown_option(name, own, values) {
+            self.ask("wrapper", format!("option {option} of {name} is not known"));
+        }
+        if wrapper.operands > 0
+            && let Some(operand) = own.iter().rfind(|arg| !arg.text.starts_with('-'))
+            && !may_be_operand(name, &operand.text)
+        {
+            self.ask("wrapper", format!("{} is not what {name} takes there", operand.display_text()));
+        }
+    }
+
     fn watch(&mut self, inv: &Invocation) -> Flow {
-        let wrapper = wrapper(&["watch"], "nq", &["interval", "equexit"], 0, Kind::Through);
-        let (_, rest) = wrapper.split(&inv.args[1..]);
-        if inv.args[1..].iter().any(|a| a.text == "-x" || a.text == "--exec") {
+        let wrapper = wrapper(&["watch"], "nqs", &["interval", "equexit", "shotsdir"], 0, Kind::Through);
+        let Split { rest, values, .. } = wrapper.split(&inv.args[1..]);
+        let own = &inv.args[1..inv.args.len() - rest.len()];
+        self.own_words("watch", own, &values, rest);
+        self.known_options(&wrapper, "watch", own, &values);
+        let executes = |(at, a): (usize, &Arg)| {
+            let cluster = a.text.strip_prefix('-').unwrap_or("");
+            let flags = &cluster[..cluster.find(['n', 'q', 's', 'd']).unwrap_or(cluster.len())];
+            !values.contains(&at)
+                && (a.text == "--exec" || (!cluster.starts_with('-') && flags.contains('x')))
+        };
+        if own.iter().enumerate().any(executes) {
             return self.inner(rest.to_vec(), inv, false);
         }
         let rest = rest.to_vec();
@@ -167,10 +207,14 @@ impl Analysis<'_> {
 
     fn flock(&mut self, inv: &Invocation) -> Flow {
         let wrapper = wrapper(&["flock"], "wE", &["timeout", "wait", "conflict-exit-code"], 1, Kind::Through);
-        let (_, rest) = wrapper.split(&inv.args[1..]);
+        let Split { rest, values, .. } = wrapper.split(&inv.args[1..]);
+        let own = &inv.args[1..inv.args.len() - rest.len()];
+        self.own_words("flock", own, &values, rest);
+        self.known_options(&wrapper, "flock", own, &values);
         let rest = rest.to_vec();
-        if let Some(file) = inv.args[1..inv.args.len() - rest.len()].last()
-            && file.text.parse::<u32>().is_err()
+        // Without a command, a number is a file that is open already.
+        if let Some(file) = own.last()
+            && (!rest.is_empty() || file.text.parse::<u32>().is_err())
         {
             self.write_path(&file.clone(), "flock creates its lock file");
         }
@@ -219,7 +263,7 @@ impl Analysis<'_> {
 
 impl Wrapper {
     /// The first of the wrapper's own words that is an option of no known kind.
-    fn unknown_option(&self, name: &str, own: &[Arg]) -> Option<String> {
+    fn unknown_option(&self, name: &str, own: &[Arg], values: &[usize]) -> Option<String> {
         let (_, flags, long_flags) =
             FLAGS.iter().find(|(names, ..)| names.contains(&name)).copied().unwrap_or((&[], "", &[]));
         let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
@@ -235,15 +279,18 @@ impl Wrapper {
                 is_number(cluster) || cluster[..end].chars().all(|c| flags.contains(c))
             }
         };
-        let option =
-            own.iter().find(|a| a.text.len() > 1 && a.text.starts_with('-') && !is_known(&a.text))?;
+        let is_unknown = |(at, a): &(usize, &Arg)| {
+            !values.contains(at) && a.text.len() > 1 && a.text.starts_with('-') && !is_known(&a.text)
+        };
+        let (_, option) = own.iter().enumerate().find(is_unknown)?;
         Some(option.display_text())
     }
 
-    /// Splits a wrapper's arguments into values that are code, and the words
-    /// from the wrapped command on.
-    fn split<'a>(&self, args: &'a [Arg]) -> (Vec<Arg>, &'a [Arg]) {
+    /// Splits a wrapper's arguments. What is attached to an option and not
+    /// known counts as there.
+    fn split<'a>(&self, args: &'a [Arg]) -> Split<'a> {
         let mut code = Vec::new();
+        let mut values = Vec::new();
         // An architecture is only named before all options.
         let begins_with_option = args.first().is_some_and(|arg| arg.text.starts_with('-'));
         let is_setarch = self.names.contains(&"setarch");
@@ -268,10 +315,15 @@ impl Wrapper {
                         Some(value) => code.push(Arg::literal(value)),
                         None => {
                             code.extend(args.get(at).cloned());
+                            values.push(at);
                             at += 1;
                         }
                     }
-                } else if attached.is_none() && self.long_values.iter().any(|v| v.starts_with(name)) {
+                } else if attached.is_none()
+                    && !arg.unknown
+                    && self.long_values.iter().any(|v| v.starts_with(name))
+                {
+                    values.push(at);
                     at += 1;
                 }
                 continue;
@@ -283,16 +335,18 @@ impl Wrapper {
                     let flag = &flags[i..=i];
                     let attached = &flags[i + 1..];
                     let is_code = self.code.iter().any(|c| c.strip_prefix('-') == Some(flag));
-                    if attached.is_empty() {
+                    if attached.is_empty() && !arg.unknown {
                         if is_code {
                             code.extend(args.get(at).cloned());
                         }
+                        values.push(at);
                         at += 1;
                     } else if is_code {
                         code.push(Arg::literal(attached));
                     }
                 } else if self.code.iter().any(|c| c.strip_prefix('-') == Some(flags)) {
                     code.extend(args.get(at).cloned());
+                    values.push(at);
                     at += 1;
                 }
                 continue;
@@ -325,6 +379,19 @@ impl Wrapper {
             code.extend(rest.get(1).cloned());
             rest = rest.get(2..).unwrap_or(&[]);
         }
-        (code, rest)
+        Split { code, rest, values }
+    }
+}
+
+/// Whether `text` can be the operand of `name` that stands before the command.
+fn may_be_operand(name: &str, text: &str) -> bool {
+    match name {
+        "timeout" | "gtimeout" => text.starts_with(|c: char| c.is_ascii_digit() || c == '.'),
+        "chrt" => text.bytes().all(|b| b.is_ascii_digit()),
+        "taskset" => {
+            let digits = text.strip_prefix("0x").unwrap_or(text);
+            digits.bytes().all(|b| b.is_ascii_hexdigit() || b",-:".contains(&b))
+        }
+        _ => true,
     }
 }

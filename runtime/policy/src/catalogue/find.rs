@@ -121,7 +121,7 @@ impl Analysis<'_> {
             selects |= !PLAIN.contains(&text.as_str())
                 && !matches!(text.as_str(), "-maxdepth" | "-mindepth" | "-type" | "-printf");
             selects |= matches!(text.as_str(), "-empty" | "-nouser" | "-nogroup");
-            if arg.unknown || arg.glob {
+            if !arg.keeps_its_place(false) {
                 covered = false;
                 self.ask("not-read-only", "find: a word that is not known yet may turn into an action");
             }
@@ -144,6 +144,7 @@ impl Analysis<'_> {
                 at += if text == "-fprintf" { 2 } else { 1 };
             } else if PATH_VALUES.contains(&text.as_str()) || compares_times(&text) == Some(false) {
                 if let Some(file) = args.get(at) {
+                    covered &= self.find_value(&text, file);
                     self.read_path(&file.clone());
                 }
                 at += 1;
@@ -153,10 +154,7 @@ impl Analysis<'_> {
                 {
                     secret_hunt = true;
                 }
-                if args.get(at).is_some_and(|value| value.glob || (value.unknown && !value.quoted)) {
-                    covered = false;
-                    self.ask("not-read-only", format!("find: the value of {text} may become several words"));
-                }
+                covered &= args.get(at).is_none_or(|value| self.find_value(&text, value));
                 at += 1;
             } else if !PLAIN.contains(&text.as_str()) {
                 covered = false;
@@ -186,6 +184,15 @@ impl Analysis<'_> {
         Flow { vital: !selects && !acts && starts.iter().any(is_vital), ..Flow::default() }
     }
 
+    /// Whether the value of a test is one word.
+    fn find_value(&mut self, test: &str, value: &Arg) -> bool {
+        let is_one = value.keeps_its_place(true);
+        if !is_one {
+            self.ask("not-read-only", format!("find: the value of {test} may become several words"));
+        }
+        is_one
+    }
+
     /// The starting points, which stand between the global options and the expression.
     fn find_starts(&mut self, args: &[Arg], at: &mut usize, covered: &mut bool) -> Vec<Arg> {
         let mut starts: Vec<Arg> = Vec::new();
@@ -193,7 +200,7 @@ impl Analysis<'_> {
         while let Some(arg) = args.get(*at) {
             let text = arg.text.as_str();
             let optimises = text.strip_prefix("-O").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()));
-            if matches!(text, "-H" | "-L" | "-P") || optimises {
+            if arg.is_settled() && (matches!(text, "-H" | "-L" | "-P") || optimises) {
                 *at += 1;
             } else {
                 break;
@@ -203,7 +210,8 @@ impl Analysis<'_> {
             if !arg.unknown_start && arg.text.starts_with(['-', '(', '!', ',']) {
                 break;
             }
-            if arg.may_be_flag() {
+            // A number is none of the words of an expression.
+            if arg.may_be_flag() || arg.loose {
                 *covered = false;
                 self.ask("not-read-only", "find: a word that is not known yet may turn into an action");
             }
@@ -223,7 +231,9 @@ impl Analysis<'_> {
             |n: usize| args[n].text == ";" || (args[n].text == "+" && n > at && args[n - 1].text == "{}");
         let end = (at..args.len()).find(|n| ends(*n)).unwrap_or(args.len());
         let command = args[at..end].to_vec();
-        let is_certain = end < args.len() && command.iter().all(|word| word.text != "+");
+        // A word that is not known may be the one that ends it.
+        let is_certain =
+            end < args.len() && command.iter().all(|word| word.text != "+" && word.keeps_its_place(false));
         if !is_certain {
             self.ask("not-read-only", format!("find: {text} has no end that is certain"));
         }
@@ -231,13 +241,15 @@ impl Analysis<'_> {
             // The file stands for something below its starting point.
             let item = Arg { unknown: true, glob: false, ..start.clone() };
             let words: Vec<Arg> = command.iter().map(|word| substitute(word, "{}", &item)).collect();
-            let cwd = self.scope.cwd.clone();
+            let outside = (self.scope.cwd.clone(), self.scope.visited.clone());
             if text.ends_with("dir") {
-                self.scope.cwd = normalise(&cwd, &start.text);
+                self.scope.cwd = normalise(&outside.0, &start.text);
+                // It runs in the directory of the file, which is below.
+                self.note_visited(format!("{}/*", self.scope.cwd));
             }
             let outer = Invocation::default();
             self.inner(words, &outer, false);
-            self.scope.cwd = cwd;
+            (self.scope.cwd, self.scope.visited) = outside;
         }
         (end, is_certain)
     }

@@ -57,10 +57,13 @@ fn split(args: &[Arg]) -> Parts {
     let mut at = 0;
     while let Some(arg) = args.get(at) {
         let text = arg.text.as_str();
+        if !arg.keeps_its_place(false) {
+            parts.refused = Some(format!("{} may change what git runs or where", arg.display_text()));
+        }
         match text {
             "-C" => {
                 let directory = args.get(at + 1).cloned();
-                if parts.directory.is_some() || directory.as_ref().is_some_and(|d| d.known().is_none()) {
+                if parts.directory.is_some() || directory.as_ref().is_some_and(|d| !d.is_settled()) {
                     parts.refused = Some("-C leads to a directory that is not known".to_owned());
                 }
                 parts.directory = directory;
@@ -147,13 +150,16 @@ impl Analysis<'_> {
     pub(super) fn git(&mut self, args: &[Arg]) -> Result<bool, String> {
         let parts = split(args);
         self.git_code(args, &parts);
-        let cwd = self.scope.cwd.clone();
+        let outer = (self.scope.cwd.clone(), self.scope.visited.clone());
         if let Some(directory) = &parts.directory {
             self.read_path(directory);
-            self.scope.cwd = normalise(&cwd, &directory.text);
+            self.scope.cwd = normalise(&outer.0, &directory.text);
+            if directory.text.starts_with('/') {
+                self.scope.visited.clear();
+            }
         }
         let verdict = self.git_verb(args, &parts);
-        self.scope.cwd = cwd;
+        (self.scope.cwd, self.scope.visited) = outer;
         verdict
     }
 
@@ -218,7 +224,8 @@ impl Analysis<'_> {
             return Err(refused.clone());
         }
         for setting in &parts.config {
-            if !HARMLESS_CONFIG.iter().any(|key| setting.text.to_ascii_lowercase().starts_with(key)) {
+            let key = setting.text.to_ascii_lowercase();
+            if !setting.is_settled() || !HARMLESS_CONFIG.iter().any(|known| key.starts_with(known)) {
                 return Err(format!("-c {} may run a program", setting.display_text()));
             }
         }
@@ -261,7 +268,8 @@ impl Analysis<'_> {
         if line.values(&["format", "pretty"]).any(asks_for_signatures) {
             return Err("the format checks signatures, which runs a program".to_owned());
         }
-        if self.scope.cwd != self.env.workspace && self.scope.cwd != self.start {
+        let is_own = |directory: &String| *directory == self.env.workspace || *directory == self.start;
+        if !is_own(&self.scope.cwd) || !self.scope.visited.iter().all(is_own) {
             return Err("a repository in another directory may have settings that run code".to_owned());
         }
         Ok(true)

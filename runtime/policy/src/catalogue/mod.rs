@@ -252,7 +252,12 @@ pub(crate) fn text_words(name: &str, args: &[Arg]) -> Vec<bool> {
             words
         }
         _ => match entry(name) {
-            Some(entry) => read(entry, args).parts.iter().map(is_text).collect(),
+            Some(entry) => {
+                let line = read(entry, args);
+                let until =
+                    if entry.operands == Operands::Free { args.len() } else { line.settled_until(args) };
+                line.parts.iter().enumerate().map(|(at, part)| at < until && is_text(part)).collect()
+            }
             None => vec![false; args.len()],
         },
     }
@@ -272,7 +277,9 @@ impl Analysis<'_> {
         match name {
             "git" => return self.git(args),
             "ip" => return self.ip(args),
-            "tee" => return Ok(args.iter().all(|a| super::paths::is_harmless_device(&a.text))),
+            "tee" => {
+                return Ok(args.iter().all(|a| a.known().is_some_and(super::paths::is_harmless_device)));
+            }
             _ => {}
         }
         if WITH_VERBS.contains(&name) {
@@ -324,19 +331,22 @@ impl Analysis<'_> {
             }
             "tar" | "bsdtar" => {
                 judged?;
-                if line.paths().any(|archive| archive.text.contains(':')) {
-                    return Err("the archive is on another host".to_owned());
+                let is_local = |archive: &Arg| archive.is_settled() && !archive.text.contains(':');
+                if !line.paths().all(is_local) {
+                    return Err("the archive may be on another host".to_owned());
                 }
             }
             "date" => {
                 judged?;
-                if line.operands().any(|at| !args[at].text.starts_with('+') || args[at].unknown_start) {
+                let is_format =
+                    |arg: &Arg| arg.text.starts_with('+') && !arg.unknown_start && arg.is_one_word();
+                if !line.operands().all(|at| is_format(&args[at])) {
                     return Err("an operand without + sets the clock".to_owned());
                 }
             }
             "sysctl" => {
                 judged?;
-                if line.operands().any(|at| args[at].unknown || args[at].text.contains('=')) {
+                if line.operands().any(|at| !args[at].is_settled() || args[at].text.contains('=')) {
                     return Err("name=value sets a kernel parameter".to_owned());
                 }
             }
@@ -356,12 +366,13 @@ impl Analysis<'_> {
         };
         for (nth, at) in line.operands().enumerate() {
             let arg = &args[at];
-            if nth == 0 && !entry.verbs.is_empty() && !entry.verbs.contains(&arg.text.as_str()) {
+            let is_verb = arg.is_settled() && entry.verbs.contains(&arg.text.as_str());
+            if nth == 0 && !entry.verbs.is_empty() && !is_verb {
                 refuse(format!("{} is not one of the verbs that only read", arg.display_text()));
             }
             match entry.operands {
                 Operands::Paths | Operands::Pattern => self.read_path(arg),
-                Operands::FirstOnly if nth == 0 => self.read_path(arg),
+                Operands::FirstOnly if nth == 0 && arg.is_one_word() => self.read_path(arg),
                 Operands::FirstOnly => refuse("the second operand is written".to_owned()),
                 Operands::None => refuse(format!("the operand {} changes something", arg.display_text())),
                 Operands::Meta | Operands::Text | Operands::Free | Operands::Git => {}
@@ -429,13 +440,13 @@ impl Analysis<'_> {
             "V",
             "Version",
         ];
+        if !args.iter().all(Arg::is_settled) {
+            return Err("a word is not known yet".to_owned());
+        }
         let mut rest = args.iter();
         let mut object = None;
         while let Some(arg) = rest.next() {
             let text = arg.text.as_str();
-            if arg.unknown {
-                return Err("a word is not known yet".to_owned());
-            }
             if let Some(flag) = text.strip_prefix('-') {
                 let flag = flag.trim_start_matches('-');
                 if flag == "b" || (flag.len() > 1 && "batch".starts_with(flag)) {
@@ -475,10 +486,12 @@ impl Analysis<'_> {
 /// tar's first word may be its options without a dash; their values follow in
 /// order. Only `f` takes one among those that list.
 fn without_bundle(args: &[Arg]) -> Result<Vec<Arg>, String> {
-    let Some(first) = args.first().filter(|a| !a.text.is_empty() && !a.text.starts_with('-') && !a.unknown)
-    else {
+    let Some(first) = args.first().filter(|a| !a.text.starts_with('-')) else {
         return Ok(args.to_vec());
     };
+    if !first.is_settled() {
+        return Err("the options are not known yet".to_owned());
+    }
     let flags: String = first.text.chars().filter(|c| *c != 'f').collect();
     let files = first.text.chars().filter(|c| *c == 'f').count();
     if files > 1 {

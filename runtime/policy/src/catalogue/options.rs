@@ -269,6 +269,18 @@ pub(super) struct Line {
 }
 
 impl Line {
+    /// The place behind which words may be others than they are read as,
+    /// because one before them may be missing, several, or an option.
+    pub(super) fn settled_until(&self, args: &[Arg]) -> usize {
+        let keeps = |(part, arg): (&Part, &Arg)| match part {
+            Part::TextValue | Part::PathValue => arg.keeps_its_place(true),
+            Part::Option | Part::OptionWithText => arg.keeps_its_place(false),
+            Part::Pattern | Part::Operand => !arg.may_be_flag() && !arg.loose,
+        };
+        let first = self.parts.iter().zip(args).position(|word| !keeps(word));
+        first.map_or(args.len(), |at| at + 1)
+    }
+
     /// Whether any of these options was given, by their names without dashes.
     pub(super) fn has(&self, names: &[&str]) -> bool {
         self.given.iter().any(|given| names.contains(&given.name.as_str()))
@@ -314,10 +326,12 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> Line {
     let mut ended = false;
     while let Some(arg) = args.get(line.parts.len()) {
         let text = arg.text.as_str();
-        if !ended && arg.may_be_flag() && entry.is_risky() {
+        let is_option = !ended && !arg.unknown_start && text.starts_with('-') && (text != "-" || arg.unknown);
+        let may_turn = arg.may_be_flag() || arg.loose || (is_option && !arg.keeps_its_place(false));
+        if !ended && may_turn && entry.is_risky() {
             line.refuse(|| "a word that is not known yet may turn into an option".to_owned());
         }
-        if ended || arg.unknown_start || !text.starts_with('-') || text == "-" {
+        if !is_option || text == "-" {
             line.parts.push(Part::Operand);
             ended |= entry.first;
             continue;
@@ -411,6 +425,10 @@ fn take(
         });
         return;
     };
+    let takes_word = matches!(known.takes, Takes::Text | Takes::Path | Takes::TwoTexts | Takes::TextAndPath);
+    if takes_word && attached.is_none() && !arg.keeps_its_place(false) {
+        line.refuse(|| format!("{dashes}{name} takes the next word if nothing is attached to it"));
+    }
     let own = |text: &str| Arg { text: text.to_owned(), unknown_start: false, ..arg.clone() };
     let mut given = Given { name: name.to_owned(), values: Vec::new() };
     match (known.takes, attached) {
@@ -449,7 +467,7 @@ fn next(
     if may_harm && value.text.starts_with('-') && !value.unknown_start && !number() {
         line.refuse(|| format!("the value of {dashes}{name} looks like an option; attach it"));
     }
-    if entry.is_risky() && (value.glob || (value.unknown && !value.quoted && !value.numeric && !value.item)) {
+    if entry.is_risky() && !value.keeps_its_place(true) {
         line.refuse(|| format!("the value of {dashes}{name} may become several words"));
     }
     Some((value.clone(), is_path))

@@ -230,7 +230,7 @@ fn map_known(values: Vec<Arg>, change: impl Fn(&str) -> Option<String>) -> Vec<A
             }
             match value.known().and_then(&change) {
                 Some(text) => Arg { text, ..value },
-                None => Arg { taint: value.taint, ..Arg::unknown() },
+                None => Arg { taint: value.taint, loose: value.loose, ..Arg::unknown() },
             }
         })
         .collect()

@@ -25,19 +25,28 @@ impl Analysis<'_> {
     pub(super) fn env_wrapper(&mut self, inv: &Invocation) -> Flow {
         let mut args: Vec<Arg> = inv.args[1..].to_vec();
         let cwd = self.scope.cwd.clone();
+        let visited = self.scope.visited.clone();
         let mut at = 0;
+        let mut values = Vec::new();
+        let mut ended = false;
         while at < args.len() {
             let arg = args[at].clone();
             let text = arg.text.as_str();
             at += 1;
-            if text == "--" {
-                continue;
-            }
             if let Some((name, value)) = text.split_once('=')
-                && !text.starts_with('-')
+                && (ended || !text.starts_with('-'))
             {
+                ended = true;
                 let value = Arg { text: value.to_owned(), ..arg.clone() };
                 self.check_exported(name, &value);
+                continue;
+            }
+            if ended {
+                at -= 1;
+                break;
+            }
+            if text == "--" {
+                ended = true;
                 continue;
             }
             let long = text.strip_prefix("--");
@@ -47,10 +56,11 @@ impl Analysis<'_> {
                     !l.is_empty() && full.starts_with(l)
                 })
             };
-            if text == "-" {
+            if text == "-" && !arg.unknown {
+                ended = true;
                 continue;
             }
-            if text.starts_with('-') {
+            if text.len() > 1 && text.starts_with('-') {
                 let short = text.strip_prefix('-').filter(|_| long.is_none()).unwrap_or("");
                 let value_at = short.find(['u', 'C', 'S', 'a']);
                 let takes = if is_long("unset") {
@@ -81,7 +91,9 @@ impl Analysis<'_> {
                 };
                 let value = match attached {
                     Some(text) => Arg { text, ..arg.clone() },
+                    None if arg.unknown => Arg { text: String::new(), ..arg.clone() },
                     None => {
+                        values.push(at);
                         at += 1;
                         args.get(at - 1).cloned().unwrap_or_default()
                     }
@@ -96,6 +108,7 @@ impl Analysis<'_> {
             break;
         }
         let rest = args.split_off(at.min(args.len()));
+        self.own_words("env", &args, &values, &rest);
         let flow = if rest.is_empty() {
             self.draw("env", Vec::new(), true);
             self.record(&inv.args, None, vec!["catalogue".to_owned()]);
@@ -104,6 +117,7 @@ impl Analysis<'_> {
             self.inner(rest, inv, false)
         };
         self.scope.cwd = cwd;
+        self.scope.visited = visited;
         flow
     }
 
@@ -111,12 +125,19 @@ impl Analysis<'_> {
     fn env_option(&mut self, option: char, value: &Arg, args: &mut Vec<Arg>, at: usize) {
         match option {
             'C' => {
+                if !value.is_settled() {
+                    self.ask("dynamic", "env enters a directory that is not known");
+                }
                 self.read_path(value);
-                self.scope.cwd = normalise(&self.scope.cwd, &value.text);
+                self.enter(normalise(&self.scope.cwd, &value.text));
             }
             'S' => {
                 if value.unknown {
                     self.deny("opaque-code", "env -S splits text that is not known");
+                }
+                // Escapes, ${VAR} and comments, which no two versions read alike.
+                if !value.text.is_ascii() || value.text.contains(['\\', '$', '#']) {
+                    self.ask("dynamic", "env -S finds variables, escapes or a comment in its text");
                 }
                 let words = split_words(&value.text).into_iter().map(Arg::literal);
                 let at = at.min(args.len());

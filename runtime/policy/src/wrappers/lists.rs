@@ -2,7 +2,7 @@
 
 use super::super::analysis::{Analysis, Arg, Flow, Input};
 use super::super::command::Invocation;
-use super::{Kind, wrapper};
+use super::{Kind, Split, wrapper};
 
 /// The long options of `xargs` that are known.
 const XARGS_LONG: &[&str] = &[
@@ -26,6 +26,29 @@ const XARGS_LONG: &[&str] = &[
     "version",
 ];
 
+/// Options of `xargs` that take a value: letter, name, and whether it may be
+/// missing, so that it must be attached.
+const XARGS_VALUES: &[(char, &str, bool)] = &[
+    ('I', "", false),
+    ('i', "replace", true),
+    ('J', "", false),
+    ('R', "", false),
+    ('n', "max-args", false),
+    ('P', "max-procs", false),
+    ('s', "max-chars", false),
+    ('d', "delimiter", false),
+    ('E', "", false),
+    ('e', "eof", true),
+    ('L', "", false),
+    ('l', "max-lines", true),
+    ('a', "arg-file", false),
+    ('V', "process-slot-var", false),
+];
+
+/// The longest input that every xargs puts on one command line: busybox stops
+/// at 20 kB, and others where the environment leaves little room.
+const ONE_COMMAND_LINE: usize = 4096;
+
 /// What the options of `xargs` say of the commands that it makes.
 #[derive(Default)]
 struct XargsOptions {
@@ -33,52 +56,65 @@ struct XargsOptions {
     replace: Option<String>,
     /// The items are those of a file.
     from_file: bool,
+    /// Some option says how the text is divided, or how many items a command gets.
+    divides: bool,
     /// Where the command begins.
     command_at: usize,
+    /// The places of the words that are the separate value of an option.
+    values: Vec<usize>,
 }
 
 impl Analysis<'_> {
     pub(super) fn xargs(&mut self, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
-        let XargsOptions { replace, from_file, command_at } = self.xargs_options(args);
-        let mut template = args[command_at.min(args.len())..].to_vec();
+        let XargsOptions { replace, from_file, divides, command_at, values } = self.xargs_options(args);
+        let (own, rest) = args.split_at(command_at.min(args.len()));
+        self.own_words("xargs", own, &values, rest);
+        let mut template = rest.to_vec();
         if template.is_empty() {
             template.push(Arg::literal("echo"));
         }
         if inv.input.is_disputed() && !from_file {
             self.refuse_disputed("xargs");
         }
-        let items: Vec<Arg> = match inv.input.known().filter(|_| !from_file) {
-            Some(text) => text
-                .split(|c: char| c.is_whitespace() || c == '\0')
-                .filter(|w| !w.is_empty())
-                .map(|w| Arg::literal(w.trim_matches(['\'', '"'])))
-                .collect(),
-            None => {
-                let vital = matches!(&inv.input, Input::Pipe(flow) if flow.vital && !from_file);
-                vec![Arg { taint: inv.input.taint(), vital, ..Arg::unknown() }]
-            }
-        };
-        let unknown = items.iter().any(|i| i.unknown);
-        if items.len() > 256 {
-            self.deny("limit:values", "xargs starts too many commands to be read");
+        let known = inv.input.known().filter(|_| !from_file);
+        let mut lists: Vec<Vec<Arg>> = Vec::new();
+        if let Some(text) = known {
+            let item = |word: &str| Arg::literal(word.trim_matches(['\'', '"']));
+            let words: Vec<Arg> = match replace {
+                Some(_) => text.lines().map(str::trim_start).filter(|l| !l.is_empty()).map(item).collect(),
+                None => text.split([' ', '\t', '\n', '\0']).filter(|w| !w.is_empty()).map(item).collect(),
+            };
+            lists.push(words);
+        }
+        // How xargs divides this text is not followed. What it may name is
+        // still read above, for what must never run.
+        if !known.is_some_and(|text| !divides && is_divided_alike(text, replace.is_some())) {
+            let vital = matches!(&inv.input, Input::Pipe(flow) if flow.vital && !from_file);
+            let loose = replace.is_none();
+            lists.push(vec![Arg { taint: inv.input.taint(), vital, loose, ..Arg::unknown() }]);
+            self.facts.dynamic = true;
         }
         let mut flow = Flow::default();
-        match replace {
-            Some(mark) => {
-                for item in items.iter().take(256) {
-                    let args = template.iter().map(|arg| substitute(arg, &mark, item)).collect();
-                    flow = flow.join(self.inner_without_input(args, inv));
+        for items in lists {
+            if items.len() > 256 {
+                self.deny("limit:values", "xargs starts too many commands to be read");
+            }
+            let unknown = items.iter().any(|i| i.unknown);
+            match &replace {
+                Some(mark) => {
+                    for item in items.iter().take(256) {
+                        let args = template.iter().map(|arg| substitute(arg, mark, item)).collect();
+                        flow = flow.join(self.inner_without_input(args, inv));
+                    }
+                }
+                None => {
+                    let mut all = template.clone();
+                    all.extend(items);
+                    flow = flow.join(self.inner_without_input(all, inv));
                 }
             }
-            None => {
-                let mut all = template.clone();
-                all.extend(items);
-                flow = flow.join(self.inner_without_input(all, inv));
-            }
-        }
-        if unknown {
-            self.facts.dynamic = true;
+            self.facts.dynamic |= unknown;
         }
         flow
     }
@@ -88,68 +124,65 @@ impl Analysis<'_> {
         let mut at = 0;
         while let Some(arg) = args.get(at) {
             let text = arg.text.as_str();
-            if !text.starts_with('-') || text == "-" {
+            if text.len() < 2 || !text.starts_with('-') {
                 break;
             }
             at += 1;
             if text == "--" {
                 break;
             }
-            if let Some(long) = text.strip_prefix("--") {
-                let (name, value) = match long.split_once('=') {
-                    Some((name, value)) => (name, Some(value.to_owned())),
-                    None => (long, None),
-                };
-                let is = |full: &str| full.starts_with(name) && name.len() > 1;
+            let mut attached = None;
+            let taken = if let Some(long) = text.strip_prefix("--") {
+                let name = long.split_once('=').map_or(long, |(name, value)| {
+                    attached = Some(value);
+                    name
+                });
                 if !XARGS_LONG.contains(&name) {
                     self.ask("wrapper", format!("option --{name} of xargs is not known"));
                 }
-                if is("replace") {
-                    options.replace = Some(value.unwrap_or_else(|| "{}".to_owned()));
-                } else if is("arg-file") {
-                    options.from_file = true;
-                    let file = match value {
-                        Some(value) => Arg::literal(value),
-                        None => {
-                            at += 1;
-                            args.get(at - 1).cloned().unwrap_or_default()
-                        }
-                    };
-                    self.read_path(&file);
-                } else if value.is_none()
-                    && ["delimiter", "max-args", "max-procs", "max-chars", "process-slot-var"]
-                        .iter()
-                        .any(|full| is(full))
-                {
-                    at += 1;
-                }
-                continue;
-            }
-            let flags = &text[1..];
-            let takes = ['I', 'i', 'n', 'P', 's', 'd', 'E', 'e', 'L', 'l', 'a', 'J', 'R'];
-            if !flags[..flags.find(takes).unwrap_or(flags.len())].chars().all(|c| "0rtpxo".contains(c)) {
-                self.ask("wrapper", format!("option {text} of xargs is not known"));
-            }
-            let Some(i) = flags.find(takes) else { continue };
-            let flag = &flags[i..=i];
-            let attached = &flags[i + 1..];
-            let optional = matches!(flag, "i" | "e" | "l");
-            let value = if !attached.is_empty() || optional {
-                Arg::literal(attached)
+                options.divides |= name == "null";
+                XARGS_VALUES.iter().find(|(_, long, _)| !name.is_empty() && long.starts_with(name))
             } else {
-                at += 1;
-                args.get(at - 1).cloned().unwrap_or_default()
-            };
-            match flag {
-                "I" | "J" => options.replace = Some(value.text),
-                "i" => {
-                    options.replace = Some(if value.text.is_empty() { "{}".to_owned() } else { value.text });
+                let flags = &text[1..];
+                let values = |c| XARGS_VALUES.iter().find(|(letter, ..)| *letter == c && c != 'V');
+                let end = flags.find(|c| values(c).is_some()).unwrap_or(flags.len());
+                if !flags[..end].chars().all(|c| "0rtpxo".contains(c)) {
+                    self.ask("wrapper", format!("option {text} of xargs is not known"));
                 }
-                "a" => {
+                options.divides |= flags[..end].contains('0');
+                attached = flags.get(end + 1..).filter(|rest| !rest.is_empty());
+                flags[end..].chars().next().and_then(values)
+            };
+            let Some((letter, _, optional)) = taken else { continue };
+            let value = match attached {
+                Some(value) => Arg { text: value.to_owned(), ..arg.clone() },
+                None if *optional || arg.unknown => Arg { text: String::new(), ..arg.clone() },
+                None => {
+                    options.values.push(at);
+                    at += 1;
+                    args.get(at - 1).cloned().unwrap_or_default()
+                }
+            };
+            match letter {
+                'I' | 'i' => {
+                    if *letter == 'I' && value.text.is_empty() {
+                        self.ask("wrapper", "xargs -I needs a text to replace");
+                    }
+                    let mark = if value.text.is_empty() { "{}".to_owned() } else { value.text };
+                    options.replace = Some(mark);
+                }
+                // All items take the place of one word.
+                'J' => {
+                    options.divides = true;
+                    options.replace = Some(value.text);
+                }
+                'a' => {
                     options.from_file = true;
                     self.read_path(&value);
                 }
-                _ => {}
+                'V' => self.check_exported(&value.text, &Arg::number()),
+                'P' => {}
+                _ => options.divides = true,
             }
         }
         XargsOptions { command_at: at, ..options }
@@ -166,7 +199,7 @@ impl Analysis<'_> {
         self.ask("wrapper", "parallel builds command lines from its input");
         let args = &inv.args[1..];
         let split = args.iter().position(|a| a.text.starts_with(":::")).unwrap_or(args.len());
-        let (_, template) = wrapper(
+        let Split { rest: template, .. } = wrapper(
             &[],
             "jNnLISad",
             &["jobs", "max-args", "arg-file", "colsep", "joblog", "results", "delay", "timeout", "retries"],
@@ -204,6 +237,16 @@ impl Analysis<'_> {
     }
 }
 
+/// Whether every xargs makes the same items of `text`, and one command of them
+/// (with `by_line`, one of each line).
+fn is_divided_alike(text: &str, by_line: bool) -> bool {
+    let blank = |c: char| c.is_whitespace() && !matches!(c, ' ' | '\t' | '\n');
+    text.len() <= ONE_COMMAND_LINE
+        && !text.contains(['\'', '"', '\\', '\0'])
+        && !text.contains(blank)
+        && (!by_line || text.lines().all(|line| line == line.trim()))
+}
+
 /// Replaces every `mark` in `arg` by `item`.
 pub(crate) fn substitute(arg: &Arg, mark: &str, item: &Arg) -> Arg {
     if mark.is_empty() || !arg.text.contains(mark) {
@@ -216,6 +259,7 @@ pub(crate) fn substitute(arg: &Arg, mark: &str, item: &Arg) -> Arg {
         unknown_start: arg.unknown_start || (starts && item.unknown_start),
         unset: false,
         numeric: false,
+        loose: arg.loose || item.loose,
         item: arg.item || !arg.unknown,
         vital: arg.vital || item.vital,
         taint: arg.taint.join(item.taint),

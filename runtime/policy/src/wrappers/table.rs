@@ -9,6 +9,28 @@ pub(super) const FLAGS: &[(&[&str], &str, &[&str])] = &[
     (&["timeout", "gtimeout"], "fpv", &["foreground", "preserve-status", "verbose"]),
     (&["setsid"], "cfw", &["ctty", "fork", "wait"]),
     (&["unbuffer"], "p", &[]),
+    (
+        &["watch"],
+        "bcdegprtwxC",
+        &[
+            "beep",
+            "color",
+            "no-color",
+            "differences",
+            "errexit",
+            "chgexit",
+            "precise",
+            "no-rerun",
+            "no-title",
+            "no-wrap",
+            "exec",
+        ],
+    ),
+    (
+        &["flock"],
+        "sxenuoFv",
+        &["shared", "exclusive", "nonblock", "nb", "unlock", "close", "no-fork", "verbose"],
+    ),
     (&["time", "gtime"], "apvq", &["append", "portability", "verbose", "quiet"]),
     (
         &["chrt"],
