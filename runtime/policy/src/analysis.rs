@@ -5,13 +5,14 @@
 //! Wherever it cannot know, it keeps *unknown* as a value of its own; nothing
 //! unknown is ever taken for harmless.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use brush_parser::ast;
 use serde::Serialize;
 
 use super::Policy;
+use super::any_time::Assigned;
 use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
 use super::file::Rule;
@@ -68,8 +69,12 @@ pub struct Arg {
     pub(crate) unknown: bool,
     /// The word begins with a part that is not known.
     pub(crate) unknown_start: bool,
-    /// Every unknown part is a variable that is known to be unset.
+    /// Every unknown part is a variable that nothing in the text sets.
     pub(crate) unset: bool,
+    /// Some unknown part is a variable that the environment may set after all.
+    pub(crate) inherited: bool,
+    /// Where in the text the first unknown part stands.
+    pub(crate) unknown_at: usize,
     /// Some part was quoted, so the word exists even when empty.
     pub(crate) quoted: bool,
     /// It is one of several words an unquoted value was split into.
@@ -123,6 +128,17 @@ impl Arg {
 
     pub(crate) fn unset() -> Self {
         Self { unset: true, ..Self::unknown() }
+    }
+
+    /// A variable that neither the text nor the known environment sets. Hard
+    /// blocks take it for empty; nothing is allowed because of that.
+    pub(crate) fn inherited() -> Self {
+        Self { inherited: true, ..Self::unset() }
+    }
+
+    /// Whether only an `unset` of the text can be meant.
+    pub(crate) fn is_surely_unset(&self) -> bool {
+        self.unset && !self.inherited
     }
 
     pub(crate) fn number() -> Self {
@@ -264,6 +280,10 @@ pub(crate) struct Scope {
     /// that fails, or that does not happen, leaves it in one of them.
     pub(crate) visited: Vec<String>,
     pub(crate) opened: Vec<i32>,
+    /// What is sure to have been assigned before the text at hand runs; functions with `()`.
+    pub(crate) certain: HashSet<String>,
+    /// Variables that child processes are sure to get.
+    pub(crate) exported: HashSet<String>,
 }
 
 /// A function of the text, with the text its positions refer to.
@@ -278,6 +298,15 @@ pub(crate) struct Call {
     pub(crate) name: String,
     /// How many pipelines and background jobs surrounded the call.
     pub(crate) spread: usize,
+    /// What the names it declares local meant before.
+    pub(crate) locals: Vec<Local>,
+}
+
+/// A variable of the caller that a function hides.
+pub(crate) struct Local {
+    pub(crate) name: String,
+    pub(crate) values: Option<Vec<Arg>>,
+    pub(crate) array: Option<Vec<Arg>>,
 }
 
 /// One simple command that would start, as the decision reports it.
@@ -367,6 +396,12 @@ pub(crate) struct Analysis<'a> {
     pub(crate) is_applet: bool,
     /// The text is what another shell would read in the proposed one.
     pub(crate) is_second_reading: bool,
+    /// What the text assigns anywhere.
+    pub(crate) assigned: Assigned,
+    /// What has been assigned so far in the line at hand.
+    pub(crate) assigned_in_line: Vec<String>,
+    /// A variable may have any value that the text ever gives it.
+    pub(crate) at_any_time: bool,
 }
 
 /// Which of its possible values each variable has in one reading of a command.
@@ -385,6 +420,15 @@ pub(crate) struct Pick {
 }
 
 impl Choice {
+    /// Which of `count` values `name` has in this reading.
+    pub(crate) fn pick(&mut self, name: &str, count: usize) -> usize {
+        if let Some(pick) = self.picks.iter().find(|pick| pick.name == name) {
+            return pick.index;
+        }
+        self.picks.push(Pick { name: name.to_owned(), index: 0, count });
+        0
+    }
+
     /// Moves to the next combination; `false` when all were read.
     pub(crate) fn advance(&mut self) -> bool {
         self.repeated = true;
@@ -427,6 +471,9 @@ impl<'a> Analysis<'a> {
             codes_read: Vec::new(),
             is_applet: false,
             is_second_reading: false,
+            assigned: Assigned::default(),
+            assigned_in_line: Vec::new(),
+            at_any_time: false,
         }
     }
 
@@ -440,6 +487,9 @@ impl<'a> Analysis<'a> {
         probe.budget = self.budget / 4;
         probe.dialect = self.dialect;
         probe.is_second_reading = self.is_second_reading;
+        probe.assigned = self.assigned.clone();
+        probe.at_any_time = self.at_any_time;
+        probe.scope.certain.clone_from(&self.scope.certain);
         probe
     }
 
@@ -499,16 +549,21 @@ impl<'a> Analysis<'a> {
 
     /// Notes that `name` runs, on which grounds.
     pub(crate) fn draw(&mut self, name: &str, rules: Vec<&'a Rule>, catalogued: bool) {
-        let same = |draw: &Draw<'_>| {
-            draw.catalogued == catalogued
-                && draw.rules.len() == rules.len()
-                && draw.rules.iter().zip(&rules).all(|(a, b)| std::ptr::eq(*a, *b))
-                // What nothing covers counts each by itself.
-                && (catalogued || !rules.is_empty() || draw.name == name)
-        };
-        if !self.draws.iter().any(same) {
-            self.draws.push(Draw { name: name.to_owned(), rules, catalogued });
+        let draw = Draw { name: name.to_owned(), rules, catalogued };
+        if !self.has_draw(&draw) {
+            self.draws.push(draw);
         }
+    }
+
+    /// Whether something runs on the grounds of `draw`.
+    pub(crate) fn has_draw(&self, draw: &Draw<'_>) -> bool {
+        self.draws.iter().any(|own| {
+            own.catalogued == draw.catalogued
+                && own.rules.len() == draw.rules.len()
+                && own.rules.iter().zip(&draw.rules).all(|(a, b)| std::ptr::eq(*a, *b))
+                // What nothing covers counts each by itself.
+                && (draw.catalogued || !draw.rules.is_empty() || own.name == draw.name)
+        })
     }
 
     /// The first hard finding, when there is one.
@@ -539,7 +594,7 @@ impl<'a> Analysis<'a> {
     /// Runs `inside` as something that may or may not happen.
     pub(crate) fn maybe<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
         self.conditional += 1;
-        let out = inside(self);
+        let out = self.uncertain(inside);
         self.conditional -= 1;
         out
     }

@@ -1,5 +1,7 @@
 //! Arithmetic: what bash evaluates in it, and whether it is arithmetic at all.
 
+use brush_parser::ast;
+
 use super::analysis::{Analysis, Arg};
 
 impl Analysis<'_> {
@@ -24,11 +26,19 @@ impl Analysis<'_> {
             let numeric_prefix = before.ends_with(|c: char| c.is_ascii_digit()) && before.len() == start;
             if !numeric_prefix && !before.ends_with(['$', '{']) {
                 let value = self.variable(name);
-                if !value.unset {
+                // What is only given a value is not evaluated.
+                let is_read = !after.starts_with('=') || after.starts_with("==");
+                if is_read && !value.is_surely_unset() {
                     self.arithmetic_data(&value);
                 }
                 if is_arithmetic_assignment(before, after) {
                     self.assign(name, Arg::number());
+                } else if let Some(index) = after.strip_prefix('[') {
+                    let behind = after_subscript(index).trim_start();
+                    if is_arithmetic_assignment(before, behind) {
+                        self.check_assignment(name, &Arg::number());
+                        self.set_array(name, vec![Arg::unknown()]);
+                    }
                 }
             }
             rest = &tail[end..];
@@ -41,10 +51,81 @@ impl Analysis<'_> {
             let text = value.text.clone();
             self.expand_whole(&text);
             self.deny("arithmetic-code", "arithmetic would evaluate code hidden in data");
-        } else if value.unknown && !value.numeric && !value.unset {
+        } else if value.unknown && !value.numeric && !value.is_surely_unset() {
             self.ask("arithmetic-data", "arithmetic would evaluate data that is not known");
         }
     }
+
+    pub(crate) fn extended_test(&mut self, expr: &ast::ExtendedTestExpr) {
+        match expr {
+            ast::ExtendedTestExpr::And(a, b) | ast::ExtendedTestExpr::Or(a, b) => {
+                self.extended_test(a);
+                self.extended_test(b);
+            }
+            ast::ExtendedTestExpr::Not(inner) | ast::ExtendedTestExpr::Parenthesized(inner) => {
+                self.extended_test(inner);
+            }
+            ast::ExtendedTestExpr::UnaryTest(predicate, word) => {
+                let value = self.expand_whole(&word.value);
+                if matches!(
+                    predicate,
+                    ast::UnaryPredicate::ShellVariableIsSetAndAssigned
+                        | ast::UnaryPredicate::ShellVariableIsSetAndNameRef
+                ) {
+                    self.refuse_subscript(&value);
+                }
+            }
+            ast::ExtendedTestExpr::BinaryTest(predicate, left, right) => {
+                let left = self.expand_whole(&left.value);
+                let right = self.expand_whole(&right.value);
+                if matches!(
+                    predicate,
+                    ast::BinaryPredicate::ArithmeticEqualTo
+                        | ast::BinaryPredicate::ArithmeticNotEqualTo
+                        | ast::BinaryPredicate::ArithmeticLessThan
+                        | ast::BinaryPredicate::ArithmeticLessThanOrEqualTo
+                        | ast::BinaryPredicate::ArithmeticGreaterThan
+                        | ast::BinaryPredicate::ArithmeticGreaterThanOrEqualTo
+                ) {
+                    for value in [left, right] {
+                        self.arithmetic_data(&value);
+                        let text = value.text.clone();
+                        self.arithmetic(&text);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Refuses a variable name whose subscript bash would evaluate.
+    pub(crate) fn refuse_subscript(&mut self, name: &Arg) {
+        if name.text.contains('[') && name.text.contains(['$', '`']) {
+            self.expand_whole(&name.text.clone());
+            self.deny("arithmetic-code", "the subscript of a variable name is evaluated as code");
+        } else if let Some((_, subscript)) = name.text.split_once('[') {
+            self.arithmetic(subscript);
+        }
+        if name.unknown && !name.numeric && !name.is_surely_unset() {
+            self.ask("arithmetic-data", "the subscript of a name that is not known is evaluated");
+        }
+    }
+}
+
+/// What follows the subscript in which `text` begins.
+fn after_subscript(text: &str) -> &str {
+    let mut depth = 1usize;
+    for (at, c) in text.char_indices() {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            _ => {}
+        }
+        if depth == 0 {
+            return &text[at + 1..];
+        }
+    }
+    // Without its end, all that follows may be the assignment.
+    text
 }
 
 fn is_arithmetic_assignment(before: &str, after: &str) -> bool {

@@ -40,6 +40,14 @@ const PLAIN_OPTIONS: &str = "efuxvnCbmhETo";
 const HARMLESS_SHOPT: &[&str] =
     &["nullglob", "failglob", "globstar", "nocaseglob", "nocasematch", "inherit_errexit", "checkwinsize"];
 
+/// What a declaration makes of its names.
+struct Declared {
+    exported: bool,
+    integer: bool,
+    readonly: bool,
+    local: bool,
+}
+
 impl Analysis<'_> {
     /// The shell's own commands. `None` when the name is a program.
     pub(crate) fn builtin(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
@@ -95,7 +103,8 @@ impl Analysis<'_> {
             }
             "test" | "[" => {
                 for pair in args.windows(2) {
-                    if pair[0].text == "-v" {
+                    let by_chance = pair[0].unknown && pair[1].text.contains('[');
+                    if matches!(pair[0].text.as_str(), "-v" | "-R") || by_chance {
                         self.refuse_subscript(&pair[1]);
                     }
                 }
@@ -126,12 +135,23 @@ impl Analysis<'_> {
         match name {
             "export" | "declare" | "typeset" | "local" | "readonly" => self.declare(name, args),
             "unset" => {
-                for arg in skip_flags(args) {
+                let names = skip_flags(args);
+                let flags = &args[..args.len() - names.len()];
+                for arg in names {
                     self.refuse_subscript(arg);
-                    let name = arg.text.clone();
+                    if arg.unknown {
+                        self.ask("dynamic", "unset gets a name that is not known");
+                    }
+                    let name = arg.text.split('[').next().unwrap_or("").to_owned();
                     self.check_assignment(&name, &Arg::unset());
-                    if !arg.unknown {
-                        self.scope.arrays.remove(&name);
+                    if flags.iter().any(|flag| flag.text.contains('f') || flag.unknown)
+                        || self.assigned.functions.contains(&name)
+                    {
+                        self.ask("function", "a function that is unset leaves its name to a program");
+                    }
+                    if arg.text.contains('[') {
+                        self.set_array(&name, vec![Arg::unknown()]);
+                    } else {
                         self.set_variable(&name, Arg::unset());
                     }
                 }
@@ -140,8 +160,7 @@ impl Analysis<'_> {
             "mapfile" | "readarray" => self.read(args, "MAPFILE", "dnOsuCc"),
             "getopts" => {
                 if let Some(name) = args.get(1) {
-                    let name = name.text.clone();
-                    self.assign(&name, Arg::unknown());
+                    self.assign_named(&name.clone(), Arg::unknown(), "getopts");
                 }
             }
             "let" => {
@@ -153,21 +172,36 @@ impl Analysis<'_> {
             }
             "shift" => {
                 let count = args.first().map_or(Some(1), |a| a.known()?.parse::<usize>().ok());
+                self.assigned.record_array("@", args);
+                let list = &mut self.scope.positional;
                 match count {
-                    Some(count) if self.conditional == 0 => {
-                        let count = count.min(self.scope.positional.len());
-                        self.scope.positional.drain(..count);
+                    // Shells differ on what follows if there are not as many.
+                    Some(count) if self.conditional == 0 && count <= list.len() => {
+                        // What may be several words or none moves all behind it.
+                        if list[..count].iter().any(|word| word.unknown || word.stands_for_names()) {
+                            list.clear();
+                            self.scope.positional_unknown = true;
+                        } else {
+                            list.drain(..count);
+                        }
                     }
-                    Some(_) | None => self.scope.positional_unknown = true,
+                    Some(_) | None => {
+                        list.clear();
+                        self.scope.positional_unknown = true;
+                    }
                 }
             }
             "wait" => {
-                if let Some(at) = args.iter().position(|a| a.text == "-p")
-                    && let Some(name) = args.get(at + 1)
-                {
-                    self.refuse_subscript(&name.clone());
-                    let name = name.text.clone();
-                    self.assign(&name, Arg::number());
+                for (at, arg) in args.iter().enumerate() {
+                    let Some((_, attached)) =
+                        arg.text.strip_prefix('-').and_then(|flags| flags.split_once('p'))
+                    else {
+                        continue;
+                    };
+                    let attached = Some(Arg::literal(attached)).filter(|name| !name.text.is_empty());
+                    if let Some(name) = attached.or_else(|| args.get(at + 1).cloned()) {
+                        self.assign_named(&name, Arg::unknown(), "wait");
+                    }
                 }
             }
             _ => return false,
@@ -204,8 +238,13 @@ impl Analysis<'_> {
                 }
             }
             "hash" => {
-                if args.iter().any(|a| a.text.starts_with("-p") || a.unknown) {
-                    self.deny("command-table", "hash -p changes which file a name runs");
+                let changes = |a: &Arg| {
+                    a.unknown
+                        || a.text.contains('=')
+                        || (a.text.starts_with(['-', '+']) && a.text.contains('p'))
+                };
+                if args.iter().any(changes) {
+                    self.deny("command-table", "hash changes which file a name runs");
                 }
             }
             "enable" => {
@@ -259,12 +298,16 @@ impl Analysis<'_> {
         }
         if let Some(text) = self.code_text(std::slice::from_ref(&code), "trap") {
             let spread = self.spread;
-            self.calls.push(Call { name: String::new(), spread });
-            // Nobody knows where the shell will stand then.
+            self.assigned.has_trap = true;
+            self.calls.push(Call { name: String::new(), spread, locals: Vec::new() });
+            // Nobody knows where the shell will stand then, nor with which arguments.
             let before = self.scope.visited.clone();
             let somewhere = format!("{}/*", self.scope.cwd);
             self.note_visited(somewhere.clone());
+            let positional = std::mem::take(&mut self.scope.positional);
+            let unknown = std::mem::replace(&mut self.scope.positional_unknown, true);
             self.maybe(|a| a.deeper(|a| a.walk_text(&text)));
+            (self.scope.positional, self.scope.positional_unknown) = (positional, unknown);
             self.scope.visited.retain(|directory| *directory != somewhere || before.contains(directory));
             self.calls.pop();
         }
@@ -312,55 +355,93 @@ impl Analysis<'_> {
     }
 
     fn declare(&mut self, name: &str, args: &[Arg]) {
-        let mut exported = name == "export";
-        let mut integer = false;
-        for arg in args {
-            if arg.unknown_start && !arg.text.contains('=') {
+        let is_flag = |arg: &&Arg| arg.text.starts_with(['-', '+']) && !arg.text.contains('=');
+        let flags: String = args.iter().filter(is_flag).map(|arg| &arg.text[1..]).collect();
+        let exported = name == "export" || (name != "local" && flags.contains('x'));
+        if name != "export" && flags.contains('n') {
+            self.deny("nameref", "a name reference can stand for any variable");
+        }
+        if name != "export" && flags.contains(['l', 'u', 'c']) {
+            self.ask("dynamic", format!("{name} -{flags} makes a variable change the values it is given"));
+        }
+        let shape = Declared {
+            exported: exported || flags.contains('x'),
+            integer: name != "export" && flags.contains('i'),
+            readonly: name == "readonly" || flags.contains('r'),
+            // Whichever shell it is: a function's variable hides that of its caller.
+            local: !matches!(name, "export" | "readonly") && !flags.contains('g') && self.in_function(),
+        };
+        for arg in args.iter().filter(|arg| !is_flag(arg)) {
+            let equals = arg.text.find('=');
+            let name_end = equals.unwrap_or(arg.text.len());
+            if (arg.unknown && (arg.unknown_at <= name_end || equals.is_none()))
+                || (arg.glob && equals.is_none())
+            {
                 self.ask("dynamic", format!("{name} gets a name that is not known"));
                 continue;
             }
-            if let Some(flags) = arg.text.strip_prefix(['-', '+']) {
-                if name != "export" && flags.contains('n') {
-                    self.deny("nameref", "a name reference can stand for any variable");
-                }
-                exported |= flags.contains('x');
-                integer |= flags.contains('i');
-                continue;
-            }
-            self.refuse_subscript(&Arg {
-                text: arg.text.split('=').next().unwrap_or("").to_owned(),
-                ..Arg::default()
-            });
-            match arg.text.split_once('=') {
-                Some((target, value)) => {
-                    let (target, append) = match target.strip_suffix('+') {
-                        Some(target) => (target, true),
-                        None => (target, false),
-                    };
-                    if integer {
-                        self.arithmetic(value);
-                    }
-                    if value.is_empty() && self.scope.arrays.contains_key(target) {
-                        continue;
-                    }
-                    let value = Arg { text: value.to_owned(), ..arg.clone() };
-                    let plain = target.split('[').next().unwrap_or(target).to_owned();
-                    self.store(
-                        Assignment { name: plain, index: None, array: false, append, value: vec![value] },
-                        exported,
-                    );
-                }
-                None if exported => {
-                    let target = arg.text.clone();
-                    let value = self.variable(&target);
-                    self.check_exported(&target, &value);
-                }
-                None => {
-                    let target = arg.text.clone();
-                    self.check_assignment(&target, &Arg::unset());
-                }
-            }
+            self.declare_one(arg, &shape);
         }
+    }
+
+    fn in_function(&self) -> bool {
+        self.calls.last().is_some_and(|call| !call.name.is_empty())
+    }
+
+    /// One name of a declaration, with its value if it has one.
+    fn declare_one(&mut self, arg: &Arg, shape: &Declared) {
+        let (target, value) = match arg.text.split_once('=') {
+            Some((target, value)) => (target, Some(value)),
+            None => (arg.text.as_str(), None),
+        };
+        self.refuse_subscript(&Arg { text: target.to_owned(), ..Arg::default() });
+        let append = target.ends_with('+');
+        let target = target.trim_end_matches('+');
+        let plain = target.split('[').next().unwrap_or(target).to_owned();
+        if shape.local {
+            self.make_local(&plain);
+        }
+        if shape.integer {
+            self.assigned.integers.insert(plain.clone());
+        }
+        if shape.readonly {
+            // From now on an assignment fails, and the value stays.
+            self.assigned.has_readonly = true;
+            let value = self.initial(&plain);
+            self.assigned.record(&plain, &value);
+        }
+        let Some(value) = value else {
+            if shape.exported {
+                let value = self.variable(&plain);
+                self.check_exported(&plain, &value);
+                self.scope.exported.insert(plain);
+            } else {
+                self.check_assignment(&plain, &Arg::unset());
+                if shape.local && self.dialect == Dialect::Bash {
+                    self.set_variable(&plain, Arg::unset());
+                }
+            }
+            return;
+        };
+        // `declare a=(...)`: the parser has stored the elements.
+        if value.is_empty() && !arg.unknown && self.scope.arrays.contains_key(&plain) {
+            return;
+        }
+        if shape.integer {
+            self.arithmetic(value);
+        }
+        if value.starts_with('(') {
+            self.deny("array-text", "the text is read as an array, and code in it runs");
+        }
+        let value = Arg { text: value.to_owned(), ..arg.clone() };
+        let index = (plain != target).then(|| "?".to_owned());
+        if shape.exported {
+            self.scope.exported.insert(plain.clone());
+        }
+        self.store(
+            Assignment { name: plain, index, array: false, append, value: vec![value] },
+            shape.exported,
+        );
     }
 
     fn read(&mut self, args: &[Arg], default: &str, with_value: &str) {
@@ -394,15 +475,24 @@ impl Analysis<'_> {
             names.push(Arg::literal(default));
         }
         for name in names {
-            self.refuse_subscript(&name);
-            if name.unknown {
-                self.ask("dynamic", "read assigns a variable whose name is not known");
-                continue;
-            }
-            let plain = name.text.split('[').next().unwrap_or("").to_owned();
-            if is_name(&plain) {
-                self.assign(&plain, Arg::unknown());
-            }
+            self.assign_named(&name, Arg::unknown(), "read");
+        }
+    }
+
+    /// Records the value that a builtin gives to the variable, or the element of
+    /// an array, that `name` says.
+    fn assign_named(&mut self, name: &Arg, value: Arg, by: &str) {
+        self.refuse_subscript(name);
+        if name.unknown {
+            self.ask("dynamic", format!("{by} assigns a variable whose name is not known"));
+            return;
+        }
+        let plain = name.text.split('[').next().unwrap_or("").to_owned();
+        if plain != name.text {
+            self.check_assignment(&plain, &value);
+            self.set_array(&plain, vec![Arg::unknown()]);
+        } else if is_name(&plain) {
+            self.assign(&plain, value);
         }
     }
 
@@ -430,10 +520,8 @@ impl Analysis<'_> {
         let Some(name) = target else {
             return Flow { known, disputed, taint: taint(args), ..Flow::default() };
         };
-        self.refuse_subscript(&name);
-        let plain = name.text.split('[').next().unwrap_or("").to_owned();
-        let value = known.map_or_else(Arg::unknown, Arg::literal);
-        self.assign(&plain, value);
+        let value = known.filter(|_| !disputed).map_or_else(Arg::unknown, Arg::literal);
+        self.assign_named(&name, value, "printf");
         Flow::default()
     }
 
@@ -530,6 +618,7 @@ impl Analysis<'_> {
     }
 
     fn set_positional(&mut self, list: Vec<Arg>) {
+        self.assigned.record_array("@", &list);
         if self.conditional > 0 && self.scope.positional != list {
             self.scope.positional.clear();
             self.scope.positional_unknown = true;

@@ -1,7 +1,9 @@
 //! One simple command: its assignments, the shell's own commands, and the way
 //! to whatever program it starts.
 
+use super::Policy;
 use super::analysis::{Analysis, Arg, Flow, Input};
+use super::dialect::{Dialect, Shell};
 use super::wrappers::is_shell;
 
 /// A simple command with its words expanded.
@@ -26,31 +28,8 @@ pub(crate) struct Assignment {
     pub(crate) value: Vec<Arg>,
 }
 
-/// Variables that change what later words mean or which code is loaded.
-const PROTECTED_VARIABLES: &[&str] = &[
-    "PATH",
-    "IFS",
-    "ENV",
-    "BASH_ENV",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "PS4",
-    "PROMPT_COMMAND",
-    "BASH_XTRACEFD",
-    "GLIBC_TUNABLES",
-    "GCONV_PATH",
-    "HOSTALIASES",
-    "LOCALDOMAIN",
-    "RES_OPTIONS",
-    "MALLOC_TRACE",
-    "NLSPATH",
-    "TZDIR",
-    "BASH_LOADABLES_PATH",
-    "ZDOTDIR",
-    "FPATH",
-    "EXECIGNORE",
-];
-const PROTECTED_PREFIXES: &[&str] = &["LD_", "DYLD_", "BASH_FUNC_", "LOBSTER_", "MALLOC_"];
+/// Variables that are lobster's own, or change how memory is checked.
+const OWN_PREFIXES: &[&str] = &["LOBSTER_", "MALLOC_"];
 
 /// Variables any command may be given.
 const HARMLESS_VARIABLES: &[&str] = &[
@@ -166,17 +145,19 @@ fn matches_any(name: &str, exact: &[&str], prefixes: &[&str]) -> bool {
     exact.contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-impl super::Policy {
+impl Policy {
     /// Whether a variable decides which code runs, so that nobody may set it for a step.
     pub fn is_protected_variable(name: &str) -> bool {
-        matches_any(name, PROTECTED_VARIABLES, PROTECTED_PREFIXES)
+        Shell::decides_what_runs(name) || matches_any(name, &[], OWN_PREFIXES)
     }
 }
 
 impl Analysis<'_> {
     /// Judges an assignment that only this shell sees.
     pub(crate) fn check_assignment(&mut self, name: &str, value: &Arg) {
-        if matches_any(name, PROTECTED_VARIABLES, PROTECTED_PREFIXES) {
+        let name = name.split('[').next().unwrap_or(name);
+        let of_zsh = self.dialect == Dialect::Unknown && Shell::is_zsh_table(name);
+        if of_zsh || Policy::is_protected_variable(name) {
             self.deny(
                 "protected-variable",
                 format!("{name} changes which code runs and may not be assigned"),
@@ -192,7 +173,7 @@ impl Analysis<'_> {
     pub(crate) fn check_exported(&mut self, name: &str, value: &Arg) {
         self.check_assignment(name, value);
         let harmless = HARMLESS_VARIABLES.contains(&name) || name.starts_with("LC_");
-        if !harmless && !matches_any(name, PROTECTED_VARIABLES, PROTECTED_PREFIXES) {
+        if !harmless && !Policy::is_protected_variable(name) {
             self.probe_value(value);
             self.ask("variable", format!("{name} is not among the variables known to be harmless"));
         }
@@ -259,8 +240,13 @@ impl Analysis<'_> {
             return Flow::default();
         }
         if inv.functions && self.scope.functions.contains_key(&first.text) {
-            let args = inv.args.split_off(1);
-            return self.call(&first.text, &args, &inv.input);
+            if self.scope.certain.contains(&format!("{}()", first.text)) {
+                let args = inv.args.split_off(1);
+                return self.call(&first.text, &args, &inv.input);
+            }
+            // Where it has not been defined, a program of that name runs.
+            let flow = self.maybe(|a| a.call(&first.text, &inv.args[1..], &inv.input));
+            return flow.join(self.no_function(inv));
         }
         if inv.functions
             && let Some(call) = self.calls.iter().find(|call| call.name == first.text)
@@ -269,9 +255,15 @@ impl Analysis<'_> {
             self.hard("fork-bomb", format!("{} starts itself again", first.text), None);
             return Flow::default();
         }
-        if !first.text.contains('/')
+        self.no_function(inv)
+    }
+
+    /// A builtin or a program.
+    fn no_function(&mut self, inv: Invocation) -> Flow {
+        let name = inv.args[0].text.clone();
+        if !name.contains('/')
             && inv.functions
-            && let Some(flow) = self.builtin(&first.text, &inv)
+            && let Some(flow) = self.builtin(&name, &inv)
         {
             return flow;
         }
@@ -290,6 +282,16 @@ impl Analysis<'_> {
         self.record(&inv.args, None, Vec::new());
         let shape = inv.args[1..].to_vec();
         let suffix = first.text.clone();
+        if first.unset && !suffix.is_empty() {
+            // A variable that nothing sets is empty, as far as hard blocks go.
+            let mut args = vec![Arg::literal(suffix.clone())];
+            args.extend(shape.iter().cloned());
+            let mut probe = self.probe();
+            probe.invoke(Invocation { args, input: inv.input.clone(), ..Invocation::default() });
+            if let Some(hit) = probe.hard_finding() {
+                self.hard(hit.code.trim_start_matches("hard:"), hit.message.clone(), hit.hint);
+            }
+        }
         let mut guesses: Vec<Vec<Arg>> = vec![shape.clone()];
         let device = shape.iter().any(|a| a.text.starts_with("/dev/"));
         let guesses_by_name: &[&str] = match (shape.is_empty(), device) {

@@ -188,7 +188,25 @@ impl Policy {
             None => env.workspace.clone(),
         };
         let mut analysis = Analysis::new(self, env, &roots, cwd);
-        let mut analysed = true;
+        let mut analysed = self.walk(&mut analysis, proposal);
+        analysed &= !analysis
+            .findings
+            .iter()
+            .any(|f| matches!(f.code.as_str(), "syntax" | "ambiguous") || f.code.starts_with("limit:"));
+        if self.file().profile != Profile::Locked {
+            self.judge_at_any_time(&mut analysis, proposal);
+        } else if !self.is_open() && analysis.hard_finding().is_none() {
+            self.judge_locked(&mut analysis, proposal);
+        }
+        if !self.is_open() {
+            analysis.check_given();
+        }
+        self.conclude(analysis, env, analysed)
+    }
+
+    /// Reads the whole proposal; false if it cannot be read.
+    pub(super) fn walk(&self, analysis: &mut Analysis<'_>, proposal: &Proposal) -> bool {
+        let env = analysis.env;
         match &proposal.command {
             Command::Shell(text) => {
                 if env.shell.dialect == Dialect::Unknown && !self.is_open() {
@@ -202,32 +220,21 @@ impl Policy {
                         "set LOBSTER_SHELL=/bin/bash, or give the step a program with its arguments instead of shell text",
                     );
                 }
-                if self.within_limits(&mut analysis, text) {
+                let readable = self.within_limits(analysis, text);
+                if readable {
                     analysis.walk_text(text);
-                } else {
-                    analysed = false;
                 }
+                readable
             }
             Command::Argv(words) => {
-                if words.iter().all(|word| self.within_limits(&mut analysis, word)) {
+                let readable = words.iter().all(|word| self.within_limits(analysis, word));
+                if readable {
                     let args = words.iter().map(|word| Arg::literal(word.clone())).collect();
                     analysis.invoke(Invocation { args, ..Invocation::default() });
-                } else {
-                    analysed = false;
                 }
+                readable
             }
         }
-        analysed &= !analysis
-            .findings
-            .iter()
-            .any(|f| matches!(f.code.as_str(), "syntax" | "ambiguous") || f.code.starts_with("limit:"));
-        if self.file().profile == Profile::Locked && !self.is_open() && analysis.hard_finding().is_none() {
-            self.judge_locked(&mut analysis, proposal);
-        }
-        if !self.is_open() {
-            analysis.check_given();
-        }
-        self.conclude(analysis, env, analysed)
     }
 
     pub fn roots(&self, env: &DecisionEnv) -> Roots {

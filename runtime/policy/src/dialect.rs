@@ -117,26 +117,119 @@ impl Shell {
     }
 
     /// Variables with which a shell would load code or read text differently.
+    /// None reaches a shell that lobster starts under a policy.
+    #[must_use]
+    pub fn is_start_up_variable(name: &str) -> bool {
+        START_UP.contains(&name) || name.starts_with("BASH_FUNC_")
+    }
+
+    /// Variables and tables that say which file a name runs, or from which
+    /// places code is loaded.
+    #[must_use]
+    pub fn decides_what_runs(name: &str) -> bool {
+        DECIDE_WHAT_RUNS.contains(&name) || CODE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+    }
+
+    /// Every variable that changes what a program's name means, how a shell
+    /// reads its text, or which code is loaded.
     #[must_use]
     pub fn is_loading_variable(name: &str) -> bool {
-        matches!(
-            name,
-            "ENV"
-                | "BASH_ENV"
-                | "SHELLOPTS"
-                | "BASHOPTS"
-                | "BASH_COMPAT"
-                | "POSIXLY_CORRECT"
-                | "POSIX_PEDANTIC"
-                | "PS4"
-                | "PROMPT_COMMAND"
-                | "IFS"
-                | "CDPATH"
-                | "BASH_XTRACEFD"
-                | "BASH_LOADABLES_PATH"
-                | "EXECIGNORE"
-                | "GLOBIGNORE"
-                | "FUNCNEST"
-        ) || name.starts_with("BASH_FUNC_")
+        Self::is_start_up_variable(name) || Self::decides_what_runs(name)
+    }
+
+    /// What zsh keeps its commands, functions, aliases and options in. In the
+    /// other shells these are variables like any other.
+    pub(crate) fn is_zsh_table(name: &str) -> bool {
+        ZSH_TABLES.contains(&name)
     }
 }
+
+/// See [`Shell::is_start_up_variable`].
+const START_UP: &[&str] = &[
+    "ENV",
+    "BASH_ENV",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "BASH_COMPAT",
+    "POSIXLY_CORRECT",
+    "POSIX_PEDANTIC",
+    "PS4",
+    "PROMPT_COMMAND",
+    "IFS",
+    "CDPATH",
+    "BASH_XTRACEFD",
+    "BASH_LOADABLES_PATH",
+    "EXECIGNORE",
+    "GLOBIGNORE",
+    "FUNCNEST",
+];
+/// See [`Shell::decides_what_runs`].
+const DECIDE_WHAT_RUNS: &[&str] = &[
+    // Every shell.
+    "PATH",
+    "IFS",
+    "ENV",
+    "PS4",
+    // bash.
+    "BASH_ENV",
+    "BASH_CMDS",
+    "BASH_ALIASES",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "POSIXLY_CORRECT",
+    "PROMPT_COMMAND",
+    "BASH_XTRACEFD",
+    "BASH_LOADABLES_PATH",
+    "EXECIGNORE",
+    "TEXTDOMAIN",
+    "TEXTDOMAINDIR",
+    // zsh.
+    "ZDOTDIR",
+    "FPATH",
+    "MODULE_PATH",
+    "NULLCMD",
+    "READNULLCMD",
+    "STTY",
+    // The loader and the C library of any program.
+    "GLIBC_TUNABLES",
+    "GCONV_PATH",
+    "HOSTALIASES",
+    "LOCALDOMAIN",
+    "LOCPATH",
+    "RES_OPTIONS",
+    "NLSPATH",
+    "TZDIR",
+];
+const CODE_PREFIXES: &[&str] = &["LD_", "DYLD_", "BASH_FUNC_"];
+/// See [`Shell::is_zsh_table`].
+const ZSH_TABLES: &[&str] = &[
+    "path",
+    "fpath",
+    "module_path",
+    "cdpath",
+    "commands",
+    "functions",
+    "functions_source",
+    "dis_functions",
+    "aliases",
+    "dis_aliases",
+    "galiases",
+    "dis_galiases",
+    "saliases",
+    "dis_saliases",
+    "builtins",
+    "dis_builtins",
+    "options",
+    "reswords",
+    "dis_reswords",
+    "nameddirs",
+    "userdirs",
+    "widgets",
+    "terminfo",
+    "precmd_functions",
+    "preexec_functions",
+    "chpwd_functions",
+    "periodic_functions",
+    "zshexit_functions",
+    "zsh_directory_name_functions",
+];

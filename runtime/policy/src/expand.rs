@@ -8,8 +8,8 @@ use brush_parser::word::{
     WordPieceWithSource,
 };
 
-use super::analysis::{Analysis, Arg, Flow, MAX_VALUES, Pick};
-use super::dialect::Dialect;
+use super::analysis::{Analysis, Arg, Flow, MAX_VALUES};
+use super::dialect::{Dialect, Shell};
 use super::parse::{PARSER_OPTIONS, guarded};
 use super::paths::{expand_root, normalise};
 use super::quoting::{brace_words, decode_ansi_c, has_huge_number, unescape_backquoted};
@@ -56,9 +56,16 @@ const SHELL_SET: &[&str] = &[
     "SHELL",
     "SHELLOPTS",
     "BASHOPTS",
+    "BASH_VERSINFO",
+    "BASH_ARGC",
+    "BASH_ARGV",
+    "BASH_MONOSECONDS",
+    "BASH_TRAPSIG",
     "COPROC",
     "_",
 ];
+/// Variables that a shell or lobster sets when the step starts, whatever they are in the known environment.
+const SET_AT_START: &[&str] = &["LOBSTER_RUN_ID", "TRACEPARENT", "PS1", "PS2", "OPTERR"];
 const SHELL_NUMBERS: &[&str] = &[
     "RANDOM",
     "SRANDOM",
@@ -101,6 +108,10 @@ impl Fields {
 
     /// Appends a value; unquoted ones are split at blanks as bash would.
     fn push_value(&mut self, value: &Arg, quoted: bool, ifs: Option<&str>) {
+        if !quoted && self.split && value.text.is_empty() && !value.unknown {
+            // It leaves no word.
+            return;
+        }
         if quoted || !self.split || ifs.is_none_or(|ifs| !value.text.contains(|c| ifs.contains(c))) {
             self.push_text(&value.text.clone(), quoted);
             self.mark(value, quoted);
@@ -108,16 +119,24 @@ impl Fields {
         }
         let ifs = ifs.unwrap_or(" \t\n");
         let mut parts = value.text.split(|c| ifs.contains(c)).peekable();
+        let mut end = 0;
         while let Some(part) = parts.next() {
+            end += part.len();
             if !part.is_empty() {
                 self.push_text(part, false);
                 self.current().from_split = true;
+                if value.matched || (value.unknown && end >= value.unknown_at) {
+                    // What is not known may be before, in or behind this word.
+                    self.mark(value, false);
+                    self.current().unknown_start |= value.unknown;
+                }
             }
             if parts.peek().is_some() {
                 self.done.extend(self.current.take());
             }
+            end += 1;
         }
-        if value.unknown || value.matched {
+        if value.unknown {
             self.mark(value, false);
         }
     }
@@ -126,6 +145,11 @@ impl Fields {
         let may_split = self.split && !quoted;
         let current = self.current();
         if value.unknown {
+            if !current.unknown {
+                // Of a split value only its last word is there.
+                current.unknown_at = current.text.len().saturating_sub(value.text.len()) + value.unknown_at;
+            }
+            current.inherited |= value.inherited;
             let begins = current.text.len() == value.text.len() && !current.unknown;
             current.unset = value.unset && (current.unset || !current.unknown);
             current.unknown_start |= begins && value.unknown_start;
@@ -186,29 +210,11 @@ impl Analysis<'_> {
     /// Expands a word that never splits: an assignment, a here-string, a
     /// redirect target in quotes.
     pub(crate) fn expand_whole(&mut self, raw: &str) -> Arg {
-        let mut fields = self.expand_pieces(raw, false);
-        match fields.len() {
-            0 => Arg::default(),
-            1 => fields.swap_remove(0),
-            // `"$@"` in a place that takes one word joins its parts.
-            _ => {
-                let mut joined = Arg::default();
-                for (i, field) in fields.iter().enumerate() {
-                    if i > 0 {
-                        joined.text.push(' ');
-                    }
-                    joined.text.push_str(&field.text);
-                    joined.unknown |= field.unknown;
-                    joined.unknown_start |= i == 0 && field.unknown_start;
-                    joined.taint = joined.taint.join(field.taint);
-                    joined.vital |= field.vital;
-                }
-                joined
-            }
-        }
+        // `"$@"` in a place that takes one word joins its parts.
+        joined(&self.expand_pieces(raw, false))
     }
 
-    fn expand_pieces(&mut self, raw: &str, split: bool) -> Vec<Arg> {
+    pub(crate) fn expand_pieces(&mut self, raw: &str, split: bool) -> Vec<Arg> {
         let mut fields = Fields { split, ..Fields::default() };
         match guarded(|| word::parse(raw, &PARSER_OPTIONS)) {
             Some(Ok(pieces)) => self.pieces(&pieces, raw, false, &mut fields),
@@ -334,44 +340,80 @@ impl Analysis<'_> {
 
     /// The value of `name` in the reading being made.
     pub(crate) fn variable(&mut self, name: &str) -> Arg {
-        if let Some(values) = self.scope.vars.get(name) {
+        if let Some(values) = self.values_of(name) {
             let index = match (&mut self.choice, values.len()) {
                 (_, 0) => return Arg::unset(),
                 (None, _) | (_, 1) => 0,
-                (Some(choice), count) => match choice.picks.iter().find(|p| p.name == name) {
-                    Some(pick) => pick.index,
-                    None => {
-                        choice.picks.push(Pick { name: name.to_owned(), index: 0, count });
-                        0
-                    }
-                },
+                (Some(choice), count) => choice.pick(name, count),
             };
             if self.choice.is_none() && values.len() > 1 {
                 return Arg::unknown();
             }
             return values[index].clone();
         }
-        if let Some(first) = self.scope.arrays.get(name).and_then(|a| a.first()) {
-            return first.clone();
+        if let Some(array) = self.array(name) {
+            return element(&array, 0);
         }
+        self.initial(name)
+    }
+
+    /// The values that the text may have given `name`; `None` if it assigns it nowhere.
+    fn values_of(&self, name: &str) -> Option<Vec<Arg>> {
+        if !self.at_any_time || self.is_settled(name) {
+            return self.scope.vars.get(name).cloned();
+        }
+        let mut values = self.assigned.values(name)?.to_vec();
+        if self.assigned.has_array(name) {
+            return Some(vec![Arg::unknown()]);
+        }
+        let initial = self.initial(name);
+        if !self.scope.certain.contains(name) && !values.contains(&initial) {
+            values.push(initial);
+        }
+        Some(values)
+    }
+
+    /// Whether the walk has seen the last value that `name` can have here.
+    fn is_settled(&self, name: &str) -> bool {
+        self.scope.certain.contains(name) && self.assigned.is_steady(name)
+    }
+
+    /// The elements that the text has given `name`.
+    fn array(&self, name: &str) -> Option<Vec<Arg>> {
+        let array = self.scope.arrays.get(name)?;
+        let sure = !self.at_any_time
+            || self.is_settled(name)
+            || (self.assigned.has_one_list(name) && self.scope.certain.contains(name));
+        Some(if sure { array.clone() } else { vec![Arg::unknown()] })
+    }
+
+    /// What `name` is when the text begins.
+    pub(crate) fn initial(&self, name: &str) -> Arg {
         match name {
             "PWD" => Arg::literal(self.scope.cwd.clone()),
             "IFS" => Arg::literal(" \t\n"),
             "PPID" => Arg { supervisor: true, ..Arg::number() },
+            // They do not reach the shell as they are, or not at all.
+            _ if SET_AT_START.contains(&name)
+                || name.starts_with("GIT_CONFIG_")
+                || Shell::is_start_up_variable(name) =>
+            {
+                Arg::inherited()
+            }
+            // Only bash sets them.
+            _ if is_set_by_shell(name)
+                && self.dialect != Dialect::Bash
+                && !matches!(name, "LINENO" | "OPTIND" | "OPTARG" | "OLDPWD" | "PS4" | "_") =>
+            {
+                Arg::inherited()
+            }
+            _ if SHELL_NUMBERS.contains(&name) => Arg::number(),
+            _ if SHELL_SET.contains(&name) => Arg::unknown(),
             _ => match self.env.vars.get(name) {
                 // A private home of the step is judged as the caller's.
                 Some(value) if name == "HOME" => Arg::literal(expand_root(value, self.env)),
                 Some(value) => Arg::literal(value.clone()),
-                // Only bash sets them; elsewhere they are empty.
-                None if self.dialect != Dialect::Bash
-                    && (SHELL_NUMBERS.contains(&name) || SHELL_SET.contains(&name))
-                    && !matches!(name, "LINENO" | "OPTIND" | "OPTARG" | "OLDPWD" | "PS4" | "_") =>
-                {
-                    Arg::unset()
-                }
-                None if SHELL_NUMBERS.contains(&name) => Arg::number(),
-                None if SHELL_SET.contains(&name) => Arg::unknown(),
-                None => Arg::unset(),
+                None => Arg::inherited(),
             },
         }
     }
@@ -394,9 +436,8 @@ impl Analysis<'_> {
             Parameter::Positional(n) => {
                 let index = usize::try_from(*n).unwrap_or(usize::MAX).wrapping_sub(1);
                 vec![match self.scope.positional.get(index) {
-                    Some(value) => value.clone(),
                     None if self.scope.positional_unknown => Arg::unknown(),
-                    None => Arg::unset(),
+                    Some(_) | None => element(&self.scope.positional, index),
                 }]
             }
             Parameter::Special(special) => match special {
@@ -417,24 +458,25 @@ impl Analysis<'_> {
             },
             Parameter::NamedWithIndex { name, index } => {
                 self.arithmetic(index);
-                match (self.scope.arrays.get(name), index.trim().parse::<usize>()) {
-                    (Some(array), Ok(at)) => {
-                        vec![array.get(at).cloned().unwrap_or_else(Arg::unset)]
-                    }
+                match (self.array(name), index.trim().parse::<usize>()) {
+                    (Some(array), Ok(at)) => vec![element(&array, at)],
                     (Some(_), Err(_)) => vec![Arg::unknown()],
                     (None, Ok(0)) => vec![self.variable(name)],
                     (None, _) => vec![Arg::unknown()],
                 }
             }
-            Parameter::NamedWithAllIndices { name, .. } => match self.scope.arrays.get(name) {
-                Some(array) => array.clone(),
+            Parameter::NamedWithAllIndices { name, .. } => match self.array(name) {
+                Some(array) => array,
                 None => vec![self.variable(name)],
             },
         }
     }
 
     fn parameter(&mut self, expr: &ParameterExpr, quoted: bool, fields: &mut Fields) {
-        let values = self.parameter_values(expr);
+        let mut values = self.parameter_values(expr);
+        if quoted && parameters::joins_its_words(expr) && values.len() > 1 {
+            values = vec![joined(&values)];
+        }
         // A known IFS splits; without one the default does.
         let ifs = self.variable("IFS");
         let ifs = ifs.known().unwrap_or(" \t\n").to_owned();
@@ -447,10 +489,12 @@ impl Analysis<'_> {
                 }
             }
             fields.push_value(value, quoted, Some(&ifs));
-            if fields.current().text.len() > MAX_VALUE_LEN {
+            if let Some(current) = &mut fields.current
+                && current.text.len() > MAX_VALUE_LEN
+            {
                 self.deny("limit:value", "an expanded word is too long");
-                fields.current().text.clear();
-                fields.current().unknown = true;
+                current.text.clear();
+                current.unknown = true;
             }
         }
     }
@@ -464,36 +508,63 @@ impl Analysis<'_> {
     /// Records a value without judging the name.
     pub(crate) fn set_variable(&mut self, name: &str, value: Arg) {
         self.mention_word(&value);
-        let mut values = if self.conditional > 0 {
-            match self.scope.vars.get(name) {
-                Some(values) => values.clone(),
-                None => vec![self.variable(name)],
-            }
-        } else {
-            Vec::new()
+        self.add_values(name, vec![value], self.conditional > 0);
+        self.note_assigned(name);
+    }
+
+    fn add_values(&mut self, name: &str, new: Vec<Arg>, keep_old: bool) {
+        // Another reading of the same command adds its value to that of the first.
+        let repeated = self.choice.as_ref().is_some_and(|choice| choice.repeated);
+        let mut values = match self.scope.vars.get(name) {
+            Some(values) if keep_old || repeated => values.clone(),
+            None if keep_old => vec![self.variable(name)],
+            Some(_) | None => Vec::new(),
         };
-        if !values.contains(&value) {
-            values.push(value);
+        for mut value in new {
+            if self.assigned.integers.contains(name) {
+                self.arithmetic_data(&value);
+                value = Arg { taint: value.taint, ..Arg::unknown() };
+            } else if is_set_by_shell(name) {
+                value = Arg { taint: value.taint, ..Arg::unknown() };
+            }
+            self.assigned.record(name, &value);
+            if !values.contains(&value) {
+                values.push(value);
+            }
         }
         if values.len() > MAX_VALUES {
             values = vec![Arg::unknown()];
         }
-        if self.conditional == 0 {
+        if keep_old && self.scope.arrays.contains_key(name) {
+            self.scope.arrays.insert(name.to_owned(), vec![Arg::unknown()]);
+        } else {
             self.scope.arrays.remove(name);
         }
         self.scope.vars.insert(name.to_owned(), values);
     }
 
+    /// Records the elements of an array.
+    pub(crate) fn set_array(&mut self, name: &str, elements: Vec<Arg>) {
+        let elements = if is_set_by_shell(name) { vec![Arg::unknown()] } else { elements };
+        self.assigned.record_array(name, &elements);
+        let repeated = self.choice.as_ref().is_some_and(|choice| choice.repeated);
+        let kept = (self.conditional > 0 || repeated) && self.scope.arrays.get(name) != Some(&elements);
+        self.scope.arrays.insert(name.to_owned(), if kept { vec![Arg::unknown()] } else { elements });
+        self.scope.vars.remove(name);
+        self.note_assigned(name);
+    }
+
     /// Records all the values a variable will take in turn.
-    pub(crate) fn set_values(&mut self, name: &str, mut values: Vec<Arg>) {
+    pub(crate) fn set_values(&mut self, name: &str, values: Vec<Arg>) {
         values.iter().for_each(|value| self.mention_word(value));
         if let Some(value) = values.first() {
             self.check_assignment(name, &value.clone());
         }
-        if values.len() > MAX_VALUES {
-            values = vec![Arg::unknown()];
-        }
-        self.scope.vars.insert(name.to_owned(), values);
+        self.add_values(name, values, self.conditional > 0);
+        let certain = self.scope.certain.clone();
+        self.note_assigned(name);
+        // Without any value it keeps the one it had.
+        self.scope.certain = certain;
     }
 }
 
@@ -507,6 +578,41 @@ fn is_list(piece: &WordPiece) -> bool {
             ..
         })
     )
+}
+
+/// Words as one, with blanks between them.
+fn joined(words: &[Arg]) -> Arg {
+    if let [word] = words {
+        return word.clone();
+    }
+    let mut joined = Arg::default();
+    for (i, word) in words.iter().enumerate() {
+        if i > 0 {
+            joined.text.push(' ');
+        }
+        joined.text.push_str(&word.text);
+        joined.unknown |= word.unknown;
+        joined.unknown_start |= i == 0 && word.unknown_start;
+        joined.matched |= word.matched;
+        joined.taint = joined.taint.join(word.taint);
+        joined.vital |= word.vital;
+    }
+    joined
+}
+
+/// The word at a place of a list, some of whose words may stand for several or none.
+fn element(list: &[Arg], at: usize) -> Arg {
+    let before = &list[..at.min(list.len())];
+    match list.get(at) {
+        _ if before.iter().any(|word| word.unknown || word.stands_for_names()) => Arg::unknown(),
+        Some(word) => word.clone(),
+        None => Arg::unset(),
+    }
+}
+
+/// Whether shells give `name` values of their own.
+pub(crate) fn is_set_by_shell(name: &str) -> bool {
+    SHELL_SET.contains(&name) || SHELL_NUMBERS.contains(&name) || matches!(name, "PWD" | "PPID")
 }
 
 /// Whether `text` can name a shell variable.

@@ -8,6 +8,7 @@
 //! harmless.
 
 mod analysis;
+mod any_time;
 mod approved;
 mod arithmetic;
 mod binding;

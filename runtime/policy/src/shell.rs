@@ -1,10 +1,11 @@
 //! The walk over shell text: every command in it, wherever it hides.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use brush_parser::ast;
 
-use super::analysis::{Analysis, Arg, Call, Choice, Flow, Function, Input, MAX_VALUES, TextSpan};
+use super::analysis::{Analysis, Arg, Call, Choice, Flow, Function, Input, Local, MAX_VALUES, TextSpan};
 use super::arithmetic::{closed_arithmetic, unclosed_arithmetic};
 use super::command::{Assignment, Invocation};
 use super::parse::{Unread, parse};
@@ -14,6 +15,12 @@ use super::wrappers::is_shell;
 fn span_of(word: &ast::Word) -> Option<TextSpan> {
     word.loc.as_ref().map(|loc| TextSpan { start: loc.start.index, end: loc.end.index })
 }
+
+/// Builtins that dash and ash run even where a function has their name.
+const SPECIAL_BUILTINS: &[&str] = &[
+    ".", ":", "break", "continue", "eval", "exec", "exit", "export", "local", "readonly", "return", "set",
+    "shift", "times", "trap", "unset",
+];
 
 impl Analysis<'_> {
     /// Reads `text` as shell code run in this shell.
@@ -61,6 +68,8 @@ impl Analysis<'_> {
         self.deeper(|a| {
             a.subshell(|a| {
                 a.scope.functions.clear();
+                a.scope.certain.clear();
+                a.forget_unexported();
                 a.scope.positional = positional;
                 a.scope.positional_unknown = false;
                 let span = a.span;
@@ -73,8 +82,13 @@ impl Analysis<'_> {
 
     pub(crate) fn program(&mut self, program: &ast::Program, input: &Input, text: &str) -> Flow {
         let mut flow: Option<Flow> = None;
+        let several = program.complete_commands.len() > 1;
         for list in &program.complete_commands {
-            let next = self.list(list, input, text);
+            let next = if several {
+                self.line(list, |a| a.list(list, input, text))
+            } else {
+                self.list(list, input, text)
+            };
             flow = Some(match flow {
                 None => next,
                 Some(before) => before.join(next),
@@ -168,11 +182,19 @@ impl Analysis<'_> {
             self.deny("dynamic-function", "the name of a function is not known");
             return;
         };
+        if SPECIAL_BUILTINS.contains(&name.as_str()) {
+            self.deny(
+                "function-name",
+                format!("{name} is a builtin that no function can replace in every shell"),
+            );
+        }
         let body = Arc::new(function.body.clone());
         let defined = Function { body: Arc::clone(&body), text: Arc::from(text) };
         self.scope.functions.insert(name.clone(), defined);
+        self.scope.certain.insert(format!("{name}()"));
+        self.assigned.functions.insert(name.clone());
         // The body is judged where it is written, whether or not it is called.
-        self.calls.push(Call { name, spread: self.spread });
+        self.calls.push(Call { name, spread: self.spread, locals: Vec::new() });
         self.subshell(|a| {
             a.scope.positional = Vec::new();
             a.scope.positional_unknown = true;
@@ -196,14 +218,28 @@ impl Analysis<'_> {
         let Some(Function { body, text }) = self.scope.functions.get(name).cloned() else {
             return Flow::default();
         };
-        self.calls.push(Call { name: name.to_owned(), spread: self.spread });
+        self.calls.push(Call { name: name.to_owned(), spread: self.spread, locals: Vec::new() });
         let saved =
             (std::mem::replace(&mut self.scope.positional, args.to_vec()), self.scope.positional_unknown);
         self.scope.positional_unknown = false;
+        let certain = self.scope.certain.clone();
         let flow = self.deeper(|a| a.compound(&body.0, body.1.as_ref(), input, &text));
+        self.scope.certain = certain;
         (self.scope.positional, self.scope.positional_unknown) = saved;
-        self.calls.pop();
+        for local in self.calls.pop().into_iter().flat_map(|call| call.locals).rev() {
+            restore(&mut self.scope.vars, &local.name, local.values);
+            restore(&mut self.scope.arrays, &local.name, local.array);
+        }
         flow
+    }
+
+    /// Hides a variable of the caller until the function at hand returns.
+    pub(crate) fn make_local(&mut self, name: &str) {
+        let values = self.scope.vars.get(name).cloned();
+        let array = self.scope.arrays.get(name).cloned();
+        if let Some(call) = self.calls.last_mut() {
+            call.locals.push(Local { name: name.to_owned(), values, array });
+        }
     }
 
     fn compound(
@@ -213,7 +249,15 @@ impl Analysis<'_> {
         input: &Input,
         text: &str,
     ) -> Flow {
-        let input = &self.redirects(redirects, input, text).input;
+        let redirected = self.redirects(redirects, input, text);
+        if redirects.is_some() {
+            // Where a file cannot be opened, nothing in it runs.
+            return self.uncertain(|a| a.compound_body(compound, &redirected.input, text));
+        }
+        self.compound_body(compound, &redirected.input, text)
+    }
+
+    fn compound_body(&mut self, compound: &ast::CompoundCommand, input: &Input, text: &str) -> Flow {
         match compound {
             ast::CompoundCommand::BraceGroup(group) => self.list(&group.list, input, text),
             ast::CompoundCommand::Subshell(subshell) => {
@@ -231,6 +275,7 @@ impl Analysis<'_> {
             }
             ast::CompoundCommand::ForClause(clause) => {
                 let values: Vec<Arg> = match &clause.values {
+                    None if self.scope.positional_unknown => vec![Arg::unknown()],
                     None => self.scope.positional.clone(),
                     Some(words) => words
                         .iter()
@@ -239,10 +284,14 @@ impl Analysis<'_> {
                         .collect(),
                 };
                 let values = if values.len() > MAX_VALUES { vec![Arg::unknown()] } else { values };
+                let name = &clause.variable_name;
                 if !values.is_empty() {
-                    self.set_values(&clause.variable_name, values);
+                    self.set_values(name, values);
                 }
-                self.repeat(|a| a.list(&clause.body.list, input, text))
+                self.repeat(|a| {
+                    a.scope.certain.insert(name.clone());
+                    a.list(&clause.body.list, input, text)
+                })
             }
             ast::CompoundCommand::WhileClause(ast::WhileOrUntilClauseCommand(condition, body, _)) => {
                 if is_constant(condition, &["true", ":"]) {
@@ -329,9 +378,12 @@ impl Analysis<'_> {
 
     /// Walks a loop body until what it assigns to itself is seen as well.
     fn repeat(&mut self, mut body: impl FnMut(&mut Self) -> Flow) -> Flow {
-        let before = (self.scope.vars.clone(), self.scope.cwd.clone(), self.scope.visited.clone());
+        let before = self.scope.clone();
         let flow = self.maybe(&mut body);
-        if (&before.0, &before.1, &before.2) == (&self.scope.vars, &self.scope.cwd, &self.scope.visited) {
+        let after = &self.scope;
+        if (&before.vars, &before.arrays, &before.cwd, &before.visited, &before.positional)
+            == (&after.vars, &after.arrays, &after.cwd, &after.visited, &after.positional)
+        {
             return flow;
         }
         let commands = self.commands.len();
@@ -347,57 +399,6 @@ impl Analysis<'_> {
                 "an endless loop starts background processes",
                 Some("bound the loop, or wait for each process"),
             );
-        }
-    }
-
-    fn extended_test(&mut self, expr: &ast::ExtendedTestExpr) {
-        match expr {
-            ast::ExtendedTestExpr::And(a, b) | ast::ExtendedTestExpr::Or(a, b) => {
-                self.extended_test(a);
-                self.extended_test(b);
-            }
-            ast::ExtendedTestExpr::Not(inner) | ast::ExtendedTestExpr::Parenthesized(inner) => {
-                self.extended_test(inner);
-            }
-            ast::ExtendedTestExpr::UnaryTest(predicate, word) => {
-                let value = self.expand_whole(&word.value);
-                if matches!(
-                    predicate,
-                    ast::UnaryPredicate::ShellVariableIsSetAndAssigned
-                        | ast::UnaryPredicate::ShellVariableIsSetAndNameRef
-                ) {
-                    self.refuse_subscript(&value);
-                }
-            }
-            ast::ExtendedTestExpr::BinaryTest(predicate, left, right) => {
-                let left = self.expand_whole(&left.value);
-                let right = self.expand_whole(&right.value);
-                if matches!(
-                    predicate,
-                    ast::BinaryPredicate::ArithmeticEqualTo
-                        | ast::BinaryPredicate::ArithmeticNotEqualTo
-                        | ast::BinaryPredicate::ArithmeticLessThan
-                        | ast::BinaryPredicate::ArithmeticLessThanOrEqualTo
-                        | ast::BinaryPredicate::ArithmeticGreaterThan
-                        | ast::BinaryPredicate::ArithmeticGreaterThanOrEqualTo
-                ) {
-                    for value in [left, right] {
-                        self.arithmetic_data(&value);
-                        let text = value.text.clone();
-                        self.arithmetic(&text);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Refuses a variable name whose subscript bash would evaluate.
-    pub(crate) fn refuse_subscript(&mut self, name: &Arg) {
-        if name.text.contains('[') && name.text.contains(['$', '`']) {
-            self.expand_whole(&name.text.clone());
-            self.deny("arithmetic-code", "the subscript of a variable name is evaluated as code");
-        } else if name.unknown && !name.numeric && !name.unset {
-            self.ask("arithmetic-data", "the subscript of a name that is not known is evaluated");
         }
     }
 
@@ -482,6 +483,7 @@ impl Analysis<'_> {
             self.list_wildcard(arg);
         }
         let mut redirected = Redirected { input: input.clone(), ..Redirected::default() };
+        let redirects_any = !redirects.is_empty();
         for redirect in redirects {
             self.redirect(redirect, &mut redirected, text);
         }
@@ -489,13 +491,10 @@ impl Analysis<'_> {
         if redirected.network && is_shell(name.rsplit('/').next().unwrap_or(name)) {
             self.hard("remote-shell", "a shell is connected to the network", None);
         }
-        let mut flow = self.invoke(Invocation {
-            args,
-            assignments,
-            input: redirected.input,
-            functions: true,
-            is_plain: true,
-        });
+        let invocation =
+            Invocation { args, assignments, input: redirected.input, functions: true, is_plain: true };
+        let mut flow =
+            if redirects_any { self.uncertain(|a| a.invoke(invocation)) } else { self.invoke(invocation) };
         if redirected.output {
             flow.known = Some(String::new());
         }
@@ -539,6 +538,10 @@ impl Analysis<'_> {
                     }
                     values.extend(self.expand(&word.value));
                 }
+                // Keys put them into another order.
+                if words.iter().any(|(key, _)| key.is_some()) {
+                    values.insert(0, Arg::unknown());
+                }
                 values
             }
         };
@@ -549,6 +552,12 @@ impl Analysis<'_> {
             append: assignment.append,
             value,
         }
+    }
+
+    /// What a variable that is no array yet is as one.
+    fn first_element(&mut self, name: &str) -> Vec<Arg> {
+        let value = self.variable(name);
+        if value.is_surely_unset() || (value.unset && !self.at_any_time) { Vec::new() } else { vec![value] }
     }
 
     /// Carries out an assignment that outlives its command.
@@ -562,19 +571,23 @@ impl Analysis<'_> {
         }
         match index {
             None if array => {
-                let list = self.scope.arrays.entry(name.clone()).or_default();
-                if !append {
-                    list.clear();
-                }
+                let mut list = match self.scope.arrays.get(&name) {
+                    Some(list) if append => list.clone(),
+                    None if append => self.first_element(&name),
+                    Some(_) | None => Vec::new(),
+                };
                 list.extend(value);
-                self.scope.vars.remove(&name);
+                if self.assigned.integers.contains(&name) {
+                    list.iter().for_each(|element| self.arithmetic_data(element));
+                }
+                self.set_array(&name, list);
             }
             None => {
                 let value = if append {
                     let mut old = self.variable(&name);
                     old.text.push_str(&first.text);
                     old.unset &= !first.unknown;
-                    if old.unset {
+                    if old.is_surely_unset() {
                         first
                     } else {
                         Arg {
@@ -589,19 +602,30 @@ impl Analysis<'_> {
                 self.set_variable(&name, value);
             }
             Some(index) => {
-                let list = self.scope.arrays.entry(name.clone()).or_default();
+                let mut list = match self.scope.arrays.get(&name) {
+                    Some(list) => list.clone(),
+                    None => self.first_element(&name),
+                };
                 match index.trim().parse::<usize>() {
-                    Ok(at) if at < MAX_VALUES => {
+                    Ok(at) if at < MAX_VALUES && !append => {
                         if list.len() <= at {
                             list.resize(at + 1, Arg::unset());
                         }
                         list[at] = first;
                     }
-                    Ok(_) | Err(_) => *list = vec![Arg::unknown()],
+                    Ok(_) | Err(_) => list = vec![Arg::unknown()],
                 }
+                self.set_array(&name, list);
             }
         }
     }
+}
+
+fn restore(map: &mut HashMap<String, Vec<Arg>>, name: &str, before: Option<Vec<Arg>>) {
+    match before {
+        Some(values) => map.insert(name.to_owned(), values),
+        None => map.remove(name),
+    };
 }
 
 /// Whether a loop condition is one command among `names`.

@@ -217,6 +217,123 @@ const MORE: &[&str] = &[
     "return; ",
 ];
 
+/// Fragments with which a variable has another value than the text seems to
+/// say: another time, another scope, or an environment that the decision has
+/// not seen. `LOBSTER_RUN_ID` is set when the text runs.
+const OVER_TIME: &[&str] = &[
+    "x=p1; ",
+    "x=ls; ",
+    "x=ls\n",
+    "y=p2; ",
+    "y=ls; ",
+    "y=$x; ",
+    "x=$y; ",
+    "x=ls y=ls; ",
+    "$x; ",
+    "$y; ",
+    "$x a\n",
+    "${x:-p3}; ",
+    "${x+ls}; ",
+    "${z:-ls}; ",
+    "${z:=ls}; ",
+    "${LOBSTER_RUN_ID:+p4} ",
+    "x=${LOBSTER_RUN_ID:+p4}; ",
+    "x=${LOBSTER_RUN_ID-ls}; ",
+    "${LOBSTER_RUN_ID:-ls} ",
+    "f() { local x=ls; }; ",
+    "f() { local x; x=p5; }; ",
+    "f() { local x; $x; }; ",
+    "f() { $x; x=p6; }; ",
+    "f() { return; x=ls; }; ",
+    "f() { unset x; }; ",
+    "f() { ls; }; ",
+    "false && f() { ls; }; ",
+    "f() { return; p7() { ls; }; }; ",
+    "p7() { ls; }; ",
+    "unset -f p7; ",
+    "p7; ",
+    "f; ",
+    "f\n",
+    "g() { f; }; ",
+    "g; ",
+    "trap '$x' EXIT; ",
+    "trap 'x=p8' EXIT; ",
+    "trap f EXIT; ",
+    "for i in 1 2 3; do ",
+    "for x in ls p9; do ",
+    "for x in; do :; ",
+    "while [ -n \"$x\" ]; do ",
+    "done; ",
+    "break; done; ",
+    "false && ",
+    "true || ",
+    "if false; then ",
+    "fi; ",
+    "{ ",
+    "; } <nosuch; ",
+    "(",
+    "); ",
+    "readonly x=p1; ",
+    "readonly x; ",
+    "x=ls <nosuch; ",
+    ": $((1/0)); ",
+    ": ${x!}; ",
+    "unset x; ",
+    "export x; ",
+    "sh -c '$x'; ",
+    "eval '$x'; ",
+    "eval 'x=p2'; ",
+    "set -- ls; ",
+    "set -- p3; ",
+    "set -- p4 ls\n",
+    "shift; ",
+    "shift 2; ",
+    "$1; ",
+    "$2; ",
+    "\"$*\"; ",
+    "${@:1}; ",
+    "for x; do ",
+    "getopts a: x -a p5; ",
+    "$OPTARG; ",
+    "OPTARG=ls; ",
+    "read x <<E\np6\nE\n",
+    "declare -i x; ",
+    "local -i x; ",
+    "declare x=ls; ",
+    "declare -u x=ls; ",
+    "x='a[$(p7)]'; ",
+    "y='a[x]'; ",
+    "\"${!x}\" ",
+    "${!y} ",
+    "[[ -v $y ]]; ",
+    "[[ -v a[x] ]]; ",
+    "unset 'a[x]'; ",
+    "printf -v 'a[x]' ls; ",
+    ": $((x)); ",
+    "((x++)); ",
+    ": {a[x]}>/dev/null; ",
+    "a=(ls); ",
+    "a=(p8 ls); ",
+    "a+=(p9); ",
+    "a=([1]=ls [0]=p1); ",
+    "a[0]=p2; ",
+    "a[x]=p3; ",
+    "unset 'a[0]'; ",
+    "$a; ",
+    "${a[0]}; ",
+    "${a[1]:-ls}; ",
+    "\"${a[@]}\"; ",
+    "${a[@]:1}; ",
+    "hash -p p1 ls; ",
+    "hash -rp ./p1 ls; ",
+    "BASH_CMDS[ls]=./p1; ",
+    "printf -v 'BASH_CMDS[ls]' ./p1; ",
+    ": ${BASH_CMDS[ls]:=./p1}; ",
+    "shopt -s lastpipe; ",
+    "echo p2 | read x; ",
+    "wait -p x; ",
+];
+
 struct Canaries {
     dir: tempfile::TempDir,
 }
@@ -251,6 +368,7 @@ impl Canaries {
             .env_clear()
             .env("PATH", self.dir.path().join("bin"))
             .env("HOME", &home)
+            .env("LOBSTER_RUN_ID", "p1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -328,7 +446,8 @@ fn mutated(line: &str, random: &mut Random) -> String {
     text
 }
 
-fn texts(count: usize, seed: u64) -> Vec<String> {
+/// Random texts, some of them made of what changes variables.
+fn texts(count: usize, seed: u64, over_time: bool) -> Vec<String> {
     let mut random = Random(seed);
     let corpus = corpus();
     let mut text = move || {
@@ -336,8 +455,13 @@ fn texts(count: usize, seed: u64) -> Vec<String> {
             return mutated(&corpus[random.below(corpus.len())], &mut random);
         }
         let mut text = String::new();
+        let over_time = over_time && random.below(3) == 0;
         for _ in 0..1 + random.below(7) {
-            let list = if random.below(3) == 0 { FRAGMENTS } else { MORE };
+            let list = match random.below(3) {
+                0 => FRAGMENTS,
+                _ if over_time => OVER_TIME,
+                _ => MORE,
+            };
             text.push_str(list[random.below(list.len())]);
         }
         text
@@ -363,9 +487,9 @@ fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
-fn example_texts(count: u64) -> Vec<String> {
+fn example_texts(count: u64, over_time: bool) -> Vec<String> {
     let count = usize::try_from(number("LOBSTER_SHELL_FUZZ_TEXTS", count)).unwrap();
-    texts(count, number("LOBSTER_SHELL_FUZZ_SEED", 20_261_122).max(1))
+    texts(count, number("LOBSTER_SHELL_FUZZ_SEED", 20_261_122).max(1), over_time)
 }
 
 /// The generator reaches what the dialects are there for: of the texts that are
@@ -378,7 +502,7 @@ fn what_is_refused_for_its_language_would_start_programs() {
     let policy = Policy::load("version = 1\n", "p").unwrap();
     let env = DecisionEnv::fixture().with_shell(Shell::example(Dialect::Dash));
     let canaries = Canaries::new();
-    let refused = example_texts(2_000).into_iter().take(2_000).filter(|text| {
+    let refused = example_texts(2_000, false).into_iter().take(2_000).filter(|text| {
         let reasons = policy.decide(&Proposal::shell(text.clone()), &env).reasons;
         !reasons.is_empty() && reasons.iter().all(|reason| reason.code == "dialect")
     });
@@ -390,7 +514,7 @@ fn what_is_refused_for_its_language_would_start_programs() {
 fn what_is_allowed_starts_nothing_that_was_not_judged() {
     // A debug build judges a tenth as many in the same time.
     let default = if cfg!(debug_assertions) { 2_000 } else { 20_000 };
-    let texts = example_texts(default);
+    let texts = example_texts(default, true);
     let policy = Policy::load("version = 1\n", "p").unwrap();
     let shells: Vec<Shell> =
         [Dialect::Dash, Dialect::Ash, Dialect::Bash].into_iter().filter_map(installed).collect();

@@ -448,7 +448,7 @@ fn order(
     // The shell that was judged runs, and loads nothing that was not.
     let argv = match (&decision.shell, &job.program) {
         (Some(shell), ShellText::Shell(text)) => {
-            env.retain(|(name, _)| !name.to_str().is_some_and(Shell::is_loading_variable));
+            env.retain(|(name, _)| !name.to_str().is_some_and(Shell::is_start_up_variable));
             shell.argv(text)
         }
         _ => prepared.argv.clone(),

@@ -1,21 +1,83 @@
 //! `${…}`: what a parameter expansion gives.
 
 use brush_parser::word::{
-    Parameter, ParameterExpr, ParameterTestType, ParameterTransformOp, SubstringMatchKind,
+    Parameter, ParameterExpr, ParameterTestType, ParameterTransformOp, SpecialParameter, SubstringMatchKind,
 };
 
 use super::super::analysis::{Analysis, Arg};
-use super::is_name;
+use super::{is_name, joined};
 use lobster_base::glob::glob_match;
 
+/// The choice between an environment that sets none of the unknown variables and one that may set all.
+const ENVIRONMENT: &str = "";
+
 impl Analysis<'_> {
+    /// Carries out the assignment of `${x:=word}`.
+    fn assign_default(&mut self, parameter: &Parameter, value: Arg) {
+        match parameter {
+            Parameter::Named(name) => self.maybe(|a| a.assign(name, value)),
+            Parameter::NamedWithIndex { name, .. } | Parameter::NamedWithAllIndices { name, .. } => {
+                self.check_assignment(name, &value);
+                self.set_array(name, vec![Arg::unknown()]);
+            }
+            Parameter::Positional(_) | Parameter::Special(_) => {}
+        }
+    }
+
     fn indirect(&mut self, values: Vec<Arg>, indirect: bool) -> Vec<Arg> {
         if !indirect {
             return values;
         }
+        for name in &values {
+            self.refuse_subscript(name);
+        }
         match values.first().and_then(Arg::known).map(str::to_owned) {
             Some(name) if is_name(&name) => vec![self.variable(&name)],
             Some(_) | None => vec![Arg::unknown()],
+        }
+    }
+
+    /// What `${x:-word}` and its like become: whether `x` is set decides.
+    fn by_presence(
+        &mut self,
+        values: &[Arg],
+        set: Vec<Arg>,
+        not_set: Vec<Arg>,
+        test: &ParameterTestType,
+    ) -> Vec<Arg> {
+        match values {
+            [] => not_set,
+            [value] if value.unset && value.text.is_empty() => {
+                if !value.inherited {
+                    return not_set;
+                }
+                match self.choice.as_mut().map(|choice| choice.pick(ENVIRONMENT, 2)) {
+                    Some(0) => not_set,
+                    Some(_) => vec![Arg::unknown()],
+                    // Hard blocks take it for not set; for all else it is unknown.
+                    None => not_set
+                        .into_iter()
+                        .map(|word| Arg {
+                            unknown: true,
+                            unknown_start: true,
+                            unset: true,
+                            inherited: true,
+                            ..word
+                        })
+                        .collect(),
+                }
+            }
+            [value] if value.unknown => vec![Arg { unset: false, inherited: false, ..value.clone() }],
+            [value]
+                if value.text.is_empty()
+                    && !value.stands_for_names()
+                    && matches!(test, ParameterTestType::UnsetOrNull) =>
+            {
+                not_set
+            }
+            [_] => set,
+            // Of several words each shell has its own view.
+            [_, _, ..] => vec![Arg::unknown()],
         }
     }
 
@@ -29,18 +91,19 @@ impl Analysis<'_> {
                 let values = self.values(parameter);
                 let values = self.indirect(values, *indirect);
                 let default = self.nested(default_value.as_deref());
-                pick_default(values, default, test_type)
+                self.by_presence(&values, values.clone(), default, test_type)
             }
             ParameterExpr::AssignDefaultValues { parameter, indirect, test_type, default_value } => {
                 let values = self.values(parameter);
                 let values = self.indirect(values, *indirect);
                 let default = self.nested(default_value.as_deref());
-                let picked = pick_default(values.clone(), default, test_type);
-                if picked != values
-                    && let Parameter::Named(name) = parameter
-                {
+                if *indirect {
+                    self.deny("nameref", "the variable that ${!x:=...} assigns is not known");
+                }
+                let picked = self.by_presence(&values, values.clone(), default, test_type);
+                if picked != values {
                     let value = picked.first().cloned().unwrap_or_default();
-                    self.assign(&name.clone(), value);
+                    self.assign_default(parameter, value);
                 }
                 picked
             }
@@ -49,16 +112,15 @@ impl Analysis<'_> {
                 let values = self.values(parameter);
                 self.indirect(values, *indirect)
             }
-            ParameterExpr::UseAlternativeValue { parameter, indirect, alternative_value, .. } => {
+            ParameterExpr::UseAlternativeValue { parameter, indirect, test_type, alternative_value } => {
                 let values = self.values(parameter);
                 let values = self.indirect(values, *indirect);
                 let alternative = self.nested(alternative_value.as_deref());
-                match values.first() {
-                    Some(value) if value.unset && value.text.is_empty() => vec![Arg::default()],
-                    Some(value) if value.unknown => vec![Arg::unknown()],
-                    Some(_) => alternative,
-                    None => vec![Arg::default()],
+                let mut picked = self.by_presence(&values, alternative, vec![Arg::default()], test_type);
+                if values.iter().any(|value| value.unknown && !(value.unset && value.text.is_empty())) {
+                    picked = vec![Arg::unknown()];
                 }
+                picked
             }
             ParameterExpr::ParameterLength { parameter, .. } => {
                 self.values(parameter);
@@ -88,16 +150,16 @@ impl Analysis<'_> {
                 }
                 let values = self.values(parameter);
                 match op {
-                    ParameterTransformOp::ToLowerCase => map_known(values, |text| Some(text.to_lowercase())),
-                    ParameterTransformOp::ToUpperCase => map_known(values, |text| Some(text.to_uppercase())),
+                    ParameterTransformOp::ToLowerCase => map_known(values, lowered),
+                    ParameterTransformOp::ToUpperCase => map_known(values, raised),
                     _ => vec![Arg::unknown()],
                 }
             }
             ParameterExpr::UppercasePattern { parameter, pattern, .. } => {
-                self.change_case(parameter, pattern.as_deref(), str::to_uppercase)
+                self.change_case(parameter, pattern.as_deref(), raised)
             }
             ParameterExpr::LowercasePattern { parameter, pattern, .. } => {
-                self.change_case(parameter, pattern.as_deref(), str::to_lowercase)
+                self.change_case(parameter, pattern.as_deref(), lowered)
             }
             ParameterExpr::UppercaseFirstChar { parameter, pattern, .. }
             | ParameterExpr::LowercaseFirstChar { parameter, pattern, .. } => {
@@ -133,8 +195,14 @@ impl Analysis<'_> {
         }
         let bounds = (offset.trim().parse::<usize>().ok(), length.map(|l| l.trim().parse::<usize>().ok()));
         let values = self.values(parameter);
+        if is_list(parameter) {
+            // The bounds count the words of a list, not the characters of one.
+            return vec![Arg::unknown()];
+        }
         let values = self.indirect(values, indirect);
         map_known(values, |text| match bounds {
+            // Bytes or characters, as the locale says.
+            _ if !text.is_ascii() => None,
             (Some(from), None) => Some(text.chars().skip(from).collect()),
             (Some(from), Some(Some(count))) => Some(text.chars().skip(from).take(count).collect()),
             _ => None,
@@ -143,18 +211,32 @@ impl Analysis<'_> {
 
     /// Expands the word inside `${x:-...}`; it may hold code of its own.
     fn nested(&mut self, word: Option<&str>) -> Vec<Arg> {
-        match word {
-            Some(word) => vec![self.expand_whole(word)],
-            None => vec![Arg::default()],
+        let Some(word) = word else {
+            return vec![Arg::default()];
+        };
+        let fields = self.expand_pieces(word, false);
+        let several = fields.len() > 1;
+        let mut value = joined(&fields);
+        // Quotes inside keep apart what the value of a variable would not.
+        let quoted = fields.iter().any(|field| field.quoted);
+        if several || (quoted && value.text.contains([' ', '\t', '\n', '*', '?', '['])) {
+            (value.unknown, value.unknown_start, value.unset) = (true, true, false);
         }
+        vec![value]
     }
 
     fn trim(&mut self, parameter: &Parameter, indirect: bool, pattern: Option<&str>, trim: Trim) -> Vec<Arg> {
         let pattern = self.nested(pattern).swap_remove(0);
         let values = self.values(parameter);
         let values = self.indirect(values, indirect);
+        // Quotes make a wildcard plain; brackets and escapes are read in too many ways.
+        let is_quoted_wildcard = pattern.quoted && pattern.text.contains(['*', '?']);
+        let plain = !pattern.unknown
+            && pattern.text.is_ascii()
+            && !pattern.text.contains(['[', '\\', '('])
+            && !is_quoted_wildcard;
         map_known(values, |text| {
-            let pattern = if pattern.unknown { None } else { Some(pattern.text.as_str()) }?;
+            let pattern = (plain && text.is_ascii()).then_some(pattern.text.as_str())?;
             let mut cuts: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
             if matches!(trim, Trim::PrefixLarge | Trim::SuffixSmall) {
                 cuts.reverse();
@@ -175,11 +257,11 @@ impl Analysis<'_> {
         &mut self,
         parameter: &Parameter,
         pattern: Option<&str>,
-        change: fn(&str) -> String,
+        change: fn(&str) -> Option<String>,
     ) -> Vec<Arg> {
         self.nested(pattern);
         let values = self.values(parameter);
-        map_known(values, |text| pattern.is_none().then(|| change(text)))
+        map_known(values, |text| if pattern.is_none() { change(text) } else { None })
     }
 }
 
@@ -195,7 +277,9 @@ enum Trim {
 fn replace_in(values: Vec<Arg>, pattern: &Arg, replacement: &Arg, kind: &SubstringMatchKind) -> Vec<Arg> {
     let plain = pattern.known().filter(|p| !p.is_empty() && !p.contains(['*', '?', '[', '\\']));
     map_known(values, |text| {
-        let (pattern, replacement) = (plain?, replacement.known()?);
+        // Newer versions of bash put the match in for `&`.
+        let replacement = replacement.known().filter(|text| !text.contains(['&', '\\']));
+        let (pattern, replacement) = (plain?, replacement?);
         Some(match kind {
             SubstringMatchKind::FirstOccurrence => text.replacen(pattern, replacement, 1),
             SubstringMatchKind::Anywhere => text.replace(pattern, replacement),
@@ -211,14 +295,43 @@ fn replace_in(values: Vec<Arg>, pattern: &Arg, replacement: &Arg, kind: &Substri
     })
 }
 
-fn pick_default(values: Vec<Arg>, default: Vec<Arg>, test: &ParameterTestType) -> Vec<Arg> {
-    match values.first() {
-        None => default,
-        Some(value) if value.unset && value.text.is_empty() => default,
-        Some(value) if value.unknown => vec![Arg { unset: false, ..value.clone() }],
-        Some(value) if value.text.is_empty() && matches!(test, ParameterTestType::UnsetOrNull) => default,
-        Some(_) => values,
-    }
+/// Whether `parameter` may be several words.
+fn is_list(parameter: &Parameter) -> bool {
+    matches!(
+        parameter,
+        Parameter::Special(SpecialParameter::AllPositionalParameters { .. })
+            | Parameter::NamedWithAllIndices { .. }
+    )
+}
+
+/// Whether `expr` in double quotes is one word, as `"$*"` is.
+pub(super) fn joins_its_words(expr: &ParameterExpr) -> bool {
+    use ParameterExpr as E;
+    let (E::Parameter { parameter, .. }
+    | E::RemoveSmallestSuffixPattern { parameter, .. }
+    | E::RemoveLargestSuffixPattern { parameter, .. }
+    | E::RemoveSmallestPrefixPattern { parameter, .. }
+    | E::RemoveLargestPrefixPattern { parameter, .. }
+    | E::ReplaceSubstring { parameter, .. }
+    | E::UppercasePattern { parameter, .. }
+    | E::LowercasePattern { parameter, .. }
+    | E::Transform { parameter, .. }) = expr
+    else {
+        return false;
+    };
+    matches!(
+        parameter,
+        Parameter::Special(SpecialParameter::AllPositionalParameters { concatenate: true })
+            | Parameter::NamedWithAllIndices { concatenate: true, .. }
+    )
+}
+
+fn lowered(text: &str) -> Option<String> {
+    text.is_ascii().then(|| text.to_ascii_lowercase())
+}
+
+fn raised(text: &str) -> Option<String> {
+    text.is_ascii().then(|| text.to_ascii_uppercase())
 }
 
 fn map_known(values: Vec<Arg>, change: impl Fn(&str) -> Option<String>) -> Vec<Arg> {

@@ -129,6 +129,7 @@ impl Analysis<'_> {
         probe.is_second_reading = true;
         probe.scope.functions.clone_from(&self.scope.functions);
         probe.program(&program, &Input::Empty, text);
+        self.assigned = probe.assigned;
         let programs =
             probe.commands.into_iter().filter_map(|command| command.argv.into_iter().next()).collect();
         Some((probe.findings, programs))
