@@ -251,3 +251,25 @@ fn a_run_whose_question_expired_is_listed_as_interrupted() {
     assert_eq!(runs(&home, &["--interrupted"]).len(), 1);
     assert_eq!(runs(&home, &["--status", "waiting"]).len(), 0);
 }
+
+#[test]
+fn who_initiated_a_run_is_known_to_every_process_that_continues_it() {
+    let home = Home::new();
+    let gate = |id: &str| {
+        format!("  - {{id: {id}, approval: {{prompt: '{id}?', requireDifferentApprover: true}}}}\n")
+    };
+    home.write("flow.lobster", format!("steps:\n{}{}", gate("first"), gate("second")));
+    let begun =
+        home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("LOBSTER_APPROVAL_INITIATED_BY", "ann");
+    let first = begun.run().token();
+    let approve = |token: &str, by: &str| {
+        let call = home.lobster(["resume", "--token", token, "--approve", "yes"]);
+        // Who answers says of nobody, or of somebody else, that the run is theirs.
+        let initiated_by = if by == "ann" { "ben" } else { "" };
+        call.env("LOBSTER_APPROVAL_APPROVED_BY", by).env("LOBSTER_APPROVAL_INITIATED_BY", initiated_by).run()
+    };
+    assert!(approve(&first, "ann").error().contains("other than 'ann'"));
+    let second = approve(&first, "ben").token();
+    assert!(approve(&second, "ann").error().contains("other than 'ann'"));
+    assert_eq!(approve(&second, "ben").envelope()["status"], "ok");
+}

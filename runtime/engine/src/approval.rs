@@ -22,7 +22,7 @@ pub(super) fn question(
     step: &Step,
     approval: &Approval,
     record: &Record,
-    env: &Env,
+    fallback: Identity,
 ) -> Result<GateQuestion, Stop> {
     let json = record.json()?.map(|value| &**value);
     let suggested = json.and_then(suggestion);
@@ -43,7 +43,6 @@ pub(super) fn question(
         (None, Some(map)) => map.get("preview").and_then(Value::as_str).map(str::to_owned),
         (None, None) => preview_of(record, json)?,
     };
-    let fallback = identity_from_env(env);
     let identity = Identity {
         initiated_by: trimmed(approval.initiated_by.as_deref()).or(fallback.initiated_by),
         required_approver: trimmed(approval.required_approver.as_deref()).or(fallback.required_approver),
@@ -82,11 +81,11 @@ fn preview_of(record: &Record, json: Option<&Value>) -> Result<Option<String>, S
     Ok(Some(text::prefix(&text, MAX_PREVIEW, Count::Utf16).to_owned()))
 }
 
-/// The operator's defaults for gates.
-pub(super) fn identity_from_env(env: &Env) -> Identity {
+/// The operator's defaults for gates of a run that this person started.
+pub(super) fn identity_from_env(env: &Env, initiated_by: Option<&str>) -> Identity {
     let truthy = |value: String| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y");
     Identity {
-        initiated_by: env.non_blank("LOBSTER_APPROVAL_INITIATED_BY"),
+        initiated_by: initiated_by.map(str::to_owned),
         required_approver: env.non_blank("LOBSTER_APPROVAL_REQUIRED_APPROVER"),
         require_different_approver: env
             .non_blank("LOBSTER_APPROVAL_REQUIRE_DIFFERENT_APPROVER")

@@ -633,7 +633,7 @@ impl Host for StageHost<'_, '_, '_> {
         *self.gates += 1;
         let identity = match self.shared.place.asker {
             Asker::Pipeline => Identity::default(),
-            Asker::Step(_) => super::approval::identity_from_env(&self.shared.run.services.env),
+            Asker::Step(_) => self.shared.run.default_identity(),
         };
         let question = GateQuestion { question, identity, asker: self.shared.place.asker.clone() };
         self.shared.run.gate(&path, question, &self.shared.place.cancel)

@@ -15,8 +15,9 @@ use lobster_component::Component;
 use serde_json::{Value, json};
 
 use super::activity::Activity;
+use super::approval::identity_from_env;
 use super::binding::PendingGate;
-use super::binding::{Binding, KnownAnswer};
+use super::binding::{Binding, Identity, KnownAnswer};
 use super::committed::Committed;
 use super::env::Env;
 use super::execute::{Executor, Order, OrderId, Outcome, SecretSource, SessionEnd};
@@ -75,6 +76,8 @@ pub struct Run<'s> {
     pub(crate) is_of_agent: bool,
     /// Stops this execution: all that is under way in it, and nothing else of its process.
     pub(super) cancel: CancelToken,
+    /// The person who started it, whoever goes on with it.
+    initiated_by: Option<String>,
     overseer: Option<Arc<dyn Overseer>>,
     interrupted: Interrupted,
     pub(super) recall: Mutex<Recall>,
@@ -140,6 +143,9 @@ impl Buffered {
     }
 }
 
+/// The variable that says who starts a run.
+const INITIATED_BY: &str = "LOBSTER_APPROVAL_INITIATED_BY";
+
 /// Whether what the first record says of the caller is said of an agent.
 fn is_of_agent(caller: &Value) -> bool {
     caller["via"] == "mcp"
@@ -170,6 +176,7 @@ impl<'s> Run<'s> {
             surroundings: services.surroundings(),
             is_of_agent: is_of_agent(&services.caller.detail),
             cancel: services.cancel.child(),
+            initiated_by: services.env.non_blank(INITIATED_BY),
             overseer: None,
             interrupted: Interrupted::Ask,
             recall: Mutex::default(),
@@ -207,6 +214,10 @@ impl<'s> Run<'s> {
         if let Some(Event::RunStarted { detail, .. }) = journal.first().map(|record| &record.event) {
             run.cache_disabled |= super::reuse::was_off(&detail["settings"]);
             run.is_of_agent = is_of_agent(&detail["caller"]);
+            let initiator = detail["settings"][INITIATED_BY].as_str().map(str::trim);
+            if let Some(by) = initiator.filter(|by| !by.is_empty()) {
+                run.initiated_by = Some(by.to_owned());
+            }
             run.trace = services.trace(id, detail["traceparent"].as_str());
             if let Some(recorded) = Surroundings::recorded(detail) {
                 run.surroundings = recorded;
@@ -216,6 +227,11 @@ impl<'s> Run<'s> {
         run.knows_until = journal.last().map_or(run.knows_until, |last| last.at);
         lock(&run.recall).read(journal);
         run
+    }
+
+    /// Who may answer the gates that do not say it.
+    pub(crate) fn default_identity(&self) -> Identity {
+        identity_from_env(&self.services.env, self.initiated_by.as_deref())
     }
 
     /// The same execution, watched over.

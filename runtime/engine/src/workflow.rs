@@ -194,7 +194,7 @@ impl Frame<'_> {
         pile: &Pile,
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
-        let mut question = super::approval::question(step, approval, record, &self.run.services.env)?;
+        let mut question = super::approval::question(step, approval, record, self.run.default_identity())?;
         // Who may answer is settled when the question first comes up, not by whoever resumes.
         let identity = self.run.keep(&path.gate("identity"), || {
             serde_json::to_value(&question.identity).map_err(StageError::permanent_from)
