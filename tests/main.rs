@@ -100,6 +100,7 @@ mod self_approval;
 mod serve_agents;
 mod serve_answers;
 mod serve_api;
+mod serve_approvers;
 mod serve_hooks;
 mod serve_inputs;
 mod serve_load;

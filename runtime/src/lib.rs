@@ -223,7 +223,8 @@ pub mod replay {
         Reply, ResumeRequest, RunDiff, StepChange, Why, WhyError, ahead, cancel_run, check_approver, diff,
         failed_step, failure_after, fork, incumbent_gates, incumbent_refusal, interrupted_among,
         is_interrupted, last_end, observed, open_gate, place_in_plan, place_of_step, plan_fork, policy_of,
-        replay, resume, resume_conflicting, resume_run, rules_of_approvals, run_of_gate, take_over, why,
+        record_answer, record_retry, replay, resume, resume_conflicting, resume_run, rules_of_approvals,
+        run_of_gate, take_over, waits_for_people, why,
     };
 
     /// Paths of a run.

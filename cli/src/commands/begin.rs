@@ -44,6 +44,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Err(CommandError::failed(format!("the start of run {id} is {}", start.state)));
     }
     match store.run(id) {
+        // It was woken for what another process has done meanwhile.
+        Ok(_) if replay::waits_for_people(&store, id)? => return Ok(Exit::OK),
         Ok(_) => {
             let mut runtime = prepare::runtime_of_run(Mode::Tool, None, |_: &Runtime| Some(id))?;
             runtime.services.progress = progress();

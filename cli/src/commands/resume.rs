@@ -63,6 +63,10 @@ pub(crate) struct Args {
     /// Continues a run that was imported unfinished. Use this only if nothing else continues the run.
     #[arg(long)]
     take_over: bool,
+    /// For `lobster serve`, which continues the run itself: records the answer, or that the run is to be tried again,
+    /// and ends with the status `waiting`.
+    #[arg(long, hide = true)]
+    hand_over: bool,
     /// Runs every remaining step, even if its result is cached (`LOBSTER_NO_CACHE`).
     #[arg(long)]
     no_cache: bool,
@@ -88,6 +92,7 @@ struct Words {
     skip_interrupted: bool,
     no_cache: bool,
     take_over: bool,
+    hand_over: bool,
     conflicts: Option<String>,
     run: Option<String>,
     /// What the incumbent does not read: an error only beside the id of a run.
@@ -134,6 +139,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
             "--retry-interrupted" if attached.is_none() => out.retry_interrupted = true,
             "--skip-interrupted" if attached.is_none() => out.skip_interrupted = true,
             "--take-over" if attached.is_none() => out.take_over = true,
+            "--hand-over" if attached.is_none() => out.hand_over = true,
             "--no-cache" if attached.is_none() => out.no_cache = true,
             other if !other.starts_with('-') && out.run.is_none() => out.run = Some(word.clone()),
             _ => out.unread.push(word.clone()),
@@ -295,6 +301,9 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             return reply.failure(&failure);
         }
         let result = match task {
+            WithRun::GoOn(interrupted, None) if words.hand_over => {
+                replay::record_retry(&runtime, run, interrupted)
+            }
             WithRun::GoOn(interrupted, None) => replay::resume_run(&runtime, run, interrupted),
             WithRun::GoOn(interrupted, Some(how)) => {
                 replay::resume_conflicting(&runtime, run, interrupted, how)
@@ -303,6 +312,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         };
         return reply.result(&runtime, result, false);
     }
+    let hand_over = words.hand_over;
     match request(words) {
         Ok(request) => {
             let find = |runtime: &Runtime| replay::run_of_gate(runtime, &request.gate);
@@ -310,7 +320,8 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
                 Ok(runtime) => runtime,
                 Err(error) => return reply.failure(&error.into()),
             };
-            reply.result(&runtime, replay::resume(&runtime, &request), false)
+            let answer = if hand_over { replay::record_answer } else { replay::resume };
+            reply.result(&runtime, answer(&runtime, &request), false)
         }
         Err(failure) => reply.failure(&failure),
     }

@@ -11,7 +11,6 @@ mod chart;
 mod diff;
 mod fields;
 mod pages;
-mod program;
 mod routes;
 mod shell;
 mod standing;

@@ -22,6 +22,7 @@ mod preimage;
 mod recorded_programs;
 mod recording;
 mod replay;
+mod requests;
 mod resume;
 mod standing;
 mod step_undos;
@@ -46,7 +47,8 @@ pub use preimage::{Difference, Part};
 pub use replay::{Divergence, ReplayOptions, ReplayReport, Unverified, replay};
 pub use resume::{
     GateRef, Reply, ResumeRequest, cancel_run, check_approver, open_gate, part_of_question, policy_of,
-    resume, resume_conflicting, resume_run, run_of_gate, take_over,
+    record_answer, record_retry, resume, resume_conflicting, resume_run, run_of_gate, take_over,
+    waits_for_people,
 };
 pub use standing::{interrupted_among, is_interrupted, last_end};
 pub use step_undos::{NotProposed, StepUndo};

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::fork::overseer_of_fork;
 use super::incumbent_gates::{self, IncumbentGate};
+use super::requests::{detail_of_retry, requested_retry, unused_answers};
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::schema::Schema;
@@ -109,7 +110,34 @@ pub fn check_approver(runtime: &Runtime, gate: &Gate) -> Result<(), String> {
 
 /// Answers a gate and goes on with its run.
 pub fn resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
-    answer(runtime, request).unwrap_or_else(RunResult::from)
+    let done = answer(runtime, request).and_then(|answered| match answered {
+        Answered::GoesOn(gate) => go_on(runtime, gate.run, Interrupted::Ask, Some(&gate)),
+        Answered::Ended(result) => Ok(result),
+    });
+    done.unwrap_or_else(RunResult::from)
+}
+
+/// Answers a gate, and leaves it to others to go on with its run. A no ends the run as ever.
+pub fn record_answer(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
+    match answer(runtime, request) {
+        Ok(Answered::GoesOn(Box::new(gate))) => left(gate.run),
+        Ok(Answered::Ended(result)) => result,
+        Err(failure) => failure.into(),
+    }
+}
+
+/// Notes that a run is to be taken up again, as [`resume_run`] does, and leaves that to others. What is said of
+/// interrupted effects holds for those that the run has now.
+pub fn record_retry(runtime: &Runtime, run: &str, interrupted: Interrupted) -> RunResult {
+    match check_by_run(runtime, run, interrupted, None, true) {
+        Ok((id, _)) => left(id),
+        Err(failure) => failure.into(),
+    }
+}
+
+/// What a run came to that others go on with.
+fn left(run: RunId) -> RunResult {
+    RunResult { run: Some(run), envelope: Envelope::Waiting(Vec::new()), rendered: false }
 }
 
 /// The run that a gate belongs to, if there is such a gate.
@@ -204,7 +232,13 @@ fn find(runtime: &Runtime, gate: &GateRef, reply: Option<&Reply>) -> Result<(Gat
     }
 }
 
-fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failure> {
+/// What an answer that was recorded did to its run.
+enum Answered {
+    GoesOn(Box<Gate>),
+    Ended(RunResult),
+}
+
+fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<Answered, Failure> {
     let store = runtime.store()?;
     let cancel = matches!(request.reply, Reply::Cancel);
     let (gate, kind) = find(runtime, &request.gate, Some(&request.reply))?;
@@ -222,7 +256,7 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
             store
                 .refuse_gate(gate.key, None, approver.as_deref(), ended(runtime, "cancelled"))
                 .map_err(lost)?;
-            return Ok(cancelled(runtime, &store, gate.run));
+            return Ok(Answered::Ended(cancelled(runtime, &store, gate.run)));
         }
         (Reply::Reject, Question::Approval { .. }) => {
             let no = Some(GateAnswer::Rejected);
@@ -234,7 +268,7 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
                 detail["reason"] = store.hide(&reason).into();
             }
             store.refuse_gate(gate.key, no, approver.as_deref(), end).map_err(lost)?;
-            return Ok(cancelled(runtime, &store, gate.run));
+            return Ok(Answered::Ended(cancelled(runtime, &store, gate.run)));
         }
         (Reply::Approve, Question::Approval { .. }) => {
             question.check_approver(approver.as_deref()).map_err(Failure::parse)?;
@@ -262,7 +296,7 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<RunResult, Failu
     sound_journal(&store, gate.run)?;
     check_unedited(runtime, &gate)?;
     store.answer_gate(gate.key, answer, approver.as_deref()).map_err(lost)?;
-    go_on(runtime, gate.run, Interrupted::Ask, Some(&gate))
+    Ok(Answered::GoesOn(Box::new(gate)))
 }
 
 /// A part of the changes that a question shows.
@@ -330,6 +364,18 @@ fn by_run(
     interrupted: Interrupted,
     how: Option<Resolution>,
 ) -> Result<RunResult, Failure> {
+    let (id, interrupted) = check_by_run(runtime, text, interrupted, how, false)?;
+    go_on(runtime, id, interrupted, None)
+}
+
+/// Checks that a run that no gate holds can be taken up, and writes down who wants it. `is_left`: others take it up.
+fn check_by_run(
+    runtime: &Runtime,
+    text: &str,
+    interrupted: Interrupted,
+    how: Option<Resolution>,
+    is_left: bool,
+) -> Result<(RunId, Interrupted), Failure> {
     let store = runtime.store()?;
     let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
     let summary = store.run(id)?;
@@ -343,6 +389,7 @@ fn by_run(
             ),
         ));
     }
+    let requested = requested_retry(&store, id)?;
     match summary.status {
         RunStatus::Ok => {
             return Err(Failure::new(
@@ -354,8 +401,7 @@ fn by_run(
             ));
         }
         // It was left in a wait, or killed between stopping and asking, or between an answer and going on.
-        RunStatus::Waiting
-            if !store.is_claimed(id) && (was_left_in_a_wait(&store, id)? || !has_open_gate(&store, id)?) => {}
+        RunStatus::Waiting if !store.is_claimed(id) && !waits_for_people(&store, id)? => {}
         RunStatus::Waiting => {
             return Err(Failure::new(
                 Code::RunState,
@@ -370,7 +416,16 @@ fn by_run(
                 format!("run {id} is being executed by another process"),
             ));
         }
+        RunStatus::Running if is_left && interrupted != Interrupted::Ask => {
+            let (by, detail) = (runtime.services.actor(), detail_of_retry(interrupted));
+            store.append(id, vec![Event::RetryRequested { path: None, by, detail }], Durability::Synced)?;
+        }
         RunStatus::Running => {}
+        // Somebody wants it already, and nobody has begun.
+        RunStatus::Failed | RunStatus::Cancelled
+            if how.is_none()
+                && interrupted == Interrupted::Ask
+                && (requested.is_some() || has_unused_answer(&store, id)?) => {}
         RunStatus::Failed | RunStatus::Cancelled => {
             store.check_rollback()?;
             let journal = sound_journal(&store, id)?;
@@ -387,13 +442,15 @@ fn by_run(
                 by: runtime.services.actor(),
                 detail: match how {
                     Some(how) => resolved(&store, &journal, id, how)?.detail(),
+                    None if is_left => detail_of_retry(interrupted),
                     None => Value::Null,
                 },
             };
             store.append(id, vec![event], Durability::Synced)?;
         }
     }
-    go_on(runtime, id, interrupted, None)
+    let said = requested.filter(|_| interrupted == Interrupted::Ask);
+    Ok((id, said.unwrap_or(interrupted)))
 }
 
 /// What is committed in place of the change set that conflicted last.
@@ -484,6 +541,21 @@ pub(crate) fn sound_journal(store: &Store, run: RunId) -> Result<Vec<JournalReco
     })
 }
 
+/// Whether a run waits for people and nothing else, and none of them has answered.
+///
+/// # Errors
+/// When its record cannot be read.
+pub fn waits_for_people(store: &Store, run: RunId) -> Result<bool, Failure> {
+    Ok(store.run(run)?.status == RunStatus::Waiting
+        && has_open_gate(store, run)?
+        && !was_left_in_a_wait(store, run)?
+        && !has_unused_answer(store, run)?)
+}
+
+fn has_unused_answer(store: &Store, run: RunId) -> Result<bool, Failure> {
+    Ok(!unused_answers(store, &store.events_after(run, 0, usize::MAX)?)?.is_empty())
+}
+
 fn has_open_gate(store: &Store, run: RunId) -> Result<bool, Failure> {
     let open = GateFilter { status: Some(GateStatus::Open), run: Some(run), limit: 1 };
     Ok(!store.gates(&open)?.is_empty())
@@ -525,6 +597,7 @@ fn go_on(
         }
         return Err(missing);
     }
+    let answered = gate.map_or_else(|| unused_answers(&store, &journal), |gate| Ok(vec![gate.clone()]))?;
     let mut detail = runtime.recorded_surroundings(&store)?;
     if gate.is_some() && runtime.services.policy.is_open() {
         detail["cwd"] = runtime.recorded_cwd()?.into();
@@ -541,9 +614,11 @@ fn go_on(
         run = run.overseen(fork);
     }
     let envelope = execute(&run, &plan, &args);
-    if let (Envelope::Failed(_), Some(gate), false) = (&envelope, gate, run.has_done_effects()) {
-        // Nothing was done on the strength of the answer, so the person keeps it.
-        store.reopen_gate(gate.key)?;
+    if let (Envelope::Failed(_), false) = (&envelope, run.has_done_effects()) {
+        // Nothing was done on the strength of the answers, so the person keeps them.
+        for gate in &answered {
+            store.reopen_gate(gate.key)?;
+        }
     }
     Ok(RunResult { run: Some(id), envelope, rendered: run.has_rendered() })
 }

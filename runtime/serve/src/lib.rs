@@ -13,6 +13,7 @@ pub mod net;
 pub mod notify;
 mod passkeys;
 pub mod probe;
+pub mod program;
 pub mod schedule;
 pub mod server;
 pub mod tidings;

@@ -8,17 +8,17 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use lobster_runtime::store::service::{Service, Standing, Start, StartState};
-use lobster_runtime::store::{RunId, RunStatus, StoreError};
+use lobster_runtime::store::{Event, RunId, RunStatus, RunSummary, StoreError};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 use crate::after;
+use crate::program::{self, Behalf};
 use crate::tidings::Tidings;
 use crate::usage::Processes;
 
@@ -249,18 +249,15 @@ impl Dispatcher {
             Order::Cancel => &["resume", &id, "--cancel", "--mode", "tool"],
         };
         let mut said = tempfile::tempfile()?;
-        let mut command = Command::new(&self.settings.program);
+        let initiator = start.actor.as_deref();
+        // A worker answers nothing.
+        let behalf = Behalf { actor: initiator.unwrap_or("lobster serve"), approver: None, initiator };
+        let mut command = program::command(&self.settings.program, &behalf, words);
         command
-            .args(words)
             .envs(self.settings.env.iter().map(|(name, value)| (name, value)))
-            .env("LOBSTER_ACTOR", start.actor.as_deref().unwrap_or("lobster serve"))
-            .env("LOBSTER_APPROVAL_INITIATED_BY", start.actor.as_deref().unwrap_or_default())
-            .env_remove(RunId::VARIABLE)
-            .stdin(Stdio::null())
             .stdout(if order == Order::Execute { Stdio::piped() } else { Stdio::null() })
             // A file, so that a worker that outlives the server can go on writing.
-            .stderr(said.try_clone()?)
-            .process_group(0);
+            .stderr(said.try_clone()?);
         let workflow = self.service.workflow_by_number(start.workflow).ok().flatten();
         let dir = workflow.as_ref().and_then(|workflow| Path::new(&workflow.path).parent());
         if let Some(dir) = dir.filter(|dir| dir.is_dir()) {
@@ -303,14 +300,14 @@ impl Dispatcher {
         let store = self.service.store();
         let standing = match store.run(run) {
             Ok(summary) => match summary.status {
-                RunStatus::Ok | RunStatus::Failed | RunStatus::Cancelled => Some(Standing::Over),
+                RunStatus::Ok | RunStatus::Failed | RunStatus::Cancelled => Some(self.over(&summary, ended)),
                 RunStatus::Waiting => Some(self.waiting(run, ended)),
                 // Somebody else resumed it.
                 RunStatus::Running if store.is_claimed(run) => None,
-                RunStatus::Running => Some(self.retry_or_refuse(run, ended)),
+                RunStatus::Running => Some(self.again(run, ended)),
             },
             Err(StoreError::UnknownRun(_)) if store.is_claimed(run) => None,
-            Err(StoreError::UnknownRun(_)) => Some(self.retry_or_refuse(run, ended)),
+            Err(StoreError::UnknownRun(_)) => Some(self.again(run, ended)),
             Err(error) => {
                 tracing::error!(%error, %run, "a run cannot be looked at");
                 None
@@ -328,6 +325,16 @@ impl Dispatcher {
         }
     }
 
+    /// How a run stands that has ended: somebody may want it tried again, and no process has begun with that.
+    fn over(&self, summary: &RunSummary, ended: Option<(ExitStatus, &str)>) -> Standing {
+        let last = self.service.store().events_after(summary.id, summary.records.saturating_sub(1), 1);
+        let last = last.ok().and_then(|mut records| records.pop());
+        match last.map(|record| record.event) {
+            Some(Event::RetryRequested { .. }) => self.again(summary.id, ended),
+            _ => Standing::Over,
+        }
+    }
+
     /// How a run stands that waits: its process came to a wait, or could do nothing.
     fn waiting(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
         match ended {
@@ -340,7 +347,7 @@ impl Dispatcher {
         }
     }
 
-    fn retry_or_refuse(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
+    fn again(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
         let attempts = self.attempts(run);
         if attempts < ATTEMPTS {
             return Standing::Again;
@@ -400,13 +407,13 @@ impl Dispatcher {
         self.ripe.retain(|run, _| ripe.iter().any(|start| start.run == *run));
         for start in ripe {
             let store = self.service.store();
-            let is_over = match store.run(start.run) {
-                Ok(summary) => summary.status.is_over(),
-                Err(StoreError::UnknownRun(_)) => true,
+            let over = match store.run(start.run) {
+                Ok(summary) => summary.status.is_over().then(|| self.over(&summary, None)),
+                Err(StoreError::UnknownRun(_)) => Some(Standing::Over),
                 Err(error) => return Err(error),
             };
-            if is_over {
-                self.stand(start.run, &Standing::Over);
+            if let Some(standing) = over {
+                self.stand(start.run, &standing);
             } else if store.is_claimed(start.run) {
                 self.ripe.remove(&start.run);
             } else if self.ripe.entry(start.run).or_insert_with(Instant::now).elapsed() >= RIPE {

@@ -10,11 +10,11 @@ use lobster_runtime::runtime::recorded;
 use lobster_runtime::store::{RunFilter, RunId, RunSummary};
 use lobster_runtime::visible::harmless;
 use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
+use lobster_serve::program::Behalf;
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use crate::fields;
-use crate::program;
 use crate::shell::{self, Place};
 use crate::views;
 use crate::words::short;
@@ -111,9 +111,11 @@ fn page(app: &App, asked: &Asked, source: &Source, plan: &Markup) -> Reply {
 pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let source = source(app, asked)?;
     let mut words = source.words(asked)?;
+    let name = asked.name().unwrap_or_default();
+    let behalf = Behalf::of_person(name, Some(name));
     if asked.field("act") != Some("fork") {
         words.extend(["--dry-run".to_owned(), "--json".to_owned()]);
-        let said = program::start(app, asked, &source.run.cwd, &words)?.wait(PATIENCE, || false)?;
+        let said = app.start(app.command(&behalf, &source.run.cwd, &words))?.wait(PATIENCE, || false);
         let said =
             said.ok_or_else(|| Problem::new(StatusCode::GATEWAY_TIMEOUT, "slow", "the plan takes too long"))?;
         let Ok(plan) = json::parse(&said.out) else {
@@ -128,7 +130,7 @@ pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     };
     let before = newest(app);
     let said =
-        program::start(app, asked, &source.run.cwd, &words)?.wait(PATIENCE, || newest(app) != before)?;
+        app.start(app.command(&behalf, &source.run.cwd, &words))?.wait(PATIENCE, || newest(app) != before);
     match newest(app).filter(|run| Some(*run) != before) {
         Some(run) => Ok(Reply::see(&format!("/runs/{run}"))),
         None => {

@@ -18,6 +18,7 @@ use lobster_runtime::visible::harmless;
 use lobster_runtime::{figures, text};
 use lobster_serve::access::Verb;
 use lobster_serve::http::{App, Asked, Problem, Reply, acts, run_of, workflow_of_run};
+use lobster_serve::program::Behalf;
 use maud::{Markup, html};
 use serde_json::Value;
 
@@ -25,7 +26,6 @@ use super::runs::arguments;
 use super::{compare, problem, run_graph};
 use crate::cache::Cache;
 use crate::chart;
-use crate::program;
 use crate::shell::{self, Place};
 use crate::standing::standing;
 use crate::views::{self, View};
@@ -520,7 +520,7 @@ pub(crate) fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
             let words = ["resume", &id.to_string(), "--cancel", "--mode", "tool"].map(str::to_owned);
             let is_over = || app.store.run(id).is_ok_and(|run| run.status.is_over());
-            let said = program::start(app, asked, &run.cwd, &words)?.wait(BEGIN, is_over)?;
+            let said = app.start(app.command(&by(asked), &run.cwd, &words))?.wait(BEGIN, is_over);
             if let Some(said) = said.filter(|_| !is_over()) {
                 return Err(Problem::conflict("over", said.why()));
             }
@@ -530,20 +530,36 @@ pub(crate) fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     Ok(Reply::see(&format!("/runs/{id}")))
 }
 
+/// On behalf of whoever has pressed a button.
+fn by(asked: &Asked) -> Behalf<'_> {
+    Behalf::of_person(asked.name().unwrap_or_default(), None)
+}
+
 pub(crate) fn resume(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = run_of(app, asked)?;
-    let run = app.store.run(id)?;
+    let (run, start) = (app.store.run(id)?, app.service.start_of(id)?);
     let mut words = vec!["resume".to_owned(), id.to_string(), "--mode".to_owned(), "tool".to_owned()];
     match asked.field("interrupted") {
         Some("retry") => words.push("--retry-interrupted".to_owned()),
         Some("skip") => words.push("--skip-interrupted".to_owned()),
         _ => {}
     }
+    // A run that the service has started goes on with a worker, under the limits of the server.
+    words.extend(start.as_ref().map(|_| "--hand-over".to_owned()));
     let records = run.records;
-    let is_taken_up = || app.store.run(id).is_ok_and(|run| run.records > records);
-    let said = program::start(app, asked, &run.cwd, &words)?.wait(BEGIN, is_taken_up)?;
-    if let Some(said) = said.filter(|said| said.code != Some(0) && !is_taken_up()) {
-        return Err(Problem::new(StatusCode::CONFLICT, "not_resumed", said.why()));
+    let is_taken_up = || start.is_none() && app.store.run(id).is_ok_and(|run| run.records > records);
+    let initiator = start.as_ref().and_then(|start| start.actor.as_deref());
+    let behalf = Behalf { initiator, ..by(asked) };
+    let said = app.start(app.command(&behalf, &run.cwd, &words))?.wait(BEGIN, is_taken_up);
+    let not_resumed = |why: String| Problem::new(StatusCode::CONFLICT, "not_resumed", why);
+    match said {
+        Some(said) if said.code != Some(0) && !is_taken_up() => return Err(not_resumed(said.why())),
+        None if start.is_some() => return Err(not_resumed("it takes too long; look again".to_owned())),
+        Some(_) | None => {}
+    }
+    if start.is_some() {
+        app.service.take_up(id)?;
+        app.waker.wake();
     }
     Ok(Reply::see(&format!("/runs/{id}")))
 }
@@ -552,7 +568,7 @@ pub(crate) fn replay(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = run_of(app, asked)?;
     let run = app.store.run(id)?;
     let words = ["replay".to_owned(), id.to_string(), "--json".to_owned()];
-    let said = program::start(app, asked, &run.cwd, &words)?.wait(REPLAY, || false)?;
+    let said = app.start(app.command(&by(asked), &run.cwd, &words))?.wait(REPLAY, || false);
     let said = said.ok_or_else(|| {
         let detail = format!(
             "the replay takes longer than a page waits; `lobster replay {}` has the time",

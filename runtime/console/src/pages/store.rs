@@ -13,11 +13,11 @@ use lobster_runtime::store::{Store, StoreError, StoreStats, iso};
 use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
 use lobster_serve::http::{App, Asked, Problem, Reply};
+use lobster_serve::program::{Behalf, Said};
 use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use crate::cache::Cache;
-use crate::program::{self, Said};
 use crate::shell::{self, Place};
 use crate::words::time;
 
@@ -133,7 +133,8 @@ fn page(app: &App, asked: &Asked, report: &Markup, chosen: &str) -> Result<Reply
 /// Has a process of lobster do it.
 fn have_done(app: &App, asked: &Asked, words: &[&str]) -> Result<Said, Problem> {
     let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
-    program::start(app, asked, "/", &words)?.wait(PATIENCE, || false)?.ok_or_else(|| {
+    let behalf = Behalf::of_person(asked.name().unwrap_or_default(), None);
+    app.start(app.command(&behalf, "/", &words))?.wait(PATIENCE, || false).ok_or_else(|| {
         let command = words.iter().filter(|word| *word != "--json").cloned().collect::<Vec<_>>().join(" ");
         Problem::new(
             StatusCode::GATEWAY_TIMEOUT,

@@ -18,8 +18,10 @@ mod streamed_rest;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::path::PathBuf;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -41,6 +43,7 @@ use crate::access::{Actor, Object, can};
 use crate::hooks::Rates;
 use crate::net::Door;
 use crate::passkeys::Challenges;
+use crate::program::{self, Behalf, Started};
 use crate::workers::Waker;
 
 pub use guard::COOKIE;
@@ -191,6 +194,29 @@ impl App {
 
     pub(crate) fn end(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
+    }
+
+    /// Lobster with these words, in a directory if it is there. What it says is for a page.
+    #[must_use]
+    pub fn command(&self, behalf: &Behalf<'_>, cwd: &str, words: &[impl AsRef<OsStr>]) -> Command {
+        let mut command = program::command(&self.program, behalf, words);
+        command.env("NO_COLOR", "1");
+        if Path::new(cwd).is_dir() {
+            command.current_dir(cwd);
+        }
+        command
+    }
+
+    /// Starts it; the dispatcher looks when it has ended.
+    ///
+    /// # Errors
+    /// When no process can be started.
+    pub fn start(&self, command: Command) -> Result<Started, Problem> {
+        let waker = self.waker.clone();
+        Started::spawn(command, move || waker.wake()).map_err(|error| {
+            let why = format!("no process can be started: {error}");
+            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why)
+        })
     }
 
     /// Who calls, if somebody that the service knows does.

@@ -195,6 +195,30 @@ impl Service {
         })
     }
 
+    /// Has a worker go on with a run that somebody has answered, or wants tried again: at once, or when the process
+    /// that is still at it has ended. A start that was over is not over then.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn take_up(&self, run: RunId) -> Result<(), StoreError> {
+        let now = self.now();
+        self.write(Durability::Synced, |tx| {
+            let again = tx
+                .prepare_cached(
+                    "UPDATE starts SET state = 'queued', why = NULL, cancel = NULL, ended = NULL, attempts = 0
+                     WHERE run = ?1 AND state IN ('over', 'refused')",
+                )?
+                .execute([run.as_bytes()])?;
+            let is_at_work = tx
+                .prepare_cached("SELECT 1 FROM starts WHERE run = ?1 AND state IN ('taken', 'parked')")?
+                .exists([run.as_bytes()])?;
+            if again == 0 && is_at_work {
+                waits::add(tx, run, &NewWait { path: String::new(), due: Some(now), event: None })?;
+            }
+            Ok(())
+        })
+    }
+
     /// Writes down how a start stands that a process was given. One that is over stays so.
     ///
     /// # Errors

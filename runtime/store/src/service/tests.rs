@@ -383,6 +383,36 @@ fn a_run_is_queued_when_one_of_its_waits_is_over_and_not_before() {
 }
 
 #[test]
+fn a_run_that_was_answered_is_queued_when_its_process_is_gone_and_one_that_is_over_at_once() {
+    let (service, _) = service();
+    let workflow = service.register(&registration("a", &[]), None, "cli", None).unwrap();
+    let run = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
+    service.store().create_run_as(run, new_run()).unwrap();
+    let state = || service.start_of(run).unwrap().unwrap().state;
+    service.take_up(run).unwrap();
+    assert_eq!((state(), service.waits(9).unwrap().len()), (StartState::Queued, 0));
+    service.take_starts("s", 2_000_000, 1).unwrap();
+    service.take_up(run).unwrap();
+    // The process that asked writes down what else it waits for.
+    service.park(run, 0, &[wait("b", Some(9_000_000), None)]).unwrap();
+    assert_eq!((state(), service.wake_due(9).unwrap()), (StartState::Taken, 0));
+    service.stand(run, &Standing::Parked).unwrap();
+    assert_eq!((service.wake_due(9).unwrap(), state()), (1, StartState::Queued));
+    service.cancel_start(run, "too late", None, "cli").unwrap();
+    for standing in [Standing::Over, Standing::Refused("it died".to_owned())] {
+        service.stand(run, &standing).unwrap();
+        service.take_up(run).unwrap();
+        let again = service.start_of(run).unwrap().unwrap();
+        assert_eq!((again.state, again.attempts), (StartState::Queued, 0));
+        assert_eq!((again.why, again.cancel, again.ended_at), (None, None, None));
+    }
+    let other = service.enqueue(&start(workflow, None, false), "a", "cli").unwrap();
+    service.cancel_start(other, "no need", None, "cli").unwrap();
+    service.take_up(other).unwrap();
+    assert_eq!(service.start_of(other).unwrap().unwrap().state, StartState::Withdrawn);
+}
+
+#[test]
 fn a_place_has_one_event_and_each_event_once_a_run() {
     let (service, time) = service();
     let (one, other) = (RunId::new().unwrap(), RunId::new().unwrap());

@@ -14,7 +14,8 @@ use crate::event::RunId;
 /// Something that a run waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewWait {
-    /// The place in the run; empty for a run that could not go on and is tried again.
+    /// The place in the run; empty for a run that is taken up for another reason: it could not go on and is tried
+    /// again, or somebody has answered it.
     pub path: String,
     /// When it is over in any case, in milliseconds since 1970.
     pub due: Option<i64>,
@@ -47,15 +48,16 @@ impl Service {
         })
     }
 
-    /// Writes down all that a run waits for, in place of what stood there. What has come already makes
-    /// it due at once.
+    /// Writes down all that a run waits for at its places, in place of what stood there. What has come already
+    /// makes it due at once.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn park(&self, run: RunId, since: i64, waits: &[NewWait]) -> Result<(), StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| {
-            forget(tx, run)?;
+            tx.prepare_cached("DELETE FROM waits WHERE run = ?1 AND path <> ''")?
+                .execute([run.as_bytes()])?;
             for wait in waits {
                 let has_come = match &wait.event {
                     Some(name) => super::events::next_for(tx, run, name, since)?.is_some(),

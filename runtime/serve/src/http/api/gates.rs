@@ -1,17 +1,14 @@
 //! Questions and their answers. An answer is given by a process of lobster, as from the command line:
-//! under the run's own policy, by the same checks, and it goes on with the run.
+//! under the run's own policy, by the same checks.
 
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::io::{Seek as _, SeekFrom, Write as _};
+use std::time::Duration;
 
 use axum::http::StatusCode;
 use lobster_runtime::engine::QuestionView;
 use lobster_runtime::json;
-use lobster_runtime::store::{Gate, GateFilter, GateStatus, RunId, iso};
+use lobster_runtime::store::{Gate, GateAnswer, GateFilter, GateStatus, iso};
 use lobster_runtime::text::{Count, prefix};
 use serde_json::{Value, json};
 
@@ -19,6 +16,7 @@ use super::super::answer::workflow_of_run;
 use super::access::check_yes;
 use super::state::ROWS;
 use super::{App, Asked, Problem, Reply};
+use crate::program::{self, Behalf};
 
 /// The longest reason of a no, in characters.
 const REASON: usize = 2000;
@@ -26,8 +24,15 @@ const REASON: usize = 2000;
 /// How long an answer may take to be recorded.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What is read of what the process says.
-const SAID: u64 = 64 << 10;
+/// After so many seconds an answer that was not recorded in time may be given again.
+const PAUSE: u32 = 5;
+
+/// What stands in a record in place of the value of a secret begins with this.
+const REDACTED: &str = "«secret:";
+
+/// A yes and a no to an approval, as `lobster resume` takes them.
+const YES: &[&str] = &["--approve", "yes"];
+const NO: &[&str] = &["--approve", "no"];
 
 fn object(gate: &Gate) -> Value {
     json!({
@@ -86,11 +91,13 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         )
         .with(json!({ "digest": digest })));
     }
-    let words: &[&str] = match (body["decision"].as_str(), body.get("response")) {
-        (Some("approve"), None) => &["--approve", "yes"],
-        (Some("reject"), None) => &["--approve", "no"],
-        (Some("cancel"), None) => &["--cancel", "true"],
-        (Some("respond"), Some(_)) => &["--response-json", "-"],
+    let (words, answer): (&[&str], _) = match (body["decision"].as_str(), body.get("response")) {
+        (Some("approve"), None) => (YES, Some(GateAnswer::Approved)),
+        (Some("reject"), None) => (NO, Some(GateAnswer::Rejected)),
+        (Some("cancel"), None) => (&["--cancel", "true"], None),
+        (Some("respond"), Some(value)) => {
+            (&["--response-json", "-"], Some(GateAnswer::Response(value.clone())))
+        }
         _ => {
             return Err(Problem::bad_request(
                 "`response` goes with the decision `respond` and with no other",
@@ -104,7 +111,7 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if matches!(body["decision"].as_str(), Some("approve" | "respond")) {
         check_yes(app, asked, &gate)?;
     }
-    let now = give(app, &gate, &Given { words, response: body.get("response"), reason }, name)?;
+    let now = give(app, &gate, &Given { words, answer, reason }, name)?;
     Ok(Reply::json(&object(&now)))
 }
 
@@ -120,65 +127,84 @@ pub fn decide(app: &App, gate: &Gate, is_yes: bool, name: &str) -> Result<Gate, 
         let why = "this server wants a yes confirmed with a passkey, in the console";
         return Err(Problem::new(StatusCode::FORBIDDEN, "passkey", why));
     }
-    let words = ["--approve", if is_yes { "yes" } else { "no" }];
-    give(app, gate, &Given { words: &words, response: None, reason: None }, name)
+    let (words, answer) = if is_yes { (YES, GateAnswer::Approved) } else { (NO, GateAnswer::Rejected) };
+    give(app, gate, &Given { words, answer: Some(answer), reason: None }, name)
 }
 
 /// An answer as `lobster resume` takes it.
 struct Given<'a> {
     words: &'a [&'a str],
-    response: Option<&'a Value>,
+    /// How it stands in the record; none calls the question off.
+    answer: Option<GateAnswer>,
     /// Of a no.
     reason: Option<&'a str>,
 }
 
-/// Has a process give an answer, and waits until it is recorded.
-fn give(app: &App, gate: &Gate, answer: &Given<'_>, name: &str) -> Result<Gate, Problem> {
-    let run = app.store.run(gate.run)?;
-    let mut command = Command::new(&app.program);
-    command
-        .args(["resume", "--id", &gate.id, "--mode", "tool"])
-        .args(answer.words)
-        .env("LOBSTER_APPROVAL_APPROVED_BY", name)
-        .env("LOBSTER_ACTOR", name)
-        .env_remove(RunId::VARIABLE)
-        .env_remove("LOBSTER_APPROVAL_REASON")
-        .process_group(0);
-    if let Some(reason) = answer.reason {
-        command.env("LOBSTER_APPROVAL_REASON", prefix(reason, REASON, Count::Chars));
-    }
-    if Path::new(&run.cwd).is_dir() {
-        command.current_dir(&run.cwd);
-    }
-    let said = spawn(app, command, answer.response).map_err(|error| {
-        Problem::new(
-            StatusCode::INTERNAL_SERVER_ERROR,
-            "failed",
-            format!("no process can be started: {error}"),
-        )
-    })?;
-    let begun = Instant::now();
-    loop {
-        let now = app.store.gate(gate.key)?;
-        if now.status != GateStatus::Open {
-            // Of two that answer at once, one is told who was first.
-            return if now.answered_by.as_deref().is_none_or(|by| by == name) {
-                Ok(now)
-            } else {
-                Err(closed(&now))
-            };
-        }
-        match said.ended.recv_timeout(Duration::from_millis(10)) {
-            Err(std::sync::mpsc::RecvTimeoutError::Timeout) if begun.elapsed() < PATIENCE => {}
-            ended => {
-                // It may have answered between the two looks.
-                let now = app.store.gate(gate.key)?;
-                if ended.is_ok() && now.status != GateStatus::Open {
-                    return Ok(now);
+impl Given<'_> {
+    /// Whether a question stands as this answer of this person leaves it: of two that answer at once, one was first.
+    fn is_in(&self, gate: &Gate, name: &str) -> bool {
+        let by = Some(name.trim()).filter(|name| !name.is_empty());
+        gate.answered_by.as_deref() == by
+            && match (&self.answer, &gate.answer) {
+                (None, _) => gate.status == GateStatus::Cancelled,
+                // The value of a secret in it is not recorded.
+                (Some(GateAnswer::Response(given)), Some(GateAnswer::Response(recorded))) => {
+                    given == recorded || json::compact(recorded).contains(REDACTED)
                 }
-                return Err(Problem::new(StatusCode::FORBIDDEN, "refused", said.message()));
+                (given, recorded) => gate.status == GateStatus::Answered && given == recorded,
+            }
+    }
+}
+
+/// Has a process give an answer, and waits until it is recorded. A run that the service has started goes on with a
+/// worker then; any other one in this process.
+fn give(app: &App, gate: &Gate, given: &Given<'_>, name: &str) -> Result<Gate, Problem> {
+    let run = app.store.run(gate.run)?;
+    let start = app.service.start_of(gate.run)?;
+    let mut words = vec!["resume", "--id", gate.id.as_str(), "--mode", "tool"];
+    words.extend(given.words);
+    words.extend(start.as_ref().map(|_| "--hand-over"));
+    let initiator = start.as_ref().and_then(|start| start.actor.as_deref());
+    let mut command = app.command(&Behalf::of_person(name, initiator), &run.cwd, &words);
+    if let Some(reason) = given.reason {
+        command.env(program::REASON, prefix(reason, REASON, Count::Chars));
+    }
+    if let Some(GateAnswer::Response(value)) = &given.answer {
+        command.stdin(file_of(value).map_err(|error| failed(&error))?);
+    }
+    let process = app.start(command)?;
+    let is_closed = || app.store.gate(gate.key).is_ok_and(|now| now.status != GateStatus::Open);
+    // One that hands the run over ends when the answer is recorded.
+    let said = process.wait(PATIENCE, || start.is_none() && is_closed());
+    let is_late = said.is_none() && !is_closed();
+    let mut said = if is_late { process.end() } else { said };
+    let now = app.store.gate(gate.key)?;
+    if now.status != GateStatus::Open {
+        if !given.is_in(&now, name) {
+            return Err(closed(&now));
+        }
+        // A no has ended the run, and of two that give the same answer one has given it.
+        let goes_on = given.answer.as_ref().is_some_and(|answer| *answer != GateAnswer::Rejected);
+        if start.is_some() && goes_on && said.is_none_or(|said| said.code == Some(0)) {
+            // It is recorded in any case, and the dispatcher finds it a little later.
+            if let Err(error) = app.service.take_up(gate.run) {
+                tracing::error!(%error, run = %gate.run, "a run that was answered cannot be taken up");
             }
         }
+        app.waker.wake();
+        return Ok(now);
+    }
+    if said.is_none() && !is_late {
+        // It went on, and was of no use: the question is open again.
+        said = process.wait(PATIENCE, || false);
+    }
+    let late = |why: &str| Problem::new(StatusCode::SERVICE_UNAVAILABLE, "late", why).retry_after(PAUSE);
+    match said {
+        Some(_) if is_late => {
+            Err(late("the answer could not be recorded in time and does not count; give it again"))
+        }
+        Some(said) => Err(Problem::new(StatusCode::FORBIDDEN, "refused", said.why())),
+        None => Err(late("it is not known whether the answer will be recorded; look at the question again")),
     }
 }
 
@@ -187,42 +213,14 @@ fn closed(gate: &Gate) -> Problem {
     Problem::conflict("closed", format!("question {} is {}{by}", gate.id, gate.status))
 }
 
-/// A process that answers, and what it has said.
-struct Answering {
-    ended: std::sync::mpsc::Receiver<()>,
-    said: File,
+fn failed(error: &std::io::Error) -> Problem {
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", error.to_string())
 }
 
-impl Answering {
-    /// Why it did not answer: the message of its envelope.
-    fn message(mut self) -> String {
-        let mut text = Vec::new();
-        let read =
-            self.said.seek(SeekFrom::Start(0)).and_then(|_| (&self.said).take(SAID).read_to_end(&mut text));
-        let envelope = read.ok().and_then(|_| json::parse(&String::from_utf8_lossy(&text)).ok());
-        let message = envelope.and_then(|envelope| envelope["error"]["message"].as_str().map(str::to_owned));
-        message.unwrap_or_else(|| "the answer was not taken; the server's log says why".to_owned())
-    }
-}
-
-fn spawn(app: &App, mut command: Command, response: Option<&Value>) -> std::io::Result<Answering> {
-    let said = tempfile::tempfile()?;
-    let stdin = match response {
-        None => Stdio::null(),
-        Some(value) => {
-            let mut file = tempfile::tempfile()?;
-            file.write_all(json::compact(value).as_bytes())?;
-            file.seek(SeekFrom::Start(0))?;
-            file.into()
-        }
-    };
-    let mut child = command.stdin(stdin).stdout(said.try_clone()?).stderr(tempfile::tempfile()?).spawn()?;
-    let (done, ended) = std::sync::mpsc::channel();
-    let waker = app.waker.clone();
-    std::thread::Builder::new().name("answer".to_owned()).spawn(move || {
-        let _ = child.wait();
-        let _ = done.send(());
-        waker.wake();
-    })?;
-    Ok(Answering { ended, said })
+/// A value for a process to read.
+fn file_of(value: &Value) -> std::io::Result<File> {
+    let mut file = tempfile::tempfile()?;
+    file.write_all(json::compact(value).as_bytes())?;
+    file.seek(SeekFrom::Start(0))?;
+    Ok(file)
 }
