@@ -298,8 +298,8 @@ pub mod store {
     pub use lobster_store::{
         Blob, BlobReader, BrokenChain, CopyReport, DaySpent, Durability, Event, Gate, GateAnswer, GateFilter,
         GateKind, GateRecord, GateStatus, GcPolicy, GcReport, NewRun, ReadOn, ReadTo, Record, Redactions,
-        RunFilter, RunId, RunStatus, RunSummary, StepOutcome, StepStatus, Store, StoreError, StoreStats,
-        damage_met, iso, state_dir, system_clock,
+        RunFilter, RunId, RunProcess, RunStatus, RunSummary, StepOutcome, StepStatus, Store, StoreError,
+        StoreStats, damage_met, end_with_run, iso, state_dir, system_clock,
     };
 
     /// What a service keeps beside runs.

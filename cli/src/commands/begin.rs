@@ -8,7 +8,7 @@ use lobster_runtime::replay;
 use lobster_runtime::runtime::{PolicySources, RunRequest, RunResult, Runtime, Target};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::service::{Service, Standing, Start};
-use lobster_runtime::store::{RunId, StoreError};
+use lobster_runtime::store::{RunId, StoreError, end_with_run};
 use lobster_serve::tidings::Teller;
 use lobster_serve::workflows::digest_of;
 
@@ -31,6 +31,7 @@ const OUT_OF_MEMORY: &str = "/proc/self/oom_score_adj";
 pub(crate) fn run(args: &Args) -> CommandResult {
     let id: RunId =
         args.run.parse().map_err(|_| CommandError::usage(format!("{:?} is no id of a run", args.run)))?;
+    end_with_run();
     // The server and its other runs are worth more than one run.
     let _ = std::fs::write(OUT_OF_MEMORY, "500");
     let store = prepare::runtime(Mode::Tool)?.store()?;

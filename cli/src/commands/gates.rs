@@ -10,7 +10,9 @@ use lobster_runtime::replay::changes::part_of_question;
 use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, RunId, Store, StoreError, iso};
+use lobster_runtime::store::{
+    Gate, GateFilter, GateKind, GateStatus, RunId, Store, StoreError, end_with_run, iso,
+};
 use serde_json::{Value, json};
 
 use super::changes;
@@ -291,6 +293,7 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
 
 /// Answers with an envelope, whatever becomes of it.
 fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>) -> CommandResult {
+    end_with_run();
     let envelope = crate::reply::Reply::for_reader();
     let asked = open_store().and_then(|(runtime, store)| {
         let reply = reply()?;

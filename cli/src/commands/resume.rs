@@ -7,7 +7,7 @@ use lobster_runtime::replay::changes::Resolution;
 use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::RunId;
+use lobster_runtime::store::{RunId, end_with_run};
 
 use super::changes;
 use super::runs::Status;
@@ -243,6 +243,7 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
 }
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
+    end_with_run();
     let reply = crate::reply::Reply::for_reader();
     let mut words = match scan(words) {
         Ok(words) => words,

@@ -14,6 +14,7 @@ pub mod notify;
 mod passkeys;
 pub mod probe;
 pub mod program;
+mod run_process;
 pub mod schedule;
 pub mod server;
 pub mod tidings;

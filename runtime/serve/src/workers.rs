@@ -14,11 +14,12 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
 use lobster_runtime::store::service::{Service, Standing, Start, StartState};
-use lobster_runtime::store::{Event, RunId, RunStatus, RunSummary, StoreError};
-use rustix::process::{Pid, Signal, kill_process_group};
+use lobster_runtime::store::{Event, RunId, RunProcess, RunStatus, RunSummary, StoreError};
+use rustix::process::Signal;
 
 use crate::after;
 use crate::program::{self, Behalf};
+use crate::run_process::Process;
 use crate::tidings::Tidings;
 use crate::usage::Processes;
 
@@ -121,7 +122,7 @@ enum Order {
 /// A process at work.
 struct Worker {
     order: Order,
-    group: Option<Pid>,
+    process: Process,
     begun: Instant,
     told_to_end: Option<Instant>,
 }
@@ -139,8 +140,8 @@ pub struct Dispatcher {
     heard: Receiver<Heard>,
     say: Sender<Heard>,
     workers: HashMap<RunId, Worker>,
-    /// Runs that a process of an earlier server still executes.
-    adopted: Vec<RunId>,
+    /// Processes of runs of this server that it has not started itself: of an earlier server, of a person.
+    adopted: HashMap<RunId, Worker>,
     /// Since when parked runs have had nothing to wait for.
     ripe: HashMap<RunId, Instant>,
     followers: after::Followers,
@@ -168,7 +169,7 @@ impl Dispatcher {
             heard,
             say,
             workers: HashMap::new(),
-            adopted: Vec::new(),
+            adopted: HashMap::new(),
             ripe: HashMap::new(),
             followers: after::Followers::default(),
             tidings,
@@ -230,7 +231,7 @@ impl Dispatcher {
     }
 
     fn take(&mut self) -> Result<(), StoreError> {
-        let room = self.settings.max_runs.saturating_sub(self.workers.len());
+        let room = self.settings.max_runs.saturating_sub(self.workers.len() + self.adopted.len());
         let lease = self.service.store().clock_ms() + LEASE_MS;
         for start in self.service.take_starts(&self.server, lease, room)? {
             if let Err(error) = self.start_worker(Order::Execute, &start) {
@@ -264,7 +265,7 @@ impl Dispatcher {
             command.current_dir(dir);
         }
         let mut child = command.spawn()?;
-        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let process = Process::Started(child.id());
         if let Some(stdout) = child.stdout.take() {
             let tidings = self.tidings.clone();
             // Without the thread nobody listens, and the worker tells nothing.
@@ -277,29 +278,21 @@ impl Dispatcher {
             let status = child.wait().unwrap_or_default();
             let _ = say.send(Heard::Ended(run, status, tail(&mut said)));
         })?;
-        self.workers.insert(run, Worker { order, group, begun: Instant::now(), told_to_end: None });
+        self.workers.insert(run, Worker { order, process, begun: Instant::now(), told_to_end: None });
         Ok(())
     }
 
     fn ended(&mut self, run: RunId, status: ExitStatus, said: &str) {
-        let worker = self.workers.remove(&run);
-        // A process that was told to end leaves a run that failed, and that could be resumed.
-        if worker.is_some_and(|worker| worker.order == Order::Execute && worker.told_to_end.is_some())
-            && self.service.store().run(run).is_ok_and(|summary| summary.status == RunStatus::Failed)
-            && let Ok(Some(start)) = self.service.start_of(run)
-            && start.cancel.is_some()
-            && self.start_worker(Order::Cancel, &start).is_ok()
-        {
-            return;
-        }
-        self.judge(run, Some((status, said)));
+        let order = self.workers.remove(&run).map_or(Order::Execute, |worker| worker.order);
+        self.judge(run, order, Some((status, said)));
     }
 
-    /// Writes down how a run stands that no worker of ours executes.
-    fn judge(&mut self, run: RunId, ended: Option<(ExitStatus, &str)>) {
-        let store = self.service.store();
+    /// Writes down how a run stands that no worker of ours executes; `order` is what its last process was to do.
+    fn judge(&mut self, run: RunId, order: Order, ended: Option<(ExitStatus, &str)>) {
+        let store = self.service.store().clone();
         let standing = match store.run(run) {
             Ok(summary) => match summary.status {
+                RunStatus::Failed if order == Order::Execute && self.cancel_failed(run) => return,
                 RunStatus::Ok | RunStatus::Failed | RunStatus::Cancelled => Some(self.over(&summary, ended)),
                 RunStatus::Waiting => Some(self.waiting(run, ended)),
                 // Somebody else resumed it.
@@ -314,15 +307,42 @@ impl Dispatcher {
             }
         };
         match standing {
-            Some(standing) => self.stand(run, &standing),
-            None => {
-                if !self.adopted.contains(&run) {
-                    self.adopted.push(run);
-                }
-                let lease = self.service.store().clock_ms() + LEASE_MS;
-                self.or_say("adopt a run", |this| this.service.adopt(run, &this.server, lease));
+            Some(standing) => {
+                self.adopted.remove(&run);
+                self.stand(run, &standing);
             }
+            None => self.adopt(run),
         }
+    }
+
+    /// Notes that another process executes a run of this server.
+    fn adopt(&mut self, run: RunId) {
+        let lease = self.service.store().clock_ms() + LEASE_MS;
+        match self.service.adopt(run, &self.server, lease) {
+            Ok(true) => {}
+            // Another server looks after it.
+            Ok(false) => return drop(self.adopted.remove(&run)),
+            Err(error) => return tracing::error!(%error, %run, "the service cannot adopt a run"),
+        }
+        let found = self.service.store().process_of_run(run);
+        let known = self.adopted.get(&run).map(|worker| &worker.process);
+        if !matches!(known, Some(Process::Found(known)) if *known == found) {
+            let age = found.as_ref().map_or(Duration::ZERO, RunProcess::age);
+            let begun = Instant::now().checked_sub(age).unwrap_or_else(Instant::now);
+            let process = Process::Found(found);
+            self.adopted.insert(run, Worker { order: Order::Execute, process, begun, told_to_end: None });
+        }
+    }
+
+    /// Ends a run for good, if that is wanted, that its process left failed: it was told to end, and the run could
+    /// be resumed.
+    fn cancel_failed(&mut self, run: RunId) -> bool {
+        let Ok(Some(start)) = self.service.start_of(run) else { return false };
+        let is_begun = start.cancel.is_some() && self.start_worker(Order::Cancel, &start).is_ok();
+        if is_begun {
+            self.adopted.remove(&run);
+        }
+        is_begun
     }
 
     /// How a run stands that has ended: somebody may want it tried again, and no process has begun with that.
@@ -389,11 +409,11 @@ impl Dispatcher {
         self.service.prolong(&self.server, now + LEASE_MS)?;
         for start in self.service.abandoned_starts(now, AT_ONCE)? {
             if !self.workers.contains_key(&start.run) {
-                self.judge(start.run, None);
+                self.judge(start.run, Order::Execute, None);
             }
         }
-        for run in std::mem::take(&mut self.adopted) {
-            self.judge(run, None);
+        for run in self.adopted.keys().copied().collect::<Vec<_>>() {
+            self.judge(run, Order::Execute, None);
         }
         self.look_after_parked(now)?;
         self.cancel()?;
@@ -416,6 +436,7 @@ impl Dispatcher {
                 self.stand(start.run, &standing);
             } else if store.is_claimed(start.run) {
                 self.ripe.remove(&start.run);
+                self.adopt(start.run);
             } else if self.ripe.entry(start.run).or_insert_with(Instant::now).elapsed() >= RIPE {
                 self.ripe.remove(&start.run);
                 self.stand(start.run, &Standing::Again);
@@ -426,10 +447,18 @@ impl Dispatcher {
 
     fn cancel(&mut self) -> Result<(), StoreError> {
         for start in self.service.starts_to_cancel()? {
-            match self.workers.get_mut(&start.run) {
+            let worker = match self.workers.get_mut(&start.run) {
+                Some(worker) => Some(worker),
+                None => self.adopted.get_mut(&start.run),
+            };
+            match worker {
+                // That is what it does.
+                Some(Worker { order: Order::Cancel, .. }) => {}
                 Some(worker) => tell_to_end(worker),
-                None if self.service.store().is_claimed(start.run) => {}
+                // Another server's.
                 None if start.state == StartState::Taken => {}
+                // In the next round it is told to end.
+                None if self.service.store().is_claimed(start.run) => self.adopt(start.run),
                 None => {
                     if let Err(error) = self.start_worker(Order::Cancel, &start) {
                         tracing::error!(%error, run = %start.run, "a run cannot be cancelled");
@@ -442,7 +471,8 @@ impl Dispatcher {
 
     fn end_late(&mut self) {
         let Some(max) = self.settings.max_time else { return };
-        for (run, worker) in self.workers.iter_mut().filter(|(_, worker)| worker.begun.elapsed() >= max) {
+        let all = self.workers.iter_mut().chain(&mut self.adopted);
+        for (run, worker) in all.filter(|(_, worker)| worker.begun.elapsed() >= max) {
             tracing::warn!(%run, "a run takes longer than it may and is told to end");
             tell_to_end(worker);
         }
@@ -452,14 +482,12 @@ impl Dispatcher {
     /// system counts for each process alone, and a step may have many.
     fn end_greedy(&mut self) {
         let (memory, cpu) = (self.settings.max_memory, self.settings.max_cpu);
-        if (memory.is_none() && cpu.is_none()) || self.workers.is_empty() {
+        if (memory.is_none() && cpu.is_none()) || (self.workers.is_empty() && self.adopted.is_empty()) {
             return;
         }
         let processes = Processes::now();
-        for (run, worker) in &mut self.workers {
-            let Some(pid) = worker.group.map(|group| group.as_raw_nonzero().get().unsigned_abs()) else {
-                continue;
-            };
+        for (run, worker) in self.workers.iter_mut().chain(&mut self.adopted) {
+            let Some(pid) = worker.process.pid() else { continue };
             let usage = processes.usage(pid);
             if memory.is_some_and(|most| usage.memory > most) || cpu.is_some_and(|most| usage.cpu > most) {
                 tracing::warn!(%run, memory = usage.memory, cpu = ?usage.cpu, "a run uses more than it may and is told to end");
@@ -474,15 +502,12 @@ const GRACE: Duration = Duration::from_secs(10);
 
 /// Tells a worker to end; one that was told before and has not is ended.
 fn tell_to_end(worker: &mut Worker) {
-    let Some(group) = worker.group else { return };
     match worker.told_to_end {
         None => {
             worker.told_to_end = Some(Instant::now());
-            let _ = kill_process_group(group, Signal::TERM);
+            worker.process.signal(Signal::TERM);
         }
-        Some(at) if at.elapsed() >= GRACE => {
-            let _ = kill_process_group(group, Signal::KILL);
-        }
+        Some(at) if at.elapsed() >= GRACE => worker.process.signal(Signal::KILL),
         Some(_) => {}
     }
 }

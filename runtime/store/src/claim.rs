@@ -2,11 +2,15 @@
 //!
 //! A claim is a file lock, so it ends with the process that holds it, however
 //! that ends. A run that is `running` and unclaimed has crashed.
+//!
+//! A process that executes one run and nothing else says in the file who it is, so that whoever is to end the run
+//! finds the process. A program that has lobster in it, or serves many runs, says nothing.
 
 use std::fs::{self, File, OpenOptions};
-use std::io;
+use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::Store;
@@ -16,6 +20,72 @@ use super::file_lock::{FileLock, Sharing};
 
 /// [`Store::is_claimed`] holds the lock for an instant; a claim outwaits it.
 const GLANCE: Duration = Duration::from_millis(20);
+
+/// Whether this process executes one run and nothing else.
+static IS_OF_ONE_RUN: AtomicBool = AtomicBool::new(false);
+
+/// Says that this process executes one run and nothing else: whoever ends the run may end the process.
+pub fn end_with_run() {
+    IS_OF_ONE_RUN.store(true, Ordering::Relaxed);
+}
+
+/// Ticks of the clock in a second, as Linux tells programs.
+const TICKS: u64 = 100;
+
+/// A process that executes one run and nothing else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunProcess {
+    pub pid: u32,
+    /// When it began, in ticks since the machine did: no later process with its number has the same.
+    began: u64,
+    /// The name space of its number.
+    namespace: String,
+}
+
+impl RunProcess {
+    fn own() -> Option<Self> {
+        let pid = std::process::id();
+        Some(Self { pid, began: began(pid)?, namespace: namespace()? })
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut words = text.split_ascii_whitespace();
+        let (pid, began) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        Some(Self { pid, began, namespace: words.next()?.to_owned() })
+    }
+
+    /// Whether its number is still its own, as seen from this process.
+    #[must_use]
+    pub fn is_there(&self) -> bool {
+        namespace().as_deref() == Some(&*self.namespace) && began(self.pid) == Some(self.began)
+    }
+
+    /// For how long it has been at work.
+    #[must_use]
+    pub fn age(&self) -> Duration {
+        let up = fs::read_to_string("/proc/uptime").ok();
+        let up = up.and_then(|text| text.split_ascii_whitespace().next()?.parse::<f64>().ok());
+        let began = Duration::from_millis(self.began * 1000 / TICKS);
+        up.map_or(Duration::ZERO, |up| Duration::from_secs_f64(up).saturating_sub(began))
+    }
+}
+
+impl std::fmt::Display for RunProcess {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {} {}", self.pid, self.began, self.namespace)
+    }
+}
+
+/// When a process began, if there is one of this number.
+fn began(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program stands in brackets and may have any in it; the time is the 22nd field.
+    stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()
+}
+
+fn namespace() -> Option<String> {
+    Some(fs::read_link("/proc/self/ns/pid").ok()?.to_str()?.to_owned())
+}
 
 /// The right to execute a run; ends when dropped.
 #[derive(Debug)]
@@ -56,6 +126,7 @@ impl Store {
             let ours = lock.file().metadata().map_err(fail)?;
             // Its last holder may have removed it in between; then it locks nothing.
             if fs::metadata(&path).is_ok_and(|now| (now.dev(), now.ino()) == (ours.dev(), ours.ino())) {
+                name_holder(lock.file());
                 return Ok(RunClaim { path, _lock: lock });
             }
         }
@@ -69,9 +140,26 @@ impl Store {
             .is_ok_and(|lock| lock.is_none())
     }
 
+    /// The process that executes `run` at this moment, if it executes nothing else and this one can see it.
+    #[must_use]
+    pub fn process_of_run(&self, run: RunId) -> Option<RunProcess> {
+        let text = fs::read_to_string(self.claim_path(run)).ok()?;
+        // What a killed process left there is of no process, or not of the one that has its number now.
+        RunProcess::read(&text).filter(|process| self.is_claimed(run) && process.is_there())
+    }
+
     fn claim_path(&self, run: RunId) -> PathBuf {
         // A state key's lock ends in `.json`, so the two never meet.
         self.inner.dir.join("locks").join(format!("run-{run}"))
+    }
+}
+
+/// Writes down who has the lock. Without it the run is executed as well, and nobody else can end it.
+fn name_holder(mut file: &File) {
+    // Its last holder may have been killed, and stand in it still.
+    let _ = file.set_len(0);
+    if let Some(own) = RunProcess::own().filter(|_| IS_OF_ONE_RUN.load(Ordering::Relaxed)) {
+        let _ = file.write_all(own.to_string().as_bytes());
     }
 }
 

@@ -62,7 +62,7 @@ pub use backup::CopyReport;
 pub use blob::{Blob, BlobReader, BlobWriter, INLINE_MAX};
 pub use cache::is_reserved_key;
 pub use chain::{ReadOn, ReadTo};
-pub use claim::RunClaim;
+pub use claim::{RunClaim, RunProcess, end_with_run};
 pub use clock::{Clock, iso, system_clock};
 pub use db::{Durability, damage_met};
 pub use error::StoreError;

@@ -180,18 +180,22 @@ impl Service {
         })
     }
 
-    /// Makes a start this server's own whose run a process executes that no living server has started.
+    /// Makes a start this server's own whose run a process executes that no living server has started. False if
+    /// another server has it, or it is over.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn adopt(&self, run: RunId, server: &str, lease: i64) -> Result<(), StoreError> {
+    pub fn adopt(&self, run: RunId, server: &str, lease: i64) -> Result<bool, StoreError> {
+        let now = self.now();
         self.write(Durability::Lazy, |tx| {
-            tx.prepare_cached(
-                "UPDATE starts SET state = 'taken', server = ?2, lease = ?3
-                 WHERE run = ?1 AND state IN ('queued', 'taken', 'parked')",
-            )?
-            .execute(params![run.as_bytes(), server, lease])?;
-            Ok(())
+            let changed = tx
+                .prepare_cached(
+                    "UPDATE starts SET state = 'taken', server = ?2, lease = ?3
+                     WHERE run = ?1 AND (state IN ('queued', 'parked')
+                         OR (state = 'taken' AND (server = ?2 OR lease IS NULL OR lease < ?4)))",
+                )?
+                .execute(params![run.as_bytes(), server, lease, now])?;
+            Ok(changed > 0)
         })
     }
 

@@ -410,6 +410,10 @@ fn a_run_that_was_answered_is_queued_when_its_process_is_gone_and_one_that_is_ov
     service.cancel_start(other, "no need", None, "cli").unwrap();
     service.take_up(other).unwrap();
     assert_eq!(service.start_of(other).unwrap().unwrap().state, StartState::Withdrawn);
+    // A run that a living server has is not another one's.
+    service.take_starts("s", 2_000_000, 1).unwrap();
+    assert!(!service.adopt(run, "t", 3_000_000).unwrap());
+    assert!(service.adopt(run, "s", 3_000_000).unwrap());
 }
 
 #[test]

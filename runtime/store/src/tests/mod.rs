@@ -555,6 +555,34 @@ fn one_at_a_time_executes_a_run() {
 }
 
 #[test]
+fn a_claim_names_the_process_that_executes_nothing_else() {
+    let store = Store::in_memory().unwrap();
+    let run = new_run(&store, "w");
+    let path = store.dir().join("locks").join(format!("run-{run}"));
+    let claim = store.claim_run(run).unwrap();
+    // This program has other tests to do.
+    assert_eq!((std::fs::read_to_string(&path).unwrap().as_str(), store.process_of_run(run)), ("", None));
+    let own = std::process::id();
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let began: u64 = stat.rsplit_once(") ").unwrap().1.split(' ').nth(19).unwrap().parse().unwrap();
+    let space = std::fs::read_link("/proc/self/ns/pid").unwrap();
+    let write = |pid: u32, began: u64, space: &str| {
+        std::fs::write(&path, format!("{pid} {began} {space}")).unwrap();
+        store.process_of_run(run)
+    };
+    let found = write(own, began, space.to_str().unwrap()).unwrap();
+    assert!(found.pid == own && found.age().as_secs() < 86_400, "{found:?}");
+    // A later process with the number, a process of another name space, nothing that can be read.
+    assert_eq!(write(own, began - 1, space.to_str().unwrap()), None);
+    assert_eq!(write(own, began, "pid:[1]"), None);
+    std::fs::write(&path, "1").unwrap();
+    assert_eq!(store.process_of_run(run), None);
+    write(own, began, space.to_str().unwrap()).unwrap();
+    drop(claim);
+    assert_eq!(store.process_of_run(run), None);
+}
+
+#[test]
 fn a_run_moves_to_another_store_unchanged() {
     let (here, there) = (Store::in_memory().unwrap(), Store::in_memory().unwrap());
     let run = new_run(&here, "w");

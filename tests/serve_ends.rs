@@ -1,0 +1,141 @@
+//! What ends a run of the service: cancelling it and the limits of the server reach whatever process is at it.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::browser::Browser;
+use crate::home::{Home, wait_until};
+use crate::served::{Served, register, token};
+
+const SLOW: &str =
+    "  - {id: slow, run: 'touch begun; while ! test -e go; do sleep 0.05; done; echo slow >> said'}\n";
+
+fn home() -> Home {
+    let home = Home::new();
+    home.write("slow.lobster", format!("steps:\n{SLOW}"));
+    home.write("asks.lobster", format!("steps:\n  - {{id: ask, approval: 'Go on?'}}\n{SLOW}"));
+    home.write("fails.lobster", format!("steps:\n  - {{id: a, run: 'test -e good'}}\n{SLOW}"));
+    home.write(
+        "quick.lobster",
+        "steps:\n  - {id: ask, approval: 'Go on?'}\n  - {id: b, run: 'echo quick >> said'}\n",
+    );
+    register(&home, &["slow.lobster", "asks.lobster", "fails.lobster", "quick.lobster"]);
+    home
+}
+
+fn start(served: &Served, operator: &str, workflow: &str) -> String {
+    let started = served.post(operator, &format!("/api/v1/workflows/{workflow}/runs"), &json!({})).good();
+    started["run"].as_str().unwrap().to_owned()
+}
+
+/// Says yes to the one question that is open.
+fn approve(served: &Served, operator: &str) {
+    let gate = served.question(operator);
+    let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+    served.post(operator, &path, &json!({ "decision": "approve", "digest": gate["digest"] })).good();
+}
+
+fn begins(home: &Home) {
+    wait_until("it works", || home.dir().join("begun").exists());
+}
+
+fn cancel(home: &Home, served: Served, operator: &str, run: &str) {
+    let reply = served.post(operator, &format!("/api/v1/runs/{run}/cancel"), &Value::Null);
+    assert_eq!(reply.status, 202, "{reply:?}");
+    assert_eq!(served.ended(operator, run)["status"], "cancelled");
+    drop(served);
+    home.assert_deserted();
+    assert_eq!(home.read("said"), "");
+}
+
+#[test]
+fn a_run_is_cancelled_after_its_question_was_answered() {
+    let home = home();
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let run = start(&served, &operator, "asks");
+    approve(&served, &operator);
+    begins(&home);
+    cancel(&home, served, &operator, &run);
+}
+
+#[test]
+fn a_run_is_cancelled_that_goes_on_in_a_shell() {
+    let home = home();
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let run = start(&served, &operator, "asks");
+    let gate = served.question(&operator);
+    let words = ["resume", "--id", gate["id"].as_str().unwrap(), "--approve", "yes"];
+    let mut shell = home.lobster(words).start();
+    begins(&home);
+    cancel(&home, served, &operator, &run);
+    assert!(!shell.wait().unwrap().success());
+}
+
+#[test]
+fn a_run_is_cancelled_that_an_earlier_server_has_started() {
+    let home = home();
+    let mut earlier = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let run = start(&earlier, &operator, "slow");
+    begins(&home);
+    earlier.kill();
+    let served = Served::start(&home, &[]);
+    cancel(&home, served, &operator, &run);
+}
+
+#[test]
+fn a_run_is_cancelled_that_is_tried_again() {
+    let home = home();
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let run = start(&served, &operator, "fails");
+    assert_eq!(served.ended(&operator, &run)["status"], "failed");
+    home.write("good", "");
+    let reply = Browser::log_in(&home, &served, "operator").post(&format!("/runs/{run}/resume"), &[]);
+    assert_eq!(reply.status, 303, "{reply:?}");
+    begins(&home);
+    cancel(&home, served, &operator, &run);
+}
+
+#[test]
+fn the_time_of_a_run_is_limited_after_an_answer_and_after_a_restart() {
+    let home = home();
+    let mut served = Served::start(&home, &["--max-time", "2s"]);
+    let operator = token(&home, "operator", None);
+    let run = start(&served, &operator, "asks");
+    approve(&served, &operator);
+    assert_eq!(served.ended(&operator, &run)["status"], "failed");
+    served.kill();
+    std::fs::remove_file(home.dir().join("begun")).unwrap();
+    let mut served = Served::start(&home, &[]);
+    let run = start(&served, &operator, "slow");
+    begins(&home);
+    served.kill();
+    let served = Served::start(&home, &["--max-time", "2s"]);
+    assert_eq!(served.ended(&operator, &run)["status"], "failed");
+    drop(served);
+    home.assert_deserted();
+    assert_eq!(home.read("said"), "");
+}
+
+#[test]
+fn what_follows_an_answer_waits_for_a_free_place() {
+    let home = home();
+    let served = Served::start(&home, &["--max-runs", "1"]);
+    let operator = token(&home, "operator", None);
+    let asking = start(&served, &operator, "quick");
+    served.question(&operator);
+    let slow = start(&served, &operator, "slow");
+    begins(&home);
+    approve(&served, &operator);
+    std::thread::sleep(Duration::from_millis(700));
+    assert_eq!(home.read("said"), "");
+    home.write("go", "");
+    for run in [asking, slow] {
+        assert_eq!(served.ended(&operator, &run)["status"], "ok");
+    }
+    assert_eq!(home.read("said"), "slow\nquick\n");
+}
