@@ -49,6 +49,7 @@ mod faults;
 mod first_hour;
 mod first_workflow;
 mod flows;
+mod forged;
 mod forks;
 mod gates;
 mod guest_languages;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use super::overseer::RecordedOutside;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_stage::{Stop, store_failure};
@@ -14,6 +15,8 @@ pub(crate) struct ActionRecord {
     /// What policy said to it.
     pub(crate) decision: Value,
     pub(crate) idempotent: bool,
+    /// What a component is executed on in place of the outside; nothing else is.
+    pub(crate) on_record: Option<RecordedOutside>,
 }
 
 /// What an action digest is the digest of: canonical JSON (RFC 8785), written once.

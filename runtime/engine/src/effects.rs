@@ -47,7 +47,13 @@ impl Run<'_> {
         let Some(overseer) = self.overseer() else { return Ok(None) };
         let known = self.remembered(path);
         let fresh = known.is_none();
-        let act = Act { path, digest: action.preimage.digest, preimage: &action.preimage };
+        let act = Act {
+            path,
+            kind: &action.kind,
+            digest: action.preimage.digest,
+            preimage: &action.preimage,
+            on_record: action.on_record,
+        };
         let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
         let Some(outcome) = outcome.inspect_err(|_| self.record_failure(path))? else { return Ok(None) };
         if fresh && overseer.journals() {
@@ -118,6 +124,9 @@ impl Run<'_> {
                 }
             }
         }
+        if action.on_record.is_none() {
+            self.check_performs(path)?;
+        }
         self.confirm()?;
         let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
         self.note_effect();
@@ -172,7 +181,8 @@ impl Run<'_> {
         compute: impl FnOnce() -> Result<StepOutcome, Stop>,
     ) -> Result<Arc<StepOutcome>, Stop> {
         let digest = preimage.digest;
-        let action = ActionRecord { kind: kind.to_owned(), preimage, decision, idempotent: true };
+        let action =
+            ActionRecord { kind: kind.to_owned(), preimage, decision, idempotent: true, on_record: None };
         if let Some(outcome) = self.ask_overseer_about(path, &action, false)? {
             return Ok(outcome);
         }

@@ -18,10 +18,15 @@ use lobster_store::StepOutcome;
 /// Something that is about to be done.
 pub struct Act<'a> {
     pub path: &'a StepPath,
+    /// `native`, `http`, `component` …, as the plan has it now.
+    pub kind: &'a str,
     /// The action digest.
     pub digest: Digest,
     /// What the action digest is the digest of.
     pub preimage: &'a Preimage,
+    /// What it would be executed on in place of the outside. Only a component has it, of
+    /// [`Overseer::recorded_outside`]; anything else would be performed.
+    pub on_record: Option<RecordedOutside>,
 }
 
 /// What an effect component learnt from outside when it was recorded.
@@ -112,6 +117,11 @@ pub enum RecordedEnd {
 pub trait Overseer: Send + Sync {
     /// Whether this execution is written into the run's journal.
     fn journals(&self) -> bool;
+
+    /// Whether the effect here may be performed: what is not journaled is not, but on request.
+    fn performs(&self, _path: &StepPath) -> bool {
+        self.journals()
+    }
 
     /// The outcome to take instead of performing an effect.
     fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop>;

@@ -342,6 +342,7 @@ impl Shared<'_, '_> {
             preimage: Preimage::of(&json!({ "kind": action.kind, "detail": action.detail }))?,
             decision: Value::Null,
             idempotent: action.idempotent || self.place.is_idempotent(),
+            on_record: None,
         };
         let cancel = &self.place.cancel;
         let requests = Requests::new(self.run, path, record.preimage.digest, cancel);

@@ -21,6 +21,7 @@ use super::binding::{Binding, Identity, KnownAnswer};
 use super::committed::Committed;
 use super::env::Env;
 use super::execute::{Executor, Order, OrderId, Outcome, SecretSource, SessionEnd};
+use super::outcome::failed_outcome;
 use super::overseer::Overseer;
 use super::path::StepPath;
 use super::recall::{Recall, SUMMARY};
@@ -248,8 +249,21 @@ impl<'s> Run<'s> {
     /// Has an order carried out. What nobody saw the end of says so.
     pub(crate) fn carry_out(&self, order: Order, cancel: &CancelToken) -> Outcome {
         let id = order.id.clone();
+        // Whatever led here: without a journal nothing leaves the engine.
+        if let Err(error) = self.check_performs(&id.place().into()) {
+            return failed_outcome(&error).into();
+        }
         let done = self.executor.submit(order).and_then(|()| self.executor.wait(&id, cancel));
         done.unwrap_or_else(|error| error.outcome())
+    }
+
+    /// Checks that an effect may be performed here, which no record can say.
+    pub(super) fn check_performs(&self, path: &StepPath) -> Result<(), StageError> {
+        if self.overseer().is_none_or(|overseer| overseer.performs(path)) {
+            return Ok(());
+        }
+        let message = format!("{path} would be performed, and here nothing is");
+        Err(StageError::permanent(message).with_code(Code::Diverged))
     }
 
     /// Whether the session that an order of this run opened is still of use.

@@ -267,13 +267,17 @@ impl Overseer for Replay {
     }
 
     fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
+        fn performs(&self, path: &StepPath) -> bool {
+            self.live.contains(path.as_str())
+        }
+
         let path = act.path.as_str();
         if let Some(decision) = self.recording.denied.get(path) {
             self.visit(path, Visit::Answered);
             return Err(Stop::Failed(denied(decision)));
         }
         let Some(outcome) = known else { return Err(self.record_ends(path)) };
-        let elsewhere = self.compare_action(act);
+        let elsewhere = self.compare_action(act, &outcome, true);
         if self.live.contains(path) {
             return Ok(None);
         }
@@ -281,7 +285,8 @@ impl Overseer for Replay {
             self.visit(path, Visit::Edited);
             return Ok(Some(outcome));
         }
-        if self.recorded_outside(act.path).is_some() {
+        // The plan says what is executed here, and the record what it is executed on.
+        if act.on_record.is_some() {
             let unverified =
                 elsewhere.or_else(|| depends_on_time(&outcome)).or_else(|| depends_on_secret(act));
             let Some(why) = unverified else { return Ok(None) };
@@ -303,7 +308,7 @@ impl Overseer for Replay {
         let Some(outcome) = known else { return Err(self.record_ends(path)) };
         let unverified = self
             .action_left_out(path)
-            .or_else(|| self.compare_action(act))
+            .or_else(|| self.compare_action(act, &outcome, false))
             .or_else(|| depends_on_time(&outcome));
         if outcome.is_edited() {
             self.visit(path, Visit::Edited);

@@ -120,7 +120,7 @@ pub fn resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
 /// Answers a gate, and leaves it to others to go on with its run. A no ends the run as ever.
 pub fn record_answer(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
     match answer(runtime, request) {
-        Ok(Answered::GoesOn(Box::new(gate))) => left(gate.run),
+        Ok(Answered::GoesOn(gate)) => left(gate.run),
         Ok(Answered::Ended(result)) => result,
         Err(failure) => failure.into(),
     }

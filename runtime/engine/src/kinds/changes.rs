@@ -230,6 +230,7 @@ fn commit_checked(
         decision: Value::Null,
         // The journal of the commit sees to that.
         idempotent: true,
+        on_record: None,
     };
     let perform = || match load(&run.store, &set).and_then(|changes| {
         let services = run.services;

@@ -53,6 +53,9 @@ use loading::{Program, js_evaluator, load, not_loaded};
 pub use loading::{js_evaluator_digest, keep};
 pub use recompute::compute_recorded;
 
+/// The kind of their actions.
+pub const COMPONENT: &str = "component";
+
 /// A component to be run once.
 pub(crate) struct Job {
     /// What people call it; none is the evaluator of `js`.
@@ -285,12 +288,17 @@ pub(crate) fn run_component(
         let (mode, settles) = (changes::least(run, job.changes), job.settles);
         let (pile, asker) = (Arc::clone(&job.pile), job.asker.clone());
         let granted: Vec<PathBuf> = job.grants.write.iter().map(|dir| dir.host.clone()).collect();
-        let record =
-            ActionRecord { kind: "component".to_owned(), preimage, decision, idempotent: job.idempotent };
+        let on_record = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
+        let record = ActionRecord {
+            kind: COMPONENT.to_owned(),
+            preimage,
+            decision,
+            idempotent: job.idempotent,
+            on_record,
+        };
         let reuse =
             if job.secrets.is_empty() && job.credentials.is_empty() { job.reuse } else { Reuse::Never };
-        let recorded = run.overseer().and_then(|overseer| overseer.recorded_outside(path));
-        let perform = || match recorded {
+        let perform = || match on_record {
             Some(outside) => execute_with_recorded_calls(run, job, action, outside, cancel),
             None => ordered::carry_out(run, path, job, action, cancel),
         };
@@ -328,7 +336,7 @@ pub(crate) fn run_component(
         }
         Ok(outcome)
     };
-    let outcome = run.pure(path, "component", preimage, decision, compute)?;
+    let outcome = run.pure(path, COMPONENT, preimage, decision, compute)?;
     output(&store, &outcome).inspect_err(|_| run.record_failure(path))
 }
 

@@ -59,6 +59,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
         preimage: Preimage::of(&action)?,
         decision: Value::Null,
         idempotent: call.idempotent,
+        on_record: None,
     };
     // What was done needs neither server nor permission any more.
     if run.overseer().is_none()

@@ -175,6 +175,7 @@ fn run_process(
         preimage: Preimage::of(&preimage(run, path, &job, &argv, stdin_digest)?)?,
         decision: Value::Null,
         idempotent: job.idempotent,
+        on_record: None,
     };
     // What does not run needs no permission.
     if let Some(outcome) = run.ask_overseer(path, &record)? {

@@ -1,5 +1,7 @@
 //! What a step does again, beside what is recorded of it.
 
+use std::sync::Arc;
+
 use serde::Serialize;
 use serde_json::Value;
 
@@ -8,14 +10,40 @@ use super::super::recording::Step;
 use super::super::{contents, json_path};
 use super::{Replay, value};
 use lobster_engine::WORKFLOW_DIR;
+use lobster_engine::kinds::component::COMPONENT;
 use lobster_engine::overseer::Act;
 use lobster_store::{Blob, StepOutcome};
 
 impl Replay {
-    /// Holds an action against the recorded one. Gives the reason if it cannot be compared here.
-    pub(super) fn compare_action(&self, act: &Act<'_>) -> Option<String> {
+    /// Holds an action against the recorded one, of which `outcome` is the end. Gives the reason if it
+    /// cannot be compared here.
+    pub(super) fn compare_action(
+        &self,
+        act: &Act<'_>,
+        outcome: &Arc<StepOutcome>,
+        effect: bool,
+    ) -> Option<String> {
         let path = act.path.as_str();
-        let step = self.recording.steps.get(path)?;
+        let other = || (!effect).then(|| "its action is not the recorded one".to_owned());
+        let is_of = |step: &&Step| step.outcome.as_ref().is_some_and(|known| Arc::ptr_eq(known, outcome));
+        let Some(step) = self.recording.steps.get(path).filter(is_of) else {
+            // Nothing says what this is the end of.
+            self.diverge(path, self.recording.last_seq, "action", None, Value::Null, value(act.digest));
+            return other();
+        };
+        self.compare(path, step.seq, "kind", &step.kind.as_str(), &act.kind);
+        self.compare(path, step.seq, "whether it is an effect", &step.effect, &effect);
+        if act.kind != COMPONENT && !outcome.detail["host_calls"].is_null() {
+            // Only a component calls the host, and nothing else is executed on recorded calls.
+            self.diverge(
+                path,
+                step.seq,
+                "host calls",
+                None,
+                outcome.detail["host_calls"].clone(),
+                Value::Null,
+            );
+        }
         let recorded = step.action.filter(|recorded| *recorded != act.digest)?;
         let Some(preimage) = self.recording.preimage(&self.store, path) else {
             let left_out = self.action_left_out(path);
@@ -32,10 +60,10 @@ impl Replay {
             Part::Environment => difference.name.as_deref() == Some(WORKFLOW_DIR),
             _ => false,
         };
-        found.retain(|difference| !(step.effect && self.recording.moved && is_place(difference)));
+        found.retain(|difference| !(effect && self.recording.moved && is_place(difference)));
         let elsewhere = |part| matches!(part, Part::Environment | Part::Files);
         let first = found.first()?;
-        if step.kind == "component" && found.iter().all(|difference| elsewhere(difference.part)) {
+        if act.kind == COMPONENT && found.iter().all(|difference| elsewhere(difference.part)) {
             let name = first.name.as_deref().unwrap_or_default();
             let has = if first.part == Part::Files {
                 "does not have here what it had"
@@ -53,7 +81,7 @@ impl Replay {
             first.was.clone(),
             first.is.clone(),
         );
-        (!step.effect).then(|| "its action is not the recorded one".to_owned())
+        other()
     }
 
     pub(super) fn compare_outcome(
