@@ -266,11 +266,11 @@ impl Overseer for Replay {
         false
     }
 
-    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
-        fn performs(&self, path: &StepPath) -> bool {
-            self.live.contains(path.as_str())
-        }
+    fn performs(&self, path: &StepPath) -> bool {
+        self.live.contains(path.as_str())
+    }
 
+    fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop> {
         let path = act.path.as_str();
         if let Some(decision) = self.recording.denied.get(path) {
             self.visit(path, Visit::Answered);
@@ -362,8 +362,8 @@ impl Overseer for Replay {
         let Some((seq, recorded)) = self.recording.summaries.get(path) else { return };
         if recorded.status != outcome.status {
             self.diverge(path, *seq, "status", None, value(recorded.status), value(outcome.status));
-        } else if recorded.error != outcome.error {
-            self.diverge(path, *seq, "error", None, value(&recorded.error), value(&outcome.error));
+        } else {
+            self.compare(path, *seq, "error", &recorded.error, &outcome.error);
         }
     }
 
@@ -470,9 +470,6 @@ impl Replay {
         recorded: Value,
         replayed: Value,
     ) {
-        if self.is_cut(&recorded) {
-            return;
-        }
         let preimage = self.recording.preimage(&self.store, step);
         let input = preimage.and_then(|preimage| {
             input_digest(&preimage["input"]).or_else(|| input_digest(&preimage["stdin"]))
@@ -535,9 +532,7 @@ impl Replay {
                 self.nothing_left_out();
             }
             (RunStatus::Failed, Err(Stop::Failed(error))) => {
-                if recording.error.as_deref() != Some(error.message.as_str()) {
-                    self.diverge("", seq, "error", None, value(&recording.error), Value::from(error.message));
-                }
+                self.compare("", seq, "error", &recording.error, &Some(error.message));
             }
             // It waited, was cancelled, interrupted or killed: the record ends in the middle.
             (

@@ -1,6 +1,6 @@
 //! Where the record has gaps, because something of it was redacted.
 
-use lobster_base::code::Code;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -8,6 +8,9 @@ use serde_json::Value;
 use super::super::bundle::CUT;
 use super::super::recording::{Step, is_within};
 use super::{Replay, Visit};
+use lobster_base::code::Code;
+use lobster_base::digest::Digest;
+use lobster_base::json;
 use lobster_base::sync::lock;
 use lobster_engine::outcome::outcome_error;
 use lobster_engine::overseer::RecordedEnd;
@@ -84,12 +87,13 @@ impl Replay {
 
     /// Whether something stands in the record only as its digest.
     pub(super) fn is_cut(&self, recorded: &Value) -> bool {
-        let cut = match recorded {
-            Value::String(text) => text.starts_with(CUT),
-            Value::Object(map) => map.len() == 1 && map.contains_key("redacted"),
-            _ => false,
-        };
-        cut && !self.redacted.is_empty()
+        !self.redacted.is_empty() && cut_digest(recorded).is_some()
+    }
+
+    /// What the journal has, with the texts that were cut out of it as they are in `replayed`, as far as
+    /// they can be the same. Blobs are left out whole: nothing in one is cut.
+    pub(super) fn uncut<'v>(&self, recorded: &'v Value, replayed: &'v Value) -> Cow<'v, Value> {
+        if self.redacted.is_empty() { Cow::Borrowed(recorded) } else { filled(recorded, replayed) }
     }
 
     /// Why a step cannot be computed whose action was left out.
@@ -97,4 +101,49 @@ impl Replay {
         let action = self.recording.steps.get(path)?.action?;
         self.left_out.contains(&action).then(|| "what it reads was redacted".to_owned())
     }
+}
+
+/// The digest of what was cut, if something was.
+fn cut_digest(recorded: &Value) -> Option<&str> {
+    match recorded {
+        Value::String(text) => text.strip_prefix(CUT),
+        Value::Object(map) if map.len() == 1 => map.get("redacted")?.as_str(),
+        _ => None,
+    }
+}
+
+fn filled<'v>(recorded: &'v Value, replayed: &'v Value) -> Cow<'v, Value> {
+    match (recorded, replayed) {
+        (recorded, replayed) if can_be_cut_to(replayed, recorded) => Cow::Borrowed(replayed),
+        (Value::Object(was), Value::Object(is)) => {
+            let member = |(name, was): (&String, &Value)| {
+                let filled = is.get(name).map_or(Cow::Borrowed(was), |is| filled(was, is));
+                (name.clone(), filled.into_owned())
+            };
+            Cow::Owned(Value::Object(was.iter().map(member).collect()))
+        }
+        (Value::Array(was), Value::Array(is)) => {
+            let item = |(index, was): (usize, &Value)| {
+                let filled = is.get(index).map_or(Cow::Borrowed(was), |is| filled(was, is));
+                filled.into_owned()
+            };
+            Cow::Owned(Value::Array(was.iter().enumerate().map(item).collect()))
+        }
+        _ => Cow::Borrowed(recorded),
+    }
+}
+
+/// Whether a cut stands for this value: it has the digest, or was itself made of what was cut.
+fn can_be_cut_to(replayed: &Value, recorded: &Value) -> bool {
+    let Some(digest) = cut_digest(recorded).and_then(|digest| digest.parse::<Digest>().ok()) else {
+        return false;
+    };
+    let text = match replayed {
+        Value::String(text) => text.clone(),
+        other => json::compact(other),
+    };
+    let is_made_of_cut = || text.contains(CUT) || text.contains(r#""redacted":"#);
+    Digest::of(text.as_bytes()) == digest
+        || Digest::of_json(replayed).is_ok_and(|whole| whole == digest)
+        || is_made_of_cut()
 }
