@@ -1,11 +1,12 @@
 //! Granted directories in a bundle: their contents as blobs, with a listing, so
 //! that a step that read them can be computed again where they are not.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags, ResolveFlags, mkdirat, openat2, symlinkat};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -21,7 +22,7 @@ use lobster_engine::envelope::Failure;
 use lobster_engine::kinds::component::tree_digest;
 use lobster_store::Store;
 
-/// Most bytes, and most names, of one directory that a bundle takes in.
+/// Most bytes, and most names, of one directory that a bundle takes in or brings out.
 const MAX_BYTES: u64 = 256 << 20;
 const MAX_NAMES: usize = 50_000;
 
@@ -42,13 +43,13 @@ pub struct Directory {
     pub left_out: Option<String>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 struct Entry {
     path: PathBuf,
     what: What,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum What {
     Directory,
@@ -169,8 +170,7 @@ fn walk(
         };
         entries.push(Entry { path: path.clone(), what });
         if *bytes > MAX_BYTES || entries.len() > MAX_NAMES {
-            let limit = format!("it has more than {} MiB or {MAX_NAMES} names", MAX_BYTES >> 20);
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, limit));
+            return Err(too_large());
         }
         if kind.is_dir() {
             walk(root, &path, entries, files, bytes)?;
@@ -220,29 +220,200 @@ impl Unpacked {
     }
 }
 
+/// How the places of a listing are resolved: below the directory, and through no link.
+const BENEATH: ResolveFlags =
+    ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
+
 fn unpack(store: &Store, listing: &Digest, at: &Path) -> io::Result<()> {
     const MAX_LISTING: u64 = 64 << 20;
-    let wrong = |what: &dyn std::fmt::Display| io::Error::new(io::ErrorKind::InvalidData, what.to_string());
     let text = store.load(listing, MAX_LISTING).map_err(|error| wrong(&error))?;
     let entries: Vec<Entry> =
         json::parse_as(&String::from_utf8_lossy(&text)).map_err(|error| wrong(&error))?;
+    let entries = checked(store, entries)?;
     fs::create_dir(at)?;
-    // Links come last: nothing is written through one.
-    let (links, rest): (Vec<_>, Vec<_>) =
-        entries.into_iter().partition(|entry| matches!(entry.what, What::Link(_)));
-    for entry in rest.into_iter().chain(links) {
-        if !entry.path.components().all(|part| matches!(part, Component::Normal(_))) {
-            return Err(wrong(&format!("names {}, which is outside", entry.path.display())));
-        }
-        let path = at.join(&entry.path);
-        match entry.what {
-            What::Directory => fs::create_dir(path)?,
+    let top = fs::File::open(at)?;
+    // A directory stands before what is in it.
+    for (path, what) in &entries {
+        let (Some(name), above) = (path.file_name(), path.parent().unwrap_or(Path::new(""))) else {
+            continue;
+        };
+        let above = if above.as_os_str().is_empty() { Path::new(".") } else { above };
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let above = openat2(&top, above, flags, Mode::empty(), BENEATH)?;
+        match what {
+            What::Directory => mkdirat(above, name, Mode::RWXU)?,
             What::File(digest) => {
-                let mut reader = store.open_blob(&digest).map_err(|error| wrong(&error))?;
-                io::copy(&mut reader, &mut fs::File::create_new(path)?)?;
+                let mut reader = store.open_blob(digest).map_err(|error| wrong(&error))?;
+                let new = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let file = openat2(above, name, new, Mode::RUSR | Mode::WUSR, BENEATH)?;
+                io::copy(&mut reader, &mut fs::File::from(file))?;
             }
-            What::Link(to) => std::os::unix::fs::symlink(to, path)?,
+            What::Link(to) => symlinkat(to, above, name)?,
         }
     }
     Ok(())
+}
+
+/// The entries of a listing by their paths, if they are a directory's and no more than a bundle may take in.
+fn checked(store: &Store, entries: Vec<Entry>) -> io::Result<BTreeMap<PathBuf, What>> {
+    let mut bytes = 0_u64;
+    let mut checked = BTreeMap::new();
+    if entries.len() > MAX_NAMES {
+        return Err(too_large());
+    }
+    for Entry { path, what } in entries {
+        let is_inside = path.components().all(|part| matches!(part, Component::Normal(_)));
+        if !is_inside || path.file_name().is_none() {
+            return Err(wrong(&format!("names {}, which is outside", path.display())));
+        }
+        if let What::File(digest) = &what {
+            bytes = bytes.saturating_add(store.blob_len(digest).map_err(|error| wrong(&error))?.unwrap_or(0));
+        }
+        // Of the ways to write a path, one is kept.
+        if checked.insert(path.components().collect(), what).is_some() {
+            return Err(wrong(&format!("names {} twice", path.display())));
+        }
+    }
+    if bytes > MAX_BYTES {
+        return Err(too_large());
+    }
+    let is_directory = |path: &Path| matches!(checked.get(path), Some(What::Directory));
+    let above =
+        |path: &PathBuf| path.ancestors().skip(1).all(|up| up.as_os_str().is_empty() || is_directory(up));
+    match checked.keys().find(|path| !above(path)) {
+        Some(path) => Err(wrong(&format!("names {}, which is in no directory of it", path.display()))),
+        None => Ok(checked),
+    }
+}
+
+fn wrong(what: &dyn std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_string())
+}
+
+fn too_large() -> io::Error {
+    let limit = format!("it has more than {} MiB or {MAX_NAMES} names", MAX_BYTES >> 20);
+    io::Error::new(io::ErrorKind::FileTooLarge, limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn listed(store: &Store, entries: &[Entry]) -> Digest {
+        store.put(json::compact(&entries).as_bytes()).unwrap().digest
+    }
+
+    fn entry(path: &str, what: What) -> Entry {
+        Entry { path: path.into(), what }
+    }
+
+    /// Everything below a directory: paths, with the text of files and the target of links.
+    fn everything(dir: &Path) -> BTreeMap<PathBuf, String> {
+        let mut found = BTreeMap::new();
+        let mut pending = vec![dir.to_owned()];
+        while let Some(at) = pending.pop() {
+            for entry in fs::read_dir(&at).unwrap() {
+                let path = entry.unwrap().path();
+                let text = match fs::symlink_metadata(&path).unwrap().file_type() {
+                    kind if kind.is_dir() => {
+                        pending.push(path.clone());
+                        "directory".to_owned()
+                    }
+                    kind if kind.is_symlink() => format!("-> {}", fs::read_link(&path).unwrap().display()),
+                    _ => fs::read_to_string(&path).unwrap(),
+                };
+                found.insert(path, text);
+            }
+        }
+        found
+    }
+
+    /// A few names, so that they meet: in order, twice, below one another, and written in several ways.
+    fn place() -> impl Strategy<Value = String> {
+        let part = prop_oneof![
+            8 => prop::sample::select(vec!["a", "b", "c"]),
+            1 => prop::sample::select(vec!["..", ".", "", "outside"]),
+        ];
+        (prop::collection::vec(part, 1..4), 0..20).prop_map(|(parts, absolute)| {
+            let path = parts.join("/");
+            if absolute == 0 { format!("/{path}") } else { path }
+        })
+    }
+
+    #[derive(Clone, Debug)]
+    enum Kind {
+        Directory,
+        File,
+        LinkOutside,
+        Link(String),
+    }
+
+    fn kind() -> impl Strategy<Value = Kind> {
+        prop_oneof![
+            3 => Just(Kind::Directory),
+            2 => Just(Kind::File),
+            2 => Just(Kind::LinkOutside),
+            2 => place().prop_map(Kind::Link),
+        ]
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2_000))]
+        #[test]
+        fn no_listing_changes_anything_outside(list in prop::collection::vec((place(), kind()), 0..7)) {
+            let store = store();
+            let blob = store.put(b"content").unwrap().digest;
+            let root = tempfile::tempdir().unwrap();
+            let (outside, at) = (root.path().join("outside"), root.path().join("tree"));
+            fs::create_dir_all(outside.join("a/b")).unwrap();
+            fs::write(outside.join("a/c"), "theirs").unwrap();
+            let before = everything(root.path());
+            let entries: Vec<_> = list.iter().map(|(path, kind)| entry(path, match kind {
+                Kind::Directory => What::Directory,
+                Kind::File => What::File(blob),
+                Kind::LinkOutside => What::Link(outside.clone()),
+                Kind::Link(to) => What::Link(to.into()),
+            })).collect();
+            let unpacked = unpack(store, &listed(store, &entries), &at);
+            let after = everything(root.path());
+            let left: BTreeMap<_, _> = after.into_iter().filter(|(path, _)| !path.starts_with(&at)).collect();
+            prop_assert_eq!(left, before);
+            // What is a directory's listing is laid out whole.
+            if unpacked.is_ok() {
+                prop_assert_eq!(everything(&at).len(), entries.len());
+            }
+        }
+    }
+
+    /// One for all cases: each would have a database of its own.
+    fn store() -> &'static Store {
+        static STORE: std::sync::OnceLock<Store> = std::sync::OnceLock::new();
+        STORE.get_or_init(|| Store::in_memory().unwrap())
+    }
+
+    #[test]
+    fn what_is_below_a_link_or_too_much_is_refused() {
+        let store = store();
+        let root = tempfile::tempdir().unwrap();
+        let at = root.path().join("tree");
+        let refused = |entries: &[Entry], why: &str| {
+            let error = unpack(store, &listed(store, entries), &at).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+            assert!(!at.exists(), "{why}");
+        };
+        let link = || What::Link(root.path().to_owned());
+        refused(&[entry("a", link()), entry("a/x", link())], "names a/x, which is in no directory");
+        refused(&[entry("a", What::Directory), entry("a/", link())], "names a/ twice");
+        let many: Vec<_> = (0..=MAX_NAMES).map(|n| entry(&n.to_string(), What::Directory)).collect();
+        refused(&many, "50000 names");
+        let big = vec![0; 9 << 20];
+        let big = store.put(&big).unwrap().digest;
+        let heavy: Vec<_> = (0..29).map(|n| entry(&n.to_string(), What::File(big))).collect();
+        refused(&heavy, "256 MiB");
+        let sound = [entry("a/b", What::Link("..".into())), entry("a", What::Directory)];
+        unpack(store, &listed(store, &sound), &at).unwrap();
+        assert_eq!(fs::read_link(at.join("a/b")).unwrap(), Path::new(".."));
+    }
 }
