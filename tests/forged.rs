@@ -252,3 +252,15 @@ fn a_text_that_was_cut_hides_nothing_else() {
     bundle.write(&home.dir().join("forged.bundle"));
     assert_eq!(differences(&verified(&home)), ["no: error"]);
 }
+
+#[test]
+fn what_is_taken_in_is_what_was_checked() {
+    let (home, _) = exported_workflow(SUM);
+    let bytes = std::fs::read(home.dir().join("run.bundle")).unwrap();
+    // A pipe gives its bytes once.
+    let there = Home::new();
+    let answer = there.lobster(["bundle", "import", "/dev/stdin"]).stdin(bytes).run();
+    assert_eq!(answer.code(), 0, "{answer:?}");
+    assert_eq!(there.lobster(["replay", "@"]).run().code(), 0);
+    assert_eq!(there.lobster(["store", "verify"]).run().code(), 0);
+}

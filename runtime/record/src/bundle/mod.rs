@@ -10,7 +10,7 @@ mod trees;
 mod write;
 
 use std::fs::File;
-use std::io::{BufReader, ErrorKind, Write};
+use std::io::{self, BufReader, ErrorKind, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -145,15 +145,8 @@ pub fn verify_bundle(
     file: &Path,
     signer: Option<&PublicKey>,
 ) -> Result<BundleReport, BundleError> {
-    let store = Store::in_memory()?;
-    let bundle = read_file(file, &store)?;
-    bundle.check_signer(file, signer)?;
-    let carried = Carried {
-        redacted: bundle.redacted.steps.into_iter().collect(),
-        left_out: bundle.redacted.blobs.into_iter().collect(),
-        directories: Unpacked::of_bundle(&store, &bundle.summary.directories)?,
-    };
-    let replay = replay_journal(runtime, &store, &bundle.journal, &ReplayOptions::default(), carried)?;
+    let (store, bundle) = read_signed(file, signer)?;
+    let replay = replay_bundle(runtime, &store, &bundle)?;
     Ok(BundleReport { bundle: bundle.summary, replay })
 }
 
@@ -169,28 +162,54 @@ pub fn import_bundle(
     file: &Path,
     options: &ImportOptions,
 ) -> Result<BundleSummary, BundleError> {
-    // Nothing of a damaged or foreign bundle reaches the store.
-    let signer = options.signer.as_ref();
-    if options.unreplayed {
-        read_file(file, &Store::in_memory()?)?.check_signer(file, signer)?;
-    } else {
+    // The file is read once: what was checked is what is taken in, and nothing of a
+    // damaged or foreign bundle reaches the store.
+    let (checked, bundle) = read_signed(file, options.signer.as_ref())?;
+    if !options.unreplayed {
         let unverified = |why: String| BundleError::Unverified { file: file.to_owned(), why };
-        let report = verify_bundle(runtime, file, signer).map_err(|error| match error {
+        let replay = replay_bundle(runtime, &checked, &bundle).map_err(|error| match error {
             BundleError::Replay(failure) => unverified(failure.message),
             other => other,
         })?;
-        if !report.replay.is_faithful() {
+        if !replay.is_faithful() {
             return Err(unverified("it does not replay as it was recorded".to_owned()));
         }
     }
-    let store = runtime.store()?;
-    let bundle = read_file(file, &store)?;
     if bundle.edited {
         return Err(BundleError::Edited(file.to_owned()));
+    }
+    let store = runtime.store()?;
+    for entry in &bundle.blobs {
+        let name = format!("blob {} ({})", entry.digest, entry.what);
+        let mut writer = store.blob_writer();
+        io::copy(&mut checked.open_blob(&entry.digest)?, &mut writer)
+            .map_err(|error| read::damaged(&name, &error).in_file(file))?;
+        let found = writer.finish()?.digest;
+        if found != entry.digest {
+            return Err(read::damaged(&name, &format!("has other bytes: they hash to {found}")).in_file(file));
+        }
     }
     let texts = bundle.journal.into_iter().map(|record| record.text).collect();
     store.import_run(texts, &bundle.redacted)?;
     Ok(bundle.summary)
+}
+
+/// A bundle, read into a store of its own, that is signed by whom it should be.
+fn read_signed(file: &Path, signer: Option<&PublicKey>) -> Result<(Store, Bundle), BundleError> {
+    let store = Store::in_memory()?;
+    let bundle = read_file(file, &store)?;
+    bundle.check_signer(file, signer)?;
+    Ok((store, bundle))
+}
+
+/// Executes the run of a bundle again from nothing but the bundle.
+fn replay_bundle(runtime: &Runtime, store: &Store, bundle: &Bundle) -> Result<ReplayReport, BundleError> {
+    let carried = Carried {
+        redacted: bundle.redacted.steps.iter().cloned().collect(),
+        left_out: bundle.redacted.blobs.iter().copied().collect(),
+        directories: Unpacked::of_bundle(store, &bundle.summary.directories)?,
+    };
+    Ok(replay_journal(runtime, store, &bundle.journal, &ReplayOptions::default(), carried)?)
 }
 
 fn read_file(file: &Path, store: &Store) -> Result<Bundle, BundleError> {

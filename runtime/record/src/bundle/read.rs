@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-use super::format::{MAGIC, MAX_MANIFEST, MAX_RECORD, Manifest};
+use super::format::{BlobEntry, MAGIC, MAX_MANIFEST, MAX_RECORD, Manifest};
 use super::redaction::payload;
 use super::{BundleSummary, PublicKey, signature};
 use lobster_base::digest::Digest;
@@ -66,6 +66,7 @@ impl BundleError {
 pub(super) struct Bundle {
     pub(super) summary: BundleSummary,
     pub(super) journal: Vec<Record>,
+    pub(super) blobs: Vec<BlobEntry>,
     /// What is not in it.
     pub(super) redacted: Redacted,
     /// A record is not the text that was written.
@@ -164,6 +165,7 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
             directories: manifest.directories,
         },
         journal,
+        blobs: manifest.blobs,
     })
 }
 
