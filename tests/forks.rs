@@ -302,3 +302,31 @@ fn a_changed_default_counts_and_a_given_argument_stays() {
     let forked = fork(&home, &newest(&home), &["--workflow", "last.lobster", "--set", "args.same=8"]);
     assert!(forked.stdout.contains("given=7 left=3 same=8"), "{forked:?}");
 }
+
+/// Two steps of one action, with a question between them.
+const TWICE: &str = "
+name: notify
+steps:
+  - id: notify_a
+    run: echo sent >> log
+  - id: ask
+    approval: Send it once more?
+  - id: notify_b
+    run: echo sent >> log
+";
+
+#[test]
+fn an_outcome_is_taken_once_however_often_the_fork_is_resumed() {
+    let home = Home::new();
+    home.write("once.lobster", "name: notify\nsteps:\n  - id: notify\n    run: echo sent >> log\n");
+    home.write("twice.lobster", TWICE);
+    home.tool(["once.lobster"]).output();
+    let run = newest(&home);
+    let asked = fork(&home, &run, &["--workflow", "twice.lobster"]);
+    assert_eq!(home.read("log"), "sent\n", "{asked:?}");
+    let forked = newest(&home);
+    approve(&home, &asked, "ann").output();
+    assert_eq!(home.read("log"), "sent\nsent\n");
+    assert!(shown(&home, &forked, "notify_a").contains(" cached "));
+    assert!(shown(&home, &forked, "notify_b").contains(" ok "));
+}

@@ -58,7 +58,7 @@ impl Run<'_> {
         let Some(outcome) = outcome.inspect_err(|_| self.record_failure(path))? else { return Ok(None) };
         if fresh && overseer.journals() {
             let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
-            let detail = json!({ "reused": true });
+            let detail = json!({ "reused": true, "from": overseer.taken_from(path) });
             if effect {
                 self.append_unsynced(started_event(path, action, preimage.digest, detail))?;
                 self.append_unsynced(ended_event(path, Arc::clone(&outcome)))?;

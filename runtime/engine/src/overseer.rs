@@ -166,6 +166,11 @@ pub trait Overseer: Send + Sync {
         false
     }
 
+    /// The place in the run that this one goes on from whose outcome was taken here, if one was.
+    fn taken_from(&self, _path: &StepPath) -> Option<String> {
+        None
+    }
+
     /// Until when the step here waits, which event ended that, or that more rounds were asked for here, if a run that this one
     /// goes on from has decided it.
     fn wait(&self, _path: &StepPath) -> Option<Value> {

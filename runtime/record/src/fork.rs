@@ -263,11 +263,9 @@ pub(crate) fn overseer_of_fork(
         return Ok(None);
     }
     let parents = sound_journal(store, parent)?;
-    let used = Recording::read(journal)?;
-    let mut fork = Fork::new(store, &parents, &terms, used.task, Stage::Real)?;
-    for (path, _) in used.in_order() {
-        fork.used.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).insert(path.to_owned());
-    }
+    let task = Recording::read(journal)?.task;
+    let fork = Fork::new(store, &parents, &terms, task, Stage::Real)?;
+    journal.iter().for_each(|record| fork.note_taken(record));
     Ok(Some(Arc::new(fork)))
 }
 
@@ -287,9 +285,24 @@ struct Fork {
     terms: Terms,
     /// What the fork executes.
     task: Task,
-    /// Outcomes that were taken already; each counts once.
-    used: Mutex<HashSet<String>>,
+    taken: Mutex<Taken>,
     told: Mutex<Told>,
+}
+
+/// The outcomes of the earlier run that were taken already.
+#[derive(Default)]
+struct Taken {
+    /// The places that they stood at; each counts once.
+    used: HashSet<String>,
+    /// The same by the places of the fork that took them.
+    at: HashMap<String, String>,
+}
+
+impl Taken {
+    fn note(&mut self, from: String, at: &str) {
+        self.at.insert(at.to_owned(), from.clone());
+        self.used.insert(from);
+    }
 }
 
 #[derive(Default)]
@@ -341,7 +354,7 @@ impl Fork {
             answers: lobster_engine::recall::answers(parent),
             terms: terms.clone(),
             task,
-            used: Mutex::default(),
+            taken: Mutex::default(),
             told: Mutex::default(),
         })
     }
@@ -352,18 +365,45 @@ impl Fork {
         if self.terms.is_from(act.path.as_str()) {
             return None;
         }
-        let mut used = lock(&self.used);
-        let candidates = self.by_action.get(&act.digest)?;
-        let free = |path: &&String| !used.contains(*path);
-        let same_place = candidates.iter().find(|path| *path == act.path.as_str()).filter(free);
-        let path = same_place.or_else(|| candidates.iter().find(free))?.clone();
+        let mut taken = lock(&self.taken);
+        let path = self.free(&taken.used, &act.digest, act.path.as_str())?.clone();
         let outcome = self.recording.steps.get(&path)?.outcome.as_ref()?;
         // What was undone or edited since is committed again, or is a conflict.
         if path.ends_with(COMMIT_SUFFIX) && !is_still_committed(&self.store, outcome) {
             return None;
         }
-        used.insert(path);
+        taken.note(path, act.path.as_str());
         Some(StepOutcome { cached: true, ..StepOutcome::clone(outcome) })
+    }
+
+    /// The place whose outcome is taken for this action at `place`: the same one if it can be had.
+    fn free(&self, used: &HashSet<String>, action: &Digest, place: &str) -> Option<&String> {
+        let candidates = self.by_action.get(action)?;
+        let free = |path: &&String| !used.contains(*path);
+        let same_place = candidates.iter().find(|path| *path == place).filter(free);
+        same_place.or_else(|| candidates.iter().find(free))
+    }
+
+    /// Notes what an earlier execution of the fork took.
+    fn note_taken(&self, record: &Record) {
+        let (path, action, detail) = match &record.event {
+            Event::StepStarted { path, action: Some(action), detail, .. } => (path, action, detail),
+            Event::StepEnded { path, begun: Some(begun), .. } => (path, &begun.action, &begun.detail),
+            _ => return,
+        };
+        if detail["reused"] != true {
+            return;
+        }
+        let mut taken = lock(&self.taken);
+        let from = match detail.get("from") {
+            Some(from) => from.as_str().map(str::to_owned),
+            // Earlier versions did not say it: it is found as it was found then.
+            None if self.terms.edit.contains_key(path) => None,
+            None => self.free(&taken.used, action, path).cloned(),
+        };
+        if let Some(from) = from {
+            taken.note(from, path);
+        }
     }
 
     fn known(&self, act: &Act<'_>, effect: bool, known: Known) -> Result<Known, Stop> {
@@ -423,6 +463,10 @@ impl Overseer for Fork {
 
     fn native_profile(&self, path: &StepPath) -> Option<NativeProfile> {
         self.recording.preimage(&self.store, path.as_str()).as_ref().map(NativeProfile::of_action)
+    }
+
+    fn taken_from(&self, path: &StepPath) -> Option<String> {
+        lock(&self.taken).at.get(path.as_str()).cloned()
     }
 
     fn wait(&self, path: &StepPath) -> Option<Value> {
@@ -522,4 +566,41 @@ fn edited(store: &Store, recorded: &StepOutcome, blob: Blob) -> Result<StepOutco
         outcome.value = value()?;
     }
     Ok(outcome)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Place, workflow};
+
+    #[test]
+    fn records_that_do_not_say_what_was_taken_count_as_well() {
+        let place = Place::new();
+        let run = place.run(&workflow("name: n\nsteps:\n  - id: notify\n    run: echo sent\n"));
+        let store = place.runtime.store().unwrap();
+        let parent = store.events(run.parse().unwrap()).unwrap();
+        let task = Recording::read(&parent).unwrap().task;
+        for (detail, is_free) in [
+            (serde_json::json!({ "reused": true }), false),
+            (serde_json::json!({ "reused": true, "from": "notify" }), false),
+            (serde_json::json!({ "reused": true, "from": null }), true),
+            (Value::Null, true),
+        ] {
+            let fork = Fork::new(&store, &parent, &Terms::default(), task, Stage::Real).unwrap();
+            let begins = |record: &&Record| matches!(record.event, Event::StepStarted { .. });
+            let mut record = parent.iter().find(begins).unwrap().clone();
+            let Event::StepStarted { path, action, detail: own, .. } = &mut record.event else {
+                unreachable!()
+            };
+            "notify_a".clone_into(path);
+            *own = detail.clone();
+            let action = action.unwrap();
+            fork.note_taken(&record);
+            assert_eq!(
+                fork.free(&lock(&fork.taken).used, &action, "notify_b").is_some(),
+                is_free,
+                "{detail}"
+            );
+        }
+    }
 }
