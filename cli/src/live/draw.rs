@@ -1,5 +1,6 @@
 //! The lines of the live view, fitted to a terminal.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
@@ -134,7 +135,7 @@ fn work(line: &Line, now: Duration) -> String {
         None => told.push(line.what.clone()),
     }
     match line.mark {
-        Mark::Running => told.extend(line.inner().map(str::to_owned)),
+        Mark::Running => told.extend(line.inner().map(Cow::into_owned)),
         Mark::Stopped => told.push("stopped".to_owned()),
         Mark::Reused => told.push("reused".to_owned()),
         Mark::Skipped => told = vec!["skipped".to_owned()],

@@ -2,11 +2,13 @@
 //! with what happens inside it counted. Made of events alone, so that the same
 //! events make the same lines.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::time::Duration;
 
 use lobster_runtime::engine::Heard;
 use lobster_runtime::language::plan::{Plan, Step, Work};
+use lobster_runtime::replay::place::step_id;
 use lobster_runtime::store::{Event, GateAnswer, StepOutcome, StepStatus};
 use serde_json::Value;
 
@@ -111,9 +113,9 @@ impl Line {
     }
 
     /// The inner step that began last, without the name of the line.
-    pub(super) fn inner(&self) -> Option<&str> {
+    pub(super) fn inner(&self) -> Option<Cow<'_, str>> {
         let place = self.running.last()?.strip_prefix(self.name.as_str())?;
-        let name = place.rsplit('/').next()?.split(['[', '#', '|', '!']).next()?;
+        let name = step_id(place);
         (place.contains('/') && !name.is_empty()).then_some(name)
     }
 

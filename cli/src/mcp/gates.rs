@@ -1,10 +1,12 @@
 //! Questions to people: through the client, by token, or by the operator alone.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use lobster_runtime::engine::QuestionView;
 use lobster_runtime::replay::Reply;
+use lobster_runtime::replay::place::step_id;
 use rmcp::RoleServer;
 use rmcp::model::{
     ElicitRequest, ElicitRequestParams, ElicitResult, ElicitationAction, ElicitationSchema, InputRequest,
@@ -30,11 +32,11 @@ pub(crate) enum Approvals {
 const QUESTION: &str = "question";
 
 /// The name under which a question is asked and answered: for an input that of its step.
-fn name_of_question(place: &str) -> &str {
-    let Some(place) = place.strip_suffix("!input") else { return QUESTION };
-    match place.rsplit('/').next().and_then(|last| last.split(['[', '#', '|', '!']).next()) {
-        None | Some("") => QUESTION,
-        Some(step) => step,
+fn name_of_question(place: &str) -> Cow<'_, str> {
+    let Some(place) = place.strip_suffix("!input") else { return QUESTION.into() };
+    match step_id(place) {
+        id if id.is_empty() => QUESTION.into(),
+        id => id,
     }
 }
 
@@ -87,7 +89,7 @@ pub(super) async fn ask(
     };
     if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
         let request = InputRequest::Elicitation(ElicitRequest::new(params));
-        let requests = BTreeMap::from([(name_of_question(view.place).to_owned(), request)]);
+        let requests = BTreeMap::from([(name_of_question(view.place).into_owned(), request)]);
         let result = InputRequiredResult::new(Some(requests), Some(state.to_owned()));
         return Asked::Later(Box::new(result));
     }
@@ -107,7 +109,7 @@ pub(super) fn brought(
     place: &str,
     responses: Option<&BTreeMap<String, Value>>,
 ) -> Option<Asked> {
-    let answer = responses?.get(name_of_question(place))?;
+    let answer = responses?.get(&*name_of_question(place))?;
     Some(read_answer(question, answer))
 }
 

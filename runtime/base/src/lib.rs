@@ -1,6 +1,6 @@
 //! What every other crate stands on: digests, JSON as ECMAScript writes it, JSON
-//! Schema, cancellation, path patterns, quantities, clipped texts, and the names
-//! of failures. It knows nothing of lobster.
+//! Schema, cancellation, path patterns, quantities, clipped texts, the names of
+//! failures, and how the places of a run are written. It does none of lobster's work.
 
 pub mod budget;
 pub mod cancel;
@@ -13,6 +13,7 @@ pub mod file_digests;
 pub mod glob;
 pub mod json;
 pub mod percent;
+pub mod place;
 pub mod quantity;
 pub mod request_error;
 pub mod schema;

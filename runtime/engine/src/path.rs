@@ -5,9 +5,12 @@
 //! the first effect of the second stage in the second attempt of step `sub` in
 //! the fourth round of `loop`.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
+
+use lobster_base::place;
 
 /// A place in a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,13 +31,7 @@ impl StepPath {
         if !text.is_empty() {
             text.push('/');
         }
-        for c in id.chars() {
-            if matches!(c, '/' | '[' | '#' | '|' | '!' | '%') {
-                text.push_str(&format!("%{:02X}", u32::from(c)));
-            } else {
-                text.push(c);
-            }
-        }
+        text.push_str(&place::escaped(id));
         Self(text)
     }
 
@@ -108,14 +105,19 @@ impl StepPath {
     /// Whether `self` is `other` or lies inside it.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
-        // Ids have dots, too; only those of a stage number its effects.
-        let is_stage = || other.0.rsplit(['/', '[', '#', '!']).next().is_some_and(|last| last.contains('|'));
-        self.0.strip_prefix(&other.0).is_some_and(|rest| {
-            other.0.is_empty()
-                || rest.is_empty()
-                || rest.starts_with(['/', '[', '#', '|', '!'])
-                || (rest.starts_with('.') && is_stage())
-        })
+        place::is_within(&self.0, &other.0)
+    }
+
+    /// The id of the innermost step, as its file has it; empty for what is in no step.
+    #[must_use]
+    pub fn step_id(&self) -> Cow<'_, str> {
+        place::step_id(&self.0)
+    }
+
+    /// The id of the outermost step.
+    #[must_use]
+    pub fn top_id(&self) -> Cow<'_, str> {
+        place::top_id(&self.0)
     }
 }
 
@@ -158,6 +160,11 @@ mod tests {
 
     #[test]
     fn ids_cannot_imitate_structure() {
-        assert_eq!(StepPath::root().step("a/b[0]#2|!%").as_str(), "a%2Fb%5B0]%232%7C%21%25");
+        let path = StepPath::root().step("a/b[0]#2|!%");
+        assert_eq!(path.as_str(), "a%2Fb%5B0]%232%7C%21%25");
+        for id in ["a/b[0]#2|!%", "100%", "größe"] {
+            let inner = path.round(3).step(id).attempt(2).gate("approval");
+            assert_eq!((&*inner.step_id(), &*inner.top_id()), (id, "a/b[0]#2|!%"));
+        }
     }
 }

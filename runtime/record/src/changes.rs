@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use lobster_base::digest::Digest;
+use lobster_base::place::is_within;
 use lobster_changes::{ChangeSet, CommitError, NotChanged, Resolution, conflicts};
 use lobster_engine::envelope::Failure;
 use lobster_engine::kinds::changes::{load, recover, resolve_conflicts};
@@ -16,7 +17,6 @@ use lobster_stage::StageError;
 use lobster_store::{Event, Record, RunId, StepStatus, Store, StoreError};
 use serde_json::Value;
 
-use crate::place::is_within;
 use crate::step_undos::{NotProposed, StepUndo, StepUndos, Unlisted, name_of_undo, step_undos};
 
 /// What one step changed.

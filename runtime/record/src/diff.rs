@@ -7,8 +7,9 @@ use serde_json::Value;
 
 use super::json_path;
 use super::preimage::{Difference, Part};
-use super::recording::{Recording, Step, is_within};
+use super::recording::{Recording, Step};
 use super::why::{blobs, explain, named, result, status};
+use lobster_base::place::{is_within, step_id};
 use lobster_engine::envelope::Failure;
 use lobster_engine::path::StepPath;
 use lobster_engine::runtime::Runtime;
@@ -202,8 +203,8 @@ impl Comparison<'_> {
                 continue;
             }
             let Some((_, then)) = self.was.summaries.get(path) else { continue };
-            let id = path.rsplit('/').next().unwrap_or(path);
-            let changed = old.get(id).zip(new.get(id)).and_then(|(old, new)| json_path::first(old, new));
+            let id = step_id(path);
+            let changed = old.get(&*id).zip(new.get(&*id)).and_then(|(old, new)| json_path::first(old, new));
             if then.status != now.status {
                 self.note_difference(*seq, path, StepChange::Outcome, Some(status(Some(then), Some(now))));
             } else if let Some(place) = changed {

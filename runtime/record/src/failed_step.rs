@@ -1,5 +1,6 @@
 //! Which step of a run failed, and where it stands in the file.
 
+use lobster_base::place::{is_within, step_id};
 use lobster_engine::recorded_plan::recorded;
 use lobster_language::plan::{Plan, Workflow};
 use lobster_language::source::Source;
@@ -36,9 +37,7 @@ pub fn failure_after<'e>(last: Option<&str>, event: &'e Event) -> Option<(&'e st
         return None;
     }
     // A loop or branch that fails for a step of its own has no words of its own.
-    let is_around = last.is_some_and(|inner| {
-        inner.strip_prefix(path.as_str()).is_some_and(|rest| rest.starts_with(['/', '[', '|', '#']))
-    });
+    let is_around = last.is_some_and(|inner| inner != path && is_within(inner, path));
     (!is_around).then_some((path.as_str(), outcome))
 }
 
@@ -61,8 +60,7 @@ pub fn place_in_plan(plan: &Plan, path: &str) -> Option<StepPlace> {
 const AROUND: usize = 3;
 
 fn place_in(workflow: &Workflow, path: &str) -> Option<StepPlace> {
-    let name = path.rsplit('/').next()?;
-    let id = name.split(['[', '#', '|', '!']).next()?;
+    let id = step_id(path);
     let mut found = workflow.all_steps().into_iter().filter(|step| step.id == id);
     let (Some(step), None) = (found.next(), found.next()) else {
         return workflow.children.values().find_map(|child| place_in(child, path));
@@ -81,4 +79,25 @@ fn place_in(workflow: &Workflow, path: &str) -> Option<StepPlace> {
         .filter(|(at, _)| at + AROUND >= line && *at <= line + AROUND)
         .collect();
     Some(StepPlace { file: source.name, line, around })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::{Place, workflow};
+
+    #[test]
+    fn the_step_is_found_whatever_its_id() {
+        let place = Place::new();
+        let run = place.run(&workflow(
+            "name: ids\nsteps:\n  - id: 100%\n    run: exit 0\n  - id: list\n    run: echo '[1]'\n  - id: each\n    for_each: $list.json\n    steps:\n      - id: a/b\n        run: exit 3\n",
+        ));
+        let store = place.runtime.store().unwrap();
+        let run = run.parse().unwrap();
+        let events = store.events(run).unwrap();
+        let (failed, _) = failed_step(&events).unwrap();
+        assert_eq!(failed, "each[0]/a%2Fb");
+        let found = |path: &str| place_of_step(&store, run, path).map(|place| place.line);
+        assert_eq!((found(failed), found("100%25#2")), (Some(10), Some(3)));
+    }
 }

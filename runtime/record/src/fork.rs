@@ -16,11 +16,12 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::changes::SUFFIX as COMMIT_SUFFIX;
-use super::recording::{Recording, is_within};
+use super::recording::Recording;
 use crate::resume::sound_journal;
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::place::is_within;
 use lobster_base::sync::lock;
 use lobster_engine::binding::{Binding, KnownAnswer};
 use lobster_engine::envelope::Failure;

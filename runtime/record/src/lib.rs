@@ -16,7 +16,6 @@ mod fork_model;
 mod incumbent_gates;
 mod json_path;
 mod observed;
-pub mod place;
 mod precompute;
 mod preimage;
 mod recorded_programs;

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
+use lobster_base::place::is_within;
 use lobster_engine::envelope::Failure;
 use lobster_engine::recall::{CUT_OFF, SUMMARY};
 use lobster_engine::recorded_plan::recorded;
@@ -237,11 +238,6 @@ impl Recording {
             ))),
         }
     }
-}
-
-/// Whether a path is `place` or lies inside it.
-pub(crate) fn is_within(path: &str, place: &str) -> bool {
-    lobster_engine::path::StepPath::from(path).is_within(&place.into())
 }
 
 fn digest(value: &Value) -> Option<Digest> {

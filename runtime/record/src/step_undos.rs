@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lobster_base::place::is_within;
 use lobster_engine::recorded_plan::recorded;
 use lobster_engine::reversal::{self, Given, Reversal};
 use lobster_language::plan::{Approval, Extras, Plan, Stdin, Step, UndoneStep, Work, Workflow};
@@ -12,8 +13,6 @@ use lobster_language::workflow::refers_to;
 use lobster_stage::{StageError, Stop};
 use lobster_store::{Event, Record, RunFilter, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
 use serde_json::Value;
-
-use crate::place::is_within;
 
 /// What undoes one step.
 #[derive(Clone, Debug)]

@@ -4,10 +4,9 @@
 use std::collections::{HashMap, HashSet};
 
 use lobster_base::digest::Digest;
+use lobster_base::place::{is_later_attempt, places};
 use lobster_store::{Event, GateAnswer, Record, StepOutcome, StepStatus};
 use serde_json::Value;
-
-use crate::place::{is_later_attempt, places};
 
 /// One line of the timeline.
 #[derive(Clone, Debug, Default)]

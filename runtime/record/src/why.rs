@@ -10,6 +10,7 @@ use super::json_path::{self, Place};
 use super::preimage::{self, Difference, Part, differences, input_digest};
 use super::recording::{Recording, Step};
 use lobster_base::digest::Digest;
+use lobster_base::place::step_id;
 use lobster_engine::env::{ARG_PREFIX, ARGS_JSON, argument_vars};
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
@@ -301,7 +302,7 @@ fn step_that_gave(
     earlier.reverse();
     // Several steps may have given the same bytes.
     let sources = sources(store, recording, reader);
-    earlier.sort_by_key(|(path, _)| !sources.contains(step_id(path)));
+    earlier.sort_by_key(|(path, _)| !sources.contains(&*step_id(path)));
     let found = earlier.iter().find(|(_, step)| {
         let outputs = step.outcome.as_ref().map(|outcome| [outcome.output, outcome.stdout]);
         outputs.into_iter().flatten().flatten().any(&is_it)
@@ -317,10 +318,4 @@ fn sources(store: &Store, recording: &Recording, reader: &str) -> HashSet<String
     let step = steps.iter().find(|step| step.id == step_id(reader));
     let Some(Stdin::Text(text)) = step.map(|step| &step.stdin) else { return HashSet::new() };
     template::references_in(text).map(|(_, reference)| reference.id).collect()
-}
-
-/// The id of the step at this path: `loop[3]/sub#2` is step `sub`.
-fn step_id(path: &str) -> &str {
-    let last = path.rsplit('/').next().unwrap_or(path);
-    last.split(['[', '#', '|', '!']).next().unwrap_or(last)
 }

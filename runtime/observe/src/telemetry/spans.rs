@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 
 use lobster_base::digest::Digest;
+use lobster_base::place::places;
 use lobster_store::{Event, Record, RunId, RunStatus, StepOutcome, StepStatus};
 
 /// One span, with the times in nanoseconds since 1970.
@@ -323,17 +324,7 @@ fn nest(mut placed: Vec<Placed<'_>>, root: [u8; 8]) -> Vec<Span> {
 
 /// The innermost composite step around a path.
 fn enclosing(path: &str, own: usize, composites: &HashMap<&str, usize>) -> Option<usize> {
-    let mut cuts: Vec<usize> = path
-        .char_indices()
-        .filter(|(_, c)| matches!(c, '/' | '[' | '#' | '|' | '!' | '.'))
-        .map(|(at, _)| at)
-        .collect();
-    cuts.reverse();
-    std::iter::once(path.len())
-        .chain(cuts)
-        .filter_map(|cut| composites.get(path.get(..cut)?))
-        .copied()
-        .find(|found| *found != own)
+    places(path).rev().filter_map(|around| composites.get(around)).copied().find(|found| *found != own)
 }
 
 /// The questions and answers of an execution.

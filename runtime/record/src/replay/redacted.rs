@@ -6,11 +6,12 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::super::bundle::CUT;
-use super::super::recording::{Step, is_within};
+use super::super::recording::Step;
 use super::{Replay, Visit};
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::place::is_within;
 use lobster_base::sync::lock;
 use lobster_engine::outcome::outcome_error;
 use lobster_engine::overseer::RecordedEnd;
