@@ -422,7 +422,8 @@ pub(crate) struct Pick {
 impl Choice {
     /// Which of `count` values `name` has in this reading.
     pub(crate) fn pick(&mut self, name: &str, count: usize) -> usize {
-        if let Some(pick) = self.picks.iter().find(|pick| pick.name == name) {
+        if let Some(pick) = self.picks.iter_mut().find(|pick| pick.name == name) {
+            pick.count = pick.count.max(count);
             return pick.index;
         }
         self.picks.push(Pick { name: name.to_owned(), index: 0, count });

@@ -349,7 +349,8 @@ impl Analysis<'_> {
             if self.choice.is_none() && values.len() > 1 {
                 return Arg::unknown();
             }
-            return values[index].clone();
+            // An earlier reading of the same command may have changed them.
+            return values.get(index).cloned().unwrap_or_else(Arg::unknown);
         }
         if let Some(array) = self.array(name) {
             return element(&array, 0);

@@ -106,9 +106,12 @@ fn whole(set: &ChangeSet) -> impl Iterator<Item = (PathBuf, &Change)> {
     })
 }
 
-/// Whether a place is changed with this path: it lies at or below the place, or above it and is no directory any more.
+/// Whether a place is changed with this path: it lies at or below the place, or above it and is more than a directory
+/// that is made or has another mode.
 fn changes_place(path: &Path, change: &Change, place: &Path) -> bool {
-    let stays = || matches!(change.after, Some(Entry::Directory { .. }));
+    let is_directory = |entry: &Entry| matches!(entry, Entry::Directory { .. });
+    let stays =
+        || change.after.as_ref().is_some_and(is_directory) && change.before.as_ref().is_none_or(is_directory);
     path.starts_with(place) || place.starts_with(path) && !stays()
 }
 
