@@ -27,6 +27,14 @@ const COMMAND_BUDGET: usize = 8_192;
 /// Values a variable may have before it counts as unknown.
 pub(crate) const MAX_VALUES: usize = 1_024;
 
+/// Bytes that the values of a variable may have in all before it counts as unknown.
+pub(crate) const MAX_VALUE_LEN: usize = 65_536;
+
+/// Whether a variable, an array or the positional parameters hold more than is followed.
+pub(crate) fn is_too_much(values: &[Arg]) -> bool {
+    values.len() > MAX_VALUES || values.iter().map(|value| value.text.len()).sum::<usize>() > MAX_VALUE_LEN
+}
+
 /// How bad a finding is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
@@ -422,8 +430,7 @@ pub(crate) struct Pick {
 impl Choice {
     /// Which of `count` values `name` has in this reading.
     pub(crate) fn pick(&mut self, name: &str, count: usize) -> usize {
-        if let Some(pick) = self.picks.iter_mut().find(|pick| pick.name == name) {
-            pick.count = pick.count.max(count);
+        if let Some(pick) = self.picks.iter().find(|pick| pick.name == name) {
             return pick.index;
         }
         self.picks.push(Pick { name: name.to_owned(), index: 0, count });

@@ -6,12 +6,13 @@
 //! with every variable holding any value that the text ever gives it. That can
 //! only raise a question.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 
 use brush_parser::ast;
 
 use super::Policy;
-use super::analysis::{Analysis, Arg, MAX_VALUES};
+use super::analysis::{Analysis, Arg, is_too_much};
 use super::decide::Proposal;
 use super::expand::is_set_by_shell;
 
@@ -20,11 +21,16 @@ const EXACT_READINGS: usize = 3;
 /// Readings before a person is asked.
 const MOST_READINGS: usize = 8;
 
+/// Values at different times that are followed: each reading of a command
+/// takes one of each variable.
+const MOST_VALUES: usize = 16;
+
 /// What a text assigns, wherever it does so.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Assigned {
     values: BTreeMap<String, Vec<Arg>>,
-    arrays: BTreeMap<String, BTreeSet<String>>,
+    /// The elements of each array; `None` if it holds several lists in turn.
+    arrays: BTreeMap<String, Option<Vec<Arg>>>,
     /// Variables whose values bash evaluates as arithmetic.
     pub(crate) integers: BTreeSet<String>,
     /// Functions that are defined.
@@ -44,13 +50,21 @@ impl Assigned {
             return;
         }
         values.push(value.clone());
-        if *value == Arg::unknown() || values.len() > MAX_VALUES {
+        if *value == Arg::unknown() || values.len() > MOST_VALUES || is_too_much(values) {
             *values = vec![Arg::unknown()];
         }
     }
 
     pub(crate) fn record_array(&mut self, name: &str, elements: &[Arg]) {
-        self.arrays.entry(name.to_owned()).or_default().insert(format!("{elements:?}"));
+        match self.arrays.entry(name.to_owned()) {
+            Entry::Vacant(entry) => {
+                entry.insert(Some(elements.to_vec()));
+            }
+            Entry::Occupied(mut entry) if entry.get().as_deref() != Some(elements) => {
+                entry.insert(None);
+            }
+            Entry::Occupied(_) => {}
+        }
     }
 
     pub(crate) fn values(&self, name: &str) -> Option<&[Arg]> {
@@ -59,7 +73,7 @@ impl Assigned {
 
     /// Whether an array ever holds but one list.
     pub(crate) fn has_one_list(&self, name: &str) -> bool {
-        !self.values.contains_key(name) && self.arrays.get(name).is_some_and(|lists| lists.len() == 1)
+        !self.values.contains_key(name) && matches!(self.arrays.get(name), Some(Some(_)))
     }
 
     pub(crate) fn has_array(&self, name: &str) -> bool {
@@ -281,6 +295,7 @@ mod tests {
             "n=0; while [ \"$n\" -lt 3 ]; do echo \"$n\"; n=$((n + 1)); done",
             "set -- a.txt; cat \"$1\"",
             "echo \"${NAME:-nobody}\"",
+            "s=; for i in a b; do s=$s$i; done; echo \"$s\"",
         ] {
             for dialect in [Dialect::Dash, Dialect::Ash, Dialect::Bash] {
                 let (verdict, message) = verdict(text, dialect);
@@ -311,6 +326,22 @@ mod tests {
                 assert_ne!(verdict(text, dialect).0, Verdict::Allow, "{dialect:?} {text}");
             }
         }
+    }
+
+    /// However a text makes its values grow, what is kept of them stays small.
+    #[test]
+    fn values_that_grow_become_unknown() {
+        for step in ["x=$x$x", "a+=(\"${a[@]}\")", "set -- \"$@\" \"$@\"", "x=$x$y; y=$y$x"] {
+            let text =
+                format!("x=0123456789; y=$x; a=(1 2); set -- 1 2; {}echo $x", format!("{step}; ").repeat(24));
+            verdict(&text, Dialect::Bash);
+            verdict(&format!("x=0123456789; y=$x; while :; do {step}; done"), Dialect::Bash);
+        }
+        let mut assigned = Assigned::default();
+        for n in 0..2 * MOST_VALUES {
+            assigned.record("x", &Arg::literal("a".repeat(n)));
+        }
+        assert_eq!(assigned.values("x"), Some(&[Arg::unknown()][..]));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The commands bash itself carries out: what they change for later words.
 
-use super::analysis::{Analysis, Arg, Call, Flow};
+use super::analysis::{Analysis, Arg, Call, Flow, is_too_much};
 use super::command::{Assignment, Invocation, skip_flags, taint};
 use super::dialect::Dialect;
 use super::expand::is_name;
@@ -618,6 +618,8 @@ impl Analysis<'_> {
     }
 
     fn set_positional(&mut self, list: Vec<Arg>) {
+        // More words than are followed are none that is known.
+        let list = if is_too_much(&list) { vec![Arg::unknown()] } else { list };
         self.assigned.record_array("@", &list);
         if self.conditional > 0 && self.scope.positional != list {
             self.scope.positional.clear();

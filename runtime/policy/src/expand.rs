@@ -8,14 +8,11 @@ use brush_parser::word::{
     WordPieceWithSource,
 };
 
-use super::analysis::{Analysis, Arg, Flow, MAX_VALUES};
+use super::analysis::{Analysis, Arg, Flow, MAX_VALUE_LEN, is_too_much};
 use super::dialect::{Dialect, Shell};
 use super::parse::{PARSER_OPTIONS, guarded};
 use super::paths::{expand_root, normalise};
 use super::quoting::{brace_words, decode_ansi_c, has_huge_number, unescape_backquoted};
-
-/// Longest value a variable may take before it counts as unknown.
-const MAX_VALUE_LEN: usize = 65_536;
 
 /// Variables the shell sets itself, with values nobody can know beforehand.
 const SHELL_SET: &[&str] = &[
@@ -533,7 +530,7 @@ impl Analysis<'_> {
                 values.push(value);
             }
         }
-        if values.len() > MAX_VALUES {
+        if is_too_much(&values) {
             values = vec![Arg::unknown()];
         }
         if keep_old && self.scope.arrays.contains_key(name) {
@@ -546,7 +543,8 @@ impl Analysis<'_> {
 
     /// Records the elements of an array.
     pub(crate) fn set_array(&mut self, name: &str, elements: Vec<Arg>) {
-        let elements = if is_set_by_shell(name) { vec![Arg::unknown()] } else { elements };
+        let elements =
+            if is_set_by_shell(name) || is_too_much(&elements) { vec![Arg::unknown()] } else { elements };
         self.assigned.record_array(name, &elements);
         let repeated = self.choice.as_ref().is_some_and(|choice| choice.repeated);
         let kept = (self.conditional > 0 || repeated) && self.scope.arrays.get(name) != Some(&elements);
