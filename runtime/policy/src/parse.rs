@@ -40,6 +40,9 @@ pub(crate) enum Unread {
 /// Parses `text`, on a thread with a stack to match when it nests deeply.
 pub(crate) fn parse(text: &str, nesting: usize) -> Result<ast::Program, Unread> {
     let shape = Shape::of(text);
+    if shape.has_computed_end {
+        return Err(Unread::Syntax("the end of a here-document is given by an expansion".to_owned()));
+    }
     if shape.depth > nesting || shape.openers > MAX_OPENERS || shape.here_documents > MAX_HERE_DOCUMENTS {
         return Err(Unread::TooDeep);
     }
@@ -71,12 +74,15 @@ struct Shape {
     depth: usize,
     /// Here-documents after the first bracket.
     here_documents: usize,
+    /// The word that ends a here-document has an expansion in it. No shell carries it out, and the parser
+    /// takes memory without end where one is not closed (`<<$(( (a`).
+    has_computed_end: bool,
 }
 
 impl Shape {
     fn of(text: &str) -> Self {
         let (mut openers, mut depth, mut deepest) = (0usize, 0usize, 0usize);
-        let (mut here_documents, mut substituted) = (0usize, false);
+        let (mut here_documents, mut substituted, mut has_computed_end) = (0usize, false, false);
         let mut word_start = 0;
         let bytes = text.as_bytes();
         for at in 0..=bytes.len() {
@@ -93,13 +99,11 @@ impl Shape {
                 _ => {}
             }
             word_start = at + 1;
-            match byte {
-                b'(' | b'`' => substituted = true,
-                b'<' if substituted && is_here_document(&bytes[..at], &bytes[at + 1..]) => {
-                    here_documents += 1
-                }
-                _ => {}
+            if byte == b'<' && is_here_document(&bytes[..at], &bytes[at + 1..]) {
+                here_documents += usize::from(substituted);
+                has_computed_end |= is_computed_end(&bytes[at + 2..]);
             }
+            substituted |= matches!(byte, b'(' | b'`');
             match byte {
                 b'(' | b'{' | b'[' | b'`' => {
                     openers += 1;
@@ -113,13 +117,35 @@ impl Shape {
             }
             deepest = deepest.max(depth);
         }
-        Self { openers, depth: deepest, here_documents }
+        Self { openers, depth: deepest, here_documents, has_computed_end }
     }
 }
 
 /// Whether a `<` between these begins `<<`, and no `<<<`.
 fn is_here_document(before: &[u8], after: &[u8]) -> bool {
     !before.ends_with(b"<") && after.starts_with(b"<") && !after.starts_with(b"<<")
+}
+
+/// Whether the word behind `<<` has an expansion in it, in quotes or not.
+fn is_computed_end(after: &[u8]) -> bool {
+    let after = after.strip_prefix(b"-").unwrap_or(after).trim_ascii_start();
+    let mut quote = None;
+    let mut at = 0;
+    while let Some(&byte) = after.get(at) {
+        match (byte, quote) {
+            (b'`', _) => return true,
+            (b'$', _) if matches!(after.get(at + 1), Some(b'(' | b'{' | b'[')) => return true,
+            (b'\\', None | Some(b'"')) => at += 1,
+            (b'"' | b'\'', None) => quote = Some(byte),
+            (_, Some(open)) if byte == open => quote = None,
+            (b' ' | b'\t' | b'\n' | b'\r' | b';' | b'|' | b'&' | b'<' | b'>' | b'(' | b')', None) => {
+                return false;
+            }
+            _ => {}
+        }
+        at += 1;
+    }
+    false
 }
 
 /// The first character of `text` that cannot be shown faithfully, with its
@@ -157,6 +183,25 @@ mod tests {
         // One after the other, with nothing to run in between, they are no trouble.
         let flat = "cat <<E\nx\nE\n".repeat(40);
         assert!(!matches!(parse(&flat, 64), Err(Unread::TooDeep)));
+    }
+
+    #[test]
+    fn a_here_document_whose_end_is_computed_is_refused_before_it_is_parsed() {
+        let ends = ["$(( (a ", "-$(( (a", "  x$(a", "\"a $(( (\"", "'${a'", "`a", "E\\ $[ (a", "$(a)"];
+        for end in ends {
+            for text in [format!("cat <<{end}"), format!("$(cat <<{end}\n"), format!("cat <<E <<{end}\nE\n")]
+            {
+                assert!(
+                    matches!(parse(&text, 64), Err(Unread::Syntax(why)) if why.contains("expansion")),
+                    "{text}"
+                );
+            }
+        }
+        for text in
+            ["cat <<E\n$(( (1) ))\nE\n", "cat <<'E' | tee $(x)\nE\n", "cat <<< $(x)", "echo $((1 << 2))"]
+        {
+            assert!(parse(text, 64).is_ok(), "{text}");
+        }
     }
 
     #[test]
