@@ -52,9 +52,9 @@ fn document() -> Value {
 }
 
 fn command(command: &clap::Command) -> Value {
-    let arguments = command
-        .get_arguments()
-        .filter(|arg| !matches!(arg.get_action(), ArgAction::Help | ArgAction::Version));
+    let arguments = command.get_arguments().filter(|arg| {
+        !arg.is_hide_set() && !matches!(arg.get_action(), ArgAction::Help | ArgAction::Version)
+    });
     let mut described = json!({
         "name": command.get_name(),
         "about": command.get_long_about().or_else(|| command.get_about()).map(ToString::to_string),
