@@ -131,7 +131,7 @@ fn names_in_tables(document: &Document) -> BTreeSet<String> {
 }
 
 /// Names of variables that are not settings: they are for tests, or stand for many.
-const NO_SETTINGS: [&str; 11] = [
+const NO_SETTINGS: [&str; 12] = [
     "LOBSTER_ARG_NAME",
     "LOBSTER_CATALOGUE_CASES",
     "LOBSTER_CATALOGUE_ROUNDS",
@@ -142,6 +142,7 @@ const NO_SETTINGS: [&str; 11] = [
     "LOBSTER_REQUIRE_SHELLS",
     "LOBSTER_SHELL_FUZZ_SEED",
     "LOBSTER_SHELL_FUZZ_TEXTS",
+    "LOBSTER_WRAPPER_TEXTS",
     "LOBSTER_ARG",
 ];
 

@@ -97,7 +97,7 @@ fn write_files(home: &Home, http: &str, mail: &str) {
     home.write("ask.lobster", "steps:\n  - {id: ask, approval: 'Ship it?'}\n  - {id: a, run: 'true'}\n");
     home.write("fail.lobster", "steps: [{id: a, run: 'exit 3'}]\n");
     home.write("good.lobster", "notify: {ok: named}\nsteps: [{id: a, run: 'true'}]\n");
-    home.write("tell", "#!/bin/sh\ncat >> told; echo >> told; echo \"$LOBSTER_NOTICE_TITLE\" >> titles\n");
+    home.write("tell", "#!/bin/sh\nsaid=$(cat); printf '%s\\n' \"$said\" >> told; echo \"$LOBSTER_NOTICE_TITLE\" >> titles\n");
     let work = home.dir();
     std::fs::set_permissions(work.join("tell"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     home.write(

@@ -229,7 +229,7 @@ pub mod replay {
 
     /// Paths of a run.
     pub mod place {
-        pub use lobster_base::place::{is_within, places, step_id};
+        pub use lobster_base::place::{is_within, step_id};
     }
 
     /// A run's journal as lines, one for each place.

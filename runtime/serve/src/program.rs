@@ -118,8 +118,8 @@ impl Started {
         let begun = Instant::now();
         loop {
             match self.ended.recv_timeout(PAUSE) {
-                Ok(code) => return Some(self.said(code)),
-                Err(RecvTimeoutError::Disconnected) => return Some(self.said(None)),
+                Ok(code) => return Some(self.collect_output(code)),
+                Err(RecvTimeoutError::Disconnected) => return Some(self.collect_output(None)),
                 Err(RecvTimeoutError::Timeout) if is_done() || begun.elapsed() > patience => return None,
                 Err(RecvTimeoutError::Timeout) => {}
             }
@@ -135,7 +135,7 @@ impl Started {
         })
     }
 
-    fn said(&self, code: Option<i32>) -> Said {
+    fn collect_output(&self, code: Option<i32>) -> Said {
         Said { code, out: read(&self.out), err: read(&self.err) }
     }
 }

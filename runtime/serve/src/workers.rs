@@ -297,10 +297,10 @@ impl Dispatcher {
                 RunStatus::Waiting => Some(self.waiting(run, ended)),
                 // Somebody else resumed it.
                 RunStatus::Running if store.is_claimed(run) => None,
-                RunStatus::Running => Some(self.again(run, ended)),
+                RunStatus::Running => Some(self.retried_or_refused(run, ended)),
             },
             Err(StoreError::UnknownRun(_)) if store.is_claimed(run) => None,
-            Err(StoreError::UnknownRun(_)) => Some(self.again(run, ended)),
+            Err(StoreError::UnknownRun(_)) => Some(self.retried_or_refused(run, ended)),
             Err(error) => {
                 tracing::error!(%error, %run, "a run cannot be looked at");
                 None
@@ -350,7 +350,7 @@ impl Dispatcher {
         let last = self.service.store().events_after(summary.id, summary.records.saturating_sub(1), 1);
         let last = last.ok().and_then(|mut records| records.pop());
         match last.map(|record| record.event) {
-            Some(Event::RetryRequested { .. }) => self.again(summary.id, ended),
+            Some(Event::RetryRequested { .. }) => self.retried_or_refused(summary.id, ended),
             _ => Standing::Over,
         }
     }
@@ -367,7 +367,7 @@ impl Dispatcher {
         }
     }
 
-    fn again(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
+    fn retried_or_refused(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
         let attempts = self.attempts(run);
         if attempts < ATTEMPTS {
             return Standing::Again;

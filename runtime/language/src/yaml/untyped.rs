@@ -49,13 +49,14 @@ mod tests {
         let deep = "[".repeat(300);
         let texts = [
             "a: *b",
-            "a: \u{7}",
+            "- \0",
             "a:\n\tb: 1",
             "- \t- a",
             "a: |\n\t b",
             "a: \"b\n\tc\"",
             "a: b\n\tc: d",
             "-\t- a",
+            "? \ta: b",
             "? a\n:\tb: c",
             "a:\n  b: c\n\td: e",
             "a: 'b\n\tc'",

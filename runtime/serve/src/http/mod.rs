@@ -677,6 +677,6 @@ mod tests {
             pairs_of("a=1&b=x%20y+z&c&d=%zz%4&e=%E2%82%AC&f=%+f").into_iter().collect();
         assert_eq!(query["b"], "x y z");
         assert_eq!((query["c"].as_str(), query["d"].as_str(), query["e"].as_str()), ("", "%zz%4", "€"));
-        assert_eq!(query["f"], "%+f");
+        assert_eq!(query["f"], "% f", "a plus is a blank, and no sign of a number");
     }
 }
