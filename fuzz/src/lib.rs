@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use lobster_base::json;
 use lobster_base::json::scanner::Scanner;
 use lobster_base::schema::Schema;
-use lobster_component::{Engine, EngineConfig};
+use lobster_component::{Engine, EngineConfig, Patience};
 use lobster_engine::runtime::{RunRequest, Runtime, Settings, Target as RunTarget};
 use lobster_language::condition::Condition;
 use lobster_language::source::Source;
@@ -317,7 +317,7 @@ pub fn mcp_servers(data: &[u8]) -> String {
 
 /// What a model, or an adapter for one, says that a call cost: never a negative price.
 pub fn model_answer(data: &[u8]) -> String {
-    static PRICING: LazyLock<Pricing> = LazyLock::new(|| Pricing::new(None).0);
+    static PRICING: LazyLock<Pricing> = LazyLock::new(|| Pricing::configured(|_| None).0);
     let Ok(answer) = json::parse(&String::from_utf8_lossy(data)) else { return "not JSON".to_owned() };
     let calls = paid_calls(&answer, &PRICING);
     format!("{} calls", calls.len().min(9))
@@ -326,7 +326,7 @@ pub fn model_answer(data: &[u8]) -> String {
 /// A program for WebAssembly: it is loaded and described, or refused in time.
 pub fn component(data: &[u8]) -> String {
     static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(EngineConfig::default()));
-    match ENGINE.load_bytes(data) {
+    match ENGINE.load_bytes_within(data, &Patience::default()) {
         Ok(component) => {
             let seen = component.inspect();
             format!("{:?} {} imports", seen.kind, seen.imports.len().min(9))
