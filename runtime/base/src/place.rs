@@ -7,6 +7,8 @@
 use std::borrow::Cow;
 use std::fmt::Write;
 
+use crate::percent;
+
 /// What may follow the id of a step: what is inside it, a round, an attempt, a stage, a gate.
 const ENDS: [char; 5] = ['/', '[', '#', '|', '!'];
 
@@ -29,29 +31,12 @@ pub fn escaped(id: &str) -> Cow<'_, str> {
     Cow::Owned(text)
 }
 
+/// The id that a name stands for; what lobster did not write stays as it is.
 fn unescaped(name: &str) -> Cow<'_, str> {
     if !name.contains('%') {
         return Cow::Borrowed(name);
     }
-    let mut id = String::with_capacity(name.len());
-    let mut rest = name;
-    while let Some((before, after)) = rest.split_once('%') {
-        id.push_str(before);
-        let code = after.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        match code {
-            Some(code) => {
-                id.push(char::from(code));
-                rest = &after[2..];
-            }
-            // Nothing that lobster wrote.
-            None => {
-                id.push('%');
-                rest = after;
-            }
-        }
-    }
-    id.push_str(rest);
-    Cow::Owned(id)
+    percent::decode(name).map_or(Cow::Borrowed(name), Cow::Owned)
 }
 
 /// The id at the beginning of what is left of a place.
