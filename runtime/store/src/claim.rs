@@ -77,7 +77,7 @@ impl std::fmt::Display for RunProcess {
 }
 
 /// When a process began, if there is one of this number.
-fn began(pid: u32) -> Option<u64> {
+pub(super) fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program stands in brackets and may have any in it; the time is the 22nd field.
     stat.rsplit_once(')')?.1.split_ascii_whitespace().nth(19)?.parse().ok()

@@ -14,7 +14,7 @@ use serde_json::Value;
 use super::db::sync_dir;
 use super::error::StoreError;
 use super::file_lock::{FileLock, Sharing};
-use super::{fault, private};
+use super::{claim, fault, private};
 use lobster_base::json;
 
 /// How long to wait for another holder of a key. The holder computes one value,
@@ -265,9 +265,7 @@ fn live_incumbent(path: &Path) -> Option<u32> {
     let mut fields = text.trim().split(':');
     let pid: u32 = fields.next()?.parse().ok()?;
     let started = fields.next()?;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Field 22 is the start time; field 2 may contain blanks and ends at the last parenthesis (proc(5)).
-    let now = stat.rsplit_once(')')?.1.split_whitespace().nth(19)?;
+    let now = claim::began(pid)?.to_string();
     // Without a start time the pid may have been given to another process;
     // waiting for that one is bounded, running beside a holder is not sane.
     (started.is_empty() || started == now).then_some(pid)
