@@ -10,6 +10,7 @@
 //! `LOBSTER_SHELL_FUZZ_TEXTS` and `LOBSTER_SHELL_FUZZ_SEED` choose how many texts
 //! and which; with `LOBSTER_REQUIRE_SHELLS=1` a shell that is missing is a failure.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
@@ -334,6 +335,30 @@ const OVER_TIME: &[&str] = &[
     "wait -p x; ",
 ];
 
+/// Runs `text` in a real shell with these variables and no others, and ends it if it takes too long.
+pub(crate) fn run_in(shell: &Shell, text: &str, at: &Path, vars: &[(&str, &OsStr)], patience: Duration) {
+    let argv = shell.argv(text);
+    let mut child = Process::new(&argv[0])
+        .args(&argv[1..])
+        .current_dir(at)
+        .env_clear()
+        .envs(vars.iter().copied())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while child.try_wait().unwrap().is_none() {
+        if begun.elapsed() > patience {
+            let _ = child.kill();
+            let _ = child.wait();
+            break;
+        }
+        std::thread::sleep(Duration::from_micros(300));
+    }
+}
+
 struct Canaries {
     dir: tempfile::TempDir,
 }
@@ -361,28 +386,9 @@ impl Canaries {
         for n in 1..=9 {
             let _ = std::os::unix::fs::symlink(format!("../bin/p{n}"), home.join(format!("p{n}")));
         }
-        let argv = shell.argv(text);
-        let mut child = Process::new(&argv[0])
-            .args(&argv[1..])
-            .current_dir(&home)
-            .env_clear()
-            .env("PATH", self.dir.path().join("bin"))
-            .env("HOME", &home)
-            .env("LOBSTER_RUN_ID", "p1")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let begun = Instant::now();
-        while child.try_wait().unwrap().is_none() {
-            if begun.elapsed() > Duration::from_secs(3) {
-                let _ = child.kill();
-                let _ = child.wait();
-                break;
-            }
-            std::thread::sleep(Duration::from_micros(300));
-        }
+        let (bin, run) = (self.dir.path().join("bin"), OsStr::new("p1"));
+        let vars = [("PATH", bin.as_os_str()), ("HOME", home.as_os_str()), ("LOBSTER_RUN_ID", run)];
+        run_in(shell, text, &home, &vars, Duration::from_secs(3));
         self.look(numbers)
     }
 

@@ -6,12 +6,14 @@
 //! `LOBSTER_WRAPPER_TEXTS` says how many texts each shell gets, `all` for all
 //! of them, and `LOBSTER_ORACLE_SEED` which.
 
+use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command as Process, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::super::oracle::Random;
+use super::super::shell_fuzz::run_in;
 use super::super::{DecisionEnv, Dialect, Policy, Proposal, Shell, Verdict};
 
 /// The words of a program before its command.
@@ -225,28 +227,10 @@ impl Place {
     /// What `text` started, if anything.
     fn run(&self, shell: &Shell, text: &str) -> Option<String> {
         let at = self.dir.path();
-        let argv = shell.argv(text);
-        let mut child = Process::new(&argv[0])
-            .args(&argv[1..])
-            .current_dir(at)
-            .env_clear()
-            .env("PATH", format!("/usr/bin:/bin:{}", at.join("bin").display()))
-            .env("HOME", at.join("bin"))
-            .env("TERM", "dumb")
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        let begun = Instant::now();
-        while child.try_wait().unwrap().is_none() {
-            if begun.elapsed() > Duration::from_secs(2) {
-                let _ = child.kill();
-                let _ = child.wait();
-                break;
-            }
-            std::thread::sleep(Duration::from_micros(500));
-        }
+        let bin = at.join("bin");
+        let path = format!("/usr/bin:/bin:{}", bin.display());
+        let vars = [("PATH", OsStr::new(&path)), ("HOME", bin.as_os_str()), ("TERM", OsStr::new("dumb"))];
+        run_in(shell, text, at, &vars, Duration::from_secs(2));
         let mark = at.join("bin/mark");
         let started = std::fs::read_to_string(&mark).ok()?;
         let _ = std::fs::remove_file(&mark);
