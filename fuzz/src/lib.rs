@@ -2,6 +2,8 @@
 //! nor hang, and panics itself when an answer breaks a promise. It answers with
 //! the class of what it found, which tells the driver of new behaviour.
 
+#![allow(clippy::expect_used, reason = "a target that cannot be set up ends the fuzzing")]
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, LazyLock};
