@@ -17,6 +17,7 @@ use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
 use super::file::Rule;
 use super::paths::Roots;
+use lobster_base::glob::glob_match;
 
 /// Wrappers inside wrappers that are still followed.
 pub(crate) const WRAPPER_DEPTH: usize = 8;
@@ -91,8 +92,6 @@ pub struct Arg {
     pub(crate) loose: bool,
     /// An unquoted wildcard is part of it.
     pub(crate) glob: bool,
-    /// The wildcard is its first character.
-    pub(crate) glob_start: bool,
     /// The text is a wildcard that a loop or `set` has replaced by the names it
     /// matches: quotes no longer undo it.
     pub(crate) matched: bool,
@@ -164,17 +163,29 @@ impl Arg {
         self.glob || self.matched
     }
 
-    /// The whole text, when every part of it is known and nothing in it is
-    /// still to be matched against file names.
+    /// Whether data decides what it says: what a command prints, or what
+    /// somebody has called a file. `a[0]` can only become `a0`.
+    pub(crate) fn depends_on_data(&self) -> bool {
+        self.unknown || (self.stands_for_names() && !has_only_digits_in_brackets(&self.text))
+    }
+
+    /// Whether data decides whether it is `word`.
+    pub(crate) fn may_be(&self, word: &str) -> bool {
+        let may_become = self.unknown && !self.numeric && is_within(&self.text, word);
+        may_become || (self.stands_for_names() && glob_match(&self.text, word)) || self.text == word
+    }
+
+    /// The whole text, when every part of it is known and nothing in it is, or
+    /// was, to be matched against file names.
     pub(crate) fn known(&self) -> Option<&str> {
-        (!self.unknown && !self.glob).then_some(&self.text)
+        (!self.unknown && !self.stands_for_names()).then_some(&self.text)
     }
 
     /// Whether the word may turn into a flag when run. A number is none, but one
     /// that is missing leaves what stands behind it.
     pub(crate) fn may_be_flag(&self) -> bool {
         let is_number = self.numeric && !self.text.starts_with('-');
-        (self.unknown_start && !is_number) || self.glob_start
+        (self.unknown_start && !is_number) || (self.stands_for_names() && self.text.starts_with(WILDCARDS))
     }
 
     /// Whether every reader finds this word, and only this one.
@@ -204,6 +215,27 @@ impl Arg {
             (true, false) => format!("{}‹?›", self.text),
         }
     }
+}
+
+/// What a pattern of file names begins with.
+const WILDCARDS: [char; 3] = ['*', '?', '['];
+
+fn has_only_digits_in_brackets(pattern: &str) -> bool {
+    let mut parts = pattern.split('[');
+    let is_plain = |text: &str| !text.contains(WILDCARDS);
+    let is_digits = |part: &str| {
+        part.split_once(']').is_some_and(|(inside, behind)| {
+            !inside.is_empty() && inside.bytes().all(|b| b.is_ascii_digit()) && is_plain(behind)
+        })
+    };
+    parts.next().is_some_and(is_plain) && parts.all(is_digits)
+}
+
+/// Whether the letters of `part` come in `whole` in this order, so that what
+/// is not known of it may be the rest.
+fn is_within(part: &str, whole: &str) -> bool {
+    let mut rest = whole.chars();
+    part.chars().all(|c| rest.any(|other| other == c))
 }
 
 /// What a command's standard output carries.
@@ -406,6 +438,8 @@ pub(crate) struct Analysis<'a> {
     pub(crate) is_second_reading: bool,
     /// What the text assigns anywhere.
     pub(crate) assigned: Assigned,
+    /// The variables whose values are being evaluated as arithmetic.
+    pub(crate) evaluated: Vec<String>,
     /// What has been assigned so far in the line at hand.
     pub(crate) assigned_in_line: Vec<String>,
     /// A variable may have any value that the text ever gives it.
@@ -480,6 +514,7 @@ impl<'a> Analysis<'a> {
             is_applet: false,
             is_second_reading: false,
             assigned: Assigned::default(),
+            evaluated: Vec::new(),
             assigned_in_line: Vec::new(),
             at_any_time: false,
         }

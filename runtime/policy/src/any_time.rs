@@ -33,6 +33,8 @@ pub(crate) struct Assigned {
     arrays: BTreeMap<String, Option<Vec<Arg>>>,
     /// Variables whose values bash evaluates as arithmetic.
     pub(crate) integers: BTreeSet<String>,
+    /// Variables that are declared to be arrays.
+    pub(crate) declared_arrays: BTreeSet<String>,
     /// Functions that are defined.
     pub(crate) functions: BTreeSet<String>,
     /// Variables that are assigned where the text may not come, or come again.
@@ -74,6 +76,11 @@ impl Assigned {
     /// Whether an array ever holds but one list.
     pub(crate) fn has_one_list(&self, name: &str) -> bool {
         !self.values.contains_key(name) && matches!(self.arrays.get(name), Some(Some(_)))
+    }
+
+    /// Whether what `name` is given by a declaration may be read as a list.
+    pub(crate) fn may_be_array(&self, name: &str) -> bool {
+        self.declared_arrays.contains(name) || self.has_array(name)
     }
 
     pub(crate) fn has_array(&self, name: &str) -> bool {

@@ -25,11 +25,10 @@ impl Analysis<'_> {
             let after = tail[end..].trim_start();
             let numeric_prefix = before.ends_with(|c: char| c.is_ascii_digit()) && before.len() == start;
             if !numeric_prefix && !before.ends_with(['$', '{']) {
-                let value = self.variable(name);
                 // What is only given a value is not evaluated.
                 let is_read = !after.starts_with('=') || after.starts_with("==");
-                if is_read && !value.is_surely_unset() {
-                    self.arithmetic_data(&value);
+                if is_read {
+                    self.evaluate_variable(name);
                 }
                 if is_arithmetic_assignment(before, after) {
                     self.assign(name, Arg::number());
@@ -45,14 +44,33 @@ impl Analysis<'_> {
         }
     }
 
+    /// Judges the value of a variable, which bash evaluates in turn; once, as
+    /// it may name itself.
+    fn evaluate_variable(&mut self, name: &str) {
+        if self.evaluated.iter().any(|known| known == name) {
+            return;
+        }
+        let before = self.evaluated.len();
+        self.evaluated.push(name.to_owned());
+        let values = self.array(name).unwrap_or_else(|| vec![self.variable(name)]);
+        for value in values.iter().filter(|value| !value.is_surely_unset()) {
+            self.arithmetic_data(value);
+        }
+        if before == 0 {
+            self.evaluated.clear();
+        }
+    }
+
     /// Judges data that bash would evaluate as arithmetic.
     pub(crate) fn arithmetic_data(&mut self, value: &Arg) {
         if value.text.contains(['$', '`']) {
             let text = value.text.clone();
             self.expand_whole(&text);
             self.deny("arithmetic-code", "arithmetic would evaluate code hidden in data");
-        } else if value.unknown && !value.numeric && !value.is_surely_unset() {
+        } else if value.is_evaluated_data() {
             self.ask("arithmetic-data", "arithmetic would evaluate data that is not known");
+        } else {
+            self.arithmetic(&value.text);
         }
     }
 
@@ -89,8 +107,6 @@ impl Analysis<'_> {
                 ) {
                     for value in [left, right] {
                         self.arithmetic_data(&value);
-                        let text = value.text.clone();
-                        self.arithmetic(&text);
                     }
                 }
             }
@@ -105,9 +121,17 @@ impl Analysis<'_> {
         } else if let Some((_, subscript)) = name.text.split_once('[') {
             self.arithmetic(subscript);
         }
-        if name.unknown && !name.numeric && !name.is_surely_unset() {
+        if name.is_evaluated_data() {
             self.ask("arithmetic-data", "the subscript of a name that is not known is evaluated");
         }
+    }
+}
+
+impl Arg {
+    /// Whether bash would find data in it that may be code, where it evaluates it.
+    fn is_evaluated_data(&self) -> bool {
+        let is_number = self.numeric && !self.stands_for_names();
+        self.depends_on_data() && !is_number && !self.is_surely_unset()
     }
 }
 

@@ -46,6 +46,7 @@ struct Declared {
     integer: bool,
     readonly: bool,
     local: bool,
+    array: bool,
 }
 
 impl Analysis<'_> {
@@ -102,12 +103,7 @@ impl Analysis<'_> {
                 return Some(Flow { known, disputed, taint: taint(args), ..Flow::default() });
             }
             "test" | "[" => {
-                for pair in args.windows(2) {
-                    let by_chance = pair[0].unknown && pair[1].text.contains('[');
-                    if matches!(pair[0].text.as_str(), "-v" | "-R") || by_chance {
-                        self.refuse_subscript(&pair[1]);
-                    }
-                }
+                self.test(args);
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
             }
             "cd" | "chdir" if name == "cd" || self.dialect != Dialect::Bash => {
@@ -130,6 +126,24 @@ impl Analysis<'_> {
         Some(quiet)
     }
 
+    /// `test` and `[`: bash evaluates the subscript of what follows `-v`.
+    fn test(&mut self, args: &[Arg]) {
+        let may_ask_for_variable = |arg: &Arg| arg.may_be("-v") || arg.may_be("-R");
+        for (at, arg) in args.iter().enumerate().filter(|(_, arg)| may_ask_for_variable(arg)) {
+            let in_bash = self.dialect == Dialect::Bash;
+            if let Some(name) = args.get(at + 1).filter(|_| in_bash || arg.known().is_some()) {
+                self.refuse_subscript(name);
+            }
+            if in_bash && arg.depends_on_data() && (arg.loose || arg.glob) {
+                self.ask_hint(
+                    "arithmetic-data",
+                    "data that is not quoted may become -v and a subscript, which is evaluated",
+                    "put it in double quotes",
+                );
+            }
+        }
+    }
+
     /// The builtins that change variables or positional parameters; false if it is none of them.
     fn variable_builtin(&mut self, name: &str, args: &[Arg]) -> bool {
         match name {
@@ -139,7 +153,7 @@ impl Analysis<'_> {
                 let flags = &args[..args.len() - names.len()];
                 for arg in names {
                     self.refuse_subscript(arg);
-                    if arg.unknown {
+                    if arg.depends_on_data() {
                         self.ask("dynamic", "unset gets a name that is not known");
                     }
                     let name = arg.text.split('[').next().unwrap_or("").to_owned();
@@ -166,8 +180,6 @@ impl Analysis<'_> {
             "let" => {
                 for arg in args {
                     self.arithmetic_data(arg);
-                    let text = arg.text.clone();
-                    self.arithmetic(&text);
                 }
             }
             "shift" => {
@@ -239,7 +251,7 @@ impl Analysis<'_> {
             }
             "hash" => {
                 let changes = |a: &Arg| {
-                    a.unknown
+                    a.depends_on_data()
                         || a.text.contains('=')
                         || (a.text.starts_with(['-', '+']) && a.text.contains('p'))
                 };
@@ -368,14 +380,17 @@ impl Analysis<'_> {
             exported: exported || flags.contains('x'),
             integer: name != "export" && flags.contains('i'),
             readonly: name == "readonly" || flags.contains('r'),
+            array: flags.contains(['a', 'A']),
             // Whichever shell it is: a function's variable hides that of its caller.
             local: !matches!(name, "export" | "readonly") && !flags.contains('g') && self.in_function(),
         };
         for arg in args.iter().filter(|arg| !is_flag(arg)) {
             let equals = arg.text.find('=');
             let name_end = equals.unwrap_or(arg.text.len());
-            if (arg.unknown && (arg.unknown_at <= name_end || equals.is_none()))
-                || (arg.glob && equals.is_none())
+            let is_in_name = |at: usize| at <= name_end || equals.is_none();
+            let wildcard = arg.text.find(['*', '?', '[']).filter(|_| arg.stands_for_names());
+            if (arg.unknown && is_in_name(arg.unknown_at))
+                || (arg.depends_on_data() && wildcard.is_some_and(is_in_name))
             {
                 self.ask("dynamic", format!("{name} gets a name that is not known"));
                 continue;
@@ -404,6 +419,9 @@ impl Analysis<'_> {
         if shape.integer {
             self.assigned.integers.insert(plain.clone());
         }
+        if shape.array {
+            self.assigned.declared_arrays.insert(plain.clone());
+        }
         if shape.readonly {
             // From now on an assignment fails, and the value stays.
             self.assigned.has_readonly = true;
@@ -427,13 +445,21 @@ impl Analysis<'_> {
         if value.is_empty() && !arg.unknown && self.scope.arrays.contains_key(&plain) {
             return;
         }
-        if shape.integer {
-            self.arithmetic(value);
-        }
         if value.starts_with('(') {
             self.deny("array-text", "the text is read as an array, and code in it runs");
         }
-        let value = Arg { text: value.to_owned(), ..arg.clone() };
+        let value_at = target.len() + usize::from(append) + "=".len();
+        let may_begin = (arg.unknown && arg.unknown_at <= value_at)
+            || (arg.stands_for_names() && value.starts_with(['*', '?', '[']));
+        if may_begin && self.assigned.may_be_array(&plain) {
+            self.ask("array-text", "data would be read as an array, and code in it would run");
+        }
+        let value = Arg {
+            text: value.to_owned(),
+            unknown_at: arg.unknown_at.saturating_sub(value_at),
+            unknown_start: arg.unknown && arg.unknown_at <= value_at,
+            ..arg.clone()
+        };
         let index = (plain != target).then(|| "?".to_owned());
         if shape.exported {
             self.scope.exported.insert(plain.clone());
@@ -483,12 +509,15 @@ impl Analysis<'_> {
     /// an array, that `name` says.
     fn assign_named(&mut self, name: &Arg, value: Arg, by: &str) {
         self.refuse_subscript(name);
-        if name.unknown {
+        if name.depends_on_data() {
             self.ask("dynamic", format!("{by} assigns a variable whose name is not known"));
             return;
         }
         let plain = name.text.split('[').next().unwrap_or("").to_owned();
         if plain != name.text {
+            if self.is_integer(&plain) {
+                self.arithmetic_data(&value);
+            }
             self.check_assignment(&plain, &value);
             self.set_array(&plain, vec![Arg::unknown()]);
         } else if is_name(&plain) {
@@ -499,6 +528,14 @@ impl Analysis<'_> {
     fn printf(&mut self, args: &[Arg]) -> Flow {
         let mut args = args;
         let mut target = None;
+        if let [first, name, ..] = args
+            && self.dialect == Dialect::Bash
+            && (first.may_be("-v") || first.text.starts_with("-v"))
+            && first.depends_on_data()
+        {
+            self.ask("dynamic", "the first word of printf may be -v, and then it assigns a variable");
+            self.refuse_subscript(name);
+        }
         if let Some(first) = args.first()
             && let Some(attached) = first.text.strip_prefix("-v")
         {
@@ -608,6 +645,9 @@ impl Analysis<'_> {
                     }
                 }
                 _ => {
+                    if arg.may_be_flag() {
+                        self.ask("shell-option", "set gets a word that may be an option; write set --");
+                    }
                     let mut list = vec![arg.clone()];
                     list.extend(rest.cloned());
                     self.set_positional(list);

@@ -360,14 +360,14 @@ impl Analysis<'_> {
             );
             return None;
         }
-        if args.iter().any(|a| a.unknown) {
+        if args.iter().any(Arg::depends_on_data) {
             self.facts.opaque = true;
             if origin.decoded {
                 self.deny("obfuscated", format!("{by} runs decoded data"));
             }
             let known: Vec<&str> = args.iter().map(|a| a.text.as_str()).collect();
             let known = known.join(" ");
-            if args.iter().filter(|a| a.unknown).all(|a| a.item && !a.unknown_start) {
+            if args.iter().filter(|a| a.depends_on_data()).all(|a| a.item && !a.unknown_start) {
                 self.draw(by, Vec::new(), false);
                 self.ask(
                     "item-code",

@@ -156,6 +156,7 @@ mod tests {
             ("redteam-2.jsonl", 513),
             ("redteam-3.jsonl", 75),
             ("redteam-4.jsonl", 124),
+            ("redteam-5.jsonl", 56),
         ] {
             let report = policy.test_corpus(&corpus_dir().join(file), Dialect::Bash).unwrap();
             let lenient: Vec<String> = report
@@ -198,8 +199,19 @@ mod tests {
                 let decision = policy.decide(&Proposal::shell(text.clone()), &env);
                 assert_ne!(decision.verdict, Verdict::Allow, "{dialect:?}: {text}");
             }
-            let plain = "for f in *.md; do cat \"$f\"; done";
-            assert_eq!(policy.decide(&Proposal::shell(plain), &env).verdict, Verdict::Allow);
+            for plain in [
+                "for f in *.md; do cat \"$f\"; done",
+                "for f in ./*; do sort \"$f\"; done",
+                "sort ./*",
+                "for f in *; do [ -e \"$f\" ] || continue; wc -l \"$f\"; done",
+                "for f in *; do [ \"$f\" = README.md ] && head -n 3 \"$f\"; done",
+                "for f in src/*; do case \"$f\" in *.rs) grep -c fn \"$f\";; esac; done",
+                "for f in *.md; do echo \"$f: $(wc -l < \"$f\")\"; done",
+                "for f in *.md; do git log -1 -- \"$f\"; done",
+            ] {
+                let decision = policy.decide(&Proposal::shell(plain), &env);
+                assert_eq!(decision.verdict, Verdict::Allow, "{dialect:?}: {plain}: {}", decision.message);
+            }
         }
     }
 

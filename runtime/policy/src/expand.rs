@@ -63,7 +63,8 @@ const SHELL_SET: &[&str] = &[
 ];
 /// Variables that a shell or lobster sets when the step starts, whatever they are in the known environment.
 const SET_AT_START: &[&str] = &["LOBSTER_RUN_ID", "TRACEPARENT", "PS1", "PS2", "OPTERR"];
-const SHELL_NUMBERS: &[&str] = &[
+/// Integers of a shell itself: some version of bash evaluates what they are given.
+const SHELL_INTEGERS: &[&str] = &[
     "RANDOM",
     "SRANDOM",
     "SECONDS",
@@ -73,11 +74,13 @@ const SHELL_NUMBERS: &[&str] = &[
     "EUID",
     "SHLVL",
     "OPTIND",
+    "HISTCMD",
     "EPOCHSECONDS",
+    "BASH_MONOSECONDS",
     "BASH_SUBSHELL",
-    "COLUMNS",
-    "LINES",
 ];
+/// Numbers that are only given to the shell by itself.
+const SHELL_SIZES: &[&str] = &["COLUMNS", "LINES"];
 
 /// The words being put together from pieces.
 #[derive(Default)]
@@ -98,7 +101,6 @@ impl Fields {
         current.quoted |= quoted;
         if !quoted && split && text.contains(['*', '?', '[']) {
             current.glob = true;
-            current.glob_start |= current.text.is_empty() && text.starts_with(['*', '?', '[']);
         }
         current.text.push_str(text);
     }
@@ -150,7 +152,10 @@ impl Fields {
             let begins = current.text.len() == value.text.len() && !current.unknown;
             current.unset = value.unset && (current.unset || !current.unknown);
             current.unknown_start |= begins && value.unknown_start;
-            current.numeric = value.numeric && (current.numeric || !current.unknown);
+            // Behind a letter a digit is part of a name.
+            let before = &current.text[..current.text.len().saturating_sub(value.text.len())];
+            current.numeric =
+                value.numeric && (current.numeric || !current.unknown) && !ends_in_a_name(before);
             current.unknown = true;
             current.loose |= value.loose || may_split;
         }
@@ -170,7 +175,7 @@ impl Fields {
         for word in &mut self.done {
             // A bracket without its partner is not a pattern: the commands [ and [[.
             if matches!(word.text.as_str(), "[" | "[[") {
-                (word.glob, word.glob_start) = (false, false);
+                word.glob = false;
             }
         }
         self.done
@@ -377,7 +382,7 @@ impl Analysis<'_> {
     }
 
     /// The elements that the text has given `name`.
-    fn array(&self, name: &str) -> Option<Vec<Arg>> {
+    pub(crate) fn array(&self, name: &str) -> Option<Vec<Arg>> {
         let array = self.scope.arrays.get(name)?;
         let sure = !self.at_any_time
             || self.is_settled(name)
@@ -405,7 +410,7 @@ impl Analysis<'_> {
             {
                 Arg::inherited()
             }
-            _ if SHELL_NUMBERS.contains(&name) => Arg::number(),
+            _ if SHELL_INTEGERS.contains(&name) || SHELL_SIZES.contains(&name) => Arg::number(),
             _ if SHELL_SET.contains(&name) => Arg::unknown(),
             _ => match self.env.vars.get(name) {
                 // A private home of the step is judged as the caller's.
@@ -519,7 +524,7 @@ impl Analysis<'_> {
             Some(_) | None => Vec::new(),
         };
         for mut value in new {
-            if self.assigned.integers.contains(name) {
+            if self.is_integer(name) {
                 self.arithmetic_data(&value);
                 value = Arg { taint: value.taint, ..Arg::unknown() };
             } else if is_set_by_shell(name) {
@@ -539,6 +544,11 @@ impl Analysis<'_> {
             self.scope.arrays.remove(name);
         }
         self.scope.vars.insert(name.to_owned(), values);
+    }
+
+    /// Whether the shell evaluates what the variable is given.
+    pub(crate) fn is_integer(&self, name: &str) -> bool {
+        self.assigned.integers.contains(name) || SHELL_INTEGERS.contains(&name)
     }
 
     /// Records the elements of an array.
@@ -579,6 +589,21 @@ fn is_list(piece: &WordPiece) -> bool {
     )
 }
 
+/// Whether a digit behind `text` would be part of the name of a variable.
+fn ends_in_a_name(text: &str) -> bool {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let name = &text[text.trim_end_matches(is_part).len()..];
+    name.contains(|c: char| !c.is_ascii_digit())
+}
+
+/// A value with another behind it.
+pub(crate) fn appended(value: &Arg, more: &Arg) -> Arg {
+    let mut fields = Fields::default();
+    fields.push_value(value, true, None);
+    fields.push_value(more, true, None);
+    fields.finish().pop().unwrap_or_default()
+}
+
 /// Words as one, with blanks between them.
 fn joined(words: &[Arg]) -> Arg {
     if let [word] = words {
@@ -611,7 +636,10 @@ fn element(list: &[Arg], at: usize) -> Arg {
 
 /// Whether shells give `name` values of their own.
 pub(crate) fn is_set_by_shell(name: &str) -> bool {
-    SHELL_SET.contains(&name) || SHELL_NUMBERS.contains(&name) || matches!(name, "PWD" | "PPID")
+    SHELL_SET.contains(&name)
+        || SHELL_INTEGERS.contains(&name)
+        || SHELL_SIZES.contains(&name)
+        || matches!(name, "PWD" | "PPID")
 }
 
 /// Whether `text` can name a shell variable.

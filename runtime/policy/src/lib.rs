@@ -21,6 +21,8 @@ mod covered;
 mod decide;
 mod decision_env;
 mod dialect;
+#[cfg(test)]
+mod evaluated_data;
 mod expand;
 mod explain;
 mod file;

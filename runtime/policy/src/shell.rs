@@ -8,6 +8,7 @@ use brush_parser::ast;
 use super::analysis::{Analysis, Arg, Call, Choice, Flow, Function, Input, Local, MAX_VALUES, TextSpan};
 use super::arithmetic::{closed_arithmetic, unclosed_arithmetic};
 use super::command::{Assignment, Invocation};
+use super::expand::{appended, is_name};
 use super::parse::{Unread, parse};
 use super::redirects::Redirected;
 use super::wrappers::is_shell;
@@ -447,7 +448,7 @@ impl Analysis<'_> {
                 }
                 ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => redirects.push(redirect),
                 ast::CommandPrefixOrSuffixItem::Word(word) => {
-                    args.extend(self.expand(&word.value));
+                    args.extend(self.argument(&word.value));
                 }
                 ast::CommandPrefixOrSuffixItem::ProcessSubstitution(_, inner) => {
                     let arg = self.process_substitution(inner, input, text);
@@ -456,7 +457,7 @@ impl Analysis<'_> {
             }
         }
         if let Some(word) = &simple.word_or_name {
-            args.extend(self.expand(&word.value));
+            args.extend(self.argument(&word.value));
         }
         let suffix = simple.suffix.iter().flat_map(|suffix| &suffix.0);
         for item in suffix {
@@ -471,7 +472,7 @@ impl Analysis<'_> {
                 },
                 ast::CommandPrefixOrSuffixItem::IoRedirect(redirect) => redirects.push(redirect),
                 ast::CommandPrefixOrSuffixItem::Word(word) => {
-                    args.extend(self.expand(&word.value));
+                    args.extend(self.argument(&word.value));
                 }
                 ast::CommandPrefixOrSuffixItem::ProcessSubstitution(_, inner) => {
                     let arg = self.process_substitution(inner, input, text);
@@ -499,6 +500,19 @@ impl Analysis<'_> {
             flow.known = Some(String::new());
         }
         flow
+    }
+
+    /// A word of a command. `{name}` before a redirect is a variable that bash
+    /// gives the number of the descriptor; in front of others it is text.
+    fn argument(&mut self, raw: &str) -> Vec<Arg> {
+        if let Some(target) = raw.strip_prefix('{').and_then(|rest| rest.strip_suffix('}')) {
+            let name = target.split('[').next().unwrap_or(target);
+            if is_name(name) {
+                self.check_assignment(name, &Arg::number());
+                self.refuse_subscript(&Arg::literal(target));
+            }
+        }
+        self.expand(raw)
     }
 
     pub(crate) fn process_substitution(
@@ -563,6 +577,9 @@ impl Analysis<'_> {
     /// Carries out an assignment that outlives its command.
     pub(crate) fn store(&mut self, assignment: Assignment, exported: bool) {
         let Assignment { name, index, array, append, value } = assignment;
+        if self.is_integer(&name) {
+            value.iter().for_each(|element| self.arithmetic_data(element));
+        }
         let first = value.first().cloned().unwrap_or_default();
         if exported {
             self.check_exported(&name, &first);
@@ -577,25 +594,12 @@ impl Analysis<'_> {
                     Some(_) | None => Vec::new(),
                 };
                 list.extend(value);
-                if self.assigned.integers.contains(&name) {
-                    list.iter().for_each(|element| self.arithmetic_data(element));
-                }
                 self.set_array(&name, list);
             }
             None => {
                 let value = if append {
-                    let mut old = self.variable(&name);
-                    old.text.push_str(&first.text);
-                    old.unset &= !first.unknown;
-                    if old.is_surely_unset() {
-                        first
-                    } else {
-                        Arg {
-                            unknown: old.unknown || first.unknown,
-                            taint: old.taint.join(first.taint),
-                            ..old
-                        }
-                    }
+                    let old = self.variable(&name);
+                    if old.is_surely_unset() { first } else { appended(&old, &first) }
                 } else {
                     first
                 };

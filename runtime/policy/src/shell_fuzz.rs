@@ -333,7 +333,27 @@ const OVER_TIME: &[&str] = &[
     "shopt -s lastpipe; ",
     "echo p2 | read x; ",
     "wait -p x; ",
+    "y=x; ",
+    "for x in *; do ",
+    "for x in ?*; do ",
+    "for RANDOM in ",
+    "RANDOM=$x; ",
+    "OPTIND+=$x; ",
+    "eval \"echo $x\"; ",
+    "sh -c \"echo $x\"; ",
+    "[ $x ] ",
+    "[[ $x -gt 1 ]] ",
+    "test -v \"$x\"; ",
+    "let \"$x\"; ",
+    "declare -a a=\"$x\"; ",
+    "declare \"$x\"; ",
+    "printf \"$x\" \"$y\" a; ",
+    "set \"$x\"; ",
+    "x=$(echo *); ",
 ];
+
+/// Files whose names are code, options and assignments.
+const HOSTILE_NAMES: &[&str] = &["a[$(p1)]", ";p2", "`p3`", "-v", "x=a[$(p4)]", "($(p5))"];
 
 /// Runs `text` in a real shell with these variables and no others, and ends it if it takes too long.
 pub(crate) fn run_in(shell: &Shell, text: &str, at: &Path, vars: &[(&str, &OsStr)], patience: Duration) {
@@ -386,6 +406,9 @@ impl Canaries {
         for n in 1..=9 {
             let _ = std::os::unix::fs::symlink(format!("../bin/p{n}"), home.join(format!("p{n}")));
         }
+        for name in HOSTILE_NAMES {
+            let _ = std::fs::write(home.join(name), "");
+        }
         let (bin, run) = (self.dir.path().join("bin"), OsStr::new("p1"));
         let vars = [("PATH", bin.as_os_str()), ("HOME", home.as_os_str()), ("LOBSTER_RUN_ID", run)];
         run_in(shell, text, &home, &vars, Duration::from_secs(3));
@@ -404,7 +427,7 @@ impl Canaries {
         }
         for entry in std::fs::read_dir(&home).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if !(name.starts_with('p') && name.len() == 2) {
+            if !(name.starts_with('p') && name.len() == 2) && !HOSTILE_NAMES.contains(&name.as_str()) {
                 let _ = std::fs::remove_file(entry.path());
                 if numbers && name.bytes().all(|b| b.is_ascii_digit()) {
                     continue;

@@ -18,6 +18,9 @@ impl Analysis<'_> {
             Parameter::Named(name) => self.maybe(|a| a.assign(name, value)),
             Parameter::NamedWithIndex { name, .. } | Parameter::NamedWithAllIndices { name, .. } => {
                 self.check_assignment(name, &value);
+                if self.is_integer(name) {
+                    self.arithmetic_data(&value);
+                }
                 self.set_array(name, vec![Arg::unknown()]);
             }
             Parameter::Positional(_) | Parameter::Special(_) => {}
@@ -100,9 +103,11 @@ impl Analysis<'_> {
                 if *indirect {
                     self.deny("nameref", "the variable that ${!x:=...} assigns is not known");
                 }
-                let picked = self.by_presence(&values, values.clone(), default, test_type);
-                if picked != values {
-                    let value = picked.first().cloned().unwrap_or_default();
+                let picked = self.by_presence(&values, values.clone(), default.clone(), test_type);
+                let given = if picked == values { &default } else { &picked };
+                // What is not known may be empty.
+                if picked != values || values.iter().any(Arg::depends_on_data) {
+                    let value = given.first().cloned().unwrap_or_default();
                     self.assign_default(parameter, value);
                 }
                 picked
