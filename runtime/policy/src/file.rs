@@ -246,8 +246,8 @@ pub struct ArgShape {
     pub first: Vec<String>,
     /// Some argument is one of these.
     pub contains_any: Vec<String>,
-    /// No argument before `--` is one of these flags, also abbreviated or
-    /// with a value attached.
+    /// No argument is one of these flags, also abbreviated or with a value
+    /// attached. For a rule that denies or asks, only one before `--` counts.
     pub deny_flags: Vec<String>,
     /// No argument contains one of these words, whatever stands around it. An
     /// allow rule with such words does not match a command with an option that

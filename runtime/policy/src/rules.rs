@@ -127,11 +127,8 @@ fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
     if !contains_any.is_empty() && !args.iter().any(|a| contains_any.contains(&a.text)) {
         return false;
     }
-    let before_end = args.iter().take_while(|a| a.text != "--");
-    for arg in before_end {
-        if deny_flags.iter().any(|flag| is_flag(&arg.text, flag)) {
-            return false;
-        }
+    if gives_denied_flag(deny_flags, args, allows) {
+        return false;
     }
     if deny_words.is_empty() {
         return true;
@@ -149,6 +146,20 @@ fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
                 .any(|word| deny_words.iter().any(|denied| denied.to_lowercase() == word))
         })
     }
+}
+
+/// Whether a flag keeps a rule from matching. Which words are values of options,
+/// a rule does not say: `--` may be one, and does not end the options then, and
+/// so may what looks like a flag. What a rule allows has none of the flags
+/// anywhere; one that forbids or asks lets only a flag out that is sure to be one.
+fn gives_denied_flag(deny_flags: &[String], args: &[Arg], allows: bool) -> bool {
+    let is_denied = |arg: &Arg| deny_flags.iter().any(|flag| is_flag(&arg.text, flag));
+    if allows {
+        return args.iter().any(is_denied);
+    }
+    let end = args.iter().position(|arg| arg.text == "--").unwrap_or(args.len());
+    let may_be_value = |at: usize| at > 0 && args[at - 1].text.starts_with('-');
+    (0..end).any(|at| is_denied(&args[at]) && !may_be_value(at))
 }
 
 /// Whether a command that reaches a socket by its rule stays with that socket.
@@ -243,6 +254,58 @@ mod tests {
         for text in ["pods", "web-0", "--tail=100", "secretariat", "-A", "a%20b"] {
             assert!(!says_word(text, &words), "{text}");
         }
+    }
+
+    /// Wherever `--` stands, of what an allow rule covers nothing has a denied flag.
+    #[test]
+    fn no_double_dash_hides_a_denied_flag() {
+        let policy = r#"
+            version = 1
+            [[rule]]
+            id = "tar"
+            effect = "allow"
+            program = "tar"
+            args = { first = ["-cf"], deny_flags = ["-I", "-F", "--to-command", "--use-compress-program"] }
+            [[rule]]
+            id = "commit"
+            effect = "allow"
+            program = "git"
+            args = { first = ["commit"], deny_flags = ["--no-verify", "-n"] }
+            [[rule]]
+            id = "cargo"
+            effect = "allow"
+            program = "cargo"
+            args = { first = ["test"], deny_flags = ["--config", "-Z"] }
+            [[rule]]
+            id = "push"
+            effect = "deny"
+            program = "hg"
+            args = { first = ["push"], deny_flags = ["--dry-run"] }
+        "#;
+        let policy = crate::Policy::load(policy, "p").unwrap();
+        let env = crate::DecisionEnv::fixture();
+        let verdict = |words: &[&str]| {
+            policy.decide(&crate::Proposal::argv(words.iter().map(|word| (*word).to_owned())), &env).verdict
+        };
+        for (covered, flags) in [
+            (&["tar", "-cf", "x.tar", "--exclude", "a", "b", "c"][..], &["-I", "-vI", "--use-comp=./x"][..]),
+            (&["git", "commit", "-m", "a", "-F", "b", "c"], &["-n", "-qn", "--no-ver", "--no-verify"]),
+            (&["cargo", "test", "-p", "a", "--features", "b", "c"], &["-Zx", "--config=x", "--conf"]),
+        ] {
+            assert_eq!(verdict(covered), crate::Verdict::Allow, "{covered:?}");
+            for flag in flags {
+                for (dashes, at) in (2..=covered.len()).flat_map(|a| (a..=covered.len()).map(move |b| (a, b)))
+                {
+                    let mut words = covered.to_vec();
+                    words.insert(at, flag);
+                    words.insert(dashes, "--");
+                    assert_ne!(verdict(&words), crate::Verdict::Allow, "{words:?}");
+                }
+            }
+        }
+        assert_eq!(verdict(&["hg", "push", "--opt", "--dry-run"]), crate::Verdict::Deny);
+        assert_eq!(verdict(&["hg", "push", "--", "--dry-run"]), crate::Verdict::Deny);
+        assert_ne!(verdict(&["hg", "push", "--dry-run"]), crate::Verdict::Deny);
     }
 
     #[test]
