@@ -12,6 +12,7 @@ use lobster_base::cancel::{CancelReason, CancelToken};
 
 mod confined;
 mod found;
+mod held;
 mod layered;
 mod limits;
 mod networks;

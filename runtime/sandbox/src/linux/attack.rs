@@ -12,7 +12,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
 use std::os::unix::net::{SocketAddr, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
@@ -94,6 +94,9 @@ pub(super) const SWAPPED_SCRIPT: &str = "#!/bin/sh\necho swapped\n";
 /// What the files hold that patterns deny.
 pub(super) const PATTERN_SECRET: &str = "PASSWORD=of the victim";
 
+/// Directories of the attacker's own, as [`super::super::JailSpec`] has them by default.
+const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
+
 /// The environment of the attacker.
 pub(super) const MARK: (&str, &str) = ("LOBSTER_DOCTOR", "1");
 
@@ -104,11 +107,11 @@ const PATIENCE: Duration = Duration::from_millis(500);
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Targets {
     /// A directory that is not granted: `secret`, `victim`,
-    /// `removable`, `exchangeable`, `socket`.
+    /// `removable`, `exchangeable`, `input`, `socket`.
     pub(super) outside: PathBuf,
     /// A file that may be read, and no more.
     pub(super) readable: PathBuf,
-    /// The write root, with `denied`, `guarded/file`, `socket`, what patterns
+    /// The write root, with `denied`, `vault/denied`, `guarded/file`, `socket`, what patterns
     /// deny in `project`, repositories, and room.
     pub(super) work: PathBuf,
     /// A process outside, with [`SECRET`] in its environment.
@@ -345,10 +348,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     (Promise::FsProtect, "change a protected file inside the write root", |t| {
         OpenOptions::new().append(true).open(t.work.join("guarded/file"))?.write_all(b"x")
     }),
-    (Promise::FsProtect, "move the directory above a protected file", |t| {
-        fs::rename(t.work.join("guarded"), t.work.join("elsewhere"))?;
-        fs::rename(t.work.join("elsewhere"), t.work.join("guarded"))
-    }),
+    (Promise::FsProtect, "move the directory above a protected file", |t| move_away(&t.work.join("guarded"))),
     (Promise::NetDeny, "connect to a port of the host", |t| {
         TcpStream::connect_timeout(&([127, 0, 0, 1], t.tcp).into(), PATIENCE).map(drop)
     }),
@@ -487,6 +487,34 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         fs::rename(t.work.join("denied"), t.work.join("undenied"))?;
         fs::read(t.work.join("undenied")).map(drop)
     }),
+    (Promise::FsMetadata, "change the mode, owner or times of what is mounted", |t| {
+        let mounts = fs::read_to_string("/proc/self/mountinfo")?;
+        let places = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+        let is_own =
+            |place: &PathBuf| place.starts_with(&t.work) || PRIVATE.iter().any(|own| place == Path::new(own));
+        let refused = || Err(io::Error::other("nothing could be changed of any"));
+        places
+            .filter(|place| !is_own(place))
+            .find(|place| renew(place).is_ok())
+            .map_or_else(refused, |_| Ok(()))
+    }),
+    (Promise::FsMetadata, "change the mode, owner or times of its standard input", |_| {
+        renew(Path::new("/proc/self/fd/0"))
+    }),
+    (Promise::FsWrite, "write to the file that is its standard input", |_| {
+        OpenOptions::new().append(true).open("/proc/self/fd/0")?.write_all(b"x")
+    }),
+    (Promise::FsDeny, "move the directory above a denied file", |t| move_away(&t.work.join("vault"))),
+    (Promise::FsDeny, "exchange the directory above a denied file for another", |t| {
+        let (own, vault) = (t.work.join("empty"), t.work.join("vault"));
+        fs::create_dir_all(&own)?;
+        renameat_with(CWD, &own, CWD, &vault, RenameFlags::EXCHANGE)?;
+        Ok(renameat_with(CWD, &own, CWD, &vault, RenameFlags::EXCHANGE)?)
+    }),
+    (Promise::FsDenyPatterns, "move the directory above a file that a pattern denies", |t| {
+        move_away(&t.work.join("project"))
+    }),
+    (Promise::FsProtect, "move the directory above a repository", |t| move_away(&t.work.join("vendor"))),
     (Promise::FsProtect, "change the mode of a protected file", |t| {
         Ok(rustix::fs::chmod(t.work.join("guarded/file"), Mode::RUSR | Mode::WUSR)?)
     }),
@@ -563,10 +591,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         fs::rename(other, t.work.join(APPROVED[0]))?;
         runs_swapped(t)
     }),
-    (Promise::ApprovedFiles, "move the directory above an approved file", |t| {
-        fs::rename(&t.work, t.work.with_extension("moved"))?;
-        fs::rename(t.work.with_extension("moved"), &t.work)
-    }),
+    (Promise::ApprovedFiles, "move the directory above an approved file", |t| move_away(&t.work)),
     (Promise::FsDenyPatterns, "read a file that a pattern denies", |t| {
         fs::read(t.work.join("project/.env")).map(drop)
     }),
@@ -624,6 +649,29 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     // Last: where it succeeds the attacker is nobody from then on, and attacks less well.
     (Promise::KernelSurface, "make a user namespace", |_| sys::try_user_namespace()),
 ];
+
+/// Gives a file the mode, the owner and the times that it has. Succeeds if any of them could be given.
+fn renew(path: &Path) -> io::Result<()> {
+    let now = rustix::fs::stat(path)?;
+    let (owner, group) = (rustix::fs::Uid::from_raw(now.st_uid), rustix::fs::Gid::from_raw(now.st_gid));
+    let time =
+        |tv_sec, nanoseconds| Timespec { tv_sec, tv_nsec: i64::try_from(nanoseconds).unwrap_or_default() };
+    let times = Timestamps {
+        last_access: time(now.st_atime, now.st_atime_nsec),
+        last_modification: time(now.st_mtime, now.st_mtime_nsec),
+    };
+    rustix::fs::chmod(path, Mode::from_raw_mode(now.st_mode))
+        .or_else(|_| rustix::fs::chown(path, Some(owner), Some(group)))
+        .or_else(|_| rustix::fs::utimensat(CWD, path, &times, rustix::fs::AtFlags::empty()))
+        .map_err(Into::into)
+}
+
+/// Moves a directory, and moves it back.
+fn move_away(directory: &Path) -> io::Result<()> {
+    let elsewhere = directory.with_extension("moved");
+    fs::rename(directory, &elsewhere)?;
+    fs::rename(elsewhere, directory)
+}
 
 fn runs_swapped(targets: &Targets) -> io::Result<()> {
     prints_swapped(&mut Command::new(targets.work.join(APPROVED[0])))

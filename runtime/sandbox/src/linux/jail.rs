@@ -5,15 +5,15 @@
 //! supervisor. Everything is prepared on detached mounts and put together on
 //! an empty file system, so the host's own tree is never in reach of a mistake.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, fstatfs, mkdirat, openat, openat2,
-    symlinkat,
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, fstat, fstatfs, mkdirat, openat,
+    openat2, seek, symlinkat, tell,
 };
 use rustix::io::Errno;
 use rustix::mount::{
@@ -81,8 +81,8 @@ impl Identity {
     }
 }
 
-/// Furnishes the namespaces this process has been started in.
-pub(super) fn furnish(spec: &Confined, identity: Identity) -> Result<(), Obstacle> {
+/// Furnishes the namespaces this process has been started in. `stdin` is what the step will read.
+pub(super) fn furnish(spec: &Confined, identity: Identity, stdin: &mut OwnedFd) -> Result<(), Obstacle> {
     identity.keep().map_err(setup("map the user"))?;
     rustix::system::sethostname(b"lobster").map_err(setup("name the host"))?;
     if matches!(spec.network, Network::None | Network::Proxy) {
@@ -90,6 +90,9 @@ pub(super) fn furnish(spec: &Confined, identity: Identity) -> Result<(), Obstacl
     }
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(setup("detach mounts"))?;
+    if let Some(restricted) = read_only(stdin, identity).map_err(setup("restrict stdin"))? {
+        *stdin = restricted;
+    }
     let plan = plan(spec)?;
     let proc = file_system("proc", &[], MountAttrFlags::empty()).map_err(setup("mount /proc"))?;
     if let Some(processes) = spec.processes {
@@ -111,6 +114,36 @@ pub(super) fn furnish(spec: &Confined, identity: Identity) -> Result<(), Obstacl
     root.devices()?;
     root.attach(&proc, Path::new("/proc"), Kind::Directory)?;
     root.enter()
+}
+
+/// The same file, opened on a read-only mount of its own: by a descriptor from the host its owner could change
+/// its mode and times there, and then open it for writing. `None` for what nothing can be changed of: a pipe
+/// has no place on the host, and a file without a name is nobody's.
+fn read_only(file: &OwnedFd, identity: Identity) -> io::Result<Option<OwnedFd>> {
+    let given = fstat(file)?;
+    let kind = FileType::from_raw_mode(given.st_mode);
+    if !matches!(kind, FileType::RegularFile | FileType::CharacterDevice) || given.st_nlink == 0 {
+        return Ok(None);
+    }
+    let link = |file: &OwnedFd| format!("/proc/self/fd/{}", file.as_raw_fd());
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let tree = open_tree(CWD, fs::read_link(link(file))?, flags)?;
+    let found = fstat(&tree)?;
+    if (found.st_dev, found.st_ino) != (given.st_dev, given.st_ino) {
+        return Err(Errno::STALE.into());
+    }
+    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID;
+    sys::set_mount_attributes(&tree, attributes.bits(), false)?;
+    let opened =
+        match openat(CWD, link(&tree), OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()) {
+            // Of somebody else, so the step may change nothing of it either.
+            Err(Errno::ACCESS) if given.st_uid != identity.uid => return Ok(None),
+            opened => opened?,
+        };
+    if kind == FileType::RegularFile {
+        seek(&opened, SeekFrom::Start(tell(file)?))?;
+    }
+    Ok(Some(opened))
 }
 
 /// Numbers below this are given out once and not again (`RESERVED_PIDS`).
@@ -142,6 +175,9 @@ enum What {
     Tree { tree: OwnedFd, kind: Kind, exact: bool },
     /// An empty file system of its own.
     Private { tree: OwnedFd },
+    /// What is there already, mounted on itself: a mount point can be neither moved nor replaced. Unless
+    /// it is `needed`, it may have gone by then.
+    Held { needed: bool },
     /// Nothing to see: an unreadable file or directory.
     Hidden,
 }
@@ -198,35 +234,22 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
     for over in spec.layers().filter(|over| !spec.write.iter().any(|root| root == over.root)) {
         pieces.push(Piece { path: over.root.to_owned(), what: layer(over, spec.held_at(over.root))? });
     }
-    let mut held_above = HashSet::new();
-    for path in spec.protect.iter().filter(|path| spec.write.iter().any(|root| path.starts_with(root))) {
-        let over = spec.layer_over(path);
-        // The kernel moves no directory of a layer that lay below it, so nothing there has to be held.
-        let lies_at = |path: &Path| match over {
-            None => Some(path.to_owned()),
-            Some(over) => Some(over.copy?.join(path.strip_prefix(over.root).ok()?)),
-        };
-        // What is not there is not in a copy, and what the step makes there is not committed.
-        if over.is_some() && lies_at(path).is_some_and(|place| place.symlink_metadata().is_err()) {
-            continue;
-        }
+    // A directory above what is hidden or protected could be moved away, and the path made anew, for this
+    // step or for the next one: unless it is a mount point too.
+    let protected: Vec<&Path> =
+        spec.protect.iter().map(PathBuf::as_path).filter(|path| is_kept(spec, path)).collect();
+    let above_protected = held_above(spec, &protected);
+    // What a link leads to is hidden where it is.
+    let hidden: Vec<PathBuf> = spec.deny.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+    let above_hidden = held_above(spec, &hidden);
+    pieces.extend(above_hidden.difference(&above_protected).map(|path| held(path, false)));
+    pieces.extend(above_protected.iter().map(|path| held(path, true)));
+    for path in protected {
         // The placeholder of a path that does not exist has been made by now.
         let what = tree(path, true)?.ok_or_else(|| missing(path))?;
-        // A directory above it could be moved away, and the path made anew:
-        // unless it is a mount point too.
-        for above in path.ancestors().skip(1) {
-            let inside = spec.write.iter().any(|root| above.starts_with(root) && above != root);
-            if inside
-                && held_above.insert(above)
-                && let Some(place) = lies_at(above)
-                && let Some(what) = tree(&place, false)?
-            {
-                pieces.push(Piece { path: above.to_owned(), what: what.exactly() });
-            }
-        }
         // In a layer a file has other numbers.
-        let what = if over.is_some() { what } else { what.exactly() };
-        pieces.push(Piece { path: path.clone(), what });
+        let what = if spec.layer_over(path).is_some() { what } else { what.exactly() };
+        pieces.push(Piece { path: path.to_owned(), what });
     }
     for (path, copy) in spec.replaced.iter().zip(&spec.copies) {
         let what = tree(copy, true)?.ok_or_else(|| missing(copy))?;
@@ -237,6 +260,45 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
     // later and stricter in this order lies on top.
     pieces.sort_by_key(|piece| piece.path.components().count());
     Ok(pieces)
+}
+
+fn held(path: &Path, needed: bool) -> Piece {
+    Piece { path: path.to_owned(), what: What::Held { needed } }
+}
+
+/// Whether a protected path is in something that the step may change: what is not there is not in a copy,
+/// and what the step makes there is not committed.
+fn is_kept(spec: &Confined, path: &Path) -> bool {
+    spec.write.iter().any(|root| path.starts_with(root))
+        && place_in_copy(spec, path).is_none_or(|place| place.symlink_metadata().is_ok())
+}
+
+/// Where a path of a copied root lies in its copy.
+fn place_in_copy(spec: &Confined, path: &Path) -> Option<PathBuf> {
+    let over = spec.layer_over(path)?;
+    Some(over.copy?.join(path.strip_prefix(over.root).ok()?))
+}
+
+/// The directories between write roots and these paths. The kernel moves no directory of a layer that lay
+/// below it, so nothing there has to be held, but in a copy.
+fn held_above<'p>(spec: &Confined, paths: &'p [impl AsRef<Path>]) -> BTreeSet<&'p Path> {
+    let mut all = BTreeSet::new();
+    for path in paths {
+        for above in path.as_ref().ancestors().skip(1) {
+            let inside = spec.write.iter().any(|root| above.starts_with(root) && above != root);
+            let movable = || match spec.layer_over(above) {
+                None => true,
+                Some(_) => place_in_copy(spec, above).is_some_and(|place| place.is_dir()),
+            };
+            if !inside || all.contains(above) {
+                break;
+            }
+            if movable() {
+                all.insert(above);
+            }
+        }
+    }
+    all
 }
 
 /// The root directory as a root means everything in it, but never the host's
@@ -302,7 +364,7 @@ fn layer(over: Layer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
         return tree_of(open(copy)?, path, over.upper.is_none());
     }
     // By their descriptors: a path may have a comma or a colon in it.
-    let named = |file: &OwnedFd| format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(file));
+    let named = |file: &OwnedFd| format!("/proc/self/fd/{}", file.as_raw_fd());
     let below = over.below.map(open).transpose()?;
     let lower = below.iter().chain([&root]).map(named).collect::<Vec<_>>().join(":");
     let mut options = vec![("lowerdir", lower.as_str()), ("userxattr", "")];
@@ -416,7 +478,25 @@ impl Root {
                 self.attach(tree, &piece.path, *kind)
             }
             What::Private { tree } => self.attach(tree, &piece.path, Kind::Directory),
+            What::Held { needed } => self.hold(&piece.path, *needed),
             What::Hidden => self.hide(&piece.path),
+        }
+    }
+
+    /// Mounts what is at `path` on itself, with whatever rights it has there.
+    fn hold(&self, path: &Path, needed: bool) -> Result<(), Obstacle> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+        let target = match openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Ok(target) => target,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if !needed => return Ok(()),
+            Err(error) => return Err(at(Stage::Root, path.display().to_string())(error)),
+        };
+        let failed = || at(Stage::Namespaces, format!("hold {}", path.display()));
+        let tree = open_tree(&target, "", CLONED | OpenTreeFlags::AT_EMPTY_PATH).map_err(failed())?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        match move_mount(&tree, "", &target, "", flags) {
+            Err(Errno::NOENT) if !needed => Ok(()),
+            other => other.map_err(failed()),
         }
     }
 
@@ -508,6 +588,9 @@ impl Root {
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
             // Taken from the host's /dev, which is still the one in sight.
             let device = open_tree(CWD, &path, flags).map_err(setup("bind a device"))?;
+            // What is written to a device is not written to its file system; its mode and times are.
+            let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID;
+            sys::set_mount_attributes(&device, attributes.bits(), false).map_err(setup("bind a device"))?;
             self.attach(&device, &path, Kind::File)?;
         }
         let links = [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")];

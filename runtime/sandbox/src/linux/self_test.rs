@@ -199,13 +199,15 @@ impl Victims {
         let directory = tempfile::tempdir()?;
         let (outside, work) = (directory.path().join("outside"), directory.path().join("work"));
         fs::create_dir(&outside)?;
-        fs::create_dir_all(work.join("guarded"))?;
-        for file in ["secret", "victim", "removable", "exchangeable"] {
+        for directory in ["guarded", "vault"] {
+            fs::create_dir_all(work.join(directory))?;
+        }
+        for file in ["secret", "victim", "removable", "exchangeable", "input"] {
             fs::write(outside.join(file), "keep out")?;
         }
         let readable = directory.path().join("readable");
         fs::write(&readable, "read me")?;
-        for file in ["denied", "guarded/file"] {
+        for file in ["denied", "vault/denied", "guarded/file"] {
             fs::write(work.join(file), "keep out")?;
         }
         Self::set_up_project(&work)?;
@@ -280,7 +282,7 @@ fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, E
         Some(mode) => Confinement::Jail(JailSpec {
             read: readable(&program).into_iter().chain([targets.readable.clone()]).collect(),
             write: vec![targets.work.clone()],
-            deny: vec![targets.work.join("denied")],
+            deny: ["denied", "vault/denied"].map(|file| targets.work.join(file)).to_vec(),
             deny_patterns: attack::PATTERNS.map(str::to_owned).to_vec(),
             protect_repositories: true,
             replaced: vec![Replaced {
@@ -297,7 +299,9 @@ fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, E
     let argv = vec![program.into(), HELPER_ARGUMENT.into(), ATTACK.into(), text.into()];
     let mut kept = Kept(Vec::new());
     let sandbox = Sandbox::new(config.clone());
-    let exit = sandbox.run(&request(argv, confinement), &mut kept, &CancelToken::new())?;
+    let input = fs::File::open(targets.outside.join("input")).map_err(SpawnError::io("open a victim"))?;
+    let request = SpawnRequest { stdin: Stdin::File(input), ..request(argv, confinement) };
+    let exit = sandbox.run(&request, &mut kept, &CancelToken::new())?;
     let mut results = reported(&kept.0, exit.status)?;
     judge_from_outside(&victims, &mut results);
     Ok((results, exit.enforcement))

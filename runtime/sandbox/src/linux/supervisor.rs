@@ -61,13 +61,14 @@ pub(super) fn supervise(control: &OwnedFd, jail: Option<Identity>) -> ! {
 fn start_and_watch(
     control: &OwnedFd,
     job: OwnedFd,
-    inherited: Inherited,
+    mut inherited: Inherited,
     jail: Option<Identity>,
     helper: Option<Pid>,
 ) -> Result<After, Obstacle> {
     let job = read_job(job).map_err(at(Stage::Setup, "read the job"))?;
     if let (Some(identity), Some(spec)) = (jail, &job.confined) {
-        jail::furnish(spec, identity)?;
+        let [stdin, ..] = &mut inherited.stdio;
+        jail::furnish(spec, identity, stdin)?;
         if spec.network == Network::Proxy {
             let open = || {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, proxy::PORT))?;

@@ -39,6 +39,9 @@ const MOST_TIME: Duration = Duration::from_secs(20);
 /// Each takes a mount, of which the kernel allows 100,000 in a namespace.
 const MOST_FOUND: usize = 10_000;
 
+/// Directories above them in write roots: each is a mount point as well, so that it stays where it is.
+const MOST_HELD: usize = 50_000;
+
 /// Directories within directories: each is an open descriptor here.
 const MOST_DEPTH: usize = 200;
 
@@ -51,7 +54,7 @@ const LONGEST_PATH: usize = 4095;
 /// For the entries of one directory at a time.
 const BUFFER: usize = 64 * 1024;
 
-/// The kernel's own trees: the jail has another `/proc`, and neither of the others.
+/// The kernel's own trees: a jail has another `/proc` and `/dev`, and nobody's files lie in `/sys`.
 const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
 /// What in a directory of git's makes git run programs or use another
@@ -107,6 +110,7 @@ pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> Found {
         unseen: None,
         linked: HashSet::new(),
         followed: HashSet::new(),
+        above: HashSet::new(),
     };
     let roots = sweep.roots();
     let starts = sweep.starts_in_system_trees();
@@ -144,6 +148,8 @@ struct Sweep<'a> {
     linked: HashSet<(u64, u64)>,
     /// Directories that links have led to, with what was matched by then.
     followed: HashSet<(PathBuf, StateId)>,
+    /// The directories above what is hidden, as far as they could be moved.
+    above: HashSet<PathBuf>,
 }
 
 /// One directory, as its parent knows it.
@@ -225,7 +231,7 @@ impl<'a> Sweep<'a> {
         let mut starts: Vec<PathBuf> = self.spec.deny_patterns.iter().filter_map(fixed).collect();
         let in_system = |start: &PathBuf| {
             start.ancestors().any(|above| {
-                !KERNEL.iter().any(|kernel| above == Path::new(kernel))
+                !["/proc", "/dev"].iter().any(|other| above == Path::new(other))
                     && self.spec.system.iter().any(|tree| tree == above)
             })
         };
@@ -464,6 +470,16 @@ impl<'a> Sweep<'a> {
         }
         if self.found.deny.len() >= MOST_FOUND {
             let why = format!("there are more than {MOST_FOUND} such paths");
+            return self.leave_out(&path, &why);
+        }
+        let in_write_root = |above: &&Path| self.spec.write.iter().any(|root| above.starts_with(root));
+        for above in path.ancestors().skip(1).take_while(in_write_root) {
+            if !self.above.insert(above.to_owned()) {
+                break;
+            }
+        }
+        if self.above.len() > MOST_HELD {
+            let why = format!("there are more than {MOST_HELD} directories above such paths");
             return self.leave_out(&path, &why);
         }
         self.found.deny.push(path);
