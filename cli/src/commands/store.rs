@@ -35,7 +35,8 @@ pub(crate) struct Args {
 enum Task {
     /// Removes old runs by age, number or size, and all data that no run refers to.
     ///
-    /// Without a limit, no run is removed. Pinned and unfinished runs are never removed.
+    /// Without a limit, no run is removed. Pinned runs and runs that a process is executing are never removed,
+    /// other unfinished runs only with `--abandoned`.
     Gc {
         /// Removes runs that ended longer ago: 36h, 30d, 8w.
         #[arg(long, value_name = "TIME", value_parser = duration)]
@@ -46,7 +47,7 @@ enum Task {
         /// Removes the oldest runs until the rest takes at most this much: 500M, 2G.
         #[arg(long, value_name = "SIZE", value_parser = size)]
         max_size: Option<u64>,
-        /// Treats unfinished runs without any activity for this long as finished.
+        /// Removes unfinished runs that no process is executing and that had no activity for this long.
         #[arg(long, value_name = "TIME", value_parser = duration)]
         abandoned: Option<i64>,
         /// Removes compiled components, least recently used first, until the rest takes at most this much.

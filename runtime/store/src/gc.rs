@@ -2,7 +2,8 @@
 //! nothing kept still names.
 //!
 //! It works in short transactions beside running processes. What keeps it safe:
-//! a run that is running or waiting stays; a blob recorded lately stays, named
+//! a run that is running or waiting stays, and so does one that a process has
+//! claimed, whatever the policy says; a blob recorded lately stays, named
 //! or not; names written while it works are read before each batch of blobs
 //! goes; and a blob's file is removed only while no process is placing one.
 //!
@@ -48,7 +49,7 @@ pub struct GcPolicy {
     pub max_runs: Option<u64>,
     /// The oldest runs go until what is kept takes at most so many bytes.
     pub max_bytes: Option<u64>,
-    /// Running and waiting runs of which nothing was heard for so long count as over.
+    /// Running and waiting runs of which nothing was heard for so long count as over, unless a process executes them.
     pub abandoned_ms: Option<i64>,
     /// A blob recorded within this many milliseconds stays, named or not: its
     /// run may be about to name it. 0 is only for stores that nobody is using.
@@ -267,7 +268,7 @@ impl Collector<'_> {
 
     /// Whether the policy keeps `run`. `over_kept` counts the runs that are over and stay.
     fn stays(&self, run: &Candidate, over_kept: &mut u64) -> Result<bool, StoreError> {
-        if run.pinned {
+        if run.pinned || self.store.is_claimed(run.id) {
             return Ok(true);
         }
         let Some(ended) = run.ended else {
@@ -318,12 +319,13 @@ impl Collector<'_> {
             self.report.runs += doomed.len() as u64;
             return Ok(());
         }
-        // Somebody may have resumed or pinned one since it was looked at.
+        // Somebody may have claimed, resumed or pinned one since it was looked at. Who claims it after this look cannot
+        // write to it before it is gone, and an effect begins only after its intent is written.
         let (spared, removed) = self.store.write(Durability::Lazy, |tx| {
             let (mut spared, mut removed) = (Vec::new(), Vec::new());
             for run in doomed {
                 let same = "SELECT 1 FROM runs WHERE n = ?1 AND head_seq = ?2 AND pinned = 0";
-                if !tx.prepare_cached(same)?.exists([run.n, run.head_seq])? {
+                if self.store.is_claimed(run.id) || !tx.prepare_cached(same)?.exists([run.n, run.head_seq])? {
                     spared.push(*run);
                     continue;
                 }

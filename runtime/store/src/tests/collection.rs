@@ -126,6 +126,77 @@ fn silent_runs_go_only_when_asked() {
     assert!(store.run(busy).is_ok());
 }
 
+/// Every option that gives runs up, at its strictest, over runs of every status: those that a process holds stay.
+#[test]
+fn a_run_that_a_process_holds_stays_whatever_is_collected() {
+    let strictest: [fn(&mut GcPolicy); 4] = [
+        |policy| policy.max_age_ms = Some(0),
+        |policy| policy.max_runs = Some(0),
+        |policy| policy.max_bytes = Some(0),
+        |policy| policy.abandoned_ms = Some(0),
+    ];
+    for chosen in 0..1_u8 << strictest.len() {
+        let (now, clock) = hand();
+        let store = Store::in_memory_with(clock).unwrap();
+        let mut policy = at_once();
+        for (i, option) in strictest.iter().enumerate() {
+            if chosen >> i & 1 == 1 {
+                option(&mut policy);
+            }
+        }
+        let make = |name: &str| {
+            let (waiting, running) = (new_run(&store, name), new_run(&store, name));
+            store.open_gate(gate(waiting, None)).unwrap();
+            [waiting, running, finished(&store, name).0]
+        };
+        let (held, free) = (make("held"), make("free"));
+        let claims = held.map(|run| store.claim_run(run).unwrap());
+        now.fetch_add(10, Ordering::Relaxed);
+        let promised = store.gc(&GcPolicy { dry_run: true, ..policy.clone() }).unwrap();
+        assert_eq!(store.gc(&policy).unwrap().runs, promised.runs, "{policy:?}");
+        for run in held {
+            store.append(run, vec![note("goes on")], Durability::Lazy).unwrap();
+        }
+        let left = free.iter().filter(|run| store.run(**run).is_ok()).count();
+        let gone = usize::from(chosen & 7 != 0) + 2 * usize::from(chosen & 8 != 0);
+        assert_eq!(left, 3 - gone, "{policy:?}");
+        drop(claims);
+    }
+}
+
+/// Whoever has claimed a run and written to it can go on writing, also beside collections that would take it.
+#[test]
+fn a_collection_takes_no_run_from_under_its_process() {
+    let dir = tempfile::tempdir().unwrap();
+    let policy = GcPolicy { abandoned_ms: Some(-1), max_runs: Some(0), ..GcPolicy::default() };
+    std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..3)
+            .map(|_| {
+                let store = Store::open(dir.path()).unwrap();
+                scope.spawn(move || {
+                    for turn in 0..60 {
+                        let run = new_run(&store, "w");
+                        let _claim = store.claim_run(run).unwrap();
+                        match store.append(run, vec![note("first")], Durability::Lazy) {
+                            // It was taken before it was claimed.
+                            Err(StoreError::UnknownRun(_)) => continue,
+                            other => other.unwrap(),
+                        }
+                        for _ in 0..5 {
+                            store.append(run, vec![note("more")], Durability::Lazy).unwrap();
+                            assert!(store.run(run).is_ok(), "turn {turn}");
+                        }
+                    }
+                })
+            })
+            .collect();
+        let store = Store::open(dir.path()).unwrap();
+        while writers.iter().any(|writer| !writer.is_finished()) {
+            store.gc(&policy).unwrap();
+        }
+    });
+}
+
 #[test]
 fn what_was_recorded_lately_stays_even_when_the_clock_jumps() {
     let (now, clock) = hand();
