@@ -134,6 +134,7 @@ mod transcripts;
 mod triage;
 mod unattended;
 mod unknown_ends;
+mod unreadable_settings;
 mod unusable_disks;
 mod waits;
 

@@ -413,7 +413,7 @@ fn what_is_recorded_does_not_depend_on_how_answers_come() {
     let home = Home::new();
     let wrong = home.lobster(["run", "--mode", "tool", "llm.invoke --prompt p --provider openai --model m"]);
     let wrong = wrong.env("OPENAI_API_KEY", KEY).env("LOBSTER_LLM_STREAM", "maybe").run();
-    assert!(wrong.error().contains("LOBSTER_LLM_STREAM as on or off"), "{wrong:?}");
+    assert!(wrong.error().contains("LOBSTER_LLM_STREAM must be on or off"), "{wrong:?}");
     assert!(!Path::new(&home.dir().join(".lobster-cache")).exists());
 }
 

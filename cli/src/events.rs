@@ -3,14 +3,20 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 
+use lobster_runtime::envelope::Failure;
 use lobster_runtime::events::EventLines;
 use lobster_runtime::runtime::Runtime;
+use lobster_runtime::setting::Setting;
 
 use crate::exit::CommandError;
 use crate::render::say;
 
 /// The setting for all runs, which only the operator makes.
-const VARIABLE: &str = "LOBSTER_EVENTS";
+pub(crate) const SETTING: Setting<String> =
+    Setting::new("LOBSTER_EVENTS", FORM, |text| parse("", text).is_ok().then(|| text.to_owned()));
+
+/// What it must be.
+const FORM: &str = "jsonl or jsonl:FILE";
 
 /// Where the lines go.
 #[derive(Debug, PartialEq)]
@@ -24,7 +30,7 @@ fn parse<'a>(name: &str, value: &'a str) -> Result<Destination<'a>, CommandError
     match value.split_once(':') {
         None if value == "jsonl" => Ok(Destination::Stderr),
         Some(("jsonl", file)) if !file.is_empty() => Ok(Destination::File(file)),
-        _ => Err(CommandError::usage(format!("{name} must be jsonl or jsonl:FILE, not {value:?}"))),
+        _ => Err(CommandError::usage(format!("{name} must be {FORM}, not {value:?}"))),
     }
 }
 
@@ -34,10 +40,10 @@ fn parse<'a>(name: &str, value: &'a str) -> Result<Destination<'a>, CommandError
 /// When what they asked for is not a format, or the file cannot be opened. A file that is named on the
 /// command line is refused under a policy: whoever may only call lobster would write outside it.
 pub(crate) fn follow(runtime: &Runtime, flag: Option<&str>) -> Result<(), CommandError> {
-    let variable = std::env::var(VARIABLE).ok().filter(|value| !value.trim().is_empty());
+    let variable = SETTING.value(|name| std::env::var_os(name)).map_err(Failure::from)?;
     let (name, value) = match (flag, &variable) {
         (Some(value), _) => ("--events", value),
-        (None, Some(value)) => (VARIABLE, value.as_str()),
+        (None, Some(value)) => (SETTING.name, value.as_str()),
         (None, None) => return Ok(()),
     };
     let lines = match parse(name, value)? {
@@ -46,7 +52,8 @@ pub(crate) fn follow(runtime: &Runtime, flag: Option<&str>) -> Result<(), Comman
             if flag.is_some() && !runtime.policy().is_open() {
                 return Err(CommandError::usage(format!(
                     "--events jsonl:FILE writes a file that no policy is asked about, and there is a policy: \
-                     the operator names the file with {VARIABLE}"
+                     the operator names the file with {}",
+                    SETTING.name
                 )));
             }
             // Nobody else may have put a link there.

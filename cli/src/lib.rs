@@ -11,6 +11,7 @@ mod failed_run;
 mod live;
 mod logging;
 mod mcp;
+mod own_settings;
 mod prepare;
 mod render;
 mod reply;

@@ -4,10 +4,13 @@
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
-use tracing_subscriber::filter::{FilterFn, filter_fn};
+use tracing_subscriber::filter::{FilterFn, LevelFilter, filter_fn};
 use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
+
+use lobster_runtime::envelope::Failure;
+use lobster_runtime::setting::Setting;
 
 use crate::exit::CommandError;
 
@@ -59,12 +62,31 @@ pub(crate) fn start_at(options: &Options, filter: &str) -> Result<(), CommandErr
     start_or(options, Some(filter))
 }
 
+/// `LOBSTER_LOG`.
+pub(crate) const FILTER: Setting<String> =
+    Setting::new("LOBSTER_LOG", "a filter, such as debug or lobster_models=debug,info", |text| {
+        is_filter(text).then(|| text.to_owned())
+    });
+
+/// Whether a filter lets something of this program through: a bare word is a level or a target.
+fn is_filter(text: &str) -> bool {
+    let means_us = |word: &str| word.starts_with("lobster") || word.parse::<LevelFilter>().is_ok();
+    let mut directives = text.split(',').map(str::trim).filter(|directive| !directive.is_empty());
+    EnvFilter::try_new(text).is_ok()
+        && directives.all(|directive| directive.contains(['=', '[']) || means_us(directive))
+}
+
+/// `LOBSTER_LOG_FORMAT`.
+pub(crate) const FORMAT: Setting<String> = Setting::new("LOBSTER_LOG_FORMAT", "text or json", |text| {
+    ["text", "json"].contains(&text).then(|| text.to_owned())
+});
+
 fn start_or(options: &Options, otherwise: Option<&str>) -> Result<(), CommandError> {
-    let env = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let set = |setting: &Setting<String>| setting.value(|name| std::env::var_os(name)).map_err(Failure::from);
     let asked = options.log.clone().or_else(|| options.log_format.as_ref().map(|_| DEFAULT.to_owned()));
-    let (filter, name) = match (asked, env("LOBSTER_LOG")) {
+    let (filter, name) = match (asked, set(&FILTER)?) {
         (Some(filter), _) => (filter, "--log"),
-        (None, Some(filter)) => (filter, "LOBSTER_LOG"),
+        (None, Some(filter)) => (filter, FILTER.name),
         (None, None) => match otherwise {
             Some(filter) => (filter.to_owned(), "--log"),
             None => return Ok(()),
@@ -74,9 +96,9 @@ fn start_or(options: &Options, otherwise: Option<&str>) -> Result<(), CommandErr
         CommandError::usage(format!("{name} {filter:?} is not a filter: {error}"))
             .with_hint("info, debug, or lobster_models=debug,info")
     })?;
-    let (format, name) = match (&options.log_format, env("LOBSTER_LOG_FORMAT")) {
+    let (format, name) = match (&options.log_format, set(&FORMAT)?) {
         (Some(format), _) => (format.clone(), "--log-format"),
-        (None, format) => (format.unwrap_or_else(|| "text".to_owned()), "LOBSTER_LOG_FORMAT"),
+        (None, format) => (format.unwrap_or_else(|| "text".to_owned()), FORMAT.name),
     };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -1,10 +1,13 @@
 //! A runtime for this process: its settings, its policy, its signals, and the
 //! terminal that asks and shows.
 
+use std::time::Duration;
+
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions};
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
+use lobster_runtime::setting::{Setting, read_count};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::service::Service;
 use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError};
@@ -158,37 +161,38 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
     Ok(settings)
 }
 
+/// How long the command that is told of questions may take.
+pub(crate) const NOTIFY_LIMIT: Setting<Duration> =
+    Setting::new("LOBSTER_NOTIFY_TIMEOUT_MS", "a whole number above 0", |text| {
+        read_count(text).map(Duration::from_millis)
+    });
+
+/// What it is told of.
+pub(crate) const NOTIFY_ON: Setting<Occasions> = Setting::new(
+    "LOBSTER_NOTIFY_ON",
+    "some of question, failed, finished and cancelled, separated by commas",
+    |text| text.parse().ok(),
+);
+
 /// The command that is told of new questions. It runs outside the policy, so
 /// where the operator has set one, only the operator names it.
 fn operators_command(flag: Option<&str>, governed: bool) -> Result<Option<Notify>, CommandError> {
-    let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
+    let env = |name: &str| std::env::var_os(name);
+    let set = || Setting::text(NOTIFY_VARIABLE).kept_secret().value(env).map_err(Failure::from);
     if flag.is_some() && governed {
         return Err(CommandError::usage(format!(
             "--notify runs a command that no policy is asked about, and there is a policy: \
              the operator names the command with {NOTIFY_VARIABLE}"
         )));
     }
-    let Some(command) = flag.map(str::to_owned).or_else(|| set(NOTIFY_VARIABLE)) else { return Ok(None) };
+    let Some(command) = flag.map(str::to_owned).map_or_else(set, |flag| Ok(Some(flag)))? else {
+        return Ok(None);
+    };
     if command.trim().is_empty() {
         return Err(CommandError::usage("--notify needs a command, as in --notify 'notify-send lobster'"));
     }
-    let timeout = match set("LOBSTER_NOTIFY_TIMEOUT_MS") {
-        None => NOTIFY_TIMEOUT,
-        Some(text) => match text.trim().parse() {
-            Ok(ms) if ms > 0 => std::time::Duration::from_millis(ms),
-            _ => {
-                return Err(CommandError::usage(format!(
-                    "LOBSTER_NOTIFY_TIMEOUT_MS must be a whole number above 0, not {text:?}"
-                )));
-            }
-        },
-    };
-    let occasions = match set("LOBSTER_NOTIFY_ON") {
-        None => Occasions::default(),
-        Some(text) => {
-            text.parse().map_err(|error| CommandError::usage(format!("LOBSTER_NOTIFY_ON={text}: {error}")))?
-        }
-    };
+    let timeout = NOTIFY_LIMIT.value(env).map_err(Failure::from)?.unwrap_or(NOTIFY_TIMEOUT);
+    let occasions = NOTIFY_ON.value(env).map_err(Failure::from)?.unwrap_or_default();
     Ok(Some(Notify { command, timeout, occasions }))
 }
 

@@ -13,9 +13,14 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use lobster_runtime::quantity::{Bytes, Span};
+use lobster_runtime::setting::Setting;
 
 /// The variable that says what is kept: an age, a size, both, or `off`.
-pub(crate) const VARIABLE: &str = "LOBSTER_RETENTION";
+pub(crate) const SETTING: Setting<Retention> = Setting::new(
+    "LOBSTER_RETENTION",
+    "an age, a size or both (90d,4GiB), or `off`, which keeps everything",
+    |text| text.parse().ok(),
+);
 
 /// What is kept if the variable says nothing.
 const DEFAULT: &str = "365d,10GiB";
@@ -53,9 +58,7 @@ impl FromStr for Retention {
             } else if let Ok(size) = limit.parse::<Bytes>() {
                 retention.max_bytes = Some(size.0);
             } else {
-                return Err(format!(
-                    "{VARIABLE}={text}: {limit:?} is neither an age (90d) nor a size (4GiB); `off` keeps everything"
-                ));
+                return Err(format!("{limit:?} is neither an age (90d) nor a size (4GiB)"));
             }
         }
         Ok(retention)
@@ -65,8 +68,8 @@ impl FromStr for Retention {
 impl Retention {
     /// What the operator wants to keep.
     pub(crate) fn from_env() -> Result<Self, String> {
-        let text = std::env::var(VARIABLE).ok().filter(|text| !text.trim().is_empty());
-        text.as_deref().unwrap_or(DEFAULT).parse()
+        let set = SETTING.value(|name| std::env::var_os(name)).map_err(|error| error.to_string())?;
+        set.map_or_else(|| DEFAULT.parse(), Ok)
     }
 
     /// The same by the time that collections go by, which is never far ahead of the last one's.
@@ -82,7 +85,7 @@ impl Retention {
 
 /// Starts a collection if the last one was long ago. What hinders it hinders nothing else.
 pub(crate) fn collect_if_due() {
-    let Some(dir) = lobster_runtime::store::state_dir(&|name| std::env::var(name).ok()) else { return };
+    let Some(dir) = lobster_runtime::store::state_dir(&|name| std::env::var_os(name)) else { return };
     if let Ok(true) = is_due(&dir.join("store")) {
         match Retention::from_env() {
             Ok(retention) if retention.is_off() => {}
@@ -122,7 +125,7 @@ fn is_due(store: &Path) -> io::Result<bool> {
 /// How far the clock is ahead of what collections believe of it, in milliseconds: a clock that
 /// jumped must not make the whole history old.
 fn doubt_ms() -> i64 {
-    let Some(dir) = lobster_runtime::store::state_dir(&|name| std::env::var(name).ok()) else { return 0 };
+    let Some(dir) = lobster_runtime::store::state_dir(&|name| std::env::var_os(name)) else { return 0 };
     let believed = File::open(dir.join("store").join(MARKER)).and_then(|mut file| read_ms(&mut file));
     believed.ok().flatten().map_or(0, |believed| in_ms(SystemTime::now()).saturating_sub(believed).max(0))
 }
@@ -167,7 +170,7 @@ mod tests {
         assert_eq!(read("off"), Ok((None, None)));
         assert!(read(DEFAULT).is_ok_and(|(age, size)| age.is_some() && size.is_some()));
         for wrong in ["", "soon", "90d,off", "90d 4GiB", "-1d"] {
-            assert!(read(wrong).is_err_and(|error| error.contains(VARIABLE)), "{wrong}");
+            assert!(read(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use lobster_runtime::cancel::{CancelReason, CancelToken};
+use lobster_runtime::setting::Setting;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -48,17 +49,15 @@ pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
 }
 
 /// Names the process that this one ends with, as a host that runs workflows on its own behalf asks for.
-const DIE_WITH_PARENT: &str = "LOBSTER_DIE_WITH_PARENT";
+pub(crate) const DIE_WITH_PARENT: Setting<i32> =
+    Setting::new("LOBSTER_DIE_WITH_PARENT", "the id of a process", |pid| pid.parse().ok());
 
 /// Has the kernel send SIGTERM when the parent dies, if the parent asked for it. Steps inherit
 /// the variable, and are not children of that process: for them it means nothing.
 pub(crate) fn die_with_parent() {
     #[cfg(target_os = "linux")]
     {
-        let Some(asked) = std::env::var(DIE_WITH_PARENT).ok().and_then(|pid| pid.trim().parse::<i32>().ok())
-        else {
-            return;
-        };
+        let Ok(Some(asked)) = DIE_WITH_PARENT.value(|name| std::env::var_os(name)) else { return };
         if rustix::process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get() == asked) {
             // Without it the run goes on alone, which is what happens everywhere else.
             let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM));

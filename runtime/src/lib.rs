@@ -275,6 +275,12 @@ pub mod sandbox {
     };
 }
 
+/// Variables that are settings.
+pub mod setting {
+    pub use lobster_base::setting::{BadSetting, Checked, Setting, read_count, read_path};
+    pub use lobster_engine::known_settings::check_settings;
+}
+
 /// JSON Schema.
 pub mod schema {
     pub use lobster_base::schema::Schema;

@@ -52,10 +52,11 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::{Parser, Subcommand};
+use lobster_runtime::envelope::Failure;
 
 use crate::exit::{CommandError, Exit};
 use crate::render::harmless;
-use crate::{logging, signals};
+use crate::{logging, own_settings, signals};
 
 /// Runs workflows of steps as one deterministic, recorded operation.
 #[derive(Debug, Parser)]
@@ -124,7 +125,10 @@ pub(crate) enum Command {
 /// Runs the command that the words name.
 pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
     let result = match texts(&words) {
-        Ok(words) => named(name, &words),
+        Ok(words) => match own_settings::check(&words) {
+            Ok(()) => named(name, &words),
+            Err(error) => run::refuse(&words, Failure::from(error).into()),
+        },
         Err(error) => {
             let shown: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
             run::refuse(&shown, error)

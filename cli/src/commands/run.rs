@@ -171,8 +171,19 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
 
 /// Refuses words that never became a request, in the form that fits them.
 pub(crate) fn refuse(words: &[String], error: CommandError) -> CommandResult {
-    let in_tool_mode = words.windows(2).any(|pair| pair[0] == "--mode" && pair[1] == "tool")
-        || words.iter().any(|word| word == "--mode=tool");
+    let asks_for = |mode: &str| {
+        words.windows(2).any(|pair| pair[0] == "--mode" && pair[1] == mode)
+            || words.iter().any(|word| word.strip_prefix("--mode=") == Some(mode))
+    };
+    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    // These answer a program without being asked to.
+    let tells_reader =
+        matches!(words.as_slice(), ["resume" | "fork", ..] | ["gates", "approve" | "reject" | "answer", ..]);
+    let in_tool_mode = match words.as_slice() {
+        _ if asks_for("tool") => true,
+        ["doctor"] => true,
+        _ => tells_reader && !asks_for("human") && Reply::for_reader().mode == Mode::Tool,
+    };
     if in_tool_mode { Reply { mode: Mode::Tool }.failure(&error.into()) } else { Err(error) }
 }
 

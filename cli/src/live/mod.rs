@@ -20,6 +20,7 @@ use anstream::ColorChoice;
 use lobster_runtime::engine::{Heard, Progress};
 use lobster_runtime::language::plan::Plan;
 use lobster_runtime::runtime::{Runtime, recorded};
+use lobster_runtime::setting::Setting;
 use lobster_runtime::store::{Event, GateFilter, GateStatus, RunId, StepOutcome, Store};
 use lobster_runtime::sync::lock;
 
@@ -33,7 +34,21 @@ const TICK: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// What people set to have nothing told while a run goes on.
-const SETTING: &str = "LOBSTER_PROGRESS";
+pub(crate) const SETTING: Setting<Wanted> =
+    Setting::new("LOBSTER_PROGRESS", "on, plain or off", |word| match word.to_ascii_lowercase().as_str() {
+        "off" | "none" | "no" | "false" | "0" => Some(Wanted::Nothing),
+        "plain" => Some(Wanted::Plain),
+        "on" | "yes" | "true" | "1" => Some(Wanted::Everything),
+        _ => None,
+    });
+
+/// What people want told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    Everything,
+    Plain,
+    Nothing,
+}
 
 /// The terminal is one for the whole process, and so is its view.
 static VIEW: OnceLock<View> = OnceLock::new();
@@ -95,13 +110,12 @@ pub(crate) fn start() -> Option<Box<dyn Progress>> {
 }
 
 fn form() -> Option<Form> {
-    let set = std::env::var(SETTING).unwrap_or_default();
+    let wanted = SETTING.value(|name| std::env::var_os(name)).ok().flatten().unwrap_or(Wanted::Everything);
     let can_move = io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb");
-    match set.as_str() {
-        "off" | "none" | "0" => None,
-        "plain" => Some(Form::Plain),
-        _ if can_move => Some(Form::Moving),
-        _ => Some(Form::Plain),
+    match wanted {
+        Wanted::Nothing => None,
+        Wanted::Everything if can_move => Some(Form::Moving),
+        Wanted::Everything | Wanted::Plain => Some(Form::Plain),
     }
 }
 

@@ -5,8 +5,10 @@ use std::io::{self, IsTerminal, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use lobster_runtime::setting::Setting;
+
 /// What people set to choose a pager for lobster alone; `cat` or nothing turns it off.
-const SETTING: &str = "LOBSTER_PAGER";
+pub(crate) const SETTING: Setting<String> = Setting::text("LOBSTER_PAGER");
 
 /// What less does if nobody says otherwise: quit if it fits, keep colours, leave the screen.
 const LESS: &str = "FRX";
@@ -64,7 +66,7 @@ impl Output {
 
 /// The words of the pager that is set, or of `less`; none if it is turned off.
 fn chosen(set: impl Fn(&str) -> Option<String>) -> Option<Vec<String>> {
-    let text = set(SETTING).or_else(|| set("PAGER")).unwrap_or_else(|| "less".to_owned());
+    let text = set(SETTING.name).or_else(|| set("PAGER")).unwrap_or_else(|| "less".to_owned());
     let words: Vec<String> = text.split_whitespace().map(str::to_owned).collect();
     (!words.is_empty() && words != ["cat"]).then_some(words)
 }
@@ -105,7 +107,7 @@ mod tests {
     #[test]
     fn lobsters_own_setting_counts_first_and_cat_is_none() {
         let of = |own: Option<&str>, general: Option<&str>| {
-            chosen(|name| if name == SETTING { own } else { general }.map(str::to_owned))
+            chosen(|name| if name == SETTING.name { own } else { general }.map(str::to_owned))
         };
         assert_eq!(of(None, None), Some(vec!["less".to_owned()]));
         assert_eq!(of(None, Some("most -s")), Some(vec!["most".to_owned(), "-s".to_owned()]));

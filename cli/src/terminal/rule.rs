@@ -14,6 +14,7 @@ use lobster_runtime::policy::{Command, DecisionEnv, LayerText, Observed, Policy,
 use lobster_runtime::project_policy::{ProjectPolicy, Trust, TrustedPolicies};
 use lobster_runtime::replay::observed;
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
+use lobster_runtime::setting::Setting;
 use lobster_runtime::store::RunFilter;
 
 use crate::whole_files::replace_file;
@@ -153,8 +154,10 @@ impl Draft {
     /// When the editor cannot be started or fails; the text stays then.
     pub(super) fn edit(&mut self) -> Result<(), String> {
         let failed = |error: io::Error| format!("the rule cannot be edited: {error}");
-        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
-        let editor = set("VISUAL").or_else(|| set("EDITOR")).unwrap_or_else(|| "vi".to_owned());
+        let set = |name: &'static str| {
+            Setting::text(name).value(|name| std::env::var_os(name)).map_err(|error| error.to_string())
+        };
+        let editor = set("VISUAL")?.or(set("EDITOR")?).unwrap_or_else(|| "vi".to_owned());
         let file = tempfile::Builder::new().prefix("lobster-rule-").suffix(".toml").tempfile();
         let file = file.map_err(failed)?.into_temp_path();
         fs::write(&file, &self.text).map_err(failed)?;

@@ -1,6 +1,6 @@
 //! What every other crate stands on: digests, JSON as ECMAScript writes it, JSON
 //! Schema, cancellation, path patterns, quantities, clipped texts, the names of
-//! failures, and how the places of a run are written. It does none of lobster's work.
+//! failures, settings, and how the places of a run are written. It does none of lobster's work.
 
 pub mod budget;
 pub mod cancel;
@@ -17,6 +17,7 @@ pub mod place;
 pub mod quantity;
 pub mod request_error;
 pub mod schema;
+pub mod setting;
 pub mod sync;
 pub mod text;
 pub mod visible;

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::binding::{Asker, GateQuestion, Identity};
 use super::env::Env;
+use super::known_settings::DIFFERENT_APPROVER;
 use super::record::Record;
 use lobster_base::json;
 use lobster_base::text::{self, Count};
@@ -83,13 +84,11 @@ fn preview_of(record: &Record, json: Option<&Value>) -> Result<Option<String>, S
 
 /// The operator's defaults for gates of a run that this person started.
 pub(super) fn identity_from_env(env: &Env, initiated_by: Option<&str>) -> Identity {
-    let truthy = |value: String| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "y");
     Identity {
         initiated_by: initiated_by.map(str::to_owned),
         required_approver: env.non_blank("LOBSTER_APPROVAL_REQUIRED_APPROVER"),
-        require_different_approver: env
-            .non_blank("LOBSTER_APPROVAL_REQUIRE_DIFFERENT_APPROVER")
-            .is_some_and(truthy),
+        // What nobody can read is no permission.
+        require_different_approver: env.value_of(&DIFFERENT_APPROVER).map_or(true, Option::unwrap_or_default),
         ..Identity::default()
     }
 }

@@ -1,12 +1,11 @@
 //! Asking a person who is there: at the terminal, while the run waits.
 
-use std::time::Duration;
-
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::audience::{Asked, AskedCommand, PromptError, Prompter, Said};
 use super::binding::{Asker, GateQuestion, PendingGate, VARIABLES};
+use super::known_settings::INPUT_TIMEOUT;
 use super::question::{Occasion, QuestionView};
 use super::run::Run;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -52,7 +51,10 @@ impl Run<'_> {
         };
         let said = match &gate.question {
             Question::Approval { .. } => {
-                let timeout = prompt_timeout(env.get("LOBSTER_APPROVAL_INPUT_TIMEOUT_MS"));
+                let timeout = env
+                    .value_of(&INPUT_TIMEOUT)
+                    .map_err(|error| Stop::Failed(StageError::permanent_from(error)))?
+                    .flatten();
                 ask(timeout, &|_| {
                     gate.check_approver(by.as_deref())?;
                     Ok(Answer::Approved { by: by.clone(), part: None })
@@ -116,9 +118,4 @@ impl Run<'_> {
             *shown = hidden;
         }
     }
-}
-
-fn prompt_timeout(setting: Option<String>) -> Option<Duration> {
-    let ms = json::js_number(&setting?).floor();
-    (ms.is_finite() && ms > 0.0).then(|| Duration::from_secs_f64(ms / 1000.0))
 }

@@ -2,20 +2,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use lobster_base::credential::CredentialGrant;
 use lobster_base::json;
+use lobster_base::setting::{self, BadSetting, Setting};
 use lobster_language::plan::SecretGrant;
 use lobster_models::http;
 
 /// The variable that names the program which carries out effects.
 pub const EXECUTOR_VARIABLE: &str = "LOBSTER_EXECUTOR";
-
-/// The variable that says how long that program has to say hello, in milliseconds.
-pub const HELLO_VARIABLE: &str = "LOBSTER_EXECUTOR_HELLO_MS";
 
 /// The variable that names the command which is told of questions and ends.
 pub const NOTIFY_VARIABLE: &str = "LOBSTER_NOTIFY";
@@ -116,6 +115,21 @@ impl Env {
         self.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
 
+    /// The value of a variable, which need not be text.
+    pub(crate) fn bytes(&self, name: &str) -> Option<OsString> {
+        self.get(name).map(OsString::from).or_else(|| self.inherited.get(OsStr::new(name)).cloned())
+    }
+
+    /// What this environment says of a setting.
+    pub(crate) fn value_of<T>(&self, setting: &Setting<T>) -> Result<Option<T>, BadSetting> {
+        setting.value(|name| self.bytes(name))
+    }
+
+    /// The path that a variable names, unless it is blank.
+    pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
+        self.bytes(name).and_then(setting::read_path)
+    }
+
     /// The value of a variable that a step is granted by name: anything but a secret.
     pub(crate) fn passed(&self, name: &str) -> Option<String> {
         if self.is_withheld(OsStr::new(name)) { None } else { self.get(name) }
@@ -185,7 +199,10 @@ impl Env {
     pub fn with_settings(&self, settings: &Map<String, Value>) -> Self {
         let recorded = |name: &str| !ADDED_SETTINGS.contains(&name) || settings.contains_key(name);
         let mut inherited = BTreeMap::clone(&self.inherited);
-        inherited.retain(|name, _| !name.to_str().is_some_and(|name| is_setting(name) && recorded(name)));
+        // A path that is no text is not in any record.
+        inherited.retain(|name, value| {
+            value.to_str().is_none() || !name.to_str().is_some_and(|name| is_setting(name) && recorded(name))
+        });
         inherited
             .extend(settings.iter().filter_map(|(name, value)| Some((name.into(), value.as_str()?.into()))));
         Self { inherited: Arc::new(inherited), ..self.clone() }

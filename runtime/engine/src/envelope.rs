@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::Output;
 use lobster_base::code::{Code, FailureCode};
 use lobster_base::json;
+use lobster_base::setting::BadSetting;
 use lobster_language::diagnostic::Diagnostic;
 use lobster_stage::StageError;
 use lobster_store::StoreError;
@@ -104,6 +105,12 @@ impl From<StageError> for Failure {
 impl From<&Diagnostic> for Failure {
     fn from(diagnostic: &Diagnostic) -> Self {
         Self::new(FailureCode::read(diagnostic.code), diagnostic.one_line_with_snippet())
+    }
+}
+
+impl From<BadSetting> for Failure {
+    fn from(error: BadSetting) -> Self {
+        Self::new(Code::Setting, error.to_string())
     }
 }
 

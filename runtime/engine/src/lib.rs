@@ -6,6 +6,7 @@ pub(crate) mod action;
 pub mod call;
 pub mod component_lock;
 pub mod envelope;
+pub mod known_settings;
 pub mod mcp;
 pub(crate) mod own_tokens;
 pub mod project_policy;

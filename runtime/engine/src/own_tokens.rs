@@ -9,14 +9,12 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use crate::env::{ARG_PREFIX, Env};
+use crate::known_settings::INHERIT;
 use lobster_models::channel::Provider;
 use lobster_models::pool;
 
 /// A collector's headers, which hold its key; of each the value is hidden, too.
 const COLLECTOR: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
-
-/// Set to `1`: steps inherit these variables as they did before.
-const INHERIT: &str = "LOBSTER_INHERIT_TOKENS";
 
 /// What a file of a workspace cannot call a token: steps need these.
 const NEVER: [&str; 10] =
@@ -33,15 +31,19 @@ pub(crate) fn names(env: &Env, cwd: &Path) -> BTreeSet<String> {
     );
     let named = pool::key_variables(&|name| env.get(name), cwd)
         .into_iter()
-        .chain(crate::mcp::token_variables(env.non_blank(crate::mcp::VARIABLE).as_deref(), cwd));
+        .chain(crate::mcp::token_variables(env.path(crate::mcp::VARIABLE).as_deref(), cwd));
     names.extend(named.filter(|name| !NEVER.contains(&name.as_str()) && !name.starts_with(ARG_PREFIX)));
-    names.retain(|name| env.get(name).is_some());
+    // What is no text is still nothing for steps.
+    names.retain(|name| env.bytes(name).is_some());
     names
 }
 
 /// `LOBSTER_MCP_TOKEN`, the tokens of adapters, and what comes to be called so.
 fn is_ours(name: &str) -> bool {
-    name.starts_with("LOBSTER_") && name.contains("TOKEN") && !name.starts_with(ARG_PREFIX) && name != INHERIT
+    name.starts_with("LOBSTER_")
+        && name.contains("TOKEN")
+        && !name.starts_with(ARG_PREFIX)
+        && name != INHERIT.name
 }
 
 /// Whether models are sent what the variable holds: it decides nothing else.
@@ -51,7 +53,7 @@ pub(crate) fn is_of_a_model(name: &str) -> bool {
 
 /// Whether the operator lets steps inherit them all.
 pub(crate) fn are_inherited(env: &Env) -> bool {
-    env.non_blank(INHERIT).is_some_and(|word| matches!(word.as_str(), "1" | "true" | "yes" | "on"))
+    matches!(env.value_of(&INHERIT), Ok(Some(true)))
 }
 
 /// What is hidden of a variable's value: nothing that other text may be equal to by chance.

@@ -16,9 +16,10 @@ use serde_json::{Map, Value};
 
 use crate::Caller;
 use crate::background::Background;
-use crate::env::{EXECUTOR_VARIABLE, Env, HELLO_VARIABLE};
+use crate::env::{EXECUTOR_VARIABLE, Env};
 use crate::envelope::{Envelope, Failure};
 use crate::execute::stdio::{ExecutorProgram, HELLO_TIME};
+use crate::known_settings::{HELLO, check_settings};
 use crate::run::{Run, Task};
 use crate::secrets::Secrets;
 pub use crate::secrets::{LoginState, NamedSecret};
@@ -86,18 +87,24 @@ impl Runtime {
     /// A runtime with these settings.
     ///
     /// # Errors
-    /// When no state directory can be named (neither `LOBSTER_STATE_DIR` nor a home).
+    /// When a setting cannot be read, no state directory can be named (neither `LOBSTER_STATE_DIR`
+    /// nor a home), or a policy could not protect it.
     pub fn new(settings: Settings) -> Result<Self, Failure> {
         let env = Env::inherited(settings.env);
+        check_settings(&|name| env.bytes(name))?;
         let tokens = crate::own_tokens::names(&env, &settings.cwd);
         let place = crate::settings::secrets_place(&env);
         let secrets = Secrets::new(settings.secrets, place, &settings.policy, &env, &tokens);
         let inherited = crate::own_tokens::are_inherited(&env);
         let env = env.withholding(secrets.withheld());
         let env = if inherited { env } else { env.reserving(tokens) };
-        let Some(state_dir) = state_dir(&|name| env.get(name)).map(|dir| settings.cwd.join(dir)) else {
+        let Some(state_dir) = state_dir(&|name| env.bytes(name)).map(|dir| settings.cwd.join(dir)) else {
             return Err(Failure::new(Code::Setting, "no state directory: set LOBSTER_STATE_DIR or HOME"));
         };
+        if !settings.policy.is_open() {
+            let own = settings.policy_files.iter().map(|file| &file.path).chain([&state_dir]);
+            own.into_iter().try_for_each(|path| can_be_protected(path))?;
+        }
         let executor_program = executor_of(&env)?.map(Arc::new);
         Ok(Self {
             services: Services {
@@ -491,20 +498,20 @@ impl Runtime {
     }
 }
 
+/// A policy protects files by their names, which are texts.
+fn can_be_protected(path: &Path) -> Result<(), Failure> {
+    if path.to_str().is_some() {
+        return Ok(());
+    }
+    let message =
+        format!("under a policy the name of {path:?} must be text (UTF-8): else no rule protects it");
+    Err(Failure::new(Code::Setting, message))
+}
+
 /// The operator's executor, if there is one.
 fn executor_of(env: &Env) -> Result<Option<ExecutorProgram>, Failure> {
     let Some(text) = env.non_blank(EXECUTOR_VARIABLE) else { return Ok(None) };
-    let hello_time = match env.non_blank(HELLO_VARIABLE) {
-        None => HELLO_TIME,
-        Some(text) => match text.trim().parse::<u64>() {
-            Ok(millis) if millis > 0 => Duration::from_millis(millis),
-            _ => {
-                let message =
-                    format!("{HELLO_VARIABLE} is {text:?}, which is not a number of milliseconds above 0");
-                return Err(Failure::new(Code::Setting, message));
-            }
-        },
-    };
+    let hello_time = env.value_of(&HELLO)?.map_or(HELLO_TIME, Duration::from_millis);
     Ok(Some(ExecutorProgram::new(executor_words(&text)?, hello_time)))
 }
 

@@ -11,6 +11,7 @@ use lobster_component::CompilerProgram;
 
 use crate::env::Env;
 use crate::envelope::Failure;
+use crate::known_settings::PROJECT_POLICY;
 use crate::project_policy::{FILE_NAME, ProjectPolicy, Trust, TrustedPolicies};
 pub use crate::surroundings::PolicyFileUsed;
 use crate::{Notes, Notify, Progress, Prompter, Screen};
@@ -24,11 +25,6 @@ use lobster_store::state_dir;
 
 /// Where an organisation keeps its policy, unless `LOBSTER_ORG_POLICY` says otherwise.
 const ORGANISATION_POLICY: &str = "/etc/lobster/policy.toml";
-
-/// `LOBSTER_PROJECT_POLICY=off`: the operator wants no project to have a say.
-fn is_off(env: &Env) -> bool {
-    env.non_blank("LOBSTER_PROJECT_POLICY").is_some_and(|word| word.eq_ignore_ascii_case("off"))
-}
 
 /// Where policies come from, besides the environment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -124,11 +120,11 @@ impl Settings {
     /// When a file cannot be read or is not a policy. Nothing runs then.
     pub fn use_policies(&mut self, sources: &PolicySources<'_>) -> Result<Vec<String>, Failure> {
         let env = Env::inherited(self.env.iter().cloned());
-        let organisation = env.non_blank("LOBSTER_ORG_POLICY").map(PathBuf::from).or_else(|| {
+        let organisation = env.path("LOBSTER_ORG_POLICY").or_else(|| {
             let usual = PathBuf::from(ORGANISATION_POLICY);
             usual.exists().then_some(usual)
         });
-        let operator = env.non_blank("LOBSTER_POLICY").map(PathBuf::from);
+        let operator = env.path("LOBSTER_POLICY");
         let mut layers = Vec::new();
         let named = [
             (Layer::Organisation, organisation),
@@ -144,7 +140,11 @@ impl Settings {
             self.policy_files.push(PolicyFileUsed::read(&path, text.as_bytes()));
             layers.push(LayerText { layer, origin: path.display().to_string(), text });
         }
-        let warnings = self.use_project(sources.place.filter(|_| !is_off(&env)), &env, &mut layers)?;
+        let place = match env.value_of(&PROJECT_POLICY)? {
+            Some(false) => None,
+            Some(true) | None => sources.place,
+        };
+        let warnings = self.use_project(place, &env, &mut layers)?;
         if !layers.is_empty() {
             self.policy = Policy::load_layers(&layers)
                 .map_err(|error| Failure::new(Code::Setting, error.to_string()))?;
@@ -171,7 +171,7 @@ impl Settings {
         }
         self.policy_files.push(PolicyFileUsed { path: file.path.clone(), digest: Some(file.digest) });
         self.place = Some(place);
-        let trust = match state_dir(&|name| env.get(name)) {
+        let trust = match state_dir(&|name| env.bytes(name)) {
             Some(dir) => TrustedPolicies::of(&self.cwd.join(dir))
                 .trust_in(&file)
                 .map_err(|error| Failure::new(Code::Store, error.to_string()))?,
@@ -212,7 +212,7 @@ impl Settings {
     /// When a file that was named cannot be read, others may write to it, or it is not what it should be.
     pub fn use_secrets(&mut self) -> Result<(), Failure> {
         let env = Env::inherited(self.env.iter().cloned());
-        let named = env.non_blank("LOBSTER_SECRETS").is_some();
+        let named = env.path("LOBSTER_SECRETS").is_some();
         let Some(path) = secrets_file(&env).map(|path| self.cwd.join(path)) else { return Ok(()) };
         let wrong =
             |why: String| Failure::new(Code::Setting, format!("secrets file {}: {why}", path.display()));
@@ -244,8 +244,8 @@ impl Settings {
 
 /// Where the operator names secrets.
 fn secrets_file(env: &Env) -> Option<PathBuf> {
-    if let Some(path) = env.non_blank("LOBSTER_SECRETS") {
-        return Some(path.into());
+    if let Some(path) = env.path("LOBSTER_SECRETS") {
+        return Some(path);
     }
     config_file(|name| env.get(name), "secrets.toml")
 }

@@ -5,6 +5,7 @@ use lobster_base::code::{Code, FailureCode};
 use serde_json::{Map, Value, json};
 
 use super::binding::{Asker, GateQuestion, KEPT, PendingGate, SetsGoing};
+use super::known_settings::ENVELOPE_LIMIT;
 use super::perform::output_of;
 use super::run::Run;
 use super::token::{Token, TokenKind};
@@ -281,10 +282,9 @@ fn fit_subject(
     let max = run
         .services
         .env
-        .non_blank("LOBSTER_MAX_TOOL_ENVELOPE_BYTES")
-        .map(|text| json::js_number(&text).floor())
-        .filter(|max| max.is_finite() && *max >= 1024.0)
-        .map_or(MAX_ENVELOPE, |max| max as usize);
+        .value_of(&ENVELOPE_LIMIT)
+        .map_err(StageError::permanent_from)?
+        .unwrap_or(MAX_ENVELOPE);
     let size = |request: &Map<String, Value>| {
         json::pretty(&Envelope::NeedsInput(Value::Object(request.clone()))).len() + TOKEN_ALLOWANCE
     };

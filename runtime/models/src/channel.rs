@@ -11,7 +11,9 @@ use super::request::{Request, Retry};
 use super::{adapter_answer, anthropic, gemini, openai, reported, responses};
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_base::json;
+
 use lobster_stage::{Destination, HttpSender, StageError, Token, WorstCase};
+pub use streamed::STREAM;
 
 /// The languages that models are spoken to in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

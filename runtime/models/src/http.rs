@@ -7,6 +7,7 @@
 //! 308 repeat the request; a credential never follows to another origin.
 //! Proxies of the process environment are not used.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -23,8 +24,11 @@ use crate::stream::{EventStream, StreamError};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::request_error::request_causes;
+use lobster_base::setting::{self, BadSetting, Setting};
 use lobster_base::text::{self, Count};
-use lobster_stage::{HttpCredential, HttpReply, HttpRequest, HttpSender, SHORTEST_HIDDEN, Token, byte_limit};
+use lobster_stage::{
+    HttpCredential, HttpReply, HttpRequest, HttpSender, SHORTEST_HIDDEN, Token, byte_limit, byte_setting,
+};
 
 mod events;
 pub mod fetch;
@@ -50,7 +54,15 @@ const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 const MAX_BODY: u64 = 16 << 20;
 
 /// The incumbent's variable for the most bytes of an answer.
-const MAX_RESPONSE: &str = "LOBSTER_MAX_HTTP_RESPONSE_BYTES";
+pub const MAX_RESPONSE: Setting<u64> = byte_setting("LOBSTER_MAX_HTTP_RESPONSE_BYTES");
+
+/// The longest silence of a server, in milliseconds.
+pub const IDLE: Setting<u64> =
+    Setting::new("LOBSTER_HTTP_TIMEOUT_MS", "a whole number above 0", setting::read_count);
+
+/// The most bytes of an answer.
+pub const MAX_BYTES: Setting<u64> =
+    Setting::new("LOBSTER_HTTP_MAX_BYTES", "a whole number above 0", setting::read_count);
 
 /// Text that is never shown: a token or a key.
 #[derive(Clone, PartialEq, Eq)]
@@ -230,34 +242,23 @@ pub struct Limits {
 impl Limits {
     /// The limits that the environment asks for.
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
-        let number = |name: &'static str, default: u64| match env(name) {
-            Some(text) if !text.trim().is_empty() => {
-                let value = text.trim().parse::<u64>().ok().filter(|n| *n > 0);
-                value.ok_or(SettingError::Number { name, value: text })
-            }
-            _ => Ok(default),
-        };
         let idle =
-            number("LOBSTER_HTTP_TIMEOUT_MS", u64::try_from(IDLE_TIMEOUT.as_millis()).unwrap_or(u64::MAX))?;
-        let own = number("LOBSTER_HTTP_MAX_BYTES", MAX_BODY)?;
-        let asked = byte_limit(MAX_RESPONSE, &env)?;
+            IDLE.value(|name| env(name).map(OsString::from))?.map_or(IDLE_TIMEOUT, Duration::from_millis);
+        let own = MAX_BYTES.value(|name| env(name).map(OsString::from))?;
         // Whoever names a limit may also name one above ours.
-        let body = match asked {
-            Some(asked) if env("LOBSTER_HTTP_MAX_BYTES").is_some_and(|text| !text.trim().is_empty()) => {
-                own.min(asked)
-            }
-            Some(asked) => asked,
-            None => own,
+        let body = match (byte_limit(MAX_RESPONSE.name, &env)?, own) {
+            (Some(asked), Some(own)) => own.min(asked),
+            (asked, own) => asked.or(own).unwrap_or(MAX_BODY),
         };
-        Ok(Self { idle: Duration::from_millis(idle), body })
+        Ok(Self { idle, body })
     }
 }
 
 /// A setting of the environment that is of no use.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingError {
-    #[error("{name} must be a whole number above 0, not {value:?}")]
-    Number { name: &'static str, value: String },
+    #[error(transparent)]
+    Number(#[from] BadSetting),
     #[error(transparent)]
     Limit(#[from] lobster_stage::LimitError),
 }

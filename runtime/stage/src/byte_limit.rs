@@ -1,15 +1,26 @@
 //! Limits in bytes that the environment sets.
 
+use lobster_base::setting::Setting;
+
 /// Names the most bytes that a process may write to stdout, and to stderr. A step's own
 /// `limits.output` lowers that for stdout.
-pub const OUTPUT_VARIABLE: &str = "LOBSTER_MAX_OUTPUT_BYTES";
+pub const MAX_OUTPUT: Setting<u64> = byte_setting("LOBSTER_MAX_OUTPUT_BYTES");
 
 /// The largest whole number that every JSON reader keeps exactly; nobody means a larger limit.
 const LARGEST_LIMIT: u64 = (1 << 53) - 1;
 
+/// What a limit must be.
+const FORM: &str = "a positive safe integer (bytes)";
+
+/// A setting that is such a limit.
+#[must_use]
+pub const fn byte_setting(name: &'static str) -> Setting<u64> {
+    Setting::new(name, FORM, read_limit)
+}
+
 /// A limit that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0} must be a positive safe integer (bytes)")]
+#[error("{0} must be {FORM}")]
 pub struct LimitError(&'static str);
 
 /// The limit in bytes that a variable names; none where it is unset or blank.
@@ -22,7 +33,11 @@ pub fn byte_limit(
     if digits.is_empty() {
         return Ok(None);
     }
+    read_limit(digits).map(Some).ok_or(LimitError(name))
+}
+
+fn read_limit(digits: &str) -> Option<u64> {
     // `parse` would take a sign.
     let limit = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten();
-    limit.filter(|limit| (1..=LARGEST_LIMIT).contains(limit)).map(Some).ok_or(LimitError(name))
+    limit.filter(|limit| (1..=LARGEST_LIMIT).contains(limit))
 }

@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use args::{Flag, StageArgs, args_schema, option_schema, words_schema};
-pub use byte_limit::{LimitError, OUTPUT_VARIABLE, byte_limit};
+pub use byte_limit::{LimitError, MAX_OUTPUT, byte_limit, byte_setting};
 pub use check::{Warning, check, takes_secret};
 pub use check::{is_ours, refuse_unknown};
 pub use error::{SharedError, StageError, Stop, explained, store_failure};

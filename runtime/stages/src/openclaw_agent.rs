@@ -7,8 +7,7 @@ use super::describe::{Arg, examples, schema};
 use super::tool;
 use lobster_base::json;
 use lobster_stage::{
-    Flag, Flow, Host, OUTPUT_VARIABLE, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
-    byte_limit,
+    Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop, byte_limit,
 };
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -128,7 +127,7 @@ impl Stage for Agent {
         argv.push(message);
         argv.extend(self.options.iter().cloned());
         // An operator's own limit is named as it is for all commands.
-        let is_lower = byte_limit(OUTPUT_VARIABLE, |name| host.env(name))
+        let is_lower = byte_limit(lobster_stage::MAX_OUTPUT.name, |name| host.env(name))
             .is_ok_and(|asked| asked.is_some_and(|asked| asked < MAX_OUTPUT));
         let finished = tool::dispatch(host, argv, Some(MAX_OUTPUT), |error| match error.known_code() {
             Some(Code::ProgramNotFound) => Some(

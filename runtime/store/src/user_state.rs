@@ -3,6 +3,7 @@
 //! `state.get`, `state.set` and `diff.last` meet here. A change happens under
 //! the key's lock, and a reader sees either the old file or the new one.
 
+use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
@@ -16,6 +17,7 @@ use super::error::StoreError;
 use super::file_lock::{FileLock, Sharing};
 use super::{claim, fault, private};
 use lobster_base::json;
+use lobster_base::setting::read_path;
 
 /// How long to wait for another holder of a key. The holder computes one value,
 /// so this much means that it hangs.
@@ -31,9 +33,9 @@ const NAME_MAX: usize = 255;
 /// `.lobster/state` in the home directory. A relative path stays relative to
 /// the working directory.
 #[must_use]
-pub fn state_dir(env: &dyn Fn(&str) -> Option<String>) -> Option<PathBuf> {
-    if let Some(dir) = env("LOBSTER_STATE_DIR").filter(|dir| !dir.trim().is_empty()) {
-        return Some(dir.trim().into());
+pub fn state_dir(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+    if let Some(dir) = env("LOBSTER_STATE_DIR").and_then(read_path) {
+        return Some(dir);
     }
     let home = env("HOME").filter(|home| !home.is_empty()).map(PathBuf::from).or_else(std::env::home_dir)?;
     Some(home.join(".lobster/state"))
@@ -275,6 +277,8 @@ fn live_incumbent(path: &Path) -> Option<u32> {
 mod tests {
     use super::*;
     use serde_json::json;
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt;
 
     fn at(dir: &tempfile::TempDir) -> UserState {
         UserState::at(dir.path()).with_patience(Duration::from_millis(150))
@@ -403,15 +407,17 @@ mod tests {
     #[test]
     fn the_directory_comes_from_the_environment() {
         let env = |name: &str| match name {
-            "LOBSTER_STATE_DIR" => Some("  rel/dir ".to_owned()),
+            "LOBSTER_STATE_DIR" => Some("  rel/dir ".into()),
             _ => None,
         };
         assert_eq!(state_dir(&env), Some("rel/dir".into()));
         let env = |name: &str| match name {
-            "LOBSTER_STATE_DIR" => Some("  ".to_owned()),
-            "HOME" => Some("/h".to_owned()),
+            "LOBSTER_STATE_DIR" => Some("  ".into()),
+            "HOME" => Some("/h".into()),
             _ => None,
         };
         assert_eq!(state_dir(&env), Some("/h/.lobster/state".into()));
+        let odd = OsStr::from_bytes(b"/s\xff");
+        assert_eq!(state_dir(&|_| Some(odd.to_owned())), Some(odd.into()), "a path need not be text");
     }
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs, iter};
 
 use clap::ValueEnum;
+use lobster_runtime::setting::read_path;
 use serde_json::{Map, Value, json};
 
 use super::serve;
@@ -194,9 +195,12 @@ fn entry(words: &[String]) -> Result<Value, CommandError> {
     let mut variables = Map::new();
     for name in ["LOBSTER_STATE_DIR", "LOBSTER_POLICY"] {
         // The client has another environment; these two say whose record and whose rules.
-        if let Some(value) = env::var(name).ok().filter(|value| !value.is_empty()) {
+        if let Some(value) = env::var_os(name).and_then(read_path) {
             let path = std::path::absolute(&value)?;
-            variables.insert(name.to_owned(), path.to_string_lossy().into());
+            let text = path.to_str().ok_or_else(|| {
+                CommandError::failed(format!("{name} must be text (UTF-8) to be told a client, not {path:?}"))
+            })?;
+            variables.insert(name.to_owned(), text.into());
         }
     }
     if !variables.is_empty() {

@@ -22,7 +22,7 @@ use lobster_sandbox::{
     Confinement, Ended, Exit, ExitStatus, Mode, OutputSinks, ProcessLimits, Promise, RootId, SpawnError,
     SpawnRequest, Stdin,
 };
-use lobster_stage::{OUTPUT_VARIABLE, SANDBOX_BLOCKED, StageError};
+use lobster_stage::{MAX_OUTPUT, SANDBOX_BLOCKED, StageError};
 use lobster_store::{Blob, BlobWriter, Redactor, StepOutcome, StepStatus, Store, StoreError};
 
 /// Of stderr, the beginning and the end are kept, this much of each.
@@ -259,7 +259,8 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
         Ended::OutputCap { stream, cap } => {
             let message = format!(
                 "Process output exceeded {cap} bytes on {stream}, and the command was stopped; \
-                 raise limits.output or {OUTPUT_VARIABLE}, or write to a file"
+                 raise limits.output or {}, or write to a file",
+                MAX_OUTPUT.name
             );
             stop(&mut outcome, StepStatus::Failed, message, Code::ProcessOutputLimit);
             outcome.detail["permanent"] = json!(true);

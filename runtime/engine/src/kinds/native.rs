@@ -28,11 +28,11 @@ use lobster_observe::telemetry::TRACEPARENT;
 use lobster_policy::{LeastChanges, Shell};
 use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
 use lobster_stage::{
-    OUTPUT_VARIABLE, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, store_failure,
+    MAX_OUTPUT, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, store_failure,
 };
 use lobster_store::{Blob, INLINE_MAX, RunId, StepOutcome, StepStatus, Store};
 
-/// Most bytes kept of a process's stdout unless the step or [`OUTPUT_VARIABLE`] says otherwise. A
+/// Most bytes kept of a process's stdout unless the step or [`MAX_OUTPUT`] says otherwise. A
 /// step that prints more has most likely gone wrong, and filling the disk would take others down
 /// with it.
 const MAX_STDOUT: u64 = 512 << 20;
@@ -439,7 +439,7 @@ fn order(
     prepared: &Prepared,
     decision: &super::decided::Decided,
 ) -> Result<Order, StageError> {
-    let asked = byte_limit(OUTPUT_VARIABLE, |name| job.env.get(name))
+    let asked = byte_limit(MAX_OUTPUT.name, |name| job.env.get(name))
         .map_err(|error| StageError::permanent_from(error).with_code(Code::Setting))?;
     let limits = [job.max_output, asked, decision.stdout_cap];
     let stdout_cap = limits.into_iter().flatten().min().unwrap_or(MAX_STDOUT);

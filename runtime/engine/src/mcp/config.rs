@@ -519,7 +519,7 @@ fn inline() -> ServerSpec {
 /// The operator's file. Under a policy only the variable names it: a step could
 /// have written the one in the working directory.
 pub(crate) fn operators(services: &Services, cwd: &Path) -> Result<(PathBuf, McpConfig), ConfigError> {
-    let path = match services.env.non_blank(VARIABLE) {
+    let path = match services.env.path(VARIABLE) {
         Some(path) => services.cwd.join(path),
         None if services.policy.is_open() => cwd.join(FILE),
         None => {
@@ -563,8 +563,8 @@ fn of_pipeline(pipeline: &Pipeline, names: &mut BTreeSet<String>) {
 /// The variables that servers' tokens are taken from: of the operator's file,
 /// else of the one in this directory. A file that cannot be read names none;
 /// whoever calls a server is told why.
-pub(crate) fn token_variables(file: Option<&str>, cwd: &Path) -> Vec<String> {
-    let path = cwd.join(file.unwrap_or(FILE));
+pub(crate) fn token_variables(file: Option<&Path>, cwd: &Path) -> Vec<String> {
+    let path = cwd.join(file.unwrap_or(Path::new(FILE)));
     let config = McpConfig::read(&path).ok();
     config
         .into_iter()

@@ -3,25 +3,24 @@
 //! What is recorded of a call, and the names of kept answers, are those of the request without a
 //! stream: how an answer comes changes nothing of what was asked.
 
+use std::ffi::OsString;
+
 use serde_json::{Value, json};
 
 use super::{Channel, Failure, Provider};
 use crate::http::{Post, Reply};
 use crate::stream::EventStream;
 use lobster_base::json;
+use lobster_base::setting::Setting;
 use lobster_stage::HttpSender;
 
 /// The variable by which nobody is asked for a stream.
-const STREAM: &str = "LOBSTER_LLM_STREAM";
+pub const STREAM: Setting<bool> = Setting::switch("LOBSTER_LLM_STREAM");
 
 /// Whether the environment wants streams.
 pub(super) fn is_wanted(env: &dyn Fn(&str) -> Option<String>) -> Result<bool, String> {
-    let word = env(STREAM).map(|word| word.trim().to_lowercase()).unwrap_or_default();
-    match word.as_str() {
-        "" | "on" | "true" | "1" | "yes" => Ok(true),
-        "off" | "false" | "0" | "no" => Ok(false),
-        _ => Err(format!("reads {STREAM} as on or off, not {word:?}")),
-    }
+    let wanted = STREAM.value(|name| env(name).map(OsString::from)).map_err(|error| error.to_string())?;
+    Ok(wanted.unwrap_or(true))
 }
 
 impl Channel {

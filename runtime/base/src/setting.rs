@@ -1,0 +1,184 @@
+//! Settings that are variables of the environment, and how their values are read.
+//!
+//! A value that cannot be read is an error that names the variable, never a setting that is not
+//! set: who sets a limit or a rule must not go on without it.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+
+/// A variable, and what its value means.
+#[derive(Clone, Copy)]
+pub struct Setting<T> {
+    /// The variable.
+    pub name: &'static str,
+    /// What a value must be, after "must be".
+    allowed: &'static str,
+    /// Reads a trimmed value that is not blank.
+    read: fn(&str) -> Option<T>,
+    /// Whether an error may repeat the value.
+    is_secret: bool,
+}
+
+/// A setting whose value cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BadSetting {
+    /// Its value is none of those that it has.
+    #[error("{name} must be {allowed}, not {value}")]
+    Value { name: &'static str, allowed: &'static str, value: String },
+    /// Its value is no text, or a secret.
+    #[error("{name} must be {allowed}")]
+    Hidden { name: &'static str, allowed: &'static str },
+}
+
+/// What is shown of a value; more would bury what is wrong with it.
+const MOST_SHOWN: usize = 80;
+
+impl<T> Setting<T> {
+    /// A setting whose values `read` reads.
+    pub const fn new(name: &'static str, allowed: &'static str, read: fn(&str) -> Option<T>) -> Self {
+        Self { name, allowed, read, is_secret: false }
+    }
+
+    /// The same, whose value no message repeats.
+    #[must_use]
+    pub const fn kept_secret(self) -> Self {
+        Self { is_secret: true, ..self }
+    }
+
+    /// The value that the environment has for it; none where it is unset or blank.
+    ///
+    /// # Errors
+    /// When the value is no text, or none of its values.
+    pub fn value(&self, env: impl Fn(&str) -> Option<OsString>) -> Result<Option<T>, BadSetting> {
+        env(self.name).map_or(Ok(None), |value| self.read(&value))
+    }
+
+    /// What this value means; nothing where it is blank.
+    ///
+    /// # Errors
+    /// As [`Setting::value`].
+    pub fn read(&self, value: &OsStr) -> Result<Option<T>, BadSetting> {
+        let name = self.name;
+        let refused = |allowed| match self.is_secret {
+            true => BadSetting::Hidden { name, allowed },
+            false => BadSetting::Value { name, allowed, value: clipped(value) },
+        };
+        match value.to_str().map(str::trim) {
+            None => Err(refused("text (UTF-8)")),
+            Some("") => Ok(None),
+            Some(text) => (self.read)(text).map(Some).ok_or_else(|| refused(self.allowed)),
+        }
+    }
+}
+
+impl Setting<String> {
+    /// Any text.
+    pub const fn text(name: &'static str) -> Self {
+        Self::new(name, "text (UTF-8)", |text| Some(text.to_owned()))
+    }
+}
+
+impl Setting<bool> {
+    /// Yes or no.
+    pub const fn switch(name: &'static str) -> Self {
+        Self::new(name, "on or off (or true, yes, y, 1; false, no, n, 0)", read_switch)
+    }
+}
+
+/// A setting whose value can be checked, whatever it means.
+pub trait Checked: Sync {
+    /// The variable.
+    fn name(&self) -> &'static str;
+
+    /// Whether the value that the environment has for it can be read.
+    ///
+    /// # Errors
+    /// When it cannot.
+    fn check(&self, env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting>;
+}
+
+impl<T> Checked for Setting<T> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn check(&self, env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting> {
+        self.value(env).map(|_| ())
+    }
+}
+
+/// The path that a value names, whose bytes need not be text; none where it is blank.
+#[must_use]
+pub fn read_path(value: OsString) -> Option<PathBuf> {
+    match value.to_str().map(str::trim) {
+        None => Some(value.into()),
+        Some("") => None,
+        Some(text) => Some(text.into()),
+    }
+}
+
+/// What a word says that means yes or no.
+fn read_switch(word: &str) -> Option<bool> {
+    match word.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "y" | "1" => Some(true),
+        "off" | "false" | "no" | "n" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+/// A whole number above 0.
+#[must_use]
+pub fn read_count(text: &str) -> Option<u64> {
+    text.parse().ok().filter(|count| *count > 0)
+}
+
+/// The value in quotes, with what is no text or commands a terminal escaped.
+fn clipped(value: &OsStr) -> String {
+    let shown = format!("{value:?}");
+    match shown.char_indices().nth(MOST_SHOWN) {
+        Some((end, _)) => format!("{}…", &shown[..end]),
+        None => shown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::ffi::OsStringExt;
+
+    const SIZE: Setting<u64> = Setting::new("SIZE", "a whole number above 0", read_count);
+
+    fn read<T>(setting: &Setting<T>, bytes: &[u8]) -> Result<Option<T>, String> {
+        setting.read(&OsString::from_vec(bytes.to_vec())).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn a_value_is_read_or_refused_and_never_passed_over() {
+        assert_eq!(read(&SIZE, b" 7 "), Ok(Some(7)));
+        assert_eq!(read(&SIZE, b"  "), Ok(None));
+        assert_eq!(SIZE.value(|_| None), Ok(None));
+        assert_eq!(read(&SIZE, b"0"), Err(r#"SIZE must be a whole number above 0, not "0""#.to_owned()));
+        assert_eq!(
+            read(&SIZE, b"\xff\x1b[2J"),
+            Err(r#"SIZE must be text (UTF-8), not "\xFF\u{1b}[2J""#.to_owned())
+        );
+        let long = read(&SIZE, &[b'x'; 5000]).unwrap_err();
+        assert!(long.len() < 200 && long.ends_with('…'), "{long}");
+        assert_eq!(
+            read(&Setting::text("KEY").kept_secret(), b"s3cret\xff"),
+            Err("KEY must be text (UTF-8)".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_switch_is_on_or_off() {
+        let switch = Setting::switch("S");
+        for word in ["1", "true", "YES", "y", "on"] {
+            assert_eq!(read(&switch, word.as_bytes()), Ok(Some(true)), "{word}");
+        }
+        for word in ["0", "False", "no", "n", "off"] {
+            assert_eq!(read(&switch, word.as_bytes()), Ok(Some(false)), "{word}");
+        }
+        assert!(read(&switch, b"maybe").is_err());
+    }
+}

@@ -1,0 +1,126 @@
+//! The settings that the environment has for the runtime, all in one list: what one of them says is
+//! checked before anything runs.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use lobster_base::json;
+use lobster_base::setting::{BadSetting, Checked, Setting, read_count};
+use lobster_models::{channel, http};
+
+/// Whether gates that say nothing of it need another person than the one who started the run.
+pub(crate) const DIFFERENT_APPROVER: Setting<bool> =
+    Setting::switch("LOBSTER_APPROVAL_REQUIRE_DIFFERENT_APPROVER");
+
+/// How long a question at a terminal waits; for ever with 0 or less, as the incumbent reads it.
+pub(crate) const INPUT_TIMEOUT: Setting<Option<Duration>> =
+    Setting::new("LOBSTER_APPROVAL_INPUT_TIMEOUT_MS", "a number of milliseconds, 0 for no limit", |text| {
+        let ms = json::js_number(text).floor();
+        let time = || Duration::try_from_secs_f64(ms / 1000.0).ok();
+        if ms <= 0.0 { Some(None) } else { time().map(Some) }
+    });
+
+/// The largest envelope that is asked for; numbers are read as the incumbent reads them.
+pub(crate) const ENVELOPE_LIMIT: Setting<usize> =
+    Setting::new("LOBSTER_MAX_TOOL_ENVELOPE_BYTES", "a number of bytes from 1024", |text| {
+        let max = json::js_number(text).floor();
+        (max.is_finite() && max >= 1024.0).then_some(max as usize)
+    });
+
+/// The variable that says how long that program has to say hello, in milliseconds.
+pub(crate) const HELLO: Setting<u64> =
+    Setting::new("LOBSTER_EXECUTOR_HELLO_MS", "a number of milliseconds above 0", read_count);
+
+/// `LOBSTER_PROJECT_POLICY=off`: the operator wants no project to have a say.
+pub(crate) const PROJECT_POLICY: Setting<bool> = Setting::switch("LOBSTER_PROJECT_POLICY");
+
+/// Set to `1`: steps inherit these variables as they did before.
+pub(crate) const INHERIT: Setting<bool> = Setting::switch("LOBSTER_INHERIT_TOKENS");
+
+/// The settings that have values of their own.
+static FORMED: [&dyn Checked; 11] = [
+    &DIFFERENT_APPROVER,
+    &INPUT_TIMEOUT,
+    &ENVELOPE_LIMIT,
+    &HELLO,
+    &PROJECT_POLICY,
+    &INHERIT,
+    &lobster_stage::MAX_OUTPUT,
+    &http::MAX_RESPONSE,
+    &http::MAX_BYTES,
+    &http::IDLE,
+    &channel::STREAM,
+];
+
+/// A number, as the incumbent reads it; what is below 0 counts as 0.
+const RETRIES: Setting<f64> = Setting::new("LOBSTER_LLM_VALIDATION_RETRIES", "a number", |text| {
+    Some(json::js_number(text)).filter(|number| !number.is_nan())
+});
+
+/// Any text.
+const TEXTS: [&str; 20] = [
+    "HOME",
+    "XDG_CONFIG_HOME",
+    "LOBSTER_ACTOR",
+    "LOBSTER_APPROVAL_APPROVED_BY",
+    "LOBSTER_APPROVAL_INITIATED_BY",
+    "LOBSTER_APPROVAL_REASON",
+    "LOBSTER_APPROVAL_REQUIRED_APPROVER",
+    "LOBSTER_CACHE_DIR",
+    "LOBSTER_LLM_FORCE_REFRESH",
+    "LOBSTER_LLM_MAX_TOKENS_FIELD",
+    "LOBSTER_LLM_MODEL",
+    "LOBSTER_LLM_PROVIDER",
+    "LOBSTER_LLM_SCHEMA_VERSION",
+    "LOBSTER_LOGIN_SHELL",
+    "LOBSTER_MESSAGE_ID",
+    "LOBSTER_NO_CACHE",
+    "LOBSTER_OPENCLAW_BIN",
+    "LOBSTER_SHELL",
+    "GOG_BIN",
+    "OTEL_SERVICE_NAME",
+];
+
+/// Text that may hold what is not for everybody: tokens, addresses with them, commands.
+const HIDDEN: [&str; 29] = [
+    "LOBSTER_EXECUTOR",
+    "LOBSTER_NOTIFY",
+    "LOBSTER_LLM_ADAPTER_TOKEN",
+    "LOBSTER_LLM_ADAPTER_URL",
+    "LOBSTER_LLM_HEADERS",
+    "LOBSTER_LLM_POOL",
+    "LOBSTER_LLM_PRICING_JSON",
+    "LOBSTER_MCP_TOKEN",
+    "LOBSTER_PI_LLM_ADAPTER_TOKEN",
+    "LOBSTER_PI_LLM_ADAPTER_URL",
+    "LOBSTER_RUN_STATE_KEY",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "AZURE_OPENAI_API_KEY",
+    "AZURE_OPENAI_ENDPOINT",
+    "CLAWD_TOKEN",
+    "CLAWD_URL",
+    "GEMINI_API_KEY",
+    "GEMINI_BASE_URL",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "OPENCLAW_TOKEN",
+    "OPENCLAW_URL",
+    "OTEL_EXPORTER_OTLP_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_HEADERS",
+    "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+    "OTEL_EXPORTER_OTLP_TRACES_HEADERS",
+    "OTEL_RESOURCE_ATTRIBUTES",
+    "TRACEPARENT",
+];
+
+/// Whether each setting of an environment can be read.
+///
+/// # Errors
+/// For the first one that cannot.
+pub fn check_settings(env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting> {
+    FORMED.iter().try_for_each(|setting| setting.check(env))?;
+    RETRIES.check(env)?;
+    TEXTS.iter().try_for_each(|name| Setting::text(name).check(env))?;
+    HIDDEN.iter().try_for_each(|name| Setting::text(name).kept_secret().check(env))
+}
