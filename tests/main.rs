@@ -74,6 +74,7 @@ mod model_faults;
 mod models;
 mod mutated;
 mod one_view;
+mod option_values;
 mod overspend;
 mod piles;
 mod policy;

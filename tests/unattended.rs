@@ -106,7 +106,7 @@ fn random_workflows_never_wait_for_a_terminal() {
 }
 
 /// Every command with words for what it must be given.
-fn all_commands(commands: &Value, before: &[String], found: &mut Vec<Vec<String>>) {
+pub(crate) fn all_commands(commands: &Value, before: &[String], found: &mut Vec<Vec<String>>) {
     for command in commands.as_array().into_iter().flatten() {
         let mut words = before.to_vec();
         words.push(command["name"].as_str().unwrap().to_owned());

@@ -11,6 +11,7 @@ mod failed_run;
 mod live;
 mod logging;
 mod mcp;
+mod option_values;
 mod own_settings;
 mod prepare;
 mod render;

@@ -13,6 +13,7 @@ use lobster_runtime::envelope::Failure;
 use lobster_runtime::setting::Setting;
 
 use crate::exit::CommandError;
+use crate::option_values;
 
 /// What of a log is wanted.
 #[derive(Clone, Debug, Default, PartialEq, clap::Args)]
@@ -26,21 +27,20 @@ pub(crate) struct Options {
 }
 
 /// Takes the options out of words that no argument parser reads.
-pub(crate) fn take(words: &[String]) -> (Options, Vec<String>) {
+///
+/// # Errors
+/// When one of them has no value, or two.
+pub(crate) fn take(words: &[String]) -> Result<(Options, Vec<String>), CommandError> {
     let (mut options, mut rest) = (Options::default(), Vec::new());
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let (name, attached) = match word.split_once('=') {
-            Some((name, value)) => (name, Some(value.to_owned())),
-            None => (word.as_str(), None),
-        };
-        match name {
-            "--log" => options.log = attached.or_else(|| words.next().cloned()),
-            "--log-format" => options.log_format = attached.or_else(|| words.next().cloned()),
-            _ => rest.push(word.clone()),
+        let is_ours = option_values::take("--log", word, &mut words, &mut options.log)?
+            || option_values::take("--log-format", word, &mut words, &mut options.log_format)?;
+        if !is_ours {
+            rest.push(word.clone());
         }
     }
-    (options, rest)
+    Ok((options, rest))
 }
 
 /// What is logged when only a format is asked for.

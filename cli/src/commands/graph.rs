@@ -10,6 +10,7 @@ use lobster_runtime::runtime::{load_workflow_to_draw, tidied};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::option_values;
 use crate::which;
 
 /// Draws the steps of a workflow file and their dependencies.
@@ -48,17 +49,18 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     let (mut file, mut positional, mut format, mut args) = (None, None, None, None);
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        let (name, attached) = match word.split_once('=') {
-            Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
-            _ => (word.as_str(), None),
-        };
-        match name {
-            "--file" => file = attached.or_else(|| words.next().cloned()),
-            "--format" => format = attached.or_else(|| words.next().cloned()),
-            "--args-json" => args = attached.or_else(|| words.next().cloned()),
-            other if !other.starts_with("--") && positional.is_none() => positional = Some(word.clone()),
-            _ => {}
+        let mut takes =
+            |name: &str, into: &mut Option<String>| option_values::take(name, word, &mut words, into);
+        if takes("--file", &mut file)? || takes("--format", &mut format)? || takes("--args-json", &mut args)?
+        {
+            continue;
         }
+        if word.starts_with("--") || positional.is_some() {
+            let what = if word.starts_with("--") { "has no option" } else { "takes one file, not also" };
+            return Err(CommandError::usage(format!("graph {what} {word:?}"))
+                .with_hint("`lobster graph --help` lists its options"));
+        }
+        positional = Some(word.clone());
     }
     let file = match file.or(positional).filter(|file| !file.is_empty()) {
         Some(file) => file,

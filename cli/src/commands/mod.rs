@@ -194,7 +194,7 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
         "resume" | "graph" if wants_help => help::of_command(first),
         "resume" => resume::run(rest),
         "graph" => {
-            let (log, rest) = logging::take(rest);
+            let (log, rest) = logging::take(rest)?;
             logging::start(&log)?;
             graph::run(&rest)
         }

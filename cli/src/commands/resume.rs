@@ -15,6 +15,7 @@ use crate::events;
 use crate::exit::{CommandError, CommandResult};
 use crate::live;
 use crate::logging;
+use crate::option_values;
 use crate::prepare;
 use crate::which;
 
@@ -79,8 +80,7 @@ pub(crate) struct Args {
     events: Option<String>,
 }
 
-/// The words of `resume`, as the incumbent reads them: a value option takes
-/// the next word whatever it is, the last one counts, unknown words do not.
+/// The words of `resume`. As for the incumbent, words that it does not know do not count.
 #[derive(Debug, Default, PartialEq)]
 struct Words {
     token: Option<String>,
@@ -105,46 +105,52 @@ struct Words {
 
 fn scan(words: &[String]) -> Result<Words, Failure> {
     let mut out = Words::default();
+    let mut cancel: Option<&str> = None;
     let mut words = words.iter().peekable();
     while let Some(word) = words.next() {
-        let (name, attached) = match word.split_once('=') {
-            Some((name, value)) if name.starts_with("--") => (name, Some(value.to_owned())),
-            _ => (word.as_str(), None),
-        };
-        match name {
-            "--token" => out.token = attached.or_else(|| words.next().cloned()),
-            "--id" => out.id = attached.or_else(|| words.next().cloned()),
-            "--approve" | "--decision" => {
-                out.decision = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default())
-            }
-            "--response-json" => {
-                out.response = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default())
-            }
-            "--notify" => out.notify = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
-            "--events" => out.events = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default()),
-            "--conflicts" => {
-                out.conflicts = Some(attached.or_else(|| words.next().cloned()).unwrap_or_default());
-            }
-            "--mode" => out.mode = attached.or_else(|| words.next().cloned()),
-            "--log" => out.log.log = attached.or_else(|| words.next().cloned()),
-            "--log-format" => out.log.log_format = attached.or_else(|| words.next().cloned()),
+        let mut takes =
+            |name: &str, into: &mut Option<String>| option_values::take(name, word, &mut words, into);
+        if takes("--token", &mut out.token)?
+            || takes("--id", &mut out.id)?
+            || takes("--approve", &mut out.decision)?
+            || takes("--decision", &mut out.decision)?
+            || takes("--response-json", &mut out.response)?
+            || takes("--notify", &mut out.notify)?
+            || takes("--events", &mut out.events)?
+            || takes("--conflicts", &mut out.conflicts)?
+            || takes("--mode", &mut out.mode)?
+            || takes("--log", &mut out.log.log)?
+            || takes("--log-format", &mut out.log.log_format)?
+        {
+            continue;
+        }
+        match word.as_str() {
             "--cancel" => {
-                let value = attached.or_else(|| words.next_if(|next| !next.starts_with("--")).cloned());
-                out.cancel = match value.map(|value| value.trim().to_lowercase()).as_deref() {
-                    None | Some("1" | "true" | "yes" | "y") => true,
-                    Some("0" | "false" | "no" | "n") => false,
-                    Some(_) => return Err(Failure::parse("resume --cancel must be true or false")),
-                };
+                let value = words.next_if(|next| !next.starts_with("--")).map_or("true", String::as_str);
+                if cancel.replace(value).is_some() {
+                    return Err(Failure::parse("--cancel is given twice"));
+                }
             }
-            "--retry-interrupted" if attached.is_none() => out.retry_interrupted = true,
-            "--skip-interrupted" if attached.is_none() => out.skip_interrupted = true,
-            "--take-over" if attached.is_none() => out.take_over = true,
-            "--hand-over" if attached.is_none() => out.hand_over = true,
-            "--no-cache" if attached.is_none() => out.no_cache = true,
-            other if !other.starts_with('-') && out.run.is_none() => out.run = Some(word.clone()),
-            _ => out.unread.push(word.clone()),
+            "--retry-interrupted" => out.retry_interrupted = true,
+            "--skip-interrupted" => out.skip_interrupted = true,
+            "--take-over" => out.take_over = true,
+            "--hand-over" => out.hand_over = true,
+            "--no-cache" => out.no_cache = true,
+            other => match other.strip_prefix("--cancel=") {
+                Some(value) if cancel.replace(value).is_some() => {
+                    return Err(Failure::parse("--cancel is given twice"));
+                }
+                Some(_) => {}
+                None if !other.starts_with('-') && out.run.is_none() => out.run = Some(word.clone()),
+                None => out.unread.push(word.clone()),
+            },
         }
     }
+    out.cancel = match cancel.map(|value| value.trim().to_lowercase()).as_deref() {
+        None | Some("0" | "false" | "no" | "n") => false,
+        Some("1" | "true" | "yes" | "y") => true,
+        Some(_) => return Err(Failure::parse("resume --cancel must be true or false")),
+    };
     Ok(out)
 }
 
@@ -354,12 +360,15 @@ mod tests {
     }
 
     #[test]
-    fn a_value_option_takes_whatever_comes_next() {
-        let words = scanned(&["--token", "--approve", "yes"]).unwrap_or_default();
-        assert_eq!(
-            (words.token.as_deref(), words.decision, words.run.as_deref()),
-            (Some("--approve"), None, Some("yes"))
-        );
+    fn a_value_that_is_missing_or_given_twice_is_an_error() {
+        for words in [
+            &["--token", "--approve", "yes"][..],
+            &["--token", "t", "--approve"],
+            &["--id", "a", "--approve", "yes", "--decision=no"],
+            &["--cancel", "yes", "--cancel=no"],
+        ] {
+            assert_eq!(scanned(words), None, "{words:?}");
+        }
     }
 
     #[test]
@@ -386,7 +395,6 @@ mod tests {
             &["018f", "77b0"],
             &["018f", "--retry-interrupted", "--skip-interrupted"],
             &["018f", "--cancel", "--retry-interrupted"],
-            &["018f", "--conflicts"],
             &["018f", "--conflicts=theirs"],
             &["018f", "--cancel", "--conflicts=keep"],
         ] {

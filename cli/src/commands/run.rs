@@ -18,6 +18,7 @@ use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::live;
 use crate::logging;
+use crate::option_values;
 use crate::prepare;
 use crate::render::harmless;
 use crate::reply::Reply;
@@ -114,59 +115,50 @@ impl Words {
 /// Options of ours are taken out wherever they stand, as the incumbent does,
 /// but only until the name of a pipeline command has been seen: after that
 /// they belong to the command.
-fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Words {
+fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Result<Words, CommandError> {
     let mut out = Words::default();
-    let mut words = words.iter().peekable();
+    let mut words = words.iter();
     while let Some(word) = words.next() {
         // `lobster openclaw.invoke … --args-json X`: the command's own option.
         let in_stage = out.rest.first().is_some_and(|first| is_stage(first));
-        let mut value = |name: &str| -> Option<Option<String>> {
-            if word == name {
-                return Some(words.next().cloned());
-            }
-            word.strip_prefix(name)
-                .and_then(|rest| rest.strip_prefix('='))
-                .map(|value| Some(value.to_owned()))
-        };
-        if let Some(mode) = value("--mode") {
-            out.mode = mode.or(out.mode);
-        } else if in_stage {
+        let mut takes =
+            |name: &str, into: &mut Option<String>| option_values::take(name, word, &mut words, into);
+        if takes("--mode", &mut out.mode)? {
+            continue;
+        }
+        if in_stage {
             out.rest.push(word.clone());
-        } else if let Some(file) = value("--file") {
-            out.file = file.filter(|file| !file.is_empty());
-        } else if let Some(args) = value("--args-json") {
-            out.args_json = args.filter(|args| !args.is_empty());
-        } else if let Some(policy) = value("--policy") {
-            out.policy = policy;
-        } else if let Some(pipeline) = value("--pipeline") {
-            out.pipeline = pipeline;
-        } else if let Some(notify) = value("--notify") {
-            out.notify = Some(notify.unwrap_or_default());
-        } else if let Some(events) = value("--events") {
-            out.events = Some(events.unwrap_or_default());
-        } else if let Some(filter) = value("--log") {
-            out.log.log = filter;
-        } else if let Some(format) = value("--log-format") {
-            out.log.log_format = format;
-        } else if let Some(arg) = value("--arg") {
-            out.args.extend(arg);
-        } else if word == "--staged" {
-            out.staged = true;
-        } else if word == "--review" {
-            out.review = true;
-        } else if word == "--preview" {
-            out.preview = true;
-        } else if word == "--no-cache" {
-            out.no_cache = true;
-        } else if word == "--dry-run" && out.rest.is_empty() {
-            out.dry_run = true;
-        } else if word == "--dry-run" {
-            out.late_dry_run = true;
-        } else {
-            out.rest.push(word.clone());
+            continue;
+        }
+        if takes("--file", &mut out.file)?
+            || takes("--args-json", &mut out.args_json)?
+            || takes("--policy", &mut out.policy)?
+            || takes("--pipeline", &mut out.pipeline)?
+            || takes("--notify", &mut out.notify)?
+            || takes("--events", &mut out.events)?
+            || takes("--log", &mut out.log.log)?
+            || takes("--log-format", &mut out.log.log_format)?
+        {
+            continue;
+        }
+        if let Some(arg) = option_values::value("--arg", word, &mut words)? {
+            out.args.push(arg);
+            continue;
+        }
+        match word.as_str() {
+            "--staged" => out.staged = true,
+            "--review" => out.review = true,
+            "--preview" => out.preview = true,
+            "--no-cache" => out.no_cache = true,
+            "--dry-run" if out.rest.is_empty() => out.dry_run = true,
+            "--dry-run" => out.late_dry_run = true,
+            _ => out.rest.push(word.clone()),
         }
     }
-    out
+    // As for the incumbent, an empty text names no file and no arguments.
+    out.file = out.file.filter(|file| !file.is_empty());
+    out.args_json = out.args_json.filter(|args| !args.is_empty());
+    Ok(out)
 }
 
 /// Refuses words that never became a request, in the form that fits them.
@@ -189,7 +181,10 @@ pub(crate) fn refuse(words: &[String], error: CommandError) -> CommandResult {
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
     let registry = lobster_runtime::stages::builtin();
-    let words = scan(words, |name| registry.get(name).is_some());
+    let words = match scan(words, |name| registry.get(name).is_some()) {
+        Ok(words) => words,
+        Err(error) => return refuse(words, error),
+    };
     let mode = match words.mode.as_deref() {
         Some("tool") => Mode::Tool,
         None | Some("" | "human") => Mode::Human,
@@ -358,14 +353,18 @@ fn dry_run(runtime: &Runtime, planned: &Planned, reply: &Reply) -> CommandResult
 mod tests {
     use super::*;
 
-    fn scanned(words: &[&str]) -> Words {
+    fn scan_all(words: &[&str]) -> Result<Words, String> {
         let words: Vec<_> = words.iter().map(|word| (*word).to_owned()).collect();
-        scan(&words, |name| name == "openclaw.invoke")
+        scan(&words, |name| name == "openclaw.invoke").map_err(|error| error.message)
+    }
+
+    fn scanned(words: &[&str]) -> Words {
+        scan_all(words).unwrap()
     }
 
     #[test]
     fn options_are_ours_until_a_command_begins() {
-        let words = scanned(&["--file=a.yaml", "--mode", "tool", "--args-json", "{}", "x", "--mode=human"]);
+        let words = scanned(&["--file=a.yaml", "--args-json", "{}", "x", "--mode=human"]);
         assert_eq!(
             (words.file.as_deref(), words.mode.as_deref(), words.args_json.as_deref()),
             (Some("a.yaml"), Some("human"), Some("{}"))
@@ -398,8 +397,18 @@ mod tests {
     }
 
     #[test]
-    fn missing_values_change_nothing() {
-        assert_eq!(scanned(&["--mode"]), Words::default());
+    fn a_value_that_is_missing_or_given_twice_is_an_error() {
+        for name in
+            ["--mode", "--file", "--args-json", "--policy", "--pipeline", "--notify", "--events", "--log"]
+        {
+            let missing = Err(format!("{name} needs a value"));
+            assert_eq!(scan_all(&["flow.lobster", name]), missing);
+            // What follows is an option, whose own value would else go unread.
+            assert_eq!(scan_all(&[name, "--policy=strict.toml", "flow.lobster"]), missing);
+            assert_eq!(scan_all(&[name, "a", &format!("{name}=b")]), Err(format!("{name} is given twice")));
+        }
+        assert_eq!(scanned(&["--arg", "a=1", "--arg=b=--2"]).args, ["a=1", "b=--2"]);
+        assert_eq!(scan_all(&["flow.lobster", "--arg"]), Err("--arg needs a value".to_owned()));
         assert_eq!(scanned(&["--file="]), Words::default());
     }
 }
