@@ -34,7 +34,7 @@ fn completion_knows_runs_steps_gates_files_and_arguments() {
     assert_eq!(complete(&["run", "flow.lobster", "--arg", "w"]), ["who=", "why="]);
     assert_eq!(complete(&["runs", "--name", ""]), ["triage"]);
     // Nothing is made where there is nothing.
-    let empty = Home::new();
+    let empty = Home::cold();
     assert_eq!(empty.lobster(["complete", "fish", "--", "show", ""]).run().stdout, "");
     assert!(!empty.state().join("store").exists());
 }

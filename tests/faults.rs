@@ -243,36 +243,15 @@ impl std::fmt::Display for Story<'_> {
     }
 }
 
-/// A home that has the machine code of the evaluator, which would take seconds to compile.
-fn home_with_code(code: &Path) -> Home {
-    let home = Home::new();
-    let store = home.state().join("store");
-    copy_private(code, &store.join("code"));
-    home
-}
-
-fn copy_private(from: &Path, to: &Path) {
-    use std::os::unix::fs::DirBuilderExt;
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_dir() {
-            copy_private(&entry.path(), &to.join(entry.file_name()));
-        } else {
-            std::fs::hard_link(entry.path(), to.join(entry.file_name())).unwrap();
-        }
-    }
-}
-
 fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
 /// One story, by its seed alone: the workflow it is about, and what goes wrong.
-fn story_of(seed: u64, code: &Path) -> Tally {
+fn story_of(seed: u64) -> Tally {
     let workflow = seed / STORIES_APART * WORKFLOWS + seed % WORKFLOWS;
     let scenario = Scenario::random(workflow, true);
-    let home = home_with_code(code);
+    let home = Home::new();
     scenario.install(&home);
     let story = Story {
         home,
@@ -312,11 +291,8 @@ fn random_workflows_survive_crashes_at_random_writes() {
     // The nightly recipe tries many more.
     let points = setting("LOBSTER_CRASH_POINTS", if cfg!(debug_assertions) { 300 } else { 1000 });
     let first = setting("LOBSTER_CRASH_SEED", 1) * STORIES_APART;
-    let warm = Home::new();
-    warm.tool(["js '1'"]).envelope();
-    let code = warm.state().join("store/code");
     if let Ok(seed) = std::env::var("LOBSTER_CRASH_STORY") {
-        println!("{}", story_of(seed.parse().unwrap(), &code));
+        println!("{}", story_of(seed.parse().unwrap()));
         return;
     }
     let (next, tally) = (AtomicU64::new(first), Mutex::new(Tally::default()));
@@ -327,7 +303,7 @@ fn random_workflows_survive_crashes_at_random_writes() {
                 loop {
                     let seed = next.fetch_add(1, Ordering::Relaxed);
                     // A story that fails has said so; the others go on, so that all faults are found at once.
-                    let story = catch_unwind(AssertUnwindSafe(|| story_of(seed, &code)));
+                    let story = catch_unwind(AssertUnwindSafe(|| story_of(seed)));
                     let mut all = tally.lock().unwrap();
                     let before = all.crashes;
                     match story {
@@ -355,14 +331,11 @@ fn random_workflows_survive_crashes_at_random_writes() {
 
 #[test]
 fn random_workflows_do_what_the_model_says() {
-    let warm = Home::new();
-    warm.tool(["js '1'"]).envelope();
     // `just models` tries many more.
     let (next, last) = (AtomicU64::new(1), setting("LOBSTER_MODEL_FILES", 10));
-    let code = warm.state().join("store/code");
     let one = |seed| {
         let scenario = Scenario::random(seed, true);
-        let home = home_with_code(&code);
+        let home = Home::new();
         scenario.install(&home);
         let story = Story {
             home,

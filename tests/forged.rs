@@ -155,7 +155,7 @@ fn no_record_has_an_effect_performed() {
         ["native", "argv|0.0", "stage|0.0", "set|1.0", "gateway|0.0", "model|0.0", "tool", "call|0.0"];
     let plan = honest.records[0]["event"]["plan"].clone();
     for (claim, state) in [(json!("none"), "first"), (plan, "second")] {
-        let state = home.dir().join(state);
+        let state = home.second_state(state);
         let here =
             |words: &[&str]| openai(home.lobster(words), &server).env("LOBSTER_STATE_DIR", &state).run();
         let mut forged = Bundle::read(&home.dir().join("run.bundle"));

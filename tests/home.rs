@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::io::{Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use lobster_runtime::schema::Schema;
 use serde_json::Value;
 
-use crate::binary;
+use crate::{binary, compiled_code};
 
 /// No call of a test may take longer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -32,7 +32,15 @@ pub(crate) struct Home {
 const WORKER_VARIABLE: &str = "LOBSTER_TEST_WORKER";
 
 impl Home {
+    /// With the machine code of the evaluator and of the steps that tests run most.
     pub(crate) fn new() -> Self {
+        let home = Self::cold();
+        compiled_code::link_into(&home.state());
+        home
+    }
+
+    /// With a state directory in which nothing is, for tests that look at compiling or at what becomes of the state.
+    pub(crate) fn cold() -> Self {
         let root = tempfile::Builder::new().prefix("lobster-test-").tempdir().unwrap();
         for name in ["work", "home", "state"] {
             std::fs::create_dir(root.path().join(name)).unwrap();
@@ -62,6 +70,13 @@ impl Home {
 
     pub(crate) fn state(&self) -> PathBuf {
         self.root.path().join("state")
+    }
+
+    /// A second state directory, in the working directory, with the same code.
+    pub(crate) fn second_state(&self, name: &str) -> PathBuf {
+        let state = self.dir().join(name);
+        compiled_code::link_into(&state);
+        state
     }
 
     /// A file of the working directory; one that begins with `#!` is executable.
@@ -309,6 +324,28 @@ impl Answer {
             _ => panic!("nobody is asked: {self:#?}"),
         };
         request["resumeToken"].as_str().expect("a request has a token").to_owned()
+    }
+}
+
+/// The files below a directory with what they hold, but for the code that all tests share.
+pub(crate) fn contents_below(dir: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut all = Vec::new();
+    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
+        let path = entry.path();
+        match entry.metadata() {
+            Ok(found) if found.is_dir() => all.extend(contents_below(&path)),
+            Ok(found) if compiled_code::is_code(&path) && found.nlink() > 1 => {}
+            _ => all.extend(std::fs::read(&path).ok().map(|bytes| (path, bytes))),
+        }
+    }
+    all
+}
+
+/// Fails if a file below a directory holds the text.
+pub(crate) fn assert_nowhere(dir: &Path, text: &str) {
+    for (path, bytes) in contents_below(dir) {
+        let found = bytes.windows(text.len()).any(|window| window == text.as_bytes());
+        assert!(!found, "{} holds {text}", path.display());
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::home::{Answer, Home, wait};
-use crate::mcp_login::{Authority, assert_nowhere, code_of_last_run, visit};
+use crate::home::{Answer, Home, assert_nowhere, wait};
+use crate::mcp_login::{Authority, code_of_last_run, visit};
 use crate::server::{Reply, Request, Server, authority};
 
 /// A server that takes the tokens of its login, and the place of somebody who is logged in there.

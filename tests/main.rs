@@ -24,6 +24,7 @@ mod children;
 mod choices;
 mod codes;
 mod compatibility;
+mod compiled_code;
 mod compiling;
 mod completion;
 mod components;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::Digest as _;
 
 use crate::credentials::mcp_over_http;
-use crate::home::{Answer, Home, wait};
+use crate::home::{Answer, Home, assert_nowhere, wait};
 use crate::server::{Reply, Request, Server};
 
 /// The secret of a client that was registered by hand, with what must be encoded in it.
@@ -296,17 +296,6 @@ pub(crate) fn code_of_last_run(home: &Home) -> Value {
     let journal: Value = serde_json::from_str(&shown).unwrap();
     let end = journal.as_array().unwrap().iter().rfind(|record| record["event"]["type"] == "run_ended");
     end.unwrap()["event"]["detail"]["code"].clone()
-}
-
-pub(crate) fn assert_nowhere(dir: &std::path::Path, text: &str) {
-    for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
-        if entry.file_type().unwrap().is_dir() {
-            assert_nowhere(&entry.path(), text);
-        } else if let Ok(bytes) = std::fs::read(entry.path()) {
-            let found = bytes.windows(text.len()).any(|window| window == text.as_bytes());
-            assert!(!found, "{} holds {text}", entry.path().display());
-        }
-    }
 }
 
 #[test]

@@ -1,11 +1,10 @@
 //! Calls of models against a server that plays faults: fail-over, budgets,
 //! keys, interrupted calls.
 
-use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::home::{Answer, Call, Home, wait};
+use crate::home::{Answer, Call, Home, assert_nowhere, wait};
 use crate::server::{Reply, Server};
 
 pub(crate) const KEY: &str = "sk-4f2a-never-to-be-seen-9c1e";
@@ -125,19 +124,7 @@ fn a_key_is_nowhere_but_on_the_wire() {
         assert!(!said.stdout.contains(KEY), "{words:?}");
     }
     for dir in [home.state(), home.dir()] {
-        holds_nowhere(&dir, KEY.as_bytes());
-    }
-}
-
-pub(crate) fn holds_nowhere(dir: &Path, needle: &[u8]) {
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            holds_nowhere(&path, needle);
-        } else {
-            let bytes = std::fs::read(&path).unwrap();
-            assert!(!bytes.windows(needle.len()).any(|part| part == needle), "{}", path.display());
-        }
+        assert_nowhere(&dir, KEY);
     }
 }
 
@@ -552,7 +539,7 @@ fn what_an_address_lets_in_is_not_recorded() {
     let address = format!("https://ann:{KEY}@127.0.0.1:1/v1?token={KEY}");
     let answer = tool(&home, line).env("OPENAI_BASE_URL", &address).run();
     assert!(answer.error().contains("user name or password") && !answer.stderr.contains(KEY), "{answer:?}");
-    holds_nowhere(&home.state(), KEY.as_bytes());
+    assert_nowhere(&home.state(), KEY);
 }
 
 #[test]

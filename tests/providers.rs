@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::home::Home;
-use crate::models::{KEY, holds_nowhere, openai, text, tool};
+use crate::home::{Home, assert_nowhere};
+use crate::models::{KEY, openai, text, tool};
 use crate::server::{Reply, Server};
 
 #[test]
@@ -101,8 +101,8 @@ fn every_provider_is_asked_in_its_own_words_and_its_key_is_nowhere() {
         let sent = seen.header(header).unwrap_or_default();
         assert_eq!(sent.trim_start_matches("Bearer "), KEY, "{provider}");
         assert_eq!(seen.header("x-title"), Some("ours"), "{provider}");
-        holds_nowhere(&home.dir(), KEY.as_bytes());
-        holds_nowhere(&home.state(), KEY.as_bytes());
+        assert_nowhere(&home.dir(), KEY);
+        assert_nowhere(&home.state(), KEY);
         // What would be refused again is asked once, whoever is asked.
         let refusing = Server::start(|_, _| Reply::status(401, "", "no such key"));
         let refused = tool(&home, &line).env(address, refusing.url()).env(key, KEY).run().error();

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::home::{Answer, Home};
+use crate::home::{Answer, Home, contents_below};
 
 /// Long, with characters that every encoding writes in another way.
 const VALUE: &str = "t0p/S3cret+\"quoted\" & %wörd-0123456789abcdef";
@@ -49,13 +49,8 @@ fn assert_clean(what: &str, bytes: &[u8]) {
 }
 
 fn assert_clean_tree(dir: &Path) {
-    for entry in std::fs::read_dir(dir).unwrap() {
-        let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_dir() {
-            assert_clean_tree(&entry.path());
-        } else {
-            assert_clean(&entry.path().display().to_string(), &std::fs::read(entry.path()).unwrap());
-        }
+    for (path, bytes) in contents_below(dir) {
+        assert_clean(&path.display().to_string(), &bytes);
     }
 }
 
@@ -338,20 +333,12 @@ fn lobsters_own_tokens_are_not_for_steps_that_do_not_name_them() {
     assert_eq!(with_key(&home, &["own.lobster"]).run().output(), serde_json::json!(["mine\n"]));
     // Nothing of it is on record, however it was printed.
     let encoded = "c2stbGl2ZS0wMTIzNDU2Nzg5";
-    fn look(dir: &Path, traces: &[&str]) {
-        for entry in std::fs::read_dir(dir).unwrap().map(Result::unwrap) {
-            if entry.file_type().unwrap().is_dir() {
-                look(&entry.path(), traces);
-                continue;
-            }
-            let bytes = std::fs::read(entry.path()).unwrap();
-            let text = String::from_utf8_lossy(&bytes).replace(['\n', '\\'], "");
-            for trace in traces {
-                assert!(!text.contains(trace), "{} holds {trace}", entry.path().display());
-            }
+    for (path, bytes) in contents_below(&home.state()) {
+        let text = String::from_utf8_lossy(&bytes).replace(['\n', '\\'], "");
+        for trace in [KEY, encoded] {
+            assert!(!text.contains(trace), "{} holds {trace}", path.display());
         }
     }
-    look(&home.state(), &[KEY, encoded]);
     // A text that the author wrote in clear is the author's: the run goes on, and a resume finds it.
     let clear = with_key(&home, &[&format!("exec echo {KEY}")]).run();
     assert!(clear.code() == 0 && !clear.stdout.contains(KEY), "{clear:?}");

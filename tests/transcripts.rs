@@ -7,12 +7,9 @@
 //! something took fit each other; so do blanks.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
 use std::io::{PipeReader, Read, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Stdio};
-use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
@@ -100,9 +97,6 @@ impl Session {
             std::fs::create_dir_all(to.parent().unwrap()).unwrap();
             std::os::unix::fs::symlink(binary::repository().join(shared), to).unwrap();
         }
-        let code = home.state().join("store/code");
-        crate::home::copy_tree(&compiled().join("store/code"), &code);
-        std::fs::set_permissions(code, std::fs::Permissions::from_mode(0o700)).unwrap();
         std::fs::create_dir_all(home.dir().join("bin")).unwrap();
         std::os::unix::fs::symlink(binary::lobster(), home.dir().join("bin/lobster")).unwrap();
         let (output, input) = std::io::pipe().unwrap();
@@ -166,25 +160,6 @@ impl Drop for Session {
         }
         let _ = self.shell.wait();
     }
-}
-
-/// A state directory with the compiled code of the components that documents use: compiling
-/// them for each document would take minutes.
-fn compiled() -> PathBuf {
-    static HOME: OnceLock<Home> = OnceLock::new();
-    let home = HOME.get_or_init(|| {
-        let home = Home::new();
-        let files = ["js-eval", "csv", "jq", "render", "categorize-mail"]
-            .map(|name| binary::repository().join(format!("guest-steps/dist/{name}.wasm")));
-        std::thread::scope(|scope| {
-            for file in &files {
-                let call = home.lobster([OsStr::new("step"), "inspect".as_ref(), file.as_ref()]);
-                scope.spawn(move || assert_eq!(call.run().code(), 0));
-            }
-        });
-        home
-    });
-    home.state()
 }
 
 fn chunks(mut from: PipeReader) -> Receiver<Vec<u8>> {

@@ -1,6 +1,9 @@
 //! Runs to try things on.
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use lobster_engine::runtime::{RunRequest, Runtime, Settings, Target};
 
@@ -18,7 +21,14 @@ pub(super) fn workflow(text: &str) -> Text {
 }
 
 impl Place {
+    /// With the machine code of the evaluator, which takes seconds to compile.
     pub(super) fn new() -> Self {
+        let place = Self::cold();
+        link_code(compiled(), &place.code());
+        place
+    }
+
+    fn cold() -> Self {
         let dir = tempfile::tempdir().unwrap();
         let mut settings = Settings::from_process().unwrap();
         settings.env.retain(|(name, _)| !name.to_string_lossy().starts_with("LOBSTER_"));
@@ -28,6 +38,10 @@ impl Place {
         settings.compiler = None;
         let runtime = Runtime::new(settings).unwrap();
         Self { dir, runtime }
+    }
+
+    fn code(&self) -> PathBuf {
+        self.path("state").join("store/code")
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {
@@ -44,6 +58,33 @@ impl Place {
         std::fs::write(&file, &text.0).unwrap();
         let result = self.runtime.run(&RunRequest { target: Target::File(file), args });
         result.run.unwrap_or_else(|| panic!("{:?}", result.envelope)).to_string()
+    }
+}
+
+/// Where the code is kept, beside this executable. It stays for the next process: the cache itself sees whether it is
+/// that of this compiler, and whole.
+fn compiled() -> &'static Path {
+    static CODE: OnceLock<PathBuf> = OnceLock::new();
+    CODE.get_or_init(|| {
+        let code = std::env::current_exe().unwrap().with_file_name("compiled-code");
+        let place = Place::cold();
+        link_code(&code, &place.code());
+        place.run(&workflow("steps: [{ id: warm, js: '1' }]"));
+        link_code(&place.code(), &code);
+        code
+    })
+}
+
+/// The same files, not copies of them, in directories that are the user's alone; what is there already stays.
+fn link_code(from: &Path, to: &Path) {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(to).unwrap();
+    for entry in fs::read_dir(from).into_iter().flatten().flatten() {
+        let (path, target) = (entry.path(), to.join(entry.file_name()));
+        if path.is_dir() {
+            link_code(&path, &target);
+        } else if path.extension().is_some_and(|extension| extension == "cwasm" || extension == "blake3") {
+            let _ = fs::hard_link(&path, &target).or_else(|_| fs::copy(&path, &target).map(|_| ()));
+        }
     }
 }
 
