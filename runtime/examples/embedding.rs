@@ -72,7 +72,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     // environment, as the command line does it. Then our command joins the built-in ones.
     let mut settings = Settings::from_process()?;
     settings.registry = builtin().with(&SHOUT);
-    let runtime = Runtime::new(settings).map_err(|failure| failure.message)?;
+    let runtime = Runtime::new(settings)?;
     let pipeline = |text: &str| RunRequest { target: Target::Pipeline(text.to_owned()), args: None };
 
     // A run that asks ends with a question. Nothing of it stays in memory: the process could

@@ -1,5 +1,6 @@
 //! The one JSON object that a run answers with.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use serde::ser::{SerializeMap, SerializeSeq};
@@ -44,6 +45,14 @@ pub struct Failure {
     /// A name for programs (`policy_denied`, `timeout`, `interrupted`), which `lobster help CODE` explains.
     pub code: FailureCode,
 }
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for Failure {}
 
 /// The type of an error; decides the exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
