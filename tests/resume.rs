@@ -183,7 +183,10 @@ fn a_run_whose_effect_was_cut_off_stays_listed_until_somebody_decides() {
     assert!(!listed(&["--interrupted"]) && listed(&["--status", "failed"]));
     let wrong = home.lobster(["runs", "--status", "stuck"]).run();
     assert_eq!(wrong.code(), 2);
-    assert!(wrong.stderr.contains("running, waiting, interrupted, ok, failed, cancelled"), "{wrong:?}");
+    assert!(
+        wrong.stderr.contains("running, waiting, interrupted, cancelling, ok, failed, cancelled"),
+        "{wrong:?}"
+    );
 }
 
 /// Ends a run with a signal while its step is under way.

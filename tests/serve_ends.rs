@@ -107,7 +107,7 @@ fn the_time_of_a_run_is_limited_after_an_answer_and_after_a_restart() {
     let operator = token(&home, "operator", None);
     let run = start(&served, &operator, "asks");
     approve(&served, &operator);
-    assert_eq!(served.ended(&operator, &run)["status"], "failed");
+    assert_eq!(served.ended(&operator, &run)["status"], "interrupted");
     served.kill();
     std::fs::remove_file(home.dir().join("begun")).unwrap();
     let mut served = Served::start(&home, &[]);
@@ -115,7 +115,7 @@ fn the_time_of_a_run_is_limited_after_an_answer_and_after_a_restart() {
     begins(&home);
     served.kill();
     let served = Served::start(&home, &["--max-time", "2s"]);
-    assert_eq!(served.ended(&operator, &run)["status"], "failed");
+    assert_eq!(served.ended(&operator, &run)["status"], "interrupted");
     drop(served);
     home.assert_deserted();
     assert_eq!(home.read("said"), "");

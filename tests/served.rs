@@ -156,19 +156,25 @@ impl Served {
         self.send("POST", path, &headers, body.as_bytes())
     }
 
-    /// Waits until a run of the API has ended, and gives it.
+    /// Waits until a run of the API has ended, and gives it. One that ended within an effect asks about it.
     pub(crate) fn ended(&self, token: &str, run: &str) -> Value {
-        self.run_with(token, run, |status| {
+        self.run_that(token, run, |run| {
+            let status = run["status"].as_str().unwrap();
             ["ok", "failed", "cancelled", "refused", "withdrawn"].contains(&status)
+                || status == "interrupted" && !run["endedAt"].is_null()
         })
     }
 
     /// Waits until a run has a status.
     pub(crate) fn run_with(&self, token: &str, run: &str, holds: impl Fn(&str) -> bool) -> Value {
+        self.run_that(token, run, |run| holds(run["status"].as_str().unwrap()))
+    }
+
+    fn run_that(&self, token: &str, run: &str, holds: impl Fn(&Value) -> bool) -> Value {
         let mut found = json!(null);
         wait_until(&format!("run {run} of {}", self.address), || {
             found = self.get(token, &format!("/api/v1/runs/{run}")).good();
-            holds(found["status"].as_str().unwrap())
+            holds(&found)
         });
         found
     }

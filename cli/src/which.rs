@@ -4,10 +4,11 @@
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
+use lobster_runtime::replay::{Standing, standing};
 use lobster_runtime::store::service::StartState;
 use lobster_runtime::store::{Event, RunFilter, RunId, RunSummary, Store, StoreError};
 
-use crate::commands::{doctor, runs};
+use crate::commands::doctor;
 use crate::exit::CommandError;
 use crate::render::{one_line, say, table, units};
 
@@ -109,15 +110,15 @@ pub(crate) fn can_ask() -> bool {
 pub(crate) fn pick_run(
     store: &Store,
     verb: &str,
-    fits: impl Fn(runs::Status) -> bool,
+    fits: impl Fn(Standing) -> bool,
 ) -> Result<RunId, CommandError> {
     if !can_ask() {
         return Err(CommandError::usage(format!("{verb} needs a run"))
             .with_hint("@ is the last one, @- the one before; `lobster runs` lists them"));
     }
-    let mut found: Vec<(RunSummary, runs::Status)> = Vec::new();
+    let mut found: Vec<(RunSummary, Standing)> = Vec::new();
     for run in latest(store, None, 100)? {
-        let status = runs::status(store, &run);
+        let status = standing(store, &run);
         if fits(status) {
             found.push((run, status));
         }

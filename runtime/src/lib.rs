@@ -11,7 +11,7 @@
 //! use lobster_runtime::runtime::{RunRequest, Runtime, Settings, Target};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let runtime = Runtime::new(Settings::from_process()?).map_err(|failure| failure.message)?;
+//! let runtime = Runtime::new(Settings::from_process()?)?;
 //! let request = RunRequest { target: Target::Pipeline("exec date".to_owned()), args: None };
 //! match runtime.run(&request).envelope {
 //!     Envelope::Done(output) => println!("{:?}", output.to_vec()?),
@@ -220,11 +220,11 @@ pub mod quantity {
 pub mod replay {
     pub use lobster_record::{
         Difference, Divergence, FORK_NOTE, ForkPlan, ForkRequest, GateRef, ReplayOptions, ReplayReport,
-        Reply, ResumeRequest, RunDiff, StepChange, Why, WhyError, ahead, cancel_run, check_approver, diff,
-        failed_step, failure_after, fork, incumbent_gates, incumbent_refusal, interrupted_among,
-        is_interrupted, last_end, observed, open_gate, place_in_plan, place_of_step, plan_fork, policy_of,
-        record_answer, record_retry, replay, resume, resume_conflicting, resume_run, rules_of_approvals,
-        run_of_gate, take_over, waits_for_people, why,
+        Reply, ResumeRequest, RunDiff, Standing, Standings, StepChange, Why, WhyError, ahead, cancel_run,
+        check_approver, diff, failed_step, failure_after, fork, incumbent_gates, incumbent_refusal, last_end,
+        observed, open_gate, place_in_plan, place_of_step, plan_fork, policy_of, record_answer, record_retry,
+        replay, resume, resume_conflicting, resume_run, rules_of_approvals, run_of_gate, runs_with_standing,
+        standing, take_over, waits_for_people, why,
     };
 
     /// Paths of a run.

@@ -3,11 +3,10 @@
 use std::io::Write;
 
 use lobster_runtime::json;
-use lobster_runtime::replay::{self, Difference, StepChange};
+use lobster_runtime::replay::{self, Difference, Standing, StepChange, standing};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::StoreError;
 
-use super::runs::Status;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
@@ -40,7 +39,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let store = runtime.store()?;
     let named = |text: &str| which::run(&store, text).map(|run| run.to_string());
     let diff = replay::diff(&runtime, &named(&args.before)?, &named(&args.after)?)?;
-    let status = |run| -> Result<Status, StoreError> { Ok(super::runs::status(&store, &store.run(run)?)) };
+    let status = |run| -> Result<Standing, StoreError> { Ok(standing(&store, &store.run(run)?)) };
     let (before, after) = (status(diff.before)?, status(diff.after)?);
     let same = diff.is_same() && before == after;
     let exit = if same { Exit::OK } else { Exit::FAILED };

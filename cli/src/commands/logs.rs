@@ -6,6 +6,7 @@ use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::UnseenEnd;
 use lobster_runtime::json;
 use lobster_runtime::replay::place::is_within;
+use lobster_runtime::replay::standing;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Blob, BlobReader, BrokenChain, Event, RunId, Store, StoreError};
 use serde_json::{Value, json};
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut exit = Exit::OK;
     if args.output {
         let run = store.run(id)?;
-        let status = super::runs::status(&store, &run);
+        let status = standing(&store, &run);
         let output = run.output.ok_or_else(|| {
             CommandError::failed(format!("run {} is {status} and has no result on record", id.short()))
         })?;

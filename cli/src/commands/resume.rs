@@ -4,13 +4,12 @@ use lobster_runtime::engine::Interrupted;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
 use lobster_runtime::replay::changes::Resolution;
-use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
+use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest, Standing};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{RunId, end_with_run};
 
 use super::changes;
-use super::runs::Status;
 use crate::events;
 use crate::exit::{CommandError, CommandResult};
 use crate::live;
@@ -335,10 +334,12 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
 }
 
 /// Whether `resume` has something to do for a run that stands so.
-fn can_go_on(status: Status) -> bool {
-    match status {
-        Status::Failed | Status::Interrupted => true,
-        Status::Running | Status::Waiting | Status::Ok | Status::Cancelled => false,
+fn can_go_on(standing: Standing) -> bool {
+    match standing {
+        Standing::Failed | Standing::Interrupted => true,
+        Standing::Running | Standing::Waiting | Standing::Cancelling | Standing::Ok | Standing::Cancelled => {
+            false
+        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! `lobster runs`
 
-use std::fmt;
 use std::io::Write;
 
+use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lobster_runtime::json;
-use lobster_runtime::replay::{is_interrupted, last_end};
+use lobster_runtime::replay::{Standing, last_end, runs_with_standing};
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{RunFilter, RunStatus, RunSummary, Store, StoreError, iso};
+use lobster_runtime::store::{RunFilter, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandResult, Exit};
@@ -24,8 +24,8 @@ use crate::which;
   lobster runs --interrupted               runs to continue with `lobster resume RUN`")]
 pub(crate) struct Args {
     /// Only runs with this status.
-    #[arg(long, value_name = "STATUS")]
-    status: Option<Status>,
+    #[arg(long, value_name = "STATUS", value_parser = standing_parser())]
+    status: Option<Standing>,
     /// Only runs of this name.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -47,48 +47,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Where a run stands, which is more than the status that its journal has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Status {
-    Running,
-    Waiting,
-    Interrupted,
-    Ok,
-    Failed,
-    Cancelled,
-}
-
-impl Status {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Waiting => "waiting",
-            Self::Interrupted => "interrupted",
-            Self::Ok => "ok",
-            Self::Failed => "failed",
-            Self::Cancelled => "cancelled",
-        }
-    }
-
-    /// What the journals of such runs may say.
-    fn recorded(self) -> &'static [RunStatus] {
-        match self {
-            Self::Running => &[RunStatus::Running],
-            Self::Waiting => &[RunStatus::Waiting],
-            Self::Interrupted => &[RunStatus::Running, RunStatus::Waiting, RunStatus::Failed],
-            Self::Ok => &[RunStatus::Ok],
-            Self::Failed => &[RunStatus::Failed],
-            Self::Cancelled => &[RunStatus::Cancelled],
-        }
-    }
-}
-
-impl fmt::Display for Status {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
     let filter = RunFilter {
@@ -97,9 +55,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         limit: args.limit,
         ..RunFilter::default()
     };
-    let wanted = if args.interrupted { Some(Status::Interrupted) } else { args.status };
-    let runs = matching_runs(&store, &filter, wanted)?;
-    let rows: Vec<_> = runs.iter().map(|run| (run, wanted.unwrap_or_else(|| status(&store, run)))).collect();
+    let wanted = if args.interrupted { Some(Standing::Interrupted) } else { args.status };
+    let rows = runs_with_standing(&store, &filter, wanted)?;
     let mut out = Output::for_reader(args.json);
     if args.json {
         let runs: Vec<Value> = rows.iter().map(|(run, status)| object(&store, run, *status)).collect();
@@ -130,50 +87,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// Runs that are looked at in one go.
-const PAGE: usize = 100;
-
-/// The runs that fit, the newest first; `wanted` is compared with what is shown.
-pub(crate) fn matching_runs(
-    store: &Store,
-    filter: &RunFilter,
-    wanted: Option<Status>,
-) -> Result<Vec<RunSummary>, StoreError> {
-    let Some(wanted) = wanted else { return store.runs(filter) };
-    let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
-    let mut found = Vec::new();
-    for recorded in wanted.recorded() {
-        let enough = limit.saturating_add(found.len());
-        let mut page = RunFilter { status: Some(*recorded), limit: PAGE, ..filter.clone() };
-        loop {
-            let runs = store.runs(&page)?;
-            page.before = runs.last().map(|run| run.id).filter(|_| runs.len() == PAGE);
-            found.extend(runs.into_iter().filter(|run| status(store, run) == wanted));
-            if page.before.is_none() || found.len() >= enough {
-                break;
-            }
-        }
-    }
-    found.sort_by_key(|run| std::cmp::Reverse((run.started_at, run.id)));
-    found.truncate(limit);
-    Ok(found)
+/// Reads where a run stands; help and completion list the words.
+fn standing_parser() -> impl TypedValueParser<Value = Standing> {
+    PossibleValuesParser::new(Standing::ALL.map(Standing::as_str)).try_map(|word| word.parse::<Standing>())
 }
 
-/// Where a run stands.
-pub(crate) fn status(store: &Store, run: &RunSummary) -> Status {
-    if is_interrupted(store, run) {
-        return Status::Interrupted;
-    }
-    match run.status {
-        RunStatus::Running => Status::Running,
-        RunStatus::Waiting => Status::Waiting,
-        RunStatus::Ok => Status::Ok,
-        RunStatus::Failed => Status::Failed,
-        RunStatus::Cancelled => Status::Cancelled,
-    }
-}
-
-fn object(store: &Store, run: &RunSummary, status: Status) -> Value {
+fn object(store: &Store, run: &RunSummary, status: Standing) -> Value {
     let mut object = json!({
         "id": run.id.to_string(),
         "name": run.name,
@@ -189,7 +108,7 @@ fn object(store: &Store, run: &RunSummary, status: Status) -> Value {
         "records": run.records,
         "pinned": run.pinned,
     });
-    if status == Status::Interrupted
+    if status == Standing::Interrupted
         && let Some(mut end) = last_end(store, run)
         && end["unknown_ends"].is_array()
     {

@@ -9,14 +9,13 @@ use lobster_runtime::figures::enforcement;
 use lobster_runtime::json;
 use lobster_runtime::language::plan::{Plan, Workflow};
 use lobster_runtime::model::pricing::Pricing;
-use lobster_runtime::replay::FORK_NOTE;
 use lobster_runtime::replay::timeline::{self, Line};
+use lobster_runtime::replay::{FORK_NOTE, Standing, standing};
 use lobster_runtime::runtime::recorded;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Event, Record, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
-use super::runs::Status;
 use crate::exit::{CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
@@ -58,7 +57,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         writeln!(out, "{}", json::pretty(&records))?;
         return Ok(Exit::OK);
     }
-    let status = super::runs::status(&store, &run);
+    let status = standing(&store, &run);
     let pinned = if run.pinned { ", pinned" } else { "" };
     let room = Room::of_stdout();
     writeln!(
@@ -75,7 +74,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut table = Table::new(&["STEP", "KIND", "STATE", "TOOK", "FUEL", "MEMORY", "OUTPUT", "ENFORCED"])
         .figures(&["TOOK", "FUEL", "MEMORY", "OUTPUT"])
         .spare(&["ENFORCED", "MEMORY", "FUEL", "OUTPUT", "KIND", "TOOK"]);
-    let lines = timeline::lines(&journal, status == Status::Running);
+    let lines = timeline::lines(&journal, status == Standing::Running);
     for line in &lines {
         table.push(row(line));
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lobster_runtime::replay::Standing;
 use rmcp::model::{JsonObject, Tool};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -186,7 +187,7 @@ fn fields(builtin: BuiltinTool) -> Map<String, Value> {
             "run": {"type": "string", "description": "The run's id (`runId`)."},
         }),
         BuiltinTool::Runs => json!({
-            "status": {"enum": ["running", "waiting", "ok", "failed", "cancelled"]},
+            "status": {"enum": Standing::ALL.map(Standing::as_str)},
             "name": {"type": "string", "description": "Only runs of this name."},
             "limit": {"type": "integer", "minimum": 1, "maximum": 200, "description": "The most runs to list \
                 (20)."},

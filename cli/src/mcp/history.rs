@@ -2,15 +2,14 @@
 
 use std::io::Read;
 
-use clap::ValueEnum;
 use lobster_runtime::json;
+use lobster_runtime::replay::{Standing, Standings, runs_with_standing, standing};
 use lobster_runtime::store::{Event, GateFilter, GateKind, GateStatus, RunFilter, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
 use super::builtin::{RunsArgs, ShowArgs};
 use super::call::MAX_ANSWER;
 use super::service::Agent;
-use crate::commands::runs::{Status, matching_runs, status};
 
 /// Runs that are looked through for one list.
 const LOOKED_THROUGH: usize = 5000;
@@ -35,9 +34,8 @@ impl History {
     pub(super) fn runs(&self, args: &RunsArgs) -> Result<Value, String> {
         let wanted = match &args.status {
             None => None,
-            Some(word) => Some(Status::from_str(word, false).map_err(|_| {
-                let known: Vec<_> = Status::value_variants().iter().map(|status| status.as_str()).collect();
-                format!("status {word:?}: one of {}", known.join(", "))
+            Some(word) => Some(word.parse::<Standing>().map_err(|_| {
+                format!("status {word:?}: one of {}", Standing::ALL.map(Standing::as_str).join(", "))
             })?),
         };
         let before = args.before.as_deref().map(|run| self.store.find_run(run)).transpose();
@@ -48,10 +46,17 @@ impl History {
             ..RunFilter::default()
         };
         let limit = args.limit.unwrap_or(20).clamp(1, 200);
-        let all = matching_runs(&self.store, &filter, wanted).map_err(|error| error.to_string())?;
-        let stands = |run: &RunSummary| wanted.unwrap_or_else(|| status(&self.store, run));
-        let visible = all.iter().filter(|run| self.is_visible(run));
-        let runs: Vec<Value> = visible.take(limit).map(|run| summary(run, stands(run))).collect();
+        let mut runs = match wanted {
+            None => self.store.runs(&filter).map_err(|error| error.to_string())?,
+            Some(_) => {
+                let found = runs_with_standing(&self.store, &filter, wanted);
+                found.map_err(|error| error.to_string())?.into_iter().map(|(run, _)| run).collect()
+            }
+        };
+        runs.retain(|run| self.is_visible(run));
+        runs.truncate(limit);
+        let standings = Standings::among(&self.store, &runs);
+        let runs: Vec<Value> = runs.iter().map(|run| summary(run, standings.standing(run))).collect();
         Ok(json!({ "ok": true, "runs": runs }))
     }
 
@@ -65,7 +70,7 @@ impl History {
         if !self.is_visible(&run) {
             return Err(unknown());
         }
-        let mut shown = summary(&run, status(&self.store, &run));
+        let mut shown = summary(&run, standing(&self.store, &run));
         shown["ok"] = json!(true);
         shown["steps"] = self.steps(&run)?;
         let open = GateFilter { status: Some(GateStatus::Open), run: Some(id), limit: 0 };
@@ -79,6 +84,12 @@ impl History {
             shown["output"] = self.output(&digest, max)?;
         }
         Ok(shown)
+    }
+
+    /// Whether a question of the run is open: it may wait for a time or an event as well.
+    pub(super) fn asks(&self, run: &RunSummary) -> Result<bool, String> {
+        let open = GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 1 };
+        Ok(!self.store.gates(&open).map_err(|error| error.to_string())?.is_empty())
     }
 
     /// The answer of a run that ended well or waits, as its caller had it.
@@ -134,12 +145,12 @@ impl History {
     }
 }
 
-fn summary(run: &RunSummary, status: Status) -> Value {
+fn summary(run: &RunSummary, standing: Standing) -> Value {
     json!({
         "runId": run.id.to_string(),
         "name": run.name,
         "kind": run.kind,
-        "status": status.as_str(),
+        "status": standing.as_str(),
         "startedAt": iso(run.started_at),
         "endedAt": run.ended_at.map(iso),
         "actor": run.actor,

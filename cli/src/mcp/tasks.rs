@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use lobster_runtime::cancel::{CancelReason, CancelToken};
 use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
-use lobster_runtime::replay;
+use lobster_runtime::replay::{self, Standing};
 use lobster_runtime::store::{Event, RunFilter, RunId, RunStatus, RunSummary, Store, StoreError, iso};
 use lobster_runtime::sync::lock;
 use rmcp::RoleServer;
@@ -349,20 +349,21 @@ fn recorded(
     let Some(run) = run_of(&store, id, of.as_deref())? else { return Ok(None) };
     let is_of_service = agent.is_some();
     let history = History { store, of, agent };
-    let payload = match run.status {
-        RunStatus::Cancelled => TaskPayload::Cancelled,
-        // Somebody else goes on with it.
-        RunStatus::Running if is_of_service || history.store.is_claimed(run.id) => TaskPayload::Working,
-        RunStatus::Running => failed(&format!(
-            "the server ended while the run was at work; `lobster resume {}` continues it",
+    let envelope = || Ok::<_, String>(payload_of(&call::result(history.envelope(&run)?, false).into()));
+    let payload = match replay::standing(&history.store, &run) {
+        Standing::Cancelled => TaskPayload::Cancelled,
+        // Somebody else goes on with it, or ends it.
+        Standing::Running | Standing::Cancelling => TaskPayload::Working,
+        // The service starts another process for it.
+        Standing::Interrupted if is_of_service && run.status == RunStatus::Running => TaskPayload::Working,
+        Standing::Interrupted => failed(&format!(
+            "{}; `lobster resume {}` continues it",
+            run.error.as_deref().unwrap_or("the run was interrupted: the process that executed it has ended"),
             run.id.short()
         )),
-        RunStatus::Failed => failed(run.error.as_deref().unwrap_or("the run failed")),
-        RunStatus::Ok | RunStatus::Waiting => {
-            let envelope = history.envelope(&run)?;
-            let response = call::result(envelope, false).into();
-            payload_of(&response)
-        }
+        Standing::Failed => failed(run.error.as_deref().unwrap_or("the run failed")),
+        Standing::Waiting if !history.asks(&run)? => TaskPayload::Working,
+        Standing::Ok | Standing::Waiting => envelope()?,
     };
     let ended_ms = run.ended_at.unwrap_or(run.started_at);
     Ok(Some(DetailedTask::new(seed(id, run.started_at, ended_ms), payload)))

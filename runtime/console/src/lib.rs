@@ -13,7 +13,6 @@ mod fields;
 mod pages;
 mod routes;
 mod shell;
-mod standing;
 mod views;
 mod words;
 

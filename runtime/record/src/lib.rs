@@ -49,6 +49,6 @@ pub use resume::{
     record_answer, record_retry, resume, resume_conflicting, resume_run, run_of_gate, take_over,
     waits_for_people,
 };
-pub use standing::{interrupted_among, is_interrupted, last_end};
+pub use standing::{Standing, Standings, last_end, runs_with_standing, standing};
 pub use step_undos::{NotProposed, StepUndo};
 pub use why::{Why, WhyError, why};

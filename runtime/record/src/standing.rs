@@ -1,33 +1,203 @@
 //! Where a run stands, which is more than the status that its journal has.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::str::FromStr;
 
-use lobster_store::{Event, RunId, RunStatus, RunSummary, Store};
+use lobster_store::{Event, RunFilter, RunId, RunStatus, RunSummary, Store, StoreError, UnknownWord};
+use lobster_store::{ListedStart, StartState};
 use serde_json::Value;
 
-/// Whether a run neither ended for good nor goes on by itself: its process was killed, or it ended only to
-/// ask about an effect that was cut off.
-#[must_use]
-pub fn is_interrupted(store: &Store, run: &RunSummary) -> bool {
-    !interrupted_among(store, std::slice::from_ref(run)).is_empty()
+/// Where a run stands for whoever asks: the same at the command line, in the console, over HTTP and over MCP.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Standing {
+    /// A process executes it.
+    Running,
+    /// It waits for a person, a time or an event.
+    Waiting,
+    /// It neither ended for good nor goes on by itself: its process was killed, or it ended only to ask about an
+    /// effect that was cut off.
+    Interrupted,
+    /// The service has been told to end it, and has not ended it yet.
+    Cancelling,
+    Ok,
+    Failed,
+    Cancelled,
 }
 
-/// Those of these runs that are interrupted.
+impl Standing {
+    /// All of them.
+    pub const ALL: [Self; 7] = [
+        Self::Running,
+        Self::Waiting,
+        Self::Interrupted,
+        Self::Cancelling,
+        Self::Ok,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// Its one spelling.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Waiting => "waiting",
+            Self::Interrupted => "interrupted",
+            Self::Cancelling => "cancelling",
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+
+    /// What the journals of such runs may say.
+    fn recorded(self) -> &'static [RunStatus] {
+        match self {
+            Self::Running => &[RunStatus::Running],
+            Self::Waiting => &[RunStatus::Waiting],
+            Self::Interrupted | Self::Cancelling => {
+                &[RunStatus::Running, RunStatus::Waiting, RunStatus::Failed]
+            }
+            Self::Ok => &[RunStatus::Ok],
+            Self::Failed => &[RunStatus::Failed],
+            Self::Cancelled => &[RunStatus::Cancelled],
+        }
+    }
+}
+
+impl From<RunStatus> for Standing {
+    fn from(status: RunStatus) -> Self {
+        match status {
+            RunStatus::Running => Self::Running,
+            RunStatus::Waiting => Self::Waiting,
+            RunStatus::Ok => Self::Ok,
+            RunStatus::Failed => Self::Failed,
+            RunStatus::Cancelled => Self::Cancelled,
+        }
+    }
+}
+
+impl fmt::Display for Standing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for Standing {
+    type Err = UnknownWord;
+
+    fn from_str(text: &str) -> Result<Self, UnknownWord> {
+        Self::ALL.into_iter().find(|standing| standing.as_str() == text).ok_or_else(|| UnknownWord::new(text))
+    }
+}
+
+/// Where several runs stand, asked for at once.
+pub struct Standings {
+    interrupted: HashSet<RunId>,
+    cancelling: HashSet<RunId>,
+}
+
+impl Standings {
+    /// Looks at these runs.
+    #[must_use]
+    pub fn among(store: &Store, runs: &[RunSummary]) -> Self {
+        let open = runs.iter().filter(|run| !matches!(run.status, RunStatus::Ok | RunStatus::Cancelled));
+        let mut starts = starts_among(store, &open.map(|run| run.id).collect::<Vec<_>>());
+        starts.retain(|_, start| !start.state.is_over());
+        let interrupted = interrupted_among(store, runs, &starts);
+        starts.retain(|_, start| start.is_cancelled);
+        Self { interrupted, cancelling: starts.into_keys().collect() }
+    }
+
+    /// Where one of them stands.
+    #[must_use]
+    pub fn standing(&self, run: &RunSummary) -> Standing {
+        if self.cancelling.contains(&run.id) {
+            Standing::Cancelling
+        } else if self.interrupted.contains(&run.id) {
+            Standing::Interrupted
+        } else {
+            run.status.into()
+        }
+    }
+}
+
+/// Where a run stands.
 #[must_use]
-pub fn interrupted_among(store: &Store, runs: &[RunSummary]) -> HashSet<RunId> {
+pub fn standing(store: &Store, run: &RunSummary) -> Standing {
+    Standings::among(store, std::slice::from_ref(run)).standing(run)
+}
+
+/// Runs that are looked at in one go.
+const PAGE: usize = 100;
+
+/// The runs that fit, the newest first, and where each stands; `wanted` is compared with that.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn runs_with_standing(
+    store: &Store,
+    filter: &RunFilter,
+    wanted: Option<Standing>,
+) -> Result<Vec<(RunSummary, Standing)>, StoreError> {
+    let and_standing = |runs: Vec<RunSummary>| {
+        let standings = Standings::among(store, &runs);
+        runs.into_iter().map(move |run| {
+            let standing = standings.standing(&run);
+            (run, standing)
+        })
+    };
+    let Some(wanted) = wanted else { return Ok(and_standing(store.runs(filter)?).collect()) };
+    let limit = if filter.limit == 0 { usize::MAX } else { filter.limit };
+    let mut found = Vec::new();
+    for recorded in wanted.recorded() {
+        let enough = limit.saturating_add(found.len());
+        let mut page = RunFilter { status: Some(*recorded), limit: PAGE, ..filter.clone() };
+        loop {
+            let runs = store.runs(&page)?;
+            page.before = runs.last().map(|run| run.id).filter(|_| runs.len() == PAGE);
+            found.extend(and_standing(runs).filter(|(_, standing)| *standing == wanted));
+            if page.before.is_none() || found.len() >= enough {
+                break;
+            }
+        }
+    }
+    found.sort_by_key(|(run, _)| std::cmp::Reverse((run.started_at, run.id)));
+    found.truncate(limit);
+    Ok(found)
+}
+
+/// Those of these runs that are interrupted. `starts`: those of the service that are not over.
+fn interrupted_among(
+    store: &Store,
+    runs: &[RunSummary],
+    starts: &HashMap<RunId, ListedStart>,
+) -> HashSet<RunId> {
     let of =
         |status| -> Vec<RunId> { runs.iter().filter(|run| run.status == status).map(|run| run.id).collect() };
     let (waiting, failed) = (of(RunStatus::Waiting), of(RunStatus::Failed));
     let mut stuck = of(RunStatus::Running);
     // Killed between stopping and asking, or between an answer and going on; or the question expired.
     if let Ok(found) = store.waiting_among(&waiting) {
-        stuck.extend(waiting.into_iter().filter(|run| !found.contains(run)));
+        // One that was answered may wait for its turn at the service.
+        let has_turn = |run: &RunId| starts.get(run).is_some_and(|start| start.state != StartState::Parked);
+        stuck.extend(waiting.into_iter().filter(|run| !found.contains(run) && !has_turn(run)));
     }
     if let Ok(ends) = store.last_events_holding(&failed, "run_ended", CUT_OFF) {
         stuck.extend(ends.into_iter().filter(|(_, event)| is_cut_off(event)).map(|(run, _)| run));
     }
     stuck.retain(|run| !store.is_claimed(*run));
     stuck.into_iter().collect()
+}
+
+/// The starts of these runs, for those that a service has started.
+fn starts_among(store: &Store, runs: &[RunId]) -> HashMap<RunId, ListedStart> {
+    if runs.is_empty() {
+        return HashMap::new();
+    }
+    let service = store.existing_service().ok().flatten();
+    service.and_then(|service| service.starts_of(runs).ok()).unwrap_or_default()
 }
 
 /// What the end of a run has that only asks about an effect that was cut off.

@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::language::source::has_workflow_extension;
+use lobster_runtime::replay::standing;
 use lobster_runtime::runtime::{load_workflow_to_draw, tidied};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{GateFilter, GateStatus, RunFilter, RunSummary, Store};
 use serde_json::Value;
 
 use super::Candidate;
-use crate::commands::runs;
 use crate::render::units;
 use crate::{prepare, which};
 
@@ -46,7 +46,7 @@ impl Known {
     }
 
     fn about(&self, run: &RunSummary) -> String {
-        let status = self.store.as_ref().map(|store| runs::status(store, run).as_str()).unwrap_or_default();
+        let status = self.store.as_ref().map(|store| standing(store, run).as_str()).unwrap_or_default();
         format!("{}, {status}, {}", run.name, units::ago(run.started_at))
     }
 

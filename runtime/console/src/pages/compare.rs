@@ -2,7 +2,7 @@
 
 use lobster_runtime::figures::counted;
 use lobster_runtime::json;
-use lobster_runtime::replay::{self, Difference, RunDiff, StepChange, Why};
+use lobster_runtime::replay::{self, Difference, RunDiff, StepChange, Why, standing};
 use lobster_runtime::store::{RunFilter, RunId, RunStatus, RunSummary};
 use lobster_runtime::visible::harmless;
 use lobster_serve::http::{App, Asked, Problem, Reply, run_of, workflow_of_run};
@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::run::step_address;
 use crate::shell::{self, Place};
-use crate::standing::standing;
 use crate::words::{empty, encoded, short, state, time};
 
 /// Earlier runs that are looked through for one that went well.
@@ -73,7 +72,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     });
     let now = app.store.clock_ms();
     let shown = |run: &RunSummary| {
-        html! { div class="bar" { a href=(format!("/runs/{}", run.id)) { code { (run.id.short()) } } (state(standing(app, run, false), false)) (time(run.started_at, now)) } }
+        html! { div class="bar" { a href=(format!("/runs/{}", run.id)) { code { (run.id.short()) } } (state(standing(&app.store, run).as_str(), false)) (time(run.started_at, now)) } }
     };
     let body = html! {
         div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { code { (id.short()) } } "/ compare" }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use axum::http::header;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::{QuestionKind, QuestionView};
+use lobster_runtime::replay::Standing;
 use lobster_runtime::store::service::StartState;
 use lobster_runtime::store::{Gate, GateFilter, GateStatus, RunFilter, RunId, RunStatus};
 use lobster_serve::http::{App, Asked, Problem, Reply, acts};
@@ -35,9 +36,14 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         let filter = RunFilter { status: Some(status), since, limit: ROWS, ..RunFilter::default() };
         runs::rows(app, asked, app.store.runs(&filter)?)
     };
-    let running = of(RunStatus::Running, None)?;
-    let failed = of(RunStatus::Failed, Some(now - LATELY))?;
-    let (stuck, running): (Vec<_>, Vec<_>) = running.into_iter().partition(|row| row.state == "interrupted");
+    let is_stuck = |row: &runs::Row| row.state == Standing::Interrupted;
+    let (mut stuck, running): (Vec<_>, Vec<_>) =
+        of(RunStatus::Running, None)?.into_iter().partition(is_stuck);
+    let (cut_off, failed): (Vec<_>, Vec<_>) =
+        of(RunStatus::Failed, Some(now - LATELY))?.into_iter().partition(is_stuck);
+    stuck.extend(of(RunStatus::Waiting, None)?.into_iter().filter(is_stuck));
+    stuck.extend(cut_off);
+    stuck.sort_by_key(|row| std::cmp::Reverse((row.run.started_at, row.run.id)));
     let body = html! {
         div class="top" { div class="title" { h1 { "Now" } } }
         div class="split" {

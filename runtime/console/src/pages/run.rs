@@ -10,8 +10,8 @@ use lobster_runtime::engine::{Heard, QuestionView};
 use lobster_runtime::json;
 use lobster_runtime::model::cost::Payment;
 use lobster_runtime::model::pricing::Pricing;
-use lobster_runtime::replay::place_in_plan;
 use lobster_runtime::replay::timeline::Line;
+use lobster_runtime::replay::{Standing, place_in_plan, standing};
 use lobster_runtime::store::service::Start;
 use lobster_runtime::store::{GateFilter, GateStatus, RunId, RunStatus, RunSummary, StepOutcome, StoreError};
 use lobster_runtime::visible::harmless;
@@ -27,7 +27,6 @@ use super::{compare, problem, run_graph};
 use crate::cache::Cache;
 use crate::chart;
 use crate::shell::{self, Place};
-use crate::standing::standing;
 use crate::views::{self, View};
 use crate::words::{empty, encoded, short, since, span, state, time, tone};
 
@@ -60,7 +59,7 @@ struct Seen {
     run: RunSummary,
     start: Option<Start>,
     workflow: Option<String>,
-    state: &'static str,
+    state: Standing,
     view: Arc<View>,
     /// The latest earlier run of the name that went well.
     good: Option<RunSummary>,
@@ -83,8 +82,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         Err(StoreError::UnknownRun(_)) if start.is_some() => return queued(app, asked, id, start.as_ref()),
         Err(error) => return Err(error.into()),
     };
-    let is_cancelling = start.as_ref().is_some_and(|start| start.cancel.is_some() && !start.state.is_over());
-    let state = standing(app, &run, is_cancelling);
+    let state = standing(&app.store, &run);
     let title = format!("{} · {state}", short(&run.name, 60));
     if !views::takes_a_while(id, run.records) {
         return Ok(shell::page(app, asked, &title, Place::Runs, &page(app, asked, run, start, state)?));
@@ -100,9 +98,9 @@ fn page(
     asked: &Asked,
     run: RunSummary,
     start: Option<Start>,
-    state: &'static str,
+    state: Standing,
 ) -> Result<Markup, Problem> {
-    let view = views::of_run(&app.store, run.id, state == "running")?;
+    let view = views::of_run(&app.store, run.id, state == Standing::Running)?;
     let workflow = workflow_of_run(app, run.id)?;
     let good = compare::last_good(app, asked, &run)?.filter(|_| run.status.is_over());
     let heard = app.tidings.of_run(run.id);
@@ -148,7 +146,7 @@ fn head(seen: &Seen) -> Markup {
                 @if let Some(workflow) = &seen.workflow { a href=(format!("/workflows/{workflow}")) { (workflow) } "/" }
                 code { (run.id.short()) }
             }
-            div class="title" { h1 { (short(&run.name, 200)) } (state(seen.state, true)) }
+            div class="title" { h1 { (short(&run.name, 200)) } (state(seen.state.as_str(), true)) }
             dl class="glance" {
                 div { dt { "Started" } dd { (time(run.started_at, seen.now)) } }
                 div { dt { @if run.ended_at.is_some() { "Took" } @else { "For" } } dd {
@@ -204,11 +202,11 @@ fn questions(app: &App, seen: &Seen) -> Result<Markup, Problem> {
 
 fn failure(app: &App, seen: &Seen) -> Markup {
     let run = &seen.run;
-    let found = seen.failed().filter(|_| seen.state == "failed" || seen.state == "interrupted");
+    let found = seen.failed().filter(|_| matches!(seen.state, Standing::Failed | Standing::Interrupted));
     let error = run.error.clone().or_else(|| found.and_then(|(_, outcome)| outcome.error.clone()));
     html! {
         div id="failure" data-live="" {
-            @if seen.state == "failed" {
+            @if seen.state == Standing::Failed {
                 div class="note is-bad" {
                     strong {
                         @match found {
@@ -230,7 +228,7 @@ fn failure(app: &App, seen: &Seen) -> Markup {
                         @if let Some(code) = &outcome.code { p class="muted small" { "What it means: " code { "lobster help " (code) } } }
                     }
                 }
-            } @else if seen.state == "interrupted" {
+            } @else if seen.state == Standing::Interrupted {
                 div class="note is-wait" {
                     strong { "Interrupted" }
                     p { "Its process ended in the middle. Finished steps do not run again; an effect whose end nobody saw is asked about." }
@@ -266,28 +264,25 @@ fn buttons(asked: &Asked, seen: &Seen) -> Markup {
     html! {
         div id="buttons" data-live="" class="bar" {
             @if may {
-                @match seen.state {
-                    "failed" | "interrupted" => {
-                        form method="post" action=(post("resume")) { button class="primary" { "Retry from there" } }
-                    }
-                    _ => {}
+                @if matches!(seen.state, Standing::Failed | Standing::Interrupted) {
+                    form method="post" action=(post("resume")) { button class="primary" { "Retry from there" } }
                 }
-                @if seen.state == "interrupted" {
+                @if seen.state == Standing::Interrupted {
                     form method="post" action=(post("resume")) {
                         button name="interrupted" value="retry" data-confirm="An effect may be done twice. Re-run it?" { "Re-run the cut-off effect" }
                         button name="interrupted" value="skip" { "Mark it as failed" }
                     }
                 }
-                @if ["running", "waiting", "interrupted"].contains(&seen.state) {
+                @if matches!(seen.state, Standing::Running | Standing::Waiting | Standing::Interrupted) {
                     form method="post" action=(post("cancel")) { button class="danger" data-confirm="Cancel this run? Its processes are ended." { "Cancel" } }
                 }
-                @if ["ok", "failed", "cancelled"].contains(&seen.state) {
+                @if matches!(seen.state, Standing::Ok | Standing::Failed | Standing::Cancelled) {
                     form method="post" action=(post("replay")) { button { "Replay and compare" } }
                     a class="button" href=(post("fork")) { "Fork" }
                 }
             }
             @if let Some(good) = &seen.good {
-                @if let Some(step) = failed.filter(|_| seen.state == "failed") {
+                @if let Some(step) = failed.filter(|_| seen.state == Standing::Failed) {
                     a class="button" href=(compare::address(id, good.id, Some(step))) { "Why not as last time?" }
                 }
                 a class="button" href=(compare::address(id, good.id, None)) { "Diff with the last good run" }

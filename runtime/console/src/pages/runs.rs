@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 
 use lobster_runtime::digest::Digest;
+use lobster_runtime::replay::{Standing, Standings, runs_with_standing};
 use lobster_runtime::store::service::ListedStart;
-use lobster_runtime::store::{RunFilter, RunId, RunStatus, RunSummary};
+use lobster_runtime::store::{RunFilter, RunId, RunSummary};
 use lobster_serve::http::{App, Asked, Problem, Reply};
 use maud::{Markup, PreEscaped, html};
 
 use super::problem;
 use crate::shell::{self, Place};
-use crate::standing::Standings;
 use crate::words::{empty, encoded, short, since, span, time_in_list, tone};
 
 /// Rows of a page, unless it is asked for more.
@@ -21,14 +21,11 @@ const MOST: usize = 500;
 /// Characters of the arguments, and of an error, in a row.
 const SHOWN: usize = 140;
 
-/// The states that can be chosen.
-const STATES: [&str; 6] = ["", "running", "waiting", "failed", "ok", "cancelled"];
-
 /// A run with what its row needs.
 pub(crate) struct Row {
     pub(crate) run: RunSummary,
     start: Option<ListedStart>,
-    pub(crate) state: &'static str,
+    pub(crate) state: Standing,
     args: String,
 }
 
@@ -44,15 +41,14 @@ pub(crate) fn rows(app: &App, asked: &Asked, runs: Vec<RunSummary>) -> Result<Ve
         .collect();
     let ids: Vec<RunId> = runs.iter().map(|run| run.id).collect();
     let mut starts = app.service.starts_of(&ids)?;
-    let standings = Standings::of(app, &runs);
+    let standings = Standings::among(&app.store, &runs);
     let mut rows = Vec::with_capacity(runs.len());
     for run in runs {
         let start = starts.remove(&run.id);
         if !asked.may_read(start.as_ref().and_then(|start| start.workflow.as_deref())) {
             continue;
         }
-        let is_cancelling = start.as_ref().is_some_and(|start| start.is_cancelled && !start.state.is_over());
-        let state = standings.one(&run, is_cancelling);
+        let state = standings.standing(&run);
         let args = run.args.and_then(|digest| args.get(&digest).cloned()).unwrap_or_default();
         rows.push(Row { run, start, state, args });
     }
@@ -90,7 +86,7 @@ struct List {
 
 impl List {
     /// `state`: that of the heading.
-    fn of(rows: &[Row], state: Option<&str>, now: i64) -> Self {
+    fn of(rows: &[Row], state: Option<Standing>, now: i64) -> Self {
         let is_long = rows.len() > LONG;
         let said = state.filter(|_| is_long && rows.iter().all(|row| Some(row.state) == state));
         let mut list = String::new();
@@ -110,11 +106,11 @@ impl List {
 
 fn item(row: &Row, (is_long, is_said): (bool, bool), now: i64) -> Markup {
     let run = &row.run;
-    let error = run.error.as_deref().filter(|_| row.state == "failed");
+    let error = run.error.as_deref().filter(|_| row.state == Standing::Failed);
     html! {
         li {
             a href=(format!("/runs/{}", run.id)) {
-                @if !is_said { b class=(tone(row.state)) { (row.state) } }
+                @if !is_said { b class=(tone(row.state.as_str())) { (row.state.as_str()) } }
                 p {
                     (short(&run.name, 90))
                     @if !row.args.is_empty() { i { (row.args) } }
@@ -144,18 +140,17 @@ fn reason(error: &str) -> &str {
     said.map(|(_, said)| said).filter(|said| !said.trim().is_empty()).unwrap_or(error)
 }
 
-/// The state and the name of which runs are asked for.
-fn asked_for(asked: &Asked) -> [Option<&str>; 2] {
-    ["status", "name"].map(|part| asked.query(part).filter(|value| !value.is_empty()))
+/// Where the runs stand that are asked for, and their name.
+fn asked_for(asked: &Asked) -> Result<(Option<Standing>, Option<&str>), Problem> {
+    let [status, name] = ["status", "name"].map(|part| asked.query(part).filter(|value| !value.is_empty()));
+    let status = status.map(str::parse::<Standing>).transpose();
+    Ok((status.map_err(|error| Problem::bad_request(error.to_string()))?, name))
 }
 
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let [status, name] = asked_for(asked);
+    let (status, name) = asked_for(asked)?;
     let filter = RunFilter {
-        status: status
-            .map(str::parse::<RunStatus>)
-            .transpose()
-            .map_err(|error| Problem::bad_request(error.to_string()))?,
+        status: None,
         name: name.map(str::to_owned),
         since: None,
         before: asked
@@ -165,7 +160,10 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             .transpose()?,
         limit: asked.number("limit", ROWS)?.clamp(1, MOST),
     };
-    let found = app.store.runs(&filter)?;
+    let found = match status {
+        None => app.store.runs(&filter)?,
+        Some(_) => runs_with_standing(&app.store, &filter, status)?.into_iter().map(|(run, _)| run).collect(),
+    };
     let next = found.last().filter(|_| found.len() == filter.limit).map(|run| run.id);
     if found.len() <= LONG {
         return Ok(shell::page(app, asked, "Runs", Place::Runs, &page(app, asked, found, next)?));
@@ -177,17 +175,15 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 
 /// These runs; `next`: the last of them if there are more.
 fn page(app: &App, asked: &Asked, found: Vec<RunSummary>, next: Option<RunId>) -> Result<Markup, Problem> {
-    let [status, name] = asked_for(asked);
+    let (status, name) = asked_for(asked)?;
     let rows = rows(app, asked, found)?;
     let now = app.store.clock_ms();
     let list = List::of(&rows, status, now);
     // What has no room is on the next page.
     let next = if list.rows < rows.len() { rows.get(list.rows - 1).map(|row| row.run.id) } else { next };
-    let address = |status: &str, before: Option<String>| {
+    let address = |status: Option<Standing>, before: Option<String>| {
         let mut parts = Vec::new();
-        if !status.is_empty() {
-            parts.push(format!("status={status}"));
-        }
+        parts.extend(status.map(|status| format!("status={status}")));
         parts.extend(name.map(|name| format!("name={}", encoded(name))));
         parts.extend(before.map(|before| format!("before={before}")));
         format!("/runs?{}", parts.join("&"))
@@ -196,21 +192,21 @@ fn page(app: &App, asked: &Asked, found: Vec<RunSummary>, next: Option<RunId>) -
         div class="top" { div class="title" { h1 { "Runs" } } }
         div class="filters" {
             nav class="chips" aria-label="State" {
-                @for one in STATES {
-                    a href=(address(one, None)) aria-current=[(status.unwrap_or_default() == one).then_some("true")] {
-                        (if one.is_empty() { "all" } else { one })
+                @for one in [None].into_iter().chain(Standing::ALL.map(Some)) {
+                    a href=(address(one, None)) aria-current=[(status == one).then_some("true")] {
+                        (one.map_or("all", Standing::as_str))
                     }
                 }
             }
             form method="get" action="/runs" class="bar" role="search" {
-                @if let Some(status) = status { input type="hidden" name="status" value=(status); }
+                @if let Some(status) = status { input type="hidden" name="status" value=(status.as_str()); }
                 label class="hide" for="name" { "Name of the workflow" }
                 input type="search" id="name" name="name" value=(name.unwrap_or_default()) placeholder="Name of the workflow";
                 button { "Filter" }
             }
         }
         section class="card" id="runs" data-live="" {
-            h2 class="hide" { @match status { Some(status) => { "Runs with the state " (status) }, None => "Runs" } ", the newest first" }
+            h2 class="hide" { @match status { Some(status) => { "Runs with the state " (status.as_str()) }, None => "Runs" } ", the newest first" }
             @if rows.is_empty() {
                 @if status.is_some() || name.is_some() {
                     (empty("No run fits", "Take another state or name, or look at all runs.", None))
@@ -220,8 +216,8 @@ fn page(app: &App, asked: &Asked, found: Vec<RunSummary>, next: Option<RunId>) -
             } @else { (list.markup) }
         }
         nav class="bar" aria-label="More runs" {
-            @if asked.query("before").is_some_and(|before| !before.is_empty()) { a class="button" href=(address(status.unwrap_or_default(), None)) { "Newest" } }
-            @if let Some(next) = next { a class="button" rel="next" href=(address(status.unwrap_or_default(), Some(next.to_string()))) { "Older runs" } }
+            @if asked.query("before").is_some_and(|before| !before.is_empty()) { a class="button" href=(address(status, None)) { "Newest" } }
+            @if let Some(next) = next { a class="button" rel="next" href=(address(status, Some(next.to_string()))) { "Older runs" } }
         }
     })
 }
@@ -230,8 +226,8 @@ fn page(app: &App, asked: &Asked, found: Vec<RunSummary>, next: Option<RunId>) -
 mod tests {
     use super::*;
 
-    fn row(state: &'static str, name: &str, args: &str, error: &str) -> Row {
-        let status = state.parse().unwrap_or(RunStatus::Failed);
+    fn row(state: Standing, name: &str, args: &str, error: &str) -> Row {
+        let status = state.as_str().parse().unwrap();
         let run = RunSummary {
             id: "01a21578-e049-71b5-904e-546e8bee79f0".parse().unwrap(),
             name: name.to_owned(),
@@ -262,10 +258,14 @@ mod tests {
         let error = "workflow command failed (1): no line 95980";
         let rows = |state, text: &str| -> Vec<Row> {
             (0..MOST)
-                .map(|_| row(state, "workflow 7", text, if state == "failed" { error } else { "" }))
+                .map(|_| row(state, "workflow 7", text, if state == Standing::Failed { error } else { "" }))
                 .collect()
         };
-        for (state, filter) in [("ok", None), ("ok", Some("ok")), ("failed", Some("failed"))] {
+        for (state, filter) in [
+            (Standing::Ok, None),
+            (Standing::Ok, Some(Standing::Ok)),
+            (Standing::Failed, Some(Standing::Failed)),
+        ] {
             let list = List::of(&rows(state, "95  n=95980"), filter, now);
             assert_eq!(list.rows, MOST, "{state}");
             assert!(list.markup.0.len() + AROUND < 100_000, "{state}: {}", list.markup.0.len());
@@ -273,7 +273,7 @@ mod tests {
         // Whatever the texts are: what has no room is on the next page.
         for text in ["x".repeat(150), "<&\">".repeat(150), "\u{1f980}".repeat(150), "\u{202e}\n".repeat(150)]
         {
-            let rows: Vec<Row> = (0..MOST).map(|_| row("failed", &text, &text, &text)).collect();
+            let rows: Vec<Row> = (0..MOST).map(|_| row(Standing::Failed, &text, &text, &text)).collect();
             let list = List::of(&rows, None, now);
             assert!((50..MOST).contains(&list.rows), "{}", list.rows);
             assert!(list.markup.0.len() + AROUND < 100_000, "{}", list.markup.0.len());
@@ -282,13 +282,13 @@ mod tests {
 
     #[test]
     fn a_long_list_says_what_its_heading_does_not() {
-        let mut rows: Vec<Row> = (0..=LONG).map(|_| row("failed", "a", "", "boom")).collect();
+        let mut rows: Vec<Row> = (0..=LONG).map(|_| row(Standing::Failed, "a", "", "boom")).collect();
         let word = ">failed<";
-        assert!(!List::of(&rows, Some("failed"), 0).markup.0.contains(word));
+        assert!(!List::of(&rows, Some(Standing::Failed), 0).markup.0.contains(word));
         assert!(List::of(&rows, None, 0).markup.0.contains(word));
-        rows[3].state = "interrupted";
-        assert!(List::of(&rows, Some("failed"), 0).markup.0.contains(word));
-        assert!(List::of(&rows[..LONG], Some("failed"), 0).markup.0.contains(word));
+        rows[3].state = Standing::Interrupted;
+        assert!(List::of(&rows, Some(Standing::Failed), 0).markup.0.contains(word));
+        assert!(List::of(&rows[..LONG], Some(Standing::Failed), 0).markup.0.contains(word));
     }
 
     #[test]

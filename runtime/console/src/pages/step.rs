@@ -6,7 +6,7 @@ use lobster_runtime::figures;
 use lobster_runtime::json;
 use lobster_runtime::replay::changes::changes_in;
 use lobster_runtime::replay::place::is_within;
-use lobster_runtime::replay::place_in_plan;
+use lobster_runtime::replay::{Standing, place_in_plan, standing};
 use lobster_runtime::store::{Blob, Event, RunFilter, RunId, RunSummary, StepOutcome};
 use lobster_runtime::visible::harmless;
 use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
@@ -19,7 +19,6 @@ use crate::cache::Cache;
 use crate::chart::{self, Bar};
 use crate::diff;
 use crate::shell::{self, Place};
-use crate::standing::standing;
 use crate::views;
 use crate::words::{encoded, short, span, state};
 
@@ -48,7 +47,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = run_of(app, asked)?;
     let path = asked.query("path").unwrap_or_default();
     let run = app.store.run(id)?;
-    let is_running = standing(app, &run, false) == "running";
+    let is_running = standing(&app.store, &run) == Standing::Running;
     let view = views::of_run(&app.store, id, is_running)?;
     let line = views::of_step(&app.store, id, (&view, path), is_running)?.ok_or_else(|| {
         Problem::not_found(format!("run {} has no step {:?} in its record", id.short(), short(path, 200)))

@@ -122,7 +122,7 @@ fn durations(rows: &[Row]) -> Markup {
         href: format!("/runs/{}", row.run.id),
         says: format!("{} {}", row.state, took(row).map(span).unwrap_or_default()),
         size: took(row).unwrap_or(1).unsigned_abs(),
-        tone: tone(row.state),
+        tone: tone(row.state.as_str()),
     };
     let bars: Vec<Bar> = rows.iter().rev().map(bar).collect();
     html! {

@@ -1,6 +1,7 @@
 //! Runs: those of the store, and those that wait for their turn.
 
 use lobster_runtime::json;
+use lobster_runtime::replay::{Standing, runs_with_standing, standing};
 use lobster_runtime::store::service::Start;
 use lobster_runtime::store::{RunFilter, RunStatus, RunSummary, StoreError, iso};
 use serde_json::{Value, json};
@@ -10,20 +11,13 @@ use super::state::ROWS;
 use super::{App, Asked, Problem, Reply};
 
 /// Without payloads: a list is never larger than its rows. The error of a run that waits is why it could not go on.
-fn object(app: &App, run: &RunSummary, start: Option<&Start>, workflow: Option<&str>) -> Value {
-    let is_alone = run.status == RunStatus::Running && !app.store.is_claimed(run.id);
-    let is_ending = start.is_some_and(|start| start.cancel.is_some() && !start.state.is_over());
-    let status = match (is_ending, is_alone) {
-        (true, _) => "cancelling",
-        (false, true) => "interrupted",
-        (false, false) => run.status.as_str(),
-    };
+fn object(run: &RunSummary, standing: Standing, start: Option<&Start>, workflow: Option<&str>) -> Value {
     let held_up = start.filter(|_| run.status == RunStatus::Waiting).and_then(|start| start.why.as_ref());
     json!({
         "id": run.id.to_string(),
         "name": run.name,
         "kind": run.kind,
-        "status": status,
+        "status": standing.as_str(),
         "workflow": workflow,
         "cause": start.map(|start| &start.cause),
         "actor": run.actor,
@@ -50,22 +44,23 @@ fn queued(start: &Start, workflow: Option<&str>) -> Value {
 }
 
 pub(in super::super) fn list(app: &App, asked: &Asked) -> Result<Reply, Problem> {
-    let status = asked.query("status").map(str::parse::<RunStatus>).transpose();
+    let status = asked.query("status").map(str::parse::<Standing>).transpose();
+    let wanted = status.map_err(|error| Problem::bad_request(error.to_string()))?;
     let filter = RunFilter {
-        status: status.map_err(|error| Problem::bad_request(error.to_string()))?,
+        status: None,
         name: asked.query("name").map(str::to_owned),
         since: None,
         before: asked.query("before").map(|text| app.store.find_run(text)).transpose()?,
         limit: asked.number("limit", 50)?.clamp(1, ROWS),
     };
-    let found = app.store.runs(&filter)?;
-    let next = found.last().filter(|_| found.len() == filter.limit).map(|run| run.id.to_string());
+    let found = runs_with_standing(&app.store, &filter, wanted)?;
+    let next = found.last().filter(|_| found.len() == filter.limit).map(|(run, _)| run.id.to_string());
     let mut rows = Vec::with_capacity(found.len());
-    for run in &found {
+    for (run, standing) in &found {
         let start = app.service.start_of(run.id)?;
         let workflow = workflow_of_run(app, run.id)?;
         if asked.may_read(workflow.as_deref()) {
-            rows.push(object(app, run, start.as_ref(), workflow.as_deref()));
+            rows.push(object(run, *standing, start.as_ref(), workflow.as_deref()));
         }
     }
     Ok(Reply::json(&json!({ "runs": rows, "before": next })))
@@ -83,7 +78,8 @@ pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem>
         }
         Err(error) => return Err(error.into()),
     };
-    let mut shown = object(app, &summary, start.as_ref(), workflow.as_deref());
+    let stands = standing(&app.store, &summary);
+    let mut shown = object(&summary, stands, start.as_ref(), workflow.as_deref());
     shown["cwd"] = summary.cwd.as_str().into();
     shown["plan"] = json!(summary.plan);
     shown["detail"] = start.as_ref().map(|start| start.detail.clone()).unwrap_or_default();
