@@ -427,3 +427,45 @@ fn a_workflow_starts_after_another_one_once_and_with_what_it_brings() {
         (Some("after"), Some("after:first"))
     );
 }
+
+/// Of two answers of one person at once one was recorded, also when a text in it looks like the mark of a secret.
+#[test]
+fn of_two_different_answers_at_once_one_is_told_that_it_counts() {
+    let home = Home::new();
+    home.write(
+        "ask.lobster",
+        "steps:\n  - {id: ask, input: {prompt: 'Which?', responseSchema: {type: string}}}\n",
+    );
+    register(&home, &["ask.lobster"]);
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    for is_of_service in [true, false] {
+        if is_of_service {
+            served.post(&operator, "/api/v1/workflows/ask/runs", &json!({})).good();
+        } else {
+            home.tool(["ask.lobster"]);
+        }
+        let gate = served.question(&operator);
+        let path = format!("/api/v1/gates/{}/answer", gate["id"].as_str().unwrap());
+        let said = ["«secret:a» one", "«secret:b» two"];
+        let answers = std::thread::scope(|scope| {
+            let give = |text: &'static str| {
+                let body = json!({ "decision": "respond", "response": text, "digest": gate["digest"] });
+                let (served, operator, path) = (&served, &operator, &path);
+                scope.spawn(move || served.post(operator, path, &body))
+            };
+            said.map(give).map(|thread| thread.join().unwrap())
+        });
+        let taken: Vec<&str> = said
+            .iter()
+            .zip(&answers)
+            .filter(|(_, answer)| answer.status == 200)
+            .map(|(said, _)| *said)
+            .collect();
+        assert_eq!(taken.len(), 1, "of the service: {is_of_service}; {answers:#?}");
+        let shown = served.get(&operator, path.trim_end_matches("/answer")).good();
+        assert!(shown["answer"].to_string().contains(taken[0]), "{shown}, {answers:#?}");
+        let other = answers.iter().find(|answer| answer.status != 200).unwrap();
+        assert_eq!(other.problem(), "closed");
+    }
+}
