@@ -2,6 +2,7 @@
 //! Schema, cancellation, path patterns, quantities, clipped texts, the names of
 //! failures, settings, and how the places of a run are written. It does none of lobster's work.
 
+pub mod address;
 pub mod budget;
 pub mod cancel;
 pub mod code;

@@ -273,10 +273,9 @@ pub fn is_http(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
 }
 
-/// Whether the host is this machine, by the three names that cannot mean
-/// another one.
+/// Whether the host is this machine.
 pub fn is_loopback(url: &Url) -> bool {
-    matches!(url.host_str(), Some("localhost" | "127.0.0.1" | "[::1]"))
+    url.host_str().is_some_and(lobster_base::address::is_loopback)
 }
 
 /// The address as it may be journaled and shown: without user, password and

@@ -130,13 +130,6 @@ impl Shell {
         DECIDE_WHAT_RUNS.contains(&name) || CODE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
     }
 
-    /// Every variable that changes what a program's name means, how a shell
-    /// reads its text, or which code is loaded.
-    #[must_use]
-    pub fn is_loading_variable(name: &str) -> bool {
-        Self::is_start_up_variable(name) || Self::decides_what_runs(name)
-    }
-
     /// What zsh keeps its commands, functions, aliases and options in. In the
     /// other shells these are variables like any other.
     pub(crate) fn is_zsh_table(name: &str) -> bool {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use lobster_base::address::is_loopback;
 use lobster_base::cancel::CancelToken;
 use lobster_base::request_error::request_causes;
 use reqwest::{Client, RequestBuilder, Url, redirect};
@@ -44,14 +45,9 @@ pub(super) fn usable(text: &str) -> Result<Url, LoginError> {
     let is_bare = url.username().is_empty() && url.password().is_none() && url.fragment().is_none();
     match url.scheme() {
         "https" if is_bare => Ok(url),
-        "http" if is_bare && is_of_this_machine(&url) => Ok(url),
+        "http" if is_bare && url.host_str().is_some_and(is_loopback) => Ok(url),
         _ => Err(refuse()),
     }
-}
-
-fn is_of_this_machine(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default().trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || host.parse().is_ok_and(|address: std::net::IpAddr| address.is_loopback())
 }
 
 /// Asks for a document.
