@@ -10,6 +10,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::Value;
 
 use crate::home::{Answer, Home};
+use crate::setting::number;
 
 /// Asks about everything that no catalogue covers; jails wherever it can.
 const POLICY: &str = "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n[sandbox.fs]\n\
@@ -365,10 +366,6 @@ impl Shape {
 
 fn exchange(one: &Path, other: &Path) {
     renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
-}
-
-fn number(name: &str, default: usize) -> usize {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 /// `LOBSTER_SWAP_SHAPES` and `LOBSTER_SWAP_SEED` ask for more, or others.

@@ -7,6 +7,7 @@ use std::process::Child;
 use std::time::{Duration, Instant};
 
 use crate::home::{Home, wait_until};
+use crate::setting::number;
 
 /// Later than this a machine that is busy with other things is not; what is compiled here takes longer.
 const LATE: Duration = Duration::from_secs(10);
@@ -184,8 +185,8 @@ fn start(home: &Home, words: &[&str]) -> Child {
 /// `LOBSTER_TEST_BOMBS` says how many, `LOBSTER_TEST_BOMB_TIME` how many seconds each may take.
 #[test]
 fn compile_bombs_end_in_time_and_in_bounded_memory() {
-    let count = std::env::var("LOBSTER_TEST_BOMBS").ok().and_then(|n| n.parse().ok()).unwrap_or(6);
-    let seconds = std::env::var("LOBSTER_TEST_BOMB_TIME").ok().and_then(|n| n.parse().ok()).unwrap_or(1);
+    let count = number("LOBSTER_TEST_BOMBS", 6);
+    let seconds = number("LOBSTER_TEST_BOMB_TIME", 1);
     let time = format!("{seconds}s");
     crate::binary::lobster();
     let home = Home::new();

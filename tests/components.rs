@@ -84,7 +84,8 @@ fn inline_code_has_the_limits_of_its_step_and_no_others() {
 
 #[test]
 fn deep_recursion_is_an_error() {
-    run(&Home::new(), "(func $deeper (call $deeper) (call $deeper))", "(call $deeper)", "");
+    let message = run(&Home::new(), "(func $deeper (call $deeper) (call $deeper))", "(call $deeper)", "");
+    has(&message, &["stack"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::browser::{Browser, bare};
 use crate::home::Home;
 use crate::served::Served;
+use crate::setting::number;
 
 /// Numbers that look random and are the same each time.
 struct Dice(u64);
@@ -111,8 +112,8 @@ fn a_page_says_what_the_terminal_says_of_any_question() {
     let home = Home::new();
     let served = Served::start(&home, &[]);
     let browser = Browser::log_in(&home, &served, "approver");
-    let seed = std::env::var("LOBSTER_QUESTION_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(23);
-    let count = std::env::var("LOBSTER_QUESTIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(8);
+    let seed = number("LOBSTER_QUESTION_SEED", 23);
+    let count = number("LOBSTER_QUESTIONS", 8);
     let mut dice = Dice(seed);
     for number in 0..count {
         let (prompt, preview) = (dice.text(), dice.text());

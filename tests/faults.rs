@@ -16,6 +16,7 @@ use serde_json::Value;
 
 use crate::home::{Answer, Call, Home, interrupted_steps};
 use crate::random_workflows::{Dice, RESPONSE, Scenario};
+use crate::setting::number;
 
 /// Workflows whose crashes are tried; each is met again with other faults, until there were enough.
 const WORKFLOWS: u64 = 200;
@@ -243,10 +244,6 @@ impl std::fmt::Display for Story<'_> {
     }
 }
 
-fn setting(name: &str, default: u64) -> u64 {
-    std::env::var(name).map_or(default, |text| text.parse().unwrap())
-}
-
 /// One story, by its seed alone: the workflow it is about, and what goes wrong.
 fn story_of(seed: u64) -> Tally {
     let workflow = seed / STORIES_APART * WORKFLOWS + seed % WORKFLOWS;
@@ -289,8 +286,8 @@ impl std::fmt::Display for Tally {
 #[test]
 fn random_workflows_survive_crashes_at_random_writes() {
     // The nightly recipe tries many more.
-    let points = setting("LOBSTER_CRASH_POINTS", if cfg!(debug_assertions) { 300 } else { 1000 });
-    let first = setting("LOBSTER_CRASH_SEED", 1) * STORIES_APART;
+    let points = number("LOBSTER_CRASH_POINTS", if cfg!(debug_assertions) { 300 } else { 1000 });
+    let first = number("LOBSTER_CRASH_SEED", 1) * STORIES_APART;
     if let Ok(seed) = std::env::var("LOBSTER_CRASH_STORY") {
         println!("{}", story_of(seed.parse().unwrap()));
         return;
@@ -332,7 +329,7 @@ fn random_workflows_survive_crashes_at_random_writes() {
 #[test]
 fn random_workflows_do_what_the_model_says() {
     // `just models` tries many more.
-    let (next, last) = (AtomicU64::new(1), setting("LOBSTER_MODEL_FILES", 10));
+    let (next, last) = (AtomicU64::new(1), number("LOBSTER_MODEL_FILES", 10));
     let one = |seed| {
         let scenario = Scenario::random(seed, true);
         let home = Home::new();

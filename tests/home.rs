@@ -167,6 +167,12 @@ impl Call {
         self
     }
 
+    /// With more words.
+    pub(crate) fn words<I: IntoIterator<Item: AsRef<OsStr>>>(mut self, words: I) -> Self {
+        self.command.args(words);
+        self
+    }
+
     /// Starts it elsewhere.
     pub(crate) fn dir(mut self, dir: &Path) -> Self {
         self.command.current_dir(dir);

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::binary;
 
 /// The ordinary user, and nobody's group.
-const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 /// What is missing without namespaces: no mount namespace, no process namespace. What is
 /// denied is lobster's own store, which lies in the directory that the step may read.

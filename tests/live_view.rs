@@ -214,7 +214,9 @@ fn a_window_that_is_made_narrower_keeps_whole_lines() {
     let mut terminal = Terminal::start(call(&home, &["run", "flow.lobster"]), 100, 24);
     terminal.wait_until(|screen| screen.contains(" slow  while"));
     terminal.resize(40, 24);
-    std::thread::sleep(std::time::Duration::from_millis(400));
+    // It is drawn anew for the narrower window while the step is at work.
+    terminal
+        .wait_until(|screen| screen.contains("slow") && screen.lines().all(|line| line.chars().count() < 40));
     home.write("go", "");
     let (code, screen) = terminal.end();
     let text = screen.text();

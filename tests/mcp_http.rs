@@ -230,7 +230,7 @@ fn until(home: &Home, status: &str, what: &str) {
 fn what_a_session_started_ends_with_it() {
     for deleted in [true, false] {
         let home = Home::new();
-        let words = ["--http", "127.0.0.1:0", "--no-token", "--profile", "open", "--session-idle", "5"];
+        let words = ["--http", "127.0.0.1:0", "--no-token", "--profile", "open", "--session-idle", "1"];
         let served = Served::start(&home, &words, 2);
         let (of_session, stream) = session_that_sleeps(&served, &home);
         if deleted {
@@ -240,7 +240,7 @@ fn what_a_session_started_ends_with_it() {
             until(&home, "cancelled", "deleted: the call ends");
         } else {
             // Longer than the session may be idle: the client waits for its answer.
-            std::thread::sleep(Duration::from_secs(7));
+            std::thread::sleep(Duration::from_secs(3));
             assert_eq!(runs(&home, "running"), 1, "a call that is waited for goes on");
             drop(stream);
             until(&home, "cancelled", "idle: the call ends");

@@ -1,7 +1,6 @@
 //! Calls of models against a server that plays faults: fail-over, budgets,
 //! keys, interrupted calls.
 
-
 use serde_json::{Value, json};
 
 use crate::home::{Answer, Call, Home, assert_nowhere, wait};

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use crate::home::Home;
 use crate::random_workflows::Dice;
 use crate::server::{Reply, Request, Server};
+use crate::setting::number;
 
 fn one<T: Copy>(random: &mut Dice, of: &[T]) -> T {
     *random.pick(of).expect("it is not empty")
@@ -306,9 +307,6 @@ fn spend_at_random(seed: u64, seen: &Mutex<Seen>) {
 
 #[test]
 fn random_workflows_never_spend_more_than_the_limit() {
-    let number = |name: &str, default: u64| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
     let count = number("LOBSTER_OVERSPEND_WORKFLOWS", 40);
     let first = number("LOBSTER_OVERSPEND_SEED", 1) * 1_000_000;
     let seen = Mutex::default();

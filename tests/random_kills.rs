@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::home::{Home, interrupted_steps};
 use crate::random_workflows::Dice;
+use crate::setting::number;
 
 const WORKFLOW: &str = "
 steps:
@@ -139,9 +140,6 @@ fn live(seed: u64) -> Story {
 
 #[test]
 fn a_run_killed_at_random_times_loses_and_repeats_nothing() {
-    let number = |name: &str, default: u64| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
     let seed = number("LOBSTER_KILL_SEED", 1) * 1_000_000;
     let (mut kills, mut told, mut runs) = (0, 0, 0);
     while kills < number("LOBSTER_KILLS", 12) {

@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::home::{Home, copy_tree};
 use crate::random_workflows::Dice;
+use crate::setting::number;
 
 const ASKING: &str = "
 name: asks
@@ -297,9 +298,6 @@ fn dashed(hex: &str) -> String {
 
 #[test]
 fn random_damage_is_named_and_answers_no_gate_twice() {
-    let number = |name: &str, default: u64| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
     if let Some(seed) = std::env::var("LOBSTER_DAMAGE").ok().and_then(|text| text.parse().ok()) {
         furnished().hold(seed);
         return;

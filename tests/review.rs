@@ -7,6 +7,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::home::{Answer, Home};
+use crate::setting::number;
 use crate::staged::tree;
 
 fn flow(mode: &str, script: &str) -> String {
@@ -179,7 +180,7 @@ fn a_kill_after_the_yes_is_finished_by_a_resume() {
         assert_eq!(answer(&home, &token, true).code(), 0);
         (old, files(&home))
     };
-    let every = std::env::var("LOBSTER_CHANGES_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
+    let every = number("LOBSTER_CHANGES_KILLS", 7);
     let mut kills = 0;
     for point in (1..).step_by(every) {
         let home = home(EDITS);

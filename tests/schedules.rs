@@ -10,6 +10,7 @@ use crate::home::{Home, wait_until};
 use crate::models::openai;
 use crate::served::{Served, register};
 use crate::server::{Reply, Server};
+use crate::setting::number;
 
 const HOURLY: &str = "args: {day: {type: string, default: today}}\non: {schedule: {cron: '0 * * * *', timezone: \
                       Europe/Berlin}}\nsteps:\n  - {id: say, run: 'echo \"$LOBSTER_ARG_DAY\" >> said'}\n";
@@ -137,7 +138,7 @@ fn wait_for_quiet(home: &Home, schedule: &str) {
 /// `LOBSTER_SERVE_TICKS` ticks of two servers, of which one is stopped and killed again and again.
 #[test]
 fn two_servers_of_which_one_is_frozen_or_killed_run_each_tick_once() {
-    let wanted = std::env::var("LOBSTER_SERVE_TICKS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    let wanted = number("LOBSTER_SERVE_TICKS", 6);
     let home = Home::new();
     home.write("second.lobster", EACH_SECOND);
     register(&home, &["second.lobster"]);

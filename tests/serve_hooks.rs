@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use crate::home::{Home, wait_until};
 use crate::served::{Reply, Served, register, token};
+use crate::setting::number;
 
 const SECRET: &str = "s3cret-of-hooks";
 
@@ -173,9 +174,8 @@ fn a_path_is_that_of_one_workflow() {
 /// that is killed again and again.
 #[test]
 fn no_delivery_is_lost_or_runs_twice_when_the_server_is_killed() {
-    let count =
-        std::env::var("LOBSTER_SERVE_DELIVERIES").ok().and_then(|text| text.parse().ok()).unwrap_or(30);
-    let kills = std::env::var("LOBSTER_SERVE_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let count = number("LOBSTER_SERVE_DELIVERIES", 30);
+    let kills = number("LOBSTER_SERVE_KILLS", 3);
     let home = home("github");
     let mut served = Served::start(&home, &["--max-runs", "8"]);
     let (mut taken, mut forged, mut twice) = (HashSet::new(), 0, 0);

@@ -11,6 +11,7 @@ use serde_json::json;
 
 use crate::home::{Home, wait_until};
 use crate::served::{Served, register, token};
+use crate::setting::number;
 
 const GOOD: &str = "steps: [{id: a, run: 'echo good >> said'}]\n";
 
@@ -89,13 +90,14 @@ fn doctor_attacks_a_server_with_tls() {
 #[test]
 fn a_server_says_how_people_reach_it_and_links_and_doctor_use_that() {
     let port_of = |served: &Served| served.address.rsplit_once(':').unwrap().1.to_owned();
-    for (listen, words, reached) in [
+    let cases = [
         ("127.0.0.1:0", &[][..], "http://127.0.0.1:PORT"),
         // A container whose port is published, and a proxy in front of one.
         ("0.0.0.0:0", &["--behind-proxy", "--allow-host", "localhost"], "http://localhost:PORT"),
         ("[::]:0", &["--behind-proxy", "--allow-host", "flows.example"], "https://flows.example"),
         ("127.0.0.1:0", &["--behind-proxy", "--allow-host", "flows.example"], "https://flows.example"),
-    ] {
+    ];
+    let says_so = |(listen, words, reached): (&str, &[&str], &str)| {
         let home = Home::new();
         let served = Served::start_on(&home, listen, words);
         let reached = reached.replace("PORT", &port_of(&served));
@@ -114,7 +116,12 @@ fn a_server_says_how_people_reach_it_and_links_and_doctor_use_that() {
         }
         let asks = home.lobster(["approve --prompt Go?"]).run();
         assert!(format!("{asks:?}").contains(&format!("{reached}/questions/")), "{asks:?}");
-    }
+    };
+    std::thread::scope(|scope| {
+        for case in cases {
+            scope.spawn(move || says_so(case));
+        }
+    });
 }
 
 #[test]
@@ -211,8 +218,7 @@ fn a_client_that_dawdles_keeps_nobody() {
 /// `LOBSTER_SERVE_CONNECTIONS` at once, from processes of their own: one has not so many descriptors.
 #[test]
 fn many_connections_keep_nobody_out() {
-    let wanted: usize =
-        std::env::var("LOBSTER_SERVE_CONNECTIONS").ok().and_then(|text| text.parse().ok()).unwrap_or(600);
+    let wanted: usize = number("LOBSTER_SERVE_CONNECTIONS", 600);
     let home = Home::new();
     let served = Served::start(&home, &[]);
     let viewer = token(&home, "viewer", None);

@@ -1,13 +1,16 @@
-//! How soon, how often and at what cost the service starts runs. A change runs it small, and asserts only that
-//! everything ran; `just serve` runs it large and prints the figures.
+//! How soon, how often and at what cost the service starts runs. A change runs it small, with bounds that hold on a
+//! busy machine; `just serve` runs it large and prints the figures.
 
 use std::time::{Duration, Instant, SystemTime};
 
 use serde_json::{Value, json};
 
 use crate::home::{Home, wait_until};
-use crate::serve_waits::numbered;
 use crate::served::{Served, register, token};
+use crate::setting::number;
+
+/// What a server takes that waits, in a build with debug information as well.
+const MOST_MEMORY_KIB: u64 = 120 << 10;
 
 const DAY_MS: i64 = 86_400_000;
 
@@ -30,11 +33,20 @@ pub(crate) fn between(from: i64, to: i64) -> i64 {
     (to - from + DAY_MS / 2).rem_euclid(DAY_MS) - DAY_MS / 2
 }
 
-/// Middle, nearly worst and worst.
-fn spread(mut all: Vec<i64>) -> String {
+/// Later than this no run begins, in the middle, on a machine that does other things as well.
+const LATE_MS: i64 = 2000;
+
+/// What is at one part of them in a hundred, from the least on.
+fn part_of(all: &[i64], part: usize) -> i64 {
+    let mut all = all.to_vec();
     all.sort_unstable();
-    let at = |part: usize| all[(all.len() - 1) * part / 100];
-    format!("p50 {} ms, p95 {} ms, max {} ms", at(50), at(95), at(100))
+    all[(all.len() - 1) * part / 100]
+}
+
+/// Middle, nearly worst and worst.
+fn spread(all: &[i64]) -> String {
+    let [middle, most, worst] = [50, 95, 100].map(|part| part_of(all, part));
+    format!("p50 {middle} ms, p95 {most} ms, max {worst} ms")
 }
 
 /// Processor time of a process, in milliseconds.
@@ -48,7 +60,7 @@ fn cpu_ms(pid: u32) -> u64 {
 /// `LOBSTER_SERVE_STARTS` runs, one after the other and then 50 a second.
 #[test]
 fn runs_begin_soon_after_they_are_accepted() {
-    let wanted = numbered("LOBSTER_SERVE_STARTS", 4);
+    let wanted = number("LOBSTER_SERVE_STARTS", 4);
     let home = Home::new();
     home.write("quick.lobster", "steps: [{id: a, run: 'echo x >> said'}]\n");
     register(&home, &["quick.lobster"]);
@@ -87,20 +99,21 @@ fn runs_begin_soon_after_they_are_accepted() {
     }
     let all = clock.elapsed();
     let crowd: Vec<i64> = crowd.iter().map(|(run, accepted)| delay(run, *accepted)).collect();
-    println!("alone: {}", spread(alone));
-    println!("until it has ended: {}; in a shell: {}", spread(served_whole), spread(own));
+    println!("alone: {}", spread(&alone));
+    println!("until it has ended: {}; in a shell: {}", spread(&served_whole), spread(&own));
     println!(
         "{wanted} starts in {:.1} s, all ended after {:.1} s: {}",
         took.as_secs_f64(),
         all.as_secs_f64(),
-        spread(crowd)
+        spread(&crowd)
     );
+    assert!(part_of(&alone, 50) < LATE_MS, "{alone:?}");
 }
 
 /// `LOBSTER_SERVE_SCHEDULES` schedules, of which one is due each second.
 #[test]
 fn many_schedules_wait_without_work_and_are_not_late() {
-    let wanted = numbered("LOBSTER_SERVE_SCHEDULES", 20);
+    let wanted: usize = number("LOBSTER_SERVE_SCHEDULES", 20);
     let home = Home::new();
     let each = 100;
     let mut files = vec!["second.lobster".to_owned()];
@@ -136,7 +149,7 @@ fn many_schedules_wait_without_work_and_are_not_late() {
             .cloned()
             .collect::<Vec<_>>()
     };
-    wait_until("some ticks", || ticks().len() >= wanted.clamp(2, 10));
+    wait_until("some ticks", || ticks().len() >= (wanted / 5).clamp(2, 10));
     home.lobster(["schedule", "pause", "second"]).run();
     let late: Vec<i64> = ticks()
         .iter()
@@ -152,5 +165,9 @@ fn many_schedules_wait_without_work_and_are_not_late() {
     let idle = (cpu_ms(pid) - before) as f64 / clock.elapsed().as_millis() as f64 * 100.0;
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let memory = status.lines().find(|line| line.starts_with("VmRSS")).unwrap_or_default().to_owned();
-    println!("{wanted} schedules: due to begun {}; idle {idle:.2} % of a core; {memory}", spread(late));
+    println!("{wanted} schedules: due to begun {}; idle {idle:.2} % of a core; {memory}", spread(&late));
+    assert!(part_of(&late, 50) < LATE_MS, "late: {late:?}");
+    assert!(idle < 10.0, "idle, it takes {idle:.2} % of a core");
+    let kib: u64 = memory.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).unwrap();
+    assert!(kib < MOST_MEMORY_KIB, "{memory}");
 }

@@ -10,6 +10,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::home::{Answer, Home};
+use crate::setting::number;
 
 /// All that a reader can tell of a tree, and which names are one file.
 pub(crate) fn tree(dir: &Path) -> BTreeMap<String, String> {
@@ -415,7 +416,7 @@ fn a_kill_at_any_change_of_the_disk_leaves_all_or_nothing() {
         ok(&home.tool(["flow.lobster"]));
         (old, tree(&home.dir().join("tree")))
     };
-    let every = std::env::var("LOBSTER_CHANGES_KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+    let every = number("LOBSTER_CHANGES_KILLS", 3);
     let (mut kills, mut between) = (0, 0);
     for point in (1..).step_by(every) {
         let home = home(script);

@@ -10,6 +10,7 @@ use std::process::Command;
 
 use crate::home::Home;
 use crate::review::Plant;
+use crate::setting::number;
 use crate::staged::tree;
 
 /// As many as take a few seconds.
@@ -113,10 +114,6 @@ pub(crate) fn programs(count: u64) -> Vec<(u64, Plant, String)> {
         (seed, planted, program(&mut Dice(seed)))
     };
     (first..first + number("LOBSTER_CHANGES_CASES", count)).map(case).collect()
-}
-
-fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
 }
 
 #[test]

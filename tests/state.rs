@@ -50,7 +50,7 @@ fn no_home_and_no_state_directory() {
         .env("LOBSTER_STATE_DIR", "")
         .env("HOME", "/dev/null/none")
         .run();
-    answer.error();
+    assert!(answer.error().contains("/dev/null/none"), "{answer:?}");
 }
 
 #[test]
@@ -64,7 +64,8 @@ fn a_database_that_is_none_is_left_alone() {
         let database = home.state().join("store/lobster.db");
         std::fs::create_dir_all(database.parent().unwrap()).unwrap();
         std::fs::write(&database, content).unwrap();
-        home.tool(["exec echo hi"]).error();
+        let message = home.tool(["exec echo hi"]).error();
+        assert!(message.contains("lobster.db"), "{message}");
         assert_eq!(std::fs::read(&database).unwrap(), content);
     }
 }
@@ -94,11 +95,14 @@ fn a_database_that_lost_its_tail_is_refused() {
     }
     let database = home.state().join("store/lobster.db");
     let bytes = std::fs::read(&database).unwrap();
-    std::fs::write(&database, &bytes[..bytes.len() / 2]).unwrap();
+    let half = &bytes[..bytes.len() / 2];
+    std::fs::write(&database, half).unwrap();
     for extra in ["-wal", "-shm"] {
         let _ = std::fs::remove_file(home.state().join(format!("store/lobster.db{extra}")));
     }
-    home.tool(["exec echo hi"]).error();
+    let message = home.tool(["exec echo hi"]).error();
+    assert!(message.contains("lobster.db"), "{message}");
+    assert_eq!(std::fs::read(&database).unwrap(), half, "what is left is there to be rescued");
 }
 
 #[test]

@@ -10,6 +10,7 @@ use rusqlite::Connection;
 use serde_json::Value;
 
 use crate::home::Home;
+use crate::setting::number;
 
 const PAGE: u64 = 4096;
 
@@ -230,7 +231,7 @@ fn a_backup_holds_what_was_committed_before_it_began() {
     home.tool(["ask.lobster"]);
     home.tool(["exec --shell 'seq 20000' | head --n 1"]).output();
     home.tool(["exec --shell 'echo 1' --json | state.set kept"]);
-    let rounds = std::env::var("LOBSTER_BACKUPS").ok().and_then(|n| n.parse().ok()).unwrap_or(3);
+    let rounds = number("LOBSTER_BACKUPS", 3);
     let stop = home.dir().join("stop");
     std::thread::scope(|scope| {
         for writer in 0..16 {

@@ -10,6 +10,7 @@ use rustix::fs::{CWD, RenameFlags, renameat_with};
 use serde_json::Value;
 
 use crate::home::Home;
+use crate::setting::number;
 
 const POLICY: &str = "version = 1
 [programs]
@@ -22,7 +23,7 @@ grant = { fs_write = [\"@workspace/out\"] }
 ";
 
 fn tries(default: u64) -> u64 {
-    std::env::var("LOBSTER_ROOT_SWAPS").ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+    number("LOBSTER_ROOT_SWAPS", default)
 }
 
 /// Exchanges two names again and again while `work` goes on; tells how often.

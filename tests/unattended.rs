@@ -9,6 +9,7 @@ use serde_json::Value;
 use crate::home::{Answer, Call, Home};
 use crate::markdown::Document;
 use crate::random_workflows::{Dice, RESPONSE, Scenario};
+use crate::setting::number;
 
 /// No call of a random workflow takes longer, however busy the machine is; one that waits for a terminal would.
 const LONGEST: Duration = Duration::from_secs(30);
@@ -92,9 +93,6 @@ fn live(seed: u64) {
 
 #[test]
 fn random_workflows_never_wait_for_a_terminal() {
-    let number = |name: &str, default: u64| {
-        std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
-    };
     let (runs, first) =
         (number("LOBSTER_UNATTENDED_RUNS", 40), number("LOBSTER_UNATTENDED_SEED", 1) * 1_000_000);
     let workers = std::thread::available_parallelism().map_or(2, usize::from).min(4) as u64;

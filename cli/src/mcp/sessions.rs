@@ -27,7 +27,12 @@ pub(super) struct Sessions {
     manager: Arc<LocalSessionManager>,
     known: Mutex<HashMap<String, Known>>,
     idle: Duration,
+    /// Between two looks for those that were silent for too long.
+    pause: Duration,
 }
+
+/// How exact the end of a silent session is.
+const PAUSE: Duration = Duration::from_millis(500);
 
 struct Known {
     cancel: CancelToken,
@@ -46,7 +51,7 @@ impl Sessions {
         config.keep_alive = None;
         let mut manager = LocalSessionManager::default();
         manager.session_config = config;
-        Self { manager: Arc::new(manager), known: Mutex::default(), idle }
+        Self { manager: Arc::new(manager), known: Mutex::default(), idle, pause: PAUSE }
     }
 
     pub(super) fn manager(&self) -> Arc<LocalSessionManager> {
@@ -94,9 +99,8 @@ impl Sessions {
 
     /// Ends sessions whose clients are gone.
     pub(super) async fn sweep(self: Arc<Self>) {
-        const PAUSE: Duration = Duration::from_millis(500);
         loop {
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(self.pause).await;
             let over: Vec<(String, Known)> = lock(&self.known)
                 .extract_if(|_, known| known.under_way == 0 && known.since.elapsed() >= self.idle)
                 .collect();
@@ -161,7 +165,10 @@ mod tests {
     fn a_session_is_idle_when_nothing_is_asked_and_nothing_answered() {
         let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         tokio.block_on(async {
-            let sessions = Arc::new(Sessions::new(Duration::from_millis(100)));
+            let sessions = Arc::new(Sessions {
+                pause: Duration::from_millis(5),
+                ..Sessions::new(Duration::from_millis(100))
+            });
             let (gone, waits) = (CancelToken::new(), CancelToken::new());
             sessions.begin("gone", gone.clone(), None);
             sessions.begin("waits", waits.clone(), Some("ann".to_owned()));
@@ -169,10 +176,10 @@ mod tests {
             assert!(sessions.is_of("gone", None) && !sessions.is_of("nobody", None));
             let held = sessions.hold("waits").unwrap();
             let sweep = tokio::spawn(Arc::clone(&sessions).sweep());
-            tokio::time::sleep(Duration::from_millis(1300)).await;
+            tokio::time::sleep(Duration::from_millis(400)).await;
             assert!(gone.is_cancelled() && !waits.is_cancelled());
             drop(held);
-            tokio::time::sleep(Duration::from_millis(1300)).await;
+            tokio::time::sleep(Duration::from_millis(400)).await;
             assert!(waits.is_cancelled() && sessions.hold("waits").is_none());
             sweep.abort();
         });
