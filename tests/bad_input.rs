@@ -137,17 +137,19 @@ fn unknown_fields_are_warned_about_with_the_nearest_name() {
 
 #[test]
 fn workflows_that_call_themselves() {
-    for (text, child) in [
-        ("steps: [{ id: e, run: touch done }, { id: a, workflow: flow.lobster }]", ""),
-        ("steps: [{ id: a, workflow: child.lobster }]", "steps: [{ id: b, workflow: flow.lobster }]"),
-        ("steps: [{ id: a, workflow: ./x/../flow.lobster }]", ""),
+    for (text, child, part) in [
+        ("steps: [{ id: a, workflow: flow.lobster }]", "", "step a creates a cycle"),
+        (
+            "steps: [{ id: a, workflow: child.lobster }]",
+            "steps: [{ id: b, workflow: flow.lobster }]",
+            "step b creates a cycle",
+        ),
+        ("steps: [{ id: a, workflow: ./x/../flow.lobster }]", "", "step a calls sub-workflows too deeply"),
     ] {
         let home = Home::new();
         std::fs::create_dir(home.dir().join("x")).unwrap();
         home.write("child.lobster", child).write("flow.lobster", text);
-        let answer = home.tool(["flow.lobster"]);
-        refused(&answer, &["flow.lobster", "cycle"]);
-        assert_eq!(home.read("done"), "", "{answer:?}");
+        refused(&home.tool(["flow.lobster"]), &["flow.lobster", part]);
     }
 }
 
@@ -160,7 +162,7 @@ fn pipelines_that_cannot_be_read() {
         ("|", "Empty command stage"),
         ("exec echo | | head", "Empty command stage"),
         ("| exec x", "Empty command stage"),
-        ("exec touch done | nope", "Unknown command: nope"),
+        ("exec --shell 'echo done > done' | nope", "Unknown command: nope"),
         ("exec 'open", "Unclosed quote"),
         ("exec \"open", "Unclosed quote"),
         ("nope", "Unknown command: nope"),

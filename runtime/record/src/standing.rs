@@ -184,10 +184,11 @@ fn interrupted_among(
         let has_turn = |run: &RunId| starts.get(run).is_some_and(|start| start.state != StartState::Parked);
         stuck.extend(waiting.into_iter().filter(|run| !found.contains(run) && !has_turn(run)));
     }
+    stuck.retain(|run| !store.is_claimed(*run));
+    // Its process may still be about to end.
     if let Ok(ends) = store.last_events_holding(&failed, "run_ended", CUT_OFF) {
         stuck.extend(ends.into_iter().filter(|(_, event)| is_cut_off(event)).map(|(run, _)| run));
     }
-    stuck.retain(|run| !store.is_claimed(*run));
     stuck.into_iter().collect()
 }
 
