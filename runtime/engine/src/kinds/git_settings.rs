@@ -37,7 +37,8 @@ pub(super) fn hold(
     decided: &mut Decided,
     cancel: &CancelToken,
 ) -> Result<(), Stop> {
-    let listed = list(sandbox, git, cwd, decided, cancel).map_err(|why| {
+    let named = named_settings(cwd, |source| list(sandbox, git, source, cwd, decided, cancel));
+    let named = named.map_err(|why| {
         let place = cwd.display();
         let message = format!("the settings of the git repository in {place} cannot be read: {why}");
         Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied))
@@ -45,16 +46,35 @@ pub(super) fn hold(
     let env = &mut decided.env;
     let count = env.iter().find(|(name, _)| name == COUNT);
     let count = count.and_then(|(_, value)| value.to_str()?.parse().ok()).unwrap_or(0);
-    let held = git_settings(&NamedSettings::from_list(&listed), count);
+    let held = git_settings(&named, count);
     env.retain(|(name, _)| !held.iter().any(|(ours, _)| name == ours.as_str()));
     env.extend(held.into_iter().map(|(name, value)| (name.into(), value.into())));
     Ok(())
 }
 
-/// The names of all settings that git sees in `cwd`, each with a NUL behind it.
+/// The settings to hold in `cwd`: of all that git sees there, and of the submodules.
+/// git reads `.gitmodules` from the index or the last commit where there is no such file.
+fn named_settings(
+    cwd: &Path,
+    mut list: impl FnMut(&[OsString]) -> Result<String, String>,
+) -> Result<NamedSettings, String> {
+    let mut named = NamedSettings::from_list(&list(&["--includes".into()])?);
+    let files = cwd.ancestors().map(|above| above.join(".gitmodules"));
+    for file in files.filter(|file| file.symlink_metadata().is_ok()) {
+        named = named.with_submodules(&list(&["--file".into(), file.into()])?);
+    }
+    for blob in [":.gitmodules", "HEAD:.gitmodules"] {
+        named = named.with_submodules(&list(&["--blob".into(), blob.into()])?);
+    }
+    Ok(named)
+}
+
+/// The names of all settings that git sees in `cwd`, or in what `source` names, each with a
+/// NUL behind it.
 fn list(
     sandbox: &Sandbox,
     git: &str,
+    source: &[OsString],
     cwd: &Path,
     decided: &Decided,
     cancel: &CancelToken,
@@ -62,9 +82,9 @@ fn list(
     let Confinement::Jail(spec) = &decided.confinement else {
         return Err("the command is not confined".to_owned());
     };
-    let argv = [git, "config", "--list", "--includes", "--name-only", "-z"];
+    let argv = [git, "config", "--list", "--name-only", "-z"].map(OsString::from);
     let request = SpawnRequest {
-        argv: argv.iter().map(OsString::from).collect(),
+        argv: argv.iter().chain(source).cloned().collect(),
         env: decided.env.clone(),
         cwd: cwd.to_owned(),
         stdin: Stdin::Empty,

@@ -41,7 +41,25 @@ const HARMLESS_CONFIG: &[&str] = &[
     "advice.",
     "core.abbrev",
     "diff.algorithm",
-    "status.",
+    "status.short",
+    "status.branch",
+    "status.relativepaths",
+    "status.renames",
+    "status.showuntrackedfiles",
+    "status.showstash",
+];
+
+/// Options with values that lead into other repositories or to other programs,
+/// and the values that do not.
+const ONLY_VALUES: &[(&str, &[&str])] = &[
+    // A submodule has settings of its own.
+    ("ignore-submodules", &["all", "dirty"]),
+    ("submodule", &["short", "log"]),
+    // To merge again, git runs the repository's merge drivers.
+    (
+        "diff-merges",
+        &["off", "none", "on", "first-parent", "1", "separate", "m", "combined", "c", "dense-combined", "cc"],
+    ),
 ];
 
 struct Parts {
@@ -267,6 +285,12 @@ impl Analysis<'_> {
             |value: &Arg| value.text.contains("%G") || value.text.contains("(signature");
         if line.values(&["format", "pretty"]).any(asks_for_signatures) {
             return Err("the format checks signatures, which runs a program".to_owned());
+        }
+        for (option, values) in ONLY_VALUES {
+            let other = |value: &&Arg| !value.known().is_some_and(|text| values.contains(&text));
+            if let Some(value) = line.values(&[option]).find(other) {
+                return Err(format!("--{option}={} is not known to only read", value.display_text()));
+            }
         }
         let is_own = |directory: &String| *directory == self.env.workspace || *directory == self.start;
         if !is_own(&self.scope.cwd) || !self.scope.visited.iter().all(is_own) {

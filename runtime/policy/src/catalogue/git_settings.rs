@@ -25,6 +25,7 @@ const FIXED: &[(&str, &str)] = &[
     ("log.showSignature", "false"),
     // A submodule has settings of its own.
     ("diff.ignoreSubmodules", "dirty"),
+    ("diff.submodule", "short"),
     ("status.submoduleSummary", "false"),
     ("submodule.recurse", "false"),
 ];
@@ -59,14 +60,32 @@ impl NamedSettings {
                 ("filter", "clean" | "smudge" | "process") => "",
                 ("filter", "required") => "false",
                 ("pager", _) => "cat",
-                ("submodule", "ignore") => "dirty",
+                ("merge", "driver") => "false",
                 _ => continue,
             };
             if !held.iter().any(|(known, _)| known == name) {
                 held.push((name.to_owned(), value));
             }
         }
-        Self(held)
+        Self(held).with_submodules(list)
+    }
+
+    /// Adds what keeps git from looking into the submodules that such a list of
+    /// `.gitmodules` names: what it says of one beats `diff.ignoreSubmodules`.
+    #[must_use]
+    pub fn with_submodules(mut self, list: &str) -> Self {
+        for name in list.split('\0') {
+            let Some((section, _)) = name.rsplit_once('.').filter(|(section, _)| section.contains('.'))
+            else {
+                continue;
+            };
+            let ignore = format!("{section}.ignore");
+            let is_submodule = section.to_ascii_lowercase().starts_with("submodule.");
+            if is_submodule && !self.0.iter().any(|(known, _)| *known == ignore) {
+                self.0.push((ignore, "dirty"));
+            }
+        }
+        self
     }
 }
 
@@ -100,6 +119,7 @@ mod tests {
     use std::path::Path;
     use std::process::Command;
 
+    use super::super::super::{DecisionEnv, Policy, Proposal, Verdict};
     use super::*;
 
     #[test]
@@ -123,6 +143,125 @@ mod tests {
             .envs(vars.iter().map(|(name, value)| (name, value)))
             .output()
             .ok()
+    }
+
+    #[test]
+    fn every_submodule_that_is_named_is_held() {
+        let settings = "submodule.one.url\0submodule.active\0submodule.recurse\0";
+        let named = NamedSettings::from_list(settings)
+            .with_submodules("submodule.one.path\0submodule.A.b.ignore\0submodule.A.b.path\0core.x\0");
+        let held = [("submodule.one.ignore", "dirty"), ("submodule.A.b.ignore", "dirty")];
+        assert_eq!(named.0, held.map(|(name, value)| (name.to_owned(), value)));
+    }
+
+    /// A repository with a merge, and a submodule whose file looks changed; the
+    /// settings of both run `evil`.
+    fn with_submodule(place: &Path, evil: &str) -> Option<()> {
+        let sub = place.join("sub");
+        std::fs::create_dir(&sub).unwrap();
+        let done = |dir: &Path, words: &[&str]| {
+            let identity = ["-c", "user.email=a@b", "-c", "user.name=x", "-c", "protocol.file.allow=always"];
+            git(dir, &[], &[&identity, words].concat()).is_some_and(|out| out.status.success())
+        };
+        for dir in [place, &sub] {
+            done(dir, &["init", "-q", "-b", "main", "."]).then_some(())?;
+            std::fs::write(dir.join(".gitattributes"), "*.txt diff=evil filter=evil merge=evil\n").unwrap();
+            std::fs::write(dir.join("a.txt"), "a\n").unwrap();
+            assert!(done(dir, &["add", "a.txt", ".gitattributes"]) && done(dir, &["commit", "-qm", "1"]));
+        }
+        assert!(done(place, &["add", "sub"]) && done(place, &["commit", "-qm", "with sub"]));
+        std::fs::write(sub.join("a.txt"), "b\n").unwrap();
+        assert!(done(&sub, &["commit", "-qam", "2"]) && done(place, &["commit", "-qam", "sub again"]));
+        assert!(done(place, &["checkout", "-q", "-b", "side"]));
+        std::fs::write(place.join("a.txt"), "side\n").unwrap();
+        assert!(done(place, &["commit", "-qam", "side"]) && done(place, &["checkout", "-q", "main"]));
+        std::fs::write(place.join("a.txt"), "main\n").unwrap();
+        assert!(done(place, &["commit", "-qam", "main"]));
+        assert!(done(place, &["merge", "-q", "-s", "ours", "side"]));
+        for dir in [place, &sub] {
+            for name in ["diff.evil.textconv", "filter.evil.clean", "merge.evil.driver", "core.fsmonitor"] {
+                assert!(done(dir, &["config", name, evil]));
+            }
+        }
+        assert!(done(place, &["config", "diff.submodule", "diff"]));
+        let modules = "[submodule \"a.sub\"]\n\tpath = sub\n\turl = ./x\n\tignore = none\n";
+        std::fs::write(place.join(".gitmodules"), modules).unwrap();
+        Some(())
+    }
+
+    /// Whatever of git the catalogue covers, in every verb and with every option of
+    /// the table, runs nothing for a repository with a submodule and a merge.
+    #[test]
+    fn no_covered_use_of_git_runs_what_a_repository_names() {
+        use super::super::options::samples;
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("repository");
+        std::fs::create_dir(&dir).unwrap();
+        let (canary, evil) = (place.path().join("canary"), place.path().join("evil.sh"));
+        std::fs::write(&evil, format!("#!/bin/sh\necho ran >>{}\ncat\n", canary.display())).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(&evil, mode).unwrap();
+        let Some(()) = with_submodule(&dir, &evil.display().to_string()) else { return };
+        let list = |source: &[&str]| {
+            let words = [&["config", "--list", "--name-only", "-z"], source].concat();
+            String::from_utf8(git(&dir, &[], &words).unwrap().stdout).unwrap()
+        };
+        let named = NamedSettings::from_list(&list(&[])).with_submodules(&list(&["--file", ".gitmodules"]));
+        let vars = git_settings(&named, 0);
+        let mut age = 0;
+        let mut runs = |vars: &[(String, String)], words: &[&str]| {
+            // The content has to be compared again each time.
+            age += 1;
+            let then = std::time::SystemTime::now() - std::time::Duration::from_secs(1_000 + age);
+            for file in ["a.txt", "sub/a.txt"] {
+                std::fs::File::options()
+                    .write(true)
+                    .open(dir.join(file))
+                    .unwrap()
+                    .set_modified(then)
+                    .unwrap();
+            }
+            git(&dir, vars, words).unwrap();
+            std::fs::remove_file(&canary).is_ok()
+        };
+        // Each of these would run something.
+        for words in [&["status"][..], &["diff"], &["show", "HEAD~2"], &["log", "--remerge-diff"]] {
+            assert!(runs(&[], words), "{words:?} runs nothing even if nothing is held");
+        }
+        let policy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/policy/example.toml");
+        let policy = Policy::load(&std::fs::read_to_string(policy).unwrap(), "example.toml").unwrap();
+        let env = DecisionEnv::fixture();
+        let covered = |words: &[&str]| {
+            let argv = ["git"].iter().chain(words).map(|word| (*word).to_owned());
+            policy.decide(&Proposal::argv(argv), &env).verdict == Verdict::Allow
+        };
+        let share: usize =
+            std::env::var("LOBSTER_GIT_OPTIONS_SHARE").ok().and_then(|n| n.parse().ok()).unwrap_or(120);
+        let mut count = 0;
+        let samples = samples();
+        for (name, sample) in &samples {
+            let Some(verb) = name.strip_prefix("git/") else { continue };
+            let long = sample.long.iter().flat_map(|name| {
+                ["", "=none", "=diff", "=log", "=remerge", "=1"].map(|value| format!("--{name}{value}"))
+            });
+            let options = long.chain(sample.flags.iter().map(|flag| format!("-{flag}")));
+            for (at, option) in options.enumerate() {
+                let leads = ["submodule", "merge", "ignore", "recurse", "textconv", "ext-"];
+                let is_suspect = leads.iter().any(|lead| option.contains(lead));
+                if !is_suspect && (at + verb.len()) % share != 0 {
+                    continue;
+                }
+                for more in [&[][..], &["-m", "-p", "HEAD"]] {
+                    let words = [&[verb, option.as_str()], more].concat();
+                    if covered(&words) {
+                        count += 1;
+                        assert!(!runs(&vars, &words), "git {words:?}");
+                    }
+                }
+            }
+        }
+        eprintln!("{count} uses of git ran");
+        assert!(count > 100, "only {count} uses of git are covered");
     }
 
     #[test]
