@@ -252,6 +252,11 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ("diff", &["f", "t.tar", "-u", "-U", "3", "--output=out", "-o", "out", "--to-file", "-r", "."]),
     ("xargs", &["sort", "-o", "out", "-n1", "./canary", "-I", "{}", "cat", "-a", "f"]),
     ("env", &["-S", "./canary x", "sort", "-o", "out", "-u", "X", "-i", "--", "cat", "f", "-C", "."]),
+    ("gzip", COMPRESSORS),
+    ("bzip2", COMPRESSORS),
+    ("xz", COMPRESSORS),
+    ("zstd", COMPRESSORS),
+    ("lz4", COMPRESSORS),
     (
         "git",
         &[
@@ -279,6 +284,33 @@ const PROGRAMS: &[(&str, &[&str])] = &[
             "z",
         ],
     ),
+];
+
+/// What these have in common; `@packed` is a file of the program's own kind.
+const COMPRESSORS: &[&str] = &[
+    "@packed",
+    "@packed",
+    "@packed",
+    "@packed",
+    "-t",
+    "-d",
+    "-l",
+    "-c",
+    "-td",
+    "-dt",
+    "-cd",
+    "-ld",
+    "-f",
+    "-k",
+    "-q",
+    "-1",
+    "--test",
+    "--list",
+    "--stdout",
+    "--decompress",
+    "--uncompress",
+    "--keep",
+    "--",
 ];
 
 const SED: &[&str] = &[
@@ -389,6 +421,17 @@ fn words(random: &mut Random, pieces: &[&str]) -> Vec<String> {
         .collect()
 }
 
+/// The file that a compressor would unpack.
+fn packed_by(program: &str) -> String {
+    let ending = match program {
+        "gzip" => "gz",
+        "bzip2" => "bz2",
+        "zstd" => "zst",
+        other => other,
+    };
+    format!("packed.{ending}")
+}
+
 /// What stands in the directory, but for the time of the last look.
 fn listing(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = std::fs::read_dir(dir)
@@ -416,6 +459,11 @@ fn what_is_covered_runs_and_writes_nothing() {
     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(dir.join("canary"), mode).unwrap();
     let _ = Command::new("tar").args(["-cf", "t.tar", "f"]).current_dir(dir).status();
+    for program in ["gzip", "bzip2", "xz", "zstd", "lz4"] {
+        if let Ok(packed) = Command::new(program).args(["-c", "f"]).current_dir(dir).output() {
+            std::fs::write(dir.join(packed_by(program)), packed.stdout).unwrap();
+        }
+    }
     let before = listing(dir);
     let mut ran = 0;
     for (program, pieces) in PROGRAMS {
@@ -426,6 +474,9 @@ fn what_is_covered_runs_and_writes_nothing() {
         for _ in 0..count {
             let mut argv = vec![(*program).to_owned()];
             argv.extend(words(&mut random, pieces));
+            for word in argv.iter_mut().filter(|word| *word == "@packed") {
+                *word = packed_by(program);
+            }
             if policy.decide(&Proposal::argv(argv.clone()), &env).verdict != Verdict::Allow {
                 continue;
             }

@@ -350,7 +350,10 @@ impl Analysis<'_> {
                     return Err("name=value sets a kernel parameter".to_owned());
                 }
             }
-            _ => judged?,
+            _ => {
+                judged?;
+                judge_modes(name, &line)?;
+            }
         }
         Ok(true)
     }
@@ -481,6 +484,23 @@ impl Analysis<'_> {
             Some(verb) => Err(format!("ip {object} {verb} changes the network")),
         }
     }
+}
+
+/// Programs with several modes, of which the last one given counts: an option
+/// that only reads does not answer for another one behind it.
+fn judge_modes(name: &str, line: &Line) -> Result<(), String> {
+    match name {
+        "gzip" | "bzip2" | "xz" | "zstd" | "lz4" => {
+            if line.has(&["d", "decompress", "uncompress"]) && !line.has(&["c", "stdout"]) {
+                return Err("to decompress without -c replaces the file".to_owned());
+            }
+        }
+        "pacman" if line.has(&["S"]) && (line.has(&["u"]) || !line.has(&["s", "i", "l", "g"])) => {
+            return Err("-S without -s, -i, -l or -g installs".to_owned());
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 /// tar's first word may be its options without a dash; their values follow in
