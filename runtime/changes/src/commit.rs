@@ -10,7 +10,10 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+#[cfg(target_os = "linux")]
+use std::time::{Duration, Instant};
 
+use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 
 use crate::apply::{Halt, Pass, apply};
@@ -18,6 +21,8 @@ use crate::commit_log::{Journal, Log, LogFile, Phase};
 use crate::files::{Files, Place, Seen, What};
 use crate::prepare::{clean, compare, lay_ready, workbench};
 use crate::revert::revert;
+#[cfg(target_os = "linux")]
+use crate::root_locks::{Holder, RootLocks};
 use crate::set::{BadChangeSet, ByteText, ChangeSet, RelPath};
 use crate::steps::plan;
 
@@ -141,6 +146,24 @@ pub enum CommitError {
         /// The system's error.
         source: io::Error,
     },
+    /// Another process commits in one of the directories, or in one above or below, and does not end.
+    #[error("{holder} has been committing changes to files in {root} for {seconds} s")]
+    Busy {
+        /// The directory.
+        root: ByteText,
+        /// Who it is.
+        holder: String,
+        /// For so long this commit has waited.
+        seconds: u64,
+    },
+    /// It was cancelled while it waited for another process that commits in one of the directories.
+    #[error("it was cancelled while {holder} was committing changes to files in {root}")]
+    Cancelled {
+        /// The directory.
+        root: ByteText,
+        /// Who it was.
+        holder: String,
+    },
     /// A directory that is to change cannot be opened.
     #[error("cannot open {root}: {source}")]
     Root {
@@ -217,8 +240,17 @@ pub struct Recovered {
     pub left: Vec<RelPath>,
 }
 
+/// For so long a commit waits for others in the same directories.
+#[cfg(target_os = "linux")]
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Between two looks at a lock that is held.
+#[cfg(target_os = "linux")]
+const POLL: Duration = Duration::from_millis(10);
+
 /// Commits a change set. `journals` is a directory beside the store; `id` names the
-/// commit: letters, digits and hyphens.
+/// commit: letters, digits and hyphens. While another process commits in the same directories, it waits, for half a
+/// minute or until it is cancelled.
 ///
 /// # Errors
 /// When a file is not what the set was made from (unless every one of them is what it is to
@@ -231,9 +263,22 @@ pub fn commit(
     id: &str,
     set: &ChangeSet,
     contents: &dyn Contents,
+    cancel: &CancelToken,
+) -> Result<(), CommitError> {
+    commit_within(PATIENCE, journals, id, set, contents, cancel)
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) fn commit_within(
+    patience: Duration,
+    journals: &Path,
+    id: &str,
+    set: &ChangeSet,
+    contents: &dyn Contents,
+    cancel: &CancelToken,
 ) -> Result<(), CommitError> {
     set.check()?;
-    let _only = lock(journals).map_err(CommitError::Journal)?;
+    let _only = lock(patience, journals, set, cancel)?;
     let files = crate::disk::Disk::open(set)?;
     let done = commit_in(&files, &LogFile::new(journals, id), id, set, contents);
     // A crash between the end of the commit and its record: all is there already.
@@ -241,6 +286,41 @@ pub fn commit(
         return Ok(());
     }
     done
+}
+
+/// Nobody else commits in the directories of `set` while this is held, and no interrupted commit is left there.
+#[cfg(target_os = "linux")]
+fn lock(
+    patience: Duration,
+    journals: &Path,
+    set: &ChangeSet,
+    cancel: &CancelToken,
+) -> Result<RootLocks, CommitError> {
+    let since = Instant::now();
+    loop {
+        match RootLocks::try_take(journals, set).map_err(CommitError::Journal)? {
+            Ok(locks) => {
+                let pending = LogFile::pending(journals).map_err(CommitError::Journal)?;
+                // Whoever writes such a journal has had these locks, and has them no more.
+                let is_left = |journal: &io::Result<Journal>| {
+                    journal.as_ref().is_ok_and(|journal| set.meets(&journal.set))
+                };
+                if !pending.iter().any(|(_, journal)| is_left(journal)) {
+                    return Ok(locks);
+                }
+                drop(locks);
+                recover_for(journals, set)?;
+            }
+            Err(Holder { root, name: holder }) => {
+                if cancel.wait(POLL) {
+                    return Err(CommitError::Cancelled { root, holder });
+                }
+                if since.elapsed() >= patience {
+                    return Err(CommitError::Busy { root, holder, seconds: patience.as_secs() });
+                }
+            }
+        }
+    }
 }
 
 /// The files that are not what a change set was made from.
@@ -257,7 +337,8 @@ pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
     }
 }
 
-/// Finishes the commits that crashes interrupted: forward, or back if that is how far they came.
+/// Finishes the commits that crashes interrupted: forward, or back if that is how far they came. Waits for nobody: a
+/// commit that a process is at is left to it.
 ///
 /// # Errors
 /// [`CommitError::Unfinished`] when one of them cannot be finished: its journal is kept, and the others are
@@ -279,10 +360,6 @@ pub fn recover_for(journals: &Path, set: &ChangeSet) -> Result<Vec<Recovered>, C
 
 #[cfg(target_os = "linux")]
 fn recover_where(journals: &Path, before: Option<&ChangeSet>) -> Result<Vec<Recovered>, CommitError> {
-    if LogFile::pending(journals).map_err(CommitError::Journal)?.is_empty() {
-        return Ok(Vec::new());
-    }
-    let _only = lock(journals).map_err(CommitError::Journal)?;
     let pending = LogFile::pending(journals).map_err(CommitError::Journal)?;
     let (mut done, mut unfinished) = (Vec::new(), None);
     for (log, journal) in pending {
@@ -291,12 +368,10 @@ fn recover_where(journals: &Path, before: Option<&ChangeSet>) -> Result<Vec<Reco
             (Some(set), Ok(journal)) => set.meets(&journal.set),
             (Some(_), Err(_)) => false,
         };
-        let one = journal.map_err(CommitError::Unreadable).and_then(|journal| {
-            let files = crate::disk::Disk::open(&journal.set)?;
-            recover_in(&files, &log, journal)
-        });
+        let one =
+            journal.map_err(CommitError::Unreadable).and_then(|found| finish_left(journals, &log, &found));
         match one {
-            Ok(one) => done.push(one),
+            Ok(one) => done.extend(one),
             Err(source) if concerns => {
                 let journal = log.path().to_owned();
                 unfinished.get_or_insert(CommitError::Unfinished { journal, source: Box::new(source) });
@@ -307,18 +382,30 @@ fn recover_where(journals: &Path, before: Option<&ChangeSet>) -> Result<Vec<Reco
     unfinished.map_or(Ok(done), Err)
 }
 
-/// Nobody else commits meanwhile, nor recovers.
+/// Finishes a commit, unless a process is at it; `found` is its journal as it was a moment ago.
 #[cfg(target_os = "linux")]
-fn lock(journals: &Path) -> io::Result<File> {
-    std::fs::create_dir_all(journals)?;
-    let file = File::options().create(true).append(true).open(journals.join("lock"))?;
-    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive)?;
-    Ok(file)
+fn finish_left(journals: &Path, log: &LogFile, found: &Journal) -> Result<Option<Recovered>, CommitError> {
+    let Ok(_only) = RootLocks::try_take(journals, &found.set).map_err(CommitError::Journal)? else {
+        return Ok(None);
+    };
+    // It may have gone on until now.
+    let Some(journal) = log.read().transpose().map_err(CommitError::Unreadable)? else { return Ok(None) };
+    if !found.set.has_roots_of(&journal.set) {
+        return Ok(None);
+    }
+    let files = crate::disk::Disk::open(&journal.set)?;
+    recover_in(&files, log, journal).map(Some)
 }
 
 /// Other systems have no renames that replace nothing.
 #[cfg(not(target_os = "linux"))]
-pub fn commit(_: &Path, _: &str, _: &ChangeSet, _: &dyn Contents) -> Result<(), CommitError> {
+pub fn commit(
+    _: &Path,
+    _: &str,
+    _: &ChangeSet,
+    _: &dyn Contents,
+    _: &CancelToken,
+) -> Result<(), CommitError> {
     Err(CommitError::Journal(io::ErrorKind::Unsupported.into()))
 }
 

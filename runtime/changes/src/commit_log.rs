@@ -71,6 +71,14 @@ impl LogFile {
         &self.path
     }
 
+    /// What stands in it; `None` when its commit has ended.
+    pub(crate) fn read(&self) -> Option<io::Result<Journal>> {
+        match fs::read(&self.path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            read => Some(read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))),
+        }
+    }
+
     /// The journals that are left in a directory; of one that cannot be read, why not.
     pub(crate) fn pending(dir: &Path) -> io::Result<Vec<(Self, io::Result<Journal>)>> {
         let mut found = Vec::new();
@@ -81,12 +89,9 @@ impl LogFile {
         for entry in entries {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == SUFFIX) {
-                let journal = match fs::read(&path) {
-                    // Its commit has ended since the directory was listed.
-                    Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                    read => read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?)),
-                };
-                found.push((Self { path }, journal));
+                let log = Self { path };
+                // Its commit may have ended since the directory was listed.
+                found.extend(log.read().map(|journal| (log, journal)));
             }
         }
         found.sort_by(|a, b| a.0.path.cmp(&b.0.path));

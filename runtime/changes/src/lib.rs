@@ -31,6 +31,8 @@ mod reading;
 #[cfg(target_os = "linux")]
 mod resolve;
 mod revert;
+#[cfg(target_os = "linux")]
+mod root_locks;
 mod set;
 mod steps;
 #[cfg(target_os = "linux")]
@@ -42,6 +44,8 @@ mod choices;
 mod power_cuts;
 #[cfg(test)]
 mod simulated;
+#[cfg(all(test, target_os = "linux"))]
+mod stopped_commits;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 

@@ -405,6 +405,11 @@ impl ChangeSet {
         self.roots.iter().any(|own| other.roots.iter().any(|other| meet(&own.root, &other.root)))
     }
 
+    /// Whether all roots of another set are roots of this one.
+    pub(crate) fn has_roots_of(&self, other: &Self) -> bool {
+        other.roots.iter().all(|other| self.roots.iter().any(|own| own.root == other.root))
+    }
+
     /// All changes, with their roots.
     pub fn changes(&self) -> impl Iterator<Item = (&ByteText, &Change)> {
         self.roots.iter().flat_map(|root| root.changes.iter().map(move |change| (&root.root, change)))

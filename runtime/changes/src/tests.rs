@@ -8,6 +8,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
+use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 
 use crate::commit::commit_in;
@@ -52,8 +53,23 @@ pub(crate) fn set(root: &Path, changes: Vec<(&str, Option<Entry>, Option<Entry>)
     ChangeSet::new(vec![RootChanges { root, changes }])
 }
 
+/// Where a bench is.
+enum Place {
+    Own(tempfile::TempDir),
+    Kept(std::path::PathBuf),
+}
+
+impl Place {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Own(dir) => dir.path(),
+            Self::Kept(dir) => dir,
+        }
+    }
+}
+
 pub(crate) struct Bench {
-    dir: tempfile::TempDir,
+    dir: Place,
     pub(crate) memory: Memory,
 }
 
@@ -61,7 +77,12 @@ impl Bench {
     pub(crate) fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("tree")).unwrap();
-        Self { dir, memory: Memory::default() }
+        Self { dir: Place::Own(dir), memory: Memory::default() }
+    }
+
+    /// In a directory that is there and stays.
+    pub(crate) fn at(dir: &Path) -> Self {
+        Self { dir: Place::Kept(dir.to_owned()), memory: Memory::default() }
     }
 
     pub(crate) fn tree(&self) -> std::path::PathBuf {
@@ -76,7 +97,7 @@ impl Bench {
     }
 
     pub(crate) fn commit(&self, set: &ChangeSet) -> Result<(), CommitError> {
-        commit(&self.dir.path().join("journals"), "test", set, &self.memory)
+        commit(&self.dir.path().join("journals"), "test", set, &self.memory, &CancelToken::new())
     }
 
     fn left(&self) -> Vec<String> {
@@ -168,7 +189,7 @@ fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_o
     }
     recover_for(&journals, &of_tree).unwrap_err();
     assert_eq!(recover_for(&journals, &of_other).unwrap(), []);
-    commit(&journals, "other", &of_other, &bench.memory).unwrap();
+    commit(&journals, "other", &of_other, &bench.memory, &CancelToken::new()).unwrap();
     assert_eq!((bench.left(), other.left()), (vec!["a".to_owned()], vec!["a".to_owned(), "b".to_owned()]));
     fs::rename(&away, &workbench).unwrap();
     assert!(recover(&journals).unwrap()[0].committed);
@@ -264,7 +285,8 @@ fn what_is_written_to_a_file_with_other_names_while_contents_are_laid_ready_is_a
         let set = set(&bench.tree(), changes);
         let meddling =
             Meddling { memory: &bench.memory, at: Digest::of(at.as_bytes()), file: bench.tree().join("a") };
-        let error = commit(&bench.dir.path().join("journals"), "test", &set, &meddling).unwrap_err();
+        let error = commit(&bench.dir.path().join("journals"), "test", &set, &meddling, &CancelToken::new())
+            .unwrap_err();
         assert!(error.to_string().contains("a in "), "{error}");
         let read = |name| fs::read_to_string(bench.tree().join(name)).unwrap();
         assert_eq!(

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
+use lobster_base::cancel::CancelToken;
 use lobster_changes::{ChangeSet, Keep, LayerError, RelPath, Time, changes_of};
 
 use crate::host::filesystem::{FsError, Mount};
@@ -162,7 +163,7 @@ impl StagedWrites {
         let set = self.change_set(&mut contents)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let id = format!("alone-{}-{}", std::process::id(), now.as_nanos());
-        Ok(lobster_changes::commit(journals, &id, &set, &contents)?)
+        Ok(lobster_changes::commit(journals, &id, &set, &contents, &CancelToken::new())?)
     }
 
     fn staging(&self) -> PathBuf {

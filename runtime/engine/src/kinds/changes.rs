@@ -266,7 +266,7 @@ fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet) -> Result<usize, Sta
     let id = format!("{}-{}", run.id, Digest::of(path.as_str().as_bytes()).short());
     let step = path.as_str().trim_end_matches("!changes");
     let committed = lobster_changes::recover_for(&journals, set)
-        .and_then(|_| lobster_changes::commit(&journals, &id, set, &contents));
+        .and_then(|_| lobster_changes::commit(&journals, &id, set, &contents, &run.cancel));
     match committed {
         Ok(()) => Ok(set.changes().count()),
         Err(error @ (CommitError::Conflicts(_) | CommitError::Raced { .. })) => {

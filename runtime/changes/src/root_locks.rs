@@ -1,0 +1,115 @@
+//! Who commits in which directories. Each directory of a change set is locked for its commit alone, and those above
+//! it are shared with other commits, so two commits exclude each other exactly when one's directory is the other's or
+//! in it.
+//!
+//! The locks belong to open files and so end with their process, however that ends.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use lobster_base::digest::Digest;
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+
+use crate::set::{ByteText, ChangeSet};
+
+/// The locks of a commit; they end when this is dropped.
+pub(crate) struct RootLocks(Vec<(PathBuf, File)>);
+
+/// Who has one of them.
+pub(crate) struct Holder {
+    /// The directory.
+    pub(crate) root: ByteText,
+    /// The process, as far as it can be told.
+    pub(crate) name: String,
+}
+
+impl RootLocks {
+    /// Takes all locks that a commit of `set` needs, or none; `journals` is where they are kept. Waits for nobody.
+    pub(crate) fn try_take(journals: &Path, set: &ChangeSet) -> io::Result<Result<Self, Holder>> {
+        fs::create_dir_all(journals)?;
+        let mut needed = BTreeMap::new();
+        for root in &set.roots {
+            let path = Path::new(OsStr::from_bytes(root.root.as_bytes()));
+            for above in path.ancestors().skip(1) {
+                needed.entry(above).or_insert(FlockOperation::NonBlockingLockShared);
+            }
+            needed.insert(path, FlockOperation::NonBlockingLockExclusive);
+        }
+        let mut held = Self(Vec::new());
+        for (root, how) in needed {
+            let name = Digest::of(root.as_os_str().as_bytes()).to_string();
+            let at = journals.join(format!("{name}.lock"));
+            match take(&at, how)? {
+                Ok(file) => held.0.push((at, file)),
+                Err(name) => {
+                    let root = root.as_os_str().as_bytes().to_vec().into();
+                    return Ok(Err(Holder { root, name }));
+                }
+            }
+        }
+        Ok(Ok(held))
+    }
+}
+
+/// Takes one lock, or says who has it.
+fn take(at: &Path, how: FlockOperation) -> io::Result<Result<File, String>> {
+    loop {
+        let file = File::options().create(true).truncate(false).write(true).open(at)?;
+        match flock(&file, how) {
+            Ok(()) => {}
+            Err(Errno::INTR) => continue,
+            Err(Errno::WOULDBLOCK) => return Ok(Err(holder(&file))),
+            Err(error) => return Err(error.into()),
+        }
+        // Its last holder may have removed it in between; then it locks nothing.
+        if is_at(&file, at) {
+            return Ok(Ok(file));
+        }
+    }
+}
+
+fn is_at(file: &File, at: &Path) -> bool {
+    let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    file.metadata().is_ok_and(|own| fs::metadata(at).is_ok_and(|found| same(&own, &found)))
+}
+
+/// What can be told of a process that has a lock, from what the system tells of all locks.
+fn holder(file: &File) -> String {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let inode = file.metadata().map(|found| found.ino().to_string()).unwrap_or_default();
+    // `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; who waits has `->` for the second word.
+    let pid = locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_it = words.get(1) == Some(&"FLOCK") && words.get(5)?.rsplit(':').next() == Some(&inode);
+        words.get(4)?.parse::<u32>().ok().filter(|pid| is_it && *pid > 0)
+    });
+    let Some(pid) = pid else { return "another process".to_owned() };
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name of the program stands in brackets and may have any in it; the state follows.
+    match stat.rsplit_once(") ") {
+        Some((_, rest)) if rest.starts_with(['T', 't']) => {
+            format!("process {pid}, which is stopped (`kill -CONT {pid}` continues it),")
+        }
+        _ => format!("process {pid}"),
+    }
+}
+
+impl Drop for RootLocks {
+    fn drop(&mut self) {
+        for (at, file) in &self.0 {
+            // The last one removes it, while it is locked: whoever opened it before sees that it is not of that name
+            // any more.
+            if flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_at(file, at) {
+                let _ = fs::remove_file(at);
+            }
+            // Closing would not do: a process that is just being started has a copy of the descriptor.
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
+}
