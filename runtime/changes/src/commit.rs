@@ -6,7 +6,6 @@
 //! followed by the rest of the steps. If a step finds something else than was compared,
 //! the journal says *reverting* and the steps are taken back.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -431,8 +430,7 @@ pub(crate) fn commit_in(
     if set.is_empty() {
         return Ok(());
     }
-    let seen: BTreeMap<Place, Seen> = compare(files, set)?;
-    let steps = plan(set, &seen);
+    let steps = plan(set, &compare(files, set)?);
     let mut journal =
         Journal { id: id.to_owned(), phase: Phase::Preparing, set: set.clone(), steps, committed: false };
     log.write(&journal.brief()).map_err(CommitError::Journal)?;

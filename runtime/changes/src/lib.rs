@@ -40,6 +40,8 @@ mod written;
 
 #[cfg(all(test, target_os = "linux"))]
 mod choices;
+#[cfg(all(test, target_os = "linux"))]
+mod hard_links;
 #[cfg(test)]
 mod power_cuts;
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Before anything is visible: everything is compared, and new contents are laid ready.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use lobster_base::digest::Digest;
@@ -27,9 +27,18 @@ pub(crate) fn old_of(bench: &RelPath, step: &Step) -> Place {
     Place { root: step.place.root, path: bench.join(format!("o{}", step.slot).as_bytes()) }
 }
 
+/// What was found where a change set changes something.
+#[derive(Default)]
+pub(crate) struct Compared {
+    /// At each place of the set.
+    pub(crate) seen: BTreeMap<Place, Seen>,
+    /// Files, each with its root, that get a further name and stay as they are.
+    pub(crate) held: BTreeSet<(usize, u64)>,
+}
+
 /// Looks at every path of a change set. All conflicts are found, not the first alone.
-pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<BTreeMap<Place, Seen>, CommitError> {
-    let mut seen = BTreeMap::new();
+pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<Compared, CommitError> {
+    let mut compared = Compared::default();
     let mut conflicts = Vec::new();
     for (root, of_root) in set.roots.iter().enumerate() {
         let becomes: BTreeMap<&RelPath, &Change> =
@@ -44,7 +53,8 @@ pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<BTreeMap<Pl
                 continue;
             }
             let now = files.look(&place).map_err(failed("look at", set, &place))?;
-            let same = is_as_before(files, &place, change, now).map_err(failed("read", set, &place))?;
+            let same =
+                is_as(files, &place, change.before.as_ref(), now).map_err(failed("read", set, &place))?;
             let goes = change.before.as_ref().is_some_and(Entry::is_directory)
                 && !change.after.as_ref().is_some_and(Entry::is_directory);
             let has_more = || -> io::Result<bool> {
@@ -57,20 +67,33 @@ pub(crate) fn compare(files: &impl Files, set: &ChangeSet) -> Result<BTreeMap<Pl
                 conflicts.push(Conflict { root, path: change.path.clone(), found });
             }
             if let Some(now) = now {
-                seen.insert(place, now);
+                compared.seen.insert(place, now);
+            }
+            // A further name of a file that is not in the set: it is the one that was meant.
+            if let Some(after @ Entry::File { same_as: Some(of), .. }) = &change.after
+                && !becomes.contains_key(of)
+            {
+                let place = Place { root, path: of.clone() };
+                let now = files.look(&place).map_err(failed("look at", set, &place))?;
+                if is_as(files, &place, Some(after), now).map_err(failed("read", set, &place))? {
+                    compared.held.extend(now.map(|now| (root, now.inode)));
+                } else {
+                    let (root, found) = (of_root.root.clone(), Found::of(now.as_ref()));
+                    conflicts.push(Conflict { root, path: of.clone(), found });
+                }
             }
         }
     }
-    if conflicts.is_empty() { Ok(seen) } else { Err(CommitError::Conflicts(conflicts)) }
+    if conflicts.is_empty() { Ok(compared) } else { Err(CommitError::Conflicts(conflicts)) }
 }
 
-fn is_as_before(files: &impl Files, place: &Place, change: &Change, now: Option<Seen>) -> io::Result<bool> {
-    let (before, now) = match (&change.before, now) {
+fn is_as(files: &impl Files, place: &Place, entry: Option<&Entry>, now: Option<Seen>) -> io::Result<bool> {
+    let (entry, now) = match (entry, now) {
         (None, now) => return Ok(now.is_none()),
         (Some(_), None) => return Ok(false),
-        (Some(before), Some(now)) => (before, now),
+        (Some(entry), Some(now)) => (entry, now),
     };
-    Ok(match before {
+    Ok(match entry {
         Entry::Directory { mode } => now.what == What::Directory && now.mode == *mode,
         Entry::Link { target, .. } => now.what == What::Link && files.read_link(place)? == *target,
         Entry::File { digest, size, mode, .. } => {

@@ -1,10 +1,11 @@
 //! The steps of a commit: each is one move that can be done, and taken back, again and again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
 use crate::files::{Place, Seen};
+use crate::prepare::Compared;
 use crate::set::{Change, ChangeSet, Entry, RelPath};
 
 /// One move of a commit.
@@ -62,25 +63,34 @@ fn order(step: &Step) -> (u8, usize) {
 /// What a directory's own user needs to change what is in it.
 const OWN: u32 = 0o700;
 
-/// The moves of a change set, in order. `seen` is what was found at each place.
-pub(crate) fn plan(set: &ChangeSet, seen: &BTreeMap<Place, Seen>) -> Vec<Step> {
+/// The moves of a change set, in order.
+pub(crate) fn plan(set: &ChangeSet, found: &Compared) -> Vec<Step> {
     let mut steps = Vec::new();
     // How many names of a file are in the set.
     let mut named: BTreeMap<(usize, u64), u64> = BTreeMap::new();
-    for (place, seen) in seen {
+    for (place, seen) in &found.seen {
         *named.entry((place.root, seen.inode)).or_default() += 1;
     }
     for (root, of_root) in set.roots.iter().enumerate() {
+        let becomes: BTreeMap<&RelPath, &Change> =
+            of_root.changes.iter().map(|change| (&change.path, change)).collect();
+        let names_of = |change: &Change| -> OtherNames {
+            let Some(old) = found.seen.get(&Place { root, path: change.path.clone() }) else {
+                return OtherNames::None;
+            };
+            match named.get(&(root, old.inode)) < Some(&old.names) {
+                true if change.shared == Some(old.inode) => OtherNames::Kept,
+                true => OtherNames::Foreign,
+                false => OtherNames::None,
+            }
+        };
+        let split = split_files(root, &becomes, found, names_of);
         for change in &of_root.changes {
             let place = Place { root, path: change.path.clone() };
-            let old = seen.get(&place).copied();
-            let has_others = old.is_some_and(|old| named.get(&(root, old.inode)) < Some(&old.names));
-            let names = match old {
-                Some(old) if has_others && change.shared == Some(old.inode) => OtherNames::Kept,
-                Some(_) if has_others => OtherNames::Foreign,
-                _ => OtherNames::None,
-            };
-            for act in acts(change, names) {
+            let old = found.seen.get(&place).copied();
+            let is_split = old.is_some_and(|old| split.contains(&old.inode));
+            let names = if is_split { OtherNames::Foreign } else { names_of(change) };
+            for act in acts(&with_own_content(change, &becomes), names) {
                 let slot = steps.len();
                 steps.push(Step { place: place.clone(), act, slot, new: None, old });
             }
@@ -88,6 +98,53 @@ pub(crate) fn plan(set: &ChangeSet, seen: &BTreeMap<Place, Seen>) -> Vec<Step> {
     }
     steps.sort_by_key(order);
     steps
+}
+
+/// The files whose names cannot stay names of one file: the set gives them different contents, or gives one a
+/// further name under which it is to stay as it is, or a name that was another file's, so that it could not be undone.
+fn split_files(
+    root: usize,
+    becomes: &BTreeMap<&RelPath, &Change>,
+    found: &Compared,
+    names_of: impl Fn(&Change) -> OtherNames,
+) -> BTreeSet<u64> {
+    let of_root = found.held.iter().filter(|(of, _)| *of == root);
+    let mut split: BTreeSet<u64> = of_root.map(|(_, inode)| *inode).collect();
+    let inode = |path: &RelPath| found.seen.get(&Place { root, path: path.clone() }).map(|seen| seen.inode);
+    let mut contents: BTreeMap<u64, &Entry> = BTreeMap::new();
+    for change in becomes.values() {
+        match (&change.before, &change.after) {
+            // A file that another program linked there is replaced anyway.
+            (_, Some(after @ Entry::File { same_as: None, .. }))
+                if names_of(change) != OtherNames::Foreign =>
+            {
+                let first = inode(&change.path).map(|inode| (inode, *contents.entry(inode).or_insert(after)));
+                split.extend(first.filter(|(_, first)| !first.is_same(after)).map(|(inode, _)| inode));
+            }
+            (Some(own @ Entry::File { .. }), Some(Entry::File { same_as: Some(of), .. })) => {
+                let before = becomes.get(of).and_then(|first| first.before.as_ref());
+                let is_another = before.is_some_and(|before| !before.is_same(own));
+                split.extend(inode(of).filter(|_| is_another));
+            }
+            _ => {}
+        }
+    }
+    split
+}
+
+/// A change whose file has a content of its own, unless it is that of the file which it is to be a name of.
+fn with_own_content(change: &Change, becomes: &BTreeMap<&RelPath, &Change>) -> Change {
+    let mut change = change.clone();
+    let is_other = |of: &RelPath, own: &Entry| {
+        becomes.get(of).is_some_and(|first| !first.after.as_ref().is_some_and(|first| own.is_same(first)))
+    };
+    if let Some(own @ Entry::File { same_as: Some(of), .. }) = &change.after
+        && is_other(of, own)
+        && let Some(Entry::File { same_as, .. }) = &mut change.after
+    {
+        *same_as = None;
+    }
+    change
 }
 
 /// What names a file has outside of the set.
