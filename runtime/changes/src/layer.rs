@@ -13,12 +13,13 @@ use std::path::{Path, PathBuf};
 
 use lobster_base::digest::Digest;
 
+use crate::beginning::Beginning;
 use crate::commit::{CommitError, Contents};
 use crate::copy::{Copied, CopyError, Room, copy};
 use crate::disk::Disk;
 use crate::pile::{Below, lay};
 use crate::reader::Reader;
-use crate::set::{ByteText, Change, RelPath, RootChanges, Time};
+use crate::set::{ByteText, Change, RelPath, RootChanges};
 
 /// Where contents are kept.
 pub trait Keep {
@@ -143,8 +144,8 @@ pub struct Layer {
     root: PathBuf,
     dir: PathBuf,
     mode: u32,
-    /// When it was made, by the clock that files have their times from.
-    made: Time,
+    /// When it was made.
+    made: Beginning,
     /// Changes lie between the directory and it.
     over_changes: bool,
     /// They lie there in a form that the kernel does not take.
@@ -167,27 +168,19 @@ impl Layer {
         if let Some(mount) = mount_below(root).map_err(failed)? {
             return Err(LayerError::Mount { root: root.to_owned(), mount });
         }
-        let mut layer = Self {
-            root: root.to_owned(),
-            dir,
-            mode: found.mode() & 0o7777,
-            made: Time(i64::MAX, 0),
-            over_changes: false,
-            needs_copy: false,
-            copied: None,
-        };
+        let mode = found.mode() & 0o7777;
         let make = |path: PathBuf, mode: u32| {
             DirBuilder::new().recursive(true).mode(0o700).create(&path)?;
             fs::set_permissions(path, Permissions::from_mode(mode))
         };
         // What the step sees of the root itself is what the upper directory is.
-        make(layer.dir.clone(), 0o700)
-            .and_then(|()| make(layer.upper(), layer.mode))
-            .and_then(|()| make(layer.work(), 0o700))
+        make(dir.clone(), 0o700)
+            .and_then(|()| make(dir.join(UPPER), mode))
+            .and_then(|()| make(dir.join(WORK), 0o700))
             .map_err(failed)?;
-        let work = fs::metadata(layer.work()).map_err(failed)?;
-        layer.made = Time(work.ctime(), u32::try_from(work.ctime_nsec()).unwrap_or_default());
-        Ok(layer)
+        let made = Beginning::now(root, &dir).map_err(failed)?;
+        let root = root.to_owned();
+        Ok(Self { root, dir, mode, made, over_changes: false, needs_copy: false, copied: None })
     }
 
     /// Puts changes that are not committed yet below it: the step finds them, and they are none of its own.
@@ -241,13 +234,13 @@ impl Layer {
     /// Where the kernel puts what the step changes.
     #[must_use]
     pub fn upper(&self) -> PathBuf {
-        self.dir.join("upper")
+        self.dir.join(UPPER)
     }
 
     /// What the kernel needs beside it.
     #[must_use]
     pub fn work(&self) -> PathBuf {
-        self.dir.join("work")
+        self.dir.join(WORK)
     }
 
     /// What the step changed. Contents, also those before, go to `keep`.
@@ -265,13 +258,19 @@ impl Layer {
             return Err(LayerError::RootMode { root });
         }
         let below = Below::new(base, pile);
-        let mut reader = Reader::new(below, upper, root.clone(), self.made, keep);
+        let made = self.made.bound();
+        let made = made.map_err(|source| LayerError::Root { root: self.root.clone(), source })?;
+        let mut reader = Reader::new(below, upper, root.clone(), made, keep);
         reader.compare_with(self.copied.as_ref());
         reader.directory(None, true, false)?;
         reader.check_origins()?;
         Ok(RootChanges { root, changes: reader.into_changes() })
     }
 }
+
+/// What the kernel's directories are called in the directory of a layer.
+const UPPER: &str = "upper";
+const WORK: &str = "work";
 
 /// What the copy is called in the directory of a layer.
 const COPY: &str = "copy";

@@ -10,6 +10,8 @@
 //! nor touch anything outside the directories that it is told.
 
 mod apply;
+#[cfg(target_os = "linux")]
+mod beginning;
 mod commit;
 mod commit_log;
 #[cfg(target_os = "linux")]
@@ -51,6 +53,8 @@ mod stopped_commits;
 #[cfg(all(test, target_os = "linux"))]
 mod tests;
 
+#[cfg(target_os = "linux")]
+pub use beginning::Beginning;
 #[cfg(target_os = "linux")]
 pub use commit::conflicts;
 pub use commit::{CommitError, Conflict, Content, Contents, Found, Recovered, commit, recover, recover_for};

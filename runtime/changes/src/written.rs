@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use lobster_base::digest::Digest;
 
+use crate::beginning::Beginning;
 use crate::files::{Place, What};
 use crate::layer::{Keep, LayerError, open_root};
 use crate::pile::Below;
@@ -41,14 +42,14 @@ pub enum Written {
     },
 }
 
-/// The changes of a directory by somebody who has seen it as it was at `made`. What was there
+/// The changes of a directory by somebody who has seen it since `began`. What was there
 /// before goes to `keep`.
 ///
 /// # Errors
 /// When somebody else changed one of these files since, or what was there cannot be kept.
 pub fn changes_of(
     root: &Path,
-    made: Time,
+    began: &Beginning,
     written: &BTreeMap<RelPath, Written>,
     keep: &mut dyn Keep,
 ) -> Result<RootChanges, LayerError> {
@@ -56,6 +57,7 @@ pub fn changes_of(
         use std::os::unix::ffi::OsStrExt;
         ByteText::from(root.as_os_str().as_bytes().to_vec())
     };
+    let made = began.bound().map_err(|source| LayerError::Root { root: root.to_owned(), source })?;
     let below = Below::new(open_root(root)?, None);
     let mut reader = Reader::new(below, PathBuf::new(), name.clone(), made, keep);
     for (path, what) in written {

@@ -147,8 +147,10 @@ impl StagedWrites {
                 let name = RelPath::new(path.as_bytes()).map_err(|error| kept(io::Error::other(error)))?;
                 written.insert(name, written_as(change, tree.stage(), keep).map_err(kept)?);
             }
-            let made = tree.stage().began().unwrap_or(Time(i64::MAX, 0));
-            sets.push(ChangeSet::new(vec![changes_of(&root, made, &written, keep)?]));
+            let began = tree.stage().began(&tree.host);
+            let began =
+                began.ok_or_else(|| WritesError::Aside(io::Error::other("nobody noted when it began")))?;
+            sets.push(ChangeSet::new(vec![changes_of(&root, began, &written, keep)?]));
         }
         Ok(ChangeSet::compose(&sets.iter().collect::<Vec<_>>()))
     }

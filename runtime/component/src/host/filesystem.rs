@@ -71,7 +71,8 @@ impl Filesystem {
     ) -> Result<Self, RunError> {
         let stage = Stage::new(staging, budget, stop);
         if !grants.write.is_empty() {
-            stage.begin().map_err(|error| RunError::StageFailed { message: error.to_string() })?;
+            let dirs = grants.write.iter().map(|grant| grant.host.as_path());
+            stage.begin(dirs).map_err(|error| RunError::StageFailed { message: error.to_string() })?;
         }
         let bad = |message: &str| RunError::BadGrant {
             grant: "directories".to_owned(),

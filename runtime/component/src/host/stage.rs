@@ -2,6 +2,7 @@
 //! grow, how many names there are and how long they are. Whatever works through
 //! much of it looks up regularly to see whether the run is to end.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use lobster_changes::Beginning;
 use rustix::fs::SeekFrom;
 use rustix::io::Errno;
 
@@ -32,8 +34,8 @@ pub(crate) struct Stage {
     parent: PathBuf,
     dir: std::sync::OnceLock<tempfile::TempDir>,
     next: AtomicU64,
-    /// When the run began to see files, by the clock that files have their times from.
-    made: std::sync::OnceLock<lobster_changes::Time>,
+    /// When the run began to see the directories that it may write to.
+    began: std::sync::OnceLock<BTreeMap<PathBuf, Beginning>>,
     /// Bytes by which files may still grow.
     budget: AtomicU64,
     pub(crate) exceeded: AtomicBool,
@@ -49,7 +51,7 @@ impl Stage {
             parent,
             dir: std::sync::OnceLock::new(),
             next: AtomicU64::new(0),
-            made: std::sync::OnceLock::new(),
+            began: std::sync::OnceLock::new(),
             budget: AtomicU64::new(budget),
             exceeded: AtomicBool::new(false),
             entries: AtomicU64::new(0),
@@ -58,12 +60,12 @@ impl Stage {
         })
     }
 
-    /// Notes that the run begins to see files: what somebody else changes from now on, it has not seen.
-    pub(crate) fn begin(&self) -> io::Result<()> {
-        use std::os::unix::fs::MetadataExt;
-        let now = tempfile::tempfile_in(&self.parent)?.metadata()?;
-        let nanos = u32::try_from(now.ctime_nsec()).unwrap_or_default();
-        self.made.get_or_init(|| lobster_changes::Time(now.ctime(), nanos));
+    /// Notes that the run begins to see directories: what somebody else changes from now on, it has not seen.
+    pub(crate) fn begin<'d>(&self, dirs: impl Iterator<Item = &'d Path>) -> io::Result<()> {
+        let began: io::Result<_> =
+            dirs.map(|dir| Ok((dir.to_owned(), Beginning::now(dir, &self.parent)?))).collect();
+        let began = began?;
+        self.began.get_or_init(|| began);
         Ok(())
     }
 
@@ -72,9 +74,9 @@ impl Stage {
         &self.parent
     }
 
-    /// When that was.
-    pub(crate) fn began(&self) -> Option<lobster_changes::Time> {
-        self.made.get().copied()
+    /// When that was for a directory.
+    pub(crate) fn began(&self, dir: &Path) -> Option<&Beginning> {
+        self.began.get()?.get(dir)
     }
 
     /// Ends the run if it is to end.
