@@ -324,6 +324,11 @@ pub mod sync {
     pub use lobster_base::sync::lock;
 }
 
+/// The ticks in which the system tells of processes.
+pub mod ticks {
+    pub use lobster_base::ticks::time_of_ticks;
+}
+
 /// Texts that are too long for where they go.
 pub mod text {
     pub use lobster_base::text::{Count, clip, prefix};

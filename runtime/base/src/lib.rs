@@ -21,5 +21,6 @@ pub mod schema;
 pub mod setting;
 pub mod sync;
 pub mod text;
+pub mod ticks;
 pub mod visible;
 pub mod whole_sync;

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use lobster_runtime::ticks::time_of_ticks;
+
 /// What a tree of processes uses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
@@ -19,9 +21,6 @@ struct Process {
     /// Ticks of the clock, of its own and of children that it has waited for.
     ticks: u64,
 }
-
-/// Ticks in a second: what Linux tells programs, whatever its own clock does.
-const TICKS: u64 = 100;
 
 /// All processes, read once for all runs of a round.
 pub(crate) struct Processes {
@@ -62,7 +61,7 @@ impl Processes {
             }
             open.extend(self.children.get(&pid).into_iter().flatten().filter(|child| **child != root));
         }
-        usage.cpu = Duration::from_millis(ticks * 1000 / TICKS);
+        usage.cpu = time_of_ticks(ticks);
         usage
     }
 }
@@ -98,7 +97,7 @@ mod tests {
             (4, process(3)),
             (5, process(1)),
         ]));
-        assert_eq!(all.usage(2).cpu, Duration::from_millis(1500));
+        assert_eq!(all.usage(2).cpu, time_of_ticks(150));
         assert_eq!(all.usage(9), Usage::default());
         assert!(Processes::now().usage(std::process::id()).memory > 0);
     }

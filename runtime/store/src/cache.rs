@@ -210,6 +210,7 @@ impl Store {
         self.redactions().value(&mut value);
         self.write(durability, |tx| {
             let n = run_number(tx, run)?;
+            self.check_claim(tx, run)?;
             tx.prepare_cached("INSERT OR REPLACE INTO run_values (run, key, value) VALUES (?1, ?2, ?3)")?
                 .execute(params![n, key, json::compact(&value)])?;
             Ok(())

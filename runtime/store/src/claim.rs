@@ -3,20 +3,31 @@
 //! A claim is a file lock, so it ends with the process that holds it, however
 //! that ends. A run that is `running` and unclaimed has crashed.
 //!
+//! The file may be removed under its holder, and then another process claims the run. So each claim is a new row of
+//! the database as well, written before its holder reads the journal; and whoever holds a claim appends to the run only
+//! while the row is its own, in the same transaction. What the earlier holder had begun stands in the journal then, and
+//! it begins nothing more.
+//!
 //! A process that executes one run and nothing else says in the file who it is, so that whoever is to end the run
 //! finds the process. A program that has lobster in it, or serves many runs, says nothing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::Store;
+use lobster_base::sync::lock;
+use lobster_base::ticks::time_of_ticks;
+use rusqlite::{OptionalExtension, Transaction};
+
+use super::db::Durability;
 use super::error::StoreError;
 use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
+use super::{Inner, Store, claim_tables};
 
 /// [`Store::is_claimed`] holds the lock for an instant; a claim outwaits it.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -28,9 +39,6 @@ static IS_OF_ONE_RUN: AtomicBool = AtomicBool::new(false);
 pub fn end_with_run() {
     IS_OF_ONE_RUN.store(true, Ordering::Relaxed);
 }
-
-/// Ticks of the clock in a second, as Linux tells programs.
-const TICKS: u64 = 100;
 
 /// A process that executes one run and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +73,7 @@ impl RunProcess {
     pub fn age(&self) -> Duration {
         let up = fs::read_to_string("/proc/uptime").ok();
         let up = up.and_then(|text| text.split_ascii_whitespace().next()?.parse::<f64>().ok());
-        let began = Duration::from_millis(self.began * 1000 / TICKS);
+        let began = time_of_ticks(self.began);
         up.map_or(Duration::ZERO, |up| Duration::from_secs_f64(up).saturating_sub(began))
     }
 }
@@ -88,17 +96,30 @@ fn namespace() -> Option<String> {
 }
 
 /// The right to execute a run; ends when dropped.
-#[derive(Debug)]
 pub struct RunClaim {
     path: PathBuf,
-    _lock: FileLock,
+    lock: FileLock,
+    run: RunId,
+    /// The store that was asked for it; its appends are checked.
+    inner: Weak<Inner>,
+}
+
+impl std::fmt::Debug for RunClaim {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunClaim").field("run", &self.run).finish_non_exhaustive()
+    }
 }
 
 impl Drop for RunClaim {
     fn drop(&mut self) {
+        if let Some(inner) = self.inner.upgrade() {
+            lock(&inner.claims).remove(&self.run);
+        }
         // While it is still locked: whoever opened it before sees, once they
-        // have the lock, that it is no longer the file of that name.
-        let _ = fs::remove_file(&self.path);
+        // have the lock, that it is no longer the file of that name. Another file of the name is another claim's.
+        if is_at(self.lock.file(), &self.path) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -111,6 +132,10 @@ impl Store {
     pub fn claim_run(&self, run: RunId) -> Result<RunClaim, StoreError> {
         let path = self.claim_path(run);
         let fail = |e| StoreError::io("lock", &path, e);
+        // Its file may have been removed.
+        if lock(&self.inner.claims).contains_key(&run) {
+            return Err(StoreError::RunBusy(run.to_string()));
+        }
         loop {
             let file = match open_or_create(&path) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
@@ -120,16 +145,36 @@ impl Store {
                 }
                 other => other.map_err(fail)?,
             };
-            let Some(lock) = FileLock::take(file, Sharing::Exclusive, GLANCE).map_err(fail)? else {
+            let Some(held) = FileLock::take(file, Sharing::Exclusive, GLANCE).map_err(fail)? else {
                 return Err(StoreError::RunBusy(run.to_string()));
             };
-            let ours = lock.file().metadata().map_err(fail)?;
             // Its last holder may have removed it in between; then it locks nothing.
-            if fs::metadata(&path).is_ok_and(|now| (now.dev(), now.ino()) == (ours.dev(), ours.ino())) {
-                name_holder(lock.file());
-                return Ok(RunClaim { path, _lock: lock });
+            if is_at(held.file(), &path) {
+                name_holder(held.file());
+                self.note_claim(run)?;
+                return Ok(RunClaim { path, lock: held, run, inner: Arc::downgrade(&self.inner) });
             }
         }
+    }
+
+    /// Makes a new row of the claim, in place of the one before.
+    fn note_claim(&self, run: RunId) -> Result<(), StoreError> {
+        let number = self.inner.write(Durability::Lazy, |tx| {
+            claim_tables::make(tx)?;
+            let next = "INSERT OR REPLACE INTO claims (run) VALUES (?1) RETURNING n";
+            Ok(tx.prepare_cached(next)?.query_row([run.as_bytes()], |row| row.get::<_, i64>(0))?)
+        })?;
+        lock(&self.inner.claims).insert(run, number);
+        Ok(())
+    }
+
+    /// An error if this process had claimed `run` and another one has claimed it since. Whoever has no claim is not
+    /// asked for one.
+    pub(super) fn check_claim(&self, tx: &Transaction<'_>, run: RunId) -> Result<(), StoreError> {
+        let Some(own) = lock(&self.inner.claims).get(&run).copied() else { return Ok(()) };
+        let mut newest = tx.prepare_cached("SELECT n FROM claims WHERE run = ?1")?;
+        let newest: Option<i64> = newest.query_row([run.as_bytes()], |row| row.get(0)).optional()?;
+        if newest == Some(own) { Ok(()) } else { Err(StoreError::ClaimLost(run.to_string())) }
     }
 
     /// Whether somebody is executing `run` at this moment.
@@ -163,6 +208,12 @@ fn name_holder(mut file: &File) {
     }
 }
 
-fn open_or_create(path: &std::path::Path) -> io::Result<File> {
+/// Whether a name is still that of an open file.
+fn is_at(file: &File, path: &Path) -> bool {
+    let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
+    file.metadata().is_ok_and(|own| fs::metadata(path).is_ok_and(|now| same(&own, &now)))
+}
+
+fn open_or_create(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
 }

@@ -128,6 +128,12 @@ pub enum StoreError {
     /// Somebody is executing it.
     #[error("run {0} is being executed by another process; wait for it or stop it")]
     RunBusy(String),
+    /// The lock of this process was removed, and another process has claimed the run.
+    #[error(
+        "run {0} is being executed by another process now, since the lock of this one was removed from the state \
+         directory; this process does nothing more of it"
+    )]
+    ClaimLost(String),
     /// A person has ended it.
     #[error(
         "run {run} is over: {}. Start the workflow again, or `lobster fork {run}` to take over what was done",

@@ -25,7 +25,7 @@ use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
 use super::named_blobs::{Marks, NAMES_AT_MOST, digests_in};
-use super::{Store, fault, private};
+use super::{Store, claim_tables, fault, private};
 use lobster_base::digest::Digest;
 
 /// Runs decided and removed in one transaction: tens of milliseconds.
@@ -332,10 +332,11 @@ impl Collector<'_> {
                 for table in ["journal", "gates", "run_values"] {
                     tx.prepare_cached(&format!("DELETE FROM {table} WHERE run = ?1"))?.execute([run.n])?;
                 }
-                removed.push(
-                    tx.prepare_cached("DELETE FROM runs WHERE n = ?1 RETURNING id")?
-                        .query_row([run.n], |row| run_id(row, 0))?,
-                );
+                let id = tx
+                    .prepare_cached("DELETE FROM runs WHERE n = ?1 RETURNING id")?
+                    .query_row([run.n], |row| run_id(row, 0))?;
+                claim_tables::forget(tx, id)?;
+                removed.push(id);
             }
             Ok((spared, removed))
         })?;

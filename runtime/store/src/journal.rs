@@ -329,6 +329,7 @@ impl Store {
         at: i64,
         events: &[Event],
     ) -> Result<(), StoreError> {
+        self.check_claim(tx, head.id)?;
         let clean = self.redactions();
         for event in events {
             let out = RecordOut { run: &head.id, seq: head.seq + 1, at, prev: &head.hash, event };

@@ -18,6 +18,7 @@ mod blob;
 mod cache;
 mod chain;
 mod claim;
+mod claim_tables;
 mod clock;
 mod db;
 mod dependants;
@@ -106,6 +107,8 @@ struct Inner {
     known: Mutex<cache::Known>,
     checked: Mutex<HashMap<Digest, blob::Fingerprint>>,
     high_water: high_water::HighWater,
+    /// The claims of this process, with their numbers.
+    claims: Mutex<HashMap<RunId, i64>>,
     /// Who is told of what was committed.
     witnesses: RwLock<Witnesses>,
     /// Of a store that nobody means to keep; removed last.
@@ -194,6 +197,7 @@ impl Store {
             pending: Mutex::default(),
             known: Mutex::default(),
             checked: Mutex::default(),
+            claims: Mutex::default(),
             witnesses: RwLock::default(),
             _scratch: scratch,
         };

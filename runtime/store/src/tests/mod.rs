@@ -554,6 +554,41 @@ fn one_at_a_time_executes_a_run() {
     assert_eq!(std::fs::read_dir(store.dir().join("locks")).unwrap().count(), 0);
 }
 
+/// Each directory of the store is removed under the process that executes a run; then another one takes the run up.
+#[test]
+fn whoever_lost_a_claim_writes_nothing_more() {
+    for removed in ["locks", "blobs", "tmp", "commits", "answers", "nothing"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (first, second) = (Store::open(dir.path()).unwrap(), Store::open(dir.path()).unwrap());
+        let run = new_run(&first, "w");
+        let claim = first.claim_run(run).unwrap();
+        first.append(run, vec![note("begun")], Durability::Lazy).unwrap();
+        let _ = std::fs::remove_dir_all(first.dir().join(removed));
+        // This process knows that it executes the run.
+        assert!(matches!(first.claim_run(run), Err(StoreError::RunBusy(_))), "{removed}");
+        let Ok(other) = second.claim_run(run) else {
+            assert_ne!(removed, "locks");
+            first.append(run, vec![note("goes on")], Durability::Lazy).unwrap();
+            continue;
+        };
+        assert_eq!(removed, "locks");
+        let lost =
+            |done: Result<(), StoreError>| assert!(matches!(done, Err(StoreError::ClaimLost(_))), "{done:?}");
+        lost(first.append(run, vec![note("goes on")], Durability::Synced));
+        lost(first.set_run_value(run, "k", &json!(1), Durability::Lazy));
+        lost(first.open_gate(gate(run, None)).map(drop));
+        second.append(run, vec![note("goes on")], Durability::Synced).unwrap();
+        // The end of the first leaves the second its lock.
+        drop(claim);
+        assert!(second.is_claimed(run));
+        second.append(run, vec![note("goes on")], Durability::Synced).unwrap();
+        assert_eq!(second.events(run).unwrap().len(), 4);
+        drop(other);
+        assert!(!second.is_claimed(run));
+        drop(first.claim_run(run).unwrap());
+    }
+}
+
 #[test]
 fn a_claim_names_the_process_that_executes_nothing_else() {
     let store = Store::in_memory().unwrap();
