@@ -13,7 +13,7 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
-use lobster_runtime::store::service::{Service, Standing, Start, StartState};
+use lobster_runtime::store::service::{SAME_DELIVERY_MS, Service, Standing, Start, StartState};
 use lobster_runtime::store::{Event, RunId, RunProcess, RunStatus, RunSummary, StoreError};
 use rustix::process::Signal;
 
@@ -61,9 +61,6 @@ const FORGETTING: Duration = Duration::from_secs(3600);
 
 /// Bodies of deliveries are kept for so long, in milliseconds.
 const BODIES_MS: i64 = 7 * 86_400_000;
-
-/// Deliveries are known again for so long, in milliseconds.
-const DELIVERIES_MS: i64 = 400 * 86_400_000;
 
 /// How workers are started.
 #[derive(Clone, Debug)]
@@ -186,7 +183,7 @@ impl Dispatcher {
                 forgot = Some(Instant::now());
                 self.or_say("forget old deliveries", |this| {
                     let now = this.service.store().clock_ms();
-                    this.service.forget_deliveries(now - BODIES_MS, now - DELIVERIES_MS)
+                    this.service.forget_deliveries(now - BODIES_MS, now - SAME_DELIVERY_MS)
                 });
             }
             if round.is_none_or(|at| at.elapsed() >= ROUND) {

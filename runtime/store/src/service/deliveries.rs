@@ -13,8 +13,8 @@ use crate::error::StoreError;
 use crate::event::RunId;
 use lobster_base::digest::Digest;
 
-/// Equal bytes within this time, in milliseconds, are one delivery where a signature says nothing about when it was
-/// made. So long it is known that a delivery came, whatever is forgotten besides.
+/// So long, in milliseconds, it is known that a delivery came, whatever is forgotten besides: what comes under its id
+/// within this time is the same one, and equal bytes are where a signature says nothing about when it was made.
 pub const SAME_DELIVERY_MS: i64 = 90 * 86_400_000;
 
 /// What a sender delivered, after it was verified.
@@ -65,6 +65,9 @@ impl Service {
         let now = self.now();
         let digest = Digest::of(&new.body);
         self.write(Durability::Synced, |tx| {
+            // One that is too old to count is forgotten every hour, and here lest it count till then.
+            tx.prepare_cached("DELETE FROM deliveries WHERE hook = ?1 AND id = ?2 AND received < ?3")?
+                .execute(params![new.hook, new.id, now.saturating_sub(SAME_DELIVERY_MS)])?;
             let same_id: Option<([u8; 32], Option<[u8; 16]>)> = tx
                 .prepare_cached("SELECT digest, run FROM deliveries WHERE hook = ?1 AND id = ?2")?
                 .query_row([&new.hook, &new.id], |row| Ok((row.get(0)?, row.get(1)?)))

@@ -503,6 +503,46 @@ fn a_collection_by_age_keeps_what_tells_that_a_delivery_came() {
     assert!(matches!(deliver("3").unwrap(), Accepted::New(_)));
 }
 
+/// Ids that senders give and ids that are the digest of the body, with and without the collections of the service.
+#[test]
+fn a_delivery_is_known_again_for_as_long_as_is_promised() {
+    for (id, is_timeless, is_forgotten) in [
+        ("named", false, false),
+        ("named", true, false),
+        ("named", true, true),
+        ("digest", true, false),
+        ("digest", true, true),
+    ] {
+        let (service, time) = service();
+        let workflow = service.register(&registration("a", &[]), None, "cli", None).unwrap();
+        let body = b"bytes".to_vec();
+        let deliver = |days: i64, more: i64| {
+            let now = 1_000_000 + days * 86_400_000 + more;
+            time.store(now, Ordering::SeqCst);
+            if is_forgotten {
+                service.forget_deliveries(now - 1, now - SAME_DELIVERY_MS).unwrap();
+            }
+            let id = if id == "digest" { Digest::of(&body).to_string() } else { id.to_owned() };
+            let accepted = service.accept(&NewDelivery {
+                hook: "h".to_owned(),
+                id,
+                body: body.clone(),
+                headers: "{}".to_owned(),
+                same_since: is_timeless.then_some(now - SAME_DELIVERY_MS),
+                start: start(workflow, None, false),
+            });
+            matches!(accepted.unwrap(), Accepted::New(_))
+        };
+        let found = [(0, 0), (1, 0), (90, 0), (90, 1), (100, 0), (180, 1), (180, 2), (500, 0)];
+        let new = found.map(|(days, more)| deliver(days, more));
+        assert_eq!(
+            new,
+            [true, false, false, true, false, false, true, true],
+            "{id} {is_timeless} {is_forgotten}"
+        );
+    }
+}
+
 #[test]
 fn what_a_passkey_has_signed_counts_once() {
     let (service, time) = service();
