@@ -67,12 +67,28 @@ pub enum PatternError {
 /// # Errors
 /// When it is not a pattern, or no time fits it.
 pub fn parse(text: &str) -> Result<Pattern, PatternError> {
-    let parser = CronParser::builder().seconds(Seconds::Optional).year(Year::Disallowed).build();
+    let parser = CronParser::builder()
+        .seconds(Seconds::Optional)
+        .year(Year::Disallowed)
+        .dom_and_dow(needs_both_days(text))
+        .build();
     let cron = parser.parse(text).map_err(|error| PatternError::Syntax(said_of(&error)))?;
     let pattern = Pattern { cron, follows_real_time: is_interval(text) };
     match pattern.next(SOME_DAY, true) {
         Some(_) => Ok(pattern),
         None => Err(PatternError::Never),
+    }
+}
+
+/// Whether a day has to fit both its fields, the day of the month and the day of the week. The rule is that of Vixie's
+/// cron: both if one of them begins with `*`, and otherwise one is enough.
+fn needs_both_days(text: &str) -> bool {
+    let fields: Vec<&str> = text.split_whitespace().collect();
+    match fields.as_slice() {
+        [_, _, _, of_month, _, of_week] | [_, _, of_month, _, of_week] => {
+            [of_month, of_week].iter().any(|field| field.starts_with(['*', '?']))
+        }
+        _ => false,
     }
 }
 
@@ -93,4 +109,46 @@ fn said_of(error: &CronError) -> String {
     let said = said.trim_end_matches('.');
     let mut letters = said.chars();
     letters.next().map_or_else(String::new, |first| first.to_lowercase().chain(letters).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every pair of fields, beside the rule written out day by day.
+    #[test]
+    fn the_two_fields_of_days_go_together_as_in_vixies_cron() {
+        let multiples = |step: i8| (1..=31).step_by(step.unsigned_abs().into()).collect::<Vec<i8>>();
+        let of_month = [
+            ("*", multiples(1)),
+            ("?", multiples(1)),
+            ("*/2", multiples(2)),
+            ("1-31/2", multiples(2)),
+            ("13", vec![13]),
+        ];
+        let of_week = [
+            ("*", vec![0, 1, 2, 3, 4, 5, 6]),
+            ("*/2", vec![0, 2, 4, 6]),
+            ("1", vec![1]),
+            ("mon", vec![1]),
+            ("5,6", vec![5, 6]),
+        ];
+        for (month_text, days) in &of_month {
+            for (week_text, weekdays) in &of_week {
+                for seconds in ["", "0 "] {
+                    let text = format!("{seconds}0 0 {month_text} * {week_text}");
+                    let pattern = parse(&text).unwrap_or_else(|error| panic!("{text}: {error}"));
+                    let mut at = SOME_DAY;
+                    for _ in 0..800 {
+                        let weekday = at.weekday().to_sunday_zero_offset();
+                        let (fits_month, fits_week) = (days.contains(&at.day()), weekdays.contains(&weekday));
+                        let is_open = month_text.starts_with(['*', '?']) || week_text.starts_with('*');
+                        let due = if is_open { fits_month && fits_week } else { fits_month || fits_week };
+                        assert_eq!(pattern.next(at, true) == Some(at), due, "{text} at {at}");
+                        at = at.tomorrow().unwrap_or_else(|error| panic!("{error}"));
+                    }
+                }
+            }
+        }
+    }
 }
