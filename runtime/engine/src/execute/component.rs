@@ -11,7 +11,7 @@ use lobster_component::{
     Component, Grants, HostCallTrace, Input, Invocation, Limits, LoadError, OpenedDirs, Outcome as Done,
     Patience, RunError, WritesError, Written, WrittenKind,
 };
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::layers::{CHANGES, Kept, explain_layer, keep_set};
 use super::order_text::text_of;
@@ -354,8 +354,6 @@ pub(crate) fn failure(error: &RunError, cancel: &CancelToken) -> StepOutcome {
 }
 
 /// A command program gets its arguments as words: `argv: [a, b]`.
-pub(crate) fn command_arguments(args: &Map<String, Value>) -> Vec<String> {
-    args.get("argv")
-        .and_then(Value::as_array)
-        .map_or_else(Vec::new, |words| words.iter().map(json::js_string).collect())
+pub(crate) fn command_arguments(argv: Option<&Value>) -> Vec<String> {
+    argv.and_then(Value::as_array).map_or_else(Vec::new, |words| words.iter().map(json::js_string).collect())
 }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use lobster_component::{Grants, Input, Kind, Limits, OpenedDirs, RunError};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value, json};
 
 use crate::action::ActionRecord;
@@ -86,14 +87,64 @@ pub(crate) struct Job {
 
 /// What a component is told.
 pub(crate) struct Arguments {
-    members: Map<String, Value>,
+    members: Members,
     /// What it gets: its members in their order, and numbers as they were written.
     text: String,
 }
 
+/// Arguments by name. They may be large, so they are shared with the steps that gave them.
+#[derive(Default)]
+pub(crate) struct Members(Vec<(String, Member)>);
+
+/// One argument.
+pub(crate) enum Member {
+    Value(Arc<Value>),
+    Object(Members),
+}
+
+impl Members {
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn get(&self, name: &str) -> Option<&Value> {
+        match self.0.iter().find(|(known, _)| known == name)? {
+            (_, Member::Value(value)) => Some(value),
+            (_, Member::Object(_)) => None,
+        }
+    }
+}
+
+impl From<Map<String, Value>> for Members {
+    fn from(members: Map<String, Value>) -> Self {
+        Self(members.into_iter().map(|(name, value)| (name, Member::Value(Arc::new(value)))).collect())
+    }
+}
+
+impl Serialize for Members {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|(name, member)| (name, member)))
+    }
+}
+
+impl Serialize for Member {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Value(value) => value.as_ref().serialize(serializer),
+            Self::Object(members) => members.serialize(serializer),
+        }
+    }
+}
+
+impl From<Members> for Arguments {
+    fn from(members: Members) -> Self {
+        Self { text: json::compact(&members), members }
+    }
+}
+
 impl From<Map<String, Value>> for Arguments {
     fn from(members: Map<String, Value>) -> Self {
-        Self { text: json::compact(&members), members }
+        Members::from(members).into()
     }
 }
 
@@ -143,7 +194,7 @@ pub(crate) fn step(
                 not_loaded(&error, &format!("Workflow step {} component {named}", step.id), cancel)
             })?;
             let filled = fill_all(frame, &Value::Object(args.clone()), scope, path)?;
-            (loaded, filled.as_object().cloned().unwrap_or_default())
+            (loaded, filled.as_object().cloned().unwrap_or_default().into())
         }
         Work::Js(code) => {
             let loaded = js_evaluator(run, path, &patience).map_err(|error| {
@@ -180,7 +231,7 @@ pub(crate) fn step(
         pile: Arc::clone(pile),
         settles: false,
         program,
-        args: args.into(),
+        args,
         input,
     };
     let done = run_component(run, path, job, cancel).map_err(|stop| naming(step, stop))?;
@@ -386,6 +437,8 @@ fn compute(
         Ok(argv) => argv,
         Err(error) => return failure(&error, cancel),
     };
+    // It gets their text.
+    job.args.members = Members::default();
     let secrets = match run.services.secret_variables(&job.secrets) {
         Ok(variables) => variables,
         Err(error) => {
@@ -428,7 +481,7 @@ fn argv(job: &Job) -> Result<Vec<String>, RunError> {
     if job.program.recorded.is_none() {
         component.check_args(&job.args.text)?;
     }
-    Ok(command_arguments(&job.args.members))
+    Ok(command_arguments(job.args.members.get("argv")))
 }
 
 fn input(input: &JobInput) -> io::Result<Input> {

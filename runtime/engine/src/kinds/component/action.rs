@@ -7,7 +7,7 @@ use lobster_component::{DirGrant, Grants};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use super::{Job, JobInput};
+use super::{Job, JobInput, Members};
 use crate::action::Preimage;
 use crate::path::StepPath;
 use crate::run::Run;
@@ -110,7 +110,7 @@ pub(super) const NO_GRANTS: &str = r#"{"clock":false,"env":{},"net":[],"random":
 /// Arguments in canonical form, and the digest of the text that the program gets if
 /// that is another: canonical JSON sorts members and writes numbers as doubles, and a
 /// program can see both.
-pub(super) fn arguments(members: &Map<String, Value>, text: &str) -> Result<(String, Option<Digest>), Stop> {
+pub(super) fn arguments(members: &Members, text: &str) -> Result<(String, Option<Digest>), Stop> {
     let args = if members.is_empty() { "{}".to_owned() } else { canonical(members)? };
     let given = (args != text).then(|| Digest::of(text.as_bytes()));
     Ok((args, given))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::{Arguments, Member, Members};
 use crate::path::StepPath;
 use crate::record::Scope;
 use crate::value::Input as StepInput;
@@ -20,13 +21,13 @@ pub(super) fn js_args(
     step: &Step,
     scope: &Scope<'_>,
     path: &StepPath,
-) -> Result<Map<String, Value>, Stop> {
+) -> Result<Arguments, Stop> {
     let input = match frame.stdin(step, scope, path)? {
         StepInput::Text(text) => {
             let text = text.load().map_err(store_failure)?;
-            json::parse(text.trim()).unwrap_or_else(|_| Value::String(text.to_string()))
+            Arc::new(json::parse(text.trim()).unwrap_or_else(|_| Value::String(text.to_string())))
         }
-        other => other.load()?.map_or(Value::Null, Arc::unwrap_or_clone),
+        other => other.load()?.unwrap_or_default(),
     };
     let mut visible = match Seen::by(code) {
         Seen::Named(names) if names.is_empty() => Vec::new(),
@@ -39,18 +40,27 @@ pub(super) fn js_args(
     };
     // In a fixed order: what the code sees, and the fuel it takes, must not vary.
     visible.sort_by(|a, b| a.id.cmp(&b.id));
-    let mut steps = Map::new();
+    let mut steps = Vec::new();
     for record in visible {
         let value = match (record.json()?, &record.response, &record.stdout) {
-            (Some(value), _, _) => Value::clone(value),
-            (None, Some(response), _) => response.clone(),
-            (None, None, Some(text)) => Value::String(text.load().map_err(store_failure)?.to_string()),
-            (None, None, None) => Value::Null,
+            (Some(value), _, _) => Arc::clone(value),
+            (None, Some(response), _) => Arc::new(response.clone()),
+            (None, None, Some(text)) => {
+                Arc::new(Value::String(text.load().map_err(store_failure)?.to_string()))
+            }
+            (None, None, None) => Arc::default(),
         };
-        steps.insert(record.id.clone(), value);
+        steps.push((record.id.clone(), Member::Value(value)));
     }
-    let bound = [json!(code), input, json!(frame.args), Value::Object(steps), json!("value")];
-    Ok(BOUND.iter().map(|name| (*name).to_owned()).zip(bound).collect())
+    let value = |value| Member::Value(Arc::new(value));
+    let bound = [
+        value(json!(code)),
+        Member::Value(input),
+        value(json!(frame.args)),
+        Member::Object(Members(steps)),
+        value(json!("value")),
+    ];
+    Ok(Members(BOUND.iter().map(|name| (*name).to_owned()).zip(bound).collect()).into())
 }
 
 /// What the evaluator gets for a `js:` step, in this order.

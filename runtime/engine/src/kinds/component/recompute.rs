@@ -111,7 +111,7 @@ mod tests {
     fn arguments_are_taken_only_if_the_action_tells_their_text() {
         let told = |text: &str| {
             let members: Map<String, Value> = lobster_base::json::parse_as(text).unwrap();
-            let (canonical, given) = arguments(&members, text).unwrap();
+            let (canonical, given) = arguments(&members.into(), text).unwrap();
             let recorded = lobster_base::json::parse_as(&canonical).unwrap();
             as_given(recorded, given, Profile::Component).map(|args| args.text)
         };
