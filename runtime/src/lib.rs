@@ -61,7 +61,7 @@ pub mod component {
         BlobError, BlobRead, BlobWrite, COMPILE_ARGUMENT, Cancel, Capability, Ceilings, CodeLimits, CodeUse,
         Component, Description, DirGrant, Grants, HostCall, HostCallTrace, HostServices, Input, Invocation,
         Kind, Level, Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError,
-        WritesError, compile_main,
+        WritesError, compile_main, open_file, read_file,
     };
     pub use lobster_engine::component_lock::{ComponentLock, ComponentLockError, LockedStep};
 }

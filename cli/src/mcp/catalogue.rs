@@ -231,7 +231,7 @@ impl Catalogue {
         let cancel = runtime.cancel().clone();
         let cancel = move || cancel.reason().map(|reason| reason.message());
         let patience = component::Patience::new(&component::Limits::default(), Arc::new(cancel));
-        let loaded = std::fs::read(&file).map_err(|error| error.to_string()).and_then(|bytes| {
+        let loaded = component::read_file(&file).map_err(|error| error.to_string()).and_then(|bytes| {
             runtime.keep_component(&bytes).map_err(|error| error.to_string())?;
             runtime.components().load_bytes_within(&bytes, &patience).map_err(|error| error.to_string())
         });

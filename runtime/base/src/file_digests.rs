@@ -1,16 +1,15 @@
 //! Digests of files, without reading again what has not changed.
 
 use std::collections::HashMap;
-use std::fs::{Metadata, OpenOptions};
+use std::fs::Metadata;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rustix::fs::OFlags;
-
 use crate::digest::Digest;
+use crate::regular_file;
 use crate::sync::lock;
 
 /// A file must have been left alone for this long before it was read, or its
@@ -66,10 +65,8 @@ impl FileDigests {
 
     fn of_at(&self, path: &Path, now: SystemTime) -> io::Result<Digest> {
         // One handle for all that is said of the file, whatever its name means by then.
-        let nonblocking = (OFlags::NONBLOCK | OFlags::NOCTTY).bits();
-        let open = || OpenOptions::new().read(true).custom_flags(nonblocking.cast_signed()).open(path);
-        let file = open()?;
-        let before = Stamp::of(&regular(file.metadata()?)?);
+        let file = regular_file::open(path)?;
+        let before = Stamp::of(&file.metadata()?);
         if let Some(digest) = self.known().get(&before) {
             return Ok(*digest);
         }
@@ -89,11 +86,6 @@ impl FileDigests {
     fn known(&self) -> std::sync::MutexGuard<'_, HashMap<Stamp, Digest>> {
         lock(&self.known)
     }
-}
-
-/// A pipe has no content to speak of: what is read from it is gone.
-fn regular(file: Metadata) -> io::Result<Metadata> {
-    if file.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ pub mod json;
 pub mod percent;
 pub mod place;
 pub mod quantity;
+pub mod regular_file;
 pub mod request_error;
 pub mod schema;
 pub mod setting;

@@ -9,7 +9,7 @@ use crate::LoadError;
 use crate::kind::malformed;
 
 /// Largest program, in bytes.
-pub(crate) const MAX_PROGRAM: u64 = 256 << 20;
+pub const MAX_PROGRAM: u64 = 256 << 20;
 
 /// What is measured, what a program may have of it, and what that is called.
 const LIMITS: [(u64, &str); 6] = [

@@ -14,6 +14,7 @@ use crate::cache::{CodeCache, Compiled, from_fresh_code};
 use crate::compiler::{CompilerProgram, Patience};
 use crate::complexity::MAX_PROGRAM;
 use crate::component::{Component, Inner};
+use crate::file::read_file;
 use crate::kind::Form;
 use crate::state::State;
 use crate::ticker::Ticker;
@@ -100,16 +101,7 @@ impl Engine {
         path: impl AsRef<Path>,
         patience: &Patience,
     ) -> Result<Component, LoadError> {
-        let path = path.as_ref();
-        let fail = |source| LoadError::Read { path: path.to_owned(), source };
-        let mut file = std::fs::File::open(path).map_err(fail)?;
-        let size = file.metadata().map_err(fail)?.len();
-        if size > MAX_PROGRAM {
-            return Err(too_large(size));
-        }
-        let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut file, &mut bytes).map_err(fail)?;
-        self.load_bytes_within(&bytes, patience)
+        self.load_bytes_within(&read_file(path.as_ref())?, patience)
     }
 
     /// Loads a program, within bounds. The same bytes are compiled once per machine (with a
@@ -270,7 +262,7 @@ pub(crate) fn machine_code(engine: &wasmtime::Engine, bytes: &[u8]) -> Result<Ve
     code.map_err(|error| named(LoadError::Malformed { message: format!("{error:#}") }))
 }
 
-fn too_large(size: u64) -> LoadError {
+pub(crate) fn too_large(size: u64) -> LoadError {
     LoadError::TooComplex { what: "bytes".into(), found: size, limit: MAX_PROGRAM }
 }
 

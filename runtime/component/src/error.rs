@@ -16,8 +16,9 @@ pub enum LoadError {
     #[serde(skip)]
     #[error("cannot read {path}: {source}", path = path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    #[error("not WebAssembly: it does not start with \\0asm (first bytes: {found})")]
-    NotWasm { found: String },
+    /// What it starts with is not told: it may be a file that the asker may not read.
+    #[error("not WebAssembly: it does not start with \\0asm")]
+    NotWasm,
     #[error(
         "WebAssembly of an unknown binary version ({version:02x?}): neither a core module (1) nor a component (13)"
     )]

@@ -38,15 +38,15 @@ pub(crate) enum Form<'a> {
     Module(&'a [u8]),
 }
 
+/// What all WebAssembly begins with.
+pub(crate) const MAGIC: &[u8] = b"\0asm";
+
 /// The module that preview-1 commands import from.
 pub(crate) const PREVIEW1: &str = "wasi_snapshot_preview1";
 
 /// Tells the forms apart by their header and, for a core module, by what it carries.
 pub(crate) fn form(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
-    let Some(rest) = bytes.strip_prefix(b"\0asm") else {
-        let found = bytes.iter().take(8).map(|b| format!("{b:02x}")).collect::<Vec<_>>().join(" ");
-        return Err(LoadError::NotWasm { found });
-    };
+    let rest = bytes.strip_prefix(MAGIC).ok_or(LoadError::NotWasm)?;
     match rest.first_chunk::<4>() {
         Some([0x0d, 0, 1, 0]) => Ok(Form::Component(Cow::Borrowed(bytes))),
         Some([1, 0, 0, 0]) => module(bytes),
@@ -118,12 +118,8 @@ mod tests {
     #[test]
     fn says_what_the_bytes_are_instead() {
         let name = |bytes: &[u8]| form(bytes).map(|_| ()).map_err(|e| e.to_string());
-        assert_eq!(
-            name(b"#!/bin/sh"),
-            Err("not WebAssembly: it does not start with \\0asm (first bytes: 23 21 2f 62 69 6e 2f 73)"
-                .into())
-        );
-        assert!(matches!(form(b""), Err(LoadError::NotWasm { .. })));
+        assert_eq!(name(b"#!/bin/sh"), Err("not WebAssembly: it does not start with \\0asm".into()));
+        assert!(matches!(form(b""), Err(LoadError::NotWasm)));
         assert!(matches!(form(b"\0asm\x01\0"), Err(LoadError::Malformed { .. })));
         assert!(matches!(form(b"\0asm\x02\0\0\0"), Err(LoadError::UnknownEncoding { .. })));
         assert!(matches!(form(b"\0asm\x01\0\0\0"), Err(LoadError::ModuleIsNoCommand)));

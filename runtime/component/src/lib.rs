@@ -15,6 +15,7 @@ mod complexity;
 mod component;
 mod engine;
 mod error;
+mod file;
 mod host;
 mod invocation;
 mod kind;
@@ -34,9 +35,11 @@ mod tests;
 
 pub use cache::{CodeLimits, CodeUse, MAX_CODE};
 pub use compiler::{COMPILE_ARGUMENT, CompilerProgram, Patience, compile_main};
+pub use complexity::MAX_PROGRAM;
 pub use component::{Capability, Component, Description, Example, Inspection, Want};
 pub use engine::{Allocation, Engine, EngineConfig};
 pub use error::{LoadError, RunError, StepError};
+pub use file::{open_file, read_file};
 pub use invocation::{
     BlobError, BlobRead, BlobWrite, Cancel, Ceilings, DirGrant, Grants, HostCall, HostCallTrace,
     HostServices, Input, Invocation, Level, Limits, LimitsSetBy, NoServices, OutputSink, SetBy,

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use lobster_component::{DirGrant, Grants, Limits};
+use lobster_component::{DirGrant, Grants, Limits, LoadError, read_file};
 use serde_json::{Value, json};
 
 use super::action::{ActionRecord, Preimage};
@@ -165,8 +165,12 @@ fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &Place) -> Result<(
         };
         run.keep(&pin(&place.path.stage(index)), || {
             let path = place.cwd.join(named);
-            let bytes = std::fs::read(&path).map_err(|error| {
-                StageError::permanent(format!("component {}: {error}", path.display()))
+            let bytes = read_file(&path).map_err(|error| {
+                let why = match error {
+                    LoadError::Read { source, .. } => source.to_string(),
+                    other => other.to_string(),
+                };
+                StageError::permanent(format!("component {}: {why}", path.display()))
                     .with_code(Code::Component)
             })?;
             component::keep(&run.store, &bytes)

@@ -29,6 +29,7 @@ use crate::surroundings::Surroundings;
 pub use draft::Draft;
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
+use lobster_base::regular_file;
 use lobster_base::text::{self, Count};
 use lobster_language::diagnostic::Diagnostic;
 use lobster_language::pipeline::{self, Pipeline};
@@ -634,7 +635,7 @@ const MAX_SOURCE: u64 = 8 << 20;
 /// # Errors
 /// When it cannot be read, or is larger than any workflow file is.
 pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
-    let file = std::fs::File::open(path)?;
+    let file = regular_file::open(path)?;
     if file.metadata()?.len() > MAX_SOURCE {
         return Err(io::Error::other(format!("larger than {MAX_SOURCE} bytes, which no workflow file is")));
     }

@@ -1,7 +1,8 @@
 //! `template`: a text for each item, with `{{path | filter}}` filled in.
 
 use std::borrow::Cow;
-use std::io::Read;
+use std::fs::File;
+use std::io::{self, Read};
 
 use serde_json::{Value, json};
 
@@ -12,6 +13,9 @@ use lobster_stage::{
     EffectAction, Flag, Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop,
     args_schema, option_schema, words_schema,
 };
+
+/// Longest template that is read from a file, in bytes.
+const MAX_TEMPLATE: u64 = 16 << 20;
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "template",
@@ -82,9 +86,8 @@ impl Source {
             };
             let name = path.clone();
             let text = host.effect(action, &mut |effect| {
-                let mut text = Vec::new();
-                (effect.open)(&effect.cwd.join(&name))
-                    .and_then(|mut file| file.read_to_end(&mut text))
+                let text = (effect.open)(&effect.cwd.join(&name))
+                    .and_then(read_text)
                     .map_err(|error| StageError::new(format!("template --file {name}: {error}")))?;
                 Ok(String::from_utf8_lossy(&text).into_owned().into())
             })?;
@@ -101,6 +104,15 @@ impl Source {
             Self::File(path) => Err(StageError::new(format!("template --file {path} was not read")).into()),
         }
     }
+}
+
+fn read_text(file: File) -> io::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    file.take(MAX_TEMPLATE + 1).read_to_end(&mut text)?;
+    if text.len() as u64 > MAX_TEMPLATE {
+        return Err(io::Error::other(format!("larger than {MAX_TEMPLATE} bytes, which no template is")));
+    }
+    Ok(text)
 }
 
 impl Stage for Render {

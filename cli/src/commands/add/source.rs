@@ -1,9 +1,11 @@
 //! Where a component is taken from.
 
 use std::fs;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use lobster_runtime::component;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::http::{Fetch, Limits, Url, fetch, is_safe};
 
@@ -89,7 +91,9 @@ impl Source {
         match self {
             Self::Ready(name) => taken(ready_step(name)?, name.clone(), Place::None),
             Self::File(path) => {
-                let bytes = fs::read(path).map_err(|error| {
+                let mut bytes = Vec::new();
+                let read = component::open_file(path).and_then(|mut file| file.read_to_end(&mut bytes));
+                read.map_err(|error| {
                     CommandError::usage(format!("cannot read {}: {error}", path.display()))
                 })?;
                 taken(bytes, path.display().to_string(), Place::File(path.clone()))

@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lobster_component::{
-    Component, Grants, HostCallTrace, Input, Invocation, Limits, LoadError, OpenedDirs, Outcome as Done,
-    Patience, RunError, WritesError, Written, WrittenKind,
+    Component, Grants, HostCallTrace, Input, Invocation, Limits, LoadError, MAX_PROGRAM, OpenedDirs,
+    Outcome as Done, Patience, RunError, WritesError, Written, WrittenKind,
 };
 use serde_json::{Value, json};
 
@@ -27,9 +27,6 @@ use lobster_stage::StageError;
 use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 pub(crate) use run_services::{Keeper, RunServices};
 use run_services::{SharedWriter, Sink};
-
-/// Largest component that is loaded, in bytes. The largest seen is 70 MB.
-pub(crate) const MAX_COMPONENT: u64 = 512 << 20;
 
 /// `detail.host_calls` of an effect that could ask the outside and asked nothing.
 pub const NO_CALLS: &str = "none";
@@ -135,7 +132,7 @@ fn prepare(
 /// A component of the store, whose bytes are read only if they must be compiled.
 fn load(program: Blob, host: &Host<'_>, patience: &Patience) -> Result<Component, LoadProblem> {
     let name = lobster_component::Digest::from_bytes(*program.digest.as_bytes());
-    let bytes = || Ok(host.store.load(&program.digest, MAX_COMPONENT)?.into());
+    let bytes = || Ok(host.store.load(&program.digest, MAX_PROGRAM)?.into());
     host.components.load_known(name, program.len, patience, bytes)
 }
 

@@ -29,8 +29,8 @@ use serde::{Deserialize, Serialize};
 
 pub use component::NO_CALLS;
 pub(crate) use component::{
-    Keeper, LoadProblem, MAX_COMPONENT, Prepared, RunServices, command_arguments, failure,
-    open as open_input, run as run_component, told_by,
+    Keeper, LoadProblem, Prepared, RunServices, command_arguments, failure, open as open_input,
+    run as run_component, told_by,
 };
 pub use component_task::{ComponentDir, ComponentGrants, ComponentInput, ComponentTask};
 pub use error::ExecutorError;

@@ -5,6 +5,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
+use lobster_base::regular_file;
 use lobster_credentials::login::Logins;
 use lobster_policy::denial;
 
@@ -12,10 +13,10 @@ use super::decision_env::decision_env;
 use super::jail_spec::real;
 use crate::run::Run;
 
-/// Opens a file, and judges what was opened by its real path.
+/// Opens a regular file, and judges what was opened by its real path.
 pub(crate) fn open(run: &Run<'_>, path: &Path) -> io::Result<File> {
     let services = run.services;
-    let file = File::open(path)?;
+    let file = regular_file::open(path)?;
     if services.policy.is_open() {
         return Ok(file);
     }

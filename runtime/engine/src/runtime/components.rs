@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lobster_component::{
-    Ceilings, Component, DirGrant, Grants, Limits, LoadError, Patience, RunError, SetBy,
+    Ceilings, Component, DirGrant, Grants, Limits, LoadError, MAX_PROGRAM, Patience, RunError, SetBy,
+    open_file, read_file,
 };
 use serde_json::{Map, Value};
 
@@ -100,7 +101,7 @@ fn find(workflow: &mut Workflow, found: &mut Found) {
             continue;
         }
         let path = base.join(component);
-        match std::fs::File::open(&path).and_then(Digest::of_reader) {
+        match open_file(&path).and_then(Digest::of_reader) {
             Ok(digest) => {
                 if let Err(error) = component_lock::check(&path, &digest) {
                     let message = format!("Workflow step {} component {component}: {error}", step.id);
@@ -137,7 +138,8 @@ pub(crate) fn keep(store: &Store, workflow: &Workflow) -> Result<(), StoreError>
             continue;
         }
         let path = base.join(component);
-        let bytes = std::fs::read(&path).map_err(|source| StoreError::Io { doing: "read", path, source })?;
+        let read = || crate::read_to_end(open_file(&path)?, MAX_PROGRAM);
+        let bytes = read().map_err(|source| StoreError::Io { doing: "read", path, source })?;
         crate::keep_component(store, &bytes)?;
     }
     workflow.children.values().try_for_each(|child| keep(store, child))
@@ -283,7 +285,7 @@ fn look_at_stage(
         return Ok(());
     }
     let wrong = |error: &dyn std::fmt::Display| Problem::new(format!("{name}: {error}"), &[]);
-    let digest = std::fs::File::open(&path)
+    let digest = open_file(&path)
         .and_then(Digest::of_reader)
         .map_err(|source| wrong(&LoadError::Read { path: path.clone(), source }))?;
     component_lock::check(&path, &digest).map_err(|error| wrong(&error))?;
@@ -332,7 +334,7 @@ fn load_pinned(
     let size = std::fs::metadata(path).map_err(fail)?.len();
     let digest = blake3::Hash::from_bytes(*pinned.as_bytes());
     services.components().load_known(digest, size, &patience, || {
-        let bytes = std::fs::read(path).map_err(fail)?;
+        let bytes = read_file(path)?;
         if Digest::of(&bytes) != pinned {
             return Err(fail(std::io::Error::other("it has changed meanwhile")));
         }

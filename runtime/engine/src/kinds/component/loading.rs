@@ -4,12 +4,12 @@ use lobster_base::code::Code;
 use std::path::Path;
 use std::time::Duration;
 
-use lobster_component::{Component, Limits, LoadError, Patience};
+use lobster_component::{Component, Limits, LoadError, MAX_PROGRAM, Patience, read_file};
 use serde_json::Value;
 
 use super::grants::policy_limits;
 use crate::component_lock;
-use crate::execute::{LoadProblem, MAX_COMPONENT, told_by};
+use crate::execute::{LoadProblem, told_by};
 use crate::overseer::{Profile, RecordedLimits, RecordedProgram};
 use crate::path::StepPath;
 use crate::run::Run;
@@ -86,8 +86,7 @@ fn load_now(
         (None, Some(hex)) => load_stored(run, &hex.parse::<Digest>()?, patience),
         (None, None) => {
             let path = base.join(named);
-            let bytes =
-                std::fs::read(&path).map_err(|source| LoadError::Read { path: path.clone(), source })?;
+            let bytes = read_file(&path)?;
             let digest = keep(&run.store, &bytes)?;
             component_lock::check(&path, &digest)?;
             load_kept(run, &digest, &bytes, patience)
@@ -110,7 +109,7 @@ fn load_kept(
 fn load_stored(run: &Run<'_>, digest: &Digest, patience: &Patience) -> Result<Component, LoadProblem> {
     let size = run.store.blob_len(digest)?.ok_or(StoreError::MissingBlob(*digest))?;
     let name = lobster_component::Digest::from_bytes(*digest.as_bytes());
-    let bytes = || Ok(run.store.load(digest, MAX_COMPONENT)?.into());
+    let bytes = || Ok(run.store.load(digest, MAX_PROGRAM)?.into());
     run.services.components().load_known(name, size, patience, bytes)
 }
 
