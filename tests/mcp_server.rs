@@ -80,18 +80,21 @@ impl Client {
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("no JSON-RPC on stdout ({error}): {line}"))
     }
 
-    fn begin(&mut self, method: &str, params: Value) -> u64 {
+    pub(crate) fn begin(&mut self, method: &str, params: Value) -> u64 {
         self.next += 1;
         self.send(&json!({"jsonrpc": "2.0", "id": self.next, "method": method, "params": params}));
         self.next
     }
 
-    fn answer_to(&mut self, id: u64) -> Value {
+    pub(crate) fn answer_to(&mut self, id: u64) -> Value {
         loop {
             let message = self.read();
             if message["method"] == "elicitation/create" {
                 let answer = self.user.clone().expect("a user can be asked");
-                self.send(&json!({"jsonrpc": "2.0", "id": message["id"], "result": answer}));
+                // One who is `null` still thinks.
+                if !answer.is_null() {
+                    self.send(&json!({"jsonrpc": "2.0", "id": message["id"], "result": answer}));
+                }
             }
             if message.get("method").is_none() && message["id"] == json!(id) {
                 return message;

@@ -80,6 +80,8 @@ impl Server {
                 }
             }
             if !note.is_empty() {
+                let said = envelope.get("note").and_then(Value::as_str);
+                let note = said.map_or_else(|| note.to_owned(), |said| format!("{note}; {said}"));
                 envelope.insert("note".to_owned(), json!(note));
             }
         }

@@ -1,10 +1,9 @@
 //! One call: a recorded run on a thread of its own, with its end, its progress
 //! and its answer.
 
-use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lobster_runtime::call::Call;
 use lobster_runtime::cancel::{CancelReason, CancelToken};
@@ -25,8 +24,10 @@ use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
+use super::bounded::bounded;
 use super::catalogue::workflow_digest;
 use super::service::Wanted;
+use super::turns::Turn;
 use lobster_runtime::digest::Digest;
 
 /// What the incumbent's plugin allows a call, in milliseconds and bytes.
@@ -60,6 +61,20 @@ pub(super) enum Work {
     Start(Box<Wanted>),
 }
 
+impl Work {
+    /// The tool that it came by, and what was asked of it, for the history.
+    fn described(&self) -> (String, Value) {
+        let (name, asked) = match self {
+            Self::Pipeline { text } => ("run", json!({ "pipeline": text })),
+            Self::File { file, args, .. } => ("run", json!({ "file": file, "args": args })),
+            Self::Component { name, args, .. } => (name.as_str(), json!(args)),
+            Self::Resume(_) => ("resume", Value::Null),
+            Self::Start(_) => ("start", Value::Null),
+        };
+        (format!("mcp {name}"), asked)
+    }
+}
+
 /// What a call may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
@@ -77,6 +92,12 @@ pub(super) struct Answer {
 }
 
 impl Answer {
+    /// Nothing has run.
+    pub(super) fn failed(code: Code, message: String) -> Self {
+        let envelope = Envelope::Failed(Failure::new(code, message)).to_value().unwrap_or(Value::Null);
+        Self { run: None, envelope, changed: false }
+    }
+
     pub(super) fn is_failure(&self) -> bool {
         self.envelope.get("ok") != Some(&Value::Bool(true))
     }
@@ -115,17 +136,18 @@ pub(super) fn refusal(code: &str, message: impl Into<String>) -> CallToolResult 
 
 /// Does the work on this thread.
 pub(super) fn perform(runtime: &Runtime, work: Work, limits: Limits) -> Answer {
+    let (name, asked) = work.described();
     let ran = match plan(runtime, work) {
         Ok(Ready::Run(planned)) => runtime.run_planned(&planned),
         Ok(Ready::Resume(request)) => replay::resume(runtime, &request),
         Ok(Ready::Changed) => return Answer { run: None, envelope: Value::Null, changed: true },
-        Err(failure) => RunResult::from(failure),
+        // It does not become a run; the operator finds it as a refused call.
+        Err(failure) => {
+            let refused = runtime.record_refusal(&name, &failure.message, &asked);
+            RunResult { run: refused.ok(), ..RunResult::from(failure) }
+        }
     };
-    let envelope = bounded(&ran.envelope, limits.answer).unwrap_or_else(|message| {
-        let failed = Envelope::Failed(Failure::new(Code::ProcessOutputLimit, message));
-        failed.to_value().unwrap_or(Value::Null)
-    });
-    Answer { run: ran.run, envelope, changed: false }
+    Answer { run: ran.run, envelope: bounded(ran.envelope, limits.answer), changed: false }
 }
 
 enum Ready {
@@ -177,38 +199,6 @@ fn component_pipeline(
     Pipeline { stages: vec![call] }
 }
 
-/// The envelope as a value, unless it is larger than the caller wants.
-fn bounded(envelope: &Envelope, max: usize) -> Result<Value, String> {
-    let mut text = Capped { bytes: Vec::new(), max };
-    envelope.write(&mut text).map_err(|error| {
-        if error.kind() == io::ErrorKind::FileTooLarge {
-            format!("lobster output exceeded maxStdoutBytes ({max}); the run's record has all of it")
-        } else {
-            format!("the run's output cannot be read back: {error}")
-        }
-    })?;
-    json::parse(&String::from_utf8_lossy(&text.bytes)).map_err(|error| error.to_string())
-}
-
-struct Capped {
-    bytes: Vec<u8>,
-    max: usize,
-}
-
-impl Write for Capped {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.bytes.len() + bytes.len() > self.max {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
 /// The end of one call: the session's, the client's, or its own time limit.
 pub(super) struct Ending {
     pub(super) cancel: CancelToken,
@@ -234,7 +224,8 @@ impl Drop for Ending {
     }
 }
 
-/// Runs the work on a thread, and stops it when its time is over.
+/// Runs the work on a thread for which there is a turn, and stops it when its time, which began
+/// with the wait for the turn, is over.
 pub(super) async fn run(
     base: &Runtime,
     place: Place,
@@ -242,6 +233,7 @@ pub(super) async fn run(
     limits: Limits,
     cancel: CancelToken,
     progress: Option<Box<dyn Progress>>,
+    (turn, begun): (Turn, Instant),
 ) -> Answer {
     let runtime = base.for_call(Call {
         cwd: place.cwd,
@@ -250,10 +242,13 @@ pub(super) async fn run(
         notes: Box::new(|line| tracing::info!("{line}")),
         progress,
     });
-    let mut thread = tokio::task::spawn_blocking(move || perform(&runtime, work, limits));
+    let mut thread = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        perform(&runtime, work, limits)
+    });
     let done = match limits.time {
         None => thread.await,
-        Some(time) => match tokio::time::timeout(time, &mut thread).await {
+        Some(time) => match tokio::time::timeout_at((begun + time).into(), &mut thread).await {
             Ok(done) => done,
             Err(_) => {
                 let message = format!("lobster timed out after {} ms", time.as_millis());
@@ -262,14 +257,7 @@ pub(super) async fn run(
             }
         },
     };
-    done.unwrap_or_else(|error| {
-        let failure = Failure::new(Code::Failed, format!("lobster broke off: {error}"));
-        Answer {
-            run: None,
-            envelope: Envelope::Failed(failure).to_value().unwrap_or(Value::Null),
-            changed: false,
-        }
-    })
+    done.unwrap_or_else(|error| Answer::failed(Code::Failed, format!("lobster broke off: {error}")))
 }
 
 /// Where and for whom a call runs.

@@ -16,6 +16,8 @@ pub(super) struct Guard {
     pub(super) root: PathBuf,
     /// Where the operator's workflows lie.
     pub(super) workflows: Vec<PathBuf>,
+    /// Where the operator's components lie.
+    pub(super) components: Vec<PathBuf>,
     /// Pipeline commands that act in this process and are allowed under a policy.
     pub(super) allowed: Vec<String>,
 }
@@ -30,15 +32,9 @@ impl Guard {
     /// The directory of a call.
     pub(super) fn cwd(&self, given: Option<&str>) -> Result<PathBuf, String> {
         let Some(given) = given.filter(|cwd| !cwd.trim().is_empty()) else { return Ok(self.root.clone()) };
-        let path = self.root.join(given);
-        let real = path.canonicalize().map_err(|error| format!("cwd {given:?}: {error}"))?;
-        if !real.starts_with(&self.root) {
-            return Err(format!("cwd {given:?} is outside the server's directory"));
-        }
-        if !real.is_dir() {
-            return Err(format!("cwd {given:?} is not a directory"));
-        }
-        Ok(real)
+        let real = self.root.join(given).canonicalize().ok();
+        real.filter(|real| real.starts_with(&self.root) && real.is_dir())
+            .ok_or_else(|| format!("cwd {given:?} is outside the server's directory, or no directory"))
     }
 
     /// Tells a pipeline from a file as the incumbent's plugin does, and whether it may run.
@@ -56,7 +52,7 @@ impl Guard {
             (Some(text), None) => {
                 // A text that is not a pipeline fails with its own words when it is planned.
                 if let Ok(pipeline) = pipeline::parse(text) {
-                    self.check(runtime, &pipeline)?;
+                    self.check(runtime, &pipeline, cwd)?;
                 }
                 Ok(Asked::Pipeline(text.clone()))
             }
@@ -64,13 +60,13 @@ impl Guard {
     }
 
     fn file(&self, runtime: &Runtime, file: &str, cwd: &Path) -> Result<PathBuf, String> {
-        let path = cwd.join(file);
-        let real = path.canonicalize().map_err(|error| format!("file {file:?}: {error}"))?;
+        let Some(real) = self.real(file, cwd, &self.workflows) else {
+            return Err(format!(
+                "file {file:?} is outside the server's directory and its workflow folders, or no file"
+            ));
+        };
         if self.workflows.iter().any(|dir| real.starts_with(dir)) {
             return Ok(real);
-        }
-        if !real.starts_with(&self.root) {
-            return Err(format!("file {file:?} is outside the server's directory and its workflow folders"));
         }
         if !runtime.policy().is_open() {
             return Err(format!(
@@ -81,9 +77,24 @@ impl Guard {
         Ok(real)
     }
 
+    /// The file that is meant, if it is one of the server's directory or of these folders. Of
+    /// other places it is not told what they have.
+    fn real(&self, file: &str, cwd: &Path, folders: &[PathBuf]) -> Option<PathBuf> {
+        let real = cwd.join(file).canonicalize().ok()?;
+        let is_ours = folders.iter().chain([&self.root]).any(|dir| real.starts_with(dir));
+        (is_ours && real.is_file()).then_some(real)
+    }
+
     /// Whether a pipeline that an agent wrote may run. The policy judges processes; this judges
     /// what acts inside lobster itself.
-    fn check(&self, runtime: &Runtime, pipeline: &Pipeline) -> Result<(), String> {
+    fn check(&self, runtime: &Runtime, pipeline: &Pipeline, cwd: &Path) -> Result<(), String> {
+        for program in pipeline.stages.iter().filter_map(component_file) {
+            if self.real(program, cwd, &self.components).is_none() {
+                return Err(format!(
+                    "component {program:?} is outside the server's directory and its component folders, or no file"
+                ));
+            }
+        }
         if runtime.policy().is_open() {
             return Ok(());
         }
@@ -110,6 +121,12 @@ impl Guard {
         }
         Ok(())
     }
+}
+
+/// The file of a component, which lobster reads itself. One of the store has no file.
+fn component_file(stage: &StageCall) -> Option<&str> {
+    let file = stage.args.positional.first().filter(|_| stage.name == "component")?;
+    (!file.starts_with("blake3:")).then_some(file)
 }
 
 /// The option by which a command would read a file itself.

@@ -5,6 +5,7 @@
 //! what an agent must not ask for, and never answers a gate by itself.
 
 mod answers;
+mod bounded;
 mod builtin;
 mod call;
 mod catalogue;
@@ -22,6 +23,7 @@ mod sessions;
 mod shared;
 mod stdio;
 mod tasks;
+mod turns;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -71,7 +73,7 @@ pub(crate) fn serve(runtime: Runtime, options: Options, http: Option<http::Optio
         folders.abort();
         session.cancel(CancelReason::Requested("the server ends".to_owned()));
         shared.ending.cancel(CancelReason::Requested("the server ends".to_owned()));
-        shared.quiet(LAST_CALLS).await;
+        shared.turns.quiet(LAST_CALLS).await;
         result
     });
     // A thread that still waits for a line of input must not keep the process.
@@ -107,11 +109,16 @@ fn shared(runtime: Runtime, options: Options) -> Result<Arc<shared::Shared>, Com
     runtime.store()?;
     let sources = catalogue::Sources {
         workflows: options.workflows.clone(),
-        components: options.components,
+        components: options.components.clone(),
         run: options.run,
         registered: None,
     };
-    let guard = guard::Guard { root: options.root, workflows: options.workflows, allowed: options.allowed };
+    let guard = guard::Guard {
+        root: options.root,
+        workflows: options.workflows,
+        components: options.components,
+        allowed: options.allowed,
+    };
     Ok(Arc::new(shared::Shared::new(
         runtime,
         sources,

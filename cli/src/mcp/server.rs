@@ -3,20 +3,21 @@
 use std::borrow::Cow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lobster_runtime::cancel::CancelToken;
+use lobster_runtime::code::Code;
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::Caller;
 use lobster_runtime::replay::{GateRef, ResumeRequest};
 use lobster_runtime::sync::lock;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CompleteRequestMethod,
-    CompleteRequestParams, CompleteResult, ErrorData, GetTaskParams, GetTaskResult, Implementation,
-    JsonObject, ListPromptsRequestMethod, ListPromptsResult, ListResourceTemplatesRequestMethod,
-    ListResourceTemplatesResult, ListResourcesRequestMethod, ListResourcesResult, ListToolsResult,
-    MetaObject, PaginatedRequestParams, ServerCapabilities, ServerConfig, SubscriptionFilter, Tool,
-    UpdateTaskParams,
+    CompleteRequestParams, CompleteResult, ErrorData, GetTaskParams,
+    GetTaskResult, Implementation, JsonObject, ListPromptsRequestMethod, ListPromptsResult,
+    ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
+    ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities,
+    ServerConfig, SubscriptionFilter, Tool, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -30,6 +31,7 @@ use super::http::Identity;
 use super::schema::Layout;
 use super::service::{Agent, Wanted};
 use super::shared::Shared;
+use super::turns::Turn;
 use super::{guard, history, service, tasks};
 
 /// One session.
@@ -110,12 +112,11 @@ impl Server {
     ) -> CallToolResponse {
         let Prepared { mut work, place, limits, entry } = call;
         self.shared.has_worked.store(true, Ordering::Relaxed);
-        let Ok(_turn) = self.shared.turns.acquire().await else {
-            return refusal("runtime_error", "the server is ending").into();
-        };
         let forwarder = Forwarder::new(context);
+        let mut patience = limits.time;
         loop {
-            let answer = self.run_once(work, &place, limits, context, forwarder.as_ref()).await;
+            let run = self.run_once(work, &place, (limits, patience), context, forwarder.as_ref());
+            let answer = run.await;
             if answer.changed {
                 let now = self.shared.current().entries.get(&*entry.tool.name).cloned();
                 return self.changed(&entry, &catalogue::difference(&entry, now.as_deref()), &place).into();
@@ -123,7 +124,11 @@ impl Server {
             let Some(question) = answer.question().cloned() else { return answer.into_result().into() };
             match self.ask(&question, &answer, context).await {
                 Asked::Answered(reply) => match gate_of(&question) {
-                    Some(gate) => work = Work::Resume(ResumeRequest { gate, reply }),
+                    Some(gate) => {
+                        work = Work::Resume(ResumeRequest { gate, reply });
+                        // What a person has said is not lost because others are at work.
+                        patience = None;
+                    }
                     None => return answer.into_result().into(),
                 },
                 Asked::Later(result) => return (*result).into(),
@@ -132,11 +137,13 @@ impl Server {
         }
     }
 
+    /// Does the work until it is done or asks something. A turn is taken for that alone: while a
+    /// person thinks, others may work.
     async fn run_once(
         &self,
         work: Work,
         place: &Place,
-        limits: Limits,
+        (limits, patience): (Limits, Option<Duration>),
         context: &RequestContext<RoleServer>,
         forwarder: Option<&Forwarder>,
     ) -> Answer {
@@ -151,7 +158,17 @@ impl Server {
                 let ends = (cancel, self.session.clone());
                 service::run(*wanted, place.caller.detail.clone(), limits.time, ends, progress).await
             }
-            work => call::run(&self.shared.runtime, place.clone(), work, limits, cancel, progress).await,
+            work => match self.turn(place, patience, &cancel).await {
+                Ok(turn) => {
+                    let runtime = &self.shared.runtime;
+                    call::run(runtime, place.clone(), work, limits, cancel, progress, turn).await
+                }
+                Err(answer) => {
+                    // Nothing is left to report.
+                    drop(progress);
+                    *answer
+                }
+            },
         };
         if let Some(mut task) = forwarding {
             // Progress comes before the answer, unless the client does not take it.
@@ -160,6 +177,39 @@ impl Server {
             }
         }
         answer
+    }
+
+    /// A turn of the caller, and since when it was waited for; or what the caller is told instead.
+    async fn turn(
+        &self,
+        place: &Place,
+        patience: Option<Duration>,
+        cancel: &CancelToken,
+    ) -> Result<(Turn, Instant), Box<Answer>> {
+        let begun = Instant::now();
+        let nothing = |code, message: String| Box::new(Answer::failed(code, message));
+        let over = async {
+            match patience {
+                Some(patience) => tokio::time::sleep(patience).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            turn = self.shared.turns.take(place.caller.actor.as_deref()) => match turn {
+                // What was waited for without a limit has all its time before it.
+                Some(turn) if patience.is_none() => Ok((turn, Instant::now())),
+                Some(turn) => Ok((turn, begun)),
+                None => Err(nothing(Code::Failed, "the server is ending".to_owned())),
+            },
+            () = over => Err(nothing(
+                Code::Timeout,
+                format!(
+                    "the server is busy: no other call ended within {} ms, and nothing of this one was done",
+                    begun.elapsed().as_millis()
+                ),
+            )),
+            () = cancel.cancelled() => Err(nothing(Code::Failed, "the call was cancelled".to_owned())),
+        }
     }
 
     fn changed(&self, entry: &Entry, difference: &str, place: &Place) -> CallToolResult {

@@ -73,7 +73,7 @@ impl Front {
         let registered = Some(runtime.store()?.service()?);
         let root = runtime.state_dir().to_owned();
         let sources = Sources { registered, ..Sources::default() };
-        let guard = Guard { root, workflows: Vec::new(), allowed: Vec::new() };
+        let guard = Guard { root, workflows: Vec::new(), components: Vec::new(), allowed: Vec::new() };
         let shared = Arc::new(Shared::new(runtime, sources, guard, Approvals::Operator, None, false));
         // The service has looked at the name and the page before.
         let config = StreamableHttpServerConfig::default()

@@ -9,15 +9,13 @@ use lobster_runtime::runtime::Runtime;
 use lobster_runtime::sync::lock;
 use rmcp::RoleServer;
 use rmcp::service::Peer;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::catalogue::{Catalogue, Sources};
 use super::gates::Approvals;
 use super::guard::Guard;
 use super::tasks::Tasks;
-
-/// Calls that run at once; more wait for their turn.
-const AT_ONCE: usize = 64;
+use super::turns::Turns;
 
 /// What all sessions of a server share.
 pub(super) struct Shared {
@@ -36,7 +34,7 @@ pub(super) struct Shared {
     /// Counts changes of the list.
     pub(super) changes: watch::Sender<u64>,
     pub(super) peers: Mutex<Vec<Peer<RoleServer>>>,
-    pub(super) turns: Semaphore,
+    pub(super) turns: Turns,
     /// Whether a call was made since memory was given back.
     pub(super) has_worked: AtomicBool,
     /// Calls that outlast their requests.
@@ -72,15 +70,9 @@ impl Shared {
             listed: Mutex::new(catalogue),
             changes: watch::Sender::new(0),
             peers: Mutex::default(),
-            turns: Semaphore::new(AT_ONCE),
+            turns: Turns::new(),
             has_worked: AtomicBool::new(false),
         }
-    }
-
-    /// Waits until no call is under way, at most so long.
-    pub(super) async fn quiet(&self, at_most: Duration) {
-        let all = u32::try_from(AT_ONCE).unwrap_or(u32::MAX);
-        let _ = tokio::time::timeout(at_most, self.turns.acquire_many(all)).await;
     }
 
     /// What the folders hold now; read again only if something changed.
@@ -102,7 +94,7 @@ impl Shared {
 
     /// Whether no call is under way or was since this was asked last.
     fn is_idle(&self) -> bool {
-        !self.has_worked.swap(false, Ordering::Relaxed) && self.turns.available_permits() == AT_ONCE
+        !self.has_worked.swap(false, Ordering::Relaxed) && self.turns.are_free()
     }
 
     /// Tells clients when other workflows are registered, while there are clients.
