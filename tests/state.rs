@@ -229,3 +229,35 @@ fn what_lies_in_the_state_for_a_moment_is_its_users_alone_too() {
     assert_eq!(bundle_mode & 0o077, 0, "the bundle has mode {bundle_mode:o}");
     assert_private(&state, "afterwards");
 }
+
+#[test]
+fn a_steps_own_state_directory_is_for_its_state_alone() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: own\n    env: { LOBSTER_STATE_DIR: ./own }\n    pipeline: exec --json echo 1 | state.set k\n\
+         \x20 - id: usual\n    pipeline: state.get k\n\
+         \x20 - id: again\n    env: { LOBSTER_STATE_DIR: ./own }\n    pipeline: state.get k\n",
+    );
+    let answer = home.tool(["flow.lobster"]);
+    assert_eq!(answer.output(), serde_json::json!([1]), "{answer:?}");
+    assert_eq!(home.read("own/k.json"), "1\n");
+    assert!(!home.dir().join("own/store").exists() && !home.state().join("k.json").exists());
+    // What lobster itself writes somewhere, no policy would judge; and its own files are not state.
+    home.write("policy.toml", "version = 1\n").write(
+        "flow.lobster",
+        "steps:\n  - id: own\n    env: { LOBSTER_STATE_DIR: ./own }\n    pipeline: state.set k\n",
+    );
+    let answer = home.tool(["--policy", "policy.toml", "flow.lobster"]);
+    assert!(answer.error().contains("LOBSTER_STATE_DIR"), "{answer:?}");
+    let store = home.state().join("store/trust");
+    home.write(
+        "flow.lobster",
+        format!(
+            "env: {{ LOBSTER_STATE_DIR: {} }}\nsteps: [{{ id: a, pipeline: state.set k }}]\n",
+            store.display()
+        ),
+    );
+    let answer = home.tool(["flow.lobster"]);
+    assert!(answer.error().contains("lobster's own"), "{answer:?}");
+}

@@ -23,7 +23,7 @@ use super::unseen::UnseenEnd;
 use super::value::{ItemSpool, Items, Text};
 use crate::kinds::native::ShellText;
 use crate::kinds::pile::Pile;
-use crate::kinds::{mcp, native, readable};
+use crate::kinds::{mcp, native, readable, user_state};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::json;
 use lobster_base::json::raw::RawItem;
@@ -356,6 +356,11 @@ impl Shared<'_, '_> {
             &record,
             || {
                 let env = |name: &str| self.place.env.get(name);
+                let state_dir = match user_state::directory(self.run.services, &self.place.env, &action.kind)
+                {
+                    Ok(dir) => dir,
+                    Err(error) => return failed_outcome(&error),
+                };
                 let reserve = |worst: &WorstCase| {
                     let (detail, line) = budget.reserve(worst)?;
                     if let Some(line) = line {
@@ -367,7 +372,7 @@ impl Shared<'_, '_> {
                     reserve: &reserve,
                     give_back: &|| budget.give_back(),
                     cancel,
-                    state_dir: &self.run.services.state_dir,
+                    state_dir: &state_dir,
                     is_under_policy: !self.run.services.policy.is_open(),
                     env: &env,
                     token: &|name| self.run.token_to_send(&self.place.env, name),

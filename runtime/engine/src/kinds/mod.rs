@@ -18,6 +18,7 @@ pub(crate) mod pile;
 pub(crate) mod policy_gate;
 pub(crate) mod readable;
 pub mod review;
+pub(crate) mod user_state;
 pub(crate) use decided::Decided;
 pub(crate) use decision_env::decision_env;
 pub(crate) use policy_gate::{journal_decision, shown_credentials};

@@ -1,0 +1,52 @@
+//! Where `state.get` and `state.set` keep what they keep. A workflow may name a directory of its own in its
+//! `env`; the store stays where it is, and no such directory is in it.
+
+use std::borrow::Cow;
+use std::path::Path;
+
+use lobster_base::code::Code;
+use lobster_credentials::login::Logins;
+use lobster_policy::denial;
+use lobster_stage::StageError;
+use lobster_store::state_dir;
+
+use super::jail_spec::real_place;
+use crate::env::Env;
+use crate::services::Services;
+
+const VARIABLE: &str = "LOBSTER_STATE_DIR";
+
+/// The directory of users' state for an effect of this kind in this environment.
+pub(crate) fn directory<'s>(
+    services: &'s Services,
+    env: &Env,
+    kind: &str,
+) -> Result<Cow<'s, Path>, StageError> {
+    let usual = Cow::Borrowed(services.state_dir.as_path());
+    if env.get(VARIABLE) == services.env.get(VARIABLE) {
+        return Ok(usual);
+    }
+    let Some(dir) = state_dir(&|name| env.get(name)).map(|dir| services.cwd.join(dir)) else {
+        return Ok(usual);
+    };
+    let real = real_place(&dir);
+    if real == real_place(&usual) {
+        return Ok(usual);
+    }
+    let named = format!("{VARIABLE} of the step's env names {}", dir.display());
+    let ours = [services.state_dir.join("store"), Logins::dir_below(&services.state_dir)];
+    if ours.iter().any(|ours| real.starts_with(real_place(ours))) {
+        let message = format!("{named}, which is lobster's own; name another directory");
+        return Err(StageError::permanent(message).with_code(Code::Setting));
+    }
+    if services.policy.is_open() {
+        return Ok(Cow::Owned(dir));
+    }
+    // What lobster itself writes there, no policy judges. Other effects do without.
+    if kind.starts_with("state.") {
+        let hint = "without that variable it uses the state directory";
+        let message = denial(kind, &named, "state-directory", Some(hint));
+        return Err(StageError::permanent(message).with_code(Code::PolicyDenied));
+    }
+    Ok(usual)
+}
