@@ -482,21 +482,35 @@ fn nonsense_is_answered_with_errors() {
         assert!(client.read()["error"]["message"].is_string());
     }
     client.shake_hands(None);
-    for (message, id) in [
-        (json!({"jsonrpc": "2.0", "id": 100, "method": "tools/call", "params": {"name": 5}}), json!(100)),
-        (json!({"jsonrpc": "2.0", "id": 101, "method": "tools/call", "params": []}), json!(101)),
-        (json!({"jsonrpc": "2.0", "id": 102, "method": "no/such"}), json!(102)),
-        (json!({"jsonrpc": "1.0", "id": 103, "method": "ping"}), json!(103)),
-        (
-            json!({"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": {"name": "run", "arguments": {"pipeline": 7}}}),
-            json!("a"),
-        ),
+    let request = |method: &str, params: Value| json!({"jsonrpc": "2.0", "id": 100, "method": method, "params": params});
+    for (message, code) in [
+        (request("tools/call", json!({"name": 5})), -32602),
+        (request("tools/call", json!({})), -32602),
+        (request("tools/call", json!([])), -32602),
+        (request("tools/call", json!({"name": "run", "arguments": "x"})), -32602),
+        (json!({"jsonrpc": "2.0", "id": 100, "method": "tools/call"}), -32602),
+        (request("tools/list", json!({"cursor": 7})), -32602),
+        (request("tasks/get", json!({})), -32602),
+        (request("no/such", json!({})), -32601),
+        (json!({"jsonrpc": "2.0", "id": 100, "method": 7}), -32600),
+        (json!({"jsonrpc": "1.0", "id": 100, "method": "ping"}), -32600),
     ] {
         client.send(&message);
         let answer = client.read();
-        assert_eq!(answer["id"], id, "{message}: {answer}");
-        assert!(answer["error"].is_object() || answer["result"]["isError"] == true, "{message}: {answer}");
+        assert_eq!(
+            (&answer["id"], &answer["error"]["code"]),
+            (&json!(100), &json!(code)),
+            "{message}: {answer}"
+        );
     }
+    assert_eq!(refusals(&home).len(), 5, "calls that cannot be read are recorded, too");
+    client.send(&request("tools/call", json!({"name": "run", "arguments": {"pipeline": 7}})));
+    assert_eq!(client.read()["result"]["isError"], true);
+    // A batch, with a message among them that is none.
+    client.send(&json!([{"jsonrpc": "2.0", "id": "a", "method": "ping"}, 1, {"jsonrpc": "2.0", "id": "b", "method": "ping"}]));
+    let mut answered: Vec<Value> = (0..3).map(|_| client.read()["id"].clone()).collect();
+    answered.sort_by_key(Value::to_string);
+    assert_eq!(answered, [json!("a"), json!("b"), Value::Null]);
     let deep = format!(
         "{{\"jsonrpc\":\"2.0\",\"id\":104,\"method\":\"ping\",\"params\":{}1{}}}\n",
         "[".repeat(50_000),

@@ -13,7 +13,7 @@ use lobster_runtime::replay::{GateRef, ResumeRequest};
 use lobster_runtime::sync::lock;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CompleteRequestMethod,
-    CompleteRequestParams, CompleteResult, ErrorData, GetTaskParams,
+    CompleteRequestParams, CompleteResult, CustomRequest, CustomResult, ErrorCode, ErrorData, GetTaskParams,
     GetTaskResult, Implementation, JsonObject, ListPromptsRequestMethod, ListPromptsResult,
     ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
     ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities,
@@ -21,6 +21,7 @@ use rmcp::model::{
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
+use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::builtin::{self, Bounds, BuiltinTool, CancelArgs, ResumeArgs, RunArgs, RunsArgs, ShowArgs};
@@ -33,6 +34,19 @@ use super::service::{Agent, Wanted};
 use super::shared::Shared;
 use super::turns::Turn;
 use super::{guard, history, service, tasks};
+
+/// The methods of requests that are answered with more than an error.
+const SERVED: [&str; 9] = [
+    "initialize",
+    "ping",
+    "server/discover",
+    "subscriptions/listen",
+    "tasks/cancel",
+    "tasks/get",
+    "tasks/update",
+    "tools/call",
+    "tools/list",
+];
 
 /// One session.
 pub(super) struct Server {
@@ -500,6 +514,30 @@ impl ServerHandler for Server {
         let time = self.shared.default_time.or(is_start.then_some(service::PATIENCE));
         let limits = Limits { time, answer: call::MAX_ANSWER };
         Ok(self.work_or_task(Prepared { work, place, limits, entry }, &context).await)
+    }
+
+    /// What the library cannot read as one of its requests: of a method that is served it is the
+    /// parameters that are wrong, not the method.
+    async fn on_custom_request(
+        &self,
+        request: CustomRequest,
+        context: RequestContext<RoleServer>,
+    ) -> Result<CustomResult, ErrorData> {
+        let CustomRequest { method, params, .. } = request;
+        if !SERVED.contains(&method.as_str()) {
+            return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None));
+        }
+        let mut message = format!("the params of {method} cannot be read");
+        if method == "tools/call" {
+            let params = params.unwrap_or_default();
+            if let Err(error) = CallToolRequestParams::deserialize(&params) {
+                message = format!("{message}: {error}");
+            }
+            let place =
+                Place { cwd: self.shared.guard.root.clone(), caller: self.caller(&context, "tools/call") };
+            self.refuse(&place, "tools/call", &message, &params);
+        }
+        Err(ErrorData::invalid_params(message, None))
     }
 
     async fn get_task(

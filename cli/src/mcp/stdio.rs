@@ -2,7 +2,7 @@
 //! too long, no JSON or no message is answered with an error, and a client that
 //! is gone ends its calls.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -34,6 +34,8 @@ pub(super) struct Lines {
     from: BufReader<StdioReader>,
     to: Arc<tokio::sync::Mutex<StdioWriter>>,
     line: Vec<u8>,
+    /// Messages of the line that was read last.
+    taken: VecDeque<Value>,
     /// The rest of a line that was too long is being skipped.
     skipping: bool,
     /// Whether the first request has come.
@@ -63,6 +65,7 @@ impl Lines {
             from: BufReader::new(from),
             to: Arc::new(tokio::sync::Mutex::new(to)),
             line: Vec::new(),
+            taken: VecDeque::new(),
             skipping: false,
             begun: false,
             open: Arc::default(),
@@ -94,23 +97,34 @@ impl Lines {
         }
     }
 
-    /// The message of a line, or what its sender is told.
-    fn message(&mut self) -> Result<Option<ClientJsonRpcMessage>, Refused> {
-        let text = self.line.trim_ascii();
+    /// The messages of a line, which protocol 2025-03-26 lets clients send as an array. Each is
+    /// answered by itself.
+    fn take_line(&mut self) -> Result<(), Refused> {
+        let line = std::mem::take(&mut self.line);
+        let text = line.trim_ascii();
         if text.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         let value: Value = serde_json::from_slice(text).map_err(|error| {
             refused(None, ErrorData::new(ErrorCode::PARSE_ERROR, format!("no JSON: {error}"), None))
         })?;
+        match value {
+            Value::Array(batch) if !batch.is_empty() => self.taken.extend(batch),
+            single => self.taken.push_back(single),
+        }
+        Ok(())
+    }
+
+    /// A message, or what its sender is told.
+    fn message(value: Value) -> Result<ClientJsonRpcMessage, Refused> {
         let id = value.get("id").and_then(|id| serde_json::from_value::<RequestId>(id.clone()).ok());
-        let is_request = value.get("method").is_some_and(Value::is_string);
+        let is_answer = value.get("method").is_none() && id.is_some();
         match serde_json::from_value::<ClientJsonRpcMessage>(value) {
-            Ok(message) => Ok(Some(message)),
+            Ok(message) => Ok(message),
             // An answer that cannot be read is still the end of waiting for it.
-            Err(_) if !is_request && id.is_some() => {
+            Err(_) if is_answer => {
                 let error = ErrorData::invalid_request("the client's answer cannot be read", None);
-                Ok(Some(JsonRpcMessage::error(error, id)))
+                Ok(JsonRpcMessage::error(error, id))
             }
             Err(error) => {
                 let error = ErrorData::invalid_request(format!("no message of this protocol: {error}"), None);
@@ -197,31 +211,30 @@ impl Transport<RoleServer> for Lines {
 
     async fn receive(&mut self) -> Option<ClientJsonRpcMessage> {
         loop {
-            let refused: Refused = match self.next_line().await {
-                Ok(Line::Whole) => {
-                    let read = self.message();
-                    self.line.clear();
-                    match read {
-                        Ok(None) => continue,
-                        Ok(Some(message)) => match self.admit(&message) {
-                            Ok(true) => return Some(message),
-                            Ok(false) => continue,
-                            Err(refused) => refused,
-                        },
+            let refused: Refused = if let Some(value) = self.taken.pop_front() {
+                match Self::message(value).and_then(|message| Ok((self.admit(&message)?, message))) {
+                    Ok((true, message)) => return Some(message),
+                    Ok((false, _)) => continue,
+                    Err(refused) => refused,
+                }
+            } else {
+                match self.next_line().await {
+                    Ok(Line::Whole) => match self.take_line() {
+                        Ok(()) => continue,
                         Err(refused) => refused,
+                    },
+                    Ok(Line::TooLong) => {
+                        let message = format!("a message may have {MAX_MESSAGE} bytes at most");
+                        refused(None, ErrorData::invalid_request(message, None))
                     }
-                }
-                Ok(Line::TooLong) => {
-                    let message = format!("a message may have {MAX_MESSAGE} bytes at most");
-                    refused(None, ErrorData::invalid_request(message, None))
-                }
-                Ok(Line::End) => {
-                    self.gone("the client has closed its end", AFTER_EOF);
-                    return None;
-                }
-                Err(error) => {
-                    self.gone(&format!("the client cannot be read: {error}"), Duration::ZERO);
-                    return None;
+                    Ok(Line::End) => {
+                        self.gone("the client has closed its end", AFTER_EOF);
+                        return None;
+                    }
+                    Err(error) => {
+                        self.gone(&format!("the client cannot be read: {error}"), Duration::ZERO);
+                        return None;
+                    }
                 }
             };
             let (id, error) = *refused;
