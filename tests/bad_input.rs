@@ -286,6 +286,11 @@ fn arguments_that_are_no_text_are_refused() {
     let words =
         [OsStr::new("run"), OsStr::new("--mode"), OsStr::new("tool"), OsStr::from_bytes(b"exec echo \xff")];
     refused(&home.lobster(words).run(), &["argument 4", "not UTF-8"]);
+    // These answer a program with an envelope whatever they are given.
+    let resume = [OsStr::new("resume"), OsStr::new("--token"), OsStr::from_bytes(b"\xff")];
+    refused(&home.lobster(resume).run(), &["argument 3", "not UTF-8"]);
+    refused(&home.lobster([OsStr::new("doctor"), OsStr::from_bytes(b"\xff")]).run(), &["argument 2"]);
+    refused(&home.lobster(["doctor", "--bogus"]).run(), &["--bogus"]);
 }
 
 #[test]

@@ -46,7 +46,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return attack_servers(args.json);
     }
     let reply = crate::reply::Reply { mode: Mode::Tool };
-    let runtime = prepare::runtime(Mode::Tool)?;
+    let runtime = match prepare::runtime(Mode::Tool) {
+        Ok(runtime) => runtime,
+        Err(error) => return super::run::refuse(&["doctor".to_owned()], error),
+    };
     // Through the whole engine, as any pipeline: shell, sandbox, journal, store.
     let request = RunRequest { target: Target::Pipeline(PROBE.to_owned()), args: None };
     let begun = Instant::now();

@@ -214,6 +214,11 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         Err(error) => {
             let exit = if error.use_stderr() { Exit::USAGE } else { Exit::OK };
             error.print()?;
+            if exit != Exit::OK && words.first().is_some_and(|first| first == "doctor") {
+                let error = error.to_string();
+                let problem = CommandError::usage(error.lines().next().unwrap_or_default());
+                return run::refuse(words, problem).or(Ok(exit));
+            }
             return Ok(exit);
         }
     };
