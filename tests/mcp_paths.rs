@@ -14,8 +14,9 @@ const CANARY: [&str; 3] = ["PIN=4711", "50494e", "50 49 4e"];
 
 const LIMIT: Duration = Duration::from_millis(1000);
 
-/// How much later than its limit a call may be answered, with other tests beside it.
-const LATE: Duration = Duration::from_secs(3);
+/// How much later than its limit a call may be answered on a machine with other work: what waits for
+/// a pipe is never answered.
+const LATE: Duration = Duration::from_secs(20);
 
 /// Commands that must not be let in by the operator to be tried here.
 const FREE: [&str; 3] = ["exec", "component", "js"];
