@@ -169,27 +169,16 @@ pub(crate) fn refuse(words: &[String], error: CommandError) -> CommandResult {
     };
     let words: Vec<_> = words.iter().map(String::as_str).collect();
     // These answer a program without being asked to.
-    let tells_reader =
-        matches!(words.as_slice(), ["resume" | "fork", ..] | ["gates", "approve" | "reject" | "answer", ..]);
+    let tells_reader = matches!(
+        words.as_slice(),
+        ["resume" | "fork" | "doctor", ..] | ["gates", "approve" | "reject" | "answer", ..]
+    );
     let in_tool_mode = match words.as_slice() {
         _ if asks_for("tool") => true,
         ["doctor"] => true,
         _ => tells_reader && !asks_for("human") && Reply::for_reader().mode == Mode::Tool,
     };
     if in_tool_mode { Reply { mode: Mode::Tool }.failure(&error.into()) } else { Err(error) }
-    let has_mode = |mode: &str| {
-        words.windows(2).any(|pair| pair[0] == "--mode" && pair[1] == mode)
-            || words.iter().any(|word| word.strip_prefix("--mode=") == Some(mode))
-    };
-    // Programs that call these read an envelope without asking for one.
-    let answers_programs = matches!(words.first().map(String::as_str), Some("resume" | "doctor"))
-        && !has_mode("human")
-        && Reply::for_reader().mode == Mode::Tool;
-    if answers_programs || has_mode("tool") {
-        Reply { mode: Mode::Tool }.failure(&error.into())
-    } else {
-        Err(error)
-    }
 }
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
