@@ -111,8 +111,8 @@ impl Credential {
     ///
     /// # Errors
     /// When the request is outside of the bounds, or there is no token.
-    pub async fn proof(&self, method: &str, path: &str) -> Result<Proof, Unready> {
-        self.grant.check(method, path)?;
+    pub async fn proof(&self, method: &str, path: &str, headers: &HeaderMap) -> Result<Proof, Unready> {
+        check_all_readings(&self.grant, method, path, headers)?;
         match &self.value {
             Value::Fixed { sent, .. } => {
                 Ok(Proof { header: self.header.clone(), value: sent.clone(), token: None })
@@ -204,6 +204,32 @@ impl Proof {
     }
 }
 
+/// Headers whose value some servers take for the method, or for the path.
+const METHOD_OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
+const PATH_OVERRIDES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
+
+/// Checks what a server may take a request for. Without such a header it would be
+/// another request, so none is left out: one that leads out of the bounds is refused.
+fn check_all_readings(
+    grant: &CredentialGrant,
+    method: &str,
+    path: &str,
+    headers: &HeaderMap,
+) -> Result<(), OutOfBounds> {
+    let given = |names: &'static [&'static str]| {
+        let values = names.iter().flat_map(|name| headers.get_all(*name));
+        values.map(|value| String::from_utf8_lossy(value.as_bytes()).trim().to_owned())
+    };
+    grant.check(method, path)?;
+    for other in given(&METHOD_OVERRIDES) {
+        grant.check(&other.to_ascii_uppercase(), path)?;
+    }
+    for other in given(&PATH_OVERRIDES) {
+        grant.check(method, &other)?;
+    }
+    Ok(())
+}
+
 fn header_of(grant: &CredentialGrant) -> Result<HeaderName, Unsendable> {
     HeaderName::from_bytes(grant.header.as_bytes()).map_err(|error| unsendable(grant, error.to_string()))
 }
@@ -218,4 +244,41 @@ fn header_value(grant: &CredentialGrant, value: &str) -> Result<HeaderValue, Uns
 
 fn unsendable(grant: &CredentialGrant, why: String) -> Unsendable {
     Unsendable { secret: grant.secret.clone(), host: grant.host.to_string(), why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lobster_base::credential::CredentialHost;
+
+    #[test]
+    fn no_header_leads_out_of_the_bounds() {
+        let mut grant = CredentialGrant::new(CredentialHost::parse("a.example").unwrap(), "s".to_owned());
+        let check = |grant: &CredentialGrant, headers: &[(&'static str, &'static str)]| {
+            let headers = headers
+                .iter()
+                .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_static(value)));
+            let mut map = HeaderMap::new();
+            headers.for_each(|(name, value)| {
+                map.append(name, value);
+            });
+            check_all_readings(grant, "POST", "/x", &map).is_ok()
+        };
+        assert!(check(&grant, &[("x-http-method-override", "DELETE"), ("x-original-url", "/y")]));
+        grant.methods = vec!["POST".to_owned(), "PATCH".to_owned()];
+        grant.paths = vec!["/x".to_owned()];
+        for name in METHOD_OVERRIDES {
+            assert!(check(&grant, &[(name, "PATCH")]) && check(&grant, &[(name, " patch ")]), "{name}");
+            for value in ["DELETE", "delete", "PATCH, DELETE", ""] {
+                assert!(!check(&grant, &[(name, value)]), "{name}: {value}");
+                assert!(!check(&grant, &[(name, "PATCH"), (name, value)]), "{name}: {value}");
+            }
+        }
+        for name in PATH_OVERRIDES {
+            assert!(check(&grant, &[(name, "/x/y?z")]), "{name}");
+            for value in ["/y", "/x/../y", "https://a.example/x", ""] {
+                assert!(!check(&grant, &[(name, value)]), "{name}: {value}");
+            }
+        }
+    }
 }

@@ -230,7 +230,8 @@ impl Shared {
             };
             (status, error.to_string())
         };
-        let proof = onward.credential.proof(onward.parts.method.as_str(), path).await.map_err(unready)?;
+        let Parts { method, headers, .. } = onward.parts;
+        let proof = onward.credential.proof(method.as_str(), path, headers).await.map_err(unready)?;
         let again = body.copy_to_resend();
         let answer = onward.send(&proof, body).await?;
         if answer.status() != StatusCode::UNAUTHORIZED {

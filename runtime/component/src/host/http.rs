@@ -83,7 +83,7 @@ async fn send(way: &Way, request: Request<WasiBody>, options: RequestOptions) ->
     let credential = way.credentials.iter().find(|known| to.https && known.is_for(&to.host, to.port));
     let Some(credential) = credential else { return to.exchange(way, request, &options).await };
     let (parts, body) = request.into_parts();
-    let proof = match credential.proof(parts.method.as_str(), &to.path.to_string()).await {
+    let proof = match credential.proof(parts.method.as_str(), &to.path.to_string(), &parts.headers).await {
         Ok(proof) => proof,
         // Outside of its bounds the request goes as the program made it.
         Err(Unready::OutOfBounds(_)) => {
