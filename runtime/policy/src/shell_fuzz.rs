@@ -427,7 +427,8 @@ impl Canaries {
         }
         for entry in std::fs::read_dir(&home).into_iter().flatten().flatten() {
             let name = entry.file_name().to_string_lossy().into_owned();
-            if !(name.starts_with('p') && name.len() == 2) && !HOSTILE_NAMES.contains(&name.as_str()) {
+            let is_canary = name.starts_with('p') && name.len() == 2;
+            if !is_canary && !HOSTILE_NAMES.contains(&name.as_str()) {
                 let _ = std::fs::remove_file(entry.path());
                 if numbers && name.bytes().all(|b| b.is_ascii_digit()) {
                     continue;

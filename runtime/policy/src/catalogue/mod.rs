@@ -490,10 +490,10 @@ impl Analysis<'_> {
 /// that only reads does not answer for another one behind it.
 fn judge_modes(name: &str, line: &Line) -> Result<(), String> {
     match name {
-        "gzip" | "bzip2" | "xz" | "zstd" | "lz4" => {
-            if line.has(&["d", "decompress", "uncompress"]) && !line.has(&["c", "stdout"]) {
-                return Err("to decompress without -c replaces the file".to_owned());
-            }
+        "gzip" | "bzip2" | "xz" | "zstd" | "lz4"
+            if line.has(&["d", "decompress", "uncompress"]) && !line.has(&["c", "stdout"]) =>
+        {
+            return Err("to decompress without -c replaces the file".to_owned());
         }
         "pacman" if line.has(&["S"]) && (line.has(&["u"]) || !line.has(&["s", "i", "l", "g"])) => {
             return Err("-S without -s, -i, -l or -g installs".to_owned());
