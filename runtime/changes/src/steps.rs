@@ -101,7 +101,7 @@ pub(crate) fn plan(set: &ChangeSet, found: &Compared) -> Vec<Step> {
 }
 
 /// The files whose names cannot stay names of one file: the set gives them different contents, or gives one a
-/// further name under which it is to stay as it is, or a name that was another file's, so that it could not be undone.
+/// further name under which it is to stay as it is.
 fn split_files(
     root: usize,
     becomes: &BTreeMap<&RelPath, &Change>,
@@ -110,23 +110,17 @@ fn split_files(
 ) -> BTreeSet<u64> {
     let of_root = found.held.iter().filter(|(of, _)| *of == root);
     let mut split: BTreeSet<u64> = of_root.map(|(_, inode)| *inode).collect();
-    let inode = |path: &RelPath| found.seen.get(&Place { root, path: path.clone() }).map(|seen| seen.inode);
     let mut contents: BTreeMap<u64, &Entry> = BTreeMap::new();
     for change in becomes.values() {
-        match (&change.before, &change.after) {
-            // A file that another program linked there is replaced anyway.
-            (_, Some(after @ Entry::File { same_as: None, .. }))
-                if names_of(change) != OtherNames::Foreign =>
-            {
-                let first = inode(&change.path).map(|inode| (inode, *contents.entry(inode).or_insert(after)));
-                split.extend(first.filter(|(_, first)| !first.is_same(after)).map(|(inode, _)| inode));
-            }
-            (Some(own @ Entry::File { .. }), Some(Entry::File { same_as: Some(of), .. })) => {
-                let before = becomes.get(of).and_then(|first| first.before.as_ref());
-                let is_another = before.is_some_and(|before| !before.is_same(own));
-                split.extend(inode(of).filter(|_| is_another));
-            }
-            _ => {}
+        let seen = found.seen.get(&Place { root, path: change.path.clone() });
+        let (Some(seen), Some(after @ Entry::File { same_as: None, .. })) = (seen, &change.after) else {
+            continue;
+        };
+        // A file that another program linked there is replaced anyway.
+        if names_of(change) != OtherNames::Foreign
+            && !contents.entry(seen.inode).or_insert(after).is_same(after)
+        {
+            split.insert(seen.inode);
         }
     }
     split
