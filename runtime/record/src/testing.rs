@@ -55,7 +55,7 @@ impl Place {
 
     pub(super) fn run_with(&self, text: &Text, args: Option<serde_json::Value>) -> String {
         let file = self.path("flow.lobster");
-        std::fs::write(&file, &text.0).unwrap();
+        fs::write(&file, &text.0).unwrap();
         let result = self.runtime.run(&RunRequest { target: Target::File(file), args });
         result.run.unwrap_or_else(|| panic!("{:?}", result.envelope)).to_string()
     }
