@@ -229,14 +229,23 @@ impl FailureCode {
         Code::named(name).map_or_else(|| Self::Other(name.into()), Self::Lobster)
     }
 
-    /// The code that a component gave its failure. Where lobster decides by a code of its
-    /// own, a component cannot claim it.
+    /// The codes of lobster's that a component may give: they say what a step can know of its own
+    /// failure, and nothing is decided by them.
+    const OF_STEPS: [Code; 6] = [
+        Code::BadArgs,
+        Code::BadInput,
+        Code::BadOutput,
+        Code::NotGranted,
+        Code::OutputLimit,
+        Code::StepError,
+    ];
+
+    /// The code that a component gave its failure. It cannot claim a code of lobster's, but for those
+    /// that are meant for it: by the others lobster decides, and their pages are about other things.
     #[must_use]
     pub fn of_component(name: &str) -> Self {
         match Code::named(name) {
-            Some(Code::Store | Code::Component | Code::Diverged) => {
-                Self::Other(format!("step-{name}").into())
-            }
+            Some(code) if !Self::OF_STEPS.contains(&code) => Self::Other(format!("step-{name}").into()),
             _ => Self::read(name),
         }
     }
@@ -307,8 +316,13 @@ mod tests {
     fn a_component_cannot_claim_what_lobster_decides_by() {
         let of = |name| FailureCode::of_component(name).to_string();
         assert_eq!(
-            ["rate-limited", "bad-input", "store"].map(of),
-            ["rate-limited", "bad-input", "step-store"]
+            ["rate-limited", "bad-input", "store", "budget", "timeout"].map(of),
+            ["rate-limited", "bad-input", "step-store", "step-budget", "step-timeout"]
         );
+        let known: Vec<Code> =
+            Code::ALL.iter().filter_map(|code| FailureCode::of_component(code.as_str()).known()).collect();
+        let mut allowed = FailureCode::OF_STEPS.to_vec();
+        allowed.sort_by_key(|code| Code::ALL.iter().position(|other| other == code));
+        assert_eq!(known, allowed);
     }
 }
