@@ -32,6 +32,8 @@ pub(crate) struct Inner {
     pub(crate) may_wait: bool,
     /// Whether it imports what opens blobs.
     pub(crate) opens_blobs: bool,
+    /// Whether it imports what reads or keeps values of the run.
+    uses_values: bool,
     /// Elements that its largest table has from the start.
     pub(crate) first_table: u64,
     fits_pool: bool,
@@ -140,10 +142,12 @@ impl Inner {
             Compiled::Component(component) => component_entry(&core, component)?,
             Compiled::Module(module) => module_entry(&core, module)?,
         };
-        let opens_blobs = match compiled {
-            Compiled::Component(component) => opens_blobs(&core, component),
+        let imports_any = |functions: &[&str]| match compiled {
+            Compiled::Component(component) => imports_any(&core, component, functions),
             Compiled::Module(_) => false,
         };
+        let opens_blobs = imports_any(&["[static]blob-reader.open"]);
+        let uses_values = imports_any(&["state-get", "state-set"]);
         let may_wait = imports.iter().any(|import| names::may_wait(import));
         let needs = match compiled {
             Compiled::Component(component) => component.resources_required(),
@@ -158,6 +162,7 @@ impl Inner {
             imports,
             may_wait,
             opens_blobs,
+            uses_values,
             kind,
             exports,
             digest,
@@ -225,12 +230,13 @@ fn component_entry(core: &Core, component: &component::Component) -> Result<Part
     Ok((entry, kind, imports, exports))
 }
 
-/// An import has no more of an interface than what the program uses.
-fn opens_blobs(core: &Core, component: &component::Component) -> bool {
+/// Whether a program imports one of these functions of the contract's `host`. An import has no
+/// more of an interface than what the program, or its language's library, uses.
+fn imports_any(core: &Core, component: &component::Component, functions: &[&str]) -> bool {
     let ty = component.component_type();
-    ty.imports(&core.engine).any(|(_, import)| match import.ty {
-        ComponentItem::ComponentInstance(interface) => {
-            interface.exports(&core.engine).any(|(name, _)| name == "[static]blob-reader.open")
+    ty.imports(&core.engine).any(|(interface, import)| match import.ty {
+        ComponentItem::ComponentInstance(instance) if interface.starts_with("lobster:step/host@") => {
+            instance.exports(&core.engine).any(|(name, _)| functions.contains(&name))
         }
         _ => false,
     })
@@ -281,6 +287,13 @@ impl Component {
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.0.digest
+    }
+
+    /// Whether it can read or keep values of the run: what it gives may depend on what ran before
+    /// it, and what runs after it may depend on it.
+    #[must_use]
+    pub fn uses_values(&self) -> bool {
+        self.0.uses_values
     }
 
     #[cfg(test)]

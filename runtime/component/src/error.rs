@@ -105,6 +105,10 @@ pub enum RunError {
         "the step wrote more than {limit} bytes (or 100000 names) into directories, blobs and values, which every program is allowed; the names themselves may take 64 MiB"
     )]
     FilesLimit { limit: u64 },
+    #[error(
+        "the step was given more than {limit} bytes of answers from outside (clock, random, net), the most that are recorded of one run"
+    )]
+    AnswersLimit { limit: u64 },
     #[error("the step holds more than {limit} handles (streams, blobs, files, requests); drop some")]
     HandleLimit { limit: usize },
     #[error("the step passed {limit} bytes or more to the host in one call; pass them in parts")]
@@ -217,7 +221,7 @@ impl RunError {
             Self::TableLimit { .. } => Code::TableLimit,
             Self::InstanceLimit { .. } => Code::InstanceLimit,
             Self::OutputLimit { .. } => Code::OutputLimit,
-            Self::FilesLimit { .. } => Code::FilesLimit,
+            Self::FilesLimit { .. } | Self::AnswersLimit { .. } => Code::FilesLimit,
             Self::HandleLimit { .. } => Code::HandleLimit,
             Self::HostCallTooLarge { .. } => Code::HostCallTooLarge,
             Self::Timeout { .. } => Code::Timeout,
@@ -253,6 +257,7 @@ impl RunError {
             | Self::InstanceLimit { .. }
             | Self::OutputLimit { .. }
             | Self::FilesLimit { .. }
+            | Self::AnswersLimit { .. }
             | Self::HandleLimit { .. }
             | Self::HostCallTooLarge { .. }
             | Self::Trap { .. }

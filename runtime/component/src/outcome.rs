@@ -26,6 +26,8 @@ pub struct Outcome {
     /// Whether it read values of the run or blobs: they are not part of the action,
     /// so the outcome may not be reused for an equal one.
     pub read_state: bool,
+    /// Whether it read values of the run, which another run may not have.
+    pub read_values: bool,
     /// Hosts and addresses it tried to reach without a grant.
     pub denied: Vec<String>,
 }

@@ -236,6 +236,7 @@ impl<'a> Run<'a> {
             services: invocation.services,
             given,
             read_state: false,
+            read_values: false,
             host_calls: 0,
             ticked: false,
             clock,
@@ -254,6 +255,7 @@ impl<'a> Run<'a> {
             }
         });
         let entered = host_calls.clone();
+        let record = tracer.clone();
         store.call_hook(move |mut store, hook| {
             match hook {
                 CallHook::CallingHost => {
@@ -268,6 +270,9 @@ impl<'a> Run<'a> {
                         let cost = HOST_CALL_FUEL + state.pipes.take_moved() / BYTES_PER_FUEL;
                         let left = store.get_fuel()?.saturating_sub(cost);
                         store.set_fuel(left)?;
+                        if let Some(full) = record.overfull() {
+                            return Err(wasmtime::Error::new(full));
+                        }
                     }
                 }
                 CallHook::CallingWasm | CallHook::ReturningFromWasm => {}
@@ -368,6 +373,7 @@ impl<'a> Run<'a> {
             stderr_tail: self.pipes.stderr_tail(),
             writes,
             read_state: state.read_state,
+            read_values: state.read_values,
             denied: denied.into_iter().collect(),
         })
     }
@@ -378,7 +384,8 @@ impl<'a> Run<'a> {
             let exceeded = self.store.data().files.stage.exceeded.load(Ordering::Relaxed);
             exceeded.then_some(RunError::FilesLimit { limit: self.limits.files })
         };
-        self.tracer.diverged().or_else(|| self.pipes.failure()).or_else(files)
+        let record = self.tracer.diverged().or_else(|| self.tracer.overfull());
+        record.or_else(|| self.pipes.failure()).or_else(files)
     }
 
     /// The named error behind a trap.
@@ -430,13 +437,17 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Most bytes of what a program says of its failure.
+const MAX_MESSAGE: usize = 64 << 10;
+
 /// The innermost named functions of a trap, for people.
 fn frames(error: &wasmtime::Error) -> String {
     const SHOWN: usize = 6;
-    let names: Vec<&str> = error
-        .downcast_ref::<WasmBacktrace>()
-        .map(|backtrace| backtrace.frames().iter().filter_map(|f| f.func_name()).take(SHOWN).collect())
-        .unwrap_or_default();
+    const MAX_NAME: usize = 400;
+    let backtrace = error.downcast_ref::<WasmBacktrace>();
+    let frames = backtrace.map(WasmBacktrace::frames).unwrap_or_default();
+    let names = frames.iter().filter_map(wasmtime::FrameInfo::func_name).take(SHOWN);
+    let names: Vec<_> = names.map(|name| text::clip(name, MAX_NAME, Count::Bytes)).collect();
     if names.is_empty() { String::new() } else { format!(" in {}", names.join(" < ")) }
 }
 
@@ -446,6 +457,7 @@ fn instantiate(error: &wasmtime::Error) -> RunError {
 
 impl From<wit::StepError> for StepError {
     fn from(wit::StepError { code, message, retryable }: wit::StepError) -> Self {
+        let message = text::clip_telling_rest(&message, MAX_MESSAGE).into_owned();
         Self { code: plain_code(&code), message, retryable }
     }
 }

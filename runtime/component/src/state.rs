@@ -32,6 +32,8 @@ pub(crate) struct State {
     pub(crate) given: ReadableBlobs,
     /// Whether the program asked for values of the run or for blobs.
     pub(crate) read_state: bool,
+    /// Whether it asked for values of the run.
+    pub(crate) read_values: bool,
     /// Calls of the program into the host or the engine.
     pub(crate) host_calls: u64,
     /// Whether the host is entered for a tick of the clock.

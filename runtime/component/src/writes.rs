@@ -120,7 +120,11 @@ impl StagedWrites {
     /// # Errors
     /// When there is no such written file, or it cannot be read.
     pub fn open(&self, written: &Written) -> io::Result<impl Read + use<>> {
-        for mount in &self.mounts {
+        // Of directories that lie in one another, the innermost has what was written there.
+        let mut mounts: Vec<_> =
+            self.mounts.iter().filter(|mount| written.host.starts_with(&mount.tree.host)).collect();
+        mounts.sort_by_key(|mount| std::cmp::Reverse(mount.tree.host.components().count()));
+        for mount in mounts {
             let Ok(path) = written.host.strip_prefix(&mount.tree.host) else { continue };
             if let Some(Change::File(staged)) = path.to_str().and_then(|path| mount.tree.changes.get(path)) {
                 return mount.tree.stage().open(&staged.name);

@@ -69,7 +69,10 @@ impl host::Host for State {
 
     fn state_get(&mut self, key: String) -> wasmtime::Result<Option<String>> {
         self.read_state = true;
-        Ok(self.services.state_get(&key))
+        self.read_values = true;
+        let value = self.services.state_get(&key);
+        self.pipes.moving(key.len() + value.as_ref().map_or(0, String::len));
+        Ok(value)
     }
 
     fn state_set(&mut self, key: String, value: String) -> wasmtime::Result<()> {
@@ -115,6 +118,7 @@ impl host::HostBlobReader for State {
         let blob = &mut self.table.get_mut(&reader)?.blob;
         let mut bytes = Vec::new();
         let read = blob.take(max.min(MAX_CHUNK).into()).read_to_end(&mut bytes);
+        self.pipes.moving(bytes.len());
         Ok(read.map(|_| bytes).map_err(|error| blob_error(error.into())))
     }
 
@@ -191,12 +195,18 @@ pub(crate) struct Tracer(Option<Arc<Mutex<Trace>>>);
 struct Trace {
     inner: Box<dyn HostCallTrace>,
     calls: u64,
+    /// Bytes that the record has, or had when it was made.
+    recorded: u64,
     diverged: Option<RunError>,
 }
 
+/// Most bytes of requests and answers that are recorded of one run. They go into the store, where they
+/// stay with the run.
+const MAX_RECORD: u64 = 256 << 20;
+
 impl Tracer {
     pub(crate) fn new(trace: Option<Box<dyn HostCallTrace>>) -> Self {
-        Self(trace.map(|inner| Arc::new(Mutex::new(Trace { inner, calls: 0, diverged: None }))))
+        Self(trace.map(|inner| Arc::new(Mutex::new(Trace { inner, calls: 0, recorded: 0, diverged: None }))))
     }
 
     /// A fixed-size answer: the recorded one, or the live one, which is then recorded.
@@ -221,8 +231,12 @@ impl Tracer {
             Ok(None) => {
                 live(buffer);
                 trace.inner.record(&call, buffer);
+                trace.count(size.len() + buffer.len());
             }
-            Ok(Some(answer)) if answer.len() == buffer.len() => buffer.copy_from_slice(&answer),
+            Ok(Some(answer)) if answer.len() == buffer.len() => {
+                buffer.copy_from_slice(&answer);
+                trace.count(size.len() + buffer.len());
+            }
             Ok(Some(answer)) => {
                 let message =
                     format!("{function}: the record has {} bytes for {}", answer.len(), buffer.len());
@@ -242,6 +256,9 @@ impl Tracer {
         let Some(mut trace) = self.lock() else { return Ok(None) };
         trace.calls += 1;
         let answer = trace.inner.recorded(&HostCall { function, request });
+        if let Ok(Some(answer)) = &answer {
+            trace.count(request.len() + answer.len());
+        }
         answer.map_err(|message| trace.diverge(message))
     }
 
@@ -249,7 +266,14 @@ impl Tracer {
     pub(crate) fn record(&self, function: &'static str, request: &[u8], answer: &[u8]) {
         if let Some(mut trace) = self.lock() {
             trace.inner.record(&HostCall { function, request }, answer);
+            trace.count(request.len() + answer.len());
         }
+    }
+
+    /// The error of a run whose record is full: after the same call when it is replayed.
+    pub(crate) fn overfull(&self) -> Option<RunError> {
+        let is_full = self.lock()?.recorded > MAX_RECORD;
+        is_full.then_some(RunError::AnswersLimit { limit: MAX_RECORD })
     }
 
     pub(crate) fn diverged(&self) -> Option<RunError> {
@@ -262,6 +286,10 @@ impl Tracer {
 }
 
 impl Trace {
+    fn count(&mut self, bytes: usize) {
+        self.recorded = self.recorded.saturating_add(bytes as u64);
+    }
+
     fn diverge(&mut self, message: String) {
         let call = self.calls;
         self.diverged.get_or_insert(RunError::Diverged { call, message });
