@@ -57,6 +57,7 @@ mod guest_languages;
 mod guests;
 mod home;
 mod incumbent_gates;
+mod kept_values;
 mod kernel_holds;
 mod large_values;
 mod least_changes;

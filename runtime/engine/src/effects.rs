@@ -13,7 +13,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::action::{ActionRecord, Preimage};
-use super::outcome::outcome_error;
+use super::kept_values::has_kept_values;
+use super::outcome::{follows_from_action, outcome_error};
 use super::overseer::Act;
 use super::path::StepPath;
 use super::recall::{CUT_OFF, Recall};
@@ -56,6 +57,10 @@ impl Run<'_> {
         };
         let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
         let Some(outcome) = outcome.inspect_err(|_| self.record_failure(path))? else { return Ok(None) };
+        if fresh || !overseer.journals() {
+            let kept = self.keep_values_of(&outcome).map_err(store_failure);
+            kept.inspect_err(|_| self.record_failure(path))?;
+        }
         if fresh && overseer.journals() {
             let preimage = self.store.put(action.preimage.canonical.as_bytes()).map_err(store_failure)?;
             let detail = json!({ "reused": true, "from": overseer.taken_from(path) });
@@ -329,7 +334,11 @@ impl Run<'_> {
 
     /// Whether what an effect has just given may answer for it later.
     pub(crate) fn is_lasting(&self, outcome: &StepOutcome) -> bool {
-        self.journals() && outcome.status == StepStatus::Ok && outcome.detail.get("read_state").is_none()
+        // The cache gives no values back, so what keeps some is done again.
+        self.journals()
+            && outcome.status == StepStatus::Ok
+            && follows_from_action(outcome, false)
+            && !has_kept_values(outcome)
     }
 
     /// Whether what an outcome gave can be had; each gave one or the other.

@@ -14,6 +14,7 @@ use super::record::{Json, Record, Scope};
 use super::redacted::unknown;
 use super::value::Text;
 use super::workflow::{Enclosing, Frame};
+use crate::kinds::component;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_language::plan::{Step, Work};
 use lobster_stage::{StageError, Stop, store_failure};
@@ -93,7 +94,7 @@ impl Frame<'_> {
             progress.rounds(path.as_str(), items.len());
         }
         let inside = Enclosing { reinject_args: true, ..enclosing.with(step) };
-        let is_pure = self.rounds_are_independent(step);
+        let is_pure = items.len() > 1 && self.rounds_are_independent(step, path, cancel);
         let width = match concurrency {
             Some(said) => usize::try_from(*said).unwrap_or(MAX_AT_ONCE),
             None if is_pure => std::thread::available_parallelism().map_or(1, NonZero::get).min(MAX_AT_ONCE),
@@ -129,13 +130,16 @@ impl Frame<'_> {
         Ok(rounds_record(step, path, rounds))
     }
 
-    /// Whether no round can be told from outside: all its steps are pure, and
-    /// nobody waits, asks or counts between two rounds.
-    fn rounds_are_independent(&self, step: &Step) -> bool {
+    /// Whether no round can be told from outside: all its steps are pure and leave no values to those
+    /// of other rounds, and nobody waits, asks or counts between two rounds.
+    fn rounds_are_independent(&self, step: &Step, path: &StepPath, cancel: &CancelToken) -> bool {
         let Work::ForEach { pause_ms, steps, .. } = &step.work else { return false };
         pause_ms.is_none_or(|pause| pause == 0)
             && self.workflow.cost_limit.is_none()
             && steps.iter().all(is_pure)
+            && !steps
+                .iter()
+                .any(|sub| component::may_use_values(self, sub, &path.round(0).step(&sub.id), cancel))
     }
 
     /// Runs several rounds at once. Results come in the order of the items, and so do failures:

@@ -34,6 +34,7 @@ mod for_each;
 mod gate;
 mod graph;
 mod host_calls;
+mod kept_values;
 pub mod kinds;
 mod notify;
 pub mod outcome;

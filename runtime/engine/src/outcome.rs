@@ -5,11 +5,42 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use lobster_base::code::FailureCode;
+use lobster_base::text;
 use lobster_stage::StageError;
 use lobster_store::{StepOutcome, StepStatus};
 
 /// The field of an outcome's detail with what a server said in `Retry-After`, in milliseconds.
 const RETRY_AFTER: &str = "retryAfterMs";
+
+/// The field of an outcome's detail which says that its step read values of the run or blobs.
+pub(crate) const READ_STATE: &str = "read_state";
+
+/// The field which says that it read values of the run.
+pub(crate) const READ_VALUES: &str = "read_values";
+
+/// The field which says that files changed, while the step ran, that its action knows as they were before.
+const FILES_CHANGED: &str = "files_changed";
+
+/// Notes that the files of a step's action changed while the step ran.
+pub(crate) fn note_changed_files(outcome: &mut StepOutcome) {
+    outcome.detail[FILES_CHANGED] = Value::Bool(true);
+}
+
+/// Whether the files of the step's action changed while it ran, so that the action does not tell what
+/// it read.
+#[must_use]
+pub fn has_changed_files(outcome: &StepOutcome) -> bool {
+    outcome.detail.get(FILES_CHANGED).is_some()
+}
+
+/// Whether the action alone decided what an outcome gave: another run may take it then, and keep
+/// the values that belong to it.
+#[must_use]
+pub fn follows_from_action(outcome: &StepOutcome, effect: bool) -> bool {
+    let read = |what: &str| outcome.detail.get(what).is_some();
+    // An effect is not performed again because it read a blob, or because files changed meanwhile.
+    !read(READ_VALUES) && (effect || !(read(READ_STATE) || has_changed_files(outcome)))
+}
 
 /// The error that an outcome carries.
 pub fn outcome_error(outcome: &StepOutcome) -> StageError {
@@ -22,10 +53,14 @@ pub fn outcome_error(outcome: &StepOutcome) -> StageError {
     }
 }
 
+/// Most bytes of a failure's message that are kept. What a program or a server says of its failure may
+/// be as long as it likes, and stands in the journal, the envelope and the summaries around it.
+const MAX_MESSAGE: usize = 64 << 10;
+
 /// The outcome that carries an error.
 pub(crate) fn failed_outcome(error: &StageError) -> StepOutcome {
     let mut outcome = StepOutcome::new(StepStatus::Failed);
-    outcome.error = Some(error.message.clone());
+    outcome.error = Some(text::clip_telling_rest(&error.message, MAX_MESSAGE).into_owned());
     outcome.code = error.code.as_ref().map(FailureCode::to_string);
     if error.permanent {
         outcome.detail = json!({ "permanent": true });
@@ -42,6 +77,16 @@ pub(crate) fn failed_outcome(error: &StageError) -> StepOutcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_message_is_kept_as_far_as_it_helps() {
+        for (length, is_whole) in [(10, true), (MAX_MESSAGE, true), (30 << 20, false)] {
+            let message = "é".repeat(length / 2);
+            let kept = failed_outcome(&StageError::new(&*message)).error.unwrap();
+            assert_eq!(kept == message, is_whole, "{length}");
+            assert!(kept.len() < MAX_MESSAGE + 64 && kept.starts_with(&message[..10]));
+        }
+    }
 
     #[test]
     fn an_error_is_the_same_after_it_was_recorded() {

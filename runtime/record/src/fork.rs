@@ -27,6 +27,7 @@ use lobster_engine::binding::{Binding, KnownAnswer};
 use lobster_engine::envelope::Failure;
 use lobster_engine::execute::NativeProfile;
 use lobster_engine::kinds::changes::is_still_committed;
+use lobster_engine::outcome::follows_from_action;
 use lobster_engine::overseer::{Act, Known, Overseer};
 use lobster_engine::path::StepPath;
 use lobster_engine::perform::output_of;
@@ -280,7 +281,7 @@ struct Fork {
     stage: Stage,
     store: Store,
     recording: Recording,
-    /// Steps that succeeded, by their actions.
+    /// Steps that succeeded by their actions alone, by those.
     by_action: HashMap<Digest, Vec<String>>,
     answers: HashMap<StepPath, KnownAnswer>,
     terms: Terms,
@@ -342,8 +343,11 @@ impl Fork {
         let recording = Recording::read(parent)?;
         let mut by_action: HashMap<Digest, Vec<String>> = HashMap::new();
         for (path, step) in recording.in_order() {
-            let ended_well = step.outcome.as_ref().is_some_and(|outcome| outcome.status == StepStatus::Ok);
-            if let (Some(action), true, false) = (step.action, ended_well, terms.is_from(path)) {
+            let is_good = |outcome: &Arc<StepOutcome>| {
+                outcome.status == StepStatus::Ok && follows_from_action(outcome, step.effect)
+            };
+            let is_good = step.outcome.as_ref().is_some_and(is_good);
+            if let (Some(action), true, false) = (step.action, is_good, terms.is_from(path)) {
                 by_action.entry(action).or_default().push(path.to_owned());
             }
         }

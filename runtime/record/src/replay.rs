@@ -30,6 +30,7 @@ use lobster_engine::binding::{Binding, KnownAnswer};
 use lobster_engine::envelope::Failure;
 use lobster_engine::execute::NativeProfile;
 use lobster_engine::kinds::component::NO_CALLS;
+use lobster_engine::outcome::has_changed_files;
 use lobster_engine::overseer::{
     Act, Declared, Known, Overseer, RecordedEnd, RecordedOutside, RecordedProgram,
 };
@@ -289,7 +290,7 @@ impl Overseer for Replay {
         // The plan says what is executed here, and the record what it is executed on.
         if act.on_record.is_some() {
             let unverified =
-                elsewhere.or_else(|| depends_on_time(&outcome)).or_else(|| depends_on_secret(act));
+                elsewhere.or_else(|| is_unrepeatable(&outcome)).or_else(|| depends_on_secret(act));
             let Some(why) = unverified else { return Ok(None) };
             self.not_computed(path, why);
         }
@@ -310,7 +311,7 @@ impl Overseer for Replay {
         let unverified = self
             .action_left_out(path)
             .or_else(|| self.compare_action(act, &outcome, false))
-            .or_else(|| depends_on_time(&outcome));
+            .or_else(|| is_unrepeatable(&outcome));
         if outcome.is_edited() {
             self.visit(path, Visit::Edited);
             return Ok(Some(outcome));
@@ -612,6 +613,13 @@ fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
         | StepStatus::Waiting
         | StepStatus::Interrupted => None,
     }
+}
+
+/// Why an outcome cannot be had again by executing its step.
+fn is_unrepeatable(outcome: &StepOutcome) -> Option<String> {
+    let changed =
+        || has_changed_files(outcome).then(|| "files that it reads changed while it ran".to_owned());
+    depends_on_time(outcome).or_else(changed)
 }
 
 /// Why a component cannot be executed again without a value that no record has.

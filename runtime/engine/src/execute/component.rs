@@ -17,7 +17,7 @@ use super::layers::{CHANGES, Kept, explain_layer, keep_set};
 use super::order_text::text_of;
 use super::{ComponentInput, ComponentTask, Host, Outcome, StdinSource};
 use crate::host_calls::{RecordedCalls, Recording};
-use crate::outcome::failed_outcome;
+use crate::outcome::{READ_STATE, READ_VALUES, failed_outcome};
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::code::{Code, FailureCode};
 use lobster_base::digest::Digest;
@@ -69,8 +69,8 @@ pub(super) fn perform(
         Ok(work) => {
             let services = Arc::clone(&work.services);
             let step = run(work, host.store, cancel);
-            match services.kept() {
-                Ok((values, wrote)) => Outcome { values, wrote, ..step.into() },
+            match services.kept_values() {
+                Ok(values) => Outcome { values, wrote: services.written_blobs(), ..step.into() },
                 Err(error) => not_kept(&error).into(),
             }
         }
@@ -125,7 +125,7 @@ fn prepare(
         enforcement: task.enforcement.clone(),
         withheld: task.withheld.clone(),
         recorded: None,
-        services: Arc::new(RunServices::new(host.store.clone(), Keeper::of_order(values))),
+        services: Arc::new(RunServices::new(host.store.clone(), Keeper::Order(values))),
     })
 }
 
@@ -233,7 +233,10 @@ fn ended(done: Done, is_again: bool, store: &Store, cancel: &CancelToken) -> Ste
     outcome.exit = Some(done.exit_code);
     if done.read_state {
         // It depends on more than its action says, so no other run may reuse it.
-        outcome.detail["read_state"] = json!(true);
+        outcome.detail[READ_STATE] = json!(true);
+    }
+    if done.read_values {
+        outcome.detail[READ_VALUES] = json!(true);
     }
     if done.exit_code != 0 {
         let text = done.stderr_tail.trim();

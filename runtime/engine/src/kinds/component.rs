@@ -22,10 +22,11 @@ use crate::binding::Asker;
 use crate::env::Env;
 use crate::execute::{self, Keeper, Prepared, RunServices, command_arguments, failure};
 use crate::host_calls::RecordedCalls;
+use crate::kept_values::name_kept_values;
 use crate::kinds::changes;
 use crate::kinds::guarded::Maker;
 use crate::kinds::pile::Pile;
-use crate::outcome::{failed_outcome, outcome_error};
+use crate::outcome::{failed_outcome, note_changed_files, outcome_error};
 use crate::overseer::{Profile, RecordedOutside};
 use crate::path::StepPath;
 use crate::record::{Json, Record, Scope};
@@ -41,9 +42,10 @@ use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_language::plan::{self, ChangesMode, Step, Work};
 use lobster_stage::{Payload, StageError, Stop, store_failure};
-use lobster_store::{Blob, StepOutcome, StepStatus, Store};
+use lobster_store::{Blob, StepOutcome, StepStatus, Store, StoreError};
 
 pub use crate::execute::NO_CALLS;
+use action::ReadDirs;
 pub use action::tree_digest;
 pub use grants::{denied, proposal, withhold};
 use inline::js_args;
@@ -238,6 +240,17 @@ pub(crate) fn step(
     record(frame, step, done)
 }
 
+/// Whether a step may read or keep values of the run. What is not known before its turn comes, may.
+pub(crate) fn may_use_values(frame: &Frame<'_>, step: &Step, path: &StepPath, cancel: &CancelToken) -> bool {
+    // What runs code in the evaluator reaches nothing outside.
+    let Work::Component { component, .. } = &step.work else { return false };
+    let Some(pinned) = frame.workflow.components.get(component) else { return true };
+    let patience = loading::patience(frame.run, grants::limits(step), cancel);
+    let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
+    load(frame.run, path, base, component, Some(pinned), &patience)
+        .map_or(true, |program| program.component.uses_values())
+}
+
 /// What later steps see of what a component gave.
 pub(crate) fn record(frame: &Frame<'_>, step: &Step, output: Output) -> Result<Record, Stop> {
     let mut record = Record::new(&step.id);
@@ -334,6 +347,13 @@ pub(crate) fn run_component(
         && job.credentials.is_empty();
     let preimage = action::preimage(run, path, &job)?;
     let action = preimage.digest;
+    let read_dirs = ReadDirs::of_job(&job, &preimage).filter(|_| run.journals());
+    let as_read = |mut outcome: StepOutcome| {
+        if read_dirs.as_ref().is_some_and(|dirs| !dirs.stayed(&run.services.files)) {
+            note_changed_files(&mut outcome);
+        }
+        outcome
+    };
     let store = run.store.clone();
     if !pure {
         let (mode, settles) = (changes::least(run, job.changes), job.settles);
@@ -351,7 +371,7 @@ pub(crate) fn run_component(
             if job.secrets.is_empty() && job.credentials.is_empty() { job.reuse } else { Reuse::Never };
         let perform = || match on_record {
             Some(outside) => execute_with_recorded_calls(run, job, action, outside, cancel),
-            None => ordered::carry_out(run, path, job, action, cancel),
+            None => as_read(ordered::carry_out(run, path, job, action, cancel)),
         };
         let decode = |outcome: &StepOutcome| Ok((output(&store, outcome)?, changes::of_outcome(outcome)));
         let (output, set) = match reuse.covers(false) {
@@ -380,7 +400,7 @@ pub(crate) fn run_component(
         }
         let begun = std::time::Instant::now();
         let _shown = run.services.show_progress(path, "component");
-        let mut outcome = compute(run, job, action, None, run.scratch(), cancel);
+        let mut outcome = as_read(compute(run, job, action, None, run.scratch(), cancel));
         outcome.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
         if cache && run.is_lasting(&outcome) {
             run.cache(action, &outcome, reuse);
@@ -450,6 +470,7 @@ fn compute(
     job.grants.env.retain(|(name, _)| !job.secrets.contains_key(name));
     job.grants.env.extend(secrets);
     let values = scratch.map_or(Keeper::Run(run.id), Keeper::Scratch);
+    let services = Arc::new(RunServices::new(run.store.clone(), values));
     let work = Prepared {
         component: job.program.component,
         args: job.args.text,
@@ -466,9 +487,20 @@ fn compute(
         enforcement,
         withheld,
         recorded,
-        services: Arc::new(RunServices::new(run.store.clone(), values)),
+        services: Arc::clone(&services),
     };
-    execute::run_component(work, &run.store, cancel)
+    let mut outcome = execute::run_component(work, &run.store, cancel);
+    match services.kept_values() {
+        Ok(None) => {}
+        Ok(Some(values)) => name_kept_values(&mut outcome, values),
+        Err(error) => return values_not_kept(&error),
+    }
+    outcome
+}
+
+fn values_not_kept(error: &StoreError) -> StepOutcome {
+    let message = format!("cannot keep the values of the step: {error}");
+    failed_outcome(&StageError::new(message).with_code(Code::Store))
 }
 
 /// The command line of a program that is not a step, whose arguments are checked.

@@ -41,8 +41,12 @@ pub(super) fn payload(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest>
         Event::StepEnded { path, outcome, .. } if redact.contains(path) => {
             let blobs = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
             let detail = &outcome.detail;
-            let beside =
-                [&detail["host_calls"], &detail["partial_stdout"]["digest"], &detail["changes"]["digest"]];
+            let beside = [
+                &detail["host_calls"],
+                &detail["kept_values"],
+                &detail["partial_stdout"]["digest"],
+                &detail["changes"]["digest"],
+            ];
             blobs
                 .filter(|blob| blob.len > 0)
                 .map(|blob| blob.digest)

@@ -166,8 +166,12 @@ fn walk(
             files.push((entries.len(), path.clone()));
             What::File(Digest::of(b""))
         } else {
-            continue;
+            return Err(cannot_carry(&path, "is no file, directory or link"));
         };
+        let target = if let What::Link(to) = &what { to.to_str() } else { Some("") };
+        if path.to_str().is_none() || target.is_none() {
+            return Err(cannot_carry(&path, "has a name that is not UTF-8"));
+        }
         entries.push(Entry { path: path.clone(), what });
         if *bytes > MAX_BYTES || entries.len() > MAX_NAMES {
             return Err(too_large());
@@ -177,6 +181,10 @@ fn walk(
         }
     }
     Ok(())
+}
+
+fn cannot_carry(path: &Path, why: &str) -> io::Error {
+    io::Error::other(format!("{} {why}", path.display()))
 }
 
 /// Directories of a bundle, laid out for the time of its verification.

@@ -48,6 +48,8 @@ impl Write for SharedWriter {
 pub(crate) struct RunServices {
     store: Store,
     values: Keeper,
+    /// Values that the component keeps for the rest of the run.
+    changed: Mutex<BTreeMap<String, Value>>,
     /// Blobs that the component wrote.
     wrote: Arc<Mutex<Vec<Blob>>>,
 }
@@ -58,32 +60,28 @@ pub(crate) enum Keeper {
     Run(RunId),
     /// With an execution that is not recorded.
     Scratch(Scratch),
-    /// In an order: those that it brought, and those that its outcome brings home.
-    Order { brought: BTreeMap<String, Value>, changed: Mutex<BTreeMap<String, Value>> },
-}
-
-impl Keeper {
-    /// With the values that an order brought.
-    pub(super) fn of_order(brought: BTreeMap<String, Value>) -> Self {
-        Self::Order { brought, changed: Mutex::default() }
-    }
+    /// In an order, which brought them; its outcome brings home what the component keeps.
+    Order(BTreeMap<String, Value>),
 }
 
 impl RunServices {
     /// With the blobs of `store`.
     pub(crate) fn new(store: Store, values: Keeper) -> Self {
-        Self { store, values, wrote: Arc::default() }
+        Self { store, values, changed: Mutex::default(), wrote: Arc::default() }
     }
 
-    /// Values that are to be kept, as a JSON object, and the blobs that the component wrote.
-    pub(super) fn kept(&self) -> Result<(Option<Blob>, Vec<Blob>), StoreError> {
-        let values = match &self.values {
-            Keeper::Order { changed, .. } if !lock(changed).is_empty() => {
-                Some(self.store.put(json::compact(&*lock(changed)).as_bytes())?)
-            }
-            Keeper::Order { .. } | Keeper::Run(_) | Keeper::Scratch(_) => None,
-        };
-        Ok((values, std::mem::take(&mut *lock(&self.wrote))))
+    /// Values that the component keeps for the rest of the run, as a JSON object.
+    pub(crate) fn kept_values(&self) -> Result<Option<Blob>, StoreError> {
+        let changed = lock(&self.changed);
+        if changed.is_empty() {
+            return Ok(None);
+        }
+        self.store.put(json::compact(&*changed).as_bytes()).map(Some)
+    }
+
+    /// The blobs that the component wrote.
+    pub(super) fn written_blobs(&self) -> Vec<Blob> {
+        std::mem::take(&mut *lock(&self.wrote))
     }
 }
 
@@ -112,8 +110,8 @@ impl HostServices for RunServices {
                 self.store.run_value(*run, key).ok().flatten().map(|value| json::compact(&value))
             }
             Keeper::Scratch(scratch) => lock(scratch).get(key).map(json::compact),
-            Keeper::Order { brought, changed } => {
-                let changed = lock(changed);
+            Keeper::Order(brought) => {
+                let changed = lock(&self.changed);
                 changed.get(key).or_else(|| brought.get(key)).map(json::compact)
             }
         }
@@ -125,12 +123,13 @@ impl HostServices for RunServices {
             Keeper::Run(run) => {
                 self.store.set_run_value(*run, key, &value, Durability::Lazy).map_err(io::Error::other)?;
             }
-            Keeper::Scratch(scratch) => drop(lock(scratch).insert(key.to_owned(), value)),
-            Keeper::Order { .. } if is_reserved_key(key) => {
+            Keeper::Scratch(scratch) => drop(lock(scratch).insert(key.to_owned(), value.clone())),
+            Keeper::Order(_) if is_reserved_key(key) => {
                 return Err(io::Error::other(StoreError::StateKey));
             }
-            Keeper::Order { changed, .. } => drop(lock(changed).insert(key.to_owned(), value)),
+            Keeper::Order(_) => {}
         }
+        lock(&self.changed).insert(key.to_owned(), value);
         Ok(())
     }
 

@@ -1,9 +1,12 @@
 //! The action of a component step: everything that decides what it gives.
 
+use std::fs::FileType;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use lobster_component::{DirGrant, Grants};
+use lobster_component::{DirGrant, DirId, Grants};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
@@ -46,13 +49,8 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
             named("items", digest)
         }
     };
-    let tree = |dirs: &[DirGrant]| -> Result<Value, Stop> {
-        let digest = |dir: &DirGrant| match tree_digest(&dir.host, &run.services.files) {
-            // The component's start says so; a replay elsewhere has other means.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            other => other.map(Some),
-        };
-        dirs.iter().map(|dir| Ok(json!({ "to": dir.guest, "tree": digest(dir)? }))).collect()
+    let tree = |dirs: &[DirGrant]| -> io::Result<Value> {
+        dirs.iter().map(|dir| granted_tree(dir, Some(&dir.host), &run.services.files)).collect()
     };
     let env: Map<_, _> = job
         .grants
@@ -64,8 +62,8 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
         NO_GRANTS.to_owned()
     } else {
         canonical(&json!({
-            "read": tree(&job.grants.read)?,
-            "write": tree(&job.grants.write)?,
+            "read": tree(&job.grants.read).map_err(store_failure)?,
+            "write": tree(&job.grants.write).map_err(store_failure)?,
             "env": env,
             "net": job.grants.net,
             "clock": job.grants.clock,
@@ -126,29 +124,198 @@ fn canonical(part: &impl Serialize) -> Result<String, Stop> {
     serde_json_canonicalizer::to_string(part).map_err(store_failure)
 }
 
+/// A granted directory, which can be found at a path, as it stands in an action.
+fn granted_tree(dir: &DirGrant, at: Option<&Path>, files: &FileDigests) -> io::Result<Value> {
+    let tree = match at.map(|at| tree_digest(at, files)).transpose() {
+        // The component's start says so; a replay elsewhere has other means.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        other => other?,
+    };
+    Ok(json!({ "to": dir.guest, "tree": tree }))
+}
+
+/// The directories that a component may read. It reads them while it runs, and its action says what was
+/// in them before.
+pub(super) struct ReadDirs {
+    grants: Grants,
+    /// Which directories were opened for it.
+    opened: Vec<Option<DirId>>,
+    in_action: Value,
+}
+
+impl ReadDirs {
+    /// Those of a job that is about to run, if it has any.
+    pub(super) fn of_job(job: &Job, action: &Preimage) -> Option<Self> {
+        let opened = job.opened.as_ref().filter(|_| !job.grants.read.is_empty())?.read_ids();
+        let grants = Grants { read: job.grants.read.clone(), ..Grants::default() };
+        Some(Self { grants, opened, in_action: action.value()["grants"]["read"].take() })
+    }
+
+    /// Whether they still hold what the action says, so that it is known what the component read.
+    pub(super) fn stayed(&self, files: &FileDigests) -> bool {
+        let opened = self.grants.open_known(&self.opened, &[]);
+        let now = self.grants.read.iter().zip(&self.opened).zip(opened.read()).map(|((dir, was), real)| {
+            let way = real.and_then(|real| opened.way_to(real));
+            // What could be opened before can be opened still.
+            let is_there = way.is_some() || was.is_none();
+            granted_tree(dir, way.as_deref(), files).ok().filter(|_| is_there)
+        });
+        now.collect::<Option<Vec<_>>>().is_some_and(|now| self.in_action == Value::Array(now))
+    }
+}
+
 /// One digest over the names and contents of everything below a directory.
 pub fn tree_digest(dir: &Path, files: &FileDigests) -> io::Result<Digest> {
     let mut hasher = blake3::Hasher::new();
-    let mut pending = vec![(dir.to_owned(), String::new())];
+    let mut add = |kind: &str, name: &[u8], what: &[u8]| {
+        hasher.update(kind.as_bytes()).update(b" ").update(name).update(b"\0").update(what);
+    };
+    let mut pending = vec![(dir.to_owned(), Vec::new())];
     while let Some((dir, prefix)) = pending.pop() {
         let mut entries: Vec<_> = std::fs::read_dir(&dir)
             .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", dir.display())))?
             .collect::<Result<_, _>>()?;
         entries.sort_by_key(std::fs::DirEntry::file_name);
         for entry in entries {
-            let name = format!("{prefix}/{}", entry.file_name().to_string_lossy());
+            let name = [&prefix, b"/".as_slice(), entry.file_name().as_bytes()].concat();
             let kind = entry.file_type()?;
             if kind.is_dir() {
-                hasher.update(format!("dir {name}\0").as_bytes());
+                add("dir", &name, b"");
                 pending.push((entry.path(), name));
             } else if kind.is_symlink() {
                 let to = std::fs::read_link(entry.path())?;
-                hasher.update(format!("link {name}\0{}\0", to.display()).as_bytes());
+                add("link", &name, &[to.as_os_str().as_bytes(), b"\0"].concat());
             } else if kind.is_file() {
                 let digest = files.digest(&entry.path())?;
-                hasher.update(format!("file {name}\0{digest}\0").as_bytes());
+                add("file", &name, format!("{digest}\0").as_bytes());
+            } else {
+                // A program sees that it is there, and whether it is a device, a pipe or a socket.
+                add("other", &name, format!("{}\0", special_kind(kind)).as_bytes());
             }
         }
     }
     Ok(hasher.finalize().into())
+}
+
+/// What something is that is no file, directory or link.
+fn special_kind(kind: FileType) -> &'static str {
+    if kind.is_fifo() {
+        "pipe"
+    } else if kind.is_socket() {
+        "socket"
+    } else if kind.is_block_device() {
+        "block device"
+    } else if kind.is_char_device() {
+        "character device"
+    } else {
+        "unknown"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use std::os::unix::ffi::OsStringExt;
+    use std::path::PathBuf;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// All that a program can see of something in a directory.
+    #[derive(Clone, Debug, PartialEq)]
+    enum What {
+        File(&'static str),
+        Link(Vec<u8>),
+        Directory,
+        Pipe,
+        Socket,
+    }
+
+    fn trees() -> impl Strategy<Value = BTreeMap<Vec<u8>, What>> {
+        // Some are alike once they are made into text.
+        let name = prop::sample::select(vec![&b"a"[..], b"b", b"a\xff", b"a\xfe", "a\u{fffd}".as_bytes()]);
+        let what = prop_oneof![
+            prop::sample::select(vec!["", "one", "two"]).prop_map(What::File),
+            name.clone().prop_map(|to| What::Link(to.to_vec())),
+            Just(What::Directory),
+            Just(What::Pipe),
+            Just(What::Socket),
+        ];
+        prop::collection::btree_map(name.prop_map(<[u8]>::to_vec), what, 0..3)
+    }
+
+    fn make(dir: &Path, tree: &BTreeMap<Vec<u8>, What>) {
+        for (name, what) in tree {
+            let at = dir.join(OsString::from_vec(name.clone()));
+            match what {
+                What::File(text) => std::fs::write(&at, text).unwrap(),
+                What::Link(to) => {
+                    std::os::unix::fs::symlink(OsString::from_vec(to.clone()), &at).unwrap();
+                }
+                What::Directory => std::fs::create_dir(&at).unwrap(),
+                What::Pipe => {
+                    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+                    rustix::fs::mknodat(rustix::fs::CWD, &at, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+                }
+                What::Socket => drop(std::os::unix::net::UnixListener::bind(&at).unwrap()),
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn directories_have_one_digest_only_if_a_program_sees_the_same_in_them(
+            one in trees(),
+            other in trees(),
+        ) {
+            let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+            make(here.path(), &one);
+            make(there.path(), &other);
+            let digest = |dir: &tempfile::TempDir| tree_digest(dir.path(), &FileDigests::default()).unwrap();
+            prop_assert_eq!(digest(&here) == digest(&there), one == other);
+        }
+    }
+
+    #[test]
+    fn recorded_digests_of_ordinary_directories_hold() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        std::fs::write(dir.path().join("d/\u{e9}"), "text").unwrap();
+        std::os::unix::fs::symlink("d/x", dir.path().join("l")).unwrap();
+        let file = Digest::of(b"text");
+        let seen = format!("dir /d\0link /l\0d/x\0file /d/\u{e9}\0{file}\0");
+        assert_eq!(tree_digest(dir.path(), &FileDigests::default()).unwrap(), Digest::of(seen.as_bytes()));
+    }
+
+    #[test]
+    fn what_changed_in_a_directory_that_is_read_is_noticed() {
+        type Change = fn(&Path);
+        let changes: [(&str, Change); 4] = [
+            ("a file", |dir| std::fs::write(dir.join("file"), "other").unwrap()),
+            ("a name", |dir| std::fs::write(dir.join("more"), "").unwrap()),
+            ("nothing there", |dir| std::fs::remove_dir_all(dir).unwrap()),
+            ("another directory", |dir| {
+                std::fs::rename(dir, dir.with_extension("old")).unwrap();
+                std::fs::create_dir(dir).unwrap();
+                std::fs::write(dir.join("file"), "one").unwrap();
+            }),
+        ];
+        for (what, change) in changes {
+            let root = tempfile::tempdir().unwrap();
+            let host: PathBuf = root.path().join("dir");
+            std::fs::create_dir(&host).unwrap();
+            std::fs::write(host.join("file"), "one").unwrap();
+            let files = FileDigests::default();
+            let dir = DirGrant { host: host.clone(), guest: "/in".to_owned() };
+            let in_action = Value::Array(vec![granted_tree(&dir, Some(&host), &files).unwrap()]);
+            let grants = Grants { read: vec![dir], ..Grants::default() };
+            let opened = grants.open().read_ids();
+            let dirs = ReadDirs { grants, opened, in_action };
+            assert!(dirs.stayed(&files));
+            change(&host);
+            assert!(!dirs.stayed(&files), "{what}");
+        }
+    }
 }

@@ -3,23 +3,23 @@
 use std::io;
 use std::time::Duration;
 
-use super::{Job, JobInput, argv, grants};
+use super::{Job, JobInput, argv, grants, values_not_kept};
 use crate::execute::{
     ComponentGrants, ComponentInput, ComponentTask, Order, OrderText, Outcome, StdinSource, Task, failure,
     open_input,
 };
+use crate::kept_values::name_kept_values;
 use crate::kinds::native::keep_input;
 use crate::outcome::failed_outcome;
 use crate::path::StepPath;
 use crate::run::Run;
 use crate::value::{Items, Text};
 use lobster_base::cancel::CancelToken;
-use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::sync::lock;
 use lobster_stage::{Payload, StageError, Stop, store_failure};
-use lobster_store::{Blob, Durability, INLINE_MAX, StepOutcome, StoreError};
+use lobster_store::{Blob, INLINE_MAX, StepOutcome, StoreError};
 
 /// Has a component carried out, and keeps the values that it keeps for the rest of the run.
 pub(super) fn carry_out(
@@ -39,13 +39,12 @@ pub(super) fn carry_out(
         Err(_) => return failed_outcome(&StageError::new("the component's order cannot be made")),
     };
     let order = Order { id: run.order_id(path), action, task: Task::Component(Box::new(task)) };
-    let Outcome { step, values, .. } = run.carry_out(order, cancel);
-    match values.map_or(Ok(()), |values| keep_values(run, values)) {
+    let Outcome { mut step, values, .. } = run.carry_out(order, cancel);
+    let Some(values) = values else { return step };
+    name_kept_values(&mut step, values);
+    match run.store.load(&values.digest, u64::MAX).and_then(|text| run.keep_values(&text)) {
         Ok(()) => step,
-        Err(error) => {
-            let message = format!("cannot keep the values of the step: {error}");
-            failed_outcome(&StageError::new(message).with_code(Code::Store))
-        }
+        Err(error) => values_not_kept(&error),
     }
 }
 
@@ -132,21 +131,6 @@ fn values(run: &Run<'_>) -> Result<Option<Blob>, StoreError> {
         return Ok(None);
     }
     run.store.put(json::compact(&values).as_bytes()).map(Some)
-}
-
-/// Keeps what a component wants kept for the rest of the run.
-fn keep_values(run: &Run<'_>, values: Blob) -> Result<(), StoreError> {
-    let text = run.store.load(&values.digest, u64::MAX)?;
-    let values: std::collections::BTreeMap<String, serde_json::Value> =
-        json::parse_as(&String::from_utf8_lossy(&text))
-            .map_err(|source| StoreError::Json { what: "values that a step keeps", source })?;
-    for (key, value) in values {
-        match run.scratch() {
-            Some(scratch) => drop(lock(&scratch).insert(key, value)),
-            None => run.store.set_run_value(run.id, &key, &value, Durability::Lazy)?,
-        }
-    }
-    Ok(())
 }
 
 fn micros(duration: Duration) -> u64 {

@@ -1,7 +1,7 @@
 //! A recorded action, executed by itself: its pre-image names all that decides what it gives.
 
-use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use lobster_component::{Grants, Limits};
 use serde::Deserialize;
@@ -12,7 +12,9 @@ use super::action::{NO_GRANTS, arguments};
 use super::loading::{self, recorded_program};
 use super::{Arguments, Job, JobInput, grants, inline};
 use crate::binding::Asker;
+use crate::kept_values::has_kept_values;
 use crate::kinds::pile::Pile;
+use crate::outcome::follows_from_action;
 use crate::overseer::{Profile, RecordedProgram};
 use crate::recorded_plan::recorded;
 use crate::reuse::Reuse;
@@ -20,7 +22,6 @@ use crate::run::Run;
 use crate::value::{Items, StoreHandle, Text};
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
-use lobster_base::sync::lock;
 use lobster_language::plan::ChangesMode;
 use lobster_store::{Blob, StepOutcome, StepStatus};
 
@@ -95,9 +96,8 @@ pub fn compute_recorded(run: &Run<'_>, action: &Digest, cancel: &CancelToken) ->
         settles: true,
     };
     grants::recorded_limits(&recorded.program.limits, &mut job.limits);
-    let values = Arc::new(Mutex::new(HashMap::new()));
-    let outcome = super::compute(run, job, *action, None, Some(Arc::clone(&values)), cancel);
-    let alone = outcome.detail.get("read_state").is_none() && lock(&values).is_empty();
+    let outcome = super::compute(run, job, *action, None, Some(Arc::default()), cancel);
+    let alone = follows_from_action(&outcome, false) && !has_kept_values(&outcome);
     (alone && outcome.status == StepStatus::Ok).then_some(outcome)
 }
 

@@ -1,0 +1,50 @@
+//! Values that a component keeps for the rest of its run. They belong to what the step gave: an
+//! execution that takes its outcome instead of running it keeps them as well.
+
+use lobster_base::json;
+use lobster_base::sync::lock;
+use lobster_store::{Blob, Durability, StepOutcome, StoreError};
+use serde_json::{Value, json};
+
+use super::run::Run;
+
+/// The field of an outcome's detail that names the blob with the values, a JSON object.
+const KEPT_VALUES: &str = "kept_values";
+
+/// Names in an outcome the values that its step keeps.
+pub(crate) fn name_kept_values(outcome: &mut StepOutcome, values: Blob) {
+    outcome.detail[KEPT_VALUES] = json!(values.digest);
+}
+
+/// Whether the step of an outcome kept values.
+pub(crate) fn has_kept_values(outcome: &StepOutcome) -> bool {
+    outcome.detail.get(KEPT_VALUES).is_some()
+}
+
+impl Run<'_> {
+    /// Keeps the values of a blob for the rest of the run.
+    pub(crate) fn keep_values(&self, text: &[u8]) -> Result<(), StoreError> {
+        let values: std::collections::BTreeMap<String, Value> =
+            json::parse_as(&String::from_utf8_lossy(text))
+                .map_err(|source| StoreError::Json { what: "values that a step keeps", source })?;
+        for (key, value) in values {
+            match self.scratch() {
+                Some(scratch) => drop(lock(&scratch).insert(key, value)),
+                None => self.store.set_run_value(self.id, &key, &value, Durability::Lazy)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps the values that belong to an outcome which is taken instead of running its step.
+    pub(crate) fn keep_values_of(&self, outcome: &StepOutcome) -> Result<(), StoreError> {
+        let digest = outcome.detail.get(KEPT_VALUES).and_then(|digest| digest.as_str()?.parse().ok());
+        let Some(digest) = digest else { return Ok(()) };
+        match self.store.load(&digest, u64::MAX) {
+            Ok(text) => self.keep_values(&text),
+            // A bundle may have left them out, as what the step gave.
+            Err(StoreError::MissingBlob(_)) if !self.journals() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+}

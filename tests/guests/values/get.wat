@@ -1,0 +1,12 @@
+(component
+ (import "lobster:step/host@0.1.0" (instance $h (export "state-get" (func (param "key" string) (result (option string))))))
+ (core module $libc (memory (export "memory") 1) (data (i32.const 0) "k")
+   (func (export "realloc") (param i32 i32 i32 i32) (result i32) (i32.const 4096)))
+ (core instance $libc (instantiate $libc))
+ (core func $get (canon lower (func $h "state-get") (memory $libc "memory") (realloc (func $libc "realloc"))))
+ (core module $m (import "" "get" (func $get (param i32 i32 i32))) (import "" "memory" (memory 1))
+   (func (export "run") (result i32) (call $get (i32.const 0) (i32.const 1) (i32.const 64)) (i32.eqz (i32.load8_u (i32.const 64)))))
+ (core instance $i (instantiate $m (with "" (instance (export "get" (func $get)) (export "memory" (memory $libc "memory"))))))
+ (func $run (result (result)) (canon lift (core func $i "run")))
+ (instance $e (export "run" (func $run)))
+ (export "wasi:cli/run@0.2.0" (instance $e)))

@@ -1,0 +1,11 @@
+(component
+ (import "lobster:step/host@0.1.0" (instance $h (export "state-set" (func (param "key" string) (param "value" string)))))
+ (core module $libc (memory (export "memory") 1) (data (i32.const 0) "k\"v\""))
+ (core instance $libc (instantiate $libc))
+ (core func $set (canon lower (func $h "state-set") (memory $libc "memory")))
+ (core module $m (import "" "set" (func $set (param i32 i32 i32 i32)))
+   (func (export "run") (result i32) (call $set (i32.const 0) (i32.const 1) (i32.const 1) (i32.const 3)) (i32.const 0)))
+ (core instance $i (instantiate $m (with "" (instance (export "set" (func $set))))))
+ (func $run (result (result)) (canon lift (core func $i "run")))
+ (instance $e (export "run" (func $run)))
+ (export "wasi:cli/run@0.2.0" (instance $e)))
