@@ -124,3 +124,113 @@ fn what_a_yes_sets_going_is_the_same_text_on_every_screen() {
         assert_eq!(home.read("log"), "", "{name}: showing does nothing");
     }
 }
+
+/// Values that a command may be given: what hides in a terminal, quotes, lines.
+const VALUES: [&str; 10] = [
+    "/home/prod",
+    "a b",
+    "it's",
+    "/etc/passwd\n/etc/shadow",
+    "\u{1b}[2Jgone",
+    "x\u{202e}y",
+    "--force",
+    "7",
+    "$HOME `id`",
+    "{\"k\":\"v\"}",
+];
+
+#[test]
+fn every_value_that_a_yes_uses_is_told() {
+    let mut state = 11_u32;
+    let mut pick = |count: usize| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        (state >> 16) as usize % count
+    };
+    for round in 0..12 {
+        let home = Home::new();
+        let (mut args, mut env, mut used) = (json!({}), json!({}), Vec::new());
+        for name in ["target", "owner-id", "n"].iter().take(1 + pick(3)) {
+            let value = VALUES[pick(VALUES.len())];
+            args[*name] = json!({ "default": value });
+            used.push(value);
+        }
+        let found = VALUES[pick(VALUES.len())];
+        let mut go = json!({"id": "go", "run": "touch went; echo \"$LOBSTER_ARG_TARGET\"; cat"});
+        if pick(2) == 0 {
+            let value = VALUES[pick(6)];
+            env["MODE"] = json!(value);
+            used.push(value);
+        }
+        match pick(3) {
+            0 => go["stdin"] = json!("$find.stdout"),
+            1 => env["FOUND"] = json!("$find.stdout"),
+            _ => go = json!({"id": "go", "exec": ["touch", "went", "$find.stdout"]}),
+        }
+        used.push(found);
+        go["env"] = env;
+        let steps =
+            json!([{"id": "find", "exec": ["printf", "%s", found]}, {"id": "ask", "approval": "Go?"}, go]);
+        let flow = json!({"name": "w", "args": args, "steps": steps}).to_string();
+        home.write("flow.json", &flow);
+        assert_eq!(home.tool(["flow.json"]).envelope()["status"], "needs_approval", "{flow}");
+
+        let id = open_gate(&home);
+        let shown = home.lobster(["gates", "show", &id, "--json"]).run();
+        let shown: Value = serde_json::from_str(&shown.stdout).unwrap();
+        let facts: String =
+            ["at once", "with", "reads"].iter().flat_map(|label| values(&shown["facts"], label)).collect();
+        let text = on_paper(&home, &["gates", "show", &id]).run().stdout;
+        for value in used {
+            // A word of a command stands in quotes.
+            let told = [value.to_owned(), value.replace('\'', r"'\''")];
+            assert!(
+                told.iter().any(|told| facts.contains(told)),
+                "{round}: {value:?} is not in {facts}\n{flow}"
+            );
+            let part = value.split(['\n', '\'', '\u{1b}', '\u{202e}']).next_back().unwrap();
+            assert!(bare(&text).contains(&bare(part)), "{round}: {value:?} is not in\n{text}");
+        }
+        assert!(!text.contains(['\u{1b}', '\u{202e}']), "{text:?}");
+        assert!(!text.contains("unknown at plan time"), "{text}");
+        assert!(!home.dir().join("went").exists(), "{round}: showing does nothing");
+    }
+}
+
+#[test]
+fn what_only_the_environment_tells_is_shown_at_the_terminal() {
+    let home = Home::new();
+    home.write(
+        "hidden.lobster",
+        "args:\n  target: { default: /home/prod }\nsteps:\n  - { id: find, run: 'echo /etc/passwd' }\n  \
+         - { id: ask, approval: 'Go?' }\n  - id: rm\n    run: 'xargs echo rm \"$LOBSTER_ARG_TARGET\"'\n    \
+         stdin: $find.stdout\n  - { id: later, run: cat, stdin: $rm.stdout }\n",
+    );
+    let mut terminal = Terminal::start(on_paper(&home, &["run", "hidden.lobster"]), 100, 40);
+    let screen = terminal.wait_for(ASKS).text();
+    for told in ["LOBSTER_ARG_TARGET=/home/prod", "/etc/passwd", "$rm.stdout  [output unknown at plan time]"]
+    {
+        assert!(bare(&screen).contains(&bare(told)), "{told} is not in\n{screen}");
+    }
+    assert!(!screen.contains("$find.stdout  ["), "{screen}");
+    terminal.enter("l");
+    assert_eq!(terminal.end().0, 0);
+    let id = open_gate(&home);
+    let told: Value =
+        serde_json::from_str(&home.lobster(["gates", "show", &id, "--json"]).run().stdout).unwrap();
+    assert_eq!(told["ahead"]["next"][0]["variables"]["LOBSTER_ARG_TARGET"], "/home/prod");
+    assert_eq!(told["ahead"]["next"][0]["reads"], "/etc/passwd\n");
+
+    // A secret that a step prints is not what is shown of what the next one reads.
+    home.write(
+        "secret.lobster",
+        "steps:\n  - { id: find, run: 'echo sk-0123456789abcdef' }\n  - { id: ask, approval: 'Go?' }\n  \
+         - { id: go, run: cat, stdin: $find.stdout, env: { V: $find.stdout } }\n",
+    );
+    let asks = home.lobster(["run", "--mode", "tool", "secret.lobster"]);
+    let asked = asks.env("OPENAI_API_KEY", "sk-0123456789abcdef").run();
+    let token = asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap_or_default().to_owned();
+    for words in [["gates", "show", &token, "--json"].as_slice(), &["gates", "--json"]] {
+        let shown = home.lobster(words).env("OPENAI_API_KEY", "sk-0123456789abcdef").run();
+        assert!(!format!("{shown:?}").contains("0123456789abcdef"), "{shown:?}");
+    }
+}

@@ -1,5 +1,8 @@
 //! Actions: all that decides what a step gives, and the digest that names it.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use super::overseer::RecordedOutside;
@@ -17,6 +20,8 @@ pub(crate) struct ActionRecord {
     pub(crate) idempotent: bool,
     /// What a component is executed on in place of the outside; nothing else is.
     pub(crate) on_record: Option<RecordedOutside>,
+    /// The variables that the plan sets, which the preimage has as digests.
+    pub(crate) variables: Arc<BTreeMap<String, String>>,
 }
 
 /// What an action digest is the digest of: canonical JSON (RFC 8785), written once.

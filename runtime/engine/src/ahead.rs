@@ -4,7 +4,8 @@
 //! does not know, so what is shown is the action itself and not a guess at it.
 //! Pure steps on the way are computed, nothing is performed and nothing recorded.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
+use std::io::Read;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::binding::{Binding, KnownAnswer, PendingGate, SetsGoing};
+use super::env::{ARGS_JSON, WORKFLOW_DIR, argument_vars};
 use super::overseer::{Act, Known, Overseer};
 use super::path::StepPath;
 use super::perform::output_of;
@@ -59,6 +61,12 @@ pub struct NextEffect {
     pub step: String,
     /// What the action digest is the digest of.
     pub action: Value,
+    /// The variables that the plan sets for it, which the action has as digests.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub variables: BTreeMap<String, String>,
+    /// The beginning of what it reads, which the action has as a digest.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reads: Option<String>,
 }
 
 /// The question to look behind.
@@ -74,6 +82,13 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Longest line about one effect; `lobster gates show --json` has the action itself.
 const MAX_LINE: usize = 32 << 10;
+
+/// Most that is told of a variable, and of what an effect reads.
+const MAX_VALUE: usize = 8 << 10;
+const MAX_HEAD: usize = 4 << 10;
+
+/// So much is read of an input, so that a secret that begins in what is told is found as a whole.
+const MAX_READ: u64 = 128 << 10;
 
 /// Executes the plan of a run behind one of its questions, as if that had been answered with yes.
 pub fn look(
@@ -101,7 +116,24 @@ pub fn look(
     if let Err(Stop::Failed(error)) = result {
         ahead.fails = Some(error.message);
     }
+    ahead.next.iter_mut().for_each(|effect| {
+        effect.reads = input_of(&run.store, &effect.action);
+        run.hide_in(&mut effect.variables);
+        run.hide_in(&mut effect.reads);
+        effect.reads =
+            effect.reads.as_deref().map(|text| text::clip_telling_rest(text, MAX_HEAD).into_owned());
+    });
     ahead
+}
+
+/// The beginning of what an action reads: of the very bytes that its digest is the digest of.
+fn input_of(store: &Store, action: &Value) -> Option<String> {
+    let input = &action["input"];
+    let digest = [&action["stdin"], &input["bytes"], &input["items"]].into_iter().find_map(Value::as_str)?;
+    let reader = store.open_blob(&digest.parse().ok()?).ok()?;
+    let mut head = Vec::new();
+    reader.take(MAX_READ).read_to_end(&mut head).ok()?;
+    Some(String::from_utf8_lossy(&head).into_owned())
 }
 
 impl Run<'_> {
@@ -146,10 +178,15 @@ impl SetsGoing {
     pub fn of(ahead: &Ahead) -> Self {
         if ahead.unknown {
             let why = "not known yet: it takes longer than a moment to compute; `lobster gates show` takes the time";
-            return Self { at_once: vec![why.to_owned()], fails: None };
+            return Self { at_once: vec![why.to_owned()], ..Self::default() };
         }
         let lines = ahead.next.iter().map(|effect| line_of(effect, &ahead.cwd));
-        Self { at_once: lines.collect(), fails: ahead.fails.clone() }
+        Self {
+            at_once: lines.collect(),
+            with: variable_lines(&ahead.next),
+            reads: ahead.next.iter().filter_map(|effect| read_line(effect, ahead.next.len())).collect(),
+            fails: ahead.fails.clone(),
+        }
     }
 }
 
@@ -177,6 +214,51 @@ fn line_of(effect: &NextEffect, began_in: &str) -> String {
         }
     }
     text::clip_telling_rest(&line, MAX_LINE).into_owned()
+}
+
+/// The values that the action has the digests of. Where the workflow lies is no news.
+fn bound_variables(action: &Value, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let env = if action["env"].is_object() { &action["env"] } else { &action["grants"]["env"] };
+    let is_bound = |name: &str, value: &str| {
+        env[name].as_str().is_some_and(|digest| digest == Digest::of(value.as_bytes()).to_string())
+    };
+    let bound = given.iter().filter(|(name, value)| is_bound(name, value) && *name != WORKFLOW_DIR);
+    let mut bound: BTreeMap<_, _> = bound.map(|(name, value)| (name.clone(), value.clone())).collect();
+    // The arguments stand there one by one, unless one of them is not told in full that way.
+    let is_told = |all: &str| {
+        let args: Map<String, Value> = json::parse_as(all).unwrap_or_default();
+        argument_vars(&args).len() == args.len() + 1
+            && args.values().all(|value| !value.is_object() && !value.is_array())
+            && argument_vars(&args).iter().all(|(name, value)| bound.get(name) == Some(value))
+    };
+    if bound.get(ARGS_JSON).is_some_and(|all| is_told(all)) {
+        bound.remove(ARGS_JSON);
+    }
+    bound
+}
+
+/// A line for each variable; that of all effects alike stands there once.
+fn variable_lines(next: &[NextEffect]) -> Vec<String> {
+    let mut lines: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for effect in next {
+        for (name, value) in &effect.variables {
+            lines.entry((name, value)).or_default().push(&effect.step);
+        }
+    }
+    let told = lines.into_iter().map(|((name, value), steps)| {
+        let value = text::clip_telling_rest(value, MAX_VALUE);
+        match steps.len() == next.len() {
+            true => format!("{name}={value}"),
+            false => format!("{}: {name}={value}", steps.join(", ")),
+        }
+    });
+    told.collect()
+}
+
+/// What an effect reads, with its step where there are several effects.
+fn read_line(effect: &NextEffect, count: usize) -> Option<String> {
+    let text = effect.reads.as_deref().filter(|text| !text.is_empty())?;
+    Some(if count == 1 { text.to_owned() } else { format!("{}: {text}", effect.step) })
 }
 
 /// Works for so long; says whether it was done by then.
@@ -216,7 +298,8 @@ impl Overseer for Look {
         }
         if !self.started.contains(act.path) {
             let (step, action) = (act.path.to_string(), act.preimage.value());
-            lock(&self.seen).next.push(NextEffect { step, action });
+            let variables = bound_variables(&action, act.variables);
+            lock(&self.seen).next.push(NextEffect { step, action, variables, reads: None });
         }
         Err(Stop::Interrupted)
     }
@@ -259,10 +342,41 @@ mod tests {
     use super::*;
     use serde_json::json;
 
+    fn effect(step: &str, action: Value) -> NextEffect {
+        NextEffect { step: step.to_owned(), action, variables: BTreeMap::new(), reads: None }
+    }
+
+    #[test]
+    fn what_is_told_of_variables_is_what_the_action_is_bound_to() {
+        let vars = |args: Value| BTreeMap::from_iter(argument_vars(args.as_object().unwrap()));
+        let bound = |given: &BTreeMap<String, String>| {
+            let env: Map<_, _> = given
+                .iter()
+                .map(|(name, value)| (name.clone(), json!(Digest::of(value.as_bytes()))))
+                .collect();
+            bound_variables(&json!({ "env": env }), given)
+        };
+        let names = |args: Value| bound(&vars(args)).into_keys().collect::<Vec<_>>();
+        assert_eq!(names(json!({"a": "x", "b": 1})), ["LOBSTER_ARG_A", "LOBSTER_ARG_B"]);
+        // These are not told in full by their own variables.
+        for args in [json!({"a": {"b": 1}}), json!({"é": 1}), json!({"a-b": 1, "a_b": 2})] {
+            assert!(names(args.clone()).contains(&ARGS_JSON.to_owned()), "{args}");
+        }
+        let given = vars(json!({"a": "x"}));
+        let other = json!({"env": {"LOBSTER_ARG_A": Digest::of(b"y")}});
+        assert!(bound_variables(&other, &given).is_empty(), "another value is bound");
+
+        let with = |step, value: &str| NextEffect {
+            variables: BTreeMap::from([("A".to_owned(), value.to_owned())]),
+            ..effect(step, json!({}))
+        };
+        assert_eq!(variable_lines(&[with("s", "1"), with("t", "1")]), ["A=1"]);
+        assert_eq!(variable_lines(&[with("s", "1"), with("t", "2")]), ["s: A=1", "t: A=2"]);
+    }
+
     #[test]
     fn an_effect_is_told_by_its_words_or_else_by_its_action() {
-        let line =
-            |step: &str, action: Value| line_of(&NextEffect { step: step.to_owned(), action }, "/here");
+        let line = |step: &str, action: Value| line_of(&effect(step, action), "/here");
         assert_eq!(
             line("go", json!({"argv": ["/bin/sh", "-c", "rm 42; echo"], "cwd": "/w", "stdin": null})),
             "go: /bin/sh -c 'rm 42; echo'  (in /w)"

@@ -225,6 +225,12 @@ pub struct SetsGoing {
     /// A line for each effect that begins at once, references resolved.
     #[serde(default)]
     pub at_once: Vec<String>,
+    /// The variables that the plan sets for them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub with: Vec<String>,
+    /// The beginnings of what they read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<String>,
     /// Why a yes would fail before any effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fails: Option<String>,

@@ -54,6 +54,7 @@ impl Run<'_> {
             digest: action.preimage.digest,
             preimage: &action.preimage,
             on_record: action.on_record,
+            variables: &action.variables,
         };
         let outcome = if effect { overseer.effect(&act, known) } else { overseer.pure(&act, known) };
         let Some(outcome) = outcome.inspect_err(|_| self.record_failure(path))? else { return Ok(None) };
@@ -186,8 +187,14 @@ impl Run<'_> {
         compute: impl FnOnce() -> Result<StepOutcome, Stop>,
     ) -> Result<Arc<StepOutcome>, Stop> {
         let digest = preimage.digest;
-        let action =
-            ActionRecord { kind: kind.to_owned(), preimage, decision, idempotent: true, on_record: None };
+        let action = ActionRecord {
+            kind: kind.to_owned(),
+            preimage,
+            decision,
+            idempotent: true,
+            on_record: None,
+            variables: Arc::default(),
+        };
         if let Some(outcome) = self.ask_overseer_about(path, &action, false)? {
             return Ok(outcome);
         }

@@ -208,6 +208,11 @@ impl Env {
         Self { inherited: Arc::new(inherited), ..self.clone() }
     }
 
+    /// The same, to be kept.
+    pub(crate) fn shared_granted(&self) -> Arc<BTreeMap<String, String>> {
+        Arc::clone(&self.granted)
+    }
+
     /// What the plan put there.
     pub(crate) fn granted(&self) -> &BTreeMap<String, String> {
         &self.granted

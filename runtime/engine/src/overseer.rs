@@ -1,6 +1,7 @@
 //! Who watches over an execution that is not simply a new run: a replay
 //! compares what happens with what was recorded, a fork takes over what it can.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -27,6 +28,8 @@ pub struct Act<'a> {
     /// What it would be executed on in place of the outside. Only a component has it, of
     /// [`Overseer::recorded_outside`]; anything else would be performed.
     pub on_record: Option<RecordedOutside>,
+    /// The variables that the plan sets, which the preimage has as digests.
+    pub variables: &'a BTreeMap<String, String>,
 }
 
 /// What an effect component learnt from outside when it was recorded.

@@ -347,6 +347,7 @@ impl Shared<'_, '_> {
             decision: Value::Null,
             idempotent: action.idempotent || self.place.is_idempotent(),
             on_record: None,
+            variables: Arc::default(),
         };
         let cancel = &self.place.cancel;
         let requests = Requests::new(self.run, path, record.preimage.digest, cancel);

@@ -47,6 +47,12 @@ pub enum Weight {
 /// The label of what begins with a yes.
 pub const AT_ONCE: &str = "at once";
 
+/// The label of the variables that are set for it.
+const WITH: &str = "with";
+
+/// The label of the beginning of what it reads.
+const READS: &str = "reads";
+
 /// The label of why nothing begins with a yes.
 const FAILS: &str = "a yes fails";
 
@@ -196,16 +202,22 @@ impl QuestionView {
         if self.kind != QuestionKind::Approval {
             return false;
         }
-        let is_going = |fact: &Fact| [AT_ONCE, FAILS].contains(&fact.label.as_str());
+        let is_going = |fact: &Fact| [AT_ONCE, WITH, READS, FAILS].contains(&fact.label.as_str());
         let shown: Vec<Fact> = self.facts.iter().filter(|fact| is_going(fact)).cloned().collect();
         let now = going_facts(going);
         if shown == now {
             return false;
         }
+        // A question that an earlier version kept does not tell them all.
+        let is_same = |label| {
+            let of = |facts: &[Fact]| facts.iter().find(|fact| fact.label == label).cloned();
+            of(&shown) == of(&now) || ([WITH, READS].contains(&label) && of(&shown).is_none())
+        };
+        let is_as_shown = [AT_ONCE, WITH, READS, FAILS].into_iter().all(is_same);
         self.facts.retain(|fact| !is_going(fact));
         let at = self.facts.iter().position(|fact| fact.label == ASKED_BY).unwrap_or(self.facts.len());
         self.facts.splice(at..at, now);
-        !shown.is_empty()
+        !shown.is_empty() && !is_as_shown
     }
 
     /// How many items are approved.
@@ -232,6 +244,11 @@ fn going_facts(going: &SetsGoing) -> Vec<Fact> {
     let mut facts = Vec::new();
     if !going.at_once.is_empty() {
         facts.push(Fact::new(AT_ONCE, going.at_once.clone(), Weight::Exact));
+    }
+    for (label, values) in [(WITH, &going.with), (READS, &going.reads)] {
+        if !values.is_empty() {
+            facts.push(Fact::new(label, values.clone(), Weight::Exact));
+        }
     }
     if let Some(why) = &going.fails {
         facts.push(Fact::main(FAILS, why.as_str()));

@@ -7,6 +7,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
@@ -231,6 +232,7 @@ fn commit_checked(
         // The journal of the commit sees to that.
         idempotent: true,
         on_record: None,
+        variables: Arc::default(),
     };
     let perform = || match load(&run.store, &set).and_then(|changes| {
         let services = run.services;

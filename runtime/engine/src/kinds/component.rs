@@ -366,6 +366,7 @@ pub(crate) fn run_component(
             decision,
             idempotent: job.idempotent,
             on_record,
+            variables: Arc::new(job.grants.env.clone().into_iter().collect()),
         };
         let reuse =
             if job.secrets.is_empty() && job.credentials.is_empty() { job.reuse } else { Reuse::Never };

@@ -60,6 +60,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
         decision: Value::Null,
         idempotent: call.idempotent,
         on_record: None,
+        variables: Arc::default(),
     };
     // What was done needs neither server nor permission any more.
     if run.overseer().is_none()

@@ -176,6 +176,7 @@ fn run_process(
         decision: Value::Null,
         idempotent: job.idempotent,
         on_record: None,
+        variables: job.env.shared_granted(),
     };
     // What does not run needs no permission.
     if let Some(outcome) = run.ask_overseer(path, &record)? {

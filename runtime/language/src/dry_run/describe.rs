@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::super::plan::{Approval, Grants, OnError, Retry, SecretGrant, Stdin, Step, Wait, Work, Workflow};
-use super::super::template;
+use super::super::template::{self, Reference};
 use super::commands::{Nest, Place};
 use super::{Expectation, PlanError, Planner};
 use lobster_base::credential::CredentialGrant;
@@ -116,7 +116,7 @@ impl Planner<'_> {
     fn work_line(&self, work: &Work) -> String {
         let with_note = |key: &str, text: &str| {
             let shown = self.fill_known(text);
-            let note = if self.depends_on_results(&shown) { DEPENDS } else { "" };
+            let note = if self.depends_on_later_results(&shown) { DEPENDS } else { "" };
             format!("{key}: {shown}{note}")
         };
         match work {
@@ -179,10 +179,15 @@ impl Planner<'_> {
         Ok(())
     }
 
+    /// What is said of a reference to a step's output.
+    fn note_of(&self, reference: &Reference) -> &'static str {
+        if self.ended.contains(&reference.id) { "" } else { UNKNOWN }
+    }
+
     fn switch_note(&self, step: &Step, on: &str) -> Result<&'static str, PlanError> {
         Ok(match self.strict(on, &format!("Workflow step {} switch", step.id))? {
-            Some(_) => UNKNOWN,
-            None if self.depends_on_results(&template::fill_args(on, self.args)) => DEPENDS,
+            Some(reference) => self.note_of(&reference),
+            None if self.depends_on_later_results(&template::fill_args(on, self.args)) => DEPENDS,
             None => "",
         })
     }
@@ -225,8 +230,8 @@ impl Planner<'_> {
     fn loop_note(&self, step: &Step, over: &str) -> Result<&'static str, PlanError> {
         let place = format!("Workflow step {} for_each", step.id);
         Ok(match self.strict(over, &place)? {
-            Some(_) => UNKNOWN,
-            None if self.depends_on_results(&template::fill_args(over, self.args)) => DEPENDS,
+            Some(reference) => self.note_of(&reference),
+            None if self.depends_on_later_results(&template::fill_args(over, self.args)) => DEPENDS,
             None => "",
         })
     }
@@ -235,10 +240,11 @@ impl Planner<'_> {
     fn settings(&self, step: &Step, indent: &str, out: &mut String) -> Result<(), PlanError> {
         if let Stdin::Text(text) = &step.stdin {
             let shown = self.fill_known(text);
-            if self.strict(text, &format!("Workflow step {} stdin", step.id))?.is_some() {
-                line!(out, "{indent}stdin: {shown}{UNKNOWN}");
+            if let Some(reference) = self.strict(text, &format!("Workflow step {} stdin", step.id))? {
+                line!(out, "{indent}stdin: {shown}{}", self.note_of(&reference));
             } else if self.depends_on_results(&shown) {
-                line!(out, "{indent}stdin: {shown}{DEPENDS}");
+                let note = if self.depends_on_later_results(&shown) { DEPENDS } else { "" };
+                line!(out, "{indent}stdin: {shown}{note}");
             }
         }
         if let Some(timeout) = step.timeout_ms {

@@ -9,7 +9,7 @@ mod describe;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
@@ -45,7 +45,7 @@ pub fn dry_run(
     if let Some(concurrency) = workflow.concurrency {
         out.push_str(&format!("  at most {concurrency} at once\n\n"));
     }
-    let mut planner = Planner { workflow, args, commands, known: HashMap::new() };
+    let mut planner = Planner { workflow, args, commands, known: HashMap::new(), ended: HashSet::new() };
     for (number, index) in workflow.order().into_iter().enumerate() {
         planner.top_step(number + 1, &workflow.steps[index], &mut out)?;
     }
@@ -62,13 +62,14 @@ pub fn after(
     commands: Commands<'_>,
     done: &str,
 ) -> Result<String, PlanError> {
-    let mut planner = Planner { workflow, args, commands, known: HashMap::new() };
+    let mut planner = Planner { workflow, args, commands, known: HashMap::new(), ended: HashSet::new() };
     let mut out = String::new();
     for (number, index) in workflow.order().into_iter().enumerate() {
         let step = &workflow.steps[index];
         planner.top_step(number + 1, step, &mut out)?;
         if step.id == done {
             out.clear();
+            planner.ended = planner.known.keys().cloned().collect();
         }
     }
     Ok(out)
@@ -111,6 +112,8 @@ struct Planner<'a> {
     commands: Commands<'a>,
     /// The steps that can be referred to.
     known: HashMap<String, Expectation>,
+    /// Those of them that are behind the plan that is told: what they gave is nothing unknown.
+    ended: HashSet<String>,
 }
 
 impl Planner<'_> {
@@ -204,6 +207,12 @@ impl Planner<'_> {
     /// Whether text depends on results of known steps.
     fn depends_on_results(&self, text: &str) -> bool {
         template::references_in(text).any(|(_, reference)| self.known.contains_key(&reference.id))
+    }
+
+    /// Whether something in a text refers to what a step will have given.
+    fn depends_on_later_results(&self, text: &str) -> bool {
+        let mut references = template::references_in(text);
+        references.any(|(_, it)| self.known.contains_key(&it.id) && !self.ended.contains(&it.id))
     }
 
     /// The sole reference of a text, which must name a known step.
