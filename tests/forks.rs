@@ -73,6 +73,25 @@ fn an_answer_is_taken_over_with_what_it_led_to() {
 }
 
 #[test]
+fn an_argument_that_the_workflow_does_not_know_is_not_set() {
+    let home = Home::new();
+    home.write("flow.lobster", "args: { limit: { default: 1 } }\nsteps:\n  - id: a\n    run: echo \"$LOBSTER_ARG_LIMIT $LOBSTER_ARG_MORE\" >> log\n");
+    home.tool(["flow.lobster"]).output();
+    let run = newest(&home);
+    let as_file: &[&str] = &["--workflow", "flow.lobster"];
+    for more in [&[][..], as_file] {
+        let words = [&["--set", "args.limt=20"], more].concat();
+        let refused = fork(&home, &run, &words);
+        assert!(refused.code() == 2 && refused.stderr.contains("did you mean `limit`?"), "{refused:?}");
+    }
+    assert_eq!(home.read("log"), "1 \n");
+    // A name that nothing declares, and that the file names, is an argument; also when the file has gone.
+    std::fs::remove_file(home.dir().join("flow.lobster")).unwrap();
+    fork(&home, &run, &["--set", "args.limit=2", "--set", "args.more=x"]).output();
+    assert_eq!(home.read("log"), "1 \n2 x\n");
+}
+
+#[test]
 fn what_is_done_anew_is_approved_anew() {
     for (words, paid) in [
         (&["--set", "args.to=mallory"][..], "paid 10 to mallory"),

@@ -143,6 +143,7 @@ mod unattended;
 mod unknown_ends;
 mod unreadable_settings;
 mod unusable_disks;
+mod unwritable_output;
 mod waits;
 
 /// A file that is not a module of this binary would never run; `with_faults` is a program.

@@ -92,6 +92,8 @@ fn without_a_server_a_schedule_is_paused_made_up_for_and_asked_about() {
     assert_eq!(again.stdout.matches("had a run").count(), 3, "{again:?}");
     let now = lobster(&["schedule", "run-now", "report", "--arg", "day=monday"]);
     assert_eq!(now.code(), 0, "{now:?}");
+    let mistyped = lobster(&["schedule", "run-now", "report", "--arg", "dya=monday"]);
+    assert!(mistyped.code() == 2 && mistyped.stderr.contains("no argument \"dya\""), "{mistyped:?}");
     assert!(lobster(&["runs"]).stdout.contains("no runs"));
 
     let mut served = Served::start(&home, &[]);

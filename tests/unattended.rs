@@ -245,6 +245,46 @@ fn the_table_of_exit_codes_is_what_lobster_describes() {
     assert_eq!(listed, known);
 }
 
+/// What the table says of mistakes, tried.
+#[test]
+fn mistakes_end_as_the_table_of_exit_codes_says() {
+    let home = Home::new();
+    home.write("flow.lobster", "args: { n: { type: integer } }\nsteps:\n  - id: a\n    run: touch done\n");
+    home.write("wrong.lobster", "steps:\n  - id: a\n    run: touch done\n    stdin: $nope.json\n");
+    home.write("command.lobster", "steps:\n  - id: a\n    pipeline: jsn\n");
+    for (words, code, kind) in [
+        (&["wrong.lobster"][..], 1, "runtime_error"),
+        (&["command.lobster"], 1, "runtime_error"),
+        (&["flow.lobster", "--arg", "n=x"], 1, "runtime_error"),
+        (&["nope.command"], 1, "runtime_error"),
+        (&["flow.lobster", "--bogus"], 2, "parse_error"),
+        (&["--bogus", "flow.lobster"], 2, "parse_error"),
+        (&["flow.lobster", "--policy"], 2, "parse_error"),
+        (&["flow.lobster", "--no-cache=1"], 2, "parse_error"),
+        (&["flow.lobster", "--arg", "m=1"], 2, "parse_error"),
+        (&["flow.lobster", "--args-json", "{"], 2, "parse_error"),
+    ] {
+        let answer = home.tool(words);
+        assert_eq!(
+            (answer.code(), &answer.envelope()["error"]["type"]),
+            (code, &kind.into()),
+            "{words:?}: {answer:#?}"
+        );
+        let plain = home.lobster(["run"].iter().chain(words)).run();
+        assert_eq!(plain.code(), code, "{words:?}: {plain:#?}");
+    }
+    assert!(!home.dir().join("done").exists());
+    // Where `check` says a place, so does what refuses to run.
+    let refused = home.tool(["command.lobster"]).error();
+    assert!(refused.contains("(command.lobster:3:15)"), "{refused}");
+    // These answer with an envelope whatever they are given.
+    for words in [&["gates", "answer", "x"][..], &["gates", "approve", "--bogus"], &["gates", "approve", "x"]]
+    {
+        let answer = home.lobster(words).run();
+        assert!(answer.code() == 2 && !answer.error().is_empty(), "{words:?}: {answer:#?}");
+    }
+}
+
 /// The blocks of text below a heading, with the places that they name replaced by those of a test.
 fn recipes(heading: &str, home: &Home) -> Vec<String> {
     let document = Document::read("docs/unattended.md");

@@ -18,15 +18,16 @@ mod render;
 mod reply;
 mod retention;
 mod signals;
+mod stdout;
 mod terminal;
 mod which;
 mod whole_files;
 
 use std::ffi::OsString;
-use std::io::Write;
 use std::process::ExitCode;
 
 use exit::Exit;
+use render::say;
 
 /// The system's allocator spends a fifth of a loop over components on locks, and
 /// on growing the heaps of threads page by page.
@@ -53,8 +54,6 @@ fn may_start_processes(words: &[OsString]) -> bool {
 /// is memory, which the allocator would give back piece by piece, with a call to the system
 /// for each, and the system takes in one.
 fn leave(exit: Exit) -> ! {
-    // Who does not listen any more misses nothing. Nothing of stderr is held back.
-    let _ = std::io::stdout().flush();
     signal_hook::low_level::exit(i32::from(exit.number()))
 }
 
@@ -92,7 +91,7 @@ pub fn main() -> ExitCode {
         Ok(Ok(exit)) => exit.into(),
         Ok(Err(_)) => Exit::Code(1).into(), // the panic has told its message
         Err(error) => {
-            anstream::eprintln!("Error: cannot start: {error}");
+            say(&format!("Error: cannot start: {error}"));
             Exit::Code(1).into()
         }
     }

@@ -13,7 +13,8 @@ use lobster_runtime::store::service::Service;
 use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError};
 
 use crate::exit::CommandError;
-use crate::render::{harmless, say};
+use crate::render::say;
+use crate::stdout::stdout;
 use crate::{live, signals, terminal, which};
 
 /// Refuses what a run must not do: give itself more runs or more rights, or change what starts it.
@@ -126,7 +127,7 @@ pub(crate) fn found_journal(
 
 /// Says that what is shown may not be what happened.
 pub(crate) fn warn_of_damage(broken: &BrokenChain) {
-    anstream::eprintln!("warning: {broken}; what is shown may not be what happened");
+    say(&format!("warning: {broken}; what is shown may not be what happened"));
 }
 
 /// What a runtime is made of.
@@ -137,7 +138,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
         .map_err(|error| CommandError::failed(format!("the working directory cannot be used: {error}")))?;
     settings.mode = mode;
     for warning in settings.use_policies(policies)? {
-        anstream::eprintln!("{}", harmless(&warning));
+        say(&warning);
     }
     settings.use_secrets()?;
     settings.protect_prices();
@@ -148,7 +149,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
         settings.screen = Some(Box::new(|text| {
             use std::io::Write;
             live::write_above_view(|| {
-                let mut out = std::io::stdout().lock();
+                let mut out = stdout();
                 out.write_all(text.as_bytes())?;
                 out.flush()
             })

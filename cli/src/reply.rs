@@ -1,6 +1,6 @@
 //! How results and failures are told: one envelope for a program, text for a person.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
 use lobster_runtime::json;
@@ -14,6 +14,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::failed_run;
 use crate::live;
 use crate::render::say;
+use crate::stdout::stdout;
 use crate::terminal::{self, Left};
 
 /// How results are told.
@@ -24,7 +25,7 @@ pub(crate) struct Reply {
 impl Reply {
     /// For commands that answer a program with an envelope, and tell a person at a terminal.
     pub(crate) fn for_reader() -> Self {
-        Self { mode: if std::io::stdout().is_terminal() { Mode::Human } else { Mode::Tool } }
+        Self { mode: if stdout().is_terminal() { Mode::Human } else { Mode::Tool } }
     }
 
     /// A result of a run, for the program or the person who asked.
@@ -58,7 +59,7 @@ impl Reply {
                 let approval = matches!(result.envelope, Envelope::NeedsApproval(_));
                 match left {
                     Some(Left::Unanswered(_)) => Ok(Exit::FAILED),
-                    Some(_) if std::io::stdout().is_terminal() => Ok(Exit::OK),
+                    Some(_) if stdout().is_terminal() => Ok(Exit::OK),
                     // Where the terminal went, nobody reads the request; the question is kept.
                     Some(Left::Gone) => print_request(gate, approval, pipeline).or(Ok(Exit::OK)),
                     Some(_) => print_request(gate, approval, pipeline),
@@ -95,7 +96,7 @@ impl Reply {
 
     pub(crate) fn envelope(&self, envelope: &Envelope) -> CommandResult {
         let exit = Exit::Code(envelope.exit_code());
-        let mut out = std::io::BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
+        let mut out = std::io::BufWriter::with_capacity(64 << 10, stdout());
         match envelope.write(&mut out) {
             Ok(()) => Ok(exit),
             Err(error) => match CommandError::from(error) {
@@ -182,7 +183,7 @@ fn print_request(gate: &Value, approval: bool, pipeline: bool) -> CommandResult 
 }
 
 fn print_pretty(value: &impl serde::Serialize) -> CommandResult {
-    let mut out = std::io::BufWriter::with_capacity(64 << 10, std::io::stdout().lock());
+    let mut out = std::io::BufWriter::with_capacity(64 << 10, stdout());
     json::write_pretty(&mut out, value).map_err(std::io::Error::from)?;
     out.write_all(b"\n")?;
     out.flush()?;

@@ -21,6 +21,7 @@ use self::conversation::Conversation;
 pub(crate) use self::rule::Sources;
 use self::stdin_lines::Lines;
 use crate::live;
+use crate::stdout::stdout;
 
 /// Whether somebody can be asked: standard input is a terminal.
 pub(crate) fn is_interactive() -> bool {
@@ -89,7 +90,7 @@ impl Voice {
     fn find() -> Self {
         if io::stderr().is_terminal() {
             Self::Stderr
-        } else if io::stdout().is_terminal() {
+        } else if stdout().is_terminal() {
             Self::Stdout
         } else {
             Self::Unseen
@@ -99,7 +100,7 @@ impl Voice {
     fn say(self, text: &str) -> io::Result<()> {
         let mut out: Box<dyn Write> = match self {
             Self::Stderr => Box::new(io::stderr().lock()),
-            Self::Stdout | Self::Unseen => Box::new(io::stdout().lock()),
+            Self::Stdout | Self::Unseen => Box::new(stdout()),
         };
         out.write_all(text.as_bytes())?;
         out.flush()
@@ -109,7 +110,7 @@ impl Voice {
     fn is_styled(self) -> bool {
         match self {
             Self::Stderr => anstream::AutoStream::choice(&io::stderr()) != ColorChoice::Never,
-            Self::Stdout => anstream::AutoStream::choice(&io::stdout()) != ColorChoice::Never,
+            Self::Stdout => stdout().is_styled(),
             Self::Unseen => false,
         }
     }
@@ -117,7 +118,7 @@ impl Voice {
     fn size(self) -> Option<(usize, usize)> {
         match self {
             Self::Stderr => size(io::stderr()),
-            Self::Stdout => size(io::stdout()),
+            Self::Stdout => size(stdout()),
             Self::Unseen => None,
         }
     }
@@ -137,7 +138,7 @@ pub(crate) fn size_of_stderr() -> Option<(usize, usize)> {
 /// The columns of what stdout goes to: of a terminal its own, else what `COLUMNS` says.
 pub(crate) fn columns_of_stdout() -> Option<usize> {
     let told = || std::env::var("COLUMNS").ok()?.trim().parse().ok().filter(|columns| *columns > 0);
-    size(io::stdout()).map(|(columns, _)| columns).or_else(told)
+    size(stdout()).map(|(columns, _)| columns).or_else(told)
 }
 
 /// Whether stdout understands styles.

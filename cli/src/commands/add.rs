@@ -18,6 +18,7 @@ use self::source::{Source, Taken};
 use super::step;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::{Quoting, units};
+use crate::stdout::stdout;
 use crate::whole_files::replace_file;
 use crate::{prepare, which};
 
@@ -176,7 +177,7 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
         ))
         .with_hint("choose another name with --name, or another directory with --dir"));
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     Quoting::new(&mut out).write_all(about.as_bytes())?;
     out.write_all(signed.as_bytes())?;
     if !args.yes && which::can_ask() && !which::agrees(&format!("\nAdd it as {name}?"))? {
@@ -240,7 +241,7 @@ fn update(project: &mut Project, args: &Args, name: &str) -> CommandResult {
     let (key, signed) = signed(args, known.key.as_deref(), &taken)?;
     let Taken { bytes, told, .. } = taken;
     let digest = Digest::of(&bytes);
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let runtime = prepare::runtime(Mode::Human)?;
     let (_, about) = program(&runtime, &bytes, &told)?;
     if digest != known.blake3 {
@@ -268,7 +269,7 @@ fn source_of_locked(project: &Project, step: &LockedStep) -> Result<Source, Comm
 }
 
 fn restore(project: &Project) -> CommandResult {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let mut failed = Vec::new();
     for (name, step) in &project.lock.steps {
         let file = project.dir().join(&step.file);

@@ -15,6 +15,7 @@ use lobster_serve::workflows::digest_of;
 use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
+use crate::stdout::stdout;
 
 /// Begins a run that the service has queued, or goes on with it.
 ///
@@ -68,7 +69,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
 /// Tells the server how steps go on before they end. Without it the run goes on as well.
 fn progress() -> Option<Box<dyn Progress>> {
-    Some(Box::new(Teller::start(std::io::stdout()).ok()?))
+    Some(Box::new(Teller::start(stdout()).ok()?))
 }
 
 /// What a run came to, for the server: it reads what is said on stderr, and the rest in the record.

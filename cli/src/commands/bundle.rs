@@ -14,6 +14,7 @@ use serde_json::json;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{one_line, units};
+use crate::stdout::{print_line, stdout};
 use crate::which;
 
 /// Exports a run to a file, and verifies or imports such a file.
@@ -121,17 +122,16 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             let options =
                 ExportOptions { redact: redact.clone(), sign, directories: *with_directories, force: *force };
             if output.as_os_str() == "-" {
-                let summary =
-                    bundle::export_bundle_to(&runtime, run, &mut std::io::stdout().lock(), &options)?;
+                let summary = bundle::export_bundle_to(&runtime, run, &mut stdout(), &options)?;
                 return print_summary(&mut std::io::stderr().lock(), &summary, "wrote", *json);
             }
             let summary = bundle::export_bundle(&runtime, run, output, &options)?;
-            print_summary(&mut std::io::stdout().lock(), &summary, "wrote", *json)
+            print_summary(&mut stdout(), &summary, "wrote", *json)
         }
         Task::Verify { file, key, json } => {
             let report = bundle::verify_bundle(&runtime, file, signer(key.as_deref())?.as_ref())?;
             let exit = if report.replay.is_faithful() { Exit::OK } else { Exit::FAILED };
-            let mut out = std::io::stdout().lock();
+            let mut out = stdout();
             if *json {
                 writeln!(out, "{}", json::pretty(&report))?;
             } else {
@@ -149,16 +149,16 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Task::Import { file, key, no_replay, json } => {
             let options = ImportOptions { signer: signer(key.as_deref())?, unreplayed: *no_replay };
             let summary = bundle::import_bundle(&runtime, file, &options)?;
-            print_summary(&mut std::io::stdout().lock(), &summary, "took in", *json)
+            print_summary(&mut stdout(), &summary, "took in", *json)
         }
         Task::Keygen { file, json } => {
             let (public, beside) = SigningKey::generate(file)?;
             if *json {
                 let made = json!({ "privateFile": file, "publicFile": beside, "publicKey": public });
-                anstream::println!("{}", json::pretty(&made));
+                print_line(&json::pretty(&made));
                 return Ok(Exit::OK);
             }
-            anstream::println!("{} signs, {} verifies: {public}", file.display(), beside.display());
+            print_line(&format!("{} signs, {} verifies: {public}", file.display(), beside.display()));
             Ok(Exit::OK)
         }
     }

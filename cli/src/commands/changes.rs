@@ -55,7 +55,7 @@ const CONTEXT: usize = 3;
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
-    let id = which::run_or_ask(&store, args.run.as_deref(), "show the changes of")?;
+    let id = which::run_or_ask(&store, args.run.as_deref(), "changes")?;
     let mut found = changes_of_run(&store, id).map_err(CommandError::failed)?;
     found.retain(|changes| args.step.as_ref().is_none_or(|step| is_within(&changes.step, step)));
     let mut out = Output::for_reader(args.json);

@@ -1,6 +1,6 @@
 //! `lobster check`
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -9,9 +9,12 @@ use lobster_runtime::language::source::Source;
 use lobster_runtime::language::workflow;
 use lobster_runtime::runtime::{Runtime, WorkflowFileError, read_source, workflow_file};
 use lobster_runtime::stage::{Mode, Registry};
+use serde_json::json;
 
 use super::run_hints;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::render::one_line;
+use crate::stdout::stdout;
 use crate::whole_files::replace_file;
 use crate::{prepare, which};
 
@@ -42,8 +45,8 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let mut out = std::io::stdout().lock();
+    let color = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let mut out = stdout();
     let mut all = Vec::new();
     let mut bad = false;
     let runtime = prepare::runtime(Mode::Human)?;
@@ -54,20 +57,36 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     };
     for file in &files {
         let path = std::env::current_dir()?.join(file);
-        workflow_file(&path).map_err(|error| not_a_file(file, &error))?;
-        let fixed = if args.fix { fix(&path, &registry)? } else { 0 };
-        let diagnostics = findings(&path, &registry, &runtime)?;
+        let checked = workflow_file(&path).map_err(|error| not_a_file(file, &error)).and_then(|()| {
+            let fixed = if args.fix { fix(&path, &registry)? } else { 0 };
+            Ok((fixed, findings(&path, &registry, &runtime)?))
+        });
+        let (fixed, diagnostics) = match checked {
+            Ok(checked) => checked,
+            // The other files are checked all the same.
+            Err(error) => {
+                bad = true;
+                if args.json {
+                    let (code, message) = (error.code, &error.message);
+                    all.push(json!({ "severity": "error", "code": code, "message": message, "file": file }));
+                } else {
+                    let _ = error.report();
+                }
+                continue;
+            }
+        };
         let is_error = |diagnostic: &Diagnostic| diagnostic.severity == Severity::Error;
         bad |= diagnostics.iter().any(is_error) || (args.strict && !diagnostics.is_empty());
         if args.json {
-            all.extend(diagnostics.iter().map(|diagnostic| serde_json::json!(diagnostic)));
+            all.extend(diagnostics.iter().map(|diagnostic| json!(diagnostic)));
             continue;
         }
         print(&mut out, &diagnostics, color)?;
+        let shown = one_line(&file.display().to_string());
         match (fixed, diagnostics.len()) {
-            (0, 0) => writeln!(out, "{}: ok", file.display())?,
+            (0, 0) => writeln!(out, "{shown}: ok")?,
             (0, _) => {}
-            (_, left) => writeln!(out, "{}: {fixed} corrected, {left} left", file.display())?,
+            (_, left) => writeln!(out, "{shown}: {fixed} corrected, {left} left")?,
         }
     }
     if args.json {
@@ -115,6 +134,9 @@ fn print(out: &mut impl Write, diagnostics: &[Diagnostic], color: bool) -> std::
     }
     for (_, found) in &alike {
         for diagnostic in found.iter().take(SHOWN_ALIKE) {
+            // A file's name may hold anything.
+            let mut diagnostic = (*diagnostic).clone();
+            diagnostic.file = one_line(&diagnostic.file);
             writeln!(out, "{}\n", diagnostic.render_human(color))?;
         }
         let rest: Vec<String> =

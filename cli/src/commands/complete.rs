@@ -16,6 +16,7 @@ use self::words::Known;
 use super::Cli;
 use crate::exit::{CommandResult, Exit};
 use crate::render::one_line;
+use crate::stdout::stdout;
 
 /// Lists what could stand where the cursor is; for completion scripts.
 #[derive(Debug, clap::Args)]
@@ -64,7 +65,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let kept = current
         .rfind(|c| args.breaks.contains(c))
         .map_or(0, |at| at + current[at..].chars().next().map_or(0, char::len_utf8));
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     for Candidate { text, about } in found {
         let (text, about) = (one_line(&text), one_line(&about));
         let text = text.get(kept..).unwrap_or_default();

@@ -5,6 +5,7 @@ use clap_complete::Shell;
 
 use super::Cli;
 use crate::exit::{CommandResult, Exit};
+use crate::stdout::stdout;
 
 /// Prints a completion script for a shell.
 ///
@@ -35,6 +36,6 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             script
         }
     };
-    std::io::Write::write_all(&mut std::io::stdout().lock(), &script)?;
+    std::io::Write::write_all(&mut stdout(), &script)?;
     Ok(Exit::OK)
 }

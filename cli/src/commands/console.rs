@@ -11,6 +11,8 @@ use super::serve::{login_link, next_page};
 use crate::console_link::server_url;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
+use crate::render::say;
+use crate::stdout::print_line;
 use crate::which;
 
 /// Opens the console of a server, at a run or at the first page.
@@ -49,7 +51,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         None => server_of(&store)?,
     };
     let link = next_page(&login_link(&store, &url)?, &page);
-    anstream::println!("{link}");
+    print_line(&link);
     if !args.no_browser {
         open_browser(&store, &link);
     }
@@ -77,7 +79,7 @@ pub(super) fn open_browser(store: &Store, link: &str) {
         .stderr(Stdio::null())
         .spawn();
     if started.is_err() {
-        anstream::eprintln!("no browser could be started; open the link yourself");
+        say("no browser could be started; open the link yourself");
     }
 }
 

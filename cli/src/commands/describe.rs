@@ -17,9 +17,10 @@ use serde_json::{Value, json};
 use super::Cli;
 use crate::COMPATIBLE_WITH;
 use crate::exit::{CommandResult, Exit};
+use crate::stdout::stdout;
 
 pub(crate) fn run() -> CommandResult {
-    let mut out = std::io::BufWriter::new(std::io::stdout().lock());
+    let mut out = std::io::BufWriter::new(stdout());
     json::write_pretty(&mut out, &document()).map_err(std::io::Error::from)?;
     out.write_all(b"\n")?;
     out.flush()?;

@@ -1,6 +1,6 @@
 //! `lobster doctor`
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use lobster_runtime::code::Code;
@@ -18,6 +18,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::table::{Cell, Room, Table, state_style};
 use crate::render::units;
+use crate::stdout::stdout;
 
 /// Checks that lobster works here: the shell, the state directory and the store.
 #[derive(Debug, clap::Args)]
@@ -69,7 +70,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             ..Failure::new(Code::Failed, "the shell did not print the expected result of `echo [1]`")
         }),
     };
-    if std::io::stdout().is_terminal() && !args.json {
+    if stdout().is_terminal() && !args.json {
         let exit = Exit::Code(envelope.exit_code());
         print_findings(&runtime, &envelope, result.run, begun.elapsed())?;
         super::gates::tell_of_incumbent(&runtime);
@@ -136,7 +137,7 @@ fn print_findings(
         ),
         files => line("✓", "policy", files.join(", ")),
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     table.print(&mut out, room)?;
     Ok(())
 }
@@ -169,7 +170,7 @@ fn attack_servers(as_json: bool) -> CommandResult {
         let found = lobster_serve::probe::attack(address, &server.url).map_err(CommandError::failed)?;
         rows.extend(found.into_iter().map(|finding| (server.listen.clone(), finding)));
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if as_json {
         let rows: Vec<_> = rows
             .iter()
@@ -196,7 +197,7 @@ fn attack_servers(as_json: bool) -> CommandResult {
 /// Attacks our own sandbox and tells what came of it.
 fn attack(as_json: bool) -> CommandResult {
     let checkup = Sandbox::new(SandboxConfig::default()).doctor().map_err(CommandError::failed)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(&checkup))?;
     } else {

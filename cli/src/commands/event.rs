@@ -13,6 +13,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
 use crate::render::table::{Room, Table};
+use crate::stdout::print_line;
 
 use super::schedule::{ORIGIN, actor};
 
@@ -72,7 +73,7 @@ fn send(name: &str, data: Option<&str>) -> CommandResult {
         1 => "1 parked run goes on".to_owned(),
         more => format!("{more} parked runs go on"),
     };
-    anstream::println!("event {} sent: {name}; {runs}", sent.n);
+    print_line(&format!("event {} sent: {name}; {runs}", sent.n));
     Ok(Exit::OK)
 }
 

@@ -12,7 +12,9 @@ use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::live;
 use crate::prepare;
+use crate::render::say;
 use crate::render::{one_line, units};
+use crate::stdout::print_line;
 use crate::which;
 
 /// Starts a new run that reuses the results of unchanged steps from an earlier run.
@@ -73,11 +75,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     let plan = replay::plan_fork(&runtime, &request)?;
     if args.json {
-        anstream::println!("{}", json::pretty(&plan));
+        print_line(&json::pretty(&plan));
         return Ok(Exit::OK);
     }
     for line in lines(&plan) {
-        anstream::eprintln!("{}", one_line(&line));
+        say(&one_line(&line));
     }
     if args.dry_run {
         return Ok(Exit::OK);

@@ -22,8 +22,10 @@ use crate::live;
 use crate::prepare;
 use crate::render::pager::Output;
 use crate::render::question::{self, Paper};
+use crate::render::say;
 use crate::render::text::{cut, wrap};
 use crate::render::{Quoting, one_line, units};
+use crate::stdout::stdout;
 use crate::terminal;
 use crate::which;
 
@@ -156,12 +158,12 @@ pub(crate) fn tell_of_incumbent(runtime: &Runtime) {
         more => (format!("{more} questions of @clawdbot/lobster wait"), "them"),
     };
     let dir = one_line(&runtime.state_dir().display().to_string());
-    anstream::eprintln!("{questions} in {dir}. lobster cannot answer {them}; use that program:");
+    say(&format!("{questions} in {dir}. lobster cannot answer {them}; use that program:"));
     for gate in gates.iter().take(NAMED) {
-        anstream::eprintln!("  {}", one_line(&gate.command(runtime.state_dir(), None)));
+        say(&format!("  {}", one_line(&gate.command(runtime.state_dir(), None))));
     }
     if let Some(more) = gates.len().checked_sub(NAMED).filter(|more| *more > 0) {
-        anstream::eprintln!("  … and {more} more");
+        say(&format!("  … and {more} more"));
     }
 }
 
@@ -322,11 +324,11 @@ fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>)
 fn tell_part(store: &Store, gate: &Gate, places: &[PathBuf]) -> Result<(), CommandError> {
     let part = part_of_question(store, gate, places).map_err(CommandError::from)?;
     let count = units::counted(part.of as u64, "change");
-    anstream::eprintln!(
+    say(&format!(
         "approving {} of {count} as change set {}; the others are dropped",
         part.count,
         part.changes.short()
-    );
+    ));
     Ok(())
 }
 
@@ -336,7 +338,7 @@ fn warn_of_another_directory(store: &Store, gate: &Gate) {
     let (Ok(run), Ok(here)) = (store.run(gate.run), std::env::current_dir()) else { return };
     if here != Path::new(&run.cwd) {
         let (there, here) = (one_line(&run.cwd), one_line(&here.display().to_string()));
-        anstream::eprintln!("the run was started in {there}; its next steps run in {here}");
+        say(&format!("the run was started in {there}; its next steps run in {here}"));
     }
 }
 
@@ -384,7 +386,7 @@ fn check_answer(gate: &Gate, reply: &Reply) -> Result<(), CommandError> {
 fn expire(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
     let by = std::env::var("LOBSTER_APPROVAL_APPROVED_BY").ok();
     store.expire_gate(gate.key, by.as_deref().map(str::trim).filter(|by| !by.is_empty()))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(&object(&store.gate(gate.key)?)))?;
     } else {

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::option_values;
+use crate::stdout::stdout;
 use crate::which;
 
 /// Draws the steps of a workflow file and their dependencies.
@@ -88,7 +89,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         crate::render::say(&format!("warning: {unread}; `run` refuses it"));
     }
     let args = merge_args(&workflow, &given);
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     out.write_all(graph::draw(&workflow, &args, format).as_bytes())?;
     out.flush()?;
     Ok(Exit::OK)

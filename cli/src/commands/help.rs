@@ -118,26 +118,43 @@ fn entry(name: &str, wide: usize, about: &str, room: Room) -> String {
 
 /// The help of one command of the command line.
 pub(crate) fn of_command(name: &str) -> CommandResult {
-    let mut root = Cli::command();
-    root.build();
-    match root.find_subcommand_mut(name) {
-        Some(command) => print(&command.render_long_help().to_string()),
+    match command_help(&[name]) {
+        Some(help) => print(&help),
         None => general(),
     }
 }
 
+/// The help of a command, or of one of its commands: `gates show`.
+fn command_help(names: &[&str]) -> Option<String> {
+    let mut root = Cli::command();
+    root.build();
+    let mut command = &mut root;
+    for name in names {
+        command = command.find_subcommand_mut(name)?;
+    }
+    Some(command.render_long_help().to_string())
+}
+
 /// `lobster help [TOPIC]`
-pub(crate) fn topic(topic: Option<&str>) -> CommandResult {
-    let Some(topic) = topic.filter(|topic| !topic.starts_with('-')) else { return general() };
-    if let Some(spec) = builtin().get(topic) {
-        return print(&stage(spec));
+pub(crate) fn topic(words: &[String]) -> CommandResult {
+    let names: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
+    let Some((&first, rest)) = names.split_first() else { return general() };
+    // A name may stand for several things: `store` is a command and the code of a failure.
+    let mut pages = Vec::new();
+    if rest.is_empty() {
+        pages.extend(builtin().get(first).map(stage));
+        pages.extend(command_help(&names).filter(|_| is_command(first)));
+        let code = codes::explain(first);
+        pages
+            .extend(code.map(|page| format!("{} — {}\n\n{}\n", page.code, page.title, page.text.trim_end())));
+    } else {
+        pages.extend(command_help(&names).filter(|_| is_command(first)));
     }
-    if let Some(page) = codes::explain(topic) {
-        return print(&format!("{} — {}\n\n{}\n", page.code, page.title, page.text.trim_end()));
+    if !pages.is_empty() {
+        return print(&pages.join("\n"));
     }
-    if is_command(topic) {
-        return of_command(topic);
-    }
+    let topic = names.join(" ");
+    let topic = topic.as_str();
     let error = CommandError::usage(format!("Unknown command: {topic}"));
     let commands = Cli::command();
     let names = commands.get_subcommands().filter(|command| !command.is_hide_set());

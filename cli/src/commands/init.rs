@@ -1,11 +1,12 @@
 //! `lobster init`
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::stdout::stdout;
 use crate::which;
 use crate::whole_files::write_new;
 
@@ -98,7 +99,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         write_new(&path, &file.bytes)
             .map_err(|error| CommandError::failed(format!("{}: {error}", path.display())))?;
     }
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     for file in &files {
         writeln!(out, "wrote {}", args.dir.join(&file.path).display())?;
     }

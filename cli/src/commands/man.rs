@@ -7,6 +7,7 @@ use clap::CommandFactory;
 
 use super::Cli;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::stdout::stdout;
 
 /// Writes a manual page for each command to a directory.
 #[derive(Debug, clap::Args)]
@@ -19,7 +20,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let root = Cli::command().name("lobster").version(env!("CARGO_PKG_VERSION"));
     let Some(dir) = &args.dir else {
         clap_mangen::Man::new(root).render(&mut out)?;

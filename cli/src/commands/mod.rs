@@ -53,10 +53,13 @@ use std::path::Path;
 
 use clap::{Parser, Subcommand};
 use lobster_runtime::envelope::Failure;
+use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, Exit};
 use crate::render::harmless;
-use crate::{logging, own_settings, signals};
+use crate::render::say;
+use crate::reply::Reply;
+use crate::{logging, own_settings, signals, stdout};
 
 /// Runs workflows of steps as one deterministic, recorded operation.
 #[derive(Debug, Parser)]
@@ -117,8 +120,8 @@ pub(crate) enum Command {
     Version,
     /// Explains a command, a pipeline command or an error code.
     Help {
-        /// A command, a pipeline command or an error code: `runs`, `exec`, `E0123`.
-        topic: Option<String>,
+        /// A command, a pipeline command or an error code: `runs`, `gates show`, `exec`, `E0302`.
+        topic: Vec<String>,
     },
 }
 
@@ -136,14 +139,20 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
     };
     let mut exit = result.unwrap_or_else(CommandError::report);
     if let Some(database) = lobster_runtime::store::damage_met() {
-        anstream::eprintln!(
+        say(&format!(
             "Warning: {} is damaged, so results may be missing. `lobster store verify` lists the damage, \
              `lobster store salvage DIR` copies the undamaged parts to a new store.",
             harmless(&database.display().to_string())
-        );
+        ));
         if exit == Exit::OK {
             exit = Exit::FAILED;
         }
+    }
+    if let Some(error) = stdout::take_failure()
+        && exit == Exit::OK
+    {
+        say(&format!("Error: the output could not be written: {error}"));
+        exit = Exit::FAILED;
     }
     signals::received().map_or(exit, Exit::Signal)
 }
@@ -183,7 +192,7 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
     match first {
         "--describe" => describe::run(),
         "-h" | "--help" => help::general(),
-        "help" => help::topic(rest.first().map(String::as_str)),
+        "help" => help::topic(rest),
         "version" | "--version" | "-v" => Ok(version::print()),
         "run" => match rest {
             // `run exec ls -h` is for `ls`.
@@ -207,10 +216,24 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
     }
 }
 
+/// Whether words that are no command are answered as the command that they begin with answers everything else.
+fn answers_with_an_envelope(words: &[String]) -> bool {
+    let mut words = words.iter().map(String::as_str);
+    words.next() == Some("gates")
+        && words
+            .find(|word| !word.starts_with('-'))
+            .is_some_and(|task| ["approve", "reject", "answer"].contains(&task))
+        && !stdout::stdout().is_terminal()
+}
+
 /// The commands that the incumbent does not have.
 fn own_command(words: &[String]) -> crate::exit::CommandResult {
     let cli = match Cli::try_parse_from(std::iter::once("lobster").chain(words.iter().map(String::as_str))) {
         Ok(cli) => cli,
+        Err(error) if error.use_stderr() && answers_with_an_envelope(words) => {
+            return Reply { mode: Mode::Tool }
+                .failure(&CommandError::usage(error.to_string().trim_end()).into());
+        }
         Err(error) => {
             let exit = if error.use_stderr() { Exit::USAGE } else { Exit::OK };
             error.print()?;

@@ -13,6 +13,7 @@ use crate::render::one_line;
 use crate::render::pager::Output;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
+use crate::stdout::stdout;
 use crate::whole_files::replace_file;
 
 /// Lists what models cost, and keeps the operator's own prices.
@@ -177,7 +178,7 @@ fn update(file: &Path, as_json: bool) -> CommandResult {
     kept.extend(new);
     replace_file(&place, format!("{}\n", json::pretty(&json!(kept))))
         .map_err(|error| CommandError::failed(format!("{}: {error}", place.display())))?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if as_json {
         let all: Vec<Value> = changed
             .iter()

@@ -20,7 +20,9 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
 use crate::render::pager::Output;
+use crate::render::say;
 use crate::render::table::{Room, state_style};
+use crate::stdout::stdout;
 
 /// Writes, checks and explains the rules for native commands.
 #[derive(Debug, clap::Args)]
@@ -129,7 +131,7 @@ enum Action {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     match &args.action {
         Action::Init { kind } => return init::run(*kind, &mut out),
         Action::Check { file, against } => return check(file.as_deref(), against, &mut out),
@@ -172,10 +174,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             for stopped in &suggestion.uncovered {
                 let command = one_line(&stopped.argv.join(" "));
                 let what = if stopped.verdict == Verdict::Deny { "still denied" } else { "still asks" };
-                anstream::eprintln!("{what}: {command}: {}", one_line(&stopped.reason));
+                say(&format!("{what}: {command}: {}", one_line(&stopped.reason)));
             }
             if suggestion.uncovered.is_empty() {
-                anstream::eprintln!("checked against these runs: it allows every command of theirs");
+                say("checked against these runs: it allows every command of theirs");
             }
         }
         Action::Schema => writeln!(out, "{}", json::pretty(&PolicyFile::json_schema()))?,
@@ -221,7 +223,7 @@ fn suggest_approved(from: &[String], out: &mut impl Write) -> Result<(), Command
         }
     }
     if rules.is_empty() {
-        anstream::eprintln!("no approval of these runs proposed a rule");
+        say("no approval of these runs proposed a rule");
     }
     for (rule, runs) in rules {
         writeln!(out, "# approved in {}\n{rule}", runs.join(", "))?;

@@ -18,7 +18,7 @@ fn command_lines(text: &str, is_prose: bool) -> Vec<String> {
     // In prose lines of their own stand between fences.
     let fences = text.split("```").enumerate();
     let shown = fences.filter(|(at, _)| !is_prose || at % 2 == 1).map(|(_, part)| part);
-    let lines = shown.flat_map(str::lines).map(|line| line.trim_start_matches([' ', '$', '"', '/']));
+    let lines = shown.flat_map(str::lines).map(|line| line.trim_start_matches([' ', '$', '"', '/', '#']));
     // What a program shows as the next command stands indented on a line of its own.
     let literals = text.split('"').flat_map(|part| part.split("\\n"));
     let literals = literals.filter(|part| part.starts_with("  ")).map(str::trim_start);

@@ -10,6 +10,7 @@ use crate::exit::{CommandResult, Exit};
 use crate::prepare;
 use crate::render::Quoting;
 use crate::render::table::{Room, state_style};
+use crate::stdout::stdout;
 use crate::which;
 
 /// Executes a recorded run again and compares the results.
@@ -37,7 +38,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Tool)?;
     let run = which::run_or_ask(&runtime.store()?, args.run.as_deref(), "replay")?;
     let report = replay::replay(&runtime, &run.to_string(), &ReplayOptions { live: args.live.clone() })?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if args.json {
         writeln!(out, "{}", json::pretty(&report))?;
     } else {

@@ -20,7 +20,7 @@ use crate::live;
 use crate::logging;
 use crate::option_values;
 use crate::prepare;
-use crate::render::harmless;
+use crate::render::say;
 use crate::reply::Reply;
 use crate::which;
 
@@ -220,7 +220,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
         Err(failure) => return refuse_with_hint(&reply, &failure, &words.rest),
     };
     let planned = runtime.plan(&request).and_then(|planned| {
-        run_hints::refuse_undeclared(&planned, &words.args)?;
+        planned.refuse_undeclared(words.args.iter().filter_map(|given| given.split('=').next()))?;
         let is_text = |name: &str| words.args.iter().any(|arg| arg.split('=').next() == Some(name));
         runtime.tell_reread(&planned, &request, is_text);
         let asked = [
@@ -261,7 +261,7 @@ fn refuse_with_hint(reply: &Reply, failure: &Failure, words: &[String]) -> Comma
     if reply.mode == Mode::Human
         && let Some(hint) = run_hints::command_like(words)
     {
-        crate::render::say(&hint);
+        say(&hint);
     }
     exit
 }
@@ -341,7 +341,7 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
 fn dry_run(runtime: &Runtime, planned: &Planned, reply: &Reply) -> CommandResult {
     match runtime.describe(planned) {
         Ok(plan) => {
-            anstream::eprint!("{}", harmless(&plan));
+            say(plan.strip_suffix('\n').unwrap_or(&plan));
             match reply.mode {
                 Mode::Tool => reply.envelope(&Envelope::Done(lobster_runtime::engine::Output::empty())),
                 Mode::Human => Ok(Exit::OK),

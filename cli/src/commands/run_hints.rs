@@ -5,9 +5,8 @@ use std::path::Path;
 use clap::CommandFactory;
 use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
-use lobster_runtime::language::plan::{Plan, Workflow};
 use lobster_runtime::language::source::has_workflow_extension;
-use lobster_runtime::runtime::{Planned, workflow_file};
+use lobster_runtime::runtime::workflow_file;
 
 use super::Cli;
 use crate::which;
@@ -41,26 +40,35 @@ pub(super) fn refuse_words(words: &[String]) -> Result<(), Failure> {
             format!("{first} is a directory; name a workflow file{}", files_in(path)),
         ));
     }
+    if first.starts_with("--") && !first.contains(char::is_whitespace) {
+        return Err(unknown_option(first));
+    }
     if rest.is_empty() || !has_workflow_extension(path) || workflow_file(path).is_err() {
         return Ok(());
     }
     let word = &rest[0];
-    if let Some(option) = word.strip_prefix("--") {
-        let name = format!("--{}", option.split('=').next().unwrap_or_default());
-        let hint = match nearest(&name, options_of("run").iter().map(String::as_str)) {
-            _ if name == "--args" => {
-                "; arguments are given with --arg NAME=VALUE or --args-json JSON".to_owned()
-            }
-            Some(near) => format!("; did you mean {near}?"),
-            None => "; `lobster help run` lists them".to_owned(),
-        };
-        return Err(Failure::parse(format!("run has no option {name}{hint}")));
+    if word.starts_with("--") {
+        return Err(unknown_option(word));
     }
     let hint = match word.split_once('=') {
         Some((name, _)) if !name.is_empty() => format!("write --arg '{word}'"),
         _ => "arguments are given with --arg NAME=VALUE or --args-json JSON".to_owned(),
     };
     Err(Failure::parse(format!("run takes one workflow file, and {word:?} follows {first}; {hint}")))
+}
+
+/// An option that `run` does not have, and the one that was meant.
+fn unknown_option(word: &str) -> Failure {
+    let name = word.split('=').next().unwrap_or_default();
+    let hint = match nearest(name, options_of("run").iter().map(String::as_str)) {
+        _ if name == "--args" => "; arguments are given with --arg NAME=VALUE or --args-json JSON".to_owned(),
+        Some(near) if near == name => {
+            return Failure::parse(format!("{name} takes no value, as in {word:?}"));
+        }
+        Some(near) => format!("; did you mean {near}?"),
+        None => "; `lobster help run` lists them".to_owned(),
+    };
+    Failure::parse(format!("run has no option {name}{hint}"))
 }
 
 fn files_in(folder: &Path) -> String {
@@ -85,36 +93,6 @@ pub(super) fn file_like(path: &Path) -> Option<String> {
             Some(format!("in that directory: {}", some.join(", ")))
         }
     }
-}
-
-/// Arguments given by name that the workflow neither declares nor names anywhere.
-pub(super) fn refuse_undeclared(planned: &Planned, given: &[String]) -> Result<(), Failure> {
-    let Plan::Workflow(Workflow { args, file, .. }) = &planned.plan else { return Ok(()) };
-    let declared = || args.iter().map(|spec| spec.name.as_str());
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    let is_named = |name: &str| {
-        let variable: String = name
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
-            .collect();
-        [format!("${{{name}}}"), format!("LOBSTER_ARG_{variable}"), "LOBSTER_ARGS_JSON".to_owned()]
-            .iter()
-            .any(|used| text.contains(used))
-    };
-    for name in given.iter().filter_map(|given| given.split('=').next()) {
-        if declared().any(|declared| declared == name) || is_named(name) {
-            continue;
-        }
-        let file = file.file_name().unwrap_or_default().to_string_lossy();
-        let all: Vec<&str> = declared().collect();
-        let hint = match (nearest(name, declared()), all.as_slice()) {
-            (Some(near), _) => format!("did you mean `{near}`?"),
-            (None, []) => "it declares none under `args:`".to_owned(),
-            (None, all) => format!("it declares {}", all.join(", ")),
-        };
-        return Err(Failure::parse(format!("{file} has no argument `{name}`; {hint}")));
-    }
-    Ok(())
 }
 
 /// A command of ours, or another way, that an unknown first word was meant for.

@@ -18,8 +18,10 @@ use serde_json::{Map, Value, json};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
+use crate::render::say;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
+use crate::stdout::print_line;
 
 /// Registers workflows with the service and manages their schedules.
 ///
@@ -181,7 +183,7 @@ fn time(text: &str, now: i64) -> Result<i64, CommandError> {
 /// Says that nothing happens now, if nobody is there who does it.
 fn tell_if_nobody_serves(service: &Service) -> Result<(), CommandError> {
     if service.servers()?.is_empty() {
-        anstream::eprintln!("no server is at work on this store; it begins when `lobster serve` is started");
+        say("no server is at work on this store; it begins when `lobster serve` is started");
     }
     Ok(())
 }
@@ -270,7 +272,7 @@ fn pause(name: &str, paused: bool) -> CommandResult {
         (false, true) => "goes on",
         (false, false) => "is not paused",
     };
-    anstream::println!("{} {word}", row.title());
+    print_line(&format!("{} {word}", row.title()));
     if changed && !paused {
         Scheduler::new(service.store())?.settle(&find(&service, &row.title())?)?;
     }
@@ -305,18 +307,20 @@ fn run_now(name: &str, given: &[String]) -> CommandResult {
             .ok_or_else(|| CommandError::usage(format!("--arg must be NAME=VALUE, not {arg:?}")))?;
         args.insert(name.to_owned(), json!(value));
     }
+    let args = Value::Object(args);
+    lobster_serve::workflows::check_args(&Content::of(&workflow), &args).map_err(CommandError::usage)?;
     let start = NewStart {
         workflow: workflow.n,
         digest: workflow.digest,
         schedule: row.as_ref().map(|row| row.n),
         cause: "manual".to_owned(),
         detail: json!({ "schedule": row.as_ref().map(ScheduleRow::title) }),
-        args: Value::Object(args),
+        args,
         actor: actor(),
         is_serial: false,
     };
     let run = service.enqueue(&start, &workflow.name, ORIGIN)?;
-    anstream::println!("{run}");
+    print_line(&run.to_string());
     tell_if_nobody_serves(&service)?;
     Ok(Exit::OK)
 }

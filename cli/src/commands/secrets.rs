@@ -13,6 +13,7 @@ use crate::prepare;
 use crate::render::one_line;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
+use crate::stdout::stdout;
 
 /// Lists the secrets that the operator has configured, and checks that they have values.
 ///
@@ -75,7 +76,7 @@ fn named_by(runtime: &Runtime, file: &std::path::Path) -> Result<Vec<String>, Co
 
 fn list(runtime: &Runtime, as_json: bool) -> CommandResult {
     let (secrets, place) = runtime.secrets();
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(&json!(secrets)))?;
         return Ok(Exit::OK);
@@ -128,7 +129,7 @@ fn check(runtime: &Runtime, names: &[String], as_json: bool) -> CommandResult {
         let secret = known.iter().find(|secret| secret.name == *name);
         secret.and_then(|secret| secret.login.as_ref())
     };
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if as_json {
         let entry = |(name, problem): &(&String, Option<String>)| {
             let mut entry = json!({"name": name, "ok": problem.is_none(), "problem": problem});

@@ -27,6 +27,8 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::mcp;
 use crate::prepare;
 use crate::render::question;
+use crate::render::say;
+use crate::stdout::stdout;
 
 /// Starts runs when they are due, on webhooks and on request, and answers over HTTP.
 ///
@@ -179,19 +181,17 @@ async fn work(
     let address = server.address();
     let url = server.url();
     let listens = format!("{scheme}://{address}");
-    anstream::eprintln!("lobster serve listens on {listens}");
+    say(&format!("lobster serve listens on {listens}"));
     if url != listens {
-        anstream::eprintln!("people reach it at {url}");
+        say(&format!("people reach it at {url}"));
     }
     if args.open {
         let url = login_link(&store, &url)?;
-        anstream::eprintln!("log in within a minute, once: {url}");
+        say(&format!("log in within a minute, once: {url}"));
         super::console::open_browser(&store, &url);
     }
     if !has_folders && store.service()?.workflows()?.is_empty() {
-        anstream::eprintln!(
-            "no workflow is registered: --workflows DIR, or `lobster schedule register FILE`"
-        );
+        say("no workflow is registered: --workflows DIR, or `lobster schedule register FILE`");
     }
     let fronts = Fronts {
         pages: Some(&lobster_console::PAGES),
@@ -201,7 +201,7 @@ async fn work(
     let left = server.work(runtimes, fronts, cancel.cancelled()).await.map_err(failed)?;
     if !left.is_empty() {
         let runs: Vec<_> = left.iter().map(|run| run.short()).collect();
-        anstream::eprintln!("still at work, and going on by themselves: {}", runs.join(", "));
+        say(&format!("still at work, and going on by themselves: {}", runs.join(", ")));
     }
     Ok(Exit::OK)
 }
@@ -233,6 +233,17 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
     let program = std::env::current_exe()
         .map_err(|error| CommandError::failed(format!("this program cannot be found again: {error}")))?;
     let max_runs = args.max_runs.or(config.max_runs).map(usize::try_from);
+    let max_time = args.max_time.or(config.time("max_time", config.max_time.as_deref())?);
+    let max_memory = args.max_memory.or(config.size("max_memory", config.max_memory.as_deref())?);
+    let max_cpu = args.max_cpu.or(config.time("max_cpu", config.max_cpu.as_deref())?);
+    let nothing = [
+        ("max-time", max_time.is_some_and(|most| most.0.is_zero())),
+        ("max-memory", max_memory.is_some_and(|most| most.0 == 0)),
+        ("max-cpu", max_cpu.is_some_and(|most| most.0.is_zero())),
+    ];
+    if let Some((name, _)) = nothing.into_iter().find(|(_, is_nothing)| *is_nothing) {
+        return Err(CommandError::usage(format!("{name} must be more than 0: no run would get anywhere")));
+    }
     let trusted_by = super::schedule::actor().unwrap_or_else(|| "the operator".to_owned());
     Ok(ServerSettings {
         listen,
@@ -243,15 +254,9 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
             program,
             env: Vec::new(),
             max_runs: max_runs.and_then(Result::ok).unwrap_or(MAX_RUNS),
-            max_time: args
-                .max_time
-                .or(config.time("max_time", config.max_time.as_deref())?)
-                .map(|span| span.0),
-            max_memory: args
-                .max_memory
-                .or(config.size("max_memory", config.max_memory.as_deref())?)
-                .map(|size| size.0),
-            max_cpu: args.max_cpu.or(config.time("max_cpu", config.max_cpu.as_deref())?).map(|span| span.0),
+            max_time: max_time.map(|span| span.0),
+            max_memory: max_memory.map(|size| size.0),
+            max_cpu: max_cpu.map(|span| span.0),
             stop_after: args
                 .stop_after
                 .or(config.time("stop_after", config.stop_after.as_deref())?)
@@ -295,7 +300,7 @@ fn unit(workflows: Option<&Path>) -> CommandResult {
     let folder =
         folder.map(|dir| format!(" --workflows {}", quoted(&dir.display().to_string()))).unwrap_or_default();
     let state = prepare::runtime(Mode::Tool)?.state_dir().display().to_string();
-    anstream::print!(
+    let unit = format!(
         "[Unit]
 Description=lobster serve: workflows when they are due
 After=network.target
@@ -317,6 +322,7 @@ WantedBy=default.target
         program = quoted(&program.display().to_string()),
         state = quoted(&format!("LOBSTER_STATE_DIR={state}")),
     );
+    std::io::Write::write_all(&mut stdout(), unit.as_bytes())?;
     Ok(Exit::OK)
 }
 

@@ -3,6 +3,7 @@
 use std::io::Write;
 
 use crate::exit::{CommandResult, Exit};
+use crate::stdout::stdout;
 
 /// Prints a short guide to lobster for an agent.
 ///
@@ -13,7 +14,7 @@ use crate::exit::{CommandResult, Exit};
 pub(crate) struct Args {}
 
 pub(crate) fn run(_: &Args) -> CommandResult {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     out.write_all(include_bytes!("skill.md"))?;
     out.flush()?;
     Ok(Exit::OK)

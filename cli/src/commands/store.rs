@@ -17,6 +17,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{one_line, units};
 use crate::retention::Retention;
+use crate::stdout::stdout;
 
 /// Maintains the store of recorded runs.
 #[derive(Debug, clap::Args)]
@@ -165,7 +166,7 @@ fn with_code(report: &impl Serialize, code: CodeUse) -> Result<Value, CommandErr
 }
 
 fn gc(report: &GcReport, code: CodeUse, dry_run: bool, as_json: bool) -> CommandResult {
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(&with_code(report, code)?))?;
         return Ok(Exit::OK);
@@ -189,7 +190,7 @@ fn verify(store: &Store, as_json: bool) -> CommandResult {
     let report = store.verify()?;
     let problems = report.problems.len() as u64 + report.unnamed_problems;
     let exit = if problems == 0 { Exit::OK } else { Exit::FAILED };
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(&report))?;
         return Ok(exit);
@@ -212,7 +213,7 @@ fn verify(store: &Store, as_json: bool) -> CommandResult {
 /// What a copy of the store holds, and what it does not.
 fn copied(report: &CopyReport, verb: &str, dir: &Path, as_json: bool) -> CommandResult {
     let exit = if report.problems.is_empty() { Exit::OK } else { Exit::FAILED };
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(report))?;
         return Ok(exit);
@@ -238,7 +239,7 @@ fn copied(report: &CopyReport, verb: &str, dir: &Path, as_json: bool) -> Command
 
 fn stats(store: &Store, code: CodeUse, as_json: bool) -> CommandResult {
     let stats = store.stats()?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(&with_code(&stats, code)?))?;
         return Ok(Exit::OK);
@@ -259,7 +260,7 @@ fn pin(store: &Store, run: Option<&str>, pinned: bool, as_json: bool) -> Command
     let verb = if pinned { "store pin" } else { "store unpin" };
     let id = crate::which::run_or_ask(store, run, verb)?;
     store.pin_run(id, pinned)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(&json!({ "run": id, "pinned": pinned })))?;
     } else {

@@ -11,6 +11,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{harmless, one_line, say, units};
 use crate::reply::Reply;
+use crate::stdout::print_line;
 
 /// Reverts the changes to files that a run made.
 ///
@@ -53,10 +54,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     tell_others(&undo);
     if args.dry_run {
         for reading in undo.set.readings() {
-            anstream::println!("{}", line(&store, &reading, true));
+            print_line(&line(&store, &reading, true));
         }
         for undo in &undo.steps {
-            anstream::println!("asks  {}: {}", one_line(&undo.step), one_line(&undo.text));
+            print_line(&format!("asks  {}: {}", one_line(&undo.step), one_line(&undo.text)));
         }
     }
     if !undo.conflicts.is_empty() {

@@ -10,6 +10,7 @@ use serde_json::Value;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::Quoting;
+use crate::stdout::stdout;
 use crate::which;
 
 /// Explains why a step differs from an earlier run.
@@ -54,7 +55,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let vs = args.vs.as_deref().map(|vs| which::run(&store, vs)).transpose()?.map(|vs| vs.to_string());
     let why = replay::why(&runtime, &run, &step, vs.as_deref())?;
     why.broken.iter().for_each(prepare::warn_of_damage);
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if args.json {
         writeln!(out, "{}", json::pretty(&why))?;
         return Ok(Exit::OK);

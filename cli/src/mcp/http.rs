@@ -30,6 +30,7 @@ use super::server::Server;
 use super::shared::Shared;
 use super::stdio::MAX_MESSAGE;
 use crate::exit::CommandError;
+use crate::render::say;
 use lobster_serve::net::{Newcomer, Newcomers, Shared as SharedBody};
 
 /// Where the protocol is spoken.
@@ -233,31 +234,28 @@ impl Options {
             (Listener::Port(listener), _) => format!("http://{}{PATH}", listener.local_addr()?),
             (Listener::Socket { .. }, Place::Socket(path)) => {
                 let path = path.display();
-                anstream::eprintln!("lobster mcp listens on unix:{path}");
-                anstream::eprintln!(
+                say(&format!("lobster mcp listens on unix:{path}"));
+                say(&format!(
                     "clients call http://localhost{PATH} over it, as with curl --unix-socket {path}"
-                );
+                ));
                 return Ok(());
             }
             (Listener::Socket { .. }, Place::Port(_)) => return Ok(()),
         };
-        anstream::eprintln!("lobster mcp listens on {url}");
+        say(&format!("lobster mcp listens on {url}"));
         match &self.token {
             Token::Given(_) => {}
             Token::Made(token) => {
                 let header = format!("Bearer {token}");
                 let server = json!({ "type": "http", "url": url, "headers": { "Authorization": header } });
-                anstream::eprintln!("clients send the header   Authorization: {header}");
-                anstream::eprintln!(
-                    "or are configured with    {}",
-                    json!({ "mcpServers": { "lobster": server } })
-                );
+                say(&format!("clients send the header   Authorization: {header}"));
+                say(&format!("or are configured with    {}", json!({ "mcpServers": { "lobster": server } })));
             }
             Token::Off => {
                 let user = std::env::var("USER").unwrap_or_else(|_| "this user".to_owned());
-                anstream::eprintln!(
+                say(&format!(
                     "warning: --no-token: every user and every program of this machine can run things as {user} here"
-                );
+                ));
             }
         }
         Ok(())

@@ -34,6 +34,7 @@ use super::service::{Agent, Wanted};
 use super::shared::Shared;
 use super::turns::Turn;
 use super::{guard, history, service, tasks};
+use crate::render::say;
 
 /// The methods of requests that are answered with more than an error.
 const SERVED: [&str; 9] = [
@@ -243,7 +244,7 @@ impl Server {
             progress: None,
         });
         if let Err(error) = runtime.record_refusal(&format!("mcp {name}"), reason, request) {
-            anstream::eprintln!("warning: a refusal cannot be recorded: {error}");
+            say(&format!("warning: a refusal cannot be recorded: {error}"));
         }
     }
 

@@ -16,6 +16,7 @@ use super::gates::Approvals;
 use super::guard::Guard;
 use super::tasks::Tasks;
 use super::turns::Turns;
+use crate::render::say;
 
 /// What all sessions of a server share.
 pub(super) struct Shared {
@@ -54,7 +55,7 @@ impl Shared {
     ) -> Self {
         let catalogue = Arc::new(Catalogue::read(&runtime, &sources, default_time));
         for problem in &catalogue.problems {
-            anstream::eprintln!("warning: {problem}");
+            say(&format!("warning: {problem}"));
         }
         let ending = runtime.cancel().child();
         Self {
@@ -83,7 +84,7 @@ impl Shared {
         }
         let fresh = Arc::new(Catalogue::read(&self.runtime, &self.sources, self.default_time));
         for problem in fresh.problems.iter().filter(|problem| !known.problems.contains(problem)) {
-            anstream::eprintln!("warning: {problem}");
+            say(&format!("warning: {problem}"));
         }
         *lock(&self.current) = Arc::clone(&fresh);
         if fresh.digest != known.digest {

@@ -1,6 +1,7 @@
 //! Where a command's text for people goes: stdout, or through a pager if that is a
 //! terminal. `less -FRX` leaves what fits on the screen as it is.
 
+use crate::stdout::{Stdout, stdout};
 use std::io::{self, IsTerminal, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,19 +23,19 @@ pub(crate) fn turn_off() {
 
 /// Text for a person. What is left when it goes is written, and a pager is waited for.
 pub(crate) enum Output {
-    Stdout(io::BufWriter<io::StdoutLock<'static>>),
+    Stdout(io::BufWriter<Stdout>),
     Pager { child: Child, stdin: Option<io::BufWriter<ChildStdin>> },
 }
 
 impl Output {
     /// Straight to stdout: for programs.
     pub(crate) fn straight() -> Self {
-        Self::Stdout(io::BufWriter::new(io::stdout().lock()))
+        Self::Stdout(io::BufWriter::new(stdout()))
     }
 
     /// Through the pager, where somebody sits before it.
     pub(crate) fn paged() -> Self {
-        let is_seen = io::stdout().is_terminal() && io::stdin().is_terminal() && !OFF.load(Ordering::Relaxed);
+        let is_seen = stdout().is_terminal() && io::stdin().is_terminal() && !OFF.load(Ordering::Relaxed);
         if !is_seen || std::env::var_os("TERM").is_some_and(|term| term == "dumb") {
             return Self::straight();
         }

@@ -1,12 +1,13 @@
 //! The one table of the command line: columns that line up, colours where they are
 //! understood, fitted to a terminal. Elsewhere every column and every character is kept.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 
 use anstyle::{AnsiColor, Style};
 
 use super::one_line;
 use super::text::{cut, pad, width};
+use crate::stdout::stdout;
 
 /// Between two columns.
 const GAP: usize = 2;
@@ -71,7 +72,7 @@ pub(crate) struct Room {
 impl Room {
     /// Of stdout: only a terminal has an edge.
     pub(crate) fn of_stdout() -> Self {
-        let columns = io::stdout().is_terminal().then(crate::terminal::columns_of_stdout).flatten();
+        let columns = stdout().is_terminal().then(crate::terminal::columns_of_stdout).flatten();
         Self { columns, styled: crate::terminal::is_stdout_styled() }
     }
 

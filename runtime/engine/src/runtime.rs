@@ -4,6 +4,7 @@ mod components;
 mod draft;
 mod limits;
 mod secrets;
+mod undeclared;
 
 use lobster_base::code::Code;
 use std::collections::BTreeSet;
@@ -279,8 +280,17 @@ impl Runtime {
     /// Finds unknown commands in fixed pipeline text before anything runs.
     fn check_pipelines(&self, workflow: &Workflow) -> Result<(), Failure> {
         let known = |name: &str| self.services.registry.get(name).is_some();
-        lobster_language::dry_run::check_commands(workflow, &known)
-            .map_err(|error| Failure::new(Code::UnknownCommand, error.to_string()))
+        lobster_language::dry_run::check_commands(workflow, &known).map_err(|error| {
+            let message = error.to_string();
+            Failure::new(Code::UnknownCommand, self.with_place(&workflow.file, &message).unwrap_or(message))
+        })
+    }
+
+    /// A message with the place that `lobster check` gives it.
+    fn with_place(&self, file: &Path, message: &str) -> Option<String> {
+        let report = workflow::check(&source_of(file).ok()?, &|path| read_source(path), self.registry());
+        let found = report.diagnostics.into_iter().find(|diagnostic| diagnostic.message == message)?;
+        Some(found.one_line_with_snippet())
     }
 
     /// Says which options of a pipeline nobody will read.

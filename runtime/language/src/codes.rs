@@ -208,6 +208,11 @@ codes! {
     "The operator has bound the secret: with `hosts` it is only added to what steps send to these hosts, with `login` to \
      what they send to the server of the login. No step receives it, and it is sent to no other host, so a run with this \
      step is refused. Use `credentials: {HOST: NAME}` with such a host. `lobster secrets list` shows the hosts.";
+
+    JS_WITHOUT_RETURN = "W0819", "JavaScript returns nothing",
+    "The text of `js:` is an expression, whose value the step gives, or statements, which are the body of a function. \
+     A body without `return` gives null.\n\n    \
+     js: |\n      const late = input.filter(task => task.due < args.today);\n      return late;";
 }
 
 #[cfg(test)]

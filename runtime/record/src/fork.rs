@@ -180,16 +180,14 @@ fn planned(
             return Ok(Planned { plan: Plan::Workflow(workflow), args, given, name: recording.name.clone() });
         }
         (None, Plan::Workflow(workflow)) => {
+            let before = given.clone();
             given.extend(request.set.keys().cloned());
             args.extend(request.set.clone());
-            let bound = lobster_language::workflow::bind_args(&workflow, &Value::Object(args))
+            let args = lobster_language::workflow::bind_args(&workflow, &Value::Object(args))
                 .map_err(|error| Failure::new(Code::WorkflowArguments, error.to_string()))?;
-            return Ok(Planned {
-                plan: Plan::Workflow(workflow),
-                args: bound,
-                given,
-                name: recording.name.clone(),
-            });
+            let planned =
+                Planned { plan: Plan::Workflow(workflow), args, given, name: recording.name.clone() };
+            return refuse_undeclared(planned, request, &before);
         }
         (None, Plan::Pipeline(_)) if !request.set.is_empty() => {
             return Err(Failure::parse("a pipeline has no arguments to set"));
@@ -201,7 +199,20 @@ fn planned(
     // The other version of the file may have other defaults.
     args.retain(|name, _| given.contains(name));
     args.extend(request.set.clone());
-    runtime.plan(&RunRequest { target: Target::File(file), args: Some(Value::Object(args)) })
+    let planned =
+        runtime.plan(&RunRequest { target: Target::File(file), args: Some(Value::Object(args)) })?;
+    refuse_undeclared(planned, request, &given)
+}
+
+/// The same plan, unless an argument is set that neither the workflow nor the earlier run knows.
+fn refuse_undeclared(
+    planned: Planned,
+    request: &ForkRequest,
+    before: &BTreeSet<String>,
+) -> Result<Planned, Failure> {
+    let set = request.set.keys().filter(|name| !before.contains(*name));
+    planned.refuse_undeclared(set.map(String::as_str))?;
+    Ok(planned)
 }
 
 /// The arguments that the recorded run was given. Records of earlier versions do

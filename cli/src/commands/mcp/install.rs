@@ -10,6 +10,7 @@ use serde_json::{Map, Value, json};
 
 use super::serve;
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::stdout::stdout;
 use crate::which;
 use crate::whole_files::replace_file;
 
@@ -144,7 +145,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     };
     let file = client.file(args.project)?;
     let entry = entry(&args.words)?;
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     if args.print {
         writeln!(out, "# {}\n{}", file.display(), text_of(client, &args.name, &entry)?)?;
         return Ok(Exit::OK);

@@ -8,6 +8,7 @@ use lobster_runtime::stage::{McpServer, Mode};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{one_line, units};
+use crate::stdout::stdout;
 
 /// Pins the tools of the servers in lobster.mcp.toml.
 ///
@@ -37,7 +38,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let known = Lock::read(&path).map_err(CommandError::failed)?;
     let mut lock = known.unwrap_or_else(|| Lock { version: 1, ..Lock::default() });
     lock.servers.retain(|name, _| config.servers.contains_key(name));
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     let mut differs = false;
     for name in config.servers.keys().filter(|name| args.servers.is_empty() || args.servers.contains(name)) {
         let tools = runtime

@@ -8,6 +8,7 @@ use lobster_runtime::stage::Mode;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
+use crate::stdout::stdout;
 
 /// Logs in at a server of lobster.mcp.toml that wants its users to log in (OAuth 2.1).
 ///
@@ -31,7 +32,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Human)?;
     let failed = |error: lobster_runtime::stage::StageError| CommandError::failed(error.message);
     let login = runtime.begin_mcp_login(&args.server).map_err(failed)?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     writeln!(out, "open this address in a browser of this machine:\n\n{}\n", one_line(login.address()))?;
     out.flush()?;
     let done = login.complete(Duration::from_secs(args.timeout)).map_err(failed)?;

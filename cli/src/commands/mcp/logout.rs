@@ -7,6 +7,7 @@ use lobster_runtime::stage::Mode;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::one_line;
+use crate::stdout::stdout;
 
 /// Forgets the tokens of a login.
 ///
@@ -23,7 +24,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Human)?;
     let had = runtime.forget_mcp_login(&args.server).map_err(|error| CommandError::failed(error.message))?;
     let name = one_line(&args.server);
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     match had {
         true => writeln!(out, "the tokens of {name} are forgotten")?,
         false => writeln!(out, "there are no tokens of {name}")?,

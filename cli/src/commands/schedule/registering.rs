@@ -10,6 +10,7 @@ use super::{ORIGIN, actor, ticks};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::harmless;
+use crate::stdout::{print_line, stdout};
 
 pub(super) fn register(files: &[PathBuf], trust: bool) -> CommandResult {
     prepare::refuse_inside_a_run("register a workflow")?;
@@ -21,31 +22,31 @@ pub(super) fn register(files: &[PathBuf], trust: bool) -> CommandResult {
         let shown = harmless(&candidate.path.display().to_string()).into_owned();
         match workflows::compare(&service, &candidate)? {
             Word::Registered => {
-                anstream::println!("{} is registered as it is: {shown}", candidate.name);
+                print_line(&format!("{} is registered as it is: {shown}", candidate.name));
                 continue;
             }
-            Word::New => anstream::println!("{} is new: {shown}", candidate.name),
-            Word::Changed(known) => anstream::println!(
+            Word::New => print_line(&format!("{} is new: {shown}", candidate.name)),
+            Word::Changed(known) => print_line(&format!(
                 "{} has changed since it was registered{}: {shown}",
                 candidate.name,
                 known.registered_by.map(|by| format!(" by {by}")).unwrap_or_default()
-            ),
+            )),
             Word::Other(known) => {
-                anstream::println!("{} would take the place of {}: {shown}", candidate.name, known.path);
+                print_line(&format!("{} would take the place of {}: {shown}", candidate.name, known.path));
             }
         }
         describe(&candidate);
         if !trust && !agreed(&candidate)? {
-            anstream::println!("not registered");
+            print_line("not registered");
             exit = Exit::FAILED;
             continue;
         }
         workflows::register(&service, &candidate, actor().as_deref(), ORIGIN)
             .map_err(CommandError::failed)?;
-        anstream::println!(
+        print_line(&format!(
             "registered blake3:{}; a changed file will not be started",
             candidate.digest.short()
-        );
+        ));
     }
     Ok(exit)
 }
@@ -54,12 +55,12 @@ pub(super) fn register(files: &[PathBuf], trust: bool) -> CommandResult {
 fn describe(candidate: &Candidate) {
     let triggers = &candidate.workflow.triggers;
     for schedule in &triggers.schedules {
-        anstream::println!("  {:<10} {}", schedule.name, harmless(&ticks::due_text(schedule)));
+        print_line(&format!("  {:<10} {}", schedule.name, harmless(&ticks::due_text(schedule))));
     }
     let content = Content { triggers: triggers.clone(), ..Content::default() };
     let others = ticks::other_triggers(&content);
     if !others.is_empty() {
-        anstream::println!("  {}", harmless(&others));
+        print_line(&format!("  {}", harmless(&others)));
     }
 }
 
@@ -68,8 +69,8 @@ fn agreed(candidate: &Candidate) -> Result<bool, CommandError> {
         return Err(CommandError::failed("nobody can be asked: standard input is no terminal")
             .with_hint("register it at a terminal; --trust is for operators who have read the file"));
     }
-    anstream::print!("Have the service start it (blake3:{})? [y/N] ", candidate.digest.short());
-    io::stdout().flush()?;
+    write!(stdout(), "Have the service start it (blake3:{})? [y/N] ", candidate.digest.short())?;
+    stdout().flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
     Ok(matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
@@ -80,6 +81,6 @@ pub(super) fn unregister(name: &str) -> CommandResult {
     if !prepare::service()?.unregister(name, actor().as_deref(), ORIGIN)? {
         return Err(CommandError::usage(format!("{name} is not registered")));
     }
-    anstream::println!("{name} is not registered any more");
+    print_line(&format!("{name} is not registered any more"));
     Ok(Exit::OK)
 }

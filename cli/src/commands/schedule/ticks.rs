@@ -20,6 +20,7 @@ use crate::commands::cost::Sum;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
+use crate::stdout::print_line;
 
 /// More ticks than this are not made up for at once.
 const BACKFILL_AT_MOST: usize = 1000;
@@ -145,15 +146,15 @@ pub(super) fn backfill(word: &str, from: &str, to: Option<&str>, dry_run: bool) 
     }
     if dry_run {
         for (tick, _) in &wanted {
-            anstream::println!("{}  {}", iso(tick.due), tick.key);
+            print_line(&format!("{}  {}", iso(tick.due), tick.key));
         }
         return Ok(Exit::OK);
     }
     let runs = service.backfill(&row, &wanted, actor().as_deref(), ORIGIN)?;
     for ((tick, _), run) in wanted.iter().zip(&runs) {
         match run {
-            Some(run) => anstream::println!("{}  run {run}", tick.key),
-            None => anstream::println!("{}  had a run", tick.key),
+            Some(run) => print_line(&format!("{}  run {run}", tick.key)),
+            None => print_line(&format!("{}  had a run", tick.key)),
         }
     }
     if runs.iter().any(Option::is_some) {

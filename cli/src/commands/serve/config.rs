@@ -175,6 +175,13 @@ impl Config {
         let wrong = |why: String| CommandError::usage(format!("--config {}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
         let mut config: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        let is_address = |url: &str| {
+            let rest = url.strip_prefix("https://").or_else(|| url.strip_prefix("http://"));
+            rest.is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+        };
+        if let Some(url) = config.url.as_deref().filter(|url| !is_address(url)) {
+            return Err(wrong(format!("url = {url:?} must begin with https:// or http:// and a host")));
+        }
         if config.max_runs == Some(0) {
             return Err(wrong("max_runs must be at least 1".to_owned()));
         }

@@ -14,7 +14,9 @@ use crate::console_link::server_url;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
+use crate::render::say;
 use crate::render::table::{Cell, Room, Table};
+use crate::stdout::print_line;
 
 /// How long a link is good for.
 const LINK_MS: i64 = 60_000;
@@ -83,11 +85,11 @@ pub(super) fn token(task: &TokenTask) -> CommandResult {
             wanted.check().map_err(CommandError::usage)?;
             let (id, secret) =
                 grant(&service, &wanted, actor().as_deref(), ORIGIN).map_err(CommandError::failed)?;
-            anstream::eprintln!(
+            say(&format!(
                 "{id} is shown once, and counts until {}:",
                 wanted.expires_at.map(iso).unwrap_or_default()
-            );
-            anstream::println!("{secret}");
+            ));
+            print_line(&secret);
             Ok(Exit::OK)
         }
         TokenTask::List { json } => list(&service, *json),
@@ -95,7 +97,7 @@ pub(super) fn token(task: &TokenTask) -> CommandResult {
             if !service.revoke(id, actor().as_deref(), ORIGIN)? {
                 return Err(CommandError::usage(format!("there is no token or session {id:?} that counts")));
             }
-            anstream::println!("{id} counts no more");
+            print_line(&format!("{id} counts no more"));
             Ok(Exit::OK)
         }
     }
@@ -159,7 +161,7 @@ pub(super) fn link(args: &LinkArgs) -> CommandResult {
     };
     // A server that is not started yet has a minute to begin.
     let url = url.unwrap_or_else(|| format!("http://{}", super::LISTEN));
-    anstream::println!("{}", make_link(&service, &url, name, args.role)?);
+    print_line(&make_link(&service, &url, name, args.role)?);
     Ok(Exit::OK)
 }
 

@@ -6,6 +6,7 @@ use std::io::{self, Read, Seek, Write};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::render::harmless;
+use crate::render::say;
 use lobster_runtime::component::{BlobError, BlobRead, BlobWrite, HostServices, Level};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::sync::lock;
@@ -40,7 +41,7 @@ impl HostServices for Alone {
             Level::Trace => "trace",
         };
         let gap = if fields.is_empty() { "" } else { " " };
-        anstream::eprintln!("{level}: {}{gap}{}", harmless(message), harmless(fields));
+        say(&format!("{level}: {}{gap}{}", harmless(message), harmless(fields)));
     }
 
     fn progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
@@ -48,7 +49,7 @@ impl HostServices for Alone {
             return;
         }
         let total = total.map(|total| format!("/{total}")).unwrap_or_default();
-        anstream::eprintln!("progress: {done}{total} {}", harmless(message.unwrap_or_default()));
+        say(&format!("progress: {done}{total} {}", harmless(message.unwrap_or_default())));
     }
 
     fn state_get(&self, key: &str) -> Option<String> {

@@ -15,6 +15,7 @@ use serde_json::Value;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::units;
+use crate::stdout::stdout;
 
 /// Builds the project of a step to a .wasm file beside its sources.
 ///
@@ -51,7 +52,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         .describe()
         .map_err(|error| CommandError::failed(format!("{}: {}", file.display(), super::failure(&error))))?;
     let seen = component.inspect();
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     writeln!(
         out,
         "{}\n{}, {}\nblake3:{}",

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{Quoting, one_line, units};
+use crate::stdout::stdout;
 
 /// Describes a component: what it is, what it can do and what it cannot do.
 #[derive(Debug, clap::Args)]
@@ -31,7 +32,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let description = component.describe().map_err(|error| {
         CommandError::failed(format!("{}: {}", args.file.display(), super::failure(&error)))
     })?;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if args.json {
         writeln!(out, "{}", json::pretty(&object(&component, description)))?;
     } else {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::templates::{files, languages};
 use crate::exit::{CommandError, CommandResult, Exit};
+use crate::stdout::stdout;
 use crate::which;
 use crate::whole_files::write_new;
 
@@ -47,7 +48,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         Some(lang) => lang.clone(),
         None => ask()?,
     };
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     let count = create(&dir, &lang, &name)
         .map_err(|error| CommandError::failed(format!("{}: {error}", dir.display())))?;
     let dir = dir.display();

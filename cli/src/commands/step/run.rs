@@ -17,7 +17,9 @@ use super::alone::Alone;
 use super::grants::{GrantArgs, LimitArgs};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
+use crate::render::say;
 use crate::render::{Quoting, one_line, table, units};
+use crate::stdout::stdout;
 
 /// Runs one component outside a workflow. Nothing is recorded.
 ///
@@ -62,20 +64,23 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let limits = args.limits.limits();
     let component = super::load(&runtime, &args.file, &super::patience(&runtime, &limits))?;
     let loaded = began.elapsed();
-    let out = Arc::new(Mutex::new(Out { to: BufWriter::new(screen(io::stdout())), closed: false }));
+    let out = Arc::new(Mutex::new(Out {
+        to: BufWriter::new(screen(stdout(), stdout().is_terminal())),
+        closed: false,
+    }));
     let given = json::compact(&arguments(args)?);
     let mut invocation = Invocation::new(given.as_str(), Box::new(Arc::clone(&out)));
     invocation.argv = words(args, &component, &given)?;
     invocation.input = input(args)?;
-    invocation.stderr = screen(io::stderr());
+    invocation.stderr = screen(io::stderr(), io::stderr().is_terminal());
     invocation.grants = args.grants.grants()?;
     if let Ok(Some(description)) = component.describe() {
         for refused in description.withhold(&mut invocation.grants.clone()) {
-            anstream::eprintln!(
+            say(&format!(
                 "warning: in a workflow the step would not get {}, because the component's description does \
                  not ask for it",
                 one_line(&refused)
-            );
+            ));
         }
     }
     invocation.limits = limits;
@@ -98,7 +103,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         profile(&outcome, micros(loaded), micros(ran));
     }
     for denied in &outcome.denied {
-        anstream::eprintln!("denied: {} (grant it with --net)", one_line(denied));
+        say(&format!("denied: {} (grant it with --net)", one_line(denied)));
     }
     let exit = outcome.exit_code;
     if exit == 0 {
@@ -112,8 +117,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
 }
 
 /// A stream for what the program says: as it is, unless it goes to a terminal.
-fn screen(stream: impl Write + IsTerminal + Send + 'static) -> Box<dyn Write + Send> {
-    if stream.is_terminal() { Box::new(Quoting::new(stream)) } else { Box::new(stream) }
+fn screen(stream: impl Write + Send + 'static, is_terminal: bool) -> Box<dyn Write + Send> {
+    if is_terminal { Box::new(Quoting::new(stream)) } else { Box::new(stream) }
 }
 
 /// Cancels a run with the process.
@@ -187,7 +192,7 @@ fn profile(outcome: &Outcome, loaded: u64, ran: u64) {
         row("names written", units::count(outcome.writes.list().len() as u64)),
     ];
     for line in table::lines(&rows) {
-        anstream::eprintln!("{line}");
+        say(&line);
     }
 }
 

@@ -1,6 +1,6 @@
 //! `lobster step test`
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::component::Limits;
@@ -11,6 +11,7 @@ use super::case::{Case, Place};
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::{harmless, one_line, say, units};
+use crate::stdout::stdout;
 
 /// Runs the test cases of a step (cases/*.json) against its component.
 ///
@@ -61,8 +62,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
     };
     let runtime = prepare::runtime(Mode::Human)?;
     let component = super::load(&runtime, &file, &super::patience(&runtime, &Limits::default()))?;
-    let color = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let mut out = std::io::stdout().lock();
+    let color = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
+    let mut out = stdout();
     let mut failed = 0;
     for path in &cases {
         if runtime.cancel().is_cancelled() {

@@ -8,7 +8,8 @@ use super::super::codes;
 use super::super::diagnostic::Diagnostic;
 use super::super::plan::{ArgSpec, Workflow};
 use super::super::source::{Entry, Node};
-use super::{Lowering, fields};
+use super::Lowering;
+use super::fields::nearest;
 use lobster_base::json;
 use lobster_base::text::{self, Count};
 
@@ -20,6 +21,8 @@ const TYPES: &[&str] = &["string", "number", "integer", "boolean", "array", "obj
 pub enum ArgsError {
     #[error("argument {name:?} is required{}", description.as_ref().map(|d| format!(" ({d})")).unwrap_or_default())]
     Missing { name: String, description: Option<String> },
+    #[error("{file} has no argument `{name}`; {hint}")]
+    Undeclared { file: String, name: String, hint: String },
     #[error("argument {name:?} must be of type {wanted}, not {given}")]
     Type { name: String, wanted: String, given: String },
     #[error("argument {name:?} must be one of {choices}, not {given}")]
@@ -74,6 +77,40 @@ pub fn check_args(specs: &[ArgSpec], given: &Map<String, Value>) -> Result<(), A
         }
     }
     Ok(())
+}
+
+/// Checks that each of the names is declared, or named anywhere in `text`: what the workflow was made of. A person who
+/// gives another one has mistyped it, and the run would be one without it.
+///
+/// # Errors
+/// The first name that nothing of the workflow reads.
+pub fn check_declared<'n>(
+    workflow: &Workflow,
+    text: &str,
+    names: impl IntoIterator<Item = &'n str>,
+) -> Result<(), ArgsError> {
+    let declared: Vec<&str> = workflow.args.iter().map(|spec| spec.name.as_str()).collect();
+    let is_named = |name: &str| {
+        let variable: String = name
+            .chars()
+            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
+            .collect();
+        [format!("${{{name}}}"), format!("LOBSTER_ARG_{variable}"), "LOBSTER_ARGS_JSON".to_owned()]
+            .iter()
+            .any(|used| text.contains(used))
+    };
+    match names.into_iter().find(|name| !declared.contains(name) && !is_named(name)) {
+        None => Ok(()),
+        Some(name) => Err(ArgsError::Undeclared {
+            file: workflow.file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            name: name.to_owned(),
+            hint: match (nearest(name, &declared), declared.as_slice()) {
+                (Some(near), _) => format!("did you mean `{near}`?"),
+                (None, []) => "it declares none under `args:`".to_owned(),
+                (None, all) => format!("it declares {}", all.join(", ")),
+            },
+        }),
+    }
 }
 
 /// The defaults overlaid by what is given, whether or not that fits.
@@ -253,7 +290,7 @@ impl Lowering<'_> {
                 "float" => Some("number"),
                 "list" => Some("array"),
                 "map" | "dict" | "json" => Some("object"),
-                _ => fields::nearest(text, TYPES),
+                _ => nearest(text, TYPES),
             });
             self.warnings.push(match meant {
                 Some(meant) => {

@@ -144,6 +144,7 @@ impl Lowering<'_> {
         if let Some(every) = node.get("repeat").and_then(|repeat| repeat.get("every")) {
             self.lint_text(every, false);
         }
+        self.lint_js(node, step);
         self.lint_first_mistakes(node, step);
         let condition = node.get_some("when").or_else(|| node.get_some("condition"));
         if let Some(condition) = condition {

@@ -82,8 +82,13 @@ impl Lowering<'_> {
                 if !is_refused(text) {
                     this.lint_notation(text, Reader::Field);
                 }
-                if key != "for_each" {
-                    this.lint_bare_name(text);
+                match key {
+                    "for_each" => {}
+                    // All of stdin is a name that nothing has.
+                    "stdin" if std::ptr::eq(text, value) && !this.lint_bare_name(text) => {
+                        this.lint_unknown_name(text);
+                    }
+                    _ => _ = this.lint_bare_name(text),
                 }
             });
         }
@@ -184,18 +189,15 @@ impl Lowering<'_> {
     }
 
     /// `$a`, where the whole text is the name of a step or an argument.
-    fn lint_bare_name(&mut self, node: &Node) {
-        let Some(text) = node.as_text() else { return };
-        let Some(name) = text.trim().strip_prefix('$').filter(|n| !n.is_empty() && n.bytes().all(is_id_byte))
-        else {
-            return;
-        };
+    /// `$name` where a step or an argument is meant; gives whether it is such a name.
+    fn lint_bare_name(&mut self, node: &Node) -> bool {
+        let (Some(text), Some(name)) = (node.as_text(), bare_name(node)) else { return false };
         let fixed = if self.known.contains(name) {
             format!("${name}.{}", self.main_part(name))
         } else if self.arguments.contains(name) {
             format!("${{{name}}}")
         } else {
-            return;
+            return false;
         };
         let written = format!("${name}");
         let span = node.part(self.source, 0..text.len());
@@ -216,6 +218,21 @@ impl Lowering<'_> {
         let is_quoted = self.source.text[..span.start].ends_with(['"', '\'']);
         let fix = if fixed.contains('{') && !is_quoted { format!("\"{fixed}\"") } else { fixed };
         self.push_fixed(codes::BARE_NAME, span, message, help, Some(fix), &written);
+        true
+    }
+
+    /// `$name` where neither a step nor an argument has the name: it goes on as this text.
+    fn lint_unknown_name(&mut self, node: &Node) {
+        let (Some(text), Some(name)) = (node.as_text(), bare_name(node)) else { return };
+        let mut arguments: Vec<&str> = self.arguments.iter().map(String::as_str).collect();
+        arguments.sort_unstable();
+        let help = match arguments.first().filter(|_| ARGUMENT_SCOPES.contains(&name)) {
+            Some(first) => format!("name each argument that is meant, as in `\"{first}: ${{{first}}}\"`"),
+            None => "the output of a step is `$id.json` or `$id.stdout`, an argument `${name}`".to_owned(),
+        };
+        let message = format!("`${name}` is not filled in and stays as it is");
+        let span = node.part(self.source, 0..text.len());
+        self.push_fixed(codes::BARE_NAME, span, message, help, None, text);
     }
 
     /// A shell variable with the name of an argument or a step, which the shell does not have.
@@ -298,6 +315,12 @@ impl Lowering<'_> {
         }
         self.warnings.push(warning);
     }
+}
+
+/// The name of a text that is `$name` and nothing else.
+fn bare_name(node: &Node) -> Option<&str> {
+    let name = node.as_text()?.trim().strip_prefix('$')?;
+    (!name.is_empty() && name.bytes().all(is_id_byte)).then_some(name)
 }
 
 /// How a person at a gate gets to see a value.

@@ -11,6 +11,7 @@ mod control;
 mod credentials;
 mod extensions;
 mod fields;
+mod js;
 mod lint;
 mod mistakes;
 mod needs;
@@ -42,7 +43,9 @@ use super::{codes, template};
 use lobster_stage::Registry;
 use step::Known;
 
-pub use args::{ArgsError, argument_names, bind_args, check_args, merge_args, reread_arguments};
+pub use args::{
+    ArgsError, argument_names, bind_args, check_args, check_declared, merge_args, reread_arguments,
+};
 use fields::nearest;
 pub(crate) use lint::RECORD_FIELDS;
 pub use lint::check;
