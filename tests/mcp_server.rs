@@ -486,7 +486,7 @@ fn nonsense_is_answered_with_errors() {
     for (message, code) in [
         (request("tools/call", json!({"name": 5})), -32602),
         (request("tools/call", json!({})), -32602),
-        (request("tools/call", json!([])), -32602),
+        (request("tools/call", json!([])), -32600),
         (request("tools/call", json!({"name": "run", "arguments": "x"})), -32602),
         (json!({"jsonrpc": "2.0", "id": 100, "method": "tools/call"}), -32602),
         (request("tools/list", json!({"cursor": 7})), -32602),
@@ -503,7 +503,7 @@ fn nonsense_is_answered_with_errors() {
             "{message}: {answer}"
         );
     }
-    assert_eq!(refusals(&home).len(), 5, "calls that cannot be read are recorded, too");
+    assert_eq!(refusals(&home).len(), 4, "calls that cannot be read are recorded, too");
     client.send(&request("tools/call", json!({"name": "run", "arguments": {"pipeline": 7}})));
     assert_eq!(client.read()["result"]["isError"], true);
     // A batch, with a message among them that is none.

@@ -16,9 +16,9 @@ fn people_who_think_keep_no_call_waiting() {
     for _ in 0..70 {
         client.begin("tools/call", gate.clone());
     }
-    let arguments = json!({"pipeline": "js '1'", "timeoutMs": 20_000});
+    let arguments = json!({"pipeline": "commands.list | head --n 1", "timeoutMs": 20_000});
     let answer = client.call("run", arguments);
-    assert_eq!(answer["output"], json!([1]), "{answer}");
+    assert_eq!(answer["ok"], true, "{answer}");
     let asked = client.heard.iter().filter(|message| message["method"] == "elicitation/create").count();
     assert!(asked > 0, "{:?}", client.heard);
 }
@@ -32,7 +32,7 @@ fn waiting_for_a_turn_ends_with_the_calls_time() {
         client.begin("tools/call", json!({"name": "run", "arguments": arguments}));
     }
     let begun = Instant::now();
-    let answer = client.call("run", json!({"pipeline": "js '1'", "timeoutMs": 500}));
+    let answer = client.call("run", json!({"pipeline": "commands.list | head --n 1", "timeoutMs": 500}));
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     let message = answer["error"]["message"].as_str().unwrap();
     assert!(message.contains("busy"), "{answer}");

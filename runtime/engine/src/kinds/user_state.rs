@@ -26,7 +26,7 @@ pub(crate) fn directory<'s>(
     if env.get(VARIABLE) == services.env.get(VARIABLE) {
         return Ok(usual);
     }
-    let Some(dir) = state_dir(&|name| env.get(name)).map(|dir| services.cwd.join(dir)) else {
+    let Some(dir) = state_dir(&|name| env.get(name).map(Into::into)).map(|dir| services.cwd.join(dir)) else {
         return Ok(usual);
     };
     let real = real_place(&dir);
