@@ -46,12 +46,12 @@ fn flow(draw: &mut Draw) -> (String, Vec<String>) {
             2 => format!(
                 "  - id: {id}\n    for_each: $items.json\n    steps:\n      - id: r\n        component: first.wasm\n        args: {{ argv: [\"$item.json\"] }}\n"
             ),
-            _ => format!("  - id: {id}\n    component: first.wasm\n    args: {{ argv: [n{n}] }}\n{cache}"),
+            _ => format!("  - id: {id}\n    component: first.wasm\n    args: {{ argv: ['10{n}'] }}\n{cache}"),
         };
         is_set = true;
         ids.push(id);
     }
-    text += "  - id: last\n    component: first.wasm\n    args: { argv: [end] }\n";
+    text += "  - id: last\n    component: first.wasm\n    args: { argv: ['200'] }\n";
     text += "  - id: all\n    exec: [printf, '%s;', $s0.stdout, $s1.stdout, $s2.stdout, $s3.stdout, $last.stdout]\n";
     (text, ids)
 }
@@ -93,8 +93,8 @@ fn rounds_that_keep_values_go_one_after_the_other() {
 ",
     );
     let rounds = home.tool(["flow.lobster"]).output();
-    let given: Vec<&str> =
-        rounds.as_array().unwrap().iter().map(|round| round["r"].as_str().unwrap()).collect();
+    let given = rounds.as_array().unwrap().iter().map(|round| round["r"].to_string());
+    let given: Vec<_> = given.map(|value| value.trim_matches('"').trim().to_owned()).collect();
     assert_eq!(given[1..], ["1", "2", "3", "4", "5", "6", "7"], "{rounds}");
 }
 
