@@ -69,7 +69,8 @@ pub fn after(
         planner.top_step(number + 1, step, &mut out)?;
         if step.id == done {
             out.clear();
-            planner.ended = planner.known.keys().cloned().collect();
+            // What its own answer will be, nobody knows.
+            planner.ended = planner.known.keys().filter(|id| *id != done).cloned().collect();
         }
     }
     Ok(out)
