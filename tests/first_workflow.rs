@@ -1,6 +1,8 @@
 //! `lobster init`: each kind passes `check`, runs, and replaces nothing; and what a shell
 //! or a packager asks of the command line.
 
+use serde_json::json;
+
 use crate::home::Home;
 use crate::live_view::{shows, steady};
 use crate::pty::Terminal;
@@ -15,8 +17,19 @@ fn each_kind_passes_check_and_runs() {
         let checked = home.lobster(["check", "--strict", "my-first.lobster"]).run();
         assert_eq!((checked.code(), checked.stdout.lines().count()), (0, 1), "{checked:?}");
         let ran = home.tool(["my-first.lobster"]);
+        if kind == "component" {
+            let sold = json!([
+                { "product": "apples", "total": 7 },
+                { "product": "pears", "total": 5 },
+                { "product": "plums", "total": 1 },
+            ]);
+            assert_eq!(ran.output(), sold);
+        }
         if asks {
             ran.token();
+            let asked = home.lobster(["gates", "show", "@"]).run();
+            let is_said = kind != "agent" || asked.stdout.contains("│ Try lobster, urgent: false\n");
+            assert!(is_said && !asked.stdout.contains("$args"), "{asked:?}");
             let done = home.lobster(["gates", "approve", "@"]).run();
             assert!(done.output().get(0).is_some(), "{done:?}");
         } else {
