@@ -3,6 +3,9 @@
 //! A library, so that the black-box tests can build the same program with fault
 //! points beside the one that is shipped.
 
+// They panic when the stream cannot be written; `clippy.toml` refuses the other ways.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 mod commands;
 mod console_link;
 mod events;

@@ -1,12 +1,13 @@
 //! `lobster worker`
 
-use std::io::{BufReader, stdin, stdout};
+use std::io::{BufReader, stdin};
 
 use lobster_runtime::runtime::PolicySources;
 use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
+use crate::stdout::stdout;
 
 /// Executes steps for another lobster, over stdin and stdout.
 ///
