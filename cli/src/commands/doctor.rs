@@ -47,10 +47,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return attack_servers(args.json);
     }
     let reply = crate::reply::Reply { mode: Mode::Tool };
-    let runtime = match prepare::runtime(Mode::Tool) {
-        Ok(runtime) => runtime,
-        Err(error) => return super::run::refuse(&["doctor".to_owned()], error),
-    };
+    let runtime = prepare::runtime(Mode::Tool)?;
     // Through the whole engine, as any pipeline: shell, sandbox, journal, store.
     let request = RunRequest { target: Target::Pipeline(PROBE.to_owned()), args: None };
     let begun = Instant::now();
