@@ -304,3 +304,78 @@ fn a_pipeline_command_reads_no_file_that_the_policy_hides() {
     home.write("flow.lobster", "steps:\n  - { id: a, pipeline: 'exec echo x | template --file .env' }\n");
     assert!(home.tool(["flow.lobster"]).stdout.contains(SECRET));
 }
+
+/// Tries to write, replace and move every place that lobster believes, and names what it could.
+const OWN_PLACES: &str = r#"
+my ($home, $state, $work) = @ENV{qw(H S W)};
+sub told { print "$_[0]\n" if $_[1] }
+for my $file ("$state/x", "$state/store/x", "$state/store/trust/policies.json", "$state/logins/x", "$home/.lobster/high-water/x",
+        "$home/.config/lobster/secrets.toml", "$work/p.toml", "$work/pool.json", "$work/mcp.toml") {
+    (my $dir = $file) =~ s{/[^/]*$}{};
+    system('mkdir', '-p', $dir) unless -d $dir;
+    told("wrote $file", open(my $h, '>>', $file) && print $h 'x');
+    told("replaced $file", rename("$work/new", $file)) if open(my $n, '>', "$work/new");
+    told("removed $file", -e $file && unlink($file));
+}
+my %seen;
+for my $place ("$state/store/trust", "$state/logins", "$home/.lobster/high-water", "$home/.config/lobster") {
+    for (my $dir = $place; $dir =~ m{^(\Q$home\E|\Q$work\E)/.}; $dir =~ s{/[^/]*$}{}) {
+        next if $seen{$dir}++ || !-d $dir;
+        told("moved $dir", rename($dir, "$dir.old"));
+    }
+}
+told("read $_", 1) for glob("$state/*");
+told('fine', open(my $h, '>', "$work/fine"));
+"#;
+
+#[test]
+fn what_lobster_believes_stays_as_it_is_in_any_write_root() {
+    for (root, state) in
+        [("~", "home/.lobster/state"), ("@workspace", "work/my/state"), ("", "home/.lobster/state")]
+    {
+        let home = Home::new();
+        let top = home.dir().parent().unwrap().to_owned();
+        let [user, state] = ["home", state].map(|name| top.join(name));
+        std::fs::create_dir_all(&user).unwrap();
+        let root = if root.is_empty() { top.to_str().unwrap() } else { root };
+        let vars = [("H", &user), ("S", &state), ("W", &home.dir().to_owned())]
+            .map(|(name, path)| format!("{name} = \"{}\"", path.display()))
+            .join(", ");
+        let policy = format!(
+            "version = 1\n[sandbox.env]\nset = {{ {vars} }}\n[[rule]]\nid = \"perl\"\neffect = \"allow\"\n\
+             program = \"perl\"\ngrant = {{ fs_write = [\"{root}\", \"@workspace\"] }}\n"
+        );
+        home.write("p.toml", &policy)
+            .write("mcp.toml", "version = 1\n")
+            .write("x.pl", OWN_PLACES)
+            .write("x.lobster", "steps:\n  - { id: a, exec: [perl, x.pl] }\n");
+        let run = |state: &std::path::Path| {
+            let call = home.lobster(["run", "--mode", "tool", "x.lobster"]);
+            let named = [
+                ("LOBSTER_POLICY", "p.toml"),
+                ("LOBSTER_MCP_CONFIG", "mcp.toml"),
+                ("LOBSTER_LLM_POOL", "pool.json"),
+            ];
+            let call =
+                named.into_iter().fold(call, |call, (name, file)| call.env(name, home.dir().join(file)));
+            call.env("HOME", &user).env("LOBSTER_STATE_DIR", state).run()
+        };
+        let held = run(&state);
+        if !has_jail(&held) {
+            return;
+        }
+        assert_eq!(held.output()[0], "fine\n", "{root}: {held:?}");
+        assert_eq!(home.read("p.toml"), policy);
+        assert!(state.join("store/lobster.db").exists());
+        // A second one finds what the first one left, and no placeholder of it.
+        assert_eq!(run(&state).output()[0], "fine\n", "{root}");
+        assert!(!user.join(".config/lobster").exists());
+        // A link could be replaced, and lobster would believe another directory the next time.
+        if root == "~" {
+            std::fs::create_dir_all(top.join("elsewhere")).unwrap();
+            symlink("../elsewhere", user.join("link")).unwrap();
+            let refused = run(&user.join("link/state"));
+            assert!(refused.stdout.contains("a symbolic link leads to it"), "{refused:?}");
+        }
+    }
+}

@@ -18,6 +18,7 @@ use crate::envelope::{Envelope, Failure};
 use crate::mcp;
 use crate::secrets::{self, Reader, SecretError, Secrets};
 use lobster_base::cancel::CancelToken;
+use lobster_base::config::config_file;
 use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 use lobster_base::file_digests::FileDigests;
@@ -26,7 +27,7 @@ use lobster_credentials::login::HeldLogin;
 use lobster_language::plan::{Plan, SecretGrant};
 use lobster_observe::audit::Trail;
 use lobster_observe::telemetry::{Exporter, RunTrace};
-use lobster_policy::{AuditPlaces, Policy};
+use lobster_policy::{AuditPlaces, MARKS_OUTSIDE, Policy};
 use lobster_sandbox::Sandbox;
 use lobster_stage::{Mode, Registry, StageError};
 use lobster_store::{RunId, Store, StoreError};
@@ -81,9 +82,10 @@ pub struct Services {
     pub files: Arc<FileDigests>,
 }
 
-/// Below the home directory: what stores promised, for when a whole state
-/// directory is put back to an earlier state.
-const MARKS_OUTSIDE: &str = ".lobster/high-water";
+/// The directory for marks of stores, from the home directory on.
+fn marks_below_home() -> &'static str {
+    MARKS_OUTSIDE.trim_start_matches("~/")
+}
 
 impl Services {
     /// What decisions depend on besides the plan, as this process has it.
@@ -103,6 +105,23 @@ impl Services {
         let places =
             self.policy_files.iter().map(|file| file.path.clone()).chain(audit.copy).chain(audit.anchor);
         places.map(|path| path.display().to_string()).collect()
+    }
+
+    /// What lobster takes its own settings and promises from, by the names that lead there: files that are not there
+    /// yet, too, for a step could make them.
+    pub(crate) fn own_places(&self) -> Vec<PathBuf> {
+        let env = |name: &str| self.env.get(name);
+        let settings = config_file(env, "").map(|file| file.components().collect());
+        let marks = self.env.get("HOME").map(|home| Path::new(&home).join(marks_below_home()));
+        let named =
+            ["LOBSTER_POLICY", "LOBSTER_ORG_POLICY", "LOBSTER_SECRETS", mcp::VARIABLE, "LOBSTER_LLM_POOL"];
+        // A pool of models may be the text itself.
+        let named = named
+            .iter()
+            .filter_map(|name| self.env.non_blank(name))
+            .filter(|text| !text.starts_with(['[', '{']));
+        let places = [settings, marks, Some(PathBuf::from("/etc/lobster"))].into_iter().flatten();
+        places.chain(named.map(PathBuf::from)).map(|place| self.cwd.join(place)).collect()
     }
 
     /// The same for an execution that nobody sees: it asks, shows and tells nothing.
@@ -143,7 +162,7 @@ impl Services {
             return Ok(store.clone());
         }
         let outside = self.env.get("HOME").filter(|home| home.starts_with('/'));
-        let outside = outside.map(|home| Path::new(&home).join(MARKS_OUTSIDE));
+        let outside = outside.map(|home| Path::new(&home).join(marks_below_home()));
         let store = Store::open_noted(&self.state_dir, outside.as_deref())?;
         if !self.secrets.is_empty() {
             store.redact(self.secrets.redactions());

@@ -78,7 +78,8 @@ pub use file::{
 pub use lint::{Lint, LintKind};
 pub use mentions::{FileRole, Language, Listing, Lookup, Mention, Mentions};
 pub use paths::{
-    GIT_RUNS_CODE, Roots, SYSTEM_READ_ONLY, builtin_protected, protected_places, secret_patterns, write_roots,
+    GIT_RUNS_CODE, MARKS_OUTSIDE, Roots, SYSTEM_READ_ONLY, builtin_protected, protected_places,
+    secret_patterns, write_roots,
 };
 pub use reference::{SecretOrigin, SecretReference, parse_references};
 pub use suggest::{Difference, Observed, ObservedCommand, ObservedStart, Stopped, Suggestion};

@@ -68,11 +68,21 @@ const BUILTIN_SECRETS: &[&str] = &[
     "~/.zsh_history",
 ];
 
-/// Places a step never changes, whatever the policy file says; so is what [`GIT_RUNS_CODE`] names in
-/// `@workspace/.git`. The rest of that it changes only by a grant that names it: the sandbox
-/// holds that, here and in repositories below the workspace.
-const BUILTIN_PROTECTED: &[&str] =
-    &["@workspace/.lobster", "@workspace/.lobster-cache", "@workspace/lobster.policy.toml"];
+/// Places a step never changes, whatever the policy file says: of the workspace, and what lobster itself
+/// keeps; so is what [`GIT_RUNS_CODE`] names in `@workspace/.git`. The rest of that it changes only by a grant
+/// that names it: the sandbox holds that, here and in repositories below the workspace.
+const BUILTIN_PROTECTED: &[&str] = &[
+    "@workspace/.lobster",
+    "@workspace/.lobster-cache",
+    "@workspace/lobster.policy.toml",
+    "@state/store",
+    "@state/logins",
+    "@state/models",
+    MARKS_OUTSIDE,
+];
+
+/// Where stores note what they promised, for when a whole state directory is put back to an earlier state.
+pub const MARKS_OUTSIDE: &str = "~/.lobster/high-water";
 
 /// The built-in secrets as patterns for the sandbox, which looks for them on
 /// disk. What is granted by its own name is not hidden by the patterns that

@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use super::decided::Decided;
 use super::decision_env::decision_env;
 use super::guarded::{self, Maker, check_repositories};
-use super::jail_spec::hide_store;
+use super::own_places::hide_state;
 use crate::action::{ActionRecord, Preimage};
 use crate::execute::{CHANGES, Kept, keep_set};
 use crate::outcome::{failed_outcome, outcome_error};
@@ -78,7 +78,7 @@ pub(super) fn stage(run: &Run<'_>, cwd: &Path, decided: &mut Decided) -> Result<
                 ));
             }
             let mut spec = jail(&root).map_err(|error| failed(format!("cannot list /: {error}")))?;
-            hide_store(&mut spec, &run.services.state_dir);
+            hide_state(&mut spec, &run.services.state_dir);
             if !spec.private.iter().any(|path| path == Path::new("/tmp")) {
                 decided.env.retain(|(name, _)| name != "TMPDIR");
                 decided.env.push(("TMPDIR".into(), MEMORY.into()));

@@ -1,11 +1,9 @@
 //! A policy's grant in the sandbox's terms.
 
 use std::fs;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use super::granted_roots::RootOpener;
-use lobster_credentials::login::Logins;
 use lobster_policy::{
     Control, DecisionEnv, Grant, NetGrant, Policy, SYSTEM_READ_ONLY, SandboxMode, builtin_protected,
     secret_patterns,
@@ -93,23 +91,6 @@ pub(super) fn jail(
     Ok(spec)
 }
 
-/// The record holds what other runs read and wrote, and the tokens of open questions; beside it lie the
-/// tokens of logins. A step that may read around them finds nothing there.
-pub(super) fn hide_store(spec: &mut JailSpec, state_dir: &Path) {
-    let around = real(state_dir);
-    let is_readable = spec.read.iter().chain(&spec.write).any(|root| around.starts_with(root));
-    for dir in [state_dir.join("store"), Logins::dir_below(state_dir)] {
-        // Somebody may log in while the step runs: what is to be hidden must be there.
-        if is_readable && !dir.exists() {
-            let _ = fs::DirBuilder::new().mode(0o700).create(&dir);
-        }
-        let dir = real(&dir);
-        if spec.read.iter().chain(&spec.write).any(|root| dir.starts_with(root)) {
-            spec.deny.push(dir);
-        }
-    }
-}
-
 /// Directories of git's are found when the step starts. Where the workspace
 /// has none, the step must not make one, with hooks and settings of its own.
 fn protect_repository(spec: &mut JailSpec, repository: &Path) {
@@ -184,7 +165,7 @@ fn real_pattern(text: &str) -> String {
 }
 
 /// Nothing can lie behind a file: to keep that file is to keep what is named.
-fn first_file(path: PathBuf) -> PathBuf {
+pub(super) fn first_file(path: PathBuf) -> PathBuf {
     let above = path.ancestors().skip(1).find(|above| above.symlink_metadata().is_ok());
     match above {
         Some(above) if above.is_file() => above.to_owned(),

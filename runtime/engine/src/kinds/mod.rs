@@ -14,6 +14,7 @@ mod jail_spec;
 pub(crate) mod mcp;
 pub(crate) mod mcp_servers;
 pub(crate) mod native;
+mod own_places;
 pub(crate) mod pile;
 pub(crate) mod policy_gate;
 pub(crate) mod readable;

@@ -15,8 +15,9 @@ use super::bound_files::{self, Covered};
 use super::decided::Decided;
 use super::decision_env::{decision_env, given_by_plan};
 use super::git_settings;
-use super::jail_spec::{hide_store, jail, real};
+use super::jail_spec::{jail, real};
 use super::native::{Job, ShellText};
+use super::own_places;
 use crate::binding::{GateQuestion, Identity, VARIABLES};
 use crate::env::Env;
 use crate::path::StepPath;
@@ -344,7 +345,7 @@ pub(crate) fn decided(
     let mut jail = jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
     // What the decision protects was known when the run began; what is known now is protected as well.
     jail.protect.extend(services.protected().iter().map(real));
-    hide_store(&mut jail, &services.state_dir);
+    own_places::protect(&mut jail, services, home.path()).map_err(Stop::Failed)?;
     let env = granted_env(policy, &decision.grant, env, home.path());
     check_programs(policy, decision, place, &env, &jail).map_err(Stop::Failed)?;
     Ok(Decided {

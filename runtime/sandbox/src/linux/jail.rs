@@ -236,11 +236,14 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
     }
     // A directory above what is hidden or protected could be moved away, and the path made anew, for this
     // step or for the next one: unless it is a mount point too.
-    let protected: Vec<&Path> =
-        spec.protect.iter().map(PathBuf::as_path).filter(|path| is_kept(spec, path)).collect();
-    let above_protected = held_above(spec, &protected);
     // What a link leads to is hidden where it is.
     let hidden: Vec<PathBuf> = spec.deny.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+    // What is hidden with its directory is not there to be changed.
+    let is_seen =
+        |path: &&Path| path.ancestors().skip(1).all(|above| !hidden.iter().any(|path| path == above));
+    let protected = spec.protect.iter().map(PathBuf::as_path).filter(|path| is_kept(spec, path));
+    let protected: Vec<&Path> = protected.filter(is_seen).collect();
+    let above_protected = held_above(spec, &protected);
     let above_hidden = held_above(spec, &hidden);
     pieces.extend(above_hidden.difference(&above_protected).map(|path| held(path, false)));
     pieces.extend(above_protected.iter().map(|path| held(path, true)));

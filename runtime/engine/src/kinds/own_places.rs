@@ -1,0 +1,157 @@
+//! The places from which lobster itself takes what it believes: its state, and the files that its operator
+//! names for it. A step changes nothing there, and puts nothing else in their place.
+
+use std::fs;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Component, Path, PathBuf};
+
+use lobster_base::code::Code;
+use lobster_credentials::login::Logins;
+use lobster_sandbox::JailSpec;
+use lobster_stage::StageError;
+use rustix::fs::{Access, access};
+
+use super::jail_spec::{first_file, real, real_place};
+use crate::services::Services;
+
+/// Symbolic links on one way, as many as the kernel follows.
+const MOST_LINKS: usize = 40;
+
+/// Keeps a step from all of them. `home` is the step's own.
+pub(super) fn protect(spec: &mut JailSpec, services: &Services, home: &Path) -> Result<(), StageError> {
+    let refused = |place: &Path, why: String| {
+        let message = format!("{} {why}", place.display());
+        Err(StageError::permanent(message).with_code(Code::PolicyDenied))
+    };
+    let state = real(&services.state_dir);
+    let is_around = spec.write.iter().any(|root| state.starts_with(root));
+    let is_kept =
+        |root: &PathBuf| ["store", "logins", "models"].iter().any(|name| root.starts_with(state.join(name)));
+    let is_in = |root: &&PathBuf| *root != home && (root.starts_with(&state) && is_around || is_kept(root));
+    if let Some(root) = spec.write.iter().find(is_in) {
+        let why = "is or lies in lobster's state directory, and the policy lets the step write there; set \
+                   LOBSTER_STATE_DIR to a directory of its own";
+        return refused(root, why.to_owned());
+    }
+    let places = services.own_places();
+    for place in places.iter().chain([&services.state_dir]) {
+        let replaceable = |link: &PathBuf| spec.write.iter().any(|root| link.starts_with(root));
+        if let Some(link) = links_on_the_way(place).into_iter().find(replaceable) {
+            let why = format!(
+                "is read by lobster itself, and a symbolic link leads to it that the policy lets the step replace \
+                 ({}); name the real path, or grant a smaller directory",
+                link.display()
+            );
+            return refused(place, why);
+        }
+    }
+    let places = places.iter().map(|place| first_file(real_place(place)));
+    spec.protect.extend(places.filter(|place| may_be_there(place)));
+    hide_state(spec, &services.state_dir);
+    Ok(())
+}
+
+/// The state holds what other runs read and wrote, the tokens of open questions and of logins, and which policies
+/// are trusted. A step that may read around it finds nothing there. One that has a root in it finds that root, and
+/// neither the store nor the logins.
+pub(super) fn hide_state(spec: &mut JailSpec, state_dir: &Path) {
+    let state = real(state_dir);
+    let covers =
+        |spec: &JailSpec, dir: &Path| spec.read.iter().chain(&spec.write).any(|root| dir.starts_with(root));
+    let is_granted = spec.read.iter().chain(&spec.write).any(|root| root.starts_with(&state));
+    let dirs = if is_granted {
+        spec.protect.push(state.clone());
+        vec![state_dir.join("store"), Logins::dir_below(state_dir)]
+    } else {
+        vec![state_dir.to_owned()]
+    };
+    for dir in dirs {
+        // Somebody may log in while the step runs: what is to be hidden must be there.
+        if covers(spec, &state) && !dir.exists() {
+            let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
+        }
+        let dir = real(&dir);
+        if covers(spec, &dir) {
+            spec.deny.push(dir);
+        }
+    }
+}
+
+/// Whether it is there, or could be made by this user, as whom the step runs.
+fn may_be_there(place: &Path) -> bool {
+    let above = place.ancestors().find(|above| above.symlink_metadata().is_ok());
+    above == Some(place) || above.is_some_and(|above| access(above, Access::WRITE_OK).is_ok())
+}
+
+/// The symbolic links that are followed on the way to an absolute path, each by the real path of its directory.
+fn links_on_the_way(path: &Path) -> Vec<PathBuf> {
+    let mut links = Vec::new();
+    let mut here = PathBuf::from("/");
+    let parts =
+        |path: &Path| path.components().rev().map(|part| part.as_os_str().to_owned()).collect::<Vec<_>>();
+    let mut rest = parts(path);
+    while let Some(name) = rest.pop() {
+        match Path::new(&name).components().next() {
+            Some(Component::Normal(_)) => here.push(&name),
+            Some(Component::ParentDir) => _ = here.pop(),
+            Some(Component::RootDir) => here = PathBuf::from("/"),
+            Some(Component::CurDir | Component::Prefix(_)) | None => {}
+        }
+        if links.len() < MOST_LINKS
+            && let Ok(target) = fs::read_link(&here)
+        {
+            links.push(here.clone());
+            here.pop();
+            rest.extend(parts(&target));
+        }
+    }
+    links
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn every_link_on_the_way_is_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        fs::create_dir_all(root.join("data/lobster/state")).unwrap();
+        symlink("../data", root.join("data/up")).unwrap();
+        symlink(root.join("data/up/lobster"), root.join("dot")).unwrap();
+        let found = |path: &str| {
+            let links = links_on_the_way(&root.join(path)).into_iter();
+            links
+                .map(|link| link.strip_prefix(&root).unwrap().to_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(found("dot/state/store"), ["dot", "data/up"]);
+        assert_eq!(found("dot/../lobster"), ["dot", "data/up"]);
+        assert_eq!(found("data/lobster/none"), [""; 0]);
+    }
+
+    #[test]
+    fn the_state_is_hidden_wherever_it_lies_in_a_root() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = fs::canonicalize(dir.path()).unwrap();
+        let state = root.join("home/.lobster/state");
+        let hidden = |read: &[&str], write: &[&str]| {
+            let roots = |names: &[&str]| names.iter().map(|name| root.join(name)).collect::<Vec<_>>();
+            let mut spec = JailSpec { read: roots(read), write: roots(write), ..JailSpec::default() };
+            hide_state(&mut spec, &state);
+            spec.deny.iter().map(|path| path.strip_prefix(&root).unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let whole = [PathBuf::from("home/.lobster/state")];
+        assert_eq!(hidden(&["other"], &["home/work"]), [PathBuf::new(); 0]);
+        assert!(!state.exists());
+        for (read, write) in [(&["home"][..], &[][..]), (&[], &["home"]), (&["other"], &["", "home/work"])] {
+            assert_eq!(hidden(read, write), whole, "{read:?} {write:?}");
+            assert!(state.exists(), "what is made later would not be hidden");
+        }
+        let parts = ["home/.lobster/state/store", "home/.lobster/state/logins"].map(PathBuf::from);
+        assert_eq!(hidden(&["home/.lobster/state"], &["home"]), parts);
+        assert_eq!(hidden(&["home/.lobster/state/models"], &["home"]), parts);
+    }
+}
