@@ -8,6 +8,8 @@
 //! a failure. The input at hand is always in `artifacts/TARGET-running`, so that
 //! one which ends the process is not lost.
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "what it prints is what it is for")]
+
 use std::collections::HashSet;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
