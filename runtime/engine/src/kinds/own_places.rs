@@ -144,7 +144,7 @@ mod tests {
             spec.deny.iter().map(|path| path.strip_prefix(&root).unwrap().to_owned()).collect::<Vec<_>>()
         };
         let whole = [PathBuf::from("home/.lobster/state")];
-        assert_eq!(hidden(&["other"], &["home/work"]), [PathBuf::new(); 0]);
+        assert_eq!(hidden(&["other"], &["home/work"]), Vec::<PathBuf>::new());
         assert!(!state.exists());
         for (read, write) in [(&["home"][..], &[][..]), (&[], &["home"]), (&["other"], &["", "home/work"])] {
             assert_eq!(hidden(read, write), whole, "{read:?} {write:?}");

@@ -214,7 +214,7 @@ fn settings_are_numbers() {
     let body = |own: &str, asked: &str| {
         let env = |name: &str| match name {
             "LOBSTER_HTTP_MAX_BYTES" => Some(own.to_owned()),
-            MAX_RESPONSE => Some(asked.to_owned()),
+            name if name == MAX_RESPONSE.name => Some(asked.to_owned()),
             _ => None,
         };
         Limits::from_env(env).map(|limits| limits.body).map_err(|error| error.to_string())
