@@ -165,6 +165,33 @@ pub(crate) fn check_args(described: &Described, args: &str) -> Result<(), RunErr
     }
 }
 
+/// Has each call of the host counted, paid for with fuel, and ended where its record is full.
+fn count_host_calls(store: &mut Store<State>, entered: Arc<AtomicU64>, record: Tracer) {
+    store.call_hook(move |mut store, hook| {
+        match hook {
+            CallHook::CallingHost => {
+                entered.fetch_add(1, Ordering::Relaxed);
+            }
+            CallHook::ReturningFromHost => {
+                let state = store.data_mut();
+                // The ticks of the clock come this way, too, and they are no
+                // call of the program: counting them would tell the time.
+                if !std::mem::take(&mut state.ticked) {
+                    state.host_calls += 1;
+                    let cost = HOST_CALL_FUEL + state.pipes.take_moved() / BYTES_PER_FUEL;
+                    let left = store.get_fuel()?.saturating_sub(cost);
+                    store.set_fuel(left)?;
+                    if let Some(full) = record.overfull() {
+                        return Err(wasmtime::Error::new(full));
+                    }
+                }
+            }
+            CallHook::CallingWasm | CallHook::ReturningFromWasm => {}
+        }
+        Ok(())
+    });
+}
+
 struct Run<'a> {
     component: &'a Inner,
     store: Store<State>,
@@ -254,31 +281,7 @@ impl<'a> Run<'a> {
                 None => Ok(UpdateDeadline::Continue(1)),
             }
         });
-        let entered = host_calls.clone();
-        let record = tracer.clone();
-        store.call_hook(move |mut store, hook| {
-            match hook {
-                CallHook::CallingHost => {
-                    entered.fetch_add(1, Ordering::Relaxed);
-                }
-                CallHook::ReturningFromHost => {
-                    let state = store.data_mut();
-                    // The ticks of the clock come this way, too, and they are no
-                    // call of the program: counting them would tell the time.
-                    if !std::mem::take(&mut state.ticked) {
-                        state.host_calls += 1;
-                        let cost = HOST_CALL_FUEL + state.pipes.take_moved() / BYTES_PER_FUEL;
-                        let left = store.get_fuel()?.saturating_sub(cost);
-                        store.set_fuel(left)?;
-                        if let Some(full) = record.overfull() {
-                            return Err(wasmtime::Error::new(full));
-                        }
-                    }
-                }
-                CallHook::CallingWasm | CallHook::ReturningFromWasm => {}
-            }
-            Ok(())
-        });
+        count_host_calls(&mut store, host_calls.clone(), tracer.clone());
         Ok(Self { component, store, pipes, tracer, stop, host_calls, limits })
     }
 

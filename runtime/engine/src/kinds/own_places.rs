@@ -12,18 +12,22 @@ use lobster_stage::StageError;
 use rustix::fs::{Access, access};
 
 use super::jail_spec::{first_file, real, real_place};
-use crate::services::Services;
 
 /// Symbolic links on one way, as many as the kernel follows.
 const MOST_LINKS: usize = 40;
 
-/// Keeps a step from all of them. `home` is the step's own.
-pub(super) fn protect(spec: &mut JailSpec, services: &Services, home: &Path) -> Result<(), StageError> {
+/// Keeps a step from all of them: the state, and what `places` names. `home` is the step's own.
+pub(super) fn protect(
+    spec: &mut JailSpec,
+    places: &[PathBuf],
+    state_dir: &PathBuf,
+    home: &Path,
+) -> Result<(), StageError> {
     let refused = |place: &Path, why: String| {
         let message = format!("{} {why}", place.display());
         Err(StageError::permanent(message).with_code(Code::PolicyDenied))
     };
-    let state = real(&services.state_dir);
+    let state = real(state_dir);
     let is_around = spec.write.iter().any(|root| state.starts_with(root));
     let is_kept =
         |root: &PathBuf| ["store", "logins", "models"].iter().any(|name| root.starts_with(state.join(name)));
@@ -33,8 +37,7 @@ pub(super) fn protect(spec: &mut JailSpec, services: &Services, home: &Path) -> 
                    LOBSTER_STATE_DIR to a directory of its own";
         return refused(root, why.to_owned());
     }
-    let places = services.own_places();
-    for place in places.iter().chain([&services.state_dir]) {
+    for place in places.iter().chain([state_dir]) {
         let replaceable = |link: &PathBuf| spec.write.iter().any(|root| link.starts_with(root));
         if let Some(link) = links_on_the_way(place).into_iter().find(replaceable) {
             let why = format!(
@@ -47,7 +50,7 @@ pub(super) fn protect(spec: &mut JailSpec, services: &Services, home: &Path) -> 
     }
     let places = places.iter().map(|place| first_file(real_place(place)));
     spec.protect.extend(places.filter(|place| may_be_there(place)));
-    hide_state(spec, &services.state_dir);
+    hide_state(spec, state_dir);
     Ok(())
 }
 

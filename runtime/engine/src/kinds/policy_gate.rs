@@ -345,7 +345,8 @@ pub(crate) fn decided(
     let mut jail = jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
     // What the decision protects was known when the run began; what is known now is protected as well.
     jail.protect.extend(services.protected().iter().map(real));
-    own_places::protect(&mut jail, services, home.path()).map_err(Stop::Failed)?;
+    let own = services.own_places();
+    own_places::protect(&mut jail, &own, &services.state_dir, home.path()).map_err(Stop::Failed)?;
     let env = granted_env(policy, &decision.grant, env, home.path());
     check_programs(policy, decision, place, &env, &jail).map_err(Stop::Failed)?;
     Ok(Decided {

@@ -149,17 +149,7 @@ impl Analysis<'_> {
                 &offset.value,
                 length.as_ref().map(|length| length.value.as_str()),
             ),
-            ParameterExpr::Transform { parameter, op, .. } => {
-                if matches!(op, ParameterTransformOp::PromptExpand) {
-                    self.deny("prompt-expansion", "${...@P} runs whatever the value says");
-                }
-                let values = self.values(parameter);
-                match op {
-                    ParameterTransformOp::ToLowerCase => map_known(values, lowered),
-                    ParameterTransformOp::ToUpperCase => map_known(values, raised),
-                    _ => vec![Arg::unknown()],
-                }
-            }
+            ParameterExpr::Transform { parameter, op, .. } => self.transform(parameter, op),
             ParameterExpr::UppercasePattern { parameter, pattern, .. } => {
                 self.change_case(parameter, pattern.as_deref(), raised)
             }
@@ -184,6 +174,18 @@ impl Analysis<'_> {
             }
             ParameterExpr::VariableNames { .. } => vec![Arg::unknown()],
             ParameterExpr::MemberKeys { .. } => vec![Arg::unknown()],
+        }
+    }
+
+    fn transform(&mut self, parameter: &Parameter, op: &ParameterTransformOp) -> Vec<Arg> {
+        if matches!(op, ParameterTransformOp::PromptExpand) {
+            self.deny("prompt-expansion", "${...@P} runs whatever the value says");
+        }
+        let values = self.values(parameter);
+        match op {
+            ParameterTransformOp::ToLowerCase => map_known(values, lowered),
+            ParameterTransformOp::ToUpperCase => map_known(values, raised),
+            _ => vec![Arg::unknown()],
         }
     }
 

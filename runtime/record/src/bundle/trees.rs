@@ -166,7 +166,7 @@ fn walk(
             files.push((entries.len(), path.clone()));
             What::File(Digest::of(b""))
         } else {
-            return Err(cannot_carry(&path, "is no file, directory or link"));
+            return Err(cannot_carry(&path, "is neither a file nor a directory nor a link"));
         };
         let target = if let What::Link(to) = &what { to.to_str() } else { Some("") };
         if path.to_str().is_none() || target.is_none() {

@@ -245,8 +245,8 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
     let protected: Vec<&Path> = protected.filter(is_seen).collect();
     let above_protected = held_above(spec, &protected);
     let above_hidden = held_above(spec, &hidden);
-    pieces.extend(above_hidden.difference(&above_protected).map(|path| held(path, false)));
-    pieces.extend(above_protected.iter().map(|path| held(path, true)));
+    pieces.extend(above_hidden.difference(&above_protected).map(|path| hold(path, false)));
+    pieces.extend(above_protected.iter().map(|path| hold(path, true)));
     for path in protected {
         // The placeholder of a path that does not exist has been made by now.
         let what = tree(path, true)?.ok_or_else(|| missing(path))?;
@@ -265,7 +265,7 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
     Ok(pieces)
 }
 
-fn held(path: &Path, needed: bool) -> Piece {
+fn hold(path: &Path, needed: bool) -> Piece {
     Piece { path: path.to_owned(), what: What::Held { needed } }
 }
 
