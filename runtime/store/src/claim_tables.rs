@@ -2,8 +2,6 @@
 
 use rusqlite::Connection;
 
-use super::event::RunId;
-
 /// Whether a program has made it.
 pub(super) fn is_there(db: &Connection) -> rusqlite::Result<bool> {
     db.prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'claims'")?.exists([])
@@ -18,9 +16,9 @@ pub(super) fn make(db: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Forgets who has claimed a run that is removed.
-pub(super) fn forget(db: &Connection, run: RunId) -> rusqlite::Result<()> {
+pub(super) fn forget(db: &Connection, run: &[u8]) -> rusqlite::Result<()> {
     if is_there(db)? {
-        db.prepare_cached("DELETE FROM claims WHERE run = ?1")?.execute([run.as_bytes()])?;
+        db.prepare_cached("DELETE FROM claims WHERE run = ?1")?.execute([run])?;
     }
     Ok(())
 }

@@ -335,7 +335,7 @@ impl Collector<'_> {
                 let id = tx
                     .prepare_cached("DELETE FROM runs WHERE n = ?1 RETURNING id")?
                     .query_row([run.n], |row| run_id(row, 0))?;
-                claim_tables::forget(tx, id)?;
+                claim_tables::forget(tx, id.as_bytes())?;
                 removed.push(id);
             }
             Ok((spared, removed))
