@@ -536,6 +536,31 @@ fn a_repository_cannot_make_a_reading_git_run_code() {
     let shown = diff.envelope()["output"].to_string();
     assert!(shown.contains("+two") && !shown.contains("FOREIGN"), "{diff:?}");
     assert!(run("status.lobster").envelope()["output"].to_string().contains("M a.txt"));
+    // Nor can a submodule, whose filter would give its file another content, wherever
+    // the file stands that has git look into it.
+    home.write("sub/a.txt", "sub\n").write("sub/.gitattributes", "*.txt filter=evil\n");
+    let sub = |words: &[&str]| git(&[&["-C", "sub"], words].concat());
+    assert!(sub(&["init", "-q", "."]) && sub(&["add", "."]) && sub(&["commit", "-q", "-m", "i"]));
+    home.write(".gitmodules", "[submodule \"s\"]\n\tpath = sub\n\turl = ./x\n\tignore = none\n")
+        .write("all.lobster", "steps:\n  - { id: a, run: git status --short }\n");
+    assert!(git(&["add", "sub", ".gitmodules"]) && git(&["commit", "-q", "-m", "sub"]));
+    assert!(sub(&["config", "filter.evil.clean", &evil]));
+    let looks_changed = || {
+        let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        let file = std::fs::File::options().write(true).open(home.dir().join("sub/a.txt")).unwrap();
+        file.set_modified(long_ago).unwrap();
+    };
+    for modules in ["in the directory", "in the index"] {
+        looks_changed();
+        let status = run("all.lobster");
+        let shown = status.envelope()["output"].to_string();
+        assert!(shown.contains("M a.txt") && !shown.contains(" sub"), "{modules}: {status:?}");
+        let _ = std::fs::remove_file(home.dir().join(".gitmodules"));
+    }
+    looks_changed();
+    let status =
+        std::process::Command::new("git").args(["status", "--short"]).current_dir(home.dir()).output();
+    assert!(String::from_utf8_lossy(&status.unwrap().stdout).contains("m sub"), "nothing is tested");
     // A program in place of the diff stops git instead.
     assert!(git(&["config", "diff.external", &evil]));
     let stopped = run("diff.lobster");
