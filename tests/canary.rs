@@ -43,6 +43,10 @@ impl Canary {
         let mut files = 0;
         for entry in std::fs::read_dir(dir).unwrap() {
             let entry = entry.unwrap();
+            // The compiled code of a component has such digits in a table, and nothing of a run.
+            if entry.path().ends_with("store/code") {
+                continue;
+            }
             if entry.file_type().unwrap().is_dir() {
                 files += self.assert_not_below(&entry.path());
             } else if entry.file_type().unwrap().is_file() {

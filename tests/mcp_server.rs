@@ -435,8 +435,8 @@ fn an_agent_does_not_read_the_record_of_others() {
     client.tools();
     let pipeline = "exec --shell 'cat beside.txt; ls state; ls state/store; ls state/logins; cat state/store/lobster.db; true'";
     let looked = client.call("run", json!({ "pipeline": pipeline }));
-    // Of the record and of logins at servers, only that there are such places.
-    assert_eq!(looked["output"], json!(["beside", "logins", "store"]), "{looked}");
+    // Of the record and of logins at servers, nothing.
+    assert_eq!(looked["output"], json!(["beside"]), "{looked}");
     assert!(home.dir().join("state/store/lobster.db").exists());
 }
 
@@ -489,7 +489,6 @@ fn nonsense_is_answered_with_errors() {
         (request("tools/call", json!([])), -32600),
         (request("tools/call", json!({"name": "run", "arguments": "x"})), -32602),
         (json!({"jsonrpc": "2.0", "id": 100, "method": "tools/call"}), -32602),
-        (request("tools/list", json!({"cursor": 7})), -32602),
         (request("tasks/get", json!({})), -32602),
         (request("no/such", json!({})), -32601),
         (json!({"jsonrpc": "2.0", "id": 100, "method": 7}), -32600),

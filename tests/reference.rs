@@ -131,10 +131,11 @@ fn names_in_tables(document: &Document) -> BTreeSet<String> {
 }
 
 /// Names of variables that are not settings: they are for tests, or stand for many.
-const NO_SETTINGS: [&str; 12] = [
+const NO_SETTINGS: [&str; 13] = [
     "LOBSTER_ARG_NAME",
     "LOBSTER_CATALOGUE_CASES",
     "LOBSTER_CATALOGUE_ROUNDS",
+    "LOBSTER_CHANGES_TEST_ROLE",
     "LOBSTER_DOCTOR",
     "LOBSTER_DOCTOR_SECRET",
     "LOBSTER_ORACLE_CASES",

@@ -242,7 +242,7 @@ fn a_steps_own_state_directory_is_for_its_state_alone() {
     let answer = home.tool(["flow.lobster"]);
     assert_eq!(answer.output(), serde_json::json!([1]), "{answer:?}");
     assert_eq!(home.read("own/k.json"), "1\n");
-    assert!(!home.dir().join("own/store").exists() && !home.state().join("k.json").exists());
+    assert!(!home.dir().join("own/store/lobster.db").exists() && !home.state().join("k.json").exists());
     // What lobster itself writes somewhere, no policy would judge; and its own files are not state.
     home.write("policy.toml", "version = 1\n").write(
         "flow.lobster",

@@ -3,17 +3,29 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The first failure that was no reader's who has seen enough.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Whether stdout was a terminal when it was first used: one that has hung up is none any more.
+static WAS_TERMINAL: OnceLock<bool> = OnceLock::new();
 
 /// The process's stdout.
 pub(crate) struct Stdout(io::Stdout);
 
 pub(crate) fn stdout() -> Stdout {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
-    Stdout(io::stdout())
+    let stdout = io::stdout();
+    WAS_TERMINAL.get_or_init(|| stdout.is_terminal());
+    Stdout(stdout)
+}
+
+/// Whether nobody reads any more: a pipe that was closed, or a terminal that has hung up.
+fn is_unread(error: &io::Error) -> bool {
+    let has_hung_up = WAS_TERMINAL.get() == Some(&true)
+        && error.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error());
+    has_hung_up || error.kind() == io::ErrorKind::BrokenPipe
 }
 
 /// Prints a line. Whoever has seen enough is no reason to stop what the line tells about, and neither is a full disk.
@@ -29,7 +41,8 @@ pub(crate) fn take_failure() -> Option<io::Error> {
 
 fn remembered<T>(result: io::Result<T>) -> io::Result<T> {
     if let Err(error) = &result
-        && !matches!(error.kind(), io::ErrorKind::BrokenPipe | io::ErrorKind::Interrupted)
+        && !is_unread(error)
+        && error.kind() != io::ErrorKind::Interrupted
     {
         let same = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
         FAILED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(same);

@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
-use super::files::{CREATE, WRITE, code, get, put, tree};
+use super::files::{CREATE, WRITE, code, get, put, stage, tree};
 use crate::host::filesystem::{ErrorCode, Filesystem, Mount};
-use crate::host::overlay::{Open, Stage, Tree};
+use crate::host::overlay::{Open, Tree};
 use crate::host::stage::MAX_NAMES;
 use crate::state::Stop;
 use crate::{DirGrant, Grants, Limits, RunError, StagedWrites};
@@ -25,7 +25,7 @@ fn collect(tree: Tree) -> Result<StagedWrites, RunError> {
 #[test]
 fn a_hole_counts_as_much_as_what_fills_it() {
     let dir = dir();
-    let stage = Stage::new(std::env::temp_dir(), 1 << 30, Stop::never());
+    let stage = stage(dir.path(), 1 << 30, Stop::never());
     let mut tree = Tree::open(dir.path(), true, stage.clone()).expect("opens");
     let opened = tree.open_file("f", CREATE).expect("opens");
     let writer = opened.writer.expect("writable");
@@ -47,7 +47,7 @@ fn holes_stay_holes() {
     let lower = fs::File::create(dir.path().join("lower")).expect("creates");
     lower.set_len(256 << 20).expect("grows");
     std::os::unix::fs::FileExt::write_at(&lower, b"end", (256 << 20) - 3).expect("writes");
-    let stage = Stage::new(std::env::temp_dir(), 1 << 30, Stop::never());
+    let stage = stage(dir.path(), 1 << 30, Stop::never());
     let mut tree = Tree::open(dir.path(), true, stage).expect("opens");
     let opened = tree.open_file("new", CREATE).expect("opens");
     opened.writer.expect("writable").write_at(&opened.file, b"end", 200 << 20).expect("writes");
@@ -203,7 +203,7 @@ fn a_commit_that_is_stopped_leaves_nothing() {
             left.is_err().then(|| "enough".to_owned())
         });
         let stop = Arc::new(Stop { deadline: None, limits: Limits::default(), cancel });
-        let stage = Stage::new(std::env::temp_dir(), 1 << 20, stop);
+        let stage = stage(dir.path(), 1 << 20, stop);
         let mut tree = Tree::open(dir.path(), true, stage).expect("opens");
         put(&mut tree, "a", "new a");
         put(&mut tree, "c", "new c");

@@ -2,17 +2,25 @@ use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 
 use super::{fixture, load, run};
 use crate::host::filesystem::{ErrorCode, Filesystem, FsError, Mount};
 use crate::host::overlay::{Kind, Open, Stage, Tree};
+use crate::state::Stop;
 use crate::{DirGrant, Grants, RunError, StagedWrites, WrittenKind};
 
+/// A stage of a run that has begun, for one directory.
+pub(super) fn stage(dir: &Path, budget: u64, stop: Arc<Stop>) -> Arc<Stage> {
+    let stage = Stage::new(std::env::temp_dir(), budget, stop);
+    stage.begin(std::iter::once(dir)).expect("begins");
+    stage
+}
+
 pub(super) fn tree(dir: &Path) -> Tree {
-    let stage = Stage::new(std::env::temp_dir(), 1 << 20, crate::state::Stop::never());
-    Tree::open(dir, true, stage).expect("opens")
+    Tree::open(dir, true, stage(dir, 1 << 20, Stop::never())).expect("opens")
 }
 
 pub(super) fn code<T>(result: Result<T, FsError>) -> Option<ErrorCode> {
@@ -180,7 +188,7 @@ fn a_directory_made_anew_hides_what_was_there() {
 #[test]
 fn writes_are_bounded() {
     let dir = tempfile::tempdir().expect("temporary directory");
-    let stage = Stage::new(std::env::temp_dir(), 10, crate::state::Stop::never());
+    let stage = stage(dir.path(), 10, Stop::never());
     let mut tree = Tree::open(dir.path(), true, stage.clone()).expect("opens");
     let opened = tree.open_file("f", CREATE).expect("opens");
     let writer = opened.writer.expect("writable");
@@ -194,7 +202,7 @@ fn writes_are_bounded() {
 fn read_grants_are_read_only() {
     let dir = tempfile::tempdir().expect("temporary directory");
     fs::write(dir.path().join("f"), "f").expect("writes");
-    let stage = Stage::new(std::env::temp_dir(), 1 << 20, crate::state::Stop::never());
+    let stage = stage(dir.path(), 1 << 20, Stop::never());
     let mut tree = Tree::open(dir.path(), false, stage).expect("opens");
     let read_only = Some(ErrorCode::ReadOnly);
     assert_eq!(code(tree.open_file("f", WRITE)), read_only);
@@ -211,7 +219,7 @@ fn read_grants_are_read_only() {
 fn grants_that_cannot_be_given_are_named() {
     let missing = DirGrant { host: "/nonexistent/dir".into(), guest: "/in".into() };
     let grants = Grants { read: vec![missing], ..Grants::default() };
-    let stop = crate::state::Stop::never();
+    let stop = Stop::never();
     let start = std::time::UNIX_EPOCH;
     let opened = Filesystem::open(&grants, grants.open(), std::env::temp_dir(), 0, start, stop);
     let Err(RunError::BadGrant { grant, .. }) = opened else { panic!("is refused") };

@@ -104,13 +104,19 @@ pub fn check_declared<'n>(
         Some(name) => Err(ArgsError::Undeclared {
             file: workflow.file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             name: name.to_owned(),
-            hint: match (nearest(name, &declared), declared.as_slice()) {
+            hint: match (nearest_argument(name, &declared), declared.as_slice()) {
                 (Some(near), _) => format!("did you mean `{near}`?"),
                 (None, []) => "it declares none under `args:`".to_owned(),
                 (None, all) => format!("it declares {}", all.join(", ")),
             },
         }),
     }
+}
+
+/// The one that was meant, which may be as short as two letters.
+fn nearest_argument<'d>(name: &str, declared: &[&'d str]) -> Option<&'d str> {
+    let differs_by_one = |known: &&&str| name.len() == 2 && strsim::damerau_levenshtein(name, known) == 1;
+    nearest(name, declared).or_else(|| declared.iter().find(differs_by_one).copied())
 }
 
 /// The defaults overlaid by what is given, whether or not that fits.
