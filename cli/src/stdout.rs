@@ -8,7 +8,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 /// The first failure that was no reader's who has seen enough.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
 
-/// Whether stdout was a terminal when it was first used: one that has hung up is none any more.
+/// Whether stdout was a terminal when the program began: one that has hung up is none any more.
 static WAS_TERMINAL: OnceLock<bool> = OnceLock::new();
 
 /// The process's stdout.
@@ -19,6 +19,11 @@ pub(crate) fn stdout() -> Stdout {
     let stdout = io::stdout();
     WAS_TERMINAL.get_or_init(|| stdout.is_terminal());
     Stdout(stdout)
+}
+
+/// Notes what stdout is, before it can hang up.
+pub(crate) fn begin() {
+    let _ = stdout();
 }
 
 /// Whether nobody reads any more: a pipe that was closed, or a terminal that has hung up.

@@ -127,6 +127,7 @@ pub(crate) enum Command {
 
 /// Runs the command that the words name.
 pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
+    stdout::begin();
     let result = match texts(&words) {
         Ok(words) => match own_settings::check(&words) {
             Ok(()) => named(name, &words),
