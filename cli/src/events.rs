@@ -3,7 +3,6 @@
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt;
 
-use lobster_runtime::envelope::Failure;
 use lobster_runtime::events::EventLines;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::setting::Setting;
@@ -40,7 +39,7 @@ fn parse<'a>(name: &str, value: &'a str) -> Result<Destination<'a>, CommandError
 /// When what they asked for is not a format, or the file cannot be opened. A file that is named on the
 /// command line is refused under a policy: whoever may only call lobster would write outside it.
 pub(crate) fn follow(runtime: &Runtime, flag: Option<&str>) -> Result<(), CommandError> {
-    let variable = SETTING.value(|name| std::env::var_os(name)).map_err(Failure::from)?;
+    let variable = SETTING.value(|name| std::env::var_os(name))?;
     let (name, value) = match (flag, &variable) {
         (Some(value), _) => ("--events", value),
         (None, Some(value)) => (SETTING.name, value.as_str()),

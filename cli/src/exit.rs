@@ -111,5 +111,11 @@ impl From<lobster_runtime::store::StoreError> for CommandError {
     }
 }
 
+impl From<lobster_runtime::setting::BadSetting> for CommandError {
+    fn from(error: lobster_runtime::setting::BadSetting) -> Self {
+        Failure::from(error).into()
+    }
+}
+
 /// What a command comes to.
 pub(crate) type CommandResult = Result<Exit, CommandError>;

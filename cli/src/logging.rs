@@ -9,7 +9,6 @@ use tracing_subscriber::fmt::format::FmtSpan;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use lobster_runtime::envelope::Failure;
 use lobster_runtime::setting::Setting;
 
 use crate::exit::CommandError;
@@ -82,7 +81,7 @@ pub(crate) const FORMAT: Setting<String> = Setting::new("LOBSTER_LOG_FORMAT", "t
 });
 
 fn start_or(options: &Options, otherwise: Option<&str>) -> Result<(), CommandError> {
-    let set = |setting: &Setting<String>| setting.value(|name| std::env::var_os(name)).map_err(Failure::from);
+    let set = |setting: &Setting<String>| setting.value(|name| std::env::var_os(name));
     let asked = options.log.clone().or_else(|| options.log_format.as_ref().map(|_| DEFAULT.to_owned()));
     let (filter, name) = match (asked, set(&FILTER)?) {
         (Some(filter), _) => (filter, "--log"),

@@ -179,21 +179,22 @@ pub(crate) const NOTIFY_ON: Setting<Occasions> = Setting::new(
 /// where the operator has set one, only the operator names it.
 fn operators_command(flag: Option<&str>, governed: bool) -> Result<Option<Notify>, CommandError> {
     let env = |name: &str| std::env::var_os(name);
-    let set = || Setting::text(NOTIFY_VARIABLE).kept_secret().value(env).map_err(Failure::from);
     if flag.is_some() && governed {
         return Err(CommandError::usage(format!(
             "--notify runs a command that no policy is asked about, and there is a policy: \
              the operator names the command with {NOTIFY_VARIABLE}"
         )));
     }
-    let Some(command) = flag.map(str::to_owned).map_or_else(set, |flag| Ok(Some(flag)))? else {
-        return Ok(None);
+    let command = match flag {
+        Some(flag) => Some(flag.to_owned()),
+        None => Setting::text(NOTIFY_VARIABLE).kept_secret().value(env)?,
     };
+    let Some(command) = command else { return Ok(None) };
     if command.trim().is_empty() {
         return Err(CommandError::usage("--notify needs a command, as in --notify 'notify-send lobster'"));
     }
-    let timeout = NOTIFY_LIMIT.value(env).map_err(Failure::from)?.unwrap_or(NOTIFY_TIMEOUT);
-    let occasions = NOTIFY_ON.value(env).map_err(Failure::from)?.unwrap_or_default();
+    let timeout = NOTIFY_LIMIT.value(env)?.unwrap_or(NOTIFY_TIMEOUT);
+    let occasions = NOTIFY_ON.value(env)?.unwrap_or_default();
     Ok(Some(Notify { command, timeout, occasions }))
 }
 

@@ -85,13 +85,13 @@ impl Retention {
 
 /// Starts a collection if the last one was long ago. What hinders it hinders nothing else.
 pub(crate) fn collect_if_due() {
+    // What cannot be read was refused before anything ran.
+    let Ok(retention) = Retention::from_env() else { return };
     let Some(dir) = lobster_runtime::store::state_dir(&|name| std::env::var_os(name)) else { return };
-    if let Ok(true) = is_due(&dir.join("store")) {
-        match Retention::from_env() {
-            Ok(retention) if retention.is_off() => {}
-            Ok(_) => start(&dir),
-            Err(error) => crate::render::say(&format!("warning: {error}; nothing is collected")),
-        }
+    if let Ok(true) = is_due(&dir.join("store"))
+        && !retention.is_off()
+    {
+        start(&dir);
     }
 }
 

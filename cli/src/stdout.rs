@@ -3,7 +3,9 @@
 
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
+
+use lobster_runtime::sync::lock;
 
 /// The first failure that was no reader's who has seen enough.
 static FAILED: Mutex<Option<io::Error>> = Mutex::new(None);
@@ -16,14 +18,12 @@ pub(crate) struct Stdout(io::Stdout);
 
 pub(crate) fn stdout() -> Stdout {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
-    let stdout = io::stdout();
-    WAS_TERMINAL.get_or_init(|| stdout.is_terminal());
-    Stdout(stdout)
+    Stdout(io::stdout())
 }
 
 /// Notes what stdout is, before it can hang up.
 pub(crate) fn begin() {
-    let _ = stdout();
+    let _ = WAS_TERMINAL.set(stdout().is_terminal());
 }
 
 /// Whether nobody reads any more: a pipe that was closed, or a terminal that has hung up.
@@ -41,7 +41,7 @@ pub(crate) fn print_line(line: &str) {
 /// Writes what is still held back, and gives what of all that was printed could not be written.
 pub(crate) fn take_failure() -> Option<io::Error> {
     let _ = stdout().flush();
-    FAILED.lock().unwrap_or_else(PoisonError::into_inner).take()
+    lock(&FAILED).take()
 }
 
 fn remembered<T>(result: io::Result<T>) -> io::Result<T> {
@@ -50,7 +50,7 @@ fn remembered<T>(result: io::Result<T>) -> io::Result<T> {
         && error.kind() != io::ErrorKind::Interrupted
     {
         let same = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
-        FAILED.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(same);
+        lock(&FAILED).get_or_insert(same);
     }
     result
 }

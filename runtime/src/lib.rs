@@ -95,6 +95,11 @@ pub mod events {
     pub use lobster_observe::events::EventLines;
 }
 
+/// What the host of an address means.
+pub mod address {
+    pub use lobster_base::address::is_loopback;
+}
+
 /// Shell wildcards.
 pub mod glob {
     pub use lobster_base::glob::glob_match;
@@ -120,6 +125,11 @@ pub mod language {
     /// What could stand at a place of a file that is being written.
     pub mod complete {
         pub use lobster_language::complete::{Proposal, complete};
+    }
+
+    /// What was meant by a name that nobody has.
+    pub mod mistyped {
+        pub use lobster_language::mistyped::nearest_name;
     }
 
     /// What steps wait for.
@@ -331,7 +341,7 @@ pub mod ticks {
 
 /// Texts that are too long for where they go.
 pub mod text {
-    pub use lobster_base::text::{Count, clip, prefix};
+    pub use lobster_base::text::{Count, clip, clip_telling_rest, prefix};
 }
 
 /// Text that others wrote, as a person may be shown it.

@@ -4,10 +4,11 @@ use std::io::Write;
 
 use clap::CommandFactory;
 use lobster_runtime::language::codes;
+use lobster_runtime::language::mistyped::nearest_name;
 use lobster_runtime::stage::StageSpec;
 use lobster_runtime::stages::builtin;
 
-use super::{Cli, run_hints};
+use super::Cli;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::pager::Output;
 use crate::render::question::BOLD;
@@ -140,21 +141,19 @@ pub(crate) fn topic(words: &[String]) -> CommandResult {
     let names: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
     let Some((&first, rest)) = names.split_first() else { return general() };
     // A name may stand for several things: `store` is a command and the code of a failure.
-    let mut pages = Vec::new();
-    if rest.is_empty() {
-        pages.extend(builtin().get(first).map(stage));
-        pages.extend(command_help(&names).filter(|_| is_command(first)));
-        let code = codes::explain(first);
-        pages
-            .extend(code.map(|page| format!("{} — {}\n\n{}\n", page.code, page.title, page.text.trim_end())));
-    } else {
-        pages.extend(command_help(&names).filter(|_| is_command(first)));
-    }
+    let alone = rest.is_empty().then_some(first);
+    let pages = [
+        alone.and_then(|name| builtin().get(name)).map(stage),
+        command_help(&names).filter(|_| is_command(first)),
+        alone
+            .and_then(codes::explain)
+            .map(|page| format!("{} — {}\n\n{}\n", page.code, page.title, page.text.trim_end())),
+    ];
+    let pages: Vec<String> = pages.into_iter().flatten().collect();
     if !pages.is_empty() {
         return print(&pages.join("\n"));
     }
     let topic = names.join(" ");
-    let topic = topic.as_str();
     let error = CommandError::usage(format!("Unknown command: {topic}"));
     let commands = Cli::command();
     let names = commands.get_subcommands().filter(|command| !command.is_hide_set());
@@ -163,7 +162,7 @@ pub(crate) fn topic(words: &[String]) -> CommandResult {
         .map(clap::Command::get_name)
         .chain(stages.iter().map(|spec| spec.name))
         .chain(codes::pages().map(|page| page.code));
-    Err(match run_hints::nearest(topic, names) {
+    Err(match nearest_name(&topic, names) {
         Some(near) => error.with_hint(format!("did you mean `lobster help {near}`?")),
         None => error.with_hint("`lobster help` lists the topics"),
     })

@@ -52,7 +52,6 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use clap::{Parser, Subcommand};
-use lobster_runtime::envelope::Failure;
 use lobster_runtime::stage::Mode;
 
 use crate::exit::{CommandError, Exit};
@@ -131,7 +130,7 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
     let result = match texts(&words) {
         Ok(words) => match own_settings::check(&words) {
             Ok(()) => named(name, &words),
-            Err(error) => run::refuse(&words, Failure::from(error).into()),
+            Err(error) => run::refuse(&words, error.into()),
         },
         Err(error) => {
             let shown: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -217,23 +216,14 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
     }
 }
 
-/// Whether words that are no command are answered as the command that they begin with answers everything else.
-fn answers_with_an_envelope(words: &[String]) -> bool {
-    let mut words = words.iter().map(String::as_str);
-    words.next() == Some("gates")
-        && words
-            .find(|word| !word.starts_with('-'))
-            .is_some_and(|task| ["approve", "reject", "answer"].contains(&task))
-        && !stdout::stdout().is_terminal()
-}
-
 /// The commands that the incumbent does not have.
 fn own_command(words: &[String]) -> crate::exit::CommandResult {
     let cli = match Cli::try_parse_from(std::iter::once("lobster").chain(words.iter().map(String::as_str))) {
         Ok(cli) => cli,
-        Err(error) if error.use_stderr() && answers_with_an_envelope(words) => {
-            return Reply { mode: Mode::Tool }
-                .failure(&CommandError::usage(error.to_string().trim_end()).into());
+        Err(error)
+            if error.use_stderr() && run::answers_gates(words) && Reply::for_reader().mode == Mode::Tool =>
+        {
+            return run::refuse(words, CommandError::usage(error.to_string().trim_end()));
         }
         Err(error) => {
             let exit = if error.use_stderr() { Exit::USAGE } else { Exit::OK };

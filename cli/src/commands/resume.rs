@@ -3,6 +3,7 @@
 use lobster_runtime::engine::Interrupted;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::json;
+use lobster_runtime::language::mistyped::nearest_name;
 use lobster_runtime::replay::changes::Resolution;
 use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest, Standing};
 use lobster_runtime::runtime::Runtime;
@@ -123,26 +124,26 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
         {
             continue;
         }
-        match word.as_str() {
-            "--cancel" => {
-                let value = words.next_if(|next| !next.starts_with("--")).map_or("true", String::as_str);
-                if cancel.replace(value).is_some() {
-                    return Err(Failure::parse("--cancel is given twice"));
-                }
+        let given = match word.strip_prefix("--cancel=") {
+            None if word == "--cancel" => {
+                Some(words.next_if(|next| !next.starts_with("--")).map_or("true", String::as_str))
             }
+            attached => attached,
+        };
+        if let Some(value) = given {
+            if cancel.replace(value).is_some() {
+                return Err(Failure::parse("--cancel is given twice"));
+            }
+            continue;
+        }
+        match word.as_str() {
             "--retry-interrupted" => out.retry_interrupted = true,
             "--skip-interrupted" => out.skip_interrupted = true,
             "--take-over" => out.take_over = true,
             "--hand-over" => out.hand_over = true,
             "--no-cache" => out.no_cache = true,
-            other => match other.strip_prefix("--cancel=") {
-                Some(value) if cancel.replace(value).is_some() => {
-                    return Err(Failure::parse("--cancel is given twice"));
-                }
-                Some(_) => {}
-                None if !other.starts_with('-') && out.run.is_none() => out.run = Some(word.clone()),
-                None => out.unread.push(word.clone()),
-            },
+            other if !other.starts_with('-') && out.run.is_none() => out.run = Some(word.clone()),
+            _ => out.unread.push(word.clone()),
         }
     }
     out.cancel = match cancel.map(|value| value.trim().to_lowercase()).as_deref() {
@@ -176,8 +177,7 @@ fn with_run(words: &Words) -> Result<WithRun, Failure> {
     if let Some(word) = words.unread.first() {
         let what = if word.starts_with('-') { "has no option" } else { "takes one run, not also" };
         let name = word.split('=').next().unwrap_or_default();
-        let near =
-            super::run_hints::nearest(name, OPTIONS.iter().copied()).filter(|_| word.starts_with("--"));
+        let near = nearest_name(name, OPTIONS.iter().copied()).filter(|_| word.starts_with("--"));
         let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
         return Err(Failure::parse(format!(
             "resume RUN {what} {word:?}; {near}`lobster resume --help` lists its options"

@@ -161,23 +161,28 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Result<Words, Comm
     Ok(out)
 }
 
+/// Whether the words begin as those of a command that answers a gate.
+pub(crate) fn answers_gates(words: &[String]) -> bool {
+    let mut words = words.iter().map(String::as_str);
+    let task = words
+        .next()
+        .filter(|first| *first == "gates")
+        .and_then(|_| words.find(|word| !word.starts_with('-')));
+    matches!(task, Some("approve" | "reject" | "answer"))
+}
+
 /// Refuses words that never became a request, in the form that fits them.
 pub(crate) fn refuse(words: &[String], error: CommandError) -> CommandResult {
     let asks_for = |mode: &str| {
         words.windows(2).any(|pair| pair[0] == "--mode" && pair[1] == mode)
             || words.iter().any(|word| word.strip_prefix("--mode=") == Some(mode))
     };
-    let words: Vec<_> = words.iter().map(String::as_str).collect();
+    let first = words.first().map(String::as_str);
     // These answer a program without being asked to.
-    let tells_reader = matches!(
-        words.as_slice(),
-        ["resume" | "fork" | "doctor", ..] | ["gates", "approve" | "reject" | "answer", ..]
-    );
-    let in_tool_mode = match words.as_slice() {
-        _ if asks_for("tool") => true,
-        ["doctor"] => true,
-        _ => tells_reader && !asks_for("human") && Reply::for_reader().mode == Mode::Tool,
-    };
+    let tells_reader = matches!(first, Some("resume" | "fork" | "doctor")) || answers_gates(words);
+    let in_tool_mode = asks_for("tool")
+        || words == ["doctor"]
+        || (tells_reader && !asks_for("human") && Reply::for_reader().mode == Mode::Tool);
     if in_tool_mode { Reply { mode: Mode::Tool }.failure(&error.into()) } else { Err(error) }
 }
 

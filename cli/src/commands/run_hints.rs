@@ -5,6 +5,7 @@ use std::path::Path;
 use clap::CommandFactory;
 use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
+use lobster_runtime::language::mistyped::nearest_name;
 use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::runtime::workflow_file;
 
@@ -17,13 +18,6 @@ pub(super) fn options_of(subcommand: &str) -> Vec<String> {
     let own = root.find_subcommand(subcommand).map(clap::Command::get_arguments).into_iter().flatten();
     let longs = own.chain(root.get_arguments()).filter_map(clap::Arg::get_long);
     longs.map(|long| format!("--{long}")).collect()
-}
-
-/// The names of a text that nobody has, one that is close to it, if there is one.
-pub(super) fn nearest<'n>(name: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
-    let allowed = if name.len() < 4 { 1 } else { 2 };
-    let with_distance = names.into_iter().map(|known| (strsim::damerau_levenshtein(name, known), known));
-    with_distance.filter(|(distance, _)| *distance <= allowed).min().map(|(_, known)| known)
 }
 
 /// A workflow file with words after it, which would be a pipeline that nobody wrote;
@@ -60,7 +54,7 @@ pub(super) fn refuse_words(words: &[String]) -> Result<(), Failure> {
 /// An option that `run` does not have, and the one that was meant.
 fn unknown_option(word: &str) -> Failure {
     let name = word.split('=').next().unwrap_or_default();
-    let hint = match nearest(name, options_of("run").iter().map(String::as_str)) {
+    let hint = match nearest_name(name, options_of("run").iter().map(String::as_str)) {
         _ if name == "--args" => "; arguments are given with --arg NAME=VALUE or --args-json JSON".to_owned(),
         Some(near) if near == name => {
             return Failure::parse(format!("{name} takes no value, as in {word:?}"));
@@ -84,7 +78,7 @@ pub(super) fn file_like(path: &Path) -> Option<String> {
     let files = which::workflow_files(folder);
     let names = || files.iter().filter_map(|file| file.file_name()?.to_str());
     let wanted = path.file_name()?.to_str()?;
-    match nearest(wanted, names()) {
+    match nearest_name(wanted, names()) {
         Some(near) => Some(format!("did you mean {}?", path.with_file_name(near).display())),
         None if !folder.is_dir() => Some(format!("there is no directory {}", folder.display())),
         None if files.is_empty() => None,
@@ -116,7 +110,7 @@ pub(super) fn command_like(words: &[String]) -> Option<String> {
     let root = Cli::command();
     let shown = root.get_subcommands().filter(|command| !command.is_hide_set());
     let names: Vec<&str> = shown.map(clap::Command::get_name).collect();
-    if let Some(near) = nearest(first, names) {
+    if let Some(near) = nearest_name(first, names) {
         return Some(format!("  did you mean `lobster {near}`?"));
     }
     is_program(first).then(|| {
@@ -153,14 +147,6 @@ const ELSEWHERE: &[(&str, &str)] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn near_names_are_found_and_far_ones_are_not() {
-        assert_eq!(nearest("shwo", ["show", "store", "run"]), Some("show"));
-        assert_eq!(nearest("rnu", ["show", "run"]), Some("run"));
-        assert_eq!(nearest("ls", ["runs", "logs"]), None);
-        assert_eq!(nearest("", ["a", "ab"]), Some("a"));
-    }
 
     #[test]
     fn the_options_are_those_that_the_command_line_takes() {

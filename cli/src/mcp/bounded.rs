@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use lobster_runtime::code::Code;
 use lobster_runtime::envelope::{Envelope, Failure};
 use lobster_runtime::json;
+use lobster_runtime::text;
 use serde_json::{Value, json};
 
 /// What a request shows to people besides its prompt, the longest first to go. Tokens, ids and the
@@ -45,13 +46,8 @@ fn value_of(envelope: &Envelope) -> Value {
 }
 
 fn clipped(failure: Failure, max: usize) -> Failure {
-    let whole = failure.message.len();
     // Room for the rest of the envelope, and for characters that JSON writes longer.
-    let mut end = (max / 4).min(whole);
-    while !failure.message.is_char_boundary(end) {
-        end -= 1;
-    }
-    let message = format!("{}… ({} bytes left out)", &failure.message[..end], whole - end);
+    let message = text::clip_telling_rest(&failure.message, max / 4).into_owned();
     Failure { message, ..failure }
 }
 

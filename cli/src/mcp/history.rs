@@ -4,7 +4,9 @@ use std::io::Read;
 
 use lobster_runtime::json;
 use lobster_runtime::replay::{Standing, Standings, runs_with_standing, standing};
-use lobster_runtime::store::{Event, GateFilter, GateKind, GateStatus, RunFilter, RunSummary, Store, iso};
+use lobster_runtime::store::{
+    Event, Gate, GateFilter, GateKind, GateStatus, RunFilter, RunSummary, Store, iso,
+};
 use serde_json::{Value, json};
 
 use super::builtin::{RunsArgs, ShowArgs};
@@ -55,8 +57,10 @@ impl History {
         };
         runs.retain(|run| self.is_visible(run));
         runs.truncate(limit);
-        let standings = Standings::among(&self.store, &runs);
-        let runs: Vec<Value> = runs.iter().map(|run| summary(run, standings.standing(run))).collect();
+        // Those that were found by it stand as was asked.
+        let standings = Standings::among(&self.store, if wanted.is_some() { &[] } else { &runs });
+        let stands = |run: &RunSummary| wanted.unwrap_or_else(|| standings.standing(run));
+        let runs: Vec<Value> = runs.iter().map(|run| summary(run, stands(run))).collect();
         Ok(json!({ "ok": true, "runs": runs }))
     }
 
@@ -88,8 +92,12 @@ impl History {
 
     /// Whether a question of the run is open: it may wait for a time or an event as well.
     pub(super) fn asks(&self, run: &RunSummary) -> Result<bool, String> {
+        Ok(self.open_gate(run)?.is_some())
+    }
+
+    fn open_gate(&self, run: &RunSummary) -> Result<Option<Gate>, String> {
         let open = GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 1 };
-        Ok(!self.store.gates(&open).map_err(|error| error.to_string())?.is_empty())
+        Ok(self.store.gates(&open).map_err(|error| error.to_string())?.into_iter().next())
     }
 
     /// The answer of a run that ended well or waits, as its caller had it.
@@ -98,14 +106,13 @@ impl History {
         if let Some(digest) = run.output {
             envelope["output"] = self.output(&digest, MAX_ANSWER)?;
         }
-        let open = GateFilter { status: Some(GateStatus::Open), run: Some(run.id), limit: 1 };
-        let gates = self.store.gates(&open).map_err(|error| error.to_string())?;
+        let gate = self.open_gate(run)?;
         for (key, kind, status) in [
             ("requiresApproval", GateKind::Approval, "needs_approval"),
             ("requiresInput", GateKind::Input, "needs_input"),
         ] {
             envelope[key] = Value::Null;
-            if let Some(gate) = gates.first().filter(|gate| gate.kind == kind) {
+            if let Some(gate) = gate.as_ref().filter(|gate| gate.kind == kind) {
                 envelope["status"] = json!(status);
                 envelope[key] = gate.question.clone();
                 envelope[key]["approvalId"] = json!(gate.id);

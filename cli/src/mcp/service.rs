@@ -20,7 +20,7 @@ use lobster_runtime::engine::{Caller, Progress};
 use lobster_runtime::envelope::{Envelope, Failure};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::store::service::StartState;
-use lobster_runtime::store::{Event, GateFilter, GateStatus, RunId, RunStatus, RunSummary, StoreError};
+use lobster_runtime::store::{Event, RunId, RunStatus, RunSummary, StoreError};
 use lobster_serve::access::Verb;
 use lobster_serve::http::acts::{Cause, enqueue_for};
 use lobster_serve::http::{Agents, Answering, App, Asked, MAX_BODY, workflow_of_run};
@@ -329,9 +329,8 @@ fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, Str
         RunStatus::Running => Ok(None),
         RunStatus::Ok => history().envelope(summary).map(Some),
         RunStatus::Waiting => {
-            let open = GateFilter { status: Some(GateStatus::Open), run: Some(summary.id), limit: 1 };
-            let is_asked = !shop.gates(&open).map_err(text)?.is_empty();
-            if is_asked { history().envelope(summary).map(Some) } else { Ok(None) }
+            let history = history();
+            if history.asks(summary)? { history.envelope(summary).map(Some) } else { Ok(None) }
         }
         RunStatus::Cancelled => Ok(Envelope::Cancelled.to_value().ok()),
         RunStatus::Failed => {

@@ -349,7 +349,6 @@ fn recorded(
     let Some(run) = run_of(&store, id, of.as_deref())? else { return Ok(None) };
     let is_of_service = agent.is_some();
     let history = History { store, of, agent };
-    let envelope = || Ok::<_, String>(payload_of(&call::result(history.envelope(&run)?, false).into()));
     let payload = match replay::standing(&history.store, &run) {
         Standing::Cancelled => TaskPayload::Cancelled,
         // Somebody else goes on with it, or ends it.
@@ -363,7 +362,7 @@ fn recorded(
         )),
         Standing::Failed => failed(run.error.as_deref().unwrap_or("the run failed")),
         Standing::Waiting if !history.asks(&run)? => TaskPayload::Working,
-        Standing::Ok | Standing::Waiting => envelope()?,
+        Standing::Ok | Standing::Waiting => payload_of(&call::result(history.envelope(&run)?, false).into()),
     };
     let ended_ms = run.ended_at.unwrap_or(run.started_at);
     Ok(Some(DetailedTask::new(seed(id, run.started_at, ended_ms), payload)))

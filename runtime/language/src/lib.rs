@@ -10,6 +10,7 @@ pub mod dry_run;
 mod failures;
 pub mod graph;
 mod json_text;
+pub mod mistyped;
 mod needs;
 pub mod pipeline;
 pub mod plan;

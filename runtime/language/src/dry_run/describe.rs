@@ -74,7 +74,12 @@ impl Planner<'_> {
                 self.branches(&step.id, branches, indent, out)?;
             }
             Work::ForEach { over, item_var, index_var, batch_size, pause_ms, concurrency, steps } => {
-                line!(out, "{indent}for_each: {}{}", self.fill_known(over), self.loop_note(step, over)?);
+                line!(
+                    out,
+                    "{indent}for_each: {}{}",
+                    self.fill_known(over),
+                    self.deciding_note(step, "for_each", over)?
+                );
                 line!(out, "{indent}item_var: {item_var}, index_var: {index_var}");
                 if *batch_size > 1 {
                     line!(out, "{indent}batch_size: {batch_size}");
@@ -95,7 +100,12 @@ impl Planner<'_> {
                 self.sub_steps(&step.id, &[index_var], steps, "       ", out)?;
             }
             Work::Switch { on, .. } => {
-                line!(out, "{indent}switch: {}{}", self.fill_known(on), self.switch_note(step, on)?);
+                line!(
+                    out,
+                    "{indent}switch: {}{}",
+                    self.fill_known(on),
+                    self.deciding_note(step, "switch", on)?
+                );
                 self.cases(step, indent, out)?;
             }
             Work::Input(input) => {
@@ -184,10 +194,11 @@ impl Planner<'_> {
         if self.ended.contains(&reference.id) { "" } else { UNKNOWN }
     }
 
-    fn switch_note(&self, step: &Step, on: &str) -> Result<&'static str, PlanError> {
-        Ok(match self.strict(on, &format!("Workflow step {} switch", step.id))? {
+    /// What is said of the text of a field that decides how a step goes on.
+    fn deciding_note(&self, step: &Step, field: &str, text: &str) -> Result<&'static str, PlanError> {
+        Ok(match self.strict(text, &format!("Workflow step {} {field}", step.id))? {
             Some(reference) => self.note_of(&reference),
-            None if self.depends_on_later_results(&template::fill_args(on, self.args)) => DEPENDS,
+            None if self.depends_on_later_results(&template::fill_args(text, self.args)) => DEPENDS,
             None => "",
         })
     }
@@ -225,15 +236,6 @@ impl Planner<'_> {
             }
         }
         Ok(())
-    }
-
-    fn loop_note(&self, step: &Step, over: &str) -> Result<&'static str, PlanError> {
-        let place = format!("Workflow step {} for_each", step.id);
-        Ok(match self.strict(over, &place)? {
-            Some(reference) => self.note_of(&reference),
-            None if self.depends_on_later_results(&template::fill_args(over, self.args)) => DEPENDS,
-            None => "",
-        })
     }
 
     /// Everything a step says besides its work.
@@ -362,7 +364,12 @@ impl Planner<'_> {
         match &step.work {
             Work::Parallel { branches, .. } => self.branches(&step.id, branches, indent, out)?,
             Work::ForEach { over, item_var, index_var, steps, .. } => {
-                line!(out, "{indent}for_each: {}{}", self.fill_known(over), self.loop_note(step, over)?);
+                line!(
+                    out,
+                    "{indent}for_each: {}{}",
+                    self.fill_known(over),
+                    self.deciding_note(step, "for_each", over)?
+                );
                 self.sub_steps(&step.id, &[item_var, index_var], steps, indent, out)?;
             }
             Work::Repeat { index_var, steps, .. } => {

@@ -10,6 +10,8 @@ use super::super::plan::{ArgSpec, Workflow};
 use super::super::source::{Entry, Node};
 use super::Lowering;
 use super::fields::nearest;
+use super::lint::variable_name;
+use crate::mistyped::nearest_name;
 use lobster_base::json;
 use lobster_base::text::{self, Count};
 
@@ -91,32 +93,24 @@ pub fn check_declared<'n>(
 ) -> Result<(), ArgsError> {
     let declared: Vec<&str> = workflow.args.iter().map(|spec| spec.name.as_str()).collect();
     let is_named = |name: &str| {
-        let variable: String = name
-            .chars()
-            .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' })
-            .collect();
-        [format!("${{{name}}}"), format!("LOBSTER_ARG_{variable}"), "LOBSTER_ARGS_JSON".to_owned()]
-            .iter()
-            .any(|used| text.contains(used))
+        let variable = variable_name(name);
+        text.contains(&format!("${{{name}}}"))
+            || text.contains("LOBSTER_ARGS_JSON")
+            // A name without letters and digits has no variable.
+            || (!variable.is_empty() && text.contains(&format!("LOBSTER_ARG_{variable}")))
     };
     match names.into_iter().find(|name| !declared.contains(name) && !is_named(name)) {
         None => Ok(()),
         Some(name) => Err(ArgsError::Undeclared {
             file: workflow.file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             name: name.to_owned(),
-            hint: match (nearest_argument(name, &declared), declared.as_slice()) {
+            hint: match (nearest_name(name, declared.iter().copied()), declared.as_slice()) {
                 (Some(near), _) => format!("did you mean `{near}`?"),
                 (None, []) => "it declares none under `args:`".to_owned(),
                 (None, all) => format!("it declares {}", all.join(", ")),
             },
         }),
     }
-}
-
-/// The one that was meant, which may be as short as two letters.
-fn nearest_argument<'d>(name: &str, declared: &[&'d str]) -> Option<&'d str> {
-    let differs_by_one = |known: &&&str| name.len() == 2 && strsim::damerau_levenshtein(name, known) == 1;
-    nearest(name, declared).or_else(|| declared.iter().find(differs_by_one).copied())
 }
 
 /// The defaults overlaid by what is given, whether or not that fits.

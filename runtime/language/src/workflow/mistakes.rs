@@ -188,7 +188,6 @@ impl Lowering<'_> {
         self.push_fixed(codes::FOREIGN_NOTATION, span, message, help, fix, &written);
     }
 
-    /// `$a`, where the whole text is the name of a step or an argument.
     /// `$name` where a step or an argument is meant; gives whether it is such a name.
     fn lint_bare_name(&mut self, node: &Node) -> bool {
         let (Some(text), Some(name)) = (node.as_text(), bare_name(node)) else { return false };
