@@ -76,7 +76,7 @@ serve MODELS="6" TICKS="1000" DELIVERIES="1000" KILLS="20" WAITS="10000" STARTS=
 
 # bytes from outside, mutated, a minute for each target of fuzz/src/lib.rs; nightly
 fuzz SECONDS="60" *TARGETS:
-    cargo run --locked --release --manifest-path fuzz/Cargo.toml --bin lobster-fuzz -- --seconds {{SECONDS}} --seed $(date +%Y%j) {{TARGETS}}
+    cargo run --locked --profile fuzz -p lobster-fuzz --bin lobster-fuzz -- --seconds {{SECONDS}} --seed $(date +%Y%j) {{TARGETS}}
 
 # random workflows killed and failing at random system calls; nightly
 crashes POINTS="10000":

@@ -308,7 +308,10 @@ fn lock(
                     return Ok(locks);
                 }
                 drop(locks);
-                recover_for(journals, set)?;
+                if recover_for(journals, set)?.is_empty() {
+                    // A process is at it in another of its directories.
+                    std::thread::sleep(POLL);
+                }
             }
             Err(Holder { root, name: holder }) => {
                 if cancel.wait(POLL) {

@@ -440,8 +440,9 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Most bytes of what a program says of its failure.
-const MAX_MESSAGE: usize = 64 << 10;
+/// Most bytes of what a program says of its failure: with its code, and how much was cut, less than what is kept of
+/// any failure.
+const MAX_MESSAGE: usize = 60 << 10;
 
 /// The innermost named functions of a trap, for people.
 fn frames(error: &wasmtime::Error) -> String {

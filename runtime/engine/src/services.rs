@@ -82,11 +82,6 @@ pub struct Services {
     pub files: Arc<FileDigests>,
 }
 
-/// The directory for marks of stores, from the home directory on.
-fn marks_below_home() -> &'static str {
-    MARKS_OUTSIDE.trim_start_matches("~/")
-}
-
 impl Services {
     /// What decisions depend on besides the plan, as this process has it.
     pub(crate) fn surroundings(&self) -> Surroundings {
@@ -112,16 +107,22 @@ impl Services {
     pub(crate) fn own_places(&self) -> Vec<PathBuf> {
         let env = |name: &str| self.env.get(name);
         let settings = config_file(env, "").map(|file| file.components().collect());
-        let marks = self.env.get("HOME").map(|home| Path::new(&home).join(marks_below_home()));
         let named =
             ["LOBSTER_POLICY", "LOBSTER_ORG_POLICY", "LOBSTER_SECRETS", mcp::VARIABLE, "LOBSTER_LLM_POOL"];
         // A pool of models may be the text itself.
         let named = named
             .iter()
-            .filter_map(|name| self.env.non_blank(name))
-            .filter(|text| !text.starts_with(['[', '{']));
-        let places = [settings, marks, Some(PathBuf::from("/etc/lobster"))].into_iter().flatten();
-        places.chain(named.map(PathBuf::from)).map(|place| self.cwd.join(place)).collect()
+            .filter_map(|name| self.env.path(name))
+            .filter(|path| !matches!(path.as_os_str().as_encoded_bytes().first(), Some(b'[' | b'{')));
+        let places =
+            [settings, self.marks_outside(), Some(PathBuf::from("/etc/lobster"))].into_iter().flatten();
+        places.chain(named).map(|place| self.cwd.join(place)).collect()
+    }
+
+    /// Where stores note what they promised, if there is a home.
+    fn marks_outside(&self) -> Option<PathBuf> {
+        let home = self.env.get("HOME").filter(|home| home.starts_with('/'))?;
+        Some(Path::new(&home).join(MARKS_OUTSIDE.trim_start_matches("~/")))
     }
 
     /// The same for an execution that nobody sees: it asks, shows and tells nothing.
@@ -161,9 +162,7 @@ impl Services {
         if let Some(store) = self.store.get() {
             return Ok(store.clone());
         }
-        let outside = self.env.get("HOME").filter(|home| home.starts_with('/'));
-        let outside = outside.map(|home| Path::new(&home).join(marks_below_home()));
-        let store = Store::open_noted(&self.state_dir, outside.as_deref())?;
+        let store = Store::open_noted(&self.state_dir, self.marks_outside().as_deref())?;
         if !self.secrets.is_empty() {
             store.redact(self.secrets.redactions());
         }

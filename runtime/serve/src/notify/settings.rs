@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::civil::Time;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
+use lobster_runtime::address::is_loopback;
 use lobster_runtime::language::plan::Told;
 use serde::Deserialize;
 
@@ -374,7 +375,7 @@ impl Slack {
 fn check_url(text: &str, has_secret: bool) -> Result<(), String> {
     let url = reqwest::Url::parse(text).map_err(|error| format!("url = {text:?}: {error}"))?;
     let is_local = match url.host_str() {
-        Some(host) => host == "localhost" || host == "[::1]" || host.starts_with("127."),
+        Some(host) => is_loopback(host),
         None => return Err(format!("url = {text:?} names no host")),
     };
     match url.scheme() {
@@ -414,7 +415,7 @@ impl Email {
 
     fn is_local(&self) -> bool {
         let host = self.server.rsplit_once(':').map_or("", |(host, _)| host);
-        host == "localhost" || host == "[::1]" || host.starts_with("127.")
+        is_loopback(host)
     }
 }
 

@@ -46,6 +46,7 @@ fn what_cannot_be_sent_is_refused_with_its_name() {
         (json!({ "name": "a", "command": ["/bin/true"], "on": ["asked"] }), "\"asked\" is none of question"),
         (json!({ "name": "a", "ntfy": { "url": "n.example/t" } }), "url ="),
         (json!({ "name": "a", "ntfy": { "url": "http://n.example/t", "token": "T" } }), "in the clear"),
+        (json!({ "name": "a", "ntfy": { "url": "http://127.n.example/t", "token": "T" } }), "in the clear"),
         (json!({ "name": "a", "webhook": { "url": "https://n.example" } }), "secret"),
         (json!({ "name": "a", "webhook": { "url": "file:///x", "secret": "S" } }), "names no host"),
         (email(json!({ "to": ["no address"] })), "\"no address\" is no address"),
