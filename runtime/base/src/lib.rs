@@ -11,6 +11,7 @@ pub mod credential;
 pub mod digest;
 pub mod fault;
 pub mod file_digests;
+pub mod file_identity;
 pub mod glob;
 pub mod json;
 pub mod percent;

@@ -6,6 +6,8 @@
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
+use crate::text::{self, Count};
+
 /// A variable, and what its value means.
 #[derive(Clone, Copy)]
 pub struct Setting<T> {
@@ -22,10 +24,10 @@ pub struct Setting<T> {
 /// A setting whose value cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BadSetting {
-    /// Its value is none of those that it has.
+    /// Its value is no text, or none of those that it has.
     #[error("{name} must be {allowed}, not {value}")]
     Value { name: &'static str, allowed: &'static str, value: String },
-    /// Its value is no text, or a secret.
+    /// The same, and the value is a secret.
     #[error("{name} must be {allowed}")]
     Hidden { name: &'static str, allowed: &'static str },
 }
@@ -134,11 +136,7 @@ pub fn read_count(text: &str) -> Option<u64> {
 
 /// The value in quotes, with what is no text or commands a terminal escaped.
 fn clipped(value: &OsStr) -> String {
-    let shown = format!("{value:?}");
-    match shown.char_indices().nth(MOST_SHOWN) {
-        Some((end, _)) => format!("{}…", &shown[..end]),
-        None => shown,
-    }
+    text::clip(&format!("{value:?}"), MOST_SHOWN, Count::Chars).into_owned()
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use lobster_base::digest::Digest;
+use lobster_base::file_identity::leads_to;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 
@@ -68,15 +69,10 @@ fn take(at: &Path, how: FlockOperation) -> io::Result<Result<File, String>> {
             Err(error) => return Err(error.into()),
         }
         // Its last holder may have removed it in between; then it locks nothing.
-        if is_at(&file, at) {
+        if leads_to(at, &file) {
             return Ok(Ok(file));
         }
     }
-}
-
-fn is_at(file: &File, at: &Path) -> bool {
-    let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    file.metadata().is_ok_and(|own| fs::metadata(at).is_ok_and(|found| same(&own, &found)))
 }
 
 /// What can be told of a process that has a lock, from what the system tells of all locks.
@@ -105,7 +101,7 @@ impl Drop for RootLocks {
         for (at, file) in &self.0 {
             // The last one removes it, while it is locked: whoever opened it before sees that it is not of that name
             // any more.
-            if flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() && is_at(file, at) {
+            if flock(file, FlockOperation::NonBlockingLockExclusive).is_ok() && leads_to(at, file) {
                 let _ = fs::remove_file(at);
             }
             // Closing would not do: a process that is just being started has a copy of the descriptor.

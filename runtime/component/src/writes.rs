@@ -121,11 +121,13 @@ impl StagedWrites {
     /// When there is no such written file, or it cannot be read.
     pub fn open(&self, written: &Written) -> io::Result<impl Read + use<>> {
         // Of directories that lie in one another, the innermost has what was written there.
-        let mut mounts: Vec<_> =
-            self.mounts.iter().filter(|mount| written.host.starts_with(&mount.tree.host)).collect();
-        mounts.sort_by_key(|mount| std::cmp::Reverse(mount.tree.host.components().count()));
-        for mount in mounts {
-            let Ok(path) = written.host.strip_prefix(&mount.tree.host) else { continue };
+        let inside = self
+            .mounts
+            .iter()
+            .filter_map(|mount| Some((written.host.strip_prefix(&mount.tree.host).ok()?, mount)));
+        let mut mounts: Vec<_> = inside.collect();
+        mounts.sort_by_key(|(path, _)| path.components().count());
+        for (path, mount) in mounts {
             if let Some(Change::File(staged)) = path.to_str().and_then(|path| mount.tree.changes.get(path)) {
                 return mount.tree.stage().open(&staged.name);
             }

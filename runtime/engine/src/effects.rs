@@ -13,8 +13,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use super::action::{ActionRecord, Preimage};
-use super::kept_values::has_kept_values;
-use super::outcome::{follows_from_action, outcome_error};
+use super::kept_values::is_all_of_its_action;
+use super::outcome::outcome_error;
 use super::overseer::Act;
 use super::path::StepPath;
 use super::recall::{CUT_OFF, Recall};
@@ -342,10 +342,7 @@ impl Run<'_> {
     /// Whether what an effect has just given may answer for it later.
     pub(crate) fn is_lasting(&self, outcome: &StepOutcome) -> bool {
         // The cache gives no values back, so what keeps some is done again.
-        self.journals()
-            && outcome.status == StepStatus::Ok
-            && follows_from_action(outcome, false)
-            && !has_kept_values(outcome)
+        self.journals() && is_all_of_its_action(outcome)
     }
 
     /// Whether what an outcome gave can be had; each gave one or the other.

@@ -3,9 +3,10 @@
 
 use lobster_base::json;
 use lobster_base::sync::lock;
-use lobster_store::{Blob, Durability, StepOutcome, StoreError};
+use lobster_store::{Blob, Durability, StepOutcome, StepStatus, StoreError};
 use serde_json::{Value, json};
 
+use super::outcome::follows_from_action;
 use super::run::Run;
 
 /// The field of an outcome's detail that names the blob with the values, a JSON object.
@@ -16,14 +17,16 @@ pub(crate) fn name_kept_values(outcome: &mut StepOutcome, values: Blob) {
     outcome.detail[KEPT_VALUES] = json!(values.digest);
 }
 
-/// Whether the step of an outcome kept values.
-pub(crate) fn has_kept_values(outcome: &StepOutcome) -> bool {
-    outcome.detail.get(KEPT_VALUES).is_some()
+/// Whether an outcome is all that its action gives: it went well, nothing else decided it, and its step kept nothing.
+pub(crate) fn is_all_of_its_action(outcome: &StepOutcome) -> bool {
+    outcome.status == StepStatus::Ok
+        && follows_from_action(outcome, false)
+        && outcome.detail.get(KEPT_VALUES).is_none()
 }
 
 impl Run<'_> {
     /// Keeps the values of a blob for the rest of the run.
-    pub(crate) fn keep_values(&self, text: &[u8]) -> Result<(), StoreError> {
+    fn keep_values(&self, text: &[u8]) -> Result<(), StoreError> {
         let values: std::collections::BTreeMap<String, Value> =
             json::parse_as(&String::from_utf8_lossy(text))
                 .map_err(|source| StoreError::Json { what: "values that a step keeps", source })?;

@@ -27,18 +27,18 @@ pub(crate) const ENVELOPE_LIMIT: Setting<usize> =
         (max.is_finite() && max >= 1024.0).then_some(max as usize)
     });
 
-/// The variable that says how long that program has to say hello, in milliseconds.
+/// How long the program that carries out effects (`LOBSTER_EXECUTOR`) has to say hello, in milliseconds.
 pub(crate) const HELLO: Setting<u64> =
     Setting::new("LOBSTER_EXECUTOR_HELLO_MS", "a number of milliseconds above 0", read_count);
 
 /// `LOBSTER_PROJECT_POLICY=off`: the operator wants no project to have a say.
 pub(crate) const PROJECT_POLICY: Setting<bool> = Setting::switch("LOBSTER_PROJECT_POLICY");
 
-/// Set to `1`: steps inherit these variables as they did before.
+/// Whether steps inherit the variables that hold lobster's own tokens, as they did before.
 pub(crate) const INHERIT: Setting<bool> = Setting::switch("LOBSTER_INHERIT_TOKENS");
 
 /// The settings that have values of their own.
-static FORMED: [&dyn Checked; 11] = [
+static FORMED: [&dyn Checked; 12] = [
     &DIFFERENT_APPROVER,
     &INPUT_TIMEOUT,
     &ENVELOPE_LIMIT,
@@ -50,6 +50,7 @@ static FORMED: [&dyn Checked; 11] = [
     &http::MAX_BYTES,
     &http::IDLE,
     &channel::STREAM,
+    &RETRIES,
 ];
 
 /// A number, as the incumbent reads it; what is below 0 counts as 0.
@@ -120,7 +121,6 @@ const HIDDEN: [&str; 29] = [
 /// For the first one that cannot.
 pub fn check_settings(env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting> {
     FORMED.iter().try_for_each(|setting| setting.check(env))?;
-    RETRIES.check(env)?;
     TEXTS.iter().try_for_each(|name| Setting::text(name).check(env))?;
     HIDDEN.iter().try_for_each(|name| Setting::text(name).kept_secret().check(env))
 }

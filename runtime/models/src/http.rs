@@ -246,7 +246,7 @@ impl Limits {
             IDLE.value(|name| env(name).map(OsString::from))?.map_or(IDLE_TIMEOUT, Duration::from_millis);
         let own = MAX_BYTES.value(|name| env(name).map(OsString::from))?;
         // Whoever names a limit may also name one above ours.
-        let body = match (byte_limit(MAX_RESPONSE.name, &env)?, own) {
+        let body = match (byte_limit(&MAX_RESPONSE, &env)?, own) {
             (Some(asked), Some(own)) => own.min(asked),
             (asked, own) => asked.or(own).unwrap_or(MAX_BODY),
         };

@@ -1,5 +1,7 @@
 //! Limits in bytes that the environment sets.
 
+use std::ffi::OsString;
+
 use lobster_base::setting::Setting;
 
 /// Names the most bytes that a process may write to stdout, and to stderr. A step's own
@@ -23,17 +25,12 @@ pub const fn byte_setting(name: &'static str) -> Setting<u64> {
 #[error("{0} must be {FORM}")]
 pub struct LimitError(&'static str);
 
-/// The limit in bytes that a variable names; none where it is unset or blank.
+/// The limit in bytes that the environment sets; none where it is unset or blank.
 pub fn byte_limit(
-    name: &'static str,
+    setting: &Setting<u64>,
     env: impl Fn(&str) -> Option<String>,
 ) -> Result<Option<u64>, LimitError> {
-    let text = env(name).unwrap_or_default();
-    let digits = text.trim();
-    if digits.is_empty() {
-        return Ok(None);
-    }
-    read_limit(digits).map(Some).ok_or(LimitError(name))
+    setting.value(|name| env(name).map(OsString::from)).map_err(|_| LimitError(setting.name))
 }
 
 fn read_limit(digits: &str) -> Option<u64> {

@@ -127,7 +127,7 @@ impl Stage for Agent {
         argv.push(message);
         argv.extend(self.options.iter().cloned());
         // An operator's own limit is named as it is for all commands.
-        let is_lower = byte_limit(lobster_stage::MAX_OUTPUT.name, |name| host.env(name))
+        let is_lower = byte_limit(&lobster_stage::MAX_OUTPUT, |name| host.env(name))
             .is_ok_and(|asked| asked.is_some_and(|asked| asked < MAX_OUTPUT));
         let finished = tool::dispatch(host, argv, Some(MAX_OUTPUT), |error| match error.known_code() {
             Some(Code::ProgramNotFound) => Some(

@@ -13,12 +13,13 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use lobster_base::file_identity::leads_to;
 use lobster_base::sync::lock;
 use lobster_base::ticks::time_of_ticks;
 use rusqlite::{OptionalExtension, Transaction};
@@ -117,7 +118,7 @@ impl Drop for RunClaim {
         }
         // While it is still locked: whoever opened it before sees, once they
         // have the lock, that it is no longer the file of that name. Another file of the name is another claim's.
-        if is_at(self.lock.file(), &self.path) {
+        if leads_to(&self.path, self.lock.file()) {
             let _ = fs::remove_file(&self.path);
         }
     }
@@ -149,7 +150,7 @@ impl Store {
                 return Err(StoreError::RunBusy(run.to_string()));
             };
             // Its last holder may have removed it in between; then it locks nothing.
-            if is_at(held.file(), &path) {
+            if leads_to(&path, held.file()) {
                 name_holder(held.file());
                 self.note_claim(run)?;
                 return Ok(RunClaim { path, lock: held, run, inner: Arc::downgrade(&self.inner) });
@@ -206,12 +207,6 @@ fn name_holder(mut file: &File) {
     if let Some(own) = RunProcess::own().filter(|_| IS_OF_ONE_RUN.load(Ordering::Relaxed)) {
         let _ = file.write_all(own.to_string().as_bytes());
     }
-}
-
-/// Whether a name is still that of an open file.
-fn is_at(file: &File, path: &Path) -> bool {
-    let same = |a: &fs::Metadata, b: &fs::Metadata| (a.dev(), a.ino()) == (b.dev(), b.ino());
-    file.metadata().is_ok_and(|own| fs::metadata(path).is_ok_and(|now| same(&own, &now)))
 }
 
 fn open_or_create(path: &Path) -> io::Result<File> {

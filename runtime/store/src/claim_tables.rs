@@ -2,9 +2,11 @@
 
 use rusqlite::Connection;
 
+use super::service_tables::has_table;
+
 /// Whether a program has made it.
 pub(super) fn is_there(db: &Connection) -> rusqlite::Result<bool> {
-    db.prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'claims'")?.exists([])
+    has_table(db, "claims")
 }
 
 /// Makes it where it is not.

@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
+use lobster_base::file_identity::leads_to_file_of;
+
 use super::error::StoreError;
 
 /// What others may do with a file or directory.
@@ -88,12 +90,8 @@ fn check_owner(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
 
 /// Places that are not a directory of lobster's own, though somebody keeps its state in them.
 fn is_shared(dir: &Path, meta: &Metadata) -> bool {
-    let is_home = || std::env::var_os("HOME").is_some_and(|home| same_file(Path::new(&home), meta));
+    let is_home = || std::env::var_os("HOME").is_some_and(|home| leads_to_file_of(Path::new(&home), meta));
     meta.mode() & STICKY != 0 || dir.parent().is_none() || is_home()
-}
-
-fn same_file(path: &Path, meta: &Metadata) -> bool {
-    fs::metadata(path).is_ok_and(|other| (other.dev(), other.ino()) == (meta.dev(), meta.ino()))
 }
 
 /// Closes a directory and everything below it, without following links.

@@ -53,10 +53,14 @@ pub(super) fn upgrade(db: &Connection, from: i64) -> rusqlite::Result<()> {
     Ok(())
 }
 
+/// Whether a database has a table.
+pub(super) fn has_table(db: &Connection, name: &str) -> rusqlite::Result<bool> {
+    db.prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1")?.exists([name])
+}
+
 /// The layout of the tables, if they are there.
 pub(super) fn version(db: &Connection) -> rusqlite::Result<Option<i64>> {
-    let there = "SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'service'";
-    if !db.prepare_cached(there)?.exists([])? {
+    if !has_table(db, "service")? {
         return Ok(None);
     }
     let mut found = db.prepare_cached("SELECT value FROM service WHERE key = 'version'")?;
@@ -78,13 +82,8 @@ pub(super) fn copy_tables(
     into: &Connection,
     tables: &[&'static str],
 ) -> Vec<(&'static str, i64)> {
-    let is_there = |table: &&str| {
-        let found = from
-            .prepare("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = ?1")
-            .and_then(|mut found| found.exists([table]));
-        // What cannot be told apart counts as lost.
-        found.unwrap_or(true)
-    };
+    // What cannot be told apart counts as lost.
+    let is_there = |table: &&str| has_table(from, table).unwrap_or(true);
     let copied = tables.iter().copied().filter(is_there).map(|table| {
         let mut copied = 0;
         let whole = copy_table(from, into, table, &mut copied).is_ok();

@@ -3,12 +3,11 @@
 
 use rusqlite::Connection;
 
-use super::service_tables::copy_tables;
+use super::service_tables::{copy_tables, has_table};
 
 /// Whether a program has made them.
 pub(super) fn is_there(db: &Connection) -> rusqlite::Result<bool> {
-    db.prepare_cached("SELECT 1 FROM sqlite_schema WHERE type = 'table' AND name = 'service_budget'")?
-        .exists([])
+    has_table(db, "service_budget")
 }
 
 /// Makes them where they are not.

@@ -34,7 +34,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let now = app.store.clock_ms();
     let of = |status, since| -> Result<_, Problem> {
         let filter = RunFilter { status: Some(status), since, limit: ROWS, ..RunFilter::default() };
-        runs::rows(app, asked, app.store.runs(&filter)?)
+        runs::rows(app, asked, app.store.runs(&filter)?, None)
     };
     let is_stuck = |row: &runs::Row| row.state == Standing::Interrupted;
     let (mut stuck, running): (Vec<_>, Vec<_>) =

@@ -29,8 +29,13 @@ pub(crate) struct Row {
     args: String,
 }
 
-/// The rows of these runs that the caller may read.
-pub(crate) fn rows(app: &App, asked: &Asked, runs: Vec<RunSummary>) -> Result<Vec<Row>, Problem> {
+/// The rows of these runs that the caller may read. `known`: where all of them stand, if they were found by that.
+pub(crate) fn rows(
+    app: &App,
+    asked: &Asked,
+    runs: Vec<RunSummary>,
+    known: Option<Standing>,
+) -> Result<Vec<Row>, Problem> {
     let digests: Vec<Digest> = runs.iter().filter_map(|run| run.args).collect();
     let args: HashMap<Digest, String> = app
         .store
@@ -41,14 +46,14 @@ pub(crate) fn rows(app: &App, asked: &Asked, runs: Vec<RunSummary>) -> Result<Ve
         .collect();
     let ids: Vec<RunId> = runs.iter().map(|run| run.id).collect();
     let mut starts = app.service.starts_of(&ids)?;
-    let standings = Standings::among(&app.store, &runs);
+    let standings = Standings::among(&app.store, if known.is_some() { &[] } else { &runs });
     let mut rows = Vec::with_capacity(runs.len());
     for run in runs {
         let start = starts.remove(&run.id);
         if !asked.may_read(start.as_ref().and_then(|start| start.workflow.as_deref())) {
             continue;
         }
-        let state = standings.standing(&run);
+        let state = known.unwrap_or_else(|| standings.standing(&run));
         let args = run.args.and_then(|digest| args.get(&digest).cloned()).unwrap_or_default();
         rows.push(Row { run, start, state, args });
     }
@@ -176,7 +181,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
 /// These runs; `next`: the last of them if there are more.
 fn page(app: &App, asked: &Asked, found: Vec<RunSummary>, next: Option<RunId>) -> Result<Markup, Problem> {
     let (status, name) = asked_for(asked)?;
-    let rows = rows(app, asked, found)?;
+    let rows = rows(app, asked, found, status)?;
     let now = app.store.clock_ms();
     let list = List::of(&rows, status, now);
     // What has no room is on the next page.

@@ -109,7 +109,7 @@ fn page(app: &App, asked: &Asked, wrong: Option<&str>) -> Result<Reply, Problem>
 
 /// Its runs, the newest first.
 fn history(app: &App, asked: &Asked, registered: &Registered) -> Result<Vec<Row>, Problem> {
-    runs::rows(app, asked, app.service.runs_of(registered.n, HISTORY)?)
+    runs::rows(app, asked, app.service.runs_of(registered.n, HISTORY)?, None)
 }
 
 /// How long the runs took, the oldest at the left.

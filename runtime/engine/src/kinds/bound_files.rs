@@ -11,17 +11,16 @@ mod inside;
 mod name_watch;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
-
-use rustix::fs::{Mode, OFlags, open};
 
 pub(crate) use copies::Held;
 
 use self::inside::Inside;
 use lobster_base::digest::Digest;
 use lobster_base::glob::glob_match;
+use lobster_base::regular_file;
 use lobster_policy::{
     BoundFile, Command, DecisionEnv, Dialect, FileRole, Language, Listing, Lookup, Mention, Mentions, Policy,
     Proposal, Roots, Surroundings,
@@ -445,7 +444,7 @@ impl<'a> Search<'a> {
         let (mut left, mut copies_left) = (MAX_BYTES, copies::MAX_COPY);
         for (path, entry) in &self.files {
             let shown = path.display().to_string();
-            let content = open_regular(&entry.real).and_then(|file| {
+            let content = regular_file::open(&entry.real).and_then(|file| {
                 let bytes = file.metadata()?.len();
                 if bytes > left {
                     return Ok(None);
@@ -486,20 +485,9 @@ impl<'a> Search<'a> {
     }
 }
 
-/// Opens a file that is nothing but a file; never waits for a pipe's other end.
-fn open_regular(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    let file = File::from(open(path, flags, Mode::empty())?);
-    if file.metadata()?.is_file() {
-        Ok(file)
-    } else {
-        Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"))
-    }
-}
-
 /// A script's content; `None` when it is too large for one.
 fn read_script(path: &Path) -> io::Result<Option<Vec<u8>>> {
-    let file = open_regular(path)?;
+    let file = regular_file::open(path)?;
     if file.metadata()?.len() > MAX_SCRIPT {
         return Ok(None);
     }
@@ -510,7 +498,7 @@ fn read_script(path: &Path) -> io::Result<Option<Vec<u8>>> {
 
 fn is_binary(path: &Path) -> bool {
     let mut head = [0; 512];
-    let read = open_regular(path).and_then(|mut file| file.read(&mut head));
+    let read = regular_file::open(path).and_then(|mut file| file.read(&mut head));
     read.is_ok_and(|length| head[..length].contains(&0))
 }
 

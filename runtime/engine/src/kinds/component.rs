@@ -347,7 +347,7 @@ pub(crate) fn run_component(
         && job.credentials.is_empty();
     let preimage = action::preimage(run, path, &job)?;
     let action = preimage.digest;
-    let read_dirs = ReadDirs::of_job(&job, &preimage).filter(|_| run.journals());
+    let read_dirs = run.journals().then(|| ReadDirs::of_job(&job, &preimage)).flatten();
     let as_read = |mut outcome: StepOutcome| {
         if read_dirs.as_ref().is_some_and(|dirs| !dirs.stayed(&run.services.files)) {
             note_changed_files(&mut outcome);

@@ -440,7 +440,7 @@ fn order(
     prepared: &Prepared,
     decision: &super::decided::Decided,
 ) -> Result<Order, StageError> {
-    let asked = byte_limit(MAX_OUTPUT.name, |name| job.env.get(name))
+    let asked = byte_limit(&MAX_OUTPUT, |name| job.env.get(name))
         .map_err(|error| StageError::permanent_from(error).with_code(Code::Setting))?;
     let limits = [job.max_output, asked, decision.stdout_cap];
     let stdout_cap = limits.into_iter().flatten().min().unwrap_or(MAX_STDOUT);

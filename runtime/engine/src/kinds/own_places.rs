@@ -54,6 +54,11 @@ pub(super) fn protect(
     Ok(())
 }
 
+/// What of the state no step reaches, whatever roots it has there.
+pub(super) fn kept_from_steps(state_dir: &Path) -> [PathBuf; 2] {
+    [state_dir.join("store"), Logins::dir_below(state_dir)]
+}
+
 /// The state holds what other runs read and wrote, the tokens of open questions and of logins, and which policies
 /// are trusted. A step that may read around it finds nothing there. One that has a root in it finds that root, and
 /// neither the store nor the logins.
@@ -64,7 +69,7 @@ pub(super) fn hide_state(spec: &mut JailSpec, state_dir: &Path) {
     let is_granted = spec.read.iter().chain(&spec.write).any(|root| root.starts_with(&state));
     let dirs = if is_granted {
         spec.protect.push(state.clone());
-        vec![state_dir.join("store"), Logins::dir_below(state_dir)]
+        kept_from_steps(state_dir).to_vec()
     } else {
         vec![state_dir.to_owned()]
     };

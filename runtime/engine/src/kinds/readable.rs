@@ -6,11 +6,11 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 use lobster_base::regular_file;
-use lobster_credentials::login::Logins;
 use lobster_policy::denial;
 
 use super::decision_env::decision_env;
 use super::jail_spec::real;
+use super::own_places::kept_from_steps;
 use crate::run::Run;
 
 /// Opens a regular file, and judges what was opened by its real path.
@@ -23,7 +23,7 @@ pub(crate) fn open(run: &Run<'_>, path: &Path) -> io::Result<File> {
     let found =
         fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())).or_else(|_| fs::canonicalize(path))?;
     let place = decision_env(&services.policy, &run.surroundings, &real(&run.cwd), &services.env);
-    let own = [services.state_dir.join("store"), Logins::dir_below(&services.state_dir)];
+    let own = kept_from_steps(&services.state_dir);
     let is_own = own.iter().any(|dir| found.starts_with(real(dir)));
     if !is_own && services.policy.may_read(&found, &place) {
         return Ok(file);

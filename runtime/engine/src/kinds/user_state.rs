@@ -5,12 +5,12 @@ use std::borrow::Cow;
 use std::path::Path;
 
 use lobster_base::code::Code;
-use lobster_credentials::login::Logins;
 use lobster_policy::denial;
 use lobster_stage::StageError;
 use lobster_store::state_dir;
 
 use super::jail_spec::real_place;
+use super::own_places::kept_from_steps;
 use crate::env::Env;
 use crate::services::Services;
 
@@ -34,7 +34,7 @@ pub(crate) fn directory<'s>(
         return Ok(usual);
     }
     let named = format!("{VARIABLE} of the step's env names {}", dir.display());
-    let ours = [services.state_dir.join("store"), Logins::dir_below(&services.state_dir)];
+    let ours = kept_from_steps(&services.state_dir);
     if ours.iter().any(|ours| real.starts_with(real_place(ours))) {
         let message = format!("{named}, which is lobster's own; name another directory");
         return Err(StageError::permanent(message).with_code(Code::Setting));

@@ -234,15 +234,15 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
     for over in spec.layers().filter(|over| !spec.write.iter().any(|root| root == over.root)) {
         pieces.push(Piece { path: over.root.to_owned(), what: layer(over, spec.held_at(over.root))? });
     }
-    // A directory above what is hidden or protected could be moved away, and the path made anew, for this
-    // step or for the next one: unless it is a mount point too.
     // What a link leads to is hidden where it is.
     let hidden: Vec<PathBuf> = spec.deny.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
     // What is hidden with its directory is not there to be changed.
-    let is_seen =
-        |path: &&Path| path.ancestors().skip(1).all(|above| !hidden.iter().any(|path| path == above));
+    let all_hidden: BTreeSet<&Path> = hidden.iter().map(PathBuf::as_path).collect();
+    let is_seen = |path: &&Path| path.ancestors().skip(1).all(|above| !all_hidden.contains(above));
     let protected = spec.protect.iter().map(PathBuf::as_path).filter(|path| is_kept(spec, path));
     let protected: Vec<&Path> = protected.filter(is_seen).collect();
+    // A directory above what is hidden or protected could be moved away, and the path made anew, for this
+    // step or for the next one: unless it is a mount point too.
     let above_protected = held_above(spec, &protected);
     let above_hidden = held_above(spec, &hidden);
     pieces.extend(above_hidden.difference(&above_protected).map(|path| hold(path, false)));

@@ -13,9 +13,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, open, statvfs};
 
 use super::name_watch::Watch;
-use super::open_regular;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
+use lobster_base::regular_file;
 use lobster_policy::{BoundFile, FileRole};
 use lobster_sandbox::{JailSpec, Replaced};
 
@@ -127,7 +127,7 @@ fn is_visible(spec: &JailSpec, path: &Path) -> bool {
 /// The digest of a file of so many bytes, read once and copied on the way.
 /// `None` when it is longer by now.
 fn digest(path: &Path, copy: Option<&PathBuf>, bytes: u64) -> io::Result<Option<Digest>> {
-    let source = open_regular(path)?;
+    let source = regular_file::open(path)?;
     let mode = source.metadata()?.permissions().mode() & 0o777;
     let Some(copy) = copy else {
         return Digest::of_reader(source).map(Some);

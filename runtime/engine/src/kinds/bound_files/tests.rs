@@ -133,7 +133,7 @@ fn pipes_and_devices_are_left_alone() {
         rustix::fs::CWD,
         place.root().join("pipe"),
         rustix::fs::FileType::Fifo,
-        Mode::RWXU,
+        rustix::fs::Mode::RWXU,
         0,
     )
     .unwrap();

@@ -42,7 +42,7 @@ pub(super) fn carry_out(
     let Outcome { mut step, values, .. } = run.carry_out(order, cancel);
     let Some(values) = values else { return step };
     name_kept_values(&mut step, values);
-    match run.store.load(&values.digest, u64::MAX).and_then(|text| run.keep_values(&text)) {
+    match run.keep_values_of(&step) {
         Ok(()) => step,
         Err(error) => values_not_kept(&error),
     }

@@ -12,9 +12,8 @@ use super::action::{NO_GRANTS, arguments};
 use super::loading::{self, recorded_program};
 use super::{Arguments, Job, JobInput, grants, inline};
 use crate::binding::Asker;
-use crate::kept_values::has_kept_values;
+use crate::kept_values::is_all_of_its_action;
 use crate::kinds::pile::Pile;
-use crate::outcome::follows_from_action;
 use crate::overseer::{Profile, RecordedProgram};
 use crate::recorded_plan::recorded;
 use crate::reuse::Reuse;
@@ -23,7 +22,7 @@ use crate::value::{Items, StoreHandle, Text};
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_language::plan::ChangesMode;
-use lobster_store::{Blob, StepOutcome, StepStatus};
+use lobster_store::{Blob, StepOutcome};
 
 /// The parts of an action that say how to execute it.
 #[derive(Deserialize)]
@@ -97,8 +96,7 @@ pub fn compute_recorded(run: &Run<'_>, action: &Digest, cancel: &CancelToken) ->
     };
     grants::recorded_limits(&recorded.program.limits, &mut job.limits);
     let outcome = super::compute(run, job, *action, None, Some(Arc::default()), cancel);
-    let alone = follows_from_action(&outcome, false) && !has_kept_values(&outcome);
-    (alone && outcome.status == StepStatus::Ok).then_some(outcome)
+    is_all_of_its_action(&outcome).then_some(outcome)
 }
 
 #[cfg(test)]
