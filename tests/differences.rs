@@ -1,14 +1,6 @@
 //! `lobster diff` and `lobster why`: what is not the same in two runs.
 
-use serde_json::Value;
-
-use crate::home::{Answer, Home};
-
-/// The id of the newest run.
-fn newest(home: &Home) -> String {
-    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
-    runs[0]["id"].as_str().unwrap().to_owned()
-}
+use crate::home::{Answer, Home, newest};
 
 fn ran(home: &Home, workflow: &str) -> String {
     home.write("flow.lobster", workflow);

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::home::{Answer, Home};
+use crate::home::{Answer, Home, newest};
 
 const PAY: &str = "
 name: pay
@@ -19,12 +19,6 @@ steps:
     js: input.trim()
     stdin: $pay.stdout
 ";
-
-/// The newest run.
-fn newest(home: &Home) -> String {
-    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
-    runs[0]["id"].as_str().unwrap().to_owned()
-}
 
 fn approve(home: &Home, asked: &Answer, who: &str) -> Answer {
     let words = ["resume", "--token", &asked.token(), "--approve", "yes"];

@@ -368,3 +368,9 @@ pub(crate) fn copy_tree(from: &Path, to: &Path) {
         }
     }
 }
+
+/// The id of the run that began last.
+pub(crate) fn newest(home: &Home) -> String {
+    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+    runs[0]["id"].as_str().unwrap().to_owned()
+}

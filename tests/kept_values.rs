@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::home::Home;
+use crate::home::{Home, newest};
 
 /// `set` keeps a value, `get` fails if there is none, `first` gives the last one and keeps its argument.
 fn home() -> Home {
@@ -15,11 +15,6 @@ fn home() -> Home {
         home.write(&format!("{name}.wasm"), std::fs::read(program).unwrap());
     }
     home
-}
-
-fn newest(home: &Home) -> String {
-    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
-    runs[0]["id"].as_str().unwrap().to_owned()
 }
 
 /// Numbers that look as if they were drawn.

@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
-use crate::home::{Home, wait, wait_until};
+use crate::home::{Home, newest, wait, wait_until};
 use crate::mcp_server::Client;
 use crate::served::{Served, register, token};
 
@@ -57,11 +57,6 @@ const WAYS: [(&str, Way); 10] = [
         (run, "cancelling")
     }),
 ];
-
-fn newest(home: &Home) -> String {
-    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
-    runs[0]["id"].as_str().unwrap().to_owned()
-}
 
 /// Runs a workflow of one step.
 fn tool(home: &Home, step: &str) -> String {

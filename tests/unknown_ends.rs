@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::home::{Answer, Home, wait_until};
+use crate::home::{Answer, Home, newest, wait_until};
 use crate::server::{Reply, Server};
 
 const SLOW: &str = "
@@ -46,11 +46,6 @@ fn killed(workflow: &str, whom: impl Fn(i32) -> i32) -> (Home, Answer) {
 fn parent(pid: i32) -> i32 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     stat.rsplit(')').next().unwrap().split_whitespace().nth(1).unwrap().parse().unwrap()
-}
-
-fn newest(home: &Home) -> String {
-    let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
-    runs[0]["id"].as_str().unwrap().to_owned()
 }
 
 #[test]
