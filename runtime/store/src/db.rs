@@ -388,12 +388,15 @@ pub(super) fn connect(path: &Path) -> Result<Connection, StoreError> {
         ))?;
         Ok(connection)
     };
-    match attempt().map_err(|e| e.located(path)) {
-        Err(StoreError::Unusable { .. } | StoreError::ReadOnly { .. }) if is_without_log(path) => {
-            connect_immutable(path).map_err(|e| e.located(path))
-        }
-        other => other,
+    let is_refused = |made: &Result<Connection, StoreError>| {
+        matches!(made, Err(StoreError::Unusable { .. } | StoreError::ReadOnly { .. })) && is_without_log(path)
+    };
+    let mut made = attempt().map_err(|e| e.located(path));
+    if is_refused(&made) {
+        // Another process may have put it there in between, and then it can be written to.
+        made = attempt().map_err(|e| e.located(path));
     }
+    if is_refused(&made) { connect_immutable(path).map_err(|e| e.located(path)) } else { made }
 }
 
 /// Whether all of the database is in its one file.
