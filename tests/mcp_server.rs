@@ -483,6 +483,11 @@ fn nonsense_is_answered_with_errors() {
     }
     client.shake_hands(None);
     let request = |method: &str, params: Value| json!({"jsonrpc": "2.0", "id": 100, "method": method, "params": params});
+    let newest = json!({
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+        "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+        "io.modelcontextprotocol/clientCapabilities": {},
+    });
     for (message, code) in [
         (request("tools/call", json!({"name": 5})), -32602),
         (request("tools/call", json!({})), -32602),
@@ -491,6 +496,10 @@ fn nonsense_is_answered_with_errors() {
         (json!({"jsonrpc": "2.0", "id": 100, "method": "tools/call"}), -32602),
         (request("tasks/get", json!({})), -32602),
         (request("no/such", json!({})), -32601),
+        (request("initialize", json!({"protocolVersion": 7})), -32602),
+        // Protocol 2026-07-28 has neither; what does not exist has no parameters to be wrong.
+        (request("initialize", json!({"protocolVersion": 7, "_meta": newest})), -32601),
+        (request("ping", json!({"_meta": newest})), -32601),
         (json!({"jsonrpc": "2.0", "id": 100, "method": 7}), -32600),
         (json!({"jsonrpc": "1.0", "id": 100, "method": "ping"}), -32600),
     ] {

@@ -16,8 +16,8 @@ use rmcp::model::{
     CompleteRequestParams, CompleteResult, CustomRequest, CustomResult, ErrorCode, ErrorData, GetTaskParams,
     GetTaskResult, Implementation, JsonObject, ListPromptsRequestMethod, ListPromptsResult,
     ListResourceTemplatesRequestMethod, ListResourceTemplatesResult, ListResourcesRequestMethod,
-    ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ServerCapabilities,
-    ServerConfig, SubscriptionFilter, Tool, UpdateTaskParams,
+    ListResourcesResult, ListToolsResult, MetaObject, PaginatedRequestParams, ProtocolVersion,
+    ServerCapabilities, ServerConfig, SubscriptionFilter, Tool, UpdateTaskParams,
 };
 use rmcp::service::{NotificationContext, RequestContext, SubscriptionContext};
 use rmcp::{RoleServer, ServerHandler};
@@ -37,9 +37,7 @@ use super::{guard, history, service, tasks};
 use crate::render::say;
 
 /// The methods of requests that are answered with more than an error.
-const SERVED: [&str; 9] = [
-    "initialize",
-    "ping",
+const SERVED: [&str; 7] = [
     "server/discover",
     "subscriptions/listen",
     "tasks/cancel",
@@ -48,6 +46,9 @@ const SERVED: [&str; 9] = [
     "tools/call",
     "tools/list",
 ];
+
+/// Those of a session that begins with a handshake, which protocol 2026-07-28 no longer has.
+const SERVED_IN_SESSIONS: [&str; 2] = ["initialize", "ping"];
 
 /// One session.
 pub(super) struct Server {
@@ -525,7 +526,11 @@ impl ServerHandler for Server {
         context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
         let CustomRequest { method, params, .. } = request;
-        if !SERVED.contains(&method.as_str()) {
+        let has_sessions =
+            context.protocol_version().is_none_or(|version| version < ProtocolVersion::V_2026_07_28);
+        let is_served = SERVED.contains(&method.as_str())
+            || has_sessions && SERVED_IN_SESSIONS.contains(&method.as_str());
+        if !is_served {
             return Err(ErrorData::new(ErrorCode::METHOD_NOT_FOUND, method, None));
         }
         let mut message = format!("the params of {method} cannot be read");
@@ -625,7 +630,7 @@ impl ServerHandler for Server {
         }
     }
 
-    fn supported_protocol_versions(&self) -> Cow<'static, [rmcp::model::ProtocolVersion]> {
-        Cow::Borrowed(rmcp::model::ProtocolVersion::KNOWN_VERSIONS)
+    fn supported_protocol_versions(&self) -> Cow<'static, [ProtocolVersion]> {
+        Cow::Borrowed(ProtocolVersion::KNOWN_VERSIONS)
     }
 }
