@@ -39,9 +39,24 @@ const LOOK: Duration = Duration::from_millis(5);
 /// Most bytes a program can hand the host in one call: the host copies them.
 const MAX_HOST_CALL: usize = 32 << 20;
 
-/// Most handles (streams, timers, descriptors, requests) a program may hold at
-/// once: each takes memory of the host.
-const MAX_RESOURCES: usize = 10_000;
+/// Most handles (streams, timers, descriptors) a program may hold at once: each takes memory of
+/// the host.
+const MAX_HANDLES: usize = 10_000;
+
+/// The same of a program that can reach the network: a request holds up to 128 KiB, a socket a
+/// descriptor and its buffers.
+const MAX_NETWORK_HANDLES: usize = 1_000;
+
+/// Most bytes that the fields of one request take.
+const MAX_FIELDS: usize = 64 << 10;
+
+fn max_handles(component: &Inner) -> usize {
+    if component.imports.iter().any(|import| names::uses_network(import)) {
+        MAX_NETWORK_HANDLES
+    } else {
+        MAX_HANDLES
+    }
+}
 
 /// Most random bytes in one call.
 const MAX_RANDOM: u64 = 1 << 20;
@@ -242,7 +257,9 @@ impl<'a> Run<'a> {
         )?;
         let host_calls = Arc::new(AtomicU64::new(0));
         let mut table = ResourceTable::new();
-        table.set_max_capacity(MAX_RESOURCES);
+        table.set_max_capacity(max_handles(component));
+        let mut http_limits = WasiHttpCtx::new();
+        http_limits.set_field_size_limit(MAX_FIELDS);
         let random: Box<dyn rand::Rng + Send> = if grants.random {
             Box::new(Real { source: wasmtime_wasi::thread_rng(), tracer: tracer.clone() })
         } else {
@@ -257,8 +274,8 @@ impl<'a> Run<'a> {
             limiter: Limiter::new(limits),
             pipes: pipes.clone(),
             files,
-            http: Http { net, tracer: tracer.clone(), credentials: invocation.credentials.into() },
-            http_limits: WasiHttpCtx::new(),
+            http: Http::new(net, tracer.clone(), invocation.credentials),
+            http_limits,
             net: sockets,
             services: invocation.services,
             given,
@@ -410,7 +427,7 @@ impl<'a> Run<'a> {
             _ => {}
         }
         if matches!(error.downcast_ref(), Some(ResourceTableError::Full)) {
-            return RunError::HandleLimit { limit: MAX_RESOURCES };
+            return RunError::HandleLimit { limit: max_handles(self.component) };
         }
         match Untyped::of(&error) {
             Some(Untyped::TooManyInstances) => {

@@ -17,6 +17,7 @@ use rustls_platform_verifier::BuilderVerifierExt;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
+use tokio::sync::Semaphore;
 use wasmtime_wasi::p2::bindings::sockets::network::ErrorCode;
 use wasmtime_wasi::sockets::SocketAddrUse;
 use wasmtime_wasi_http::io::TokioIo;
@@ -29,6 +30,12 @@ use crate::state::State;
 /// How long a connection may take when the program does not say.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Most connections of one run at once: each has buffers and a descriptor of the host.
+const MAX_CONNECTIONS: usize = 128;
+
+/// Most bytes of a request's body that wait to be sent.
+const BODY_CHUNK: usize = 64 << 10;
+
 /// Largest request or response body that is recorded.
 const MAX_RECORDED: usize = 16 << 20;
 
@@ -37,13 +44,22 @@ pub(crate) struct Http {
     pub(crate) net: Arc<NetGrants>,
     pub(crate) tracer: Tracer,
     /// Added to requests when they leave: neither the program nor the record sees them.
-    pub(crate) credentials: Arc<[Credential]>,
+    credentials: Arc<[Credential]>,
+    connections: Arc<Semaphore>,
+}
+
+impl Http {
+    pub(crate) fn new(net: Arc<NetGrants>, tracer: Tracer, credentials: Vec<Credential>) -> Self {
+        let connections = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        Self { net, tracer, credentials: credentials.into(), connections }
+    }
 }
 
 /// What sending a request needs.
 struct Way {
     net: Arc<NetGrants>,
     credentials: Arc<[Credential]>,
+    connections: Arc<Semaphore>,
 }
 
 /// What drives a connection in the background while its response is read.
@@ -64,7 +80,11 @@ impl WasiHttpHooks for Http {
         options: Option<RequestOptions>,
         _: Driver,
     ) -> Box<dyn Future<Output = Answer> + Send> {
-        let way = Way { net: self.net.clone(), credentials: self.credentials.clone() };
+        let way = Way {
+            net: self.net.clone(),
+            credentials: self.credentials.clone(),
+            connections: self.connections.clone(),
+        };
         let tracer = self.tracer.clone();
         let options = options.unwrap_or_default();
         Box::new(async move {
@@ -74,6 +94,10 @@ impl WasiHttpHooks for Http {
                 send(&way, request, options).await
             }
         })
+    }
+
+    fn p2_outgoing_body_chunk_size(&mut self) -> usize {
+        BODY_CHUNK
     }
 }
 
@@ -143,6 +167,8 @@ impl Destination {
 
     /// One request over a connection of its own.
     async fn exchange(&self, way: &Way, mut request: Request<WasiBody>, options: &RequestOptions) -> Answer {
+        let place = way.connections.clone().try_acquire_owned();
+        let place = place.map_err(|_| Error::ConnectionLimitReached)?;
         let patience = options.connect_timeout.unwrap_or(CONNECT_TIMEOUT);
         let connecting = async {
             let stream = connect(&way.net, &self.host, self.port).await?;
@@ -154,7 +180,11 @@ impl Destination {
         let (mut sender, connection) =
             tokio::time::timeout(patience, connecting).await.map_err(|_| Error::ConnectionTimeout)??;
         *request.uri_mut() = self.path.clone();
-        let driver = wasmtime_wasi::runtime::spawn(async move { connection.await.map_err(Error::from) });
+        let driver = wasmtime_wasi::runtime::spawn(async move {
+            let ended = connection.await.map_err(Error::from);
+            drop(place);
+            ended
+        });
         let sending = sender.send_request(request);
         let response = match options.first_byte_timeout {
             Some(patience) => {
@@ -284,6 +314,7 @@ fn failure_name(error: &Error) -> String {
         Error::DestinationNotFound => "not-found".to_owned(),
         Error::ConnectionTimeout => "connection-timeout".to_owned(),
         Error::ConnectionReadTimeout => "read-timeout".to_owned(),
+        Error::ConnectionLimitReached => "connection-limit".to_owned(),
         Error::HttpResponseBodySize(_) => "response-too-large".to_owned(),
         Error::Connect(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
             "refused".to_owned()
@@ -302,6 +333,7 @@ fn failure(name: &str) -> Error {
         "not-found" => Error::DestinationNotFound,
         "connection-timeout" => Error::ConnectionTimeout,
         "read-timeout" => Error::ConnectionReadTimeout,
+        "connection-limit" => Error::ConnectionLimitReached,
         "response-too-large" => Error::HttpResponseBodySize(None),
         "refused" => Error::ConnectionRefused,
         "unreachable" => Error::DestinationUnavailable,
@@ -389,7 +421,7 @@ mod tests {
 
     fn http(grants: &[String], trace: Option<Box<dyn HostCallTrace>>) -> Http {
         let net = NetGrants::read(grants).unwrap_or_else(|error| panic!("{error}"));
-        Http { net, tracer: Tracer::new(trace), credentials: Arc::new([]) }
+        Http::new(net, Tracer::new(trace), Vec::new())
     }
 
     #[test]

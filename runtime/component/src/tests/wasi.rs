@@ -197,3 +197,71 @@ fn a_recorded_request_replays_without_its_server() {
     assert_eq!(once(), live);
     assert_eq!(server.came(), 1);
 }
+
+/// A command whose `run` does what `body` says; its memory begins with letters.
+fn requests(body: &str) -> Component {
+    let text = format!(
+        r#"(component
+            (import "wasi:http/types@0.2.0" (instance $types
+                (export "fields" (type $fields (sub resource)))
+                (export "outgoing-request" (type $request (sub resource)))
+                (type $names (variant (case "get") (case "head") (case "post") (case "put") (case "delete")
+                    (case "connect") (case "options") (case "trace") (case "patch") (case "other" string)))
+                (export "method" (type $method (eq $names)))
+                (export "[constructor]fields" (func (result (own $fields))))
+                (export "[constructor]outgoing-request" (func (param "headers" (own $fields)) (result (own $request))))
+                (export "[method]outgoing-request.set-method"
+                    (func (param "self" (borrow $request)) (param "method" $method) (result (result))))
+                (export "[method]outgoing-request.set-authority"
+                    (func (param "self" (borrow $request)) (param "authority" (option string)) (result (result))))))
+            (core module $memory (memory (export "memory") 1))
+            (core instance $held (instantiate $memory))
+            (alias core export $held "memory" (core memory $m))
+            (core func $fields (canon lower (func $types "[constructor]fields")))
+            (core func $request (canon lower (func $types "[constructor]outgoing-request")))
+            (core func $method (canon lower (func $types "[method]outgoing-request.set-method") (memory $m)))
+            (core func $authority (canon lower (func $types "[method]outgoing-request.set-authority") (memory $m)))
+            (core module $main
+                (import "host" "memory" (memory 1))
+                (import "host" "fields" (func $fields (result i32)))
+                (import "host" "request" (func $request (param i32) (result i32)))
+                (import "host" "method" (func $method (param i32 i32 i32 i32) (result i32)))
+                (import "host" "authority" (func $authority (param i32 i32 i32 i32) (result i32)))
+                (func (export "run") (result i32)
+                    (local $made i32)
+                    (memory.fill (i32.const 0) (i32.const 97) (i32.const 4096))
+                    {body}))
+            (core instance $host
+                (export "memory" (memory $m)) (export "fields" (func $fields))
+                (export "request" (func $request)) (export "method" (func $method))
+                (export "authority" (func $authority)))
+            (core instance $i (instantiate $main (with "host" (instance $host))))
+            (func $run (result (result)) (canon lift (core func $i "run")))
+            (instance $e (export "run" (func $run)))
+            (export "wasi:cli/run@0.2.0" (instance $e)))"#
+    );
+    load(&wat::parse_str(text).unwrap_or_else(|error| panic!("{error}")))
+}
+
+#[test]
+fn what_requests_hold_of_the_host_is_bounded() {
+    let named = |method: usize, authority: usize| {
+        let program = requests(&format!(
+            "(local.set $made (call $request (call $fields)))
+             (if (i32.or
+                    (call $method (local.get $made) (i32.const 9) (i32.const 0) (i32.const {method}))
+                    (call $authority (local.get $made) (i32.const 1) (i32.const 0) (i32.const {authority})))
+                 (then unreachable))
+             (i32.const 0)"
+        ));
+        run(&program, "", |i| i.grants.net = vec!["example.com:443".into()]).name()
+    };
+    assert_eq!(named(64, 1024), "ok");
+    assert_eq!(named(65, 1024), "trap");
+    assert_eq!(named(64, 1025), "trap");
+    let hoarder = requests("(loop $again (drop (call $request (call $fields))) (br $again)) (i32.const 0)");
+    let ran = run(&hoarder, "", |i| i.grants.net = vec!["example.com:443".into()]);
+    let limit = ran.result.as_ref().map_or_else(ToString::to_string, |_| String::new());
+    assert!(limit.contains("1000") || limit.contains("1,000"), "{limit}");
+    assert_eq!(ran.name(), "handle-limit");
+}
