@@ -5,7 +5,6 @@ pub(crate) mod fetch;
 pub(crate) mod file_streams;
 pub(crate) mod filesystem;
 pub(crate) mod http;
-pub(crate) mod http_requests;
 pub(crate) mod io;
 pub(crate) mod network;
 pub(crate) mod overlay;
@@ -84,7 +83,7 @@ pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> 
     wasi_own::wasi::filesystem::types::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
     wasi_own::wasi::filesystem::preopens::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
     wasi_own::wasi::sockets::ip_name_lookup::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
-    http_requests::add_to_linker(linker)?;
+    http::bound_requests(linker)?;
     linker.allow_shadowing(false);
     step_wit::types::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
     step_wit::io::add_to_linker::<State, HasSelf<State>>(linker, |state| state)?;
