@@ -597,3 +597,13 @@ fn what_a_component_says_of_itself_cannot_command_the_terminal() {
     assert_eq!(refused.code(), 1, "{refused:?}");
     has(&refused.stderr, &["bad-description", "its name"]);
 }
+
+#[test]
+fn validated_items_keep_their_digits() {
+    let items =
+        "{\"id\":98765432109876543210987}\n{\"id\":0.1000000000000000055}\n{\"price\":1.10}\n{\"zero\":-0}\n";
+    let home = Home::new();
+    home.write("items.jsonl", items).write("validate.wasm", ready("json-schema"));
+    let words = ["step", "run", "validate.wasm", "--arg", "schema={}", "--items", "--input", "items.jsonl"];
+    assert_eq!(home.lobster(words).run().stdout, items);
+}

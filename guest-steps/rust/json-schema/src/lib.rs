@@ -6,6 +6,7 @@ use std::fmt::Write;
 use jsonschema::{Registry, ValidationError, Validator};
 use lobster_step::{Any, Description, Input, JsonSchema, Output, Step, StepError};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -54,7 +55,7 @@ pub enum Mode {
 struct Report<'a> {
     valid: bool,
     errors: Vec<Problem>,
-    item: &'a Value,
+    item: &'a RawValue,
 }
 
 #[derive(Debug, Serialize)]
@@ -93,21 +94,21 @@ impl Step for Validate {
             .with_registry(&registry)
             .build(&args.schema)
             .map_err(|error| bad_schema(&error))?;
-        let items: Box<dyn Iterator<Item = Result<Value, StepError>>> = if input.is_items() {
+        // An item goes on as it was written: a number may have more digits than this step could hold.
+        let items: Box<dyn Iterator<Item = Result<Box<RawValue>, StepError>>> = if input.is_items() {
             Box::new(input.items())
         } else {
             let text = input.text()?;
-            let values: Vec<Result<Value, StepError>> = serde_json::Deserializer::from_str(&text)
+            let values: Vec<Result<Box<RawValue>, StepError>> = serde_json::Deserializer::from_str(&text)
                 .into_iter()
-                .map(|value| {
-                    value.map_err(|error| StepError::bad_input(format!("the input is not JSON: {error}")))
-                })
+                .map(|value| value.map_err(not_json))
                 .collect();
             Box::new(values.into_iter())
         };
         for (at, item) in items.enumerate() {
             let item = item?;
-            let errors = problems(&validator, &item, args.max_errors);
+            let value = serde_json::from_str(item.get()).map_err(not_json)?;
+            let errors = problems(&validator, &value, args.max_errors);
             let valid = errors.is_empty();
             match args.mode {
                 Mode::Report => output.item(&Report { valid, errors, item: &item })?,
@@ -123,6 +124,10 @@ impl Step for Validate {
         }
         Ok(())
     }
+}
+
+fn not_json(error: serde_json::Error) -> StepError {
+    StepError::bad_input(format!("the input is not JSON: {error}"))
 }
 
 fn registry(schemas: &BTreeMap<String, Value>) -> Result<Registry<'_>, StepError> {
