@@ -113,6 +113,53 @@ fn whoever_starts_a_run_does_not_approve_its_first_gate_nor_one_after_an_answer(
 }
 
 #[test]
+fn whoever_starts_a_run_in_a_shell_does_not_approve_it() {
+    let home = Home::new();
+    let gate = gate("last", ", requireDifferentApprover: true");
+    home.write("one.lobster", format!("on: {{schedule: {{every: 1h}}}}\nsteps:\n{gate}{AFTER}"));
+    register(&home, &["one.lobster"]);
+    // What the environment says, and who has started the run then. As for `lobster run`, the first names the initiator.
+    let cases = [
+        (vec![("LOBSTER_APPROVAL_INITIATED_BY", " ann ")], "ann"),
+        (vec![("LOBSTER_APPROVAL_INITIATED_BY", "ann"), ("LOBSTER_ACTOR", "ben"), ("USER", "cy")], "ann"),
+        (vec![("LOBSTER_APPROVAL_INITIATED_BY", " "), ("LOBSTER_ACTOR", "ben"), ("USER", "cy")], "ben"),
+        (vec![("USER", "cy"), ("LOGNAME", "dee")], "cy"),
+        (vec![("LOGNAME", "dee")], "dee"),
+    ];
+    let start = |words: &[&str], env: &[(&str, &str)]| {
+        let none = [("USER", ""), ("LOGNAME", ""), ("LOBSTER_ACTOR", "")];
+        let call =
+            none.iter().chain(env).fold(home.lobster(words), |call, (name, value)| call.env(name, value));
+        let started = call.run();
+        assert_eq!(started.code(), 0, "{started:?}");
+        started.stdout.split_whitespace().last().unwrap().to_owned()
+    };
+    let mut started = Vec::new();
+    for (index, (env, who)) in cases.iter().enumerate() {
+        started.push((start(&["schedule", "run-now", "one"], env), *who));
+        let (from, to) = (format!("{}h", 2 * index + 3), format!("{}h", 2 * index + 2));
+        started.push((start(&["schedule", "backfill", "one", "--from", &from, "--to", &to], env), *who));
+    }
+    let _served = Served::start(&home, &["--max-runs", "10"]);
+    for (run, who) in started {
+        let mut gate = json!(null);
+        // Ticks that are made up for run one after another: each is called off when it has been looked at.
+        wait_until("the question", || {
+            let all = home.lobster(["gates", "--json"]).run();
+            let all: Vec<Value> = serde_json::from_str(&all.stdout).unwrap();
+            gate = all.into_iter().find(|gate| gate["run"] == run.as_str()).unwrap_or_default();
+            !gate.is_null()
+        });
+        assert_eq!(gate["request"]["initiatedBy"], who, "{gate}");
+        let id = gate["id"].as_str().unwrap();
+        let approved = home.lobster(["gates", "approve", id]).env("LOBSTER_APPROVAL_APPROVED_BY", who).run();
+        assert!(approved.error().contains(&format!("other than '{who}'")), "{approved:?}");
+        assert_eq!(home.lobster(["gates", "reject", id]).run().envelope()["status"], "cancelled");
+    }
+    assert!(!home.dir().join("said").exists());
+}
+
+#[test]
 fn whoever_starts_a_run_does_not_approve_it_after_a_retry() {
     let place = Place::new();
     let run = place.start(&place.starter, "fails");

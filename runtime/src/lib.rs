@@ -288,7 +288,7 @@ pub mod sandbox {
 /// Variables that are settings.
 pub mod setting {
     pub use lobster_base::setting::{BadSetting, Checked, Setting, read_count, read_path};
-    pub use lobster_engine::known_settings::check_settings;
+    pub use lobster_engine::known_settings::{INITIATED_BY, check_settings};
 }
 
 /// JSON Schema.

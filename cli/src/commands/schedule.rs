@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use clap::Subcommand;
 use lobster_runtime::audit::parse_time;
 use lobster_runtime::json;
+use lobster_runtime::setting::INITIATED_BY;
 use lobster_runtime::store::iso;
 use lobster_runtime::store::service::{NewStart, ScheduleRow, Service, TickState};
 use lobster_serve::schedule::{self, Scheduler, parse_spec};
@@ -153,6 +154,13 @@ pub(super) const ORIGIN: &str = "command line";
 pub(crate) fn actor() -> Option<String> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     set("LOBSTER_ACTOR").or_else(|| set("USER")).or_else(|| set("LOGNAME"))
+}
+
+/// Who starts a run from here: whom the environment names for that, as for `lobster run`, or else who is at the
+/// keyboard. This person does not approve it where another one has to.
+fn initiator() -> Result<Option<String>, CommandError> {
+    let named = INITIATED_BY.value(|name| std::env::var_os(name))?;
+    Ok(named.or_else(actor))
 }
 
 /// The schedule that a word names.
@@ -316,7 +324,7 @@ fn run_now(name: &str, given: &[String]) -> CommandResult {
         cause: "manual".to_owned(),
         detail: json!({ "schedule": row.as_ref().map(ScheduleRow::title) }),
         args,
-        actor: actor(),
+        actor: initiator()?,
         is_serial: false,
     };
     let run = service.enqueue(&start, &workflow.name, ORIGIN)?;

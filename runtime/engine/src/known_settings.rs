@@ -37,8 +37,12 @@ pub(crate) const PROJECT_POLICY: Setting<bool> = Setting::switch("LOBSTER_PROJEC
 /// Whether steps inherit the variables that hold lobster's own tokens, as they did before.
 pub(crate) const INHERIT: Setting<bool> = Setting::switch("LOBSTER_INHERIT_TOKENS");
 
+/// Who starts a run, for gates that do not say it.
+pub const INITIATED_BY: Setting<String> = Setting::text("LOBSTER_APPROVAL_INITIATED_BY");
+
 /// The settings that have values of their own.
-static FORMED: [&dyn Checked; 12] = [
+static FORMED: [&dyn Checked; 13] = [
+    &INITIATED_BY,
     &DIFFERENT_APPROVER,
     &INPUT_TIMEOUT,
     &ENVELOPE_LIMIT,
@@ -59,12 +63,11 @@ const RETRIES: Setting<f64> = Setting::new("LOBSTER_LLM_VALIDATION_RETRIES", "a 
 });
 
 /// Any text.
-const TEXTS: [&str; 20] = [
+const TEXTS: [&str; 19] = [
     "HOME",
     "XDG_CONFIG_HOME",
     "LOBSTER_ACTOR",
     "LOBSTER_APPROVAL_APPROVED_BY",
-    "LOBSTER_APPROVAL_INITIATED_BY",
     "LOBSTER_APPROVAL_REASON",
     "LOBSTER_APPROVAL_REQUIRED_APPROVER",
     "LOBSTER_CACHE_DIR",

@@ -29,6 +29,7 @@ use super::services::Services;
 use super::surroundings::Surroundings;
 use super::value::Scratch;
 use crate::kinds::mcp_servers::Servers;
+use crate::known_settings::INITIATED_BY;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
@@ -144,9 +145,6 @@ impl Buffered {
     }
 }
 
-/// The variable that says who starts a run.
-const INITIATED_BY: &str = "LOBSTER_APPROVAL_INITIATED_BY";
-
 /// Whether what the first record says of the caller is said of an agent.
 fn is_of_agent(caller: &Value) -> bool {
     caller["via"] == "mcp"
@@ -177,7 +175,7 @@ impl<'s> Run<'s> {
             surroundings: services.surroundings(),
             is_of_agent: is_of_agent(&services.caller.detail),
             cancel: services.cancel.child(),
-            initiated_by: services.env.non_blank(INITIATED_BY),
+            initiated_by: services.env.non_blank(INITIATED_BY.name),
             overseer: None,
             interrupted: Interrupted::Ask,
             recall: Mutex::default(),
@@ -215,7 +213,7 @@ impl<'s> Run<'s> {
         if let Some(Event::RunStarted { detail, .. }) = journal.first().map(|record| &record.event) {
             run.cache_disabled |= super::reuse::was_off(&detail["settings"]);
             run.is_of_agent = is_of_agent(&detail["caller"]);
-            let initiator = detail["settings"][INITIATED_BY].as_str().map(str::trim);
+            let initiator = detail["settings"][INITIATED_BY.name].as_str().map(str::trim);
             if let Some(by) = initiator.filter(|by| !by.is_empty()) {
                 run.initiated_by = Some(by.to_owned());
             }

@@ -15,7 +15,7 @@ use lobster_serve::schedule::{backfill_of, parse_spec};
 use lobster_serve::workflows::{self, Content};
 use serde_json::{Value, json};
 
-use super::{ORIGIN, actor, find, object, state_text, tell_if_nobody_serves, time, zones};
+use super::{ORIGIN, find, initiator, object, state_text, tell_if_nobody_serves, time, zones};
 use crate::commands::cost::Sum;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
@@ -150,7 +150,7 @@ pub(super) fn backfill(word: &str, from: &str, to: Option<&str>, dry_run: bool) 
         }
         return Ok(Exit::OK);
     }
-    let runs = service.backfill(&row, &wanted, actor().as_deref(), ORIGIN)?;
+    let runs = service.backfill(&row, &wanted, initiator()?.as_deref(), ORIGIN)?;
     for ((tick, _), run) in wanted.iter().zip(&runs) {
         match run {
             Some(run) => print_line(&format!("{}  run {run}", tick.key)),

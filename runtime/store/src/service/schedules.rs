@@ -304,7 +304,8 @@ impl Service {
     }
 
     /// Makes up for ticks that did not run: an entry and a start for each that was not made up for
-    /// before. Gives the runs, none for a tick that has one already.
+    /// before, on the word of `actor`, who has started these runs. Gives the runs, none for a tick that has one
+    /// already.
     ///
     /// # Errors
     /// When it cannot be written.
@@ -326,7 +327,8 @@ impl Service {
                     runs.push(None);
                     continue;
                 }
-                let run = starts::insert(tx, start, now)?;
+                let actor = actor.map(str::to_owned).or_else(|| start.actor.clone());
+                let run = starts::insert(tx, &NewStart { actor, ..start.clone() }, now)?;
                 insert_tick(
                     tx,
                     schedule.n,
