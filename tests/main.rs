@@ -108,6 +108,7 @@ mod serve_agents;
 mod serve_answers;
 mod serve_api;
 mod serve_approvers;
+mod serve_directory;
 mod serve_ends;
 mod serve_hooks;
 mod serve_inputs;

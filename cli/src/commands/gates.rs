@@ -264,9 +264,12 @@ fn runtime_of(gate: &Gate) -> Result<Runtime, CommandError> {
 
 fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
     let mut view = QuestionView::of_gate(store, gate)?;
-    let ahead = match gate.status {
-        GateStatus::Open => Some(replay::ahead(&runtime_of(gate)?, gate)?),
-        GateStatus::Answered | GateStatus::Cancelled | GateStatus::Expired => None,
+    let (ahead, elsewhere) = match gate.status {
+        GateStatus::Open => {
+            let runtime = runtime_of(gate)?;
+            (Some(replay::ahead(&runtime, gate)?), another_directory(&runtime, gate)?)
+        }
+        GateStatus::Answered | GateStatus::Cancelled | GateStatus::Expired => (None, None),
     };
     let changed = ahead.as_ref().is_some_and(|ahead| view.update_sets_going(&SetsGoing::of(ahead)));
     let mut out = Output::for_reader(as_json);
@@ -289,6 +292,9 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
     if let Some(ahead) = ahead {
         what_comes(&mut Quoting::new(&mut out), gate, &ahead, changed)?;
     }
+    if let Some(elsewhere) = elsewhere {
+        writeln!(out, "  {elsewhere}")?;
+    }
     answers(&mut out, gate, false)?;
     Ok(Exit::OK)
 }
@@ -309,8 +315,8 @@ fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>)
         if envelope.mode == Mode::Human {
             live::expect_rest_of(&store, gate.run);
         }
-        if runtime.policy().is_open() {
-            warn_of_another_directory(&store, &gate);
+        if let Some(told) = another_directory(&runtime, &gate)?.filter(|_| runtime.policy().is_open()) {
+            say(&told);
         }
         Ok((runtime, ResumeRequest { gate: GateRef::Id(gate.id), reply }))
     });
@@ -332,14 +338,18 @@ fn tell_part(store: &Store, gate: &Gate, places: &[PathBuf]) -> Result<(), Comma
     Ok(())
 }
 
-/// Without a policy, what an answer sets going runs where the answer is given, as
-/// with the incumbent; under one the directory is part of what was decided.
-fn warn_of_another_directory(store: &Store, gate: &Gate) {
-    let (Ok(run), Ok(here)) = (store.run(gate.run), std::env::current_dir()) else { return };
-    if here != Path::new(&run.cwd) {
-        let (there, here) = (one_line(&run.cwd), one_line(&here.display().to_string()));
-        say(&format!("the run was started in {there}; its next steps run in {here}"));
-    }
+/// Where what an answer sets going runs, if that is not where the run was started and is answered.
+fn another_directory(runtime: &Runtime, gate: &Gate) -> Result<Option<String>, CommandError> {
+    let Ok(here) = std::env::current_dir() else { return Ok(None) };
+    let there = PathBuf::from(runtime.store()?.run(gate.run)?.cwd);
+    let own = replay::own_directory(runtime, gate.run)?;
+    let path = |dir: &Path| one_line(&dir.display().to_string());
+    Ok(match own {
+        Some(own) => (own != here).then(|| format!("its next steps run in {}", path(&own))),
+        None => (there != here).then(|| {
+            format!("the run was started in {}; its next steps run in {}", path(&there), path(&here))
+        }),
+    })
 }
 
 fn response(json: &str) -> Result<Reply, CommandError> {

@@ -1,5 +1,6 @@
 //! What the answer to a question that waits would set going, here and now.
 
+use super::directory::kept_directory;
 use super::recording::Recording;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
@@ -23,7 +24,10 @@ pub fn ahead(runtime: &Runtime, gate: &Gate) -> Result<Ahead, Failure> {
     };
     let recording = Recording::read(&journal)?;
     let (plan, args) = (recording.plan(&store)?, recording.arguments(&store)?);
-    let services = runtime.services.unseen(runtime.services.cancel.child());
+    let mut services = runtime.services.unseen(runtime.services.cancel.child());
+    if let Some(dir) = kept_directory(runtime, &store, gate.run, &journal)? {
+        services.cwd = dir;
+    }
     let asking = Asking { run: gate.run, path: &gate.path, binding: gate.binding, kind: gate.kind };
     Ok(Ahead {
         then: plan_after(&services.registry, &plan, &args, &gate.path),

@@ -9,6 +9,7 @@ pub mod bundle;
 mod changes;
 mod contents;
 mod diff;
+mod directory;
 mod failed_step;
 mod fork;
 #[cfg(test)]
@@ -38,6 +39,7 @@ pub use changes::{
     tells_changes,
 };
 pub use diff::{RunDiff, StepChange, StepDifference, diff};
+pub use directory::own_directory;
 pub use failed_step::{StepPlace, failed_step, failure_after, place_in_plan, place_of_step};
 pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest, fork, plan_fork};
 pub use incumbent_gates::{IncumbentGate, incumbent_gates, incumbent_refusal};

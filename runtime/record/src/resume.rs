@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
+use super::directory::{check_directory, kept_directory, last_cwd};
 use super::fork::overseer_of_fork;
 use super::incumbent_gates::{self, IncumbentGate};
 use super::requests::{detail_of_retry, requested_retry, unused_answers};
@@ -591,7 +592,8 @@ fn go_on(
     let plan: Plan = recorded(&store, &task.plan)?;
     let args: Map<String, Value> =
         task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
-    if let Err(missing) = runtime.prepare_secrets(&plan, &args) {
+    let ready = check_directory(&store, id, &journal);
+    if let Err(missing) = ready.and_then(|()| runtime.prepare_secrets(&plan, &args)) {
         if let Some(gate) = gate {
             store.reopen_gate(gate.key)?;
         }
@@ -599,16 +601,17 @@ fn go_on(
     }
     let answered = gate.map_or_else(|| unused_answers(&store, &journal), |gate| Ok(vec![gate.clone()]))?;
     let mut detail = runtime.recorded_surroundings(&store)?;
-    if gate.is_some() && runtime.services.policy.is_open() {
+    let own = kept_directory(runtime, &store, id, &journal)?;
+    if gate.is_some() && own.is_none() {
         detail["cwd"] = runtime.recorded_cwd()?.into();
     }
     let event = Event::RunResumed { by: runtime.services.actor(), detail };
     store.append(id, vec![event], Durability::Lazy)?;
     let mut run =
         Run::recalled(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted);
-    if gate.is_none() || !runtime.services.policy.is_open() {
-        // Under a policy, the directory is part of what was decided. Whoever picks up what a crash left need not stand where it was started.
-        run.cwd = last_cwd(&journal).unwrap_or(run.cwd);
+    // Whoever picks up what a crash left need not stand where it was started.
+    if let Some(dir) = own.or_else(|| gate.is_none().then(|| last_cwd(&journal)).flatten()) {
+        run.cwd = dir;
     }
     if let Some(fork) = overseer_of_fork(&store, &journal)? {
         run = run.overseen(fork);
@@ -621,15 +624,6 @@ fn go_on(
         }
     }
     Ok(RunResult { run: Some(id), envelope, rendered: run.has_rendered() })
-}
-
-/// The directory that the latest process executed the run in.
-fn last_cwd(journal: &[JournalRecord]) -> Option<PathBuf> {
-    journal.iter().rev().find_map(|record| match &record.event {
-        Event::RunStarted { cwd, .. } => Some(PathBuf::from(cwd)),
-        Event::RunResumed { detail, .. } => detail["cwd"].as_str().map(PathBuf::from),
-        _ => None,
-    })
 }
 
 fn started(journal: &[JournalRecord]) -> Option<Task> {

@@ -1,0 +1,78 @@
+//! Where a run goes on.
+//!
+//! A run of a person goes on where it is answered, as with the incumbent. One of the service, or one under a policy,
+//! stays in its own directory, whoever answers it: the words of its steps mean what they meant when it was
+//! registered or decided about.
+
+use std::path::PathBuf;
+
+use lobster_base::code::Code;
+use lobster_engine::envelope::Failure;
+use lobster_engine::runtime::Runtime;
+use lobster_store::{Event, Record as JournalRecord, RunId, Store};
+
+/// The directory in which the rest of a run is executed, whoever answers it; none where it is the directory of who
+/// answers.
+///
+/// # Errors
+/// When the run's record cannot be read.
+pub fn own_directory(runtime: &Runtime, run: RunId) -> Result<Option<PathBuf>, Failure> {
+    let store = runtime.store()?;
+    let journal = store.events_after(run, 0, usize::MAX)?;
+    kept_directory(runtime, &store, run, &journal)
+}
+
+/// The same for a journal that has been read.
+pub(crate) fn kept_directory(
+    runtime: &Runtime,
+    store: &Store,
+    run: RunId,
+    journal: &[JournalRecord],
+) -> Result<Option<PathBuf>, Failure> {
+    if is_of_service(store, run)? {
+        return Ok(first_cwd(journal));
+    }
+    Ok(if runtime.services.policy.is_open() { None } else { last_cwd(journal) })
+}
+
+/// Whether the service has started a run.
+fn is_of_service(store: &Store, run: RunId) -> Result<bool, Failure> {
+    Ok(match store.existing_service()? {
+        None => false,
+        Some(service) => service.start_of(run)?.is_some(),
+    })
+}
+
+/// An error if the directory is gone that a run of the service goes on in.
+pub(crate) fn check_directory(store: &Store, run: RunId, journal: &[JournalRecord]) -> Result<(), Failure> {
+    let Some(gone) = first_cwd(journal).filter(|dir| !dir.is_dir()) else { return Ok(()) };
+    if !is_of_service(store, run)? {
+        return Ok(());
+    }
+    Err(Failure::new(
+        Code::RunState,
+        format!(
+            "run {} goes on in {}, the directory of its workflow, which is not there; put it back, or end the run: \
+             `lobster resume {0} --cancel`",
+            run.short(),
+            gone.display()
+        ),
+    ))
+}
+
+/// The directory that a run began in.
+fn first_cwd(journal: &[JournalRecord]) -> Option<PathBuf> {
+    journal.iter().find_map(|record| match &record.event {
+        Event::RunStarted { cwd, .. } => Some(PathBuf::from(cwd)),
+        _ => None,
+    })
+}
+
+/// The directory that the latest process executed the run in.
+pub(crate) fn last_cwd(journal: &[JournalRecord]) -> Option<PathBuf> {
+    journal.iter().rev().find_map(|record| match &record.event {
+        Event::RunStarted { cwd, .. } => Some(PathBuf::from(cwd)),
+        Event::RunResumed { detail, .. } => detail["cwd"].as_str().map(PathBuf::from),
+        _ => None,
+    })
+}
