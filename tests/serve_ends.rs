@@ -139,3 +139,50 @@ fn what_follows_an_answer_waits_for_a_free_place() {
     }
     assert_eq!(home.read("said"), "slow\nquick\n");
 }
+
+#[test]
+fn a_question_that_nobody_answers_in_time_is_not_asked_again_before_a_person_says_so() {
+    let home = home();
+    home.write("late.lobster", "steps:\n  - {id: b, run: printenv HOME}\n");
+    home.write("closed.lobster", "steps:\n  - {id: ask, approval: 'Go on?'}\n  - {id: b, js: '1'}\n");
+    let policy = "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n[[rule]]\nid = \"w\"\neffect = \"ask\"\n\
+                  program = \"printenv\"\nask = { ttl = \"1s\" }\n";
+    home.write("p.toml", policy);
+    let told = home.dir().join("told");
+    let tell = format!("cat >> {0}; echo >> {0}", told.display());
+    home.write("serve.toml", format!("[[notify]]\nname = 'all'\ncommand = ['/bin/sh', '-c', '{tell}']\n"));
+    register(&home, &["late.lobster", "closed.lobster"]);
+    let policy = home.dir().join("p.toml");
+    let served = Served::start_under(&home, &policy, &["--config", "serve.toml"]);
+    let operator = token(&home, "operator", None);
+    let lobster = |words: &[&str]| home.lobster(words).env("LOBSTER_POLICY", &policy).run();
+    let (late, closed) = (start(&served, &operator, "late"), start(&served, &operator, "closed"));
+    let gates = || {
+        let all: Vec<Value> =
+            serde_json::from_str(&lobster(&["gates", "--all", "--json"]).stdout).unwrap_or_default();
+        all.iter().map(|gate| (gate["run"].clone(), gate["id"].clone())).collect::<Vec<_>>()
+    };
+    wait_until("both questions", || gates().len() == 2);
+    let id = gates().into_iter().find(|(run, _)| *run == closed.as_str()).unwrap().1;
+    assert_eq!(lobster(&["gates", "expire", id.as_str().unwrap()]).code(), 0);
+    let interrupted = || {
+        let told = std::fs::read_to_string(&told).unwrap_or_default();
+        let told = serde_json::Deserializer::from_str(&told).into_iter::<Value>().filter_map(Result::ok);
+        let told = told.filter(|notice| notice["status"] == "interrupted");
+        told.map(|notice| notice["run"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    wait_until("both are left", || interrupted().len() == 2);
+    // As long as it would take to ask again.
+    std::thread::sleep(Duration::from_secs(7));
+    assert_eq!((gates().len(), interrupted().len()), (2, 2));
+    for run in [&late, &closed] {
+        assert!(interrupted().contains(run));
+        let shown = lobster(&["runs", "--interrupted"]);
+        assert!(shown.stdout.contains(&run[run.len() - 8..]), "{shown:?}");
+    }
+    let again = lobster(&["resume", &closed, "--mode", "tool"]);
+    assert_eq!(again.envelope()["status"], "needs_approval", "{again:?}");
+    assert_eq!(gates().len(), 3);
+    approve(&served, &operator);
+    assert_eq!(served.ended(&operator, &closed)["status"], "ok");
+}

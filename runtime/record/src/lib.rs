@@ -47,9 +47,9 @@ pub use observed::{observed, rules_of_approvals};
 pub use preimage::{Difference, Part};
 pub use replay::{Divergence, ReplayOptions, ReplayReport, Unverified, replay};
 pub use resume::{
-    GateRef, Reply, ResumeRequest, cancel_run, check_approver, open_gate, part_of_question, policy_of,
-    record_answer, record_retry, resume, resume_conflicting, resume_run, run_of_gate, take_over,
-    waits_for_people,
+    GateRef, Reply, ResumeRequest, cancel_run, check_approver, has_unused_answer, open_gate,
+    part_of_question, policy_of, record_answer, record_retry, resume, resume_conflicting, resume_run,
+    run_of_gate, take_over, waits_for_people,
 };
 pub use standing::{Standing, Standings, last_end, runs_with_standing, standing};
 pub use step_undos::{NotProposed, StepUndo};

@@ -553,7 +553,11 @@ pub fn waits_for_people(store: &Store, run: RunId) -> Result<bool, Failure> {
         && !has_unused_answer(store, run)?)
 }
 
-fn has_unused_answer(store: &Store, run: RunId) -> Result<bool, Failure> {
+/// Whether somebody has answered a question of a run, and nobody has gone on with it since.
+///
+/// # Errors
+/// When its record cannot be read.
+pub fn has_unused_answer(store: &Store, run: RunId) -> Result<bool, Failure> {
     Ok(!unused_answers(store, &store.events_after(run, 0, usize::MAX)?)?.is_empty())
 }
 

@@ -13,8 +13,11 @@ use std::process::{ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant};
 
+use lobster_runtime::replay;
 use lobster_runtime::store::service::{SAME_DELIVERY_MS, Service, Standing, Start, StartState};
-use lobster_runtime::store::{Event, RunId, RunProcess, RunStatus, RunSummary, StoreError};
+use lobster_runtime::store::{
+    Event, GateFilter, GateStatus, RunId, RunProcess, RunStatus, RunSummary, StoreError,
+};
 use rustix::process::Signal;
 
 use crate::after;
@@ -420,6 +423,7 @@ impl Dispatcher {
     }
 
     fn look_after_parked(&mut self, now: i64) -> Result<(), StoreError> {
+        self.service.store().expire_gates()?;
         let ripe = self.service.ripe_starts(now, AT_ONCE)?;
         self.ripe.retain(|run, _| ripe.iter().any(|start| start.run == *run));
         for start in ripe {
@@ -436,10 +440,24 @@ impl Dispatcher {
                 self.adopt(start.run);
             } else if self.ripe.entry(start.run).or_insert_with(Instant::now).elapsed() >= RIPE {
                 self.ripe.remove(&start.run);
-                self.stand(start.run, &Standing::Again);
+                let standing = self.unanswered(start.run)?.unwrap_or(Standing::Again);
+                self.stand(start.run, &standing);
             }
         }
         Ok(())
+    }
+
+    /// How a run stands that nobody has answered in time: it is left for a person, or it would be asked for ever.
+    fn unanswered(&self, run: RunId) -> Result<Option<Standing>, StoreError> {
+        let store = self.service.store();
+        let newest = store.gates(&GateFilter { status: None, run: Some(run), limit: 1 })?.pop();
+        let is_expired = newest.is_some_and(|gate| gate.status == GateStatus::Expired);
+        // A record that cannot be read is the next process's to complain of.
+        if !is_expired || replay::has_unused_answer(store, run).unwrap_or(true) {
+            return Ok(None);
+        }
+        let asks_again = format!("its question expired; `lobster resume {}` asks again", run.short());
+        Ok(Some(Standing::Refused(asks_again)))
     }
 
     fn cancel(&mut self) -> Result<(), StoreError> {

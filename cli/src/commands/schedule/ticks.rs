@@ -221,6 +221,8 @@ fn line_of(service: &Service, schedule: &Schedule, tick: &Tick) -> Result<String
         line += &format!(", run {}", run.short());
         let start = service.start_of(run)?;
         match start.and_then(|start| start.why) {
+            // It began, and goes on only if a person says so.
+            Some(why) if service.store().run(run).is_ok() => line += &format!(" does not go on: {why}"),
             Some(why) => line += &format!(" did not begin: {why}"),
             None => line += &paid(service, run),
         }

@@ -1,5 +1,6 @@
 //! What there is to tell, and its words.
 
+use lobster_runtime::replay;
 use lobster_runtime::store::service::{NewNotice, Notice, Occasion, Service, StartState};
 use lobster_runtime::store::{Gate, RunStatus, StoreError, iso};
 use lobster_runtime::text::{Count, clip};
@@ -102,11 +103,20 @@ fn notices_of(
         Occasion::Ended { run, workflow, state, why, ended_at, asked } => {
             let summary = service.store().run(*run).ok();
             let status = match (&summary, state) {
-                (_, StartState::Refused) | (None, _) => "refused",
+                (None, _) => "refused",
+                // It began, and goes on only if a person says so.
+                (Some(summary), StartState::Refused) => replay::standing(service.store(), summary).as_str(),
                 (Some(summary), _) => summary.status.as_str(),
             };
             let kind = if status == RunStatus::Ok.as_str() { "ok" } else { "failed" };
-            let error = summary.and_then(|summary| summary.error).or_else(|| why.clone());
+            let error = match state {
+                StartState::Refused => why.clone(),
+                StartState::Queued
+                | StartState::Taken
+                | StartState::Parked
+                | StartState::Over
+                | StartState::Withdrawn => summary.and_then(|summary| summary.error).or_else(|| why.clone()),
+            };
             let content = json!({
                 "type": kind, "workflow": workflow, "run": run.to_string(), "status": status,
                 "error": error.map(|error| short(&error)), "endedAt": iso(*ended_at),
