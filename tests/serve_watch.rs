@@ -50,3 +50,44 @@ fn files_that_have_changed_start_one_run_when_they_have_settled() {
     let runs = home.lobster(["runs"]).run();
     assert_eq!(runs.stdout.matches("inbox").count(), 2, "{runs:?}");
 }
+
+/// What a server tells by a command, all of it.
+fn config_that_tells(home: &Home) -> std::path::PathBuf {
+    let told = home.dir().join("told");
+    let tell = format!("cat >> {0}; echo >> {0}", told.display());
+    home.write("serve.toml", format!("[[notify]]\nname = 'all'\ncommand = ['/bin/sh', '-c', '{tell}']\n"));
+    told
+}
+
+#[test]
+fn what_a_trigger_brings_and_does_not_fit_is_a_refused_start_that_people_hear_of() {
+    let home = Home::new();
+    let trigger = |on: &str| {
+        format!("args: {{n: {{type: integer, default: 0}}}}\non:\n  {on}\nsteps:\n  - {{id: a, js: '1'}}\n")
+    };
+    home.write(
+        "inbox.lobster",
+        trigger("watch: {paths: ['inbox/*'], settle: 1s, args: {n: $watch.paths.0}}"),
+    );
+    home.write("first.lobster", "steps:\n  - {id: a, js: \"'text'\"}\n");
+    home.write("next.lobster", trigger("after: {workflow: first.lobster, args: {n: $run.status}}"));
+    home.write("inbox/old", "1");
+    register(&home, &["inbox.lobster", "first.lobster", "next.lobster"]);
+    let told = config_that_tells(&home);
+    let _served = Served::start(&home, &["--config", "serve.toml"]);
+    several_looks();
+    home.write("inbox/new", "1");
+    assert_eq!(home.lobster(["schedule", "run-now", "first"]).run().code(), 0);
+    let refused = |workflow: &str| {
+        let told = std::fs::read_to_string(&told).unwrap_or_default();
+        let all = serde_json::Deserializer::from_str(&told).into_iter::<serde_json::Value>();
+        let refused = all.filter_map(Result::ok).filter(|one| one["status"] == "refused");
+        refused
+            .filter(|one| one["workflow"] == workflow && one["error"].to_string().contains("does not fit"))
+            .count()
+    };
+    wait_until("both are told", || refused("inbox") == 1 && refused("next") == 1);
+    // The same files are refused once.
+    several_looks();
+    assert_eq!((refused("inbox"), refused("next")), (1, 1));
+}

@@ -326,6 +326,7 @@ fn run_now(name: &str, given: &[String]) -> CommandResult {
         args,
         actor: initiator()?,
         is_serial: false,
+        refusal: None,
     };
     let run = service.enqueue(&start, &workflow.name, ORIGIN)?;
     print_line(&run.to_string());

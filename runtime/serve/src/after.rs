@@ -64,18 +64,20 @@ fn start_followers(
     for (follower, content) in followers {
         for after in content.triggers.after.iter().filter(|after| is_meant(after, follower, &ended, &summary))
         {
-            if depth > CHAIN {
-                tracing::error!(%run, workflow = follower.name, "{CHAIN} runs have followed one another; this one is not followed");
-                continue;
-            }
             let brought = match &brought {
                 Some(brought) => brought,
                 None => brought.insert(envelope_of(service, &ended, &summary)?),
             };
             let args = Value::Object(find_args(&after.args, brought));
-            if let Err(why) = check_args(content, &args) {
-                tracing::error!(%run, workflow = follower.name, why, "the arguments that a run brings do not fit");
-                continue;
+            let refusal = match check_args(content, &args) {
+                _ if depth > CHAIN => Some(format!("{CHAIN} runs have followed one another before it")),
+                Ok(()) => None,
+                Err(why) => {
+                    Some(format!("what the end of {} brings does not fit its arguments: {why}", ended.name))
+                }
+            };
+            if let Some(why) = &refusal {
+                tracing::error!(%run, workflow = follower.name, why, "what follows a run cannot begin");
             }
             service.accept(&NewDelivery {
                 hook: format!("after {}", follower.name),
@@ -92,6 +94,7 @@ fn start_followers(
                     args,
                     actor: Some(format!("after:{}", ended.name)),
                     is_serial: false,
+                    refusal,
                 },
             })?;
         }

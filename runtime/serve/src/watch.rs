@@ -144,21 +144,12 @@ impl Watcher {
         } else {
             let brought = json!({ "paths": changed });
             let args = Value::Object(find_args(&watch.args, &brought));
-            if let Err(why) = check_args(content, &args) {
-                say(seen, workflow, format!("what changed does not fit its arguments: {why}"));
-                None
-            } else {
-                Some(NewStart {
-                    workflow: workflow.n,
-                    digest: workflow.digest,
-                    schedule: None,
-                    cause: "watch".to_owned(),
-                    detail: brought,
-                    args,
-                    actor: Some(format!("watch:{}", workflow.name)),
-                    is_serial: false,
-                })
+            let unfit = check_args(content, &args).err();
+            let refusal = unfit.map(|why| format!("what changed does not fit its arguments: {why}"));
+            if let Some(why) = &refusal {
+                tracing::warn!(workflow = workflow.name, why, "what follows a change of files cannot begin");
             }
+            Some(new_start(workflow, brought, args, refusal))
         };
         if let Watched::Counted(Some(_)) =
             self.service.set_watched(key, Some(revision), &state, start.as_ref())?
@@ -166,6 +157,20 @@ impl Watcher {
             self.waker.wake();
         }
         Ok(())
+    }
+}
+
+fn new_start(workflow: &Registered, detail: Value, args: Value, refusal: Option<String>) -> NewStart {
+    NewStart {
+        workflow: workflow.n,
+        digest: workflow.digest,
+        schedule: None,
+        cause: "watch".to_owned(),
+        detail,
+        args,
+        actor: Some(format!("watch:{}", workflow.name)),
+        is_serial: false,
+        refusal,
     }
 }
 

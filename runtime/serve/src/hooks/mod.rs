@@ -149,6 +149,7 @@ fn start_of(
         args,
         actor: Some(actor),
         is_serial: false,
+        refusal: None,
     })
 }
 

@@ -288,6 +288,7 @@ pub(super) fn new_start(
         args: Value::Object(schedule.args.clone()),
         actor: Some(format!("schedule:{}", row.title())),
         is_serial,
+        refusal: None,
     }
 }
 

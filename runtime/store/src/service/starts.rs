@@ -69,6 +69,8 @@ pub struct NewStart {
     pub actor: Option<String>,
     /// It begins when all earlier starts of its schedule have ended.
     pub is_serial: bool,
+    /// Why it cannot begin, if that is known: then it is kept as refused, for people to hear of.
+    pub refusal: Option<String>,
 }
 
 /// A start as it stands.
@@ -468,8 +470,8 @@ fn queues(db: &Connection, limit: usize) -> Result<Vec<Queue>, StoreError> {
 pub(super) fn insert(tx: &Transaction<'_>, start: &NewStart, now: i64) -> Result<RunId, StoreError> {
     let run = RunId::new()?;
     tx.prepare_cached(
-        "INSERT INTO starts (run, workflow, digest, schedule, cause, detail, args, actor, serial, state, queued)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, 'queued', ?10)",
+        "INSERT INTO starts (run, workflow, digest, schedule, cause, detail, args, actor, serial, queued, state, why, ended)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
     )?
     .execute(params![
         run.as_bytes(),
@@ -482,6 +484,9 @@ pub(super) fn insert(tx: &Transaction<'_>, start: &NewStart, now: i64) -> Result
         start.actor,
         start.is_serial,
         now,
+        if start.refusal.is_some() { StartState::Refused } else { StartState::Queued }.as_str(),
+        start.refusal,
+        start.refusal.is_some().then_some(now),
     ])?;
     Ok(run)
 }

@@ -45,6 +45,7 @@ fn start(workflow: i64, schedule: Option<i64>, is_serial: bool) -> NewStart {
         args: json!({}),
         actor: None,
         is_serial,
+        refusal: None,
     }
 }
 

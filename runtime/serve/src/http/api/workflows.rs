@@ -103,6 +103,7 @@ pub fn enqueue_for(
         args,
         actor: asked.name().map(str::to_owned),
         is_serial: false,
+        refusal: None,
     };
     let run = app.service.enqueue(&start, &workflow.name, &asked.origin())?;
     app.waker.wake();
