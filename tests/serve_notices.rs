@@ -227,3 +227,25 @@ fn a_file_that_says_nonsense_of_notices_is_refused() {
         assert!(refused.code() == 2 && refused.stderr.contains(about), "{refused:?}");
     }
 }
+
+#[test]
+fn a_target_that_hangs_delays_no_other() {
+    let home = Home::new();
+    home.write("ask.lobster", "steps:\n  - {id: ask, approval: 'Go on?'}\n");
+    register(&home, &["ask.lobster"]);
+    let target = |name: &str, script: &str| {
+        format!("[[notify]]\nname = '{name}'\non = ['question']\ncommand = ['/bin/sh', '-c', '{script}']\n")
+    };
+    let told = home.dir().join("told");
+    let fast = format!("cat > /dev/null; echo told >> {}", told.display());
+    home.write("serve.toml", target("hangs", "sleep 600") + &target("fast", &fast));
+    let _served = Served::start(&home, &["--config", "serve.toml"]);
+    let count = || std::fs::read_to_string(&told).unwrap_or_default().lines().count();
+    // The second one comes up while the first one hangs at the other target.
+    let begun = std::time::Instant::now();
+    for told in 1..=2 {
+        assert_eq!(home.lobster(["schedule", "run-now", "ask"]).run().code(), 0);
+        wait_until("the question is told", || count() == told);
+    }
+    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+}

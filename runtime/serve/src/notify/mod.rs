@@ -17,6 +17,7 @@ mod telegram;
 mod tests;
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use lobster_runtime::store::StoreError;
@@ -31,7 +32,14 @@ pub use settings::{NotifySettings, Target};
 /// How often the store is looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Notices sent at once.
+/// How often it is looked for notices that nobody sends any more.
+const FORGETTING: Duration = Duration::from_secs(3600);
+
+/// So long after it was due a notice of a target that this server does not know is taken to be nobody's, in
+/// milliseconds: another server of the store may know the target.
+const LEFT_MS: i64 = 3_600_000;
+
+/// Notices sent to one target at once.
 const AT_ONCE: usize = 16;
 
 /// So long a notice is nobody else's; an attempt takes less.
@@ -63,31 +71,64 @@ impl Teller {
         }
     }
 
-    /// Works until `ended` says so.
+    /// Works until `ended` says so. Each target has a thread of its own: one that takes nothing, or is slow, keeps
+    /// neither the others waiting nor the look for what is to be told.
     pub(crate) fn work(&self, ended: impl Fn(Duration) -> bool) {
         self.warn_of_unknown_names();
         if self.settings.targets.is_empty() {
             return;
         }
+        std::thread::scope(|scope| {
+            let mut ends = Vec::new();
+            for target in &self.settings.targets {
+                let (end, over) = mpsc::channel::<()>();
+                let named = std::thread::Builder::new().name("notices".to_owned());
+                match named.spawn_scoped(scope, move || self.tell(target, &over)) {
+                    Ok(_) => ends.push(end),
+                    Err(error) => {
+                        tracing::error!(%error, target = target.name, "nobody can be told anything")
+                    }
+                }
+            }
+            let mut forgot = Instant::now();
+            loop {
+                self.look();
+                if forgot.elapsed() >= FORGETTING {
+                    forgot = Instant::now();
+                    self.end_unknown();
+                }
+                if ended(LOOK) {
+                    return;
+                }
+            }
+        });
+    }
+
+    /// Sends what is due for one target until the other end of `over` is gone.
+    fn tell(&self, target: &Target, over: &Receiver<()>) {
         let http = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
-                tracing::error!(%error, "nobody can be told anything");
+                tracing::error!(%error, target = target.name, "nobody can be told anything");
                 return;
             }
         };
-        let mut looked = None::<Instant>;
         loop {
-            if looked.is_none_or(|at| at.elapsed() >= LOOK) {
-                looked = Some(Instant::now());
-                self.look();
-            }
-            if let Err(error) = self.send_due(&http) {
+            if let Err(error) = self.send_due(target, &http) {
                 tracing::error!(%error, "the service cannot read what people are to be told");
             }
-            if ended(LOOK) {
+            if !matches!(over.recv_timeout(LOOK), Err(RecvTimeoutError::Timeout)) {
                 return;
             }
+        }
+    }
+
+    /// Ends notices that no server sends any more, because their target was taken out of the settings.
+    fn end_unknown(&self) {
+        let names: Vec<&str> = self.settings.targets.iter().map(|target| target.name.as_str()).collect();
+        let before = self.app.service.store().clock_ms() - LEFT_MS;
+        if let Err(error) = self.app.service.end_notices_of_others(&names, before) {
+            tracing::error!(%error, "the service cannot end what nobody is told any more");
         }
     }
 
@@ -106,13 +147,13 @@ impl Teller {
         }
     }
 
-    fn send_due(&self, http: &tokio::runtime::Runtime) -> Result<(), StoreError> {
-        let now = self.app.service.store().clock_ms();
-        let due = self.app.service.take_notices(now + LEASE_MS, AT_ONCE)?;
-        let sent = http.block_on(async {
+    fn send_due(&self, target: &Target, http: &tokio::runtime::Runtime) -> Result<(), StoreError> {
+        let lease = self.app.service.store().clock_ms() + LEASE_MS;
+        let due = self.app.service.take_notices(&target.name, lease, AT_ONCE)?;
+        http.block_on(async {
             let mut at_work = tokio::task::JoinSet::new();
             for notice in due {
-                match self.message_for(&notice) {
+                match self.message_for(target, &notice) {
                     Err(why) => {
                         at_work.spawn(async move { (notice, Err(why)) });
                     }
@@ -124,22 +165,23 @@ impl Teller {
                     }
                 }
             }
-            at_work.join_all().await
-        });
-        for (notice, result) in sent {
-            let failed = result.as_ref().err().map(|why| (why.as_str(), next_attempt(&notice, now)));
-            if let Some((why, again)) = &failed {
-                tracing::warn!(target = notice.target, why, again, "a notice was not taken");
+            // One that panicked is sent again when its lease is over.
+            while let Some(done) = at_work.join_next().await {
+                let Ok((notice, result)) = done else { continue };
+                // The clock after the attempt: it may have taken longer than the rest after it.
+                let now = self.app.service.store().clock_ms();
+                let failed = result.as_ref().err().map(|why| (why.as_str(), next_attempt(&notice, now)));
+                if let Some((why, again)) = &failed {
+                    tracing::warn!(target = notice.target, why, again, "a notice was not taken");
+                }
+                self.app.service.end_attempt(notice.n, failed)?;
             }
-            self.app.service.end_attempt(notice.n, failed)?;
-        }
-        Ok(())
+            Ok(())
+        })
     }
 
     /// Everything that sending needs.
-    fn message_for(&self, notice: &Notice) -> Result<send::Message, String> {
-        let found = self.settings.targets.iter().find(|target| target.name == notice.target);
-        let target = found.ok_or_else(|| format!("no target {} is configured any more", notice.target))?;
+    fn message_for(&self, target: &Target, notice: &Notice) -> Result<send::Message, String> {
         let names: Vec<String> = target.channel.secret().into_iter().map(str::to_owned).collect();
         let secret = self.app.runtime.secret_values(&names).map_err(|failure| failure.message)?.pop();
         let mut text = occasions::text_of(notice);

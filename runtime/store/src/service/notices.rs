@@ -147,20 +147,21 @@ impl Service {
         })
     }
 
-    /// Takes notices that are due, at most `limit`: until `lease` nobody else sends them.
+    /// Takes notices that are due for a target, at most `limit`: until `lease` nobody else sends them.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn take_notices(&self, lease: i64, limit: usize) -> Result<Vec<Notice>, StoreError> {
-        let due = format!("SELECT {COLUMNS} FROM notices WHERE due <= ?1 ORDER BY due, n LIMIT ?2");
+    pub fn take_notices(&self, target: &str, lease: i64, limit: usize) -> Result<Vec<Notice>, StoreError> {
+        let due =
+            format!("SELECT {COLUMNS} FROM notices WHERE due <= ?1 AND target = ?3 ORDER BY due, n LIMIT ?2");
         let (now, limit) = (self.now(), i64::try_from(limit).unwrap_or(i64::MAX));
-        if !self.read(|db| Ok(db.prepare_cached(&due)?.exists([now, 1])?))? {
+        if !self.read(|db| Ok(db.prepare_cached(&due)?.exists(params![now, 1, target])?))? {
             return Ok(Vec::new());
         }
         self.write(Durability::Lazy, |tx| {
             let taken: Vec<Notice> = {
                 let mut statement = tx.prepare_cached(&due)?;
-                let rows = statement.query_map([now, limit], notice)?;
+                let rows = statement.query_map(params![now, limit, target], notice)?;
                 rows.collect::<Result<_, _>>()?
             };
             for one in &taken {
@@ -168,6 +169,24 @@ impl Service {
                     .execute([one.n, lease])?;
             }
             Ok(taken)
+        })
+    }
+
+    /// Ends notices that were due before an instant and are for none of these targets.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn end_notices_of_others(&self, targets: &[&str], before: i64) -> Result<(), StoreError> {
+        let now = self.now();
+        let targets = json::compact(&targets);
+        self.write(Durability::Lazy, |tx| {
+            tx.prepare_cached(
+                "UPDATE notices SET state = ?3, said = 'no target of this name is configured any more', due = NULL,
+                     ended = ?4
+                 WHERE due < ?2 AND target NOT IN (SELECT value FROM json_each(?1))",
+            )?
+            .execute(params![targets, before, NoticeState::Failed.as_str(), now])?;
+            Ok(())
         })
     }
 
