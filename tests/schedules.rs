@@ -86,6 +86,13 @@ fn without_a_server_a_schedule_is_paused_made_up_for_and_asked_about() {
     assert!(lobster(&["schedule", "resume", "report/schedule"]).stdout.contains("goes on"));
     let dry = lobster(&["schedule", "backfill", "report", "--from", "3h", "--dry-run"]);
     assert_eq!(dry.stdout.lines().count(), 3, "{dry:?}");
+    for words in [["--from", "1h", "--to", "3h"], ["--from", "1h", "--to", "1h"]] {
+        let reversed = lobster(&[&["schedule", "backfill", "report"], words.as_slice()].concat());
+        assert!(reversed.code() == 2 && reversed.stderr.contains("no time between"), "{reversed:?}");
+    }
+    let none = ["--from", "2026-05-01T10:10:00Z", "--to", "2026-05-01T10:50:00Z"];
+    let none = lobster(&[&["schedule", "backfill", "report"], none.as_slice()].concat());
+    assert!(none.code() == 0 && none.stdout.starts_with("no tick between 2026-05-01T10:10"), "{none:?}");
     let made = lobster(&["schedule", "backfill", "report", "--from", "3h"]);
     assert!(made.stderr.contains("no server is at work"), "{made:?}");
     let again = lobster(&["schedule", "backfill", "report", "--from", "3h"]);

@@ -25,6 +25,9 @@ use crate::stdout::print_line;
 /// More ticks than this are not made up for at once.
 const BACKFILL_AT_MOST: usize = 1000;
 
+/// A server that was not heard of for so long, in milliseconds, may be gone: it says every two seconds that it is there.
+const SILENT_MS: i64 = 5_000;
+
 /// When a schedule is due, in words.
 pub(super) fn due_text(schedule: &Schedule) -> String {
     match &schedule.due {
@@ -138,11 +141,19 @@ pub(super) fn backfill(word: &str, from: &str, to: Option<&str>, dry_run: bool) 
     let now = service.store().clock_ms();
     let from = time(from, now)?;
     let to = to.map_or(Ok(now), |text| time(text, now))?.min(now);
+    if to <= from {
+        let (from, to) = (iso(from), iso(to));
+        return Err(CommandError::usage(format!("there is no time between --from {from} and {to}")));
+    }
     let wanted = backfill_of(&service, &row, from, to, BACKFILL_AT_MOST + 1).map_err(CommandError::failed)?;
     if wanted.len() > BACKFILL_AT_MOST {
         return Err(CommandError::usage(format!(
             "there are more than {BACKFILL_AT_MOST} ticks between these times; give a shorter time"
         )));
+    }
+    if wanted.is_empty() {
+        print_line(&format!("no tick between {} and {}", iso(from), iso(to)));
+        return Ok(Exit::OK);
     }
     if dry_run {
         for (tick, _) in &wanted {
@@ -271,7 +282,16 @@ fn standing(
             .push("no server is at work on this store: nothing starts until `lobster serve` does".to_owned());
     }
     for server in servers {
-        lines.push(format!("server {} listens on {}, process {}", server.id, server.listen, server.pid));
+        let silent = (now - server.heard_at).max(0);
+        // One that was killed cannot say so.
+        let heard = match silent > SILENT_MS {
+            true => format!(", last heard of {} s ago", silent / 1000),
+            false => String::new(),
+        };
+        lines.push(format!(
+            "server {} listens on {}, process {}{heard}",
+            server.id, server.listen, server.pid
+        ));
     }
     for start in service.active_starts(row.n)? {
         lines.push(format!("run {} is {}", start.run.short(), start.state));

@@ -82,6 +82,9 @@ pub(in super::super) fn backfill(app: &App, asked: &Asked) -> Result<Reply, Prob
     let time = |name: &str| asked.json[name].as_str().map(|text| parse_time(text, now)).transpose();
     let from = time("from").map_err(Problem::bad_request)?.unwrap_or(now);
     let to = time("to").map_err(Problem::bad_request)?.unwrap_or(now).min(now);
+    if to <= from {
+        return Err(Problem::bad_request(format!("there is no time between {} and {}", iso(from), iso(to))));
+    }
     let wanted =
         backfill_of(&app.service, &row, from, to, BACKFILL_AT_MOST + 1).map_err(Problem::bad_request)?;
     if wanted.len() > BACKFILL_AT_MOST {
