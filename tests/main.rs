@@ -59,6 +59,7 @@ mod home;
 mod incumbent_gates;
 mod kept_values;
 mod kernel_holds;
+mod killed_commits;
 mod large_values;
 mod least_changes;
 mod lesser_kernels;

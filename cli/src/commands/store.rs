@@ -140,6 +140,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 max_age: kept.max_age_ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis),
                 dry_run: *dry_run,
             };
+            if !*dry_run {
+                // A run that is removed leaves no commit half done.
+                runtime.finish_commits(&store);
+            }
             let report = store.gc(&policy)?;
             gc(&report, runtime.components().prune_code(&code), *dry_run, *json)
         }

@@ -239,6 +239,10 @@ pub struct Recovered {
     pub left: Vec<RelPath>,
 }
 
+/// Tells whoever keeps the record of a commit how it ended, before its journal is forgotten. If it fails, the journal
+/// stays, and the next recovery tells it again.
+pub type Tell<'t> = &'t dyn Fn(&Recovered) -> io::Result<()>;
+
 /// For so long a commit waits for others in the same directories.
 #[cfg(target_os = "linux")]
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -249,7 +253,7 @@ const POLL: Duration = Duration::from_millis(10);
 
 /// Commits a change set. `journals` is a directory beside the store; `id` names the
 /// commit: letters, digits and hyphens. While another process commits in the same directories, it waits, for half a
-/// minute or until it is cancelled.
+/// minute or until it is cancelled. What crashes left of other commits there is finished first, and `tell` hears of it.
 ///
 /// # Errors
 /// When a file is not what the set was made from (unless every one of them is what it is to
@@ -262,9 +266,9 @@ pub fn commit(
     id: &str,
     set: &ChangeSet,
     contents: &dyn Contents,
-    cancel: &CancelToken,
+    (cancel, tell): (&CancelToken, Tell<'_>),
 ) -> Result<(), CommitError> {
-    commit_within(PATIENCE, journals, id, set, contents, cancel)
+    commit_within(PATIENCE, journals, id, set, contents, (cancel, tell))
 }
 
 #[cfg(target_os = "linux")]
@@ -274,10 +278,10 @@ pub(crate) fn commit_within(
     id: &str,
     set: &ChangeSet,
     contents: &dyn Contents,
-    cancel: &CancelToken,
+    (cancel, tell): (&CancelToken, Tell<'_>),
 ) -> Result<(), CommitError> {
     set.check()?;
-    let _only = lock(patience, journals, set, cancel)?;
+    let _only = lock(patience, journals, set, cancel, tell)?;
     let files = crate::disk::Disk::open(set)?;
     let done = commit_in(&files, &LogFile::new(journals, id), id, set, contents);
     // A crash between the end of the commit and its record: all is there already.
@@ -294,24 +298,29 @@ fn lock(
     journals: &Path,
     set: &ChangeSet,
     cancel: &CancelToken,
+    tell: Tell<'_>,
 ) -> Result<RootLocks, CommitError> {
     let since = Instant::now();
+    let mut has_recovered = false;
     loop {
         match RootLocks::try_take(journals, set).map_err(CommitError::Journal)? {
             Ok(locks) => {
                 let pending = LogFile::pending(journals).map_err(CommitError::Journal)?;
                 // Whoever writes such a journal has had these locks, and has them no more.
                 let is_left = |journal: &io::Result<Journal>| {
-                    journal.as_ref().is_ok_and(|journal| set.meets(&journal.set))
+                    // One that cannot be cleared is in nobody's way: all of it is done.
+                    let is_over = |journal: &Journal| has_recovered && journal.phase == Phase::Cleaning;
+                    journal.as_ref().is_ok_and(|journal| set.meets(&journal.set) && !is_over(journal))
                 };
                 if !pending.iter().any(|(_, journal)| is_left(journal)) {
                     return Ok(locks);
                 }
                 drop(locks);
-                if recover_for(journals, set)?.is_empty() {
+                if recover_for(journals, set, tell)?.is_empty() {
                     // A process is at it in another of its directories.
                     std::thread::sleep(POLL);
                 }
+                has_recovered = true;
             }
             Err(Holder { root, name: holder }) => {
                 if cancel.wait(POLL) {
@@ -340,14 +349,14 @@ pub fn conflicts(set: &ChangeSet) -> Result<Vec<Conflict>, CommitError> {
 }
 
 /// Finishes the commits that crashes interrupted: forward, or back if that is how far they came. Waits for nobody: a
-/// commit that a process is at is left to it.
+/// commit that a process is at is left to it. `tell` hears of each of them.
 ///
 /// # Errors
 /// [`CommitError::Unfinished`] when one of them cannot be finished: its journal is kept, and the others are
 /// finished all the same.
 #[cfg(target_os = "linux")]
-pub fn recover(journals: &Path) -> Result<Vec<Recovered>, CommitError> {
-    recover_where(journals, None)
+pub fn recover(journals: &Path, tell: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
+    recover_where(journals, None, tell)
 }
 
 /// The same, before `set` is committed: a commit in other directories that cannot be finished does not matter, nor
@@ -356,12 +365,20 @@ pub fn recover(journals: &Path) -> Result<Vec<Recovered>, CommitError> {
 /// # Errors
 /// As [`recover`].
 #[cfg(target_os = "linux")]
-pub fn recover_for(journals: &Path, set: &ChangeSet) -> Result<Vec<Recovered>, CommitError> {
-    recover_where(journals, Some(set))
+pub fn recover_for(
+    journals: &Path,
+    set: &ChangeSet,
+    tell: Tell<'_>,
+) -> Result<Vec<Recovered>, CommitError> {
+    recover_where(journals, Some(set), tell)
 }
 
 #[cfg(target_os = "linux")]
-fn recover_where(journals: &Path, before: Option<&ChangeSet>) -> Result<Vec<Recovered>, CommitError> {
+fn recover_where(
+    journals: &Path,
+    before: Option<&ChangeSet>,
+    tell: Tell<'_>,
+) -> Result<Vec<Recovered>, CommitError> {
     let pending = LogFile::pending(journals).map_err(CommitError::Journal)?;
     let (mut done, mut unfinished) = (Vec::new(), None);
     for (log, journal) in pending {
@@ -370,8 +387,9 @@ fn recover_where(journals: &Path, before: Option<&ChangeSet>) -> Result<Vec<Reco
             (Some(set), Ok(journal)) => set.meets(&journal.set),
             (Some(_), Err(_)) => false,
         };
-        let one =
-            journal.map_err(CommitError::Unreadable).and_then(|found| finish_left(journals, &log, &found));
+        let one = journal
+            .map_err(CommitError::Unreadable)
+            .and_then(|found| finish_left(journals, &log, &found, tell));
         match one {
             Ok(one) => done.extend(one),
             Err(source) if concerns => {
@@ -386,7 +404,12 @@ fn recover_where(journals: &Path, before: Option<&ChangeSet>) -> Result<Vec<Reco
 
 /// Finishes a commit, unless a process is at it; `found` is its journal as it was a moment ago.
 #[cfg(target_os = "linux")]
-fn finish_left(journals: &Path, log: &LogFile, found: &Journal) -> Result<Option<Recovered>, CommitError> {
+fn finish_left(
+    journals: &Path,
+    log: &LogFile,
+    found: &Journal,
+    tell: Tell<'_>,
+) -> Result<Option<Recovered>, CommitError> {
     let Ok(_only) = RootLocks::try_take(journals, &found.set).map_err(CommitError::Journal)? else {
         return Ok(None);
     };
@@ -396,7 +419,7 @@ fn finish_left(journals: &Path, log: &LogFile, found: &Journal) -> Result<Option
         return Ok(None);
     }
     let files = crate::disk::Disk::open(&journal.set)?;
-    recover_in(&files, log, journal).map(Some)
+    recover_in(&files, log, journal, tell).map(Some)
 }
 
 /// Other systems have no renames that replace nothing.
@@ -406,20 +429,20 @@ pub fn commit(
     _: &str,
     _: &ChangeSet,
     _: &dyn Contents,
-    _: &CancelToken,
+    _: (&CancelToken, Tell<'_>),
 ) -> Result<(), CommitError> {
     Err(CommitError::Journal(io::ErrorKind::Unsupported.into()))
 }
 
 /// Nothing is ever begun there.
 #[cfg(not(target_os = "linux"))]
-pub fn recover_for(_: &Path, _: &ChangeSet) -> Result<Vec<Recovered>, CommitError> {
+pub fn recover_for(_: &Path, _: &ChangeSet, _: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
     Ok(Vec::new())
 }
 
 /// Nothing is ever begun there.
 #[cfg(not(target_os = "linux"))]
-pub fn recover(_: &Path) -> Result<Vec<Recovered>, CommitError> {
+pub fn recover(_: &Path, _: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
     Ok(Vec::new())
 }
 
@@ -442,12 +465,12 @@ pub(crate) fn commit_in(
         log.write(&journal).map_err(CommitError::Journal)
     });
     if let Err(error) = ready {
-        finish(files, log, &mut journal, false);
+        finish(files, log, &mut journal, false, || Ok(()));
         return Err(error);
     }
     match apply(files, &mut journal, Pass::First) {
         Ok(()) => {
-            finish(files, log, &mut journal, true);
+            finish(files, log, &mut journal, true, || Ok(()));
             Ok(())
         }
         Err(halt) => {
@@ -461,6 +484,7 @@ pub(crate) fn recover_in(
     files: &impl Files,
     log: &impl Log,
     mut journal: Journal,
+    tell: Tell<'_>,
 ) -> Result<Recovered, CommitError> {
     if matches!(journal.phase, Phase::Applying | Phase::Reverting) {
         check_benches(files, &journal)?;
@@ -480,8 +504,9 @@ pub(crate) fn recover_in(
             return Ok(Recovered { id: journal.id, committed: false, left });
         }
     };
-    finish(files, log, &mut journal, committed);
-    Ok(Recovered { id: journal.id, committed, left })
+    let recovered = Recovered { id: journal.id.clone(), committed, left };
+    finish(files, log, &mut journal, committed, || tell(&recovered));
+    Ok(recovered)
 }
 
 /// As long as the steps are not over, what is not in its place lies in the workbenches. Without them each step would
@@ -504,7 +529,7 @@ fn go_back(files: &impl Files, log: &impl Log, journal: &mut Journal) -> Result<
     journal.phase = Phase::Reverting;
     log.write(journal).map_err(CommitError::Journal)?;
     let left = revert(files, journal).map_err(|halt| stuck(journal, halt))?;
-    finish(files, log, journal, false);
+    finish(files, log, journal, false, || Ok(()));
     Ok(left.into_iter().map(|place| place.path).collect())
 }
 
@@ -512,10 +537,20 @@ fn go_back(files: &impl Files, log: &impl Log, journal: &mut Journal) -> Result<
 /// or failed, by now: what cannot be written or thrown away waits for the next recovery,
 /// which finds every step done. As long as the journal does not say *cleaning*, nothing
 /// that a step goes by may be thrown away.
-fn finish(files: &impl Files, log: &impl Log, journal: &mut Journal, committed: bool) {
+fn finish(
+    files: &impl Files,
+    log: &impl Log,
+    journal: &mut Journal,
+    committed: bool,
+    tell: impl FnOnce() -> io::Result<()>,
+) {
     journal.phase = Phase::Cleaning;
     journal.committed = committed;
-    let _ = log.write(&journal.brief()).and_then(|()| clean(files, journal)).and_then(|()| log.clear());
+    let _ = log
+        .write(&journal.brief())
+        .and_then(|()| clean(files, journal))
+        .and_then(|()| tell())
+        .and_then(|()| log.clear());
 }
 
 fn stuck(journal: &Journal, halt: Halt) -> CommitError {

@@ -57,7 +57,7 @@ mod tests;
 pub use beginning::Beginning;
 #[cfg(target_os = "linux")]
 pub use commit::conflicts;
-pub use commit::{CommitError, Conflict, Content, Contents, Found, Recovered, commit, recover, recover_for};
+pub use commit::{CommitError, Conflict, Content, Contents, Found, Recovered, Tell, commit, recover, recover_for};
 #[cfg(target_os = "linux")]
 pub use copy::Room;
 #[cfg(target_os = "linux")]

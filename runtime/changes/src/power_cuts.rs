@@ -151,7 +151,7 @@ fn case(entries: &[(&'static str, Option<Entry>, Option<Entry>)]) -> (World, Wor
 
 fn recover_all(disk: &Rc<Simulated>) -> Result<Option<bool>, CommitError> {
     let Some(journal) = disk.world.borrow().journal.clone() else { return Ok(None) };
-    recover_in(disk, disk, journal).map(|done| Some(done.committed))
+    recover_in(disk, disk, journal, &|_| Ok(())).map(|done| Some(done.committed))
 }
 
 /// Recovers after a power cut, first cut again at every point of that, and looks at what is there each time: it and

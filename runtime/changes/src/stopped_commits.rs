@@ -87,14 +87,14 @@ fn a_stopped_commit_is_in_the_way_of_the_same_directories_alone() {
         let is_begun = std::fs::read_dir(&journals).unwrap().count() > 0;
         assert!(is_begun, "nobody holds anything at point {points}");
         let since = Instant::now();
-        assert_eq!(recover(&journals).unwrap(), [], "point {points}");
+        assert_eq!(recover(&journals, &|_| Ok(())).unwrap(), [], "point {points}");
         // Another directory of the same parent.
         let other = dir.path().join("other");
         std::fs::create_dir(&other).unwrap();
         let new = bench.memory.file("new", 0o644);
         let elsewhere = set(&other, vec![("a", None, Some(new.clone()))]);
         let commit = |id: &str, set: &ChangeSet, patience, cancel: &CancelToken| {
-            commit_within(patience, &journals, id, set, &bench.memory, cancel)
+            commit_within(patience, &journals, id, set, &bench.memory, (cancel, &|_| Ok(())))
         };
         let free = CancelToken::new();
         commit("elsewhere", &elsewhere, Duration::ZERO, &free).unwrap();

@@ -97,7 +97,7 @@ impl Bench {
     }
 
     pub(crate) fn commit(&self, set: &ChangeSet) -> Result<(), CommitError> {
-        commit(&self.dir.path().join("journals"), "test", set, &self.memory, &CancelToken::new())
+        commit(&self.dir.path().join("journals"), "test", set, &self.memory, (&CancelToken::new(), &|_| Ok(())))
     }
 
     fn left(&self) -> Vec<String> {
@@ -140,7 +140,7 @@ fn a_commit_and_its_inverse_lead_there_and_back() {
     assert_eq!(bench.left(), ["a", "gone", "l"]);
     assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"old");
     assert_eq!(fs::read_link(bench.tree().join("l")).unwrap(), Path::new("a"));
-    assert_eq!(recover(&bench.dir.path().join("journals")).unwrap(), []);
+    assert_eq!(recover(&bench.dir.path().join("journals"), &|_| Ok(())).unwrap(), []);
 }
 
 /// The process ends when the journal says *applying*.
@@ -181,7 +181,7 @@ fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_o
     crash();
     let (workbench, away) = (bench.tree().join(".lobster-test"), bench.dir.path().join("away"));
     fs::rename(&workbench, &away).unwrap();
-    let unfinished = recover(&journals).unwrap_err();
+    let unfinished = recover(&journals, &|_| Ok(())).unwrap_err();
     let message = unfinished.to_string();
     assert!(matches!(unfinished, CommitError::Unfinished { .. }), "{message}");
     for part in ["put that directory back", ".lobster-test", "test.commit"] {
@@ -189,19 +189,19 @@ fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_o
     }
     recover_for(&journals, &of_tree).unwrap_err();
     assert_eq!(recover_for(&journals, &of_other).unwrap(), []);
-    commit(&journals, "other", &of_other, &bench.memory, &CancelToken::new()).unwrap();
+    commit(&journals, "other", &of_other, &bench.memory, (&CancelToken::new(), &|_| Ok(()))).unwrap();
     assert_eq!((bench.left(), other.left()), (vec!["a".to_owned()], vec!["a".to_owned(), "b".to_owned()]));
     fs::rename(&away, &workbench).unwrap();
-    assert!(recover(&journals).unwrap()[0].committed);
+    assert!(recover(&journals, &|_| Ok(())).unwrap()[0].committed);
     assert_eq!(bench.left(), ["a", "b"]);
     assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"new");
     bench.commit(&of_tree.inverse()).unwrap();
     crash();
     fs::rename(bench.tree(), &away).unwrap();
-    assert!(recover(&journals).unwrap_err().to_string().contains("cannot open"));
+    assert!(recover(&journals, &|_| Ok(())).unwrap_err().to_string().contains("cannot open"));
     assert_eq!(recover_for(&journals, &of_other).unwrap(), []);
     fs::remove_file(journals.join("test.commit")).unwrap();
-    assert_eq!(recover(&journals).unwrap(), []);
+    assert_eq!(recover(&journals, &|_| Ok(())).unwrap(), []);
 }
 
 #[test]
@@ -218,7 +218,7 @@ fn a_journal_that_cannot_be_read_or_is_gone_hinders_no_other_commit() {
     assert_eq!(recover_for(&journals, &set).unwrap(), []);
     bench.commit(&set).unwrap();
     assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"new");
-    let told = recover(&journals).unwrap_err().to_string();
+    let told = recover(&journals, &|_| Ok(())).unwrap_err().to_string();
     assert!(told.contains("cannot be read") && told.contains("damaged.commit"), "{told}");
 }
 
@@ -285,7 +285,7 @@ fn what_is_written_to_a_file_with_other_names_while_contents_are_laid_ready_is_a
         let set = set(&bench.tree(), changes);
         let meddling =
             Meddling { memory: &bench.memory, at: Digest::of(at.as_bytes()), file: bench.tree().join("a") };
-        let error = commit(&bench.dir.path().join("journals"), "test", &set, &meddling, &CancelToken::new())
+        let error = commit(&bench.dir.path().join("journals"), "test", &set, &meddling, (&CancelToken::new(), &|_| Ok(())))
             .unwrap_err();
         assert!(error.to_string().contains("a in "), "{error}");
         let read = |name| fs::read_to_string(bench.tree().join(name)).unwrap();

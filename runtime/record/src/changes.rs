@@ -11,6 +11,7 @@ use lobster_base::place::is_within;
 use lobster_changes::{ChangeSet, CommitError, NotChanged, Resolution, conflicts};
 use lobster_engine::envelope::Failure;
 use lobster_engine::kinds::changes::{load, recover, resolve_conflicts};
+use lobster_engine::kinds::finished_commits::record_unseen_ends;
 use lobster_engine::runtime::{Planned, Runtime};
 use lobster_language::plan::{Extras, Plan, Span, Step, Work, Workflow};
 use lobster_stage::StageError;
@@ -256,6 +257,7 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
     let (run, step) = (wanted.run, wanted.step.as_deref());
     let store = runtime.store()?;
     recover(&store)?;
+    record_unseen_ends(&store, run)?;
     let is_meant = |path: &str| step.is_none_or(|step| is_within(path, step));
     let what = step
         .map_or_else(|| format!("run {}", run.short()), |step| format!("step {step} of run {}", run.short()));

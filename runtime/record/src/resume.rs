@@ -14,6 +14,7 @@ use lobster_base::schema::Schema;
 use lobster_changes::Resolution;
 use lobster_engine::binding::GateQuestion;
 use lobster_engine::envelope::{Envelope, Failure};
+use lobster_engine::kinds::finished_commits::record_unseen_ends;
 use lobster_engine::kinds::changes::{REFUSED, load, recover, resolve_conflicts};
 use lobster_engine::kinds::review::changes_of_question;
 use lobster_engine::recall::Resolved;
@@ -484,6 +485,7 @@ fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
             format!("run {id} is being executed by another process; interrupt that one"),
         ));
     }
+    settle_commits(&store, id)?;
     // Nobody takes it up meanwhile.
     let _claim = store.claim_run(id)?;
     let summary = store.run(id)?;
@@ -500,6 +502,20 @@ fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
     let by = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
     store.call_run_off(id, by.as_deref(), ended(runtime, "cancelled"))?;
     Ok(cancelled(runtime, &store, id))
+}
+
+/// A run that is ended for good leaves no commit half done: nobody would finish it in its name.
+fn settle_commits(store: &Store, id: RunId) -> Result<(), Failure> {
+    let recovered = recover(store);
+    if store.has_unfinished_commit(id).map_err(|error| Failure::new(Code::Store, error.to_string()))? {
+        let why = match recovered {
+            Err(error) => error.to_string(),
+            Ok(_) => "another process is finishing it; try again".to_owned(),
+        };
+        let message = format!("run {id} is not cancelled, because a commit of its changes to files is not finished: {why}");
+        return Err(Failure::new(Code::Changes, message));
+    }
+    Ok(record_unseen_ends(store, id)?)
 }
 
 /// An error if a person ended the run: by calling it off, or with a no to a question.
@@ -585,11 +601,12 @@ fn go_on(
 ) -> Result<RunResult, Failure> {
     let store = runtime.store()?;
     store.check_rollback()?;
+    // Before it is claimed, so that the end of its own commit is in the journal that is read then.
+    runtime.finish_commits(&store);
     let claim = store.claim_run(id)?;
     let journal = sound_journal(&store, id)?;
     // Before it was claimed, anybody could end it.
     refuse_called_off(&journal)?;
-    runtime.finish_commits(&store);
     let task = started(&journal).ok_or_else(|| {
         Failure::new(Code::Recording, format!("the journal of run {id} does not say what it runs"))
     })?;

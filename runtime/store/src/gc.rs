@@ -3,7 +3,7 @@
 //!
 //! It works in short transactions beside running processes. What keeps it safe:
 //! a run that is running or waiting stays, and so does one that a process has
-//! claimed, whatever the policy says; a blob recorded lately stays, named
+//! claimed or that a commit of changes to files is unfinished of, whatever the policy says; a blob recorded lately stays, named
 //! or not; names written while it works are read before each batch of blobs
 //! goes; and a blob's file is removed only while no process is placing one.
 //!
@@ -268,7 +268,8 @@ impl Collector<'_> {
 
     /// Whether the policy keeps `run`. `over_kept` counts the runs that are over and stay.
     fn stays(&self, run: &Candidate, over_kept: &mut u64) -> Result<bool, StoreError> {
-        if run.pinned || self.store.is_claimed(run.id) {
+        // What a crash left of a commit is finished in the name of its run.
+        if run.pinned || self.store.is_claimed(run.id) || self.store.has_unfinished_commit(run.id)? {
             return Ok(true);
         }
         let Some(ended) = run.ended else {

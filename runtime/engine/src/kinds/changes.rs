@@ -18,11 +18,12 @@ use lobster_language::plan::ChangesMode;
 use lobster_policy::{DecisionEnv, LeastChanges, Policy};
 use lobster_sandbox::{Confinement, JailSpec, Mode, Net, Promise};
 use lobster_stage::{StageError, Stop, store_failure};
-use lobster_store::{Blob, StepOutcome, StepStatus, Store};
+use lobster_store::{Blob, COMMITS, StepOutcome, StepStatus, Store};
 use serde_json::{Value, json};
 
 use super::decided::Decided;
 use super::decision_env::decision_env;
+use super::finished_commits;
 use super::guarded::{self, Maker, check_repositories};
 use super::own_places::hide_state;
 use crate::action::{ActionRecord, Preimage};
@@ -146,15 +147,15 @@ pub(super) fn mode_of(least: LeastChanges) -> ChangesMode {
 
 /// Where commits keep their journals.
 fn journals(store: &Store) -> PathBuf {
-    store.dir().join("commits")
+    store.dir().join(COMMITS)
 }
 
-/// Finishes the commits that a crash interrupted, forward or back.
+/// Finishes the commits that a crash interrupted, forward or back, and tells the runs that they are of.
 ///
 /// # Errors
 /// When one of them cannot be finished.
 pub fn recover(store: &Store) -> Result<Vec<Recovered>, CommitError> {
-    lobster_changes::recover(&journals(store))
+    lobster_changes::recover(&journals(store), &|finished| finished_commits::tell_owner(store, finished))
 }
 
 /// The change set in a blob.
@@ -265,10 +266,11 @@ fn commit_checked(
 
 fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet) -> Result<usize, StageError> {
     let (journals, contents) = (journals(&run.store), InStore(&run.store));
-    let id = format!("{}-{}", run.id, Digest::of(path.as_str().as_bytes()).short());
+    let id = finished_commits::commit_id(run.id, path.as_str());
+    let tell = |finished: &Recovered| finished_commits::tell_owner(&run.store, finished);
     let step = path.as_str().trim_end_matches("!changes");
-    let committed = lobster_changes::recover_for(&journals, set)
-        .and_then(|_| lobster_changes::commit(&journals, &id, set, &contents, &run.cancel));
+    let committed = lobster_changes::recover_for(&journals, set, &tell)
+        .and_then(|_| lobster_changes::commit(&journals, &id, set, &contents, (&run.cancel, &tell)));
     match committed {
         Ok(()) => Ok(set.changes().count()),
         Err(error @ (CommitError::Conflicts(_) | CommitError::Raced { .. })) => {

@@ -6,6 +6,7 @@ pub mod changes;
 pub mod component;
 mod decided;
 mod decision_env;
+pub mod finished_commits;
 mod git_settings;
 mod granted_roots;
 mod guarded;

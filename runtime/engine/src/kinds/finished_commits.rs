@@ -1,0 +1,127 @@
+//! The run that a commit is of, where a crash interrupted the commit and another command finished it: the end of the
+//! commit goes into the journal of that run, so that it can be shown and undone, whatever becomes of the run.
+
+use std::io;
+use std::sync::Arc;
+
+use lobster_base::digest::Digest;
+use lobster_changes::{ChangeSet, Recovered, conflicts};
+use lobster_store::{Durability, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
+use serde_json::{Value, json};
+
+use super::changes::{COMMIT, load};
+use crate::execute::CHANGES;
+
+/// An action of a commit is a few words long.
+const MAX_ACTION: u64 = 1 << 20;
+
+/// What a commit of this run at this path is called. Its journal is found by the run in it.
+pub(super) fn commit_id(run: RunId, path: &str) -> String {
+    format!("{run}-{}", Digest::of(path.as_bytes()).short())
+}
+
+/// A commit that is on record as begun and not as done.
+struct Begun {
+    path: String,
+    attempt: u32,
+    set: Digest,
+}
+
+/// Records the end of a commit in the run that it is of.
+///
+/// # Errors
+/// When it cannot be recorded: then the journal of the commit is kept.
+pub(super) fn tell_owner(store: &Store, finished: &Recovered) -> io::Result<()> {
+    let run = finished.id.rsplit_once('-').and_then(|(run, _)| run.parse::<RunId>().ok());
+    let Some(run) = run.filter(|_| finished.committed) else { return Ok(()) };
+    record_ends(store, run, |begun, _| commit_id(run, &begun.path) == finished.id).map_err(io::Error::other)
+}
+
+/// Records the end of each commit of a run that was killed when all was done and before it could say so: the files are
+/// what the commit was to make of them.
+///
+/// # Errors
+/// When it cannot be recorded.
+pub fn record_unseen_ends(store: &Store, run: RunId) -> Result<(), StoreError> {
+    record_ends(store, run, |_, set| {
+        let fits = |set: &ChangeSet| conflicts(set).is_ok_and(|found| found.is_empty());
+        !set.is_empty() && fits(&set.inverse()) && !fits(set)
+    })
+}
+
+fn record_ends(
+    store: &Store,
+    run: RunId,
+    is_done: impl Fn(&Begun, &ChangeSet) -> bool,
+) -> Result<(), StoreError> {
+    match store.run(run) {
+        Err(StoreError::UnknownRun(_)) => return Ok(()),
+        found => found?,
+    };
+    // Whoever executes the run commits again, finds all done and records that.
+    let Ok(_claim) = store.claim_run(run) else { return Ok(()) };
+    let journal = store.events(run)?;
+    for begun in begun_commits(store, &journal) {
+        // Without its change set nothing could be shown or undone.
+        let Ok(set) = load(store, &begun.set) else { continue };
+        if !is_done(&begun, &set) {
+            continue;
+        }
+        let mut outcome = StepOutcome::new(StepStatus::Ok);
+        outcome.value = json!({ "committed": begun.set, "files": set.changes().count() });
+        let steps = steps_together(store, &journal, &begun, &set);
+        if !steps.is_empty() {
+            outcome.value["steps"] = json!(steps);
+        }
+        let Begun { path, attempt, .. } = begun;
+        let event = Event::StepEnded { path, attempt, begun: None, outcome: Arc::new(outcome) };
+        store.append(run, vec![event], Durability::Synced)?;
+    }
+    Ok(())
+}
+
+/// The commits that have begun, without those that succeeded.
+fn begun_commits(store: &Store, journal: &[Record]) -> Vec<Begun> {
+    let mut found: Vec<Begun> = Vec::new();
+    for record in journal {
+        match &record.event {
+            Event::StepStarted { path, attempt, kind, action: Some(action), .. } if kind == COMMIT => {
+                found.retain(|begun| begun.path != *path);
+                let set = store
+                    .load(action, MAX_ACTION)
+                    .ok()
+                    .and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok())
+                    .and_then(|action| action.get(CHANGES)?.as_str()?.parse().ok());
+                found.extend(set.map(|set| Begun { path: path.clone(), attempt: *attempt, set }));
+            }
+            Event::StepEnded { path, outcome, .. } if outcome.status == StepStatus::Ok => {
+                found.retain(|begun| begun.path != *path);
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// The steps whose changes waited and were committed as one, as its end names them; none if it is of one step, or if
+/// a person chose other changes.
+fn steps_together(store: &Store, journal: &[Record], begun: &Begun, set: &ChangeSet) -> Vec<String> {
+    let mut parts: Vec<(String, Digest)> = Vec::new();
+    for record in journal {
+        let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
+        let digest = outcome.detail.get(CHANGES).and_then(|blob| blob.get("digest")?.as_str()?.parse().ok());
+        if let Some(digest) = digest {
+            parts.retain(|(known, _)| known != path);
+            parts.push((path.clone(), digest));
+        }
+    }
+    if parts.iter().any(|(_, digest)| *digest == begun.set) {
+        return Vec::new();
+    }
+    let sets: Option<Vec<ChangeSet>> = parts.iter().map(|(_, digest)| load(store, digest).ok()).collect();
+    let Some(sets) = sets else { return Vec::new() };
+    // What was committed before them came before them.
+    let sums_up = |first: &usize| ChangeSet::compose(&sets[*first..].iter().collect::<Vec<_>>()) == *set;
+    let first = (0..sets.len().saturating_sub(1)).rev().find(sums_up);
+    first.map_or_else(Vec::new, |first| parts.drain(first..).map(|(path, _)| path).collect())
+}
