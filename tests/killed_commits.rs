@@ -56,14 +56,15 @@ fn story(point: usize, first: First, several: bool) -> Option<bool> {
         return None;
     }
     let told = format!("killed at {point}, then {first:?}");
-    let is_half = files(&home) != old;
+    let is_half =
+        files(&home).iter().any(|(name, told)| !name.starts_with('.') && old.get(name) != Some(told));
     let run = |words: &[&str]| home.lobster(words).run();
     match first {
         // The run may wait still, or have succeeded.
         First::Cancel => drop(run(&["resume", "flow@", "--cancel"])),
         First::Undo => {
             let undone = run(&["undo", "flow@"]);
-            assert!(undone.code() == 0 || !is_half, "{told}: {undone:#?}");
+            // What was rolled back need not be undone.
             assert_eq!(files(&home), old, "{told}: {undone:#?}");
             return Some(is_half);
         }
@@ -79,8 +80,10 @@ fn story(point: usize, first: First, several: bool) -> Option<bool> {
         // Nothing is committed any more in the name of a run that is gone.
         let commits = home.state().join("store/commits");
         let left = std::fs::read_dir(commits).map_or(0, |dir| {
-            dir.filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|last| last == "commit"))
-                .count()
+            dir.filter(|entry| {
+                entry.as_ref().unwrap().path().extension().is_some_and(|last| last == "commit")
+            })
+            .count()
         });
         assert_eq!(left, 0, "{told}");
     } else {

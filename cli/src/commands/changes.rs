@@ -7,6 +7,7 @@ use anstyle::{AnsiColor, Style};
 use lobster_runtime::json;
 use lobster_runtime::replay::changes::{
     Change, ChangeKind, ChangeSet, Entry, Reading, Resolution, StepChanges, changes_of_run, is_executable,
+    record_unseen_ends,
 };
 use lobster_runtime::replay::place::is_within;
 use lobster_runtime::runtime::Runtime;
@@ -56,6 +57,8 @@ const CONTEXT: usize = 3;
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
     let id = which::run_or_ask(&store, args.run.as_deref(), "changes")?;
+    // What cannot be recorded now is shown as it is on record.
+    let _ = record_unseen_ends(&store, id);
     let mut found = changes_of_run(&store, id).map_err(CommandError::failed)?;
     found.retain(|changes| args.step.as_ref().is_none_or(|step| is_within(&changes.step, step)));
     let mut out = Output::for_reader(args.json);

@@ -58,6 +58,9 @@ fn record_ends(
         Err(StoreError::UnknownRun(_)) => return Ok(()),
         found => found?,
     };
+    if begun_commits(store, &store.events(run)?).is_empty() {
+        return Ok(());
+    }
     // Whoever executes the run commits again, finds all done and records that.
     let Ok(_claim) = store.claim_run(run) else { return Ok(()) };
     let journal = store.events(run)?;
