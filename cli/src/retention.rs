@@ -54,9 +54,14 @@ impl FromStr for Retention {
         }
         for limit in text.split(',').map(str::trim) {
             if let Ok(age) = limit.parse::<Span>() {
-                retention.max_age_ms = Some(i64::try_from(age.milliseconds()).unwrap_or(i64::MAX));
+                let age = i64::try_from(age.milliseconds()).unwrap_or(i64::MAX);
+                if retention.max_age_ms.replace(age).is_some() {
+                    return Err(format!("{limit:?} is a second age"));
+                }
             } else if let Ok(size) = limit.parse::<Bytes>() {
-                retention.max_bytes = Some(size.0);
+                if retention.max_bytes.replace(size.0).is_some() {
+                    return Err(format!("{limit:?} is a second size"));
+                }
             } else {
                 return Err(format!("{limit:?} is neither an age (90d) nor a size (4GiB)"));
             }
@@ -169,7 +174,7 @@ mod tests {
         assert_eq!(read("4GiB, 2w"), Ok((Some(14 * 86_400_000), Some(4 << 30))));
         assert_eq!(read("off"), Ok((None, None)));
         assert!(read(DEFAULT).is_ok_and(|(age, size)| age.is_some() && size.is_some()));
-        for wrong in ["", "soon", "90d,off", "90d 4GiB", "-1d"] {
+        for wrong in ["", "soon", "90d,off", "90d 4GiB", "-1d", "1d,2d", "1GiB,90d,2GiB"] {
             assert!(read(wrong).is_err(), "{wrong}");
         }
     }
