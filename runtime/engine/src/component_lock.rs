@@ -74,7 +74,11 @@ impl ComponentLock {
     pub fn nearest(dir: &Path) -> Option<PathBuf> {
         for dir in dir.ancestors() {
             let lock = dir.join(Self::FILE);
-            if lock.is_file() {
+            // Whatever has this name counts, also what cannot be read: only where nothing is, nothing is locked.
+            let is_absent = std::fs::symlink_metadata(&lock).is_err_and(|error| {
+                matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+            });
+            if !is_absent {
                 return Some(lock);
             }
             if dir.join(".git").exists() {
@@ -89,12 +93,17 @@ impl ComponentLock {
     /// # Errors
     /// When it cannot be read.
     pub fn read(path: &Path) -> Result<Self, ComponentLockError> {
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(source) => return Err(ComponentLockError::Io { path: path.to_owned(), source }),
-        };
         let wrong = |why: String| ComponentLockError::Wrong { path: path.to_owned(), why };
+        let io = |source| ComponentLockError::Io { path: path.to_owned(), source };
+        match std::fs::symlink_metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            found => found.map_err(io)?,
+        };
+        // A link that leads nowhere is no missing lock, and nobody waits for the other end of a pipe.
+        if !std::fs::metadata(path).map_err(io)?.is_file() {
+            return Err(wrong("it is no file".to_owned()));
+        }
+        let text = std::fs::read_to_string(path).map_err(io)?;
         let lock: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         if lock.version != VERSION {
             return Err(wrong(format!("its version is {}, and this lobster knows {VERSION}", lock.version)));
@@ -166,6 +175,29 @@ mod tests {
         let lock = root.join("repo/sub").join(ComponentLock::FILE);
         std::fs::write(&lock, "").unwrap();
         assert_eq!(ComponentLock::nearest(&steps), Some(lock));
+    }
+
+    #[test]
+    fn what_is_no_file_is_no_missing_lock() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, lock) = (place.path().join("a.wasm"), place.path().join(ComponentLock::FILE));
+        std::fs::write(&file, "one").unwrap();
+        let is_refused = |what: &str| {
+            assert_eq!(ComponentLock::nearest(place.path()), Some(lock.clone()), "{what}");
+            assert!(ComponentLock::read(&lock).is_err(), "{what}");
+            assert!(check(&file, &Digest::of(b"one")).is_err(), "{what}");
+        };
+        std::fs::create_dir(&lock).unwrap();
+        is_refused("a directory");
+        std::fs::remove_dir(&lock).unwrap();
+        std::os::unix::fs::symlink("nowhere", &lock).unwrap();
+        is_refused("a link that leads nowhere");
+        std::fs::remove_file(&lock).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &lock, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0)
+            .unwrap();
+        is_refused("a pipe");
+        std::fs::remove_file(&lock).unwrap();
+        assert!(check(&file, &Digest::of(b"one")).is_ok());
     }
 
     #[test]
