@@ -130,6 +130,7 @@ mod shared_blocks;
 mod shown;
 mod spelling;
 mod staged;
+mod staged_acls;
 mod staged_copies;
 mod staged_model;
 mod state;

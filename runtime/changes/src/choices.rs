@@ -44,7 +44,7 @@ fn tree(memory: &Memory, dice: &mut Dice) -> Tree {
         let entry = match dice.roll(6) {
             0 => continue,
             1 => Entry::Link { target: b"a".to_vec().into(), modified: None },
-            2 | 3 => Entry::Directory { mode: 0o755 },
+            2 | 3 => Entry::Directory { mode: 0o755, acl: None },
             _ => memory.file(["one", "two", "three"][dice.roll(3)], 0o644),
         };
         tree.insert(name, entry);
@@ -56,7 +56,7 @@ fn put(dir: &Path, tree: &Tree, memory: &Memory) {
     for (name, entry) in tree {
         let at = dir.join(name);
         match entry {
-            Entry::Directory { mode } => {
+            Entry::Directory { mode, .. } => {
                 fs::create_dir(&at).unwrap();
                 fs::set_permissions(at, fs::Permissions::from_mode(*mode)).unwrap();
             }
@@ -134,7 +134,14 @@ fn both_names_of_a_file_are_chosen_or_none() {
     let bench = Bench::new();
     let one = bench.memory.file("one", 0o644);
     let Entry::File { digest, size, mode, .. } = one.clone() else { panic!("a file") };
-    let named = Entry::File { digest, size, mode, modified: None, same_as: Some(RelPath::new("a").unwrap()) };
+    let named = Entry::File {
+        digest,
+        size,
+        mode,
+        modified: None,
+        same_as: Some(RelPath::new("a").unwrap()),
+        acl: None,
+    };
     let whole = set(
         &bench.tree(),
         vec![("a", None, Some(one.clone())), ("b", None, Some(named)), ("c", None, Some(one))],
@@ -232,8 +239,10 @@ fn what_is_new_in_a_directory_that_goes_is_a_conflict_and_keeps_it() {
     bench.put("d/f", "one");
     let mode = fs::metadata(bench.tree().join("d")).unwrap().permissions().mode() & 0o7777;
     let one = bench.memory.file("one", 0o644);
-    let set =
-        set(&bench.tree(), vec![("d", Some(Entry::Directory { mode }), None), ("d/f", Some(one), None)]);
+    let set = set(
+        &bench.tree(),
+        vec![("d", Some(Entry::Directory { mode, acl: None }), None), ("d/f", Some(one), None)],
+    );
     bench.put("d/theirs", "x");
     let Err(crate::CommitError::Conflicts(found)) = bench.commit(&set) else { panic!("no conflict") };
     assert_eq!(found.iter().map(|conflict| conflict.path.to_string()).collect::<Vec<_>>(), ["d"]);

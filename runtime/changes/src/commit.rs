@@ -365,11 +365,7 @@ pub fn recover(journals: &Path, tell: Tell<'_>) -> Result<Vec<Recovered>, Commit
 /// # Errors
 /// As [`recover`].
 #[cfg(target_os = "linux")]
-pub fn recover_for(
-    journals: &Path,
-    set: &ChangeSet,
-    tell: Tell<'_>,
-) -> Result<Vec<Recovered>, CommitError> {
+pub fn recover_for(journals: &Path, set: &ChangeSet, tell: Tell<'_>) -> Result<Vec<Recovered>, CommitError> {
     recover_where(journals, Some(set), tell)
 }
 

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, ioctl_ficlone};
 
+use crate::acl::Acl;
 use crate::disk::{copy_sparse, set_link_time, time_of};
 use crate::files::{Place, Seen, What};
 use crate::pile::Below;
@@ -81,8 +82,8 @@ impl Copied {
     }
 }
 
-/// Copies what a step finds below into the new directory `to`. Pipes, sockets, devices and extended attributes are
-/// not copied.
+/// Copies what a step finds below into the new directory `to`. Pipes, sockets, devices and extended attributes other
+/// than access control lists are not copied.
 pub(crate) fn copy(below: &Below, mode: u32, to: &Path, room: Room<'_>) -> Result<Copied, CopyError> {
     let mut copying = Copying {
         below,
@@ -178,6 +179,7 @@ impl Copying<'_> {
             }
         }
         self.own_like(place, at)?;
+        Acl::of_file(&from)?.map_or(Ok(()), |acl| acl.give(&file))?;
         file.set_permissions(Permissions::from_mode(seen.mode))?;
         file.set_times(FileTimes::new().set_modified(time_of(seen.modified)))
     }
@@ -196,7 +198,10 @@ impl Copying<'_> {
             let at = self.at(path);
             let give = || -> io::Result<Metadata> {
                 let times = FileTimes::new().set_modified(time_of(seen.modified));
-                File::open(&at)?.set_times(times)?;
+                let place = Place { root: 0, path: path.clone() };
+                let dir = File::open(&at)?;
+                self.below.acl(&place)?.map_or(Ok(()), |acl| acl.give(&dir))?;
+                dir.set_times(times)?;
                 fs::set_permissions(&at, Permissions::from_mode(seen.mode))?;
                 fs::symlink_metadata(&at)
             };

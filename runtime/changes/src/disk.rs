@@ -18,6 +18,7 @@ use rustix::io::Errno;
 
 use lobster_base::whole_sync::{can_sync_file_system, sync_file_system};
 
+use crate::acl::Acl;
 use crate::commit::{CommitError, Content};
 use crate::files::{Files, Looks, Place, Seen, What};
 use crate::set::{ByteText, ChangeSet, RelPath, Time};
@@ -89,6 +90,11 @@ impl Disk {
         }
         let stat = statat(self.parent_of(place)?, name(place), AtFlags::SYMLINK_NOFOLLOW)?;
         Ok(Some((stat.st_uid, stat.st_gid)))
+    }
+
+    /// The access control lists of what is at a place.
+    pub(crate) fn acl(&self, place: &Place) -> io::Result<Option<Box<Acl>>> {
+        Acl::of_file(&self.open_file(place, OFlags::RDONLY)?)
     }
 
     fn root(&self, root: usize) -> io::Result<&Root> {
@@ -300,7 +306,13 @@ impl Files for Disk {
         point("make directory")?;
         let above = self.parent_of(place)?;
         mkdirat(&above, name(place), Mode::RWXU)?;
+        Acl::take(&self.open_file(place, OFlags::RDONLY | OFlags::DIRECTORY)?)?;
         // The umask is nobody's business here.
+        self.set_mode(place, mode, false)
+    }
+
+    fn give_lists(&self, place: &Place, acl: &Acl, mode: u32) -> io::Result<()> {
+        acl.give(&self.open_file(place, OFlags::RDONLY | OFlags::DIRECTORY)?)?;
         self.set_mode(place, mode, false)
     }
 
@@ -308,7 +320,7 @@ impl Files for Disk {
         &self,
         place: &Place,
         content: &mut Content<'_>,
-        Looks { mode, modified, like }: &Looks<'_>,
+        Looks { mode, modified, like, acl }: &Looks<'_>,
         sync: bool,
     ) -> io::Result<()> {
         point("make file")?;
@@ -320,6 +332,9 @@ impl Files for Disk {
         let mut has_mode = fstat(&file)?.st_mode & 0o7777 == *mode;
         if let Some(like) = like {
             has_mode &= !make_like(&file, &self.open_file(like, OFlags::RDONLY)?)?;
+        } else if let Some(acl) = acl {
+            acl.give(&file)?;
+            has_mode = false;
         }
         if !has_mode {
             fchmod(&file, Mode::from_raw_mode(*mode))?;

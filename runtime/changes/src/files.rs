@@ -3,6 +3,7 @@
 
 use std::io::{self, Read};
 
+use crate::acl::Acl;
 use crate::commit::Content;
 use crate::set::{ByteText, RelPath, Time};
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,10 @@ pub(crate) trait Files {
     /// The names in a directory.
     fn list(&self, place: &Place) -> io::Result<Vec<Vec<u8>>>;
     fn make_directory(&self, place: &Place, mode: u32) -> io::Result<()>;
+    /// Gives a new directory its access control lists. Its mode is set again.
+    fn give_lists(&self, _: &Place, _: &Acl, _mode: u32) -> io::Result<()> {
+        Ok(())
+    }
     /// A new file, durable if `sync` says so.
     fn make_file(
         &self,
@@ -92,4 +97,6 @@ pub(crate) struct Looks<'a> {
     pub(crate) modified: Option<Time>,
     /// It has the owner and the attributes of this one.
     pub(crate) like: Option<&'a Place>,
+    /// Else it has these access control lists.
+    pub(crate) acl: Option<&'a Acl>,
 }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use lobster_base::digest::Digest;
 
+use crate::acl::Acl;
 use crate::beginning::Beginning;
 use crate::commit::{CommitError, Contents};
 use crate::copy::{Copied, CopyError, Room, copy};
@@ -176,6 +177,7 @@ impl Layer {
         // What the step sees of the root itself is what the upper directory is.
         make(dir.clone(), 0o700)
             .and_then(|()| make(dir.join(UPPER), mode))
+            .and_then(|()| give_lists_of(root, &dir.join(UPPER), mode))
             .and_then(|()| make(dir.join(WORK), 0o700))
             .map_err(failed)?;
         let made = Beginning::now(root, &dir).map_err(failed)?;
@@ -208,8 +210,11 @@ impl Layer {
     pub fn copy(&mut self, room: Room<'_>) -> Result<(), LayerError> {
         let pile = self.below().map(|below| open_root(&below)).transpose()?;
         let below = Below::new(open_root(&self.root)?, pile);
-        let copied = copy(&below, self.mode, &self.dir.join(COPY), room);
+        let to = self.dir.join(COPY);
+        let copied = copy(&below, self.mode, &to, room);
         self.copied = Some(copied.map_err(not_copied(&self.root))?);
+        give_lists_of(&self.root, &to, self.mode)
+            .map_err(|source| LayerError::Root { root: self.root.clone(), source })?;
         Ok(())
     }
 
@@ -312,6 +317,13 @@ pub fn lay_over(
     let is_for_kernel = lay(changes, &base, to, contents).map_err(failed)?;
     fs::set_permissions(to, Permissions::from_mode(mode)).map_err(failed)?;
     Ok(is_for_kernel)
+}
+
+/// What is made in the directory itself is made by its lists.
+fn give_lists_of(root: &Path, to: &Path, mode: u32) -> io::Result<()> {
+    let Some(acl) = Acl::at(root)? else { return Ok(()) };
+    acl.give(&File::open(to)?)?;
+    fs::set_permissions(to, Permissions::from_mode(mode))
 }
 
 pub(crate) fn open_root(root: &Path) -> Result<Disk, LayerError> {

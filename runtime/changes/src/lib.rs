@@ -9,6 +9,7 @@
 //! This crate decides nothing and knows no runs; it must never follow a symbolic link,
 //! nor touch anything outside the directories that it is told.
 
+mod acl;
 mod apply;
 #[cfg(target_os = "linux")]
 mod beginning;
@@ -57,7 +58,9 @@ mod tests;
 pub use beginning::Beginning;
 #[cfg(target_os = "linux")]
 pub use commit::conflicts;
-pub use commit::{CommitError, Conflict, Content, Contents, Found, Recovered, Tell, commit, recover, recover_for};
+pub use commit::{
+    CommitError, Conflict, Content, Contents, Found, Recovered, Tell, commit, recover, recover_for,
+};
 #[cfg(target_os = "linux")]
 pub use copy::Room;
 #[cfg(target_os = "linux")]

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat};
 use rustix::io::Errno;
 
+use crate::acl::Acl;
 use crate::commit::Contents;
 use crate::disk::{Disk, fill, set_link_time, time_of};
 use crate::files::{Files, Place, Seen, What};
@@ -83,7 +84,7 @@ pub(crate) fn lay(changes: &[Change], base: &Disk, to: &Path, contents: &dyn Con
                     other => other?,
                 }
             }
-            Some(Entry::Directory { mode }) => laid.directory(&change.path, *mode)?,
+            Some(Entry::Directory { mode, acl }) => laid.make(&change.path, *mode, None, acl.as_deref())?,
             Some(Entry::Link { target, modified }) => {
                 symlink(OsStr::from_bytes(target.as_bytes()), &at)?;
                 modified.map_or(Ok(()), |time| set_link_time(CWD, at.as_os_str(), time))?;
@@ -124,29 +125,34 @@ impl Laid<'_> {
             let place = Place { root: 0, path: dir.clone() };
             let found = self.base.look(&place)?.filter(|found| found.what == What::Directory);
             let found = found.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
-            self.make(&dir, found.mode, Some(found.modified))?;
+            let acl = self.base.acl(&place)?;
+            self.make(&dir, found.mode, Some(found.modified), acl.as_deref())?;
         }
         Ok(self.to.join(as_path(path)))
     }
 
-    fn directory(&mut self, path: &RelPath, mode: u32) -> io::Result<()> {
-        self.make(path, mode, None)
-    }
-
-    fn make(&mut self, path: &RelPath, mode: u32, modified: Option<Time>) -> io::Result<()> {
+    fn make(
+        &mut self,
+        path: &RelPath,
+        mode: u32,
+        modified: Option<Time>,
+        acl: Option<&Acl>,
+    ) -> io::Result<()> {
         let at = self.to.join(as_path(path));
         DirBuilder::new().mode(0o700).create(&at)?;
         self.own_like(path, &at)?;
+        acl.map_or(Ok(()), |acl| acl.give(&File::open(&at)?))?;
         self.modes.push((at, mode, modified));
         self.made.insert(path.clone());
         Ok(())
     }
 
     fn file(&self, change: &Change, at: &Path, contents: &dyn Contents) -> io::Result<()> {
-        let Some(Entry::File { digest, mode, modified, .. }) = &change.after else { return Ok(()) };
+        let Some(Entry::File { digest, mode, modified, acl, .. }) = &change.after else { return Ok(()) };
         let mut file = File::options().write(true).create_new(true).open(at)?;
         fill(&mut file, &mut contents.open(digest)?)?;
         self.own_like(&change.path, at)?;
+        acl.as_ref().map_or(Ok(()), |acl| acl.give(&file))?;
         file.set_permissions(Permissions::from_mode(*mode))?;
         modified.map_or(Ok(()), |time| file.set_times(FileTimes::new().set_modified(time_of(time))))
     }
@@ -227,6 +233,11 @@ impl Below {
     /// Whom what is at a place belongs to: a user and a group.
     pub(crate) fn owner(&self, place: &Place) -> io::Result<Option<(u32, u32)>> {
         self.holder(place)?.owner(place)
+    }
+
+    /// The access control lists of what is at a place.
+    pub(crate) fn acl(&self, place: &Place) -> io::Result<Option<Box<Acl>>> {
+        self.holder(place)?.acl(place)
     }
 
     pub(crate) fn read_link(&self, place: &Place) -> io::Result<ByteText> {

@@ -26,16 +26,16 @@ impl Contents for Known {
 
 fn file(text: &str, mode: u32) -> Option<Entry> {
     let (digest, size) = (Digest::of(text.as_bytes()), text.len() as u64);
-    Some(Entry::File { digest, size, mode, modified: None, same_as: None })
+    Some(Entry::File { digest, size, mode, modified: None, same_as: None, acl: None })
 }
 
 fn name_of(text: &str, mode: u32, of: &str) -> Option<Entry> {
     let (digest, size) = (Digest::of(text.as_bytes()), text.len() as u64);
-    Some(Entry::File { digest, size, mode, modified: None, same_as: Some(path(of)) })
+    Some(Entry::File { digest, size, mode, modified: None, same_as: Some(path(of)), acl: None })
 }
 
 fn directory(mode: u32) -> Option<Entry> {
-    Some(Entry::Directory { mode })
+    Some(Entry::Directory { mode, acl: None })
 }
 
 fn link(target: &str) -> Option<Entry> {
@@ -93,7 +93,7 @@ fn tree_of<'a>(entries: impl Iterator<Item = (&'a str, &'a Option<Entry>)>) -> W
     for (name, entry) in entries {
         let (node, mode) = match entry {
             None => continue,
-            Some(Entry::Directory { mode }) => (Node::Directory(Names::new()), *mode),
+            Some(Entry::Directory { mode, .. }) => (Node::Directory(Names::new()), *mode),
             Some(Entry::Link { target, .. }) => (Node::Link(target.as_bytes().to_vec()), 0o777),
             Some(Entry::File { same_as: Some(of), .. }) => {
                 let inode = world.find(of).unwrap();

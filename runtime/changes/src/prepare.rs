@@ -94,7 +94,7 @@ fn is_as(files: &impl Files, place: &Place, entry: Option<&Entry>, now: Option<S
         (Some(entry), Some(now)) => (entry, now),
     };
     Ok(match entry {
-        Entry::Directory { mode } => now.what == What::Directory && now.mode == *mode,
+        Entry::Directory { mode, .. } => now.what == What::Directory && now.mode == *mode,
         Entry::Link { target, .. } => now.what == What::Link && files.read_link(place)? == *target,
         Entry::File { digest, size, mode, .. } => {
             (now.what, now.size, now.mode) == (What::File, *size, *mode)
@@ -139,23 +139,26 @@ pub(crate) fn lay_ready(
             continue;
         }
         match after {
-            Entry::Directory { mode } => {
+            Entry::Directory { mode, acl } => {
                 files.make_directory(&new, ready_mode(*mode)).map_err(error("lay ready"))?;
+                if let Some(acl) = acl {
+                    files.give_lists(&new, acl, ready_mode(*mode)).map_err(error("lay ready"))?;
+                }
             }
             Entry::Link { target, modified } => {
                 files.make_link(&new, target, *modified).map_err(error("lay ready"))?;
             }
-            Entry::File { digest, mode, modified, .. } => {
+            Entry::File { digest, mode, modified, acl, .. } => {
                 let like = step.old.is_some_and(|old| old.what == What::File).then_some(&step.place);
                 let mut content = contents.open(digest).map_err(error("find the new content of"))?;
-                let look = Looks { mode: *mode, modified: *modified, like };
+                let look = Looks { mode: *mode, modified: *modified, like, acl: acl.as_deref() };
                 files.make_file(&new, &mut content, &look, sync).map_err(error("lay ready"))?;
             }
         }
         if step.act == Act::Rewrite {
             let (mode, modified) = step.old.map_or((0o600, None), |old| (old.mode, Some(old.modified)));
             let mut content = Content::Bytes(files.read(&step.place).map_err(error("read"))?);
-            let look = Looks { mode, modified, like: None };
+            let look = Looks { mode, modified, like: None, acl: None };
             files.make_file(&old, &mut content, &look, sync).map_err(error("keep"))?;
             // Somebody may have written to it since it was compared.
             let kept = Digest::of_reader(files.read(&old).map_err(error("read"))?).map_err(error("read"))?;

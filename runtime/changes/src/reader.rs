@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{getxattr, lgetxattr, llistxattr};
 use rustix::io::Errno;
 
+use crate::acl::Acl;
 use crate::copy::Copied;
 use crate::disk::attribute_names;
 use crate::files::{Place, Seen, What};
@@ -205,11 +206,12 @@ impl<'k> Reader<'k> {
             return Err(LayerError::Rights { root: self.root.clone(), path: path.clone() });
         }
         self.check_attributes(path, &at, lower)?;
+        let (mode, acl) = self.lists(path, &at, mode, lower)?;
         let keep = &mut self.keep;
         let kept = with_access(&at, 0o400, || keep.keep_file(&mut File::open(&at)?));
         let (digest, size) = kept.map_err(|source| self.unread(Some(path), source))?;
         let modified = Some(modified_of(found));
-        let entry = |same_as| Entry::File { digest, size, mode, modified, same_as };
+        let entry = |same_as| Entry::File { digest, size, mode, modified, same_as, acl: acl.clone() };
         if found.nlink() > 1 {
             let first = self.files.entry(found.ino()).or_insert_with(|| path.clone());
             if first != path {
@@ -239,11 +241,12 @@ impl<'k> Reader<'k> {
         let at = self.in_upper(path);
         let is_below = lower.is_some_and(|lower| lower.what == What::Directory);
         self.check_attributes(path, &at, lower)?;
+        let (mode, acl) = self.lists(path, &at, mode, lower)?;
         match lower {
             Some(lower) if is_below => {
                 let had = self.copied.and_then(|copied| copied.mode(path)).unwrap_or(lower.mode);
                 if had != mode {
-                    let entry = |mode| Some(Entry::Directory { mode });
+                    let entry = |mode| Some(Entry::Directory { mode, acl: acl.clone() });
                     let (before, after) = (entry(lower.mode), entry(mode));
                     self.changes.push(Change { path: path.clone(), before, after, shared: None });
                 }
@@ -257,7 +260,7 @@ impl<'k> Reader<'k> {
             }
             other => {
                 let before = self.before(path, other)?;
-                let after = Some(Entry::Directory { mode });
+                let after = Some(Entry::Directory { mode, acl });
                 self.changes.push(Change { path: path.clone(), before, after, shared: None });
             }
         }
@@ -314,10 +317,13 @@ impl<'k> Reader<'k> {
             }
             What::File => {
                 let keep = &mut self.keep;
-                let kept = self.below.open(&place).and_then(|mut file| keep.keep_file(&mut file));
-                let (digest, size) = kept.map_err(unread)?;
+                let kept = self
+                    .below
+                    .open(&place)
+                    .and_then(|mut file| Ok((keep.keep_file(&mut file)?, Acl::of_file(&file)?)));
+                let ((digest, size), acl) = kept.map_err(unread)?;
                 let modified = Some(lower.modified);
-                Entry::File { digest, size, mode: lower.mode, modified, same_as: None }
+                Entry::File { digest, size, mode: lower.mode, modified, same_as: None, acl }
             }
             What::Directory => {
                 for name in self.below.list(&place).map_err(unread)? {
@@ -326,7 +332,9 @@ impl<'k> Reader<'k> {
                     let seen = self.look(&place)?;
                     seen.map_or(Ok(()), |seen| self.removed(&child, seen))?;
                 }
-                Entry::Directory { mode: lower.mode }
+                let acl = self.below.acl(&place);
+                let acl = acl.map_err(|source| self.unread(Some(path), source))?;
+                Entry::Directory { mode: lower.mode, acl }
             }
         }))
     }
@@ -339,6 +347,7 @@ impl<'k> Reader<'k> {
             // A step's own `user.overlay.x` lies there as `user.overlay.overlay.x`.
             let is_kernels =
                 name.starts_with(b"user.overlay.") && !name.starts_with(b"user.overlay.overlay.");
+            // Access control lists are looked at apart.
             if is_kernels || name.starts_with(b"system.") || name == b"security.selinux" {
                 continue;
             }
@@ -358,6 +367,39 @@ impl<'k> Reader<'k> {
             }
         }
         Ok(())
+    }
+
+    /// The mode and the access control lists that a file or directory is committed with. What lay there keeps its own
+    /// lists, so the step may not have given it others.
+    fn lists(
+        &self,
+        path: &RelPath,
+        at: &Path,
+        mode: u32,
+        lower: Option<Seen>,
+    ) -> Result<(u32, Option<Box<Acl>>), LayerError> {
+        let unread = |source| self.unread(Some(path), source);
+        let ours = Acl::at(at).map_err(unread)?;
+        let kind =
+            if fs::symlink_metadata(at).map_err(unread)?.is_dir() { What::Directory } else { What::File };
+        if lower.is_none_or(|lower| lower.what != kind) {
+            return Ok((mode, ours));
+        }
+        let Some(ours) = ours else {
+            let theirs = self.below.acl(&Place { root: 0, path: path.clone() }).map_err(unread)?;
+            return Ok((mode, theirs));
+        };
+        let theirs = self.below.acl(&Place { root: 0, path: path.clone() }).map_err(unread)?;
+        if theirs.as_ref().is_some_and(|theirs| theirs.is_like(&ours)) {
+            return Ok((mode, theirs));
+        }
+        // One that was made anew in its place has those of the directory that it is in.
+        let above = at.parent().map(Acl::at).transpose().map_err(unread)?.flatten();
+        if above.is_some_and(|above| ours.is_inherited(&above)) {
+            return Ok((ours.mode_without(mode), theirs));
+        }
+        let attribute = b"system.posix_acl_access".to_vec().into();
+        Err(LayerError::Attribute { root: self.root.clone(), path: path.clone(), attribute })
     }
 
     fn edited(&self, path: &RelPath) -> LayerError {

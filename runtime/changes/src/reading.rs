@@ -122,7 +122,14 @@ mod tests {
     fn a_reader_is_told_first_what_no_difference_shows_and_renames_once() {
         let file = |text: &str, mode| {
             let digest = Digest::of(text.as_bytes());
-            Some(Entry::File { digest, size: text.len() as u64, mode, modified: None, same_as: None })
+            Some(Entry::File {
+                digest,
+                size: text.len() as u64,
+                mode,
+                modified: None,
+                same_as: None,
+                acl: None,
+            })
         };
         let changes = [
             ("Cargo.lock", file("1", 0o644), file("2", 0o644)),

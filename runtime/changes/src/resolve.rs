@@ -125,7 +125,8 @@ impl Case<'_> {
             What::File => {
                 let kept = self.disk.read(&place).and_then(|mut file| self.keep.keep(&mut file));
                 let (digest, size) = kept.map_err(|source| self.unread(source))?;
-                Entry::File { digest, size, mode: seen.mode, modified, same_as: None }
+                let acl = self.disk.acl(&place).map_err(|source| self.unread(source))?;
+                Entry::File { digest, size, mode: seen.mode, modified, same_as: None, acl }
             }
             What::Link => {
                 let target = self.disk.read_link(&place).map_err(|source| self.unread(source))?;
@@ -207,6 +208,6 @@ impl Case<'_> {
             ))
         })?;
         let (digest, size) = self.keep.keep(&mut text.as_slice()).map_err(|source| self.unread(source))?;
-        Ok(Entry::File { digest, size, mode, modified: None, same_as: None })
+        Ok(Entry::File { digest, size, mode, modified: None, same_as: None, acl: None })
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
+use crate::acl::Acl;
 use lobster_base::digest::Digest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -216,11 +217,17 @@ pub enum Entry {
         /// It is another name of this file.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         same_as: Option<RelPath>,
+        /// Its access control list. Given to a new file; one that is replaced keeps its own.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        acl: Option<Box<Acl>>,
     },
     /// A directory; what is in it has paths of its own.
     Directory {
         /// Permission bits.
         mode: u32,
+        /// Its access control lists. Given to a new directory.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        acl: Option<Box<Acl>>,
     },
     /// A symbolic link.
     Link {
@@ -237,7 +244,7 @@ impl Entry {
     #[must_use]
     pub fn mode(&self) -> u32 {
         match self {
-            Self::File { mode, .. } | Self::Directory { mode } => *mode,
+            Self::File { mode, .. } | Self::Directory { mode, .. } => *mode,
             Self::Link { .. } => 0o777,
         }
     }
@@ -250,7 +257,7 @@ impl Entry {
                 Self::File { digest, size, mode, .. },
                 Self::File { digest: digest2, size: size2, mode: mode2, .. },
             ) => (digest, size, mode) == (digest2, size2, mode2),
-            (Self::Directory { mode }, Self::Directory { mode: mode2 }) => mode == mode2,
+            (Self::Directory { mode, .. }, Self::Directory { mode: mode2, .. }) => mode == mode2,
             (Self::Link { target, .. }, Self::Link { target: target2, .. }) => target == target2,
             (Self::File { .. } | Self::Directory { .. } | Self::Link { .. }, _) => false,
         }
@@ -322,12 +329,13 @@ impl Change {
 
     fn moved(&self, to: impl Fn(&RelPath) -> Option<RelPath>) -> Option<Self> {
         let entry = |entry: &Option<Entry>| match entry {
-            Some(Entry::File { digest, size, mode, modified, same_as }) => Some(Entry::File {
+            Some(Entry::File { digest, size, mode, modified, same_as, acl }) => Some(Entry::File {
                 digest: *digest,
                 size: *size,
                 mode: *mode,
                 modified: *modified,
                 same_as: same_as.as_ref().and_then(&to),
+                acl: acl.clone(),
             }),
             other => other.clone(),
         };
@@ -522,8 +530,8 @@ fn unite_names(changes: &mut BTreeMap<RelPath, Change>) {
         let first = content(changes, &of);
         let Some(change) = changes.get_mut(&path) else { continue };
         match first {
-            Some(Entry::File { digest, size, mode, modified, .. }) => {
-                change.after = Some(Entry::File { digest, size, mode, modified, same_as: Some(of) });
+            Some(Entry::File { digest, size, mode, modified, acl, .. }) => {
+                change.after = Some(Entry::File { digest, size, mode, modified, same_as: Some(of), acl });
             }
             // What it was another name of is gone, or was there all the time.
             Some(Entry::Directory { .. } | Entry::Link { .. }) | None => {

@@ -161,14 +161,14 @@ fn acts(change: &Change, names: OtherNames) -> Vec<Act> {
         (None, None) => {}
         (None, Some(after)) => acts.push(put(after)),
         (Some(before), None) => {
-            if let Entry::Directory { mode } = before
+            if let Entry::Directory { mode, .. } = before
                 && mode & OWN != OWN
             {
                 acts.push(Act::Loosen { before: *mode, mode: mode | OWN });
             }
             acts.push(Act::TakeOut);
         }
-        (Some(Entry::Directory { mode: before }), Some(Entry::Directory { mode })) => {
+        (Some(Entry::Directory { mode: before, .. }), Some(Entry::Directory { mode, .. })) => {
             acts.push(Act::Loosen { before: *before, mode: before | OWN });
             acts.push(Act::Settle { before: before | OWN, mode: *mode });
             return acts;
@@ -189,7 +189,7 @@ fn acts(change: &Change, names: OtherNames) -> Vec<Act> {
         (Some(before), Some(after)) => match put(after) {
             Act::PutIn if !before.is_directory() && !after.is_directory() => acts.push(Act::Swap),
             act => {
-                if let Entry::Directory { mode } = before
+                if let Entry::Directory { mode, .. } = before
                     && mode & OWN != OWN
                 {
                     acts.push(Act::Loosen { before: *mode, mode: mode | OWN });
@@ -198,7 +198,7 @@ fn acts(change: &Change, names: OtherNames) -> Vec<Act> {
             }
         },
     }
-    if let Some(Entry::Directory { mode }) = &change.after
+    if let Some(Entry::Directory { mode, .. }) = &change.after
         && mode & OWN != OWN
     {
         acts.push(Act::Settle { before: mode | OWN, mode: *mode });

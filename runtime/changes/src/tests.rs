@@ -25,7 +25,7 @@ impl Memory {
     pub(crate) fn file(&self, text: &str, mode: u32) -> Entry {
         let digest = Digest::of(text.as_bytes());
         self.0.borrow_mut().insert(digest, text.into());
-        Entry::File { digest, size: text.len() as u64, mode, modified: None, same_as: None }
+        Entry::File { digest, size: text.len() as u64, mode, modified: None, same_as: None, acl: None }
     }
 }
 
@@ -97,7 +97,13 @@ impl Bench {
     }
 
     pub(crate) fn commit(&self, set: &ChangeSet) -> Result<(), CommitError> {
-        commit(&self.dir.path().join("journals"), "test", set, &self.memory, (&CancelToken::new(), &|_| Ok(())))
+        commit(
+            &self.dir.path().join("journals"),
+            "test",
+            set,
+            &self.memory,
+            (&CancelToken::new(), &|_| Ok(())),
+        )
     }
 
     fn left(&self) -> Vec<String> {
@@ -122,10 +128,10 @@ fn a_commit_and_its_inverse_lead_there_and_back() {
         &bench.tree(),
         vec![
             ("a", Some(old), Some(new.clone())),
-            ("gone", Some(Entry::Directory { mode: dir_mode }), None),
+            ("gone", Some(Entry::Directory { mode: dir_mode, acl: None }), None),
             ("gone/f", Some(x), None),
             ("l", Some(link(b"a")), Some(link(b"\xff"))),
-            ("made", None, Some(Entry::Directory { mode: 0o750 })),
+            ("made", None, Some(Entry::Directory { mode: 0o750, acl: None })),
             ("made/it", None, Some(new)),
         ],
     );
@@ -187,8 +193,8 @@ fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_o
     for part in ["put that directory back", ".lobster-test", "test.commit"] {
         assert!(message.contains(part), "{message}");
     }
-    recover_for(&journals, &of_tree).unwrap_err();
-    assert_eq!(recover_for(&journals, &of_other).unwrap(), []);
+    recover_for(&journals, &of_tree, &|_| Ok(())).unwrap_err();
+    assert_eq!(recover_for(&journals, &of_other, &|_| Ok(())).unwrap(), []);
     commit(&journals, "other", &of_other, &bench.memory, (&CancelToken::new(), &|_| Ok(()))).unwrap();
     assert_eq!((bench.left(), other.left()), (vec!["a".to_owned()], vec!["a".to_owned(), "b".to_owned()]));
     fs::rename(&away, &workbench).unwrap();
@@ -199,7 +205,7 @@ fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_o
     crash();
     fs::rename(bench.tree(), &away).unwrap();
     assert!(recover(&journals, &|_| Ok(())).unwrap_err().to_string().contains("cannot open"));
-    assert_eq!(recover_for(&journals, &of_other).unwrap(), []);
+    assert_eq!(recover_for(&journals, &of_other, &|_| Ok(())).unwrap(), []);
     fs::remove_file(journals.join("test.commit")).unwrap();
     assert_eq!(recover(&journals, &|_| Ok(())).unwrap(), []);
 }
@@ -215,7 +221,7 @@ fn a_journal_that_cannot_be_read_or_is_gone_hinders_no_other_commit() {
     symlink("nowhere", journals.join("ended.commit")).unwrap();
     let (old, new) = (bench.memory.file("old", 0o644), bench.memory.file("new", 0o644));
     let set = set(&bench.tree(), vec![("a", Some(old), Some(new))]);
-    assert_eq!(recover_for(&journals, &set).unwrap(), []);
+    assert_eq!(recover_for(&journals, &set, &|_| Ok(())).unwrap(), []);
     bench.commit(&set).unwrap();
     assert_eq!(fs::read(bench.tree().join("a")).unwrap(), b"new");
     let told = recover(&journals, &|_| Ok(())).unwrap_err().to_string();
@@ -285,8 +291,14 @@ fn what_is_written_to_a_file_with_other_names_while_contents_are_laid_ready_is_a
         let set = set(&bench.tree(), changes);
         let meddling =
             Meddling { memory: &bench.memory, at: Digest::of(at.as_bytes()), file: bench.tree().join("a") };
-        let error = commit(&bench.dir.path().join("journals"), "test", &set, &meddling, (&CancelToken::new(), &|_| Ok(())))
-            .unwrap_err();
+        let error = commit(
+            &bench.dir.path().join("journals"),
+            "test",
+            &set,
+            &meddling,
+            (&CancelToken::new(), &|_| Ok(())),
+        )
+        .unwrap_err();
         assert!(error.to_string().contains("a in "), "{error}");
         let read = |name| fs::read_to_string(bench.tree().join(name)).unwrap();
         assert_eq!(
@@ -347,12 +359,19 @@ fn a_commit_keeps_owners_times_and_holes() {
     let time = crate::Time(1_000_000_000, 123_456_789);
     let timed = |entry: Entry| match entry {
         Entry::File { digest, size, mode, same_as, .. } => {
-            Entry::File { digest, size, mode, modified: Some(time), same_as }
+            Entry::File { digest, size, mode, modified: Some(time), same_as, acl: None }
         }
         other => other,
     };
     let (old, new) = (bench.memory.file("old", 0o644), timed(bench.memory.file("new", 0o644)));
-    let sparse = Entry::File { digest, size: size as u64, mode: 0o644, modified: Some(time), same_as: None };
+    let sparse = Entry::File {
+        digest,
+        size: size as u64,
+        mode: 0o644,
+        modified: Some(time),
+        same_as: None,
+        acl: None,
+    };
     let changes = vec![
         ("made", None, Some(new.clone())),
         ("owned", Some(old.clone()), Some(new)),
@@ -444,7 +463,7 @@ fn long_paths_and_many_files_are_committed() {
         paths.push(format!("{}/{name}", paths[paths.len() - 1]));
     }
     for path in &paths {
-        changes.push((path.as_str(), None, Some(Entry::Directory { mode: 0o755 })));
+        changes.push((path.as_str(), None, Some(Entry::Directory { mode: 0o755, acl: None })));
     }
     let deep = format!("{}/f", paths[paths.len() - 1]);
     assert!(deep.len() > 4096);

@@ -71,7 +71,7 @@ pub fn changes_of(
             Written::Gone => None,
             Written::Directory => match lower {
                 Some(lower) if lower.what == What::Directory => continue,
-                _ => Some(Entry::Directory { mode: DIRECTORY }),
+                _ => Some(Entry::Directory { mode: DIRECTORY, acl: None }),
             },
             Written::Link { target, modified } => {
                 Some(Entry::Link { target: target.clone(), modified: *modified })
@@ -82,6 +82,7 @@ pub fn changes_of(
                 mode: *mode,
                 modified: *modified,
                 same_as: None,
+                acl: None,
             }),
         };
         let before = reader.before(path, lower)?;

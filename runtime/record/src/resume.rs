@@ -14,8 +14,8 @@ use lobster_base::schema::Schema;
 use lobster_changes::Resolution;
 use lobster_engine::binding::GateQuestion;
 use lobster_engine::envelope::{Envelope, Failure};
-use lobster_engine::kinds::finished_commits::record_unseen_ends;
 use lobster_engine::kinds::changes::{REFUSED, load, recover, resolve_conflicts};
+use lobster_engine::kinds::finished_commits::record_unseen_ends;
 use lobster_engine::kinds::review::changes_of_question;
 use lobster_engine::recall::Resolved;
 use lobster_engine::recorded_plan::recorded;
@@ -512,7 +512,9 @@ fn settle_commits(store: &Store, id: RunId) -> Result<(), Failure> {
             Err(error) => error.to_string(),
             Ok(_) => "another process is finishing it; try again".to_owned(),
         };
-        let message = format!("run {id} is not cancelled, because a commit of its changes to files is not finished: {why}");
+        let message = format!(
+            "run {id} is not cancelled, because a commit of its changes to files is not finished: {why}"
+        );
         return Err(Failure::new(Code::Changes, message));
     }
     Ok(record_unseen_ends(store, id)?)

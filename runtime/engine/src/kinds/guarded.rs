@@ -183,6 +183,7 @@ mod tests {
             mode: 0o644,
             modified: None,
             same_as: None,
+            acl: None,
         }
     }
 
@@ -222,12 +223,12 @@ mod tests {
             for (at, _) in path.match_indices('/') {
                 let above = &path[..at];
                 if !matches!(tree.get(above), Some(Entry::Directory { .. })) {
-                    tree.insert(above.to_owned(), Entry::Directory { mode: 0o755 });
+                    tree.insert(above.to_owned(), Entry::Directory { mode: 0o755, acl: None });
                 }
             }
             let entry = match self.next(4) {
                 0 => None,
-                1 => Some(Entry::Directory { mode: 0o755 }),
+                1 => Some(Entry::Directory { mode: 0o755, acl: None }),
                 2 => Some(Entry::Link { target: b"a".to_vec().into(), modified: None }),
                 _ => Some(file(&number.to_string())),
             };

@@ -1,0 +1,128 @@
+//! POSIX access control lists. With one, the group bits of a mode are its mask: without it they would say that the
+//! group may do what only those may whom the list names.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use rustix::fs::{XattrFlags, fgetxattr, fsetxattr, lgetxattr};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+
+use crate::set::ByteText;
+
+/// Who may what besides the permission bits, as the kernel keeps it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Acl {
+    /// For the file or directory itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    access: Option<ByteText>,
+    /// For what is made in the directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    default: Option<ByteText>,
+}
+
+const ACCESS: &str = "system.posix_acl_access";
+const DEFAULT: &str = "system.posix_acl_default";
+
+/// A list has a few entries of 8 bytes; the kernel's limit for an attribute.
+const LONGEST: usize = 64 << 10;
+
+/// A list as the kernel gives it: its version, then entries of a tag, permissions and an id, little-endian.
+const HEAD: usize = 4;
+const ENTRY: usize = 8;
+
+const USER_OBJ: u8 = 1;
+const GROUP_OBJ: u8 = 4;
+const MASK: u8 = 16;
+const OTHER: u8 = 32;
+
+impl Acl {
+    /// The lists of what lies at a path.
+    pub(crate) fn at(path: &Path) -> io::Result<Option<Box<Self>>> {
+        Self::by(|name, value| lgetxattr(path, name, value))
+    }
+
+    /// The lists of an open file or directory.
+    pub(crate) fn of_file(file: &File) -> io::Result<Option<Box<Self>>> {
+        Self::by(|name, value| fgetxattr(file, name, value))
+    }
+
+    fn by(get: impl Fn(&str, &mut [u8]) -> Result<usize, Errno>) -> io::Result<Option<Box<Self>>> {
+        let list = |name| -> io::Result<Option<ByteText>> {
+            let mut some = [0; 256];
+            match get(name, &mut some) {
+                Ok(length) => Ok(Some(some[..length].to_vec().into())),
+                Err(Errno::NODATA | Errno::NOTSUP) => Ok(None),
+                Err(Errno::RANGE) => {
+                    let mut all = vec![0; LONGEST];
+                    let length = get(name, &mut all)?;
+                    all.truncate(length);
+                    Ok(Some(all.into()))
+                }
+                Err(error) => Err(error.into()),
+            }
+        };
+        let found = Self { access: list(ACCESS)?, default: list(DEFAULT)? };
+        Ok((found != Self::default()).then(|| Box::new(found)))
+    }
+
+    /// Gives the lists to a new file or directory, whose mode is to be set after that.
+    pub(crate) fn give(&self, file: &File) -> io::Result<()> {
+        for (name, list) in [(ACCESS, &self.access), (DEFAULT, &self.default)] {
+            if let Some(list) = list {
+                fsetxattr(file, OsStr::new(name), list.as_bytes(), XattrFlags::empty())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes from a new file or directory the lists that it has from the directory that it was made in.
+    pub(crate) fn take(file: &File) -> io::Result<()> {
+        for name in [ACCESS, DEFAULT] {
+            match rustix::fs::fremovexattr(file, name) {
+                Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether both let the same users and groups do the same, whatever a mode says.
+    pub(crate) fn is_like(&self, other: &Self) -> bool {
+        let named = |list: &Option<ByteText>| list.as_ref().map(|list| without_mode(list.as_bytes()));
+        (named(&self.access), named(&self.default)) == (named(&other.access), named(&other.default))
+    }
+
+    /// Whether it is what the kernel gives to a new file or directory in one that has these lists.
+    pub(crate) fn is_inherited(&self, above: &Self) -> bool {
+        let named = |list: &Option<ByteText>| list.as_ref().map(|list| without_mode(list.as_bytes()));
+        named(&self.access) == named(&above.default)
+            && (self.default.is_none() || named(&self.default) == named(&above.default))
+    }
+
+    /// The mode without the list: the group may what the list says of it, not what the mask does.
+    pub(crate) fn mode_without(&self, mode: u32) -> u32 {
+        let Some(list) = &self.access else { return mode };
+        let group = entries(list.as_bytes()).find(|entry| entry[0] == GROUP_OBJ);
+        let may = group.map_or(0, |entry| u32::from(entry[2] & 7) << 3);
+        (mode & !0o070) | (mode & may)
+    }
+}
+
+fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.get(HEAD..).unwrap_or_default().chunks_exact(ENTRY)
+}
+
+/// The entries, without the permissions that a mode stands for.
+fn without_mode(list: &[u8]) -> Vec<[u8; ENTRY]> {
+    let has_mask = entries(list).any(|entry| entry[0] == MASK);
+    let of_mode = |tag: u8| matches!(tag, USER_OBJ | MASK | OTHER) || (tag == GROUP_OBJ && !has_mask);
+    let mut named: Vec<[u8; ENTRY]> = entries(list).filter_map(|entry| entry.try_into().ok()).collect();
+    for entry in named.iter_mut().filter(|entry| of_mode(entry[0])) {
+        entry[2] = 0;
+    }
+    named
+}
