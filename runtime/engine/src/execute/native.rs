@@ -207,6 +207,7 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
         if let (false, Some(spec)) = (exit.status == ExitStatus::Code(0), confinement.spec()) {
             hints = blocked::hints(&stderr, task.cwd.as_path(), spec, &exit.enforcement);
             hints.extend(across_layers(task, &stderr));
+            hints.extend(of_foreign_group(task, &stderr));
         }
         Ok((stdout, store.put(&stderr)?))
     });
@@ -295,6 +296,16 @@ fn across_layers(task: &NativeTask, stderr: &[u8]) -> Option<String> {
     (!task.layered.is_empty() && is_refused()).then(|| {
         "a staged step cannot rename a directory that was there before: let it copy and remove it (mv does), or \
          run it with `changes: direct`"
+            .to_owned()
+    })
+}
+
+/// Overlayfs copies no file of a group that its user namespace does not know: it has the user's own group alone.
+fn of_foreign_group(task: &NativeTask, stderr: &[u8]) -> Option<String> {
+    let text = || String::from_utf8_lossy(stderr).to_ascii_lowercase();
+    (!task.layered.is_empty() && text().contains("value too large for defined data type")).then(|| {
+        "a staged step cannot change a file or directory that belongs to another user or to another group than the \
+         user's own: `chgrp` it, or run the step with `changes: direct`"
             .to_owned()
     })
 }
