@@ -241,8 +241,9 @@ fn leave_room_for(dir: &Path, bytes: u64) -> io::Result<()> {
     if free.saturating_sub(bytes) >= LEAST_FREE.min(all / 20) {
         return Ok(());
     }
+    let needed = if bytes > 0 { format!(" and {bytes} are needed") } else { String::new() };
     let message = format!(
-        "the disk of the store ({}) is almost full, {free} bytes are free: remove old runs with `lobster store gc`, \
+        "the disk of the store ({}) is almost full, {free} bytes are free{needed}: remove old runs with `lobster store gc`, \
          or set LOBSTER_STATE_DIR to another disk",
         dir.display()
     );
@@ -278,7 +279,11 @@ impl Keep for Kept<'_> {
         self.leave_room(0)?;
         match self.store.put_clone(file).map_err(io::Error::other)? {
             Some(blob) => Ok((blob.digest, blob.len)),
-            None => self.keep(file),
+            None => {
+                // A sparse file takes no room where it lies, and all of its length in the store.
+                leave_room_for(self.store.dir(), file.metadata()?.len())?;
+                self.keep(file)
+            }
         }
     }
 
