@@ -24,5 +24,6 @@ pub mod setting;
 pub mod sync;
 pub mod text;
 pub mod ticks;
+pub mod variable_name;
 pub mod visible;
 pub mod whole_sync;

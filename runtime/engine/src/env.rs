@@ -10,6 +10,7 @@ use serde_json::{Map, Value};
 use lobster_base::credential::CredentialGrant;
 use lobster_base::json;
 use lobster_base::setting::{self, BadSetting, Setting};
+use lobster_base::variable_name::is_variable_name;
 use lobster_language::plan::SecretGrant;
 use lobster_models::http;
 
@@ -41,9 +42,10 @@ pub struct Env {
 }
 
 impl Env {
-    /// The environment that the run inherits.
+    /// The environment that the run inherits. What stands there as `=X=Y` has no name to pass it on by.
     pub(crate) fn inherited(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
-        Self { inherited: Arc::new(vars.into_iter().collect()), ..Self::default() }
+        let vars = vars.into_iter().filter(|(name, _)| is_variable_name(name));
+        Self { inherited: Arc::new(vars.collect()), ..Self::default() }
     }
 
     /// The same, with variables that no step inherits.

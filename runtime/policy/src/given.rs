@@ -4,6 +4,7 @@
 
 use super::analysis::{Analysis, Arg};
 use super::file::Profile;
+use lobster_base::variable_name::is_variable_name;
 
 /// How lobster's own variables begin. They steer lobster, and mean nothing to other programs.
 const OWN: &str = "LOBSTER_";
@@ -22,6 +23,12 @@ impl Analysis<'_> {
         });
         self.span = None;
         for (name, value) in &env.given {
+            if !is_variable_name(name) {
+                let message =
+                    format!("{name:?} cannot name a variable: it is empty, or holds `=` or a NUL byte");
+                self.deny("variable-name", message);
+                continue;
+            }
             let is_operators = self.policy.file().sandbox.env.set.get(name) == Some(value);
             if !is_operators && (steers || !name.starts_with(OWN)) {
                 self.check_assignment(name, &Arg::literal(value.clone()));
@@ -84,6 +91,7 @@ mod tests {
         ];
         let fine =
             ["NAME", "LANG", "NO_COLOR", "NODE_ENV", "LOBSTER_ARG_X", "LOBSTER_SHELL", "LOBSTER_POLICY"];
+        let other = ["", "PATH=/x:", "PATH=", "=PATH", "BASH_ENV=/x.sh", "LOBSTER_ARG_X=y", "LANG=C", "A\0"];
         for shape in [
             Proposal::shell("docker ps"),
             Proposal::argv(["docker", "ps"]),
@@ -92,13 +100,15 @@ mod tests {
         ] {
             for (names, expected) in [
                 (&protected[..], "deny protected-variable"),
+                (&other, "deny variable-name"),
                 (&loaded, "ask variable"),
                 (&fine, "allow covered"),
             ] {
                 for name in names {
                     assert_eq!(verdict(POLICY, &shape, name, "./x"), expected, "{name} {shape:?}");
                     // The text is never judged less strictly.
-                    if expected != "allow covered" && !name.contains('%') {
+                    if expected != "allow covered" && expected != "deny variable-name" && !name.contains('%')
+                    {
                         let text = Proposal::shell(format!("{name}=./x docker ps"));
                         assert_eq!(verdict(POLICY, &text, "A", "b"), expected, "{name}");
                     }
@@ -118,9 +128,12 @@ mod tests {
         );
         assert_eq!(verdict(POLICY, &ls, "PAGER", "rm -rf /"), "deny hard:rm-root");
         let locked = POLICY.replace("version = 1\n", "version = 1\nprofile = \"locked\"\n");
-        for (name, expected) in
-            [("A", "allow covered"), ("PAGER", "deny locked"), ("PATH", "deny protected-variable")]
-        {
+        for (name, expected) in [
+            ("A", "allow covered"),
+            ("PAGER", "deny locked"),
+            ("PATH", "deny protected-variable"),
+            ("PATH=/x:", "deny variable-name"),
+        ] {
             assert_eq!(verdict(&locked, &ls, name, "x"), expected, "{name}");
         }
         // Without a policy file nobody is asked.

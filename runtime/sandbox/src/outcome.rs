@@ -1,5 +1,6 @@
 //! How a run ended, or why it never began.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
@@ -138,6 +139,12 @@ pub enum SpawnError {
     NulByte {
         /// Where.
         place: String,
+    },
+    /// A variable that would set another one.
+    #[error("{name:?} cannot name an environment variable: it is empty, or holds `=` or a NUL byte")]
+    VariableName {
+        /// The name.
+        name: OsString,
     },
     /// The token was cancelled before anything started.
     #[error("{reason}")]

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lobster_base::variable_name::is_variable_name;
 use serde::{Deserialize, Serialize};
 
 use super::{Confinement, SpawnError};
@@ -142,8 +143,11 @@ impl SpawnRequest {
             }
         }
         for (name, value) in &self.env {
-            if has_nul(name) || has_nul(value) {
-                let place = format!("environment variable {}", name.to_string_lossy().replace('\0', "\\0"));
+            if !is_variable_name(name) {
+                return Err(SpawnError::VariableName { name: name.clone() });
+            }
+            if has_nul(value) {
+                let place = format!("environment variable {}", name.to_string_lossy());
                 return Err(SpawnError::NulByte { place });
             }
         }

@@ -207,6 +207,11 @@ fn says_why_nothing_started() {
     assert!(
         matches!(run(&request(&["echo", "a\0b"])), Err(SpawnError::NulByte { place }) if place == "an argument")
     );
+    for name in ["", "PATH=/tmp/x:", "=A", "A\0", "BASH_ENV=/tmp/x.sh"] {
+        let mut named = sh(":");
+        named.env.push((name.into(), String::new().into()));
+        assert!(matches!(run(&named), Err(SpawnError::VariableName { name: at }) if at == name), "{name:?}");
+    }
     let cancelled = CancelToken::new();
     cancelled.cancel(CancelReason::Signal("SIGINT".into()));
     let error = run_with(&Sandbox::new(SandboxConfig::default()), &sh(":"), &cancelled).unwrap_err();

@@ -345,7 +345,7 @@ impl Lowering<'_> {
         let notify = self.notify(root);
         if self.lint.is_some() {
             self.arguments = args.iter().map(|spec| spec.name.clone()).collect();
-            self.variables = self.env(root, "env").into_iter().map(|(name, _)| name).collect();
+            self.variables = self.env(root, "env")?.into_iter().map(|(name, _)| name).collect();
             lint::collect_ids(root, &mut self.declared);
         }
         let steps = self.file_steps(root, &secrets)?;
@@ -355,7 +355,7 @@ impl Lowering<'_> {
             name: text("name"),
             description: text("description"),
             args,
-            env: self.env(root, "env"),
+            env: self.env(root, "env")?,
             cwd: self.cwd(root, "cwd")?,
             cost_limit: self.cost_limit(root),
             budget: self.budget(root, budget::Place::File, "Workflow ")?,

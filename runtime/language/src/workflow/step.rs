@@ -13,6 +13,7 @@ use super::super::{codes, pipeline};
 use super::mistakes::Meant;
 use super::validate::shell_text;
 use super::{Lowering, certain_failure, fields};
+use lobster_base::variable_name::is_variable_name;
 
 /// The defaults of `retry`.
 const DELAY_MS: f64 = 1000.0;
@@ -74,7 +75,7 @@ impl Lowering<'_> {
             span: node.get("id").map_or(node.span, |id| id.span),
             approval: self.approval(node, &prefix)?,
             stdin: self.stdin(node, &id, &work, fatal),
-            env: self.env(node, "env"),
+            env: self.env(node, "env")?,
             cwd: self.cwd(node, "cwd")?,
             retry: node.get("retry").map(|node| self.retry(node)),
             timeout_ms: milliseconds(node.get("timeout_ms")),
@@ -423,15 +424,16 @@ impl Lowering<'_> {
     }
 
     /// Variables whose values are texts; others have no effect.
-    pub(super) fn env(&mut self, owner: &Node, key: &str) -> Vec<(String, String)> {
-        let Some(node) = owner.get_some(key) else { return Vec::new() };
+    pub(super) fn env(&mut self, owner: &Node, key: &str) -> Checked<Vec<(String, String)>> {
+        let Some(node) = owner.get_some(key) else { return Ok(Vec::new()) };
         let Some(entries) = node.as_map() else {
             let message = format!("env is {} instead of a map and has no effect", node.kind());
             self.warn(codes::IGNORED_VALUE, node.span, message);
-            return Vec::new();
+            return Ok(Vec::new());
         };
         let mut variables = Vec::new();
-        for Entry { key, value, .. } in entries {
+        for Entry { key, key_span, value } in entries {
+            self.variable_name(key, *key_span)?;
             match value.as_text() {
                 None if self.is_full() => {}
                 Some(text) => variables.push((key.clone(), text.to_owned())),
@@ -443,7 +445,17 @@ impl Lowering<'_> {
                 }
             }
         }
-        variables
+        Ok(variables)
+    }
+
+    /// Refuses a name that would set another variable than the one it seems to be.
+    pub(super) fn variable_name(&self, name: &str, span: Span) -> Checked<()> {
+        if is_variable_name(name) {
+            return Ok(());
+        }
+        let message =
+            format!("{name:?} cannot name a variable: it is empty, or holds `=` or a NUL character");
+        Err(Diagnostic::error(self.source, codes::FIELD_TYPE, span, message))
     }
 
     pub(super) fn cwd(&self, owner: &Node, key: &str) -> Checked<Option<String>> {

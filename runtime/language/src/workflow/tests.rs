@@ -245,6 +245,32 @@ fn step_messages_of_the_incumbent_are_kept() {
 }
 
 #[test]
+fn names_that_would_set_another_variable_are_refused() {
+    for name in ["", "PATH=/x:", "=A", "A=", "A\\0"] {
+        let env = format!("env: {{\"{name}\": x}}");
+        let shown = name.replace("\\0", "\0");
+        let said = format!("{shown:?} cannot name a variable: it is empty, or holds `=` or a NUL character");
+        for file in [
+            format!("{env}\nsteps: [{{id: a, run: x}}]"),
+            format!("steps: [{{id: a, run: x, {env}}}]"),
+            format!("steps: [{{id: a, mcp: {{server: x, tool: y}}, {env}}}]"),
+            format!("steps: [{{id: a, run: x, undo: {{run: y, {env}}}}}]"),
+            format!(
+                "steps: [{{id: a, js: '[1]'}}, {{id: l, for_each: $a.json, {env}, steps: [{{id: b, run: x}}]}}]"
+            ),
+        ] {
+            let error = read(&file).expect_err(&file);
+            assert_eq!((error.code, error.message.as_str()), (codes::FIELD_TYPE, said.as_str()), "{file}");
+            let span = &file[error.span.start..error.span.end];
+            assert_eq!(span, format!("\"{name}\""), "{file}");
+        }
+    }
+    for name in ["A.b", "npm_config_//host/:_auth", "BASH_FUNC_x%%"] {
+        good(&format!("steps: [{{id: a, run: x, env: {{\"{name}\": x}}}}]"));
+    }
+}
+
+#[test]
 fn mistyped_gates_are_refused() {
     for value in ["1", "[x]", "''", "'  '", ".nan"] {
         for run in ["", ", run: echo pushed"] {

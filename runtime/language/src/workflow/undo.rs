@@ -95,7 +95,7 @@ impl Lowering<'_> {
             span: node.span,
             approval: None,
             stdin: self.stdin(node, &id, &work, false),
-            env: self.env(node, "env"),
+            env: self.env(node, "env")?,
             cwd: self.cwd(node, "cwd")?,
             retry: None,
             timeout_ms: milliseconds(node.get_some("timeout_ms")),
