@@ -328,7 +328,7 @@ pub(super) fn read(entry: &Entry, args: &[Arg]) -> Line {
         let text = arg.text.as_str();
         let is_option = !ended && !arg.unknown_start && text.starts_with('-') && (text != "-" || arg.unknown);
         let may_turn = arg.may_be_flag() || arg.loose || (is_option && !arg.keeps_its_place(false));
-        if !ended && may_turn && entry.is_risky() {
+        if !ended && may_turn && (entry.is_risky() || entry.refuses()) {
             line.refuse(|| "a word that is not known yet may turn into an option".to_owned());
         }
         if !is_option || text == "-" {
