@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::CUT_SHORT;
 use super::channel::Failure;
+use super::ending::Endings;
 use super::openai::copy;
 use super::request::{Request, Retry};
 use crate::attachment::Attachment;
@@ -80,6 +80,9 @@ fn tool_schema(schema: &Value) -> (Value, bool) {
     (json!({"type": "object", "properties": {"value": schema}, "required": ["value"]}), true)
 }
 
+const ENDINGS: Endings =
+    Endings { whole: &["end_turn", "stop_sequence"], cut: &["max_tokens", "model_context_window_exceeded"] };
+
 /// The answer in the form of an adapter's result.
 pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
     let Some(blocks) = answer.get("content").and_then(Value::as_array) else {
@@ -116,11 +119,10 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         result.insert("usage".into(), json!(super::usage(input, count("output_tokens"))));
     }
     match answer.get("stop_reason").and_then(Value::as_str) {
-        Some("max_tokens") => {
-            result.insert("warnings".into(), json!([CUT_SHORT]));
-        }
         Some("refusal") => return Err(Failure::Remote("the model refuses to answer".to_owned())),
-        _ => {}
+        // With a schema the call of the tool is the answer.
+        Some("tool_use") if request.output_schema.is_some() => {}
+        reason => ENDINGS.note(reason, &mut result)?,
     }
     Ok(result)
 }
@@ -184,7 +186,14 @@ mod tests {
             "content": [{"type": "text", "text": "so: "}, {"type": "tool_use", "input": {"value": [1]}}],
             "usage": {"input_tokens": 3, "cache_read_input_tokens": 10, "output_tokens": 4},
         });
-        let shown = |schema: Option<Value>| Value::Object(result(&answer, &request(schema)).unwrap());
+        let text = json!({"stop_reason": "end_turn"});
+        let shown = |schema: Option<Value>| {
+            let mut answer = answer.clone();
+            if schema.is_none() {
+                answer["stop_reason"] = text["stop_reason"].clone();
+            }
+            Value::Object(result(&answer, &request(schema)).unwrap())
+        };
         assert_eq!(
             shown(Some(json!({"type": "array"})))["output"],
             json!({"format": "json", "text": "[1]", "data": [1]})

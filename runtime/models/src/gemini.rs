@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::CUT_SHORT;
 use super::channel::Failure;
+use super::ending::Endings;
 use super::openai::{copy, output};
 use super::request::{Request, Retry, set_fields};
 use crate::attachment::Attachment;
@@ -53,6 +53,8 @@ fn part(file: &Attachment) -> Value {
     json!({"inlineData": {"mimeType": file.media_type, "data": file.base64()}})
 }
 
+const ENDINGS: Endings = Endings { whole: &["STOP"], cut: &["MAX_TOKENS"] };
+
 /// The answer in the form of an adapter's result.
 pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
     if let Some(reason) = answer.pointer("/promptFeedback/blockReason").and_then(Value::as_str) {
@@ -70,16 +72,17 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         let said = parts.iter().filter(|part| part.get("thought") != Some(&Value::Bool(true)));
         said.filter_map(|part| part.get("text").and_then(Value::as_str)).collect()
     });
+    if let Some(reason @ ("SAFETY" | "RECITATION" | "PROHIBITED_CONTENT" | "BLOCKLIST" | "SPII")) = ended {
+        return Err(Failure::Remote(format!("the model refuses: {reason}")));
+    }
+    let mut result = Map::new();
+    ENDINGS.note(ended, &mut result)?;
     let text = match (text, ended) {
-        (_, Some(reason @ ("SAFETY" | "RECITATION" | "PROHIBITED_CONTENT" | "BLOCKLIST" | "SPII"))) => {
-            return Err(Failure::Remote(format!("the model refuses: {reason}")));
-        }
         (Some(text), _) => text,
         // All tokens went into reasoning.
         (None, Some("MAX_TOKENS")) => String::new(),
         (None, _) => return Err(Failure::Envelope("candidates/0/content/parts must be array".to_owned())),
     };
-    let mut result = Map::new();
     result.insert("output".into(), output(&text, request));
     copy(answer, "responseId", "runId", &mut result);
     copy(answer, "modelVersion", "model", &mut result);
@@ -89,9 +92,6 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         let input = count("promptTokenCount").saturating_add(count("toolUsePromptTokenCount"));
         let output = count("candidatesTokenCount").saturating_add(count("thoughtsTokenCount"));
         result.insert("usage".into(), json!(super::usage(input, output)));
-    }
-    if ended == Some("MAX_TOKENS") {
-        result.insert("warnings".into(), json!([CUT_SHORT]));
     }
     Ok(result)
 }

@@ -9,6 +9,7 @@ pub mod cache;
 pub mod channel;
 pub mod cost;
 pub mod embedding;
+mod ending;
 mod gemini;
 pub mod health;
 pub mod http;

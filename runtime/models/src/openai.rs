@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::CUT_SHORT;
 use super::channel::Failure;
+use super::ending::Endings;
 use super::request::{Request, Retry, set_fields};
 use crate::attachment::Attachment;
 use lobster_base::json;
@@ -75,6 +75,12 @@ fn is_closed(schema: &Value) -> bool {
     closed && map.get("items").is_none_or(is_closed)
 }
 
+/// Servers with this form end answers by the names of their own models, too.
+const ENDINGS: Endings = Endings {
+    whole: &["stop", "eos", "eos_token", "end_turn", "stop_sequence"],
+    cut: &["length", "max_tokens", "model_length"],
+};
+
 /// The answer in the form of an adapter's result.
 pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
     let Some(choice) = answer.pointer("/choices/0") else {
@@ -87,10 +93,11 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
     if let Some(refusal) = choice.pointer("/message/refusal").and_then(Value::as_str) {
         return Err(Failure::Remote(format!("the model refuses: {refusal}")));
     }
+    let mut result = Map::new();
+    ENDINGS.note(choice.get("finish_reason").and_then(Value::as_str), &mut result)?;
     let Some(text) = choice.pointer("/message/content").and_then(Value::as_str) else {
         return Err(Failure::Envelope("choices/0/message/content must be string".to_owned()));
     };
-    let mut result = Map::new();
     result.insert("output".into(), output(text, request));
     copy(answer, "id", "runId", &mut result);
     copy(answer, "model", "model", &mut result);
@@ -100,9 +107,6 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         let total = count("total_tokens").unwrap_or_else(|| input.saturating_add(output));
         let usage = json!({"inputTokens": input, "outputTokens": output, "totalTokens": total});
         result.insert("usage".into(), usage);
-    }
-    if choice.get("finish_reason").and_then(Value::as_str) == Some("length") {
-        result.insert("warnings".into(), json!([CUT_SHORT]));
     }
     Ok(result)
 }

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::CUT_SHORT;
 use super::channel::Failure;
+use super::ending::Endings;
 use super::openai::{copy, is_strict, output};
 use super::request::{Request, Retry, set_fields};
 use crate::attachment::Attachment;
@@ -47,6 +47,8 @@ fn part(file: &Attachment) -> Value {
     }
 }
 
+const ENDINGS: Endings = Endings { whole: &["completed"], cut: &["max_output_tokens"] };
+
 /// The answer in the form of an adapter's result.
 pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Value>, Failure> {
     if let Some(message) = answer.pointer("/error/message").and_then(Value::as_str) {
@@ -79,13 +81,9 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         let usage = super::usage(count("input_tokens"), count("output_tokens"));
         result.insert("usage".into(), json!(usage));
     }
-    match answer.pointer("/incomplete_details/reason").and_then(Value::as_str) {
-        Some("max_output_tokens") => {
-            result.insert("warnings".into(), json!([CUT_SHORT]));
-        }
-        Some(reason) => return Err(Failure::Remote(format!("the answer is incomplete: {reason}"))),
-        None => {}
-    }
+    // An answer that is incomplete says why in its details.
+    let reason = answer.pointer("/incomplete_details/reason").or_else(|| answer.get("status"));
+    ENDINGS.note(reason.and_then(Value::as_str), &mut result)?;
     Ok(result)
 }
 
@@ -157,6 +155,9 @@ mod tests {
             json!({"output": [{"type": "message", "content": [{"type": "refusal", "refusal": "never"}]}]});
         assert_eq!(message(refusal), "C remote error: the model refuses: never");
         let filtered = json!({"output": [], "incomplete_details": {"reason": "content_filter"}});
-        assert_eq!(message(filtered), "C remote error: the answer is incomplete: content_filter");
+        assert_eq!(
+            message(filtered),
+            "C remote error: the answer is not whole: it ended with \"content_filter\""
+        );
     }
 }

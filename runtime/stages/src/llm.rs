@@ -349,18 +349,17 @@ impl Llm {
             let answer = self.ask_once(way, request, retry.as_ref(), host)?;
             let item = self.item(request, slot, &answer, attempt);
             let violations = self.violations(&item["output"]["data"]);
+            if self.schema.is_some() && is_cut(&item) {
+                // The same limit would cut the next answer, too, and what fits by chance says something else.
+                let why = match violations.as_slice() {
+                    [] => "what it says may not be what the model meant".to_owned(),
+                    violations => format!("it does not fit the schema ({})", violations.join("; ")),
+                };
+                let message = format!("{} {CUT_SHORT}, so {why}. Raise --max-output-tokens", self.command);
+                return Err(StageError::permanent(message).with_code(Code::Model).into());
+            }
             if violations.is_empty() {
                 return Ok(item);
-            }
-            let warnings = item["warnings"].as_array().into_iter().flatten();
-            if warnings.into_iter().any(|warning| warning == CUT_SHORT) {
-                // The same limit would cut the next answer, too.
-                let message = format!(
-                    "{} {CUT_SHORT}, so it does not fit the schema ({}). Raise --max-output-tokens",
-                    self.command,
-                    violations.join("; ")
-                );
-                return Err(StageError::permanent(message).with_code(Code::Model).into());
             }
             if attempt == attempts {
                 let message =
@@ -503,6 +502,11 @@ fn replayed(mut item: Value, found: Found) -> Value {
     item["cached"] = json!(true);
     item["replayed"] = json!(true);
     item
+}
+
+/// Whether the provider ended the answer at a limit.
+fn is_cut(item: &Value) -> bool {
+    item["warnings"].as_array().into_iter().flatten().any(|warning| warning == CUT_SHORT)
 }
 
 fn keep(command: &str, slot: &Slot, item: &Value, host: &mut dyn Host) -> Result<(), Stop> {

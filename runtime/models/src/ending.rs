@@ -1,0 +1,134 @@
+//! How a provider says that an answer ended. Only an end that is known to be a normal one makes an answer
+//! whole: what is new to us may be a filter or a fault.
+
+use serde_json::{Map, Value, json};
+
+use super::CUT_SHORT;
+use super::channel::Failure;
+
+/// The reasons of one provider.
+pub(crate) struct Endings {
+    /// The model had said everything.
+    pub(crate) whole: &'static [&'static str],
+    /// A limit of tokens ended the answer.
+    pub(crate) cut: &'static [&'static str],
+}
+
+impl Endings {
+    /// Adds to `result` the warning that the answer was cut, if it was. Servers that give no reason exist.
+    ///
+    /// # Errors
+    /// When the answer was withheld, or ended for a reason that is not known to be a normal one.
+    pub(crate) fn note(&self, reason: Option<&str>, result: &mut Map<String, Value>) -> Result<(), Failure> {
+        match reason {
+            None => {}
+            Some(reason) if self.whole.contains(&reason) => {}
+            Some(reason) if self.cut.contains(&reason) => {
+                result.insert("warnings".into(), json!([CUT_SHORT]));
+            }
+            Some(reason) => {
+                return Err(Failure::Remote(format!("the answer is not whole: it ended with {reason:?}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::request::Request;
+    use crate::{anthropic, gemini, openai, responses};
+
+    /// How an answer counts.
+    #[derive(Debug, PartialEq)]
+    enum Counts {
+        Whole,
+        Cut,
+        Failed,
+    }
+
+    fn request(schema: bool) -> Request {
+        let output_schema = schema.then(|| json!({"type": "object"}));
+        Request { prompt: "p".into(), model: Some("m".into()), output_schema, ..Request::default() }
+    }
+
+    fn counts(result: &Result<Map<String, Value>, Failure>) -> Counts {
+        match result {
+            Err(Failure::Remote(_)) => Counts::Failed,
+            Err(other) => panic!("{other:?}"),
+            Ok(result) if result.contains_key("warnings") => Counts::Cut,
+            Ok(_) => Counts::Whole,
+        }
+    }
+
+    /// Every reason that the providers document, and one that nobody has yet.
+    #[test]
+    fn only_normal_ends_are_whole() {
+        let by_chat = |reason: &str| {
+            let choice = json!({"message": {"content": "{}"}, "finish_reason": reason});
+            openai::result(&json!({"choices": [choice]}), &request(false))
+        };
+        let by_messages = |reason: &str, schema: bool| {
+            let content = json!([{"type": "text", "text": "{}"}, {"type": "tool_use", "input": {}}]);
+            anthropic::result(&json!({"content": content, "stop_reason": reason}), &request(schema))
+        };
+        let by_gemini = |reason: &str| {
+            let candidate = json!({"content": {"parts": [{"text": "{}"}]}, "finishReason": reason});
+            gemini::result(&json!({"candidates": [candidate]}), &request(false))
+        };
+        let by_response = |reason: &str| {
+            let part = json!({"type": "output_text", "text": "{}"});
+            let output = json!([{"type": "message", "content": [part]}]);
+            let answer = match ["completed", "failed", "cancelled", "queued", "in_progress"].contains(&reason)
+            {
+                true => json!({"output": output, "status": reason, "incomplete_details": null}),
+                false => {
+                    json!({"output": output, "status": "incomplete", "incomplete_details": {"reason": reason}})
+                }
+            };
+            responses::result(&answer, &request(false))
+        };
+        for reason in ["stop", "eos"] {
+            assert_eq!(counts(&by_chat(reason)), Counts::Whole, "{reason}");
+        }
+        assert_eq!(counts(&by_chat("length")), Counts::Cut);
+        for reason in ["content_filter", "tool_calls", "function_call", "insufficient_system_resource", "new"]
+        {
+            assert_eq!(counts(&by_chat(reason)), Counts::Failed, "{reason}");
+        }
+        for reason in ["end_turn", "stop_sequence"] {
+            assert_eq!(counts(&by_messages(reason, false)), Counts::Whole, "{reason}");
+        }
+        assert_eq!(counts(&by_messages("tool_use", true)), Counts::Whole);
+        for reason in ["max_tokens", "model_context_window_exceeded"] {
+            assert_eq!(counts(&by_messages(reason, true)), Counts::Cut, "{reason}");
+        }
+        for reason in ["tool_use", "pause_turn", "refusal", "new"] {
+            assert_eq!(counts(&by_messages(reason, false)), Counts::Failed, "{reason}");
+        }
+        assert_eq!(counts(&by_gemini("STOP")), Counts::Whole);
+        assert_eq!(counts(&by_gemini("MAX_TOKENS")), Counts::Cut);
+        for reason in [
+            "FINISH_REASON_UNSPECIFIED",
+            "SAFETY",
+            "RECITATION",
+            "LANGUAGE",
+            "OTHER",
+            "BLOCKLIST",
+            "PROHIBITED_CONTENT",
+            "SPII",
+            "MALFORMED_FUNCTION_CALL",
+            "IMAGE_SAFETY",
+            "UNEXPECTED_TOOL_CALL",
+            "NEW",
+        ] {
+            assert_eq!(counts(&by_gemini(reason)), Counts::Failed, "{reason}");
+        }
+        assert_eq!(counts(&by_response("completed")), Counts::Whole);
+        assert_eq!(counts(&by_response("max_output_tokens")), Counts::Cut);
+        for reason in ["content_filter", "failed", "cancelled", "queued", "in_progress", "new"] {
+            assert_eq!(counts(&by_response(reason)), Counts::Failed, "{reason}");
+        }
+    }
+}
