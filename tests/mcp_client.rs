@@ -1,5 +1,6 @@
 //! Tools of other programs: servers that lie, stall, flood, change and die.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -260,4 +261,74 @@ fn a_server_without_a_handshake_is_discovered() {
     });
     let answer = Home::new().tool([format!("mcp.call --url {}/mcp --tool say", server.url())]);
     assert_eq!(answer.output(), json!(["said"]), "{answer:?}");
+}
+
+/// A server over HTTP with a session, whose first call of a tool is answered with `first`.
+fn with_session(annotations: Value, first: impl Fn() -> Reply + Send + Sync + 'static) -> Server {
+    let calls = AtomicUsize::new(0);
+    Server::start(move |_, request| {
+        let Ok(ask) = serde_json::from_slice::<Value>(&request.body) else {
+            return Reply::status(405, "", "");
+        };
+        let result = match ask["method"].as_str().unwrap_or_default() {
+            "initialize" => json!({
+                "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+                "serverInfo": {"name": "x", "version": "1"},
+            }),
+            "tools/list" => json!({"tools": [
+                {"name": "say", "inputSchema": {"type": "object"}, "annotations": annotations},
+            ]}),
+            "tools/call" if calls.fetch_add(1, Ordering::SeqCst) == 0 => return first(),
+            "tools/call" => json!({"content": [{"type": "text", "text": "said"}]}),
+            _ => return Reply::status(202, "", ""),
+        };
+        let answer = json!({"jsonrpc": "2.0", "id": ask["id"], "result": result}).to_string();
+        Reply::status(200, "content-type: application/json\r\nmcp-session-id: s1\r\n", &answer)
+    })
+}
+
+fn asked(server: &Server, method: &str) -> usize {
+    let asks = server.requests().into_iter();
+    asks.filter(|ask| serde_json::from_slice::<Value>(&ask.body).is_ok_and(|ask| ask["method"] == method))
+        .count()
+}
+
+/// Whatever a server answers, a call that may have been done is not sent again; what is known to
+/// do no harm is, over a new connection.
+#[test]
+fn no_answer_of_a_server_sends_a_call_twice() {
+    let html = "content-type: text/html\r\n";
+    let answers: [(&str, fn() -> Reply); 7] = [
+        ("does not know the session any more", || Reply::status(404, "", "{}")),
+        ("HTTP 307; redirects are not followed", || {
+            Reply::status(307, "location: http://localhost:1/\r\n", "")
+        }),
+        ("HTTP 400 Bad Request: no", || Reply::status(400, "content-type: text/plain\r\n", "no")),
+        ("HTTP 500", || Reply::status(500, "content-type: text/plain\r\n", "no")),
+        ("HTTP 503", || Reply::status(503, "retry-after: 0\r\n", "")),
+        ("text/html instead of JSON", || Reply::status(200, "content-type: text/html\r\n", "<html>")),
+        ("", || Reply::Bytes(Vec::new())),
+    ];
+    for (said, first) in answers {
+        let server = with_session(json!({}), first);
+        let home = Home::new();
+        let step = format!(
+            "steps:\n  - {{id: a, mcp: {{url: '{}/mcp', tool: say}}, retry: {{max: 3}}}}\n",
+            server.url()
+        );
+        home.write("flow.lobster", &step);
+        let message = home.tool(["flow.lobster"]).error();
+        assert!(message.contains(said) && !message.contains("rmcp"), "{said}: {message}");
+        assert_eq!(asked(&server, "tools/call"), 1, "{said}: {message}");
+        let harmless = with_session(json!({"readOnlyHint": true}), first);
+        home.write("flow.lobster", step.replace(&server.url(), &harmless.url()));
+        assert_eq!(home.tool(["flow.lobster"]).output(), json!(["said"]), "{said}");
+        assert_eq!(asked(&harmless, "tools/call"), 2, "{said}");
+    }
+    let page = Server::start(move |_, _| Reply::status(200, html, "<html>"));
+    let message = Home::new().tool([format!("mcp.call --url {}/mcp --tool say", page.url())]).error();
+    assert!(
+        message.contains("there is no MCP server at this address") && !message.contains("rmcp"),
+        "{message}"
+    );
 }

@@ -34,6 +34,7 @@ mod events;
 pub mod fetch;
 
 pub use lobster_stage::HttpError;
+pub use reqwest::Error as RequestError;
 pub use reqwest::Url;
 pub use reqwest::header::{HeaderName, HeaderValue};
 

@@ -7,6 +7,7 @@
 //! takes whatever a server says as data.
 
 mod config;
+mod faults;
 mod lines;
 mod lock;
 mod login;

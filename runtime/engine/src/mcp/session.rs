@@ -13,18 +13,17 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig, ErrorCode,
+    CallToolRequestParams, CallToolResponse, CallToolResult, ClientCapabilities, ClientConfig,
     Implementation, PaginatedRequestParams, ProtocolVersion, Tool,
 };
-use rmcp::service::{ClientInitializeError, NotificationContext, Peer, RunningService};
-use rmcp::transport::streamable_http_client::{
-    AuthRequiredError, InsufficientScopeError, StreamableHttpClientTransportConfig,
-};
-use rmcp::transport::{DynamicTransportError, StreamableHttpClientTransport};
+use rmcp::service::{NotificationContext, Peer, RunningService};
+use rmcp::transport::StreamableHttpClientTransport;
+use rmcp::transport::streamable_http_client::StreamableHttpClientTransportConfig;
 use rmcp::{ClientHandler, ClientLifecycleMode, ClientServiceExt, RoleClient, ServiceError};
 use serde_json::Value;
 use tokio::sync::{mpsc as orders, oneshot};
 
+use super::faults;
 use super::lines::{Cause, Lines, note};
 use crate::upstream::StepUpstream;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -328,6 +327,8 @@ impl Connection {
         let client = http::client(url).map_err(|error| error.to_string())?.clone();
         let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
         config.max_sse_event_size = self.terms.max_bytes.saturating_add(FRAME);
+        // A call that is answered with 404 may have been done: whether it is made again is the run's decision.
+        config.reinit_on_expired_session = false;
         match (token, credential) {
             (Some(token), Some(grant)) => config = config.custom_headers(header_of(grant, token)?),
             (Some(token), None) => config = config.auth_header(token.reveal()),
@@ -416,9 +417,14 @@ impl Connection {
         match tokio::time::timeout(limit, client.serve_with_lifecycle(transport, way)).await {
             Ok(Ok(service)) => Ok(service),
             Ok(Err(error)) => {
-                let message = format!("no connection to {shown}: {}", self.caused(&error).await);
-                let broken = Broken { message, is_unauthorized: connecting_refused(&error) };
-                Err(match knows_no_handshake(&error) {
+                let message = match settle(&self.cause).await {
+                    // A connection that breaks often has a better reason than that.
+                    Some(cause) => cause,
+                    None => faults::connecting(&error),
+                };
+                let message = format!("no connection to {shown}: {message}");
+                let broken = Broken { message, is_unauthorized: faults::connecting_refused(&error) };
+                Err(match faults::knows_no_handshake(&error) {
                     true => Unconnected::NoHandshake(broken),
                     false => Unconnected::Otherwise(broken),
                 })
@@ -455,11 +461,6 @@ impl Connection {
         let _ = tokio::time::timeout(FAREWELL, service.cancel()).await;
         Ok(())
     }
-
-    /// A connection that breaks often has a better reason than that.
-    async fn caused(&self, error: &impl std::fmt::Display) -> String {
-        settle(&self.cause).await.unwrap_or_else(|| error.to_string())
-    }
 }
 
 /// The reason for an end, which may become known a little after it.
@@ -489,11 +490,15 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
                 }
                 Err(ServiceError::McpError(error)) => Ok(Err(ServiceError::McpError(error).to_string())),
                 Err(error) => {
+                    if faults::has_lost_session(&error) {
+                        // The next call connects anew.
+                        note(&cause, faults::SESSION_LOST);
+                    }
                     let message = match peer.is_transport_closed() {
-                        true => settle(&cause).await.unwrap_or_else(|| error.to_string()),
-                        false => error.to_string(),
+                        true => settle(&cause).await.unwrap_or_else(|| faults::asking(&error)),
+                        false => faults::asking(&error),
                     };
-                    Err(Broken { message, is_unauthorized: request_refused(&error) })
+                    Err(Broken { message, is_unauthorized: faults::request_refused(&error) })
                 }
             };
             let _ = answer.try_send(given);
@@ -514,46 +519,14 @@ fn header_of(grant: &CredentialGrant, token: &Secret) -> Result<HashMap<HeaderNa
     Ok(HashMap::from([(name, value)]))
 }
 
-/// Whether the server answers that it has no such handshake, as those that speak only 2026-07-28 do.
-fn knows_no_handshake(error: &ClientInitializeError) -> bool {
-    let codes = [
-        ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
-        ErrorCode::METHOD_NOT_FOUND,
-        // The headers that every request of that protocol has are looked at before its method.
-        ErrorCode::HEADER_MISMATCH,
-    ];
-    matches!(error, ClientInitializeError::JsonRpcError(error) if codes.contains(&error.code))
-}
-
-/// Whether there is no connection because the server does not know who asks.
-fn connecting_refused(error: &ClientInitializeError) -> bool {
-    matches!(error, ClientInitializeError::TransportError { error, .. } if is_unauthorized(error))
-}
-
-/// Whether a request was refused for that.
-fn request_refused(error: &ServiceError) -> bool {
-    matches!(error, ServiceError::TransportSend(error) if is_unauthorized(error))
-}
-
-fn is_unauthorized(error: &DynamicTransportError) -> bool {
-    let mut next = Some(error.error.as_ref() as &(dyn std::error::Error + 'static));
-    while let Some(error) = next {
-        if error.is::<AuthRequiredError>() || error.is::<InsufficientScopeError>() {
-            return true;
-        }
-        next = error.source();
-    }
-    false
-}
-
 async fn list(peer: &Peer<RoleClient>) -> Result<Vec<Tool>, Broken> {
     let (mut tools, mut cursor) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
         let page = PaginatedRequestParams::default().with_cursor(cursor);
         let listed = peer.list_tools(Some(page)).await;
         let listed = listed.map_err(|error| Broken {
-            message: error.to_string(),
-            is_unauthorized: request_refused(&error),
+            message: faults::asking(&error),
+            is_unauthorized: faults::request_refused(&error),
         })?;
         tools.extend(listed.tools);
         cursor = listed.next_cursor;

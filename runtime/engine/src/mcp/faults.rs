@@ -1,0 +1,109 @@
+//! Why a server could not be reached or asked, in words that need no knowledge of the library below.
+
+use std::error::Error;
+
+use lobster_base::request_error::request_causes;
+use lobster_models::http::RequestError;
+use rmcp::ServiceError;
+use rmcp::model::ErrorCode;
+use rmcp::service::ClientInitializeError;
+use rmcp::transport::DynamicTransportError;
+use rmcp::transport::streamable_http_client::{
+    AuthRequiredError, HttpStatusError, InsufficientScopeError, StreamableHttpError,
+};
+
+/// What a server says that does not know the session any more.
+pub(super) const SESSION_LOST: &str = "it answers with HTTP 404: it does not know the session any more";
+
+/// What went wrong with a connection over HTTP.
+type HttpFault = StreamableHttpError<RequestError>;
+
+/// Why there is no connection.
+pub(super) fn connecting(error: &ClientInitializeError) -> String {
+    match error {
+        ClientInitializeError::TransportError { error, .. } => transport(error),
+        other => other.to_string(),
+    }
+}
+
+/// Why a request has no answer.
+pub(super) fn asking(error: &ServiceError) -> String {
+    match error {
+        ServiceError::TransportSend(error) => transport(error),
+        other => other.to_string(),
+    }
+}
+
+/// Whether the server answers that it has no such handshake, as those that speak only 2026-07-28 do.
+pub(super) fn knows_no_handshake(error: &ClientInitializeError) -> bool {
+    let codes = [
+        ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
+        ErrorCode::METHOD_NOT_FOUND,
+        // The headers that every request of that protocol has are looked at before its method.
+        ErrorCode::HEADER_MISMATCH,
+    ];
+    matches!(error, ClientInitializeError::JsonRpcError(error) if codes.contains(&error.code))
+}
+
+/// Whether there is no connection because the server does not know who asks.
+pub(super) fn connecting_refused(error: &ClientInitializeError) -> bool {
+    matches!(error, ClientInitializeError::TransportError { error, .. } if is_unauthorized(error))
+}
+
+/// Whether a request was refused for that.
+pub(super) fn request_refused(error: &ServiceError) -> bool {
+    matches!(error, ServiceError::TransportSend(error) if is_unauthorized(error))
+}
+
+/// Whether every further request of the session would be answered in the same way.
+pub(super) fn has_lost_session(error: &ServiceError) -> bool {
+    let ServiceError::TransportSend(error) = error else { return false };
+    causes(error).any(|cause| matches!(cause.downcast_ref(), Some(HttpFault::SessionExpired)))
+}
+
+fn is_unauthorized(error: &DynamicTransportError) -> bool {
+    causes(error).any(|cause| cause.is::<AuthRequiredError>() || cause.is::<InsufficientScopeError>())
+}
+
+fn causes(error: &DynamicTransportError) -> impl Iterator<Item = &(dyn Error + 'static)> {
+    let first: &(dyn Error + 'static) = error.error.as_ref();
+    std::iter::successors(Some(first), |&error| error.source())
+}
+
+fn transport(error: &DynamicTransportError) -> String {
+    let known = causes(error).find_map(|cause| match cause.downcast_ref::<HttpFault>() {
+        Some(fault) => http(fault),
+        None => cause.downcast_ref().map(|HttpStatusError { status, .. }| answered(&status.to_string())),
+    });
+    known.unwrap_or_else(|| error.error.to_string())
+}
+
+fn http(fault: &HttpFault) -> Option<String> {
+    Some(match fault {
+        HttpFault::Client(error) => request_causes(error),
+        HttpFault::HttpStatus(HttpStatusError { status, .. }) => answered(&status.to_string()),
+        HttpFault::SessionExpired => SESSION_LOST.to_owned(),
+        HttpFault::UnexpectedServerResponse(said) => match said.strip_prefix("HTTP ") {
+            Some(said) => answered(said),
+            None => said.clone().into_owned(),
+        },
+        HttpFault::UnexpectedContentType(kind) => {
+            let kind = kind.as_deref().unwrap_or("no content type");
+            format!(
+                "it answers with {kind} instead of JSON or events; there is no MCP server at this address"
+            )
+        }
+        _ => return None,
+    })
+}
+
+/// An answer that is no success: its status, and what may stand behind it.
+fn answered(said: &str) -> String {
+    let said = said.trim_end_matches([' ', ':']);
+    let moved = if said.starts_with('3') {
+        "; redirects are not followed: name the address to which it leads"
+    } else {
+        ""
+    };
+    format!("it answers with HTTP {said}{moved}")
+}
