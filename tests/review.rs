@@ -171,6 +171,35 @@ fn the_question_hides_secrets_and_folds_what_is_long() {
     assert_eq!(home.read("tree/a"), format!("{value}\n"));
 }
 
+/// Names and targets of links are as visible as contents.
+#[test]
+fn no_listing_of_changes_has_a_secret_in_names_or_targets() {
+    let value = "sk-0123456789abcdef";
+    let home = home("echo x");
+    let config = home.dir().parent().unwrap().join("home/.config/lobster");
+    fs::create_dir_all(&config).unwrap();
+    fs::write(config.join("secrets.toml"), "[secrets.api_token]\nenv = \"THE_TOKEN\"\n").unwrap();
+    home.write(
+        "flow.lobster",
+        "secrets: [api_token]\nsteps:\n  - id: fix\n    cwd: tree\n    changes: staged\n    secrets: { KEY: api_token }\n    run: |\n      echo new > \"$KEY.txt\"; mkdir \"$KEY\"; ln -s \"/to/$KEY\" link; chmod 755 a\n",
+    );
+    let calls: [&[&str]; 6] = [
+        &["run", "--preview", "flow.lobster"],
+        &["run", "flow.lobster"],
+        &["changes", "@"],
+        &["changes", "@", "--patch"],
+        &["changes", "@", "--stat"],
+        &["changes", "@", "--json"],
+    ];
+    for call in calls {
+        let said = home.lobster(call.iter().copied()).env("THE_TOKEN", value).run();
+        assert_eq!(said.code(), 0, "{said:#?}");
+        assert!(!format!("{said:?}").contains(value), "{call:?}: {said:#?}");
+        let lists = call[0] == "changes" || call.contains(&"--preview");
+        assert!(!lists || format!("{said:?}").contains("«secret:api_token».txt"), "{call:?}: {said:#?}");
+    }
+}
+
 #[test]
 fn a_kill_after_the_yes_is_finished_by_a_resume() {
     let (old, new) = {

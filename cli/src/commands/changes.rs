@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     found.retain(|changes| args.step.as_ref().is_none_or(|step| is_within(&changes.step, step)));
     let mut out = Output::for_reader(args.json);
     if args.json {
-        let all: Vec<Value> = found.iter().map(object).collect();
+        let all: Vec<Value> = found.iter().map(|changes| object(&store, changes)).collect();
         writeln!(out, "{}", json::pretty(&all))?;
         out.flush()?;
         return Ok(Exit::OK);
@@ -165,8 +165,12 @@ fn print_step(
     Ok(())
 }
 
-/// One change in one line.
+/// One change in one line. Secrets in names and targets are hidden.
 pub(crate) fn line(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> String {
+    store.hide(&line_in_clear(store, reading, counts_lines)).into_owned()
+}
+
+fn line_in_clear(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> String {
     let (root, change) = (one_line(&reading.root.to_string()), reading.change);
     if let Some(from) = reading.renamed_from {
         let [from, to] = [from, &change.path].map(|path| one_line(&path.to_string()));
@@ -259,7 +263,7 @@ fn print_patch(out: &mut impl Write, store: &Store, change: &Change, room: Room)
         .context_radius(CONTEXT)
         .header(&side("a", &change.before), &side("b", &change.after))
         .to_string();
-    for line in text.lines() {
+    for line in store.hide(&text).lines() {
         let style = match line.as_bytes().first() {
             _ if line.starts_with("+++") || line.starts_with("---") => BOLD,
             Some(b'+') => Style::new().fg_color(Some(AnsiColor::Green.into())),
@@ -272,7 +276,7 @@ fn print_patch(out: &mut impl Write, store: &Store, change: &Change, room: Room)
     Ok(())
 }
 
-fn object(changes: &StepChanges) -> Value {
+fn object(store: &Store, changes: &StepChanges) -> Value {
     let change = |(root, change): (&lobster_runtime::replay::changes::ByteText, &Change)| {
         json!({
             "root": root,
@@ -282,10 +286,22 @@ fn object(changes: &StepChanges) -> Value {
             "after": change.after,
         })
     };
-    json!({
+    let mut object = json!({
         "step": changes.step,
         "committed": changes.committed,
         "digest": changes.digest,
         "changes": changes.set.changes().map(change).collect::<Vec<_>>(),
-    })
+    });
+    hide_texts(store, &mut object);
+    object
+}
+
+/// Hides secrets in every text of a value.
+fn hide_texts(store: &Store, value: &mut Value) {
+    match value {
+        Value::String(text) => *text = store.hide(text).into_owned(),
+        Value::Array(items) => items.iter_mut().for_each(|item| hide_texts(store, item)),
+        Value::Object(map) => map.values_mut().for_each(|value| hide_texts(store, value)),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
 }

@@ -29,6 +29,7 @@ pub(crate) fn changes(store: &Store, changes: &StepChanges) -> Markup {
             }
             @for (root, change) in all.iter().take(FILES) {
                 @let path = format!("{root}/{}", change.path);
+                @let path = store.hide(&path);
                 details open[all.len() <= 5] {
                     summary { (change.kind().as_str()) " " code { (one_line(&path)) } }
                     (patch(store, change))
@@ -43,7 +44,7 @@ fn patch(store: &Store, change: &Change) -> Markup {
     let (Some(before), Some(after)) =
         (text(store, change.before.as_ref()), text(store, change.after.as_ref()))
     else {
-        return html! { p class="muted" { "Not shown: " (size(change.before.as_ref())) " → " (size(change.after.as_ref())) } };
+        return html! { p class="muted" { "Not shown: " (size(store, change.before.as_ref())) " → " (size(store, change.after.as_ref())) } };
     };
     lines(&before, &after)
 }
@@ -65,11 +66,13 @@ pub(crate) fn lines(before: &str, after: &str) -> Markup {
     }
 }
 
-fn size(entry: Option<&Entry>) -> String {
+fn size(store: &Store, entry: Option<&Entry>) -> String {
     match entry {
         Some(Entry::File { size, .. }) => bytes(*size),
         Some(Entry::Directory { .. }) => "a directory".to_owned(),
-        Some(Entry::Link { target, .. }) => format!("a link to {}", one_line(&target.to_string())),
+        Some(Entry::Link { target, .. }) => {
+            format!("a link to {}", one_line(&store.hide(&target.to_string())))
+        }
         None => "nothing".to_owned(),
     }
 }
