@@ -54,7 +54,9 @@ pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value
             spec.check(value)?;
         }
     }
-    match workflow.args.iter().find(|spec| spec.required && !args.contains_key(&spec.name)) {
+    // A null is no value: as text it would be the word, in a path or a command.
+    let is_missing = |spec: &&ArgSpec| args.get(&spec.name).is_none_or(Value::is_null);
+    match workflow.args.iter().filter(|spec| spec.required).find(is_missing) {
         Some(spec) => {
             Err(ArgsError::Missing { name: spec.name.clone(), description: spec.description.clone() })
         }
@@ -70,6 +72,10 @@ pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value
 pub fn check_args(specs: &[ArgSpec], given: &Map<String, Value>) -> Result<(), ArgsError> {
     for spec in specs {
         match given.get(&spec.name) {
+            Some(Value::Null) if spec.required => {
+                let (name, description) = (spec.name.clone(), spec.description.clone());
+                return Err(ArgsError::Missing { name, description });
+            }
             Some(value) => spec.check(spec.read_text(value).as_ref().unwrap_or(value))?,
             None if spec.required && spec.default.is_none() => {
                 let (name, description) = (spec.name.clone(), spec.description.clone());
@@ -175,7 +181,7 @@ impl ArgSpec {
         json::parse(text).ok().filter(|read| !read.is_null() && has_type(read, wanted))
     }
 
-    /// A given null means "no value" and fits everything.
+    /// A given null means "no value" and fits everything; where there must be one, it is missing.
     pub(super) fn check(&self, value: &Value) -> Result<(), ArgsError> {
         if value.is_null() {
             return Ok(());

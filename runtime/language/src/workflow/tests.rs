@@ -504,6 +504,13 @@ fn arguments_are_merged_and_checked() {
         Ok(json!({"x": null, "e": "a", "nul": null, "r": 1, "n": 5.0, "z": "extra"}))
     );
     assert_eq!(bind(json!({})), Err("argument \"r\" is required (the repo)".to_owned()));
+    // A null is no value: `rm -rf /data/${r}/` would get the word.
+    let null_is_no_value = [json!({"r": null}), lobster_base::json::parse(r#"{"r": 1e400}"#).unwrap()];
+    for given in null_is_no_value {
+        assert_eq!(bind(given.clone()), Err("argument \"r\" is required (the repo)".to_owned()), "{given}");
+        let given = given.as_object().unwrap();
+        assert!(check_args(&workflow.args, given).is_err(), "{given:?}");
+    }
     assert_eq!(bind(json!({"r": 1, "n": "5"})), Ok(json!({"x": "D", "e": "a", "nul": null, "r": 1, "n": 5})));
     for text in ["", " 5", "5.5", "five", "0x5", "true", "[5]", "null"] {
         let refused = format!("argument \"n\" must be of type integer, not {}", json!(text));
