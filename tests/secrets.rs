@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::home::{Answer, Home, contents_below};
+use crate::home::{Answer, Home, assert_nowhere, contents_below};
 
 /// Long, with characters that every encoding writes in another way.
 const VALUE: &str = "t0p/S3cret+\"quoted\" & %wörd-0123456789abcdef";
@@ -342,4 +342,25 @@ fn lobsters_own_tokens_are_not_for_steps_that_do_not_name_them() {
     // A text that the author wrote in clear is the author's: the run goes on, and a resume finds it.
     let clear = with_key(&home, &[&format!("exec echo {KEY}")]).run();
     assert!(clear.code() == 0 && !clear.stdout.contains(KEY), "{clear:?}");
+}
+
+/// The settings of a run stand in its record: not the keys in the addresses and headers of models.
+#[test]
+fn keys_in_settings_of_models_are_in_no_record() {
+    let key = "k3y-in-a-setting-0123456789";
+    let home = Home::new();
+    let pool = format!(
+        "[{{\"name\":\"a\",\"provider\":\"openai\",\"url\":\"http://127.0.0.1:9/?api_key={key}\",\"headers\":{{\"X-My-Key\":\"{key}\"}}}}]"
+    );
+    let run = home
+        .lobster(["run", "--mode", "tool", "exec echo 1"])
+        .env("LOBSTER_LLM_POOL", pool)
+        .env("LOBSTER_LLM_HEADERS", format!("{{\"Ocp-Apim-Subscription-Key\":\"{key}\"}}"))
+        .env("AZURE_OPENAI_ENDPOINT", format!("https://h/?key={key}"))
+        .run();
+    assert_eq!(run.code(), 0, "{run:?}");
+    assert_nowhere(&home.state(), key);
+    let bundle = home.lobster(["bundle", "export", "@", "-o", "b.lobster-bundle"]).run();
+    assert_eq!(bundle.code(), 0, "{bundle:?}");
+    assert_nowhere(&home.dir(), key);
 }

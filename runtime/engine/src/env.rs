@@ -12,6 +12,7 @@ use lobster_base::json;
 use lobster_base::setting::{self, BadSetting, Setting};
 use lobster_base::variable_name::is_variable_name;
 use lobster_language::plan::SecretGrant;
+use lobster_models::channel::recorded_setting;
 use lobster_models::http;
 
 /// The variable that names the program which carries out effects.
@@ -191,7 +192,12 @@ impl Env {
         let set = self.all().filter_map(|(name, value)| {
             let name = name.to_str().filter(|name| is_setting(name))?;
             let value = value.to_str()?;
-            let value = if name.ends_with("_URL") { http::without_credentials(value) } else { value.into() };
+            let is_address = name.ends_with("_URL") || name.ends_with("_ENDPOINT");
+            let value = match recorded_setting(name, value) {
+                Some(recorded) => recorded,
+                None if is_address => http::without_credentials(value),
+                None => value.into(),
+            };
             Some((name.to_owned(), value.into()))
         });
         unset.chain(set).collect()
@@ -335,14 +341,23 @@ mod tests {
             ("OPENCLAW_URL", "ann:pw@h"),
             ("LOBSTER_RUN_STATE_KEY", "slot1"),
             ("LOBSTER_LLM_ADAPTER_TOKEN", "t"),
+            ("AZURE_OPENAI_ENDPOINT", "https://h?key=k"),
+            (
+                "LOBSTER_LLM_POOL",
+                r#"{"pools":{"p":[{"name":"a","url":"https://ann:pw@h/?api_key=k","headers":{"X-Sub-Key":"k","X-Team":"t"}}]}}"#,
+            ),
+            ("LOBSTER_LLM_HEADERS", r#"{"Ocp-Apim-Subscription-Key":"k","X-Team":"t"}"#),
         ]);
         let settings = there.settings();
         assert_eq!(
             Value::Object(settings.clone()),
             json::json!({
                 "ANTHROPIC_BASE_URL": null,
-                "AZURE_OPENAI_ENDPOINT": null,
+                "AZURE_OPENAI_ENDPOINT": "https://h/?key=%E2%80%A6",
                 "GEMINI_BASE_URL": null,
+                "LOBSTER_LLM_HEADERS": r#"{"Ocp-Apim-Subscription-Key":"…","X-Team":"t"}"#,
+                "LOBSTER_LLM_POOL":
+                    r#"{"pools":{"p":[{"name":"a","url":"https://h/?api_key=%E2%80%A6","headers":{"X-Sub-Key":"…","X-Team":"t"}}]}}"#,
                 "LOBSTER_RUN_STATE_KEY": "slot1",
                 "OPENAI_BASE_URL": "https://h/v1?key=%E2%80%A6",
                 "OPENCLAW_URL": "h",

@@ -257,16 +257,66 @@ fn ambient_headers(env: &dyn Fn(&str) -> Option<String>) -> Result<BTreeMap<Stri
     serde_json::from_str(&text).map_err(|error| format!("{HEADERS} must be a JSON object of texts ({error})"))
 }
 
+/// Whether the name of a header says that its value opens a door.
+fn is_private(header: &str) -> bool {
+    let header = header.to_lowercase();
+    let words = ["key", "token", "auth", "secret", "cookie", "password", "passwd", "credential", "signature"];
+    words.iter().any(|word| header.contains(word))
+}
+
+/// The value of a setting of models, as far as it may be recorded: the keys in addresses and headers are left out.
+pub fn recorded_setting(name: &str, value: &str) -> Option<String> {
+    let is_pool = name == super::pool::VARIABLE;
+    if !is_pool && name != HEADERS {
+        return None;
+    }
+    let Ok(mut parsed) = json::parse(value) else {
+        // A pool may be the name of a file; headers that cannot be read are refused and say nothing.
+        return Some(if is_pool && !value.trim_start().starts_with(['[', '{']) {
+            value.to_owned()
+        } else {
+            "…".to_owned()
+        });
+    };
+    if is_pool {
+        hide_keys(&mut parsed)
+    } else {
+        hide_headers(&mut parsed)
+    }
+    Some(json::compact(&parsed))
+}
+
+fn hide_keys(value: &mut Value) {
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(hide_keys),
+        Value::Object(map) => {
+            for (name, value) in map.iter_mut() {
+                match value {
+                    Value::String(url) if name == "url" => *url = http::without_credentials(url),
+                    headers if name == "headers" => hide_headers(headers),
+                    other => hide_keys(other),
+                }
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+fn hide_headers(headers: &mut Value) {
+    let Some(headers) = headers.as_object_mut() else { return };
+    for (_, value) in headers.iter_mut().filter(|(name, _)| is_private(name)) {
+        *value = "…".into();
+    }
+}
+
 /// Headers are settings and stand in records: what opens a door is given as a key.
 fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), String> {
-    const KEYS: [&str; 7] =
-        ["authorization", "proxy-authorization", "cookie", "x-api-key", "api-key", "x-goog-api-key", "host"];
     for (name, value) in headers {
         let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if name.is_empty() || !name.chars().all(is_token) || value.chars().any(char::is_control) {
             return Err(format!("cannot send the header {name:?}: it is not one of HTTP"));
         }
-        if KEYS.contains(&name.to_lowercase().as_str()) {
+        if is_private(name) || name.eq_ignore_ascii_case("host") {
             return Err(format!(
                 "does not send the header {name}: give a key by --token, key_env or a secret"
             ));

@@ -60,6 +60,8 @@ fn headers_are_sent_and_open_no_door() {
         ("[]", "must be a JSON object"),
         (r#"{"Authorization": "Bearer k"}"#, "give a key by --token"),
         (r#"{"x-API-key": "k"}"#, "give a key by --token"),
+        (r#"{"Ocp-Apim-Subscription-Key": "k"}"#, "give a key by --token"),
+        (r#"{"X-Auth-Token": "k"}"#, "give a key by --token"),
         (r#"{"a b": "k"}"#, "not one of HTTP"),
         (r#"{"a": "k\r\nb: c"}"#, "not one of HTTP"),
     ] {
