@@ -122,6 +122,17 @@ pub fn check(spec: &StageSpec, args: &StageArgs) -> Vec<Warning> {
         };
         warnings.push(Warning { message: format!("{}: the words {words:?} are ignored", spec.name), help });
     }
+    if let ("where", [_, further @ ..]) = (spec.name, args.positional.as_slice())
+        && !further.is_empty()
+    {
+        warnings.push(Warning {
+            message: format!(
+                "where: the condition is one word; the words {:?} are ignored",
+                further.join(" ")
+            ),
+            help: Some("quote it, or add another `| where`".to_owned()),
+        });
+    }
     warnings
 }
 
