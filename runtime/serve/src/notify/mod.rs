@@ -83,7 +83,7 @@ impl Teller {
             for target in &self.settings.targets {
                 let (end, over) = mpsc::channel::<()>();
                 let named = std::thread::Builder::new().name("notices".to_owned());
-                match named.spawn_scoped(scope, move || self.tell(target, &over)) {
+                match named.spawn_scoped(scope, move || self.send_to_target(target, &over)) {
                     Ok(_) => ends.push(end),
                     Err(error) => {
                         tracing::error!(%error, target = target.name, "nobody can be told anything")
@@ -105,7 +105,7 @@ impl Teller {
     }
 
     /// Sends what is due for one target until the other end of `over` is gone.
-    fn tell(&self, target: &Target, over: &Receiver<()>) {
+    fn send_to_target(&self, target: &Target, over: &Receiver<()>) {
         let http = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
             Ok(runtime) => runtime,
             Err(error) => {
