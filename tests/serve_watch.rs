@@ -91,3 +91,35 @@ fn what_a_trigger_brings_and_does_not_fit_is_a_refused_start_that_people_hear_of
     several_looks();
     assert_eq!((refused("inbox"), refused("next")), (1, 1));
 }
+
+#[test]
+fn a_file_that_cannot_be_read_is_told_once_and_the_others_are_watched() {
+    let home = Home::new();
+    home.write("inbox.lobster", INBOX);
+    home.write("inbox/big.csv", "1");
+    register(&home, &["inbox.lobster"]);
+    let told = config_that_tells(&home);
+    let mut served = Served::start(&home, &["--config", "serve.toml"]);
+    several_looks();
+    let set_len = |len: u64| {
+        let file = std::fs::OpenOptions::new().write(true).open(home.dir().join("inbox/big.csv"));
+        file.unwrap().set_len(len).unwrap();
+    };
+    set_len(1100 << 20);
+    home.write("inbox/new.csv", "1");
+    wait_until("the run", || lines(&home) == ["inbox/new.csv"]);
+    let refused =
+        || std::fs::read_to_string(&told).unwrap_or_default().matches("inbox/big.csv starts nothing").count();
+    wait_until("it is told", || refused() == 1);
+    let list = home.lobster(["schedule", "list"]).run();
+    assert!(list.stdout.contains("inbox does not watch inbox/big.csv: it is larger"), "{list:?}");
+    // Neither another server tells it again, nor does a file run that is again what it was.
+    served.kill();
+    let _served = Served::start(&home, &["--config", "serve.toml"]);
+    several_looks();
+    set_len(1);
+    several_looks();
+    assert_eq!((refused(), lines(&home).len()), (1, 1));
+    let list = home.lobster(["schedule", "list"]).run();
+    assert!(!list.stdout.contains("does not watch"), "{list:?}");
+}

@@ -13,15 +13,16 @@ use lobster_runtime::setting::INITIATED_BY;
 use lobster_runtime::store::iso;
 use lobster_runtime::store::service::{NewStart, ScheduleRow, Service, TickState};
 use lobster_serve::schedule::{self, Scheduler, parse_spec};
+use lobster_serve::watch::unreadable_files;
 use lobster_serve::workflows::Content;
 use serde_json::{Map, Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::render::pager::Output;
-use crate::render::say;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
+use crate::render::{one_line, say};
 use crate::stdout::print_line;
 
 /// Registers workflows with the service and manages their schedules.
@@ -240,6 +241,11 @@ fn list(as_json: bool) -> CommandResult {
         ]);
     }
     table.print(&mut out, Room::of_stdout())?;
+    for workflow in service.workflows()? {
+        for file in unreadable_files(&service, &workflow)? {
+            writeln!(out, "{} does not watch {}", workflow.name, one_line(&file))?;
+        }
+    }
     out.flush()?;
     Ok(Exit::OK)
 }

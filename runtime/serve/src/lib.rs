@@ -19,7 +19,7 @@ pub mod schedule;
 pub mod server;
 pub mod tidings;
 mod usage;
-mod watch;
+pub mod watch;
 pub mod workers;
 pub mod workflow_files;
 pub mod workflows;

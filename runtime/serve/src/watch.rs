@@ -77,12 +77,39 @@ impl Watcher {
         let mut keys = Vec::new();
         for (workflow, content) in Arc::clone(&self.watching).iter() {
             for (at, watch) in content.triggers.watch.iter().enumerate() {
-                let key = format!("{}/{at} {}", workflow.name, watch.paths.join(" "));
+                let key = key_of(workflow, at, watch);
                 self.look_at(&key, workflow, content, watch)?;
                 keys.push(key);
             }
         }
         self.seen.retain(|key, _| keys.contains(key));
+        Ok(())
+    }
+
+    /// Writes down which files a watch leaves out, and has people told of those that are new among them.
+    fn note_unreadable(
+        &self,
+        key: &str,
+        workflow: &Registered,
+        files: &Unreadable,
+    ) -> Result<(), StoreError> {
+        let key = key_of_unreadable(key);
+        let known = self.service.watched(&key)?;
+        let before: Unreadable =
+            known.as_ref().map(|(_, state)| json::parse_as(state).unwrap_or_default()).unwrap_or_default();
+        if *files == before {
+            return Ok(());
+        }
+        let new: Vec<&String> = files.keys().filter(|path| !before.contains_key(*path)).collect();
+        let start = new.first().map(|first| {
+            let others = if new.len() > 1 { format!(", and {} more", new.len() - 1) } else { String::new() };
+            let why = files.get(*first).map(String::as_str).unwrap_or_default();
+            let why = format!("what is in {first} starts nothing: {why}{others}");
+            tracing::warn!(workflow = workflow.name, "{why}");
+            new_start(workflow, json!({ "paths": new }), json!({}), Some(why))
+        });
+        let revision = known.map(|(revision, _)| revision);
+        self.service.set_watched(&key, revision, &json::compact(files), start.as_ref())?;
         Ok(())
     }
 
@@ -111,28 +138,23 @@ impl Watcher {
         if known.is_some() && !is_settled {
             return Ok(());
         }
-        let files = match digests_of(here, seen) {
-            Ok(Some(files)) => files,
+        let before: Files =
+            known.as_ref().map(|(_, state)| json::parse_as(state).unwrap_or_default()).unwrap_or_default();
+        let Some((files, unreadable)) = digests_of(here, seen, &before) else {
             // A file changes while it is read: it has not settled.
-            Ok(None) => {
-                seen.changed = Some(Instant::now());
-                return Ok(());
-            }
-            Err(why) => {
-                say(seen, workflow, why);
-                return Ok(());
-            }
+            seen.changed = Some(Instant::now());
+            return Ok(());
         };
         seen.problem = None;
+        self.note_unreadable(key, workflow, &unreadable)?;
         let state = json::compact(&files);
-        let Some((revision, before)) = known else {
+        let Some((revision, old)) = known else {
             self.service.set_watched(key, None, &state, None)?;
             return Ok(());
         };
-        if state == before {
+        if state == old {
             return Ok(());
         }
-        let before: Files = json::parse_as(&before).unwrap_or_default();
         let changed: Vec<&String> = files
             .iter()
             .filter(|(path, digest)| before.get(*path) != Some(*digest))
@@ -158,6 +180,34 @@ impl Watcher {
         }
         Ok(())
     }
+}
+
+/// Files that cannot be read, and why.
+type Unreadable = BTreeMap<String, String>;
+
+/// What names a watch in the store.
+fn key_of(workflow: &Registered, at: usize, watch: &Watch) -> String {
+    format!("{}/{at} {}", workflow.name, watch.paths.join(" "))
+}
+
+/// What names the files of a watch that cannot be read.
+fn key_of_unreadable(key: &str) -> String {
+    format!("unreadable {key}")
+}
+
+/// The files that the watches of a workflow leave out because they cannot be read, and why.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn unreadable_files(service: &Service, workflow: &Registered) -> Result<Vec<String>, StoreError> {
+    let mut found = Vec::new();
+    for (at, watch) in Content::of(workflow).triggers.watch.iter().enumerate() {
+        let known = service.watched(&key_of_unreadable(&key_of(workflow, at, watch)))?;
+        let files: Unreadable =
+            known.map(|(_, state)| json::parse_as(&state).unwrap_or_default()).unwrap_or_default();
+        found.extend(files.iter().map(|(path, why)| format!("{path}: {why}")));
+    }
+    Ok(found)
 }
 
 fn new_start(workflow: &Registered, detail: Value, args: Value, refusal: Option<String>) -> NewStart {
@@ -264,22 +314,28 @@ fn in_part<T>(name: &mut String, part: &str, work: impl FnOnce(&mut String) -> T
     done
 }
 
-/// The digests of the files; none if one of them is not as it was a moment ago.
-fn digests_of(here: &Path, seen: &mut Seen) -> Result<Option<Files>, String> {
+/// The digests of the files, and what of them cannot be read: such a file counts as it was `before`, and keeps no other
+/// one from being watched. None if one of them is not as it was a moment ago.
+fn digests_of(here: &Path, seen: &mut Seen, before: &Files) -> Option<(Files, Unreadable)> {
     let mut files = Files::new();
     let mut digests = HashMap::new();
+    let mut unreadable = Unreadable::new();
     for (path, stamp) in &seen.stamps {
         let at = (path.clone(), *stamp);
         let digest = match seen.digests.get(&at) {
             Some(known) => *known,
             None => {
                 let file = here.join(path);
-                let read = digest_of(&file).map_err(|error| format!("{}: {error}", file.display()));
+                let read = digest_of(&file);
                 let now = std::fs::metadata(&file).map(|meta| (meta.len(), meta.modified().ok()));
                 match (read, now) {
                     (Ok(digest), Ok(now)) if now == *stamp => digest,
-                    (Err(why), Ok(now)) if now == *stamp => return Err(why),
-                    _ => return Ok(None),
+                    (Err(why), Ok(now)) if now == *stamp => {
+                        unreadable.insert(path.clone(), why.to_string());
+                        files.extend(before.get(path).map(|digest| (path.clone(), *digest)));
+                        continue;
+                    }
+                    _ => return None,
                 }
             }
         };
@@ -287,7 +343,7 @@ fn digests_of(here: &Path, seen: &mut Seen) -> Result<Option<Files>, String> {
         files.insert(path.clone(), digest);
     }
     seen.digests = digests;
-    Ok(Some(files))
+    Some((files, unreadable))
 }
 
 fn digest_of(path: &Path) -> std::io::Result<Digest> {
