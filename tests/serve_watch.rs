@@ -122,4 +122,13 @@ fn a_file_that_cannot_be_read_is_told_once_and_the_others_are_watched() {
     assert_eq!((refused(), lines(&home).len()), (1, 1));
     let list = home.lobster(["schedule", "list"]).run();
     assert!(!list.stdout.contains("does not watch"), "{list:?}");
+    // Too many files keep the whole watch from looking.
+    for at in 0..=10_000 {
+        std::fs::write(home.dir().join(format!("inbox/{at}.csv")), "").unwrap();
+    }
+    wait_until("it is told of all", || {
+        std::fs::read_to_string(&told).unwrap_or_default().contains("inbox/*.csv starts nothing")
+    });
+    let list = home.lobster(["schedule", "list"]).run();
+    assert!(list.stdout.contains("inbox does not watch inbox/*.csv: more than"), "{list:?}");
 }

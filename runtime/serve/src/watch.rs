@@ -44,7 +44,6 @@ struct Seen {
     stamps: BTreeMap<String, Stamp>,
     digests: HashMap<(String, Stamp), Digest>,
     changed: Option<Instant>,
-    problem: Option<String>,
 }
 
 /// Looks at the files of all watches.
@@ -125,8 +124,8 @@ impl Watcher {
         let stamps = match stamps_of(here, &watch.paths) {
             Ok(stamps) => stamps,
             Err(why) => {
-                say(seen, workflow, why);
-                return Ok(());
+                let all = Unreadable::from([(watch.paths.join(" "), why)]);
+                return self.note_unreadable(key, workflow, &all);
             }
         };
         if stamps != seen.stamps || seen.changed.is_none() {
@@ -145,7 +144,6 @@ impl Watcher {
             seen.changed = Some(Instant::now());
             return Ok(());
         };
-        seen.problem = None;
         self.note_unreadable(key, workflow, &unreadable)?;
         let state = json::compact(&files);
         let Some((revision, old)) = known else {
@@ -221,14 +219,6 @@ fn new_start(workflow: &Registered, detail: Value, args: Value, refusal: Option<
         actor: Some(format!("watch:{}", workflow.name)),
         is_serial: false,
         refusal,
-    }
-}
-
-/// Says once what is wrong with a watch.
-fn say(seen: &mut Seen, workflow: &Registered, why: String) {
-    if seen.problem.as_ref() != Some(&why) {
-        tracing::warn!(workflow = workflow.name, "its files cannot be watched: {why}");
-        seen.problem = Some(why);
     }
 }
 
