@@ -207,6 +207,8 @@ fn a_changed_file_is_refused_and_its_schedule_says_so() {
     wait_until("it says that the file has changed", || {
         served.has_said("has changed since it was registered")
     });
+    let now = home.lobster(["schedule", "run-now", "report"]).run();
+    assert!(now.code() == 1 && now.stderr.contains("is not what was registered"), "{now:?}");
     let made = home.lobster(["schedule", "backfill", "report", "--from", "1h"]).run();
     assert_eq!(made.code(), 0, "{made:?}");
     wait_until("why it did not begin", || {

@@ -4,17 +4,18 @@ mod registering;
 mod ticks;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use lobster_runtime::audit::parse_time;
 use lobster_runtime::json;
 use lobster_runtime::setting::INITIATED_BY;
+use lobster_runtime::stage::Mode;
 use lobster_runtime::store::iso;
 use lobster_runtime::store::service::{NewStart, ScheduleRow, Service, TickState};
 use lobster_serve::schedule::{self, Scheduler, parse_spec};
 use lobster_serve::watch::unreadable_files;
-use lobster_serve::workflows::Content;
+use lobster_serve::workflows::{Content, read};
 use serde_json::{Map, Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
@@ -295,7 +296,8 @@ fn pause(name: &str, paused: bool) -> CommandResult {
 
 fn run_now(name: &str, given: &[String]) -> CommandResult {
     prepare::refuse_inside_a_run("start another one through the service")?;
-    let service = prepare::service()?;
+    let runtime = prepare::runtime(Mode::Human)?;
+    let service = runtime.store()?.service()?;
     let (workflow_name, row) = match service.workflow(name)? {
         Some(workflow) => {
             let mut rows: Vec<_> =
@@ -311,6 +313,13 @@ fn run_now(name: &str, given: &[String]) -> CommandResult {
     let workflow = service
         .workflow(&workflow_name)?
         .ok_or_else(|| CommandError::usage(format!("{workflow_name} is not registered")))?;
+    // A worker would refuse it later, when nobody looks.
+    let candidate = read(&runtime, Path::new(&workflow.path)).map_err(CommandError::failed)?;
+    if candidate.digest != workflow.digest {
+        let path = one_line(&workflow.path);
+        return Err(CommandError::failed(format!("{path} is not what was registered"))
+            .with_hint(format!("read it, then `lobster schedule register {path}`")));
+    }
     let mut args: Map<String, Value> = match &row {
         Some(row) => parse_spec(&row.spec).map_err(|error| CommandError::failed(error.to_string()))?.args,
         None => Map::new(),
