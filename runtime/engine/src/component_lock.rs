@@ -101,7 +101,7 @@ impl ComponentLock {
         };
         // A link that leads nowhere is no missing lock, and nobody waits for the other end of a pipe.
         if !std::fs::metadata(path).map_err(io)?.is_file() {
-            return Err(wrong("it is no file".to_owned()));
+            return Err(wrong("it is not a file".to_owned()));
         }
         let text = std::fs::read_to_string(path).map_err(io)?;
         let lock: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;

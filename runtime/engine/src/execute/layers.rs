@@ -20,10 +20,9 @@ use lobster_store::{Blob, Store};
 use tempfile::TempDir;
 
 use super::NativeTask;
-use crate::kinds::changes::{InStore, load};
-
-/// In the detail of an outcome: the blob of its change set.
-pub(crate) const CHANGES: &str = "changes";
+pub(crate) use crate::kinds::change_sets::CHANGES;
+use crate::kinds::change_sets::load;
+use crate::kinds::changes::InStore;
 
 /// A larger change set is refused: a collection of the store reads no larger blob for the
 /// names of others in it, and would take the contents for unused.

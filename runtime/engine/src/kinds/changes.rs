@@ -11,9 +11,7 @@ use std::sync::Arc;
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
-use lobster_changes::{
-    BadChangeSet, ChangeSet, CommitError, Content, Contents, Recovered, Resolution, conflicts, resolve,
-};
+use lobster_changes::{ChangeSet, CommitError, Content, Contents, Recovered, Resolution, conflicts, resolve};
 use lobster_language::plan::ChangesMode;
 use lobster_policy::{DecisionEnv, LeastChanges, Policy};
 use lobster_sandbox::{Confinement, JailSpec, Mode, Net, Promise};
@@ -21,22 +19,18 @@ use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Blob, COMMITS, StepOutcome, StepStatus, Store};
 use serde_json::{Value, json};
 
+use super::change_sets::CHANGES;
+pub use super::change_sets::{COMMIT, load};
 use super::decided::Decided;
 use super::decision_env::decision_env;
 use super::finished_commits;
 use super::guarded::{self, Maker, check_repositories};
 use super::own_places::hide_state;
 use crate::action::{ActionRecord, Preimage};
-use crate::execute::{CHANGES, Kept, keep_set};
+use crate::execute::{Kept, keep_set};
 use crate::outcome::{failed_outcome, outcome_error};
 use crate::path::StepPath;
 use crate::run::Run;
-
-/// The kind of the effect.
-pub const COMMIT: &str = "commit";
-
-/// A change set is read into memory; [`crate::execute`] makes no larger one.
-const MAX_CHANGE_SET: u64 = 64 << 20;
 
 /// In the value of a commit that failed: its change set.
 pub const REFUSED: &str = "refused";
@@ -156,23 +150,6 @@ fn journals(store: &Store) -> PathBuf {
 /// When one of them cannot be finished.
 pub fn recover(store: &Store) -> Result<Vec<Recovered>, CommitError> {
     lobster_changes::recover(&journals(store), &|finished| finished_commits::tell_owner(store, finished))
-}
-
-/// The change set in a blob.
-///
-/// # Errors
-/// When it is not in the store, or is none.
-pub fn load(store: &Store, digest: &Digest) -> Result<ChangeSet, StageError> {
-    let bytes = store.load(digest, MAX_CHANGE_SET).map_err(|error| {
-        StageError::permanent(format!("the change set cannot be read: {error}")).with_code(Code::Changes)
-    })?;
-    let set: ChangeSet = serde_json::from_slice(&bytes).map_err(|error| {
-        StageError::permanent(format!("what should be a change set is none: {error}"))
-            .with_code(Code::Changes)
-    })?;
-    set.check()
-        .map_err(|error: BadChangeSet| StageError::permanent(error.to_string()).with_code(Code::Changes))?;
-    Ok(set)
 }
 
 /// The change set of a process that succeeded.

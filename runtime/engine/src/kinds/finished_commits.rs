@@ -9,8 +9,7 @@ use lobster_changes::{ChangeSet, Recovered, conflicts};
 use lobster_store::{Durability, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
 use serde_json::{Value, json};
 
-use super::changes::{COMMIT, load};
-use crate::execute::CHANGES;
+use super::change_sets::{CHANGES, COMMIT, load};
 
 /// An action of a commit is a few words long.
 const MAX_ACTION: u64 = 1 << 20;

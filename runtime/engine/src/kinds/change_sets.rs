@@ -1,0 +1,33 @@
+//! Change sets as the record names them, in outcomes and in the actions of commits.
+
+use lobster_base::code::Code;
+use lobster_base::digest::Digest;
+use lobster_changes::{BadChangeSet, ChangeSet};
+use lobster_stage::StageError;
+use lobster_store::Store;
+
+/// The kind of the effect.
+pub const COMMIT: &str = "commit";
+
+/// In the detail of an outcome: the blob of its change set. In the action of a commit: the digest of its change set.
+pub(crate) const CHANGES: &str = "changes";
+
+/// A change set is read into memory; [`crate::execute`] makes no larger one.
+const MAX_CHANGE_SET: u64 = 64 << 20;
+
+/// The change set in a blob.
+///
+/// # Errors
+/// When it is not in the store, or is none.
+pub fn load(store: &Store, digest: &Digest) -> Result<ChangeSet, StageError> {
+    let bytes = store.load(digest, MAX_CHANGE_SET).map_err(|error| {
+        StageError::permanent(format!("the change set cannot be read: {error}")).with_code(Code::Changes)
+    })?;
+    let set: ChangeSet = serde_json::from_slice(&bytes).map_err(|error| {
+        StageError::permanent(format!("what should be a change set is none: {error}"))
+            .with_code(Code::Changes)
+    })?;
+    set.check()
+        .map_err(|error: BadChangeSet| StageError::permanent(error.to_string()).with_code(Code::Changes))?;
+    Ok(set)
+}
