@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -61,6 +62,21 @@ pub(crate) struct LogFile {
 /// What journals are called.
 const SUFFIX: &str = "commit";
 
+/// And what they are called until they are whole.
+const DRAFT: &str = "new";
+
+/// A draft is written in an instant. One that is so old is of a process that was killed; if it was stopped and goes on,
+/// it finds no draft, and its commit fails before anything changes, or is finished by the next recovery.
+const LEFT_BEHIND: Duration = Duration::from_secs(60 * 60);
+
+fn remove_left_behind(draft: &Path) {
+    let age =
+        fs::metadata(draft).and_then(|found| found.modified()).map(|at| at.elapsed().unwrap_or_default());
+    if age.is_ok_and(|age| age > LEFT_BEHIND) {
+        let _ = fs::remove_file(draft);
+    }
+}
+
 impl LogFile {
     pub(crate) fn new(dir: &Path, id: &str) -> Self {
         Self { path: dir.join(format!("{id}.{SUFFIX}")) }
@@ -92,6 +108,8 @@ impl LogFile {
                 let log = Self { path };
                 // Its commit may have ended since the directory was listed.
                 found.extend(log.read().map(|journal| (log, journal)));
+            } else if path.extension().is_some_and(|extension| extension == DRAFT) {
+                remove_left_behind(&path);
             }
         }
         found.sort_by(|a, b| a.0.path.cmp(&b.0.path));
@@ -102,7 +120,7 @@ impl LogFile {
 impl Log for LogFile {
     fn write(&self, journal: &Journal) -> io::Result<()> {
         point("journal")?;
-        let new = self.path.with_extension("new");
+        let new = self.path.with_extension(DRAFT);
         let mut file = File::create(&new)?;
         file.write_all(&serde_json::to_vec(journal)?)?;
         file.sync_all()?;

@@ -476,3 +476,19 @@ fn long_paths_and_many_files_are_committed() {
     bench.commit(&set.inverse()).unwrap();
     assert_eq!(bench.left(), [""; 0]);
 }
+
+#[test]
+fn the_draft_of_a_journal_that_a_killed_process_left_is_removed_once_it_is_old() {
+    let bench = Bench::new();
+    let journals = bench.dir.path().join("journals");
+    fs::create_dir_all(&journals).unwrap();
+    let (old, fresh) = (journals.join("old.new"), journals.join("fresh.new"));
+    for draft in [&old, &fresh] {
+        fs::write(draft, "{").unwrap();
+    }
+    let times = fs::FileTimes::new()
+        .set_modified(std::time::SystemTime::now() - std::time::Duration::from_secs(7200));
+    fs::File::options().write(true).open(&old).unwrap().set_times(times).unwrap();
+    assert_eq!(recover(&journals, &|_| Ok(())).unwrap(), []);
+    assert!(!old.exists() && fresh.exists());
+}
