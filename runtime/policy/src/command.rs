@@ -103,6 +103,31 @@ const LOADED_VARIABLES: &[&str] = &[
     "CFLAGS",
     "LDFLAGS",
     "MAKEFLAGS",
+    "MAKEFILES",
+    "GNUMAKEFLAGS",
+    "MFLAGS",
+    "SHELLCHECK_OPTS",
+    "GREP",
+    "XZ_OPT",
+    "XZ_DEFAULTS",
+    "ZSTD_CLEVEL",
+    "BZIP",
+    "BZIP2",
+    "AR",
+    "AS",
+    "CPP",
+    "FC",
+    "NM",
+    "OBJCOPY",
+    "RANLIB",
+    "STRIP",
+    "PKG_CONFIG",
+    "RUSTDOC",
+    "RUSTDOCFLAGS",
+    "GOFLAGS",
+    "GOROOT",
+    "GOTOOLCHAIN",
+    "GOENV",
     "SSH_ASKPASS",
     "SUDO_ASKPASS",
     "RIPGREP_CONFIG_PATH",
@@ -138,11 +163,29 @@ const LOADED_VARIABLES: &[&str] = &[
     "SSLKEYLOGFILE",
     "CURL_HOME",
 ];
-const LOADED_PREFIXES: &[&str] =
-    &["GIT_", "CARGO_", "npm_config_", "NPM_CONFIG_", "PIP_", "PERL", "PYTHON", "RUBY", "JAVA_"];
+const LOADED_PREFIXES: &[&str] = &[
+    "GIT_",
+    "CARGO_",
+    "RUSTUP_",
+    "DOTNET_",
+    "CMAKE_",
+    "BUNDLE_",
+    "npm_config_",
+    "NPM_CONFIG_",
+    "PIP_",
+    "PERL",
+    "PYTHON",
+    "RUBY",
+    "JAVA_",
+];
 
 fn matches_any(name: &str, exact: &[&str], prefixes: &[&str]) -> bool {
     exact.contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// Whether any command may be given the variable.
+pub(super) fn is_harmless_variable(name: &str) -> bool {
+    HARMLESS_VARIABLES.contains(&name) || name.starts_with("LC_")
 }
 
 impl Policy {
@@ -172,8 +215,7 @@ impl Analysis<'_> {
     /// Judges an assignment that programs see.
     pub(crate) fn check_exported(&mut self, name: &str, value: &Arg) {
         self.check_assignment(name, value);
-        let harmless = HARMLESS_VARIABLES.contains(&name) || name.starts_with("LC_");
-        if !harmless && !Policy::is_protected_variable(name) {
+        if !is_harmless_variable(name) && !Policy::is_protected_variable(name) {
             self.probe_value(value);
             self.ask("variable", format!("{name} is not among the variables known to be harmless"));
         }

@@ -3,6 +3,7 @@
 //! They reach the program as an assignment in the text does, so they are judged by the same words.
 
 use super::analysis::{Analysis, Arg};
+use super::command::is_harmless_variable;
 use super::file::Profile;
 use lobster_base::variable_name::is_variable_name;
 
@@ -21,6 +22,7 @@ impl Analysis<'_> {
             let name = command.argv.first().and_then(|program| program.rsplit('/').next());
             name.is_some_and(|name| STEERED.contains(&name))
         });
+        let is_locked = self.policy.file().profile == Profile::Locked;
         self.span = None;
         for (name, value) in &env.given {
             if !is_variable_name(name) {
@@ -31,14 +33,20 @@ impl Analysis<'_> {
             }
             let is_operators = self.policy.file().sandbox.env.set.get(name) == Some(value);
             if !is_operators && (steers || !name.starts_with(OWN)) {
+                let judged = self.findings.len();
                 self.check_assignment(name, &Arg::literal(value.clone()));
+                // A listed command is known as it is, and not with whatever its program reads besides.
+                let is_known = is_harmless_variable(name) || name.starts_with(OWN);
+                if is_locked && judged == self.findings.len() && !is_known {
+                    self.ask("variable", format!("{name} is not among the variables known to be harmless"));
+                }
             }
         }
         for finding in &mut self.findings[before..] {
             finding.message = format!("the step's env: {}", finding.message);
             finding.hint.get_or_insert("the operator can set it for every step, under [sandbox.env] set");
         }
-        if self.findings.len() > before && self.policy.file().profile == Profile::Locked {
+        if self.findings.len() > before && is_locked {
             self.deny("locked", "the profile is locked and lists no command with this variable");
         }
     }
@@ -88,6 +96,10 @@ mod tests {
             "PAGER",
             "HOME",
             "LESSOPEN",
+            "MAKEFILES",
+            "GREP",
+            "RUSTUP_TOOLCHAIN",
+            "GOFLAGS",
         ];
         let fine =
             ["NAME", "LANG", "NO_COLOR", "NODE_ENV", "LOBSTER_ARG_X", "LOBSTER_SHELL", "LOBSTER_POLICY"];
@@ -129,7 +141,11 @@ mod tests {
         assert_eq!(verdict(POLICY, &ls, "PAGER", "rm -rf /"), "deny hard:rm-root");
         let locked = POLICY.replace("version = 1\n", "version = 1\nprofile = \"locked\"\n");
         for (name, expected) in [
-            ("A", "allow covered"),
+            ("LANG", "allow covered"),
+            ("LC_ALL", "allow covered"),
+            ("LOBSTER_ARG_X", "allow covered"),
+            ("NAME", "deny locked"),
+            ("SOME_TOOLS_OWN", "deny locked"),
             ("PAGER", "deny locked"),
             ("PATH", "deny protected-variable"),
             ("PATH=/x:", "deny variable-name"),
