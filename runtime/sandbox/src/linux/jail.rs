@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, fstat, fstatfs, mkdirat, openat,
-    openat2, seek, symlinkat, tell,
+    Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, access, fstat, fstatfs,
+    mkdirat, openat, openat2, seek, symlinkat, tell,
 };
 use rustix::io::Errno;
 use rustix::mount::{
@@ -240,7 +240,7 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
     let all_hidden: BTreeSet<&Path> = hidden.iter().map(PathBuf::as_path).collect();
     let is_seen = |path: &&Path| path.ancestors().skip(1).all(|above| !all_hidden.contains(above));
     let protected = spec.protect.iter().map(PathBuf::as_path).filter(|path| is_kept(spec, path));
-    let protected: Vec<&Path> = protected.filter(is_seen).collect();
+    let protected: Vec<&Path> = protected.filter(is_seen).filter(|path| may_be_there(path)).collect();
     // A directory above what is hidden or protected could be moved away, and the path made anew, for this
     // step or for the next one: unless it is a mount point too.
     let above_protected = held_above(spec, &protected);
@@ -321,6 +321,12 @@ fn expand(roots: &[PathBuf]) -> Result<Vec<PathBuf>, Obstacle> {
         }
     }
     Ok(all)
+}
+
+/// Whether it is there, or this user could make it. What nobody here can make has no placeholder either.
+fn may_be_there(path: &Path) -> bool {
+    let above = path.ancestors().find(|above| above.symlink_metadata().is_ok());
+    above == Some(path) || above.is_some_and(|above| access(above, Access::WRITE_OK).is_ok())
 }
 
 fn missing(path: &Path) -> Obstacle {

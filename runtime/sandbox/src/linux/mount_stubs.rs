@@ -83,6 +83,9 @@ impl<'a> Placeholders<'a> {
                         Ok(()) => _ = self.register.lock().insert(so_far.clone(), stand),
                         // Another run was faster.
                         Err(Errno::EXIST) => {}
+                        // Where this user can make nothing the step can make nothing either: it runs as the same
+                        // user, and what it owns itself it could give itself the right to.
+                        Err(Errno::ACCESS | Errno::ROFS) if !is_owned(&parent) => return Ok(()),
                         Err(error) => return Err(error),
                     }
                     step_into(&parent, name)?
@@ -132,6 +135,11 @@ impl Stand {
         };
         let _ = unlinkat(CWD, path, flags);
     }
+}
+
+/// Whether this user owns the directory, and could so change who may write there.
+fn is_owned(directory: &OwnedFd) -> bool {
+    rustix::fs::fstat(directory).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw())
 }
 
 fn step_into(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
