@@ -172,7 +172,10 @@ impl<'a> Analysis<'a> {
         let allowed = !covered.is_empty();
         self.effects(name, args, allowed);
         let mut flow = Flow { taint: taint(args), ..Flow::default() };
-        let version = catalogue::is_version_query(name, args);
+        // A proxy of rustup's runs what the toolchain file of the directory names, also for `--version`.
+        let is_proxy =
+            program.as_deref().is_some_and(|program| program.ends_with("/rustup")) && name != "rustup";
+        let version = catalogue::is_version_query(name, args) && !is_proxy;
         if name == "awk" || matches!(name, "gawk" | "mawk" | "nawk" | "original-awk") {
             flow.shell = self.awk(name, args);
         } else if is_interpreter(name) && !version && !allowed {
@@ -187,7 +190,9 @@ impl<'a> Analysis<'a> {
             if version {
                 covered.push("catalogue".to_owned());
             } else {
-                match self.catalogued(name, args) {
+                // Nor is a proxy what the catalogue knows by its name.
+                let catalogued = if is_proxy { Ok(false) } else { self.catalogued(name, args) };
+                match catalogued {
                     Ok(true) => covered.push("catalogue".to_owned()),
                     Ok(false) if network => {
                         self.ask("network", format!("{name} uses the network"));
@@ -602,4 +607,37 @@ fn operand_paths(text: &str) -> Vec<&str> {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::{Path, PathBuf};
+    use std::sync::Arc;
+
+    use super::super::{DecisionEnv, Policy, Proposal, Resolve, Verdict};
+
+    /// Every program is this file.
+    struct Only(&'static str);
+
+    impl Resolve for Only {
+        fn real_path(&self, _: &Path) -> Option<PathBuf> {
+            Some(self.0.into())
+        }
+    }
+
+    #[test]
+    fn a_version_that_the_workspace_decides_asks() {
+        let policy = Policy::load("version = 1\n", "p.toml").unwrap();
+        let verdict = |command: &str, file: &'static str| {
+            let env = DecisionEnv { programs: Arc::new(Only(file)), ..DecisionEnv::fixture() };
+            policy.decide(&Proposal::shell(command), &env).verdict
+        };
+        for command in ["rustc --version", "cargo -V", "rustfmt --version"] {
+            assert_eq!(verdict(command, "/usr/bin/real"), Verdict::Allow, "{command}");
+            assert_eq!(verdict(command, "/usr/bin/rustup"), Verdict::Ask, "{command}");
+        }
+        for command in ["dotnet --version", "sbt --version"] {
+            assert_eq!(verdict(command, "/usr/bin/real"), Verdict::Ask, "{command}");
+        }
+    }
 }

@@ -35,7 +35,6 @@ const VERSIONED: &[&str] = &[
     "luajit",
     "java",
     "javac",
-    "go",
     "rustc",
     "cargo",
     "rustup",
@@ -122,10 +121,8 @@ const VERSIONED: &[&str] = &[
     "swift",
     "kotlinc",
     "scala",
-    "sbt",
     "mvn",
     "gradle",
-    "dotnet",
     "mono",
     "R",
     "Rscript",
@@ -197,7 +194,7 @@ pub(crate) fn is_version_query(name: &str, args: &[Arg]) -> bool {
     );
     let is_version = |w: &&str| FLAGS.contains(w) || (short && *w == "-v");
     words.iter().any(is_version) && words.iter().all(|w| is_version(w) || *w == "--verbose")
-        || matches!(words.as_slice(), ["version"] if matches!(name, "go" | "docker" | "podman" | "helm" | "terraform" | "tofu" | "openssl" | "gh" | "lobster" | "npm" | "zig" | "bazel"))
+        || matches!(words.as_slice(), ["version"] if matches!(name, "docker" | "podman" | "helm" | "terraform" | "tofu" | "openssl" | "gh" | "lobster" | "npm" | "zig" | "bazel"))
 }
 
 /// Whether the catalogue knows the program at all.
