@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use serde_json::{Map, Number, Value};
 
-use super::diagnostic::Checked;
+use super::codes;
+use super::diagnostic::{Checked, Diagnostic};
 use super::plan::Span;
 use lobster_base::digest::Digest;
 
@@ -28,10 +29,12 @@ pub struct Source {
     pub text: String,
     /// Of the file's bytes.
     pub digest: Digest,
+    /// Where the first bytes are that are not UTF-8.
+    not_text: Option<usize>,
 }
 
 impl Source {
-    /// A source from the bytes of a file. Bytes that are not UTF-8 read as U+FFFD.
+    /// A source from the bytes of a file. Bytes that are not UTF-8 are shown as U+FFFD, and the source is not parsed.
     #[must_use]
     pub fn new(name: impl Into<String>, path: impl Into<PathBuf>, bytes: &[u8]) -> Self {
         Self {
@@ -39,6 +42,7 @@ impl Source {
             path: path.into(),
             text: String::from_utf8_lossy(bytes).into_owned(),
             digest: Digest::of(bytes),
+            not_text: std::str::from_utf8(bytes).err().map(|error| error.valid_up_to()),
         }
     }
 
@@ -80,6 +84,13 @@ impl Source {
     /// # Errors
     /// One diagnostic that points at the first thing that is wrong.
     pub(crate) fn parse(self: &Arc<Self>) -> Checked<Node> {
+        if let Some(start) = self.not_text {
+            // A command with other bytes than the file has is another command.
+            let code = if is_json(&self.path) { codes::JSON_SYNTAX } else { codes::YAML_SYNTAX };
+            let span = Span { start, end: start + char::REPLACEMENT_CHARACTER.len_utf8() };
+            let error = Diagnostic::error(self, code, span, "these bytes are not UTF-8");
+            return Err(error.with_help("a workflow is YAML or JSON in UTF-8").into());
+        }
         if is_json(&self.path) { super::json_text::parse(self) } else { super::yaml::parse(self) }
     }
 }
@@ -268,6 +279,19 @@ mod tests {
             let span = node.part(&source, at..at + 4);
             assert_eq!(&source.text[span.start..span.end], "$a.x", "{text}");
         }
+    }
+
+    #[test]
+    fn other_bytes_than_those_of_text_are_not_read() {
+        let latin = b"steps:\n  - {id: a, run: rm caf\xe9}\n";
+        for name in ["/t.lobster", "/t.json"] {
+            let source = Arc::new(Source::new("t", name, latin));
+            let error = source.parse().unwrap_err();
+            assert_eq!(error.message, "these bytes are not UTF-8");
+            assert_eq!(source.position(error.span.start), (2, 24));
+        }
+        // The character that stands for such bytes is text where the file has it.
+        assert!(source("run: \u{fffd}").parse().is_ok());
     }
 
     #[test]

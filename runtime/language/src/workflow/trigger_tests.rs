@@ -87,6 +87,32 @@ fn what_could_only_fail_when_due_is_an_error() {
         ("  webhook: {path: x, verify: none, secret: S}", "none", "must be one of standard"),
         ("  webhook: {path: x, verify: slack, secret: S, args: {brunch: $body.x}}", "brunch", "declares no"),
         ("  webhook: {path: x, verify: slack, secret: S, args: {n: $boddy.x}}", "$boddy.x", "there is no"),
+        (
+            "  webhook: {path: x, verify: slack, secret: S, args: {branch: '$.issue.title'}}",
+            "$.issue.title",
+            "is no reference",
+        ),
+        (
+            "  webhook: {path: x, verify: slack, secret: S, args: {branch: '$boddy'}}",
+            "$boddy",
+            "is no reference",
+        ),
+        (
+            "  webhook: {path: x, verify: slack, secret: S, args: {branch: '${body.ref}'}}",
+            "${body.ref}",
+            "is no reference",
+        ),
+        (
+            "  webhook: {path: x, verify: slack, secret: S, args: {branch: 'ref $body.ref'}}",
+            "ref $body.ref",
+            "is no reference",
+        ),
+        (
+            "  webhook: {path: x, verify: slack, secret: S, args: {branch: '$body.ref now'}}",
+            "$body.ref now",
+            "is no reference",
+        ),
+        ("  schedule: {every: 1h, args: {branch: $body}}", "$body", "is no reference"),
         ("  after: {workflow: t.lobster}", "t.lobster", "names this file"),
         ("  after: {workflow: o.lobster, ended: well}", "well", "must be one of ok"),
         ("  after: {}", "{}", "workflow is missing"),

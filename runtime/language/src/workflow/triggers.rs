@@ -404,6 +404,16 @@ impl Lowering<'_> {
                 (Some(text), Brings::Named(root)) if text.strip_prefix('$') == Some(root) => {
                     Source::Path(Vec::new())
                 }
+                (Some(text), _) if is_meant_as_reference(text, brings) => {
+                    let message = format!("{name}.args: {text:?} is no reference to what the trigger brings");
+                    let help = match brings {
+                        Brings::Named(root) => {
+                            format!("write `${root}.NAME` alone for a part of it, or `${root}` for all of it")
+                        }
+                        Brings::Nothing => "a schedule brings nothing: write the value itself".to_owned(),
+                    };
+                    return Err(self.trigger_error(node, message).with_help(help).into());
+                }
                 _ => Source::Value(node.to_value()),
             });
         };
@@ -504,4 +514,16 @@ fn is_segment(segment: &str) -> bool {
 /// Milliseconds as people write them.
 fn written(ms: u64) -> String {
     Time(std::time::Duration::from_millis(ms)).to_string()
+}
+
+/// Whether a text that is no reference looks like one: as it is, it would be the value. An amount (`$5`) does not.
+fn is_meant_as_reference(text: &str, brings: Brings) -> bool {
+    let begins = |rest: &str| {
+        rest.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '.' | '[' | '{' | '_'))
+    };
+    let names_root = match brings {
+        Brings::Named(root) => text.contains(&format!("${root}.")) || text.contains(&format!("${{{root}")),
+        Brings::Nothing => false,
+    };
+    names_root || text.strip_prefix('$').is_some_and(begins)
 }
