@@ -83,9 +83,13 @@ impl Home {
     pub(crate) fn write(&self, name: &str, content: impl AsRef<[u8]>) -> &Self {
         let path = self.dir().join(name);
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, &content).unwrap();
         if content.as_ref().starts_with(b"#!") {
+            let draft = tempfile::NamedTempFile::new().unwrap();
+            std::fs::write(draft.path(), &content).unwrap();
+            binary::copy_program(draft.path(), &path);
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        } else {
+            std::fs::write(&path, &content).unwrap();
         }
         self
     }

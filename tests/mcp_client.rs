@@ -298,7 +298,8 @@ fn asked(server: &Server, method: &str) -> usize {
 #[test]
 fn no_answer_of_a_server_sends_a_call_twice() {
     let html = "content-type: text/html\r\n";
-    let answers: [(&str, fn() -> Reply); 7] = [
+    type Answer = fn() -> Reply;
+    let answers: [(&str, Answer); 7] = [
         ("does not know the session any more", || Reply::status(404, "", "{}")),
         ("redirects are not followed", || Reply::status(307, "location: http://localhost:1/\r\n", "")),
         ("HTTP 400 Bad Request: no", || Reply::status(400, "content-type: text/plain\r\n", "no")),

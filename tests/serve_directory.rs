@@ -18,8 +18,6 @@ fn home() -> Home {
 
 fn script(home: &Home, name: &str, line: &str) {
     home.write(name, format!("#!/bin/sh\n{line}\n"));
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(home.dir().join(name), mode).unwrap();
 }
 
 /// Has the service start a run, and gives it with its question.

@@ -1,7 +1,6 @@
 //! Effects whose end nobody has seen, and calls that were sent: neither is done again by itself.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -247,7 +246,6 @@ fn lost(loss: &Loss, place: &str, idempotent: bool) -> (Home, usize, Answer) {
     home.write("flow.lobster", placed(place, &step));
     home.write("kill.sh", "echo paid >> effects; kill -9 $PPID; sleep 5\n");
     home.write("agent", "#!/bin/sh\necho paid >> effects\neval \"$HOW\"\nexec sleep 20\n");
-    fs::set_permissions(home.dir().join("agent"), fs::Permissions::from_mode(0o755)).unwrap();
     let script = crate::binary::repository().join("tests/mcp/hostile_server.py");
     home.write(
         "lobster.mcp.toml",

@@ -88,7 +88,7 @@ impl Source {
             // A command with other bytes than the file has is another command.
             let code = if is_json(&self.path) { codes::JSON_SYNTAX } else { codes::YAML_SYNTAX };
             let span = Span { start, end: start + char::REPLACEMENT_CHARACTER.len_utf8() };
-            let error = Diagnostic::error(self, code, span, "these bytes are not UTF-8");
+            let error = Diagnostic::error(self, code, span, "this is not text in UTF-8");
             return Err(error.with_help("a workflow is YAML or JSON in UTF-8").into());
         }
         if is_json(&self.path) { super::json_text::parse(self) } else { super::yaml::parse(self) }
@@ -287,7 +287,7 @@ mod tests {
         for name in ["/t.lobster", "/t.json"] {
             let source = Arc::new(Source::new("t", name, latin));
             let error = source.parse().unwrap_err();
-            assert_eq!(error.message, "these bytes are not UTF-8");
+            assert_eq!(error.message, "this is not text in UTF-8");
             assert_eq!(source.position(error.span.start), (2, 24));
         }
         // The character that stands for such bytes is text where the file has it.

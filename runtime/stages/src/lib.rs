@@ -121,7 +121,9 @@ mod tests {
                 ("sort: unknown option --dsc is ignored".to_owned(), help("did you mean --desc?")),
             ]
         );
-        assert_eq!(warnings("exec -- git log --oneline | where a=1 b | template x y | json"), []);
+        assert_eq!(warnings("exec -- git log --oneline | where a=1 | template x y | json"), []);
+        let ignored = "where: the condition is one word; the words \"b\" are ignored".to_owned();
+        assert_eq!(warnings("where a=1 b"), [(ignored, help("quote it, or add another `| where`"))]);
         let helps: Vec<_> =
             warnings("head -n 3 | sort -r | sort -x").into_iter().map(|(_, help)| help).collect();
         assert_eq!(
