@@ -145,13 +145,19 @@ fn a_run_is_reviewed_whatever_its_steps_say() {
     assert!(refused.contains("--review needs a workflow file"), "{refused}");
 }
 
-#[test]
-fn the_question_hides_secrets_and_folds_what_is_long() {
-    let value = "t0p/S3cret+\"quoted\" & %w-0123456789abcdef";
+/// Whose operator has the secret `api_token`, in the variable THE_TOKEN.
+fn home_with_token() -> Home {
     let home = home("echo x");
     let config = home.dir().parent().unwrap().join("home/.config/lobster");
     fs::create_dir_all(&config).unwrap();
     fs::write(config.join("secrets.toml"), "[secrets.api_token]\nenv = \"THE_TOKEN\"\n").unwrap();
+    home
+}
+
+#[test]
+fn the_question_hides_secrets_and_folds_what_is_long() {
+    let value = "t0p/S3cret+\"quoted\" & %w-0123456789abcdef";
+    let home = home_with_token();
     home.write(
         "flow.lobster",
         "secrets: [api_token]\nsteps:\n  - id: fix\n    cwd: tree\n    changes: review\n    secrets: { KEY: api_token }\n    run: printf '%s\\n' \"$KEY\" > a; seq 5000 > long; head -c 300 /dev/zero > binary\n",
@@ -175,10 +181,7 @@ fn the_question_hides_secrets_and_folds_what_is_long() {
 #[test]
 fn no_listing_of_changes_has_a_secret_in_names_or_targets() {
     let value = "sk-0123456789abcdef";
-    let home = home("echo x");
-    let config = home.dir().parent().unwrap().join("home/.config/lobster");
-    fs::create_dir_all(&config).unwrap();
-    fs::write(config.join("secrets.toml"), "[secrets.api_token]\nenv = \"THE_TOKEN\"\n").unwrap();
+    let home = home_with_token();
     home.write(
         "flow.lobster",
         "secrets: [api_token]\nsteps:\n  - id: fix\n    cwd: tree\n    changes: staged\n    secrets: { KEY: api_token }\n    run: |\n      echo new > \"$KEY.txt\"; mkdir \"$KEY\"; ln -s \"/to/$KEY\" link; chmod 755 a\n",

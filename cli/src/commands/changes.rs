@@ -292,16 +292,6 @@ fn object(store: &Store, changes: &StepChanges) -> Value {
         "digest": changes.digest,
         "changes": changes.set.changes().map(change).collect::<Vec<_>>(),
     });
-    hide_texts(store, &mut object);
+    store.hide_in(&mut object);
     object
-}
-
-/// Hides secrets in every text of a value.
-fn hide_texts(store: &Store, value: &mut Value) {
-    match value {
-        Value::String(text) => *text = store.hide(text).into_owned(),
-        Value::Array(items) => items.iter_mut().for_each(|item| hide_texts(store, item)),
-        Value::Object(map) => map.values_mut().for_each(|value| hide_texts(store, value)),
-        Value::Null | Value::Bool(_) | Value::Number(_) => {}
-    }
 }

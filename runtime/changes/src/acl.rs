@@ -92,13 +92,11 @@ impl Acl {
 
     /// Whether both let the same users and groups do the same, whatever a mode says.
     pub(crate) fn is_like(&self, other: &Self) -> bool {
-        let named = |list: &Option<ByteText>| list.as_ref().map(|list| without_mode(list.as_bytes()));
         (named(&self.access), named(&self.default)) == (named(&other.access), named(&other.default))
     }
 
     /// Whether it is what the kernel gives to a new file or directory in one that has these lists.
     pub(crate) fn is_inherited(&self, above: &Self) -> bool {
-        let named = |list: &Option<ByteText>| list.as_ref().map(|list| without_mode(list.as_bytes()));
         named(&self.access) == named(&above.default)
             && (self.default.is_none() || named(&self.default) == named(&above.default))
     }
@@ -116,13 +114,14 @@ fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     list.get(HEAD..).unwrap_or_default().chunks_exact(ENTRY)
 }
 
-/// The entries, without the permissions that a mode stands for.
-fn without_mode(list: &[u8]) -> Vec<[u8; ENTRY]> {
+/// The entries of a list, without the permissions that a mode stands for.
+fn named(list: &Option<ByteText>) -> Option<Vec<[u8; ENTRY]>> {
+    let list = list.as_ref()?.as_bytes();
     let has_mask = entries(list).any(|entry| entry[0] == MASK);
     let of_mode = |tag: u8| matches!(tag, USER_OBJ | MASK | OTHER) || (tag == GROUP_OBJ && !has_mask);
     let mut named: Vec<[u8; ENTRY]> = entries(list).filter_map(|entry| entry.try_into().ok()).collect();
     for entry in named.iter_mut().filter(|entry| of_mode(entry[0])) {
         entry[2] = 0;
     }
-    named
+    Some(named)
 }

@@ -266,9 +266,10 @@ pub fn commit(
     id: &str,
     set: &ChangeSet,
     contents: &dyn Contents,
-    (cancel, tell): (&CancelToken, Tell<'_>),
+    cancel: &CancelToken,
+    tell: Tell<'_>,
 ) -> Result<(), CommitError> {
-    commit_within(PATIENCE, journals, id, set, contents, (cancel, tell))
+    commit_within(PATIENCE, journals, id, set, contents, cancel, tell)
 }
 
 #[cfg(target_os = "linux")]
@@ -278,7 +279,8 @@ pub(crate) fn commit_within(
     id: &str,
     set: &ChangeSet,
     contents: &dyn Contents,
-    (cancel, tell): (&CancelToken, Tell<'_>),
+    cancel: &CancelToken,
+    tell: Tell<'_>,
 ) -> Result<(), CommitError> {
     set.check()?;
     let _only = lock(patience, journals, set, cancel, tell)?;

@@ -201,12 +201,12 @@ impl<'k> Reader<'k> {
     ) -> Result<Entry, LayerError> {
         let at = self.in_upper(path);
         let mode = found.mode() & 0o7777;
-        let had = lower.filter(|lower| lower.what == What::File).map_or(0, |lower| lower.mode);
-        if mode & 0o6000 & !had != 0 {
+        let replaced = lower.filter(|lower| lower.what == What::File);
+        if mode & 0o6000 & !replaced.map_or(0, |old| old.mode) != 0 {
             return Err(LayerError::Rights { root: self.root.clone(), path: path.clone() });
         }
         self.check_attributes(path, &at, lower)?;
-        let (mode, acl) = self.lists(path, &at, mode, lower)?;
+        let (mode, acl) = self.lists(path, &at, mode, replaced)?;
         let keep = &mut self.keep;
         let kept = with_access(&at, 0o400, || keep.keep_file(&mut File::open(&at)?));
         let (digest, size) = kept.map_err(|source| self.unread(Some(path), source))?;
@@ -241,7 +241,7 @@ impl<'k> Reader<'k> {
         let at = self.in_upper(path);
         let is_below = lower.is_some_and(|lower| lower.what == What::Directory);
         self.check_attributes(path, &at, lower)?;
-        let (mode, acl) = self.lists(path, &at, mode, lower)?;
+        let (mode, acl) = self.lists(path, &at, mode, lower.filter(|_| is_below))?;
         match lower {
             Some(lower) if is_below => {
                 let had = self.copied.and_then(|copied| copied.mode(path)).unwrap_or(lower.mode);
@@ -369,27 +369,22 @@ impl<'k> Reader<'k> {
         Ok(())
     }
 
-    /// The mode and the access control lists that a file or directory is committed with. What lay there keeps its own
-    /// lists, so the step may not have given it others.
+    /// The mode and the access control lists that a file or directory is committed with. One that `replaced` another
+    /// keeps the lists of that, so the step may not have given it others.
     fn lists(
         &self,
         path: &RelPath,
         at: &Path,
         mode: u32,
-        lower: Option<Seen>,
+        replaced: Option<Seen>,
     ) -> Result<(u32, Option<Box<Acl>>), LayerError> {
         let unread = |source| self.unread(Some(path), source);
         let ours = Acl::at(at).map_err(unread)?;
-        let kind =
-            if fs::symlink_metadata(at).map_err(unread)?.is_dir() { What::Directory } else { What::File };
-        if lower.is_none_or(|lower| lower.what != kind) {
+        if replaced.is_none() {
             return Ok((mode, ours));
         }
-        let Some(ours) = ours else {
-            let theirs = self.below.acl(&Place { root: 0, path: path.clone() }).map_err(unread)?;
-            return Ok((mode, theirs));
-        };
         let theirs = self.below.acl(&Place { root: 0, path: path.clone() }).map_err(unread)?;
+        let Some(ours) = ours else { return Ok((mode, theirs)) };
         if theirs.as_ref().is_some_and(|theirs| theirs.is_like(&ours)) {
             return Ok((mode, theirs));
         }

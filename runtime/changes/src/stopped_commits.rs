@@ -94,7 +94,7 @@ fn a_stopped_commit_is_in_the_way_of_the_same_directories_alone() {
         let new = bench.memory.file("new", 0o644);
         let elsewhere = set(&other, vec![("a", None, Some(new.clone()))]);
         let commit = |id: &str, set: &ChangeSet, patience, cancel: &CancelToken| {
-            commit_within(patience, &journals, id, set, &bench.memory, (cancel, &|_| Ok(())))
+            commit_within(patience, &journals, id, set, &bench.memory, cancel, &|_| Ok(()))
         };
         let free = CancelToken::new();
         commit("elsewhere", &elsewhere, Duration::ZERO, &free).unwrap();

@@ -97,13 +97,7 @@ impl Bench {
     }
 
     pub(crate) fn commit(&self, set: &ChangeSet) -> Result<(), CommitError> {
-        commit(
-            &self.dir.path().join("journals"),
-            "test",
-            set,
-            &self.memory,
-            (&CancelToken::new(), &|_| Ok(())),
-        )
+        commit(&self.dir.path().join("journals"), "test", set, &self.memory, &CancelToken::new(), &|_| Ok(()))
     }
 
     fn left(&self) -> Vec<String> {
@@ -195,7 +189,7 @@ fn a_commit_whose_workbench_or_tree_is_gone_is_never_told_as_done_and_holds_up_o
     }
     recover_for(&journals, &of_tree, &|_| Ok(())).unwrap_err();
     assert_eq!(recover_for(&journals, &of_other, &|_| Ok(())).unwrap(), []);
-    commit(&journals, "other", &of_other, &bench.memory, (&CancelToken::new(), &|_| Ok(()))).unwrap();
+    commit(&journals, "other", &of_other, &bench.memory, &CancelToken::new(), &|_| Ok(())).unwrap();
     assert_eq!((bench.left(), other.left()), (vec!["a".to_owned()], vec!["a".to_owned(), "b".to_owned()]));
     fs::rename(&away, &workbench).unwrap();
     assert!(recover(&journals, &|_| Ok(())).unwrap()[0].committed);
@@ -291,14 +285,11 @@ fn what_is_written_to_a_file_with_other_names_while_contents_are_laid_ready_is_a
         let set = set(&bench.tree(), changes);
         let meddling =
             Meddling { memory: &bench.memory, at: Digest::of(at.as_bytes()), file: bench.tree().join("a") };
-        let error = commit(
-            &bench.dir.path().join("journals"),
-            "test",
-            &set,
-            &meddling,
-            (&CancelToken::new(), &|_| Ok(())),
-        )
-        .unwrap_err();
+        let error =
+            commit(&bench.dir.path().join("journals"), "test", &set, &meddling, &CancelToken::new(), &|_| {
+                Ok(())
+            })
+            .unwrap_err();
         assert!(error.to_string().contains("a in "), "{error}");
         let read = |name| fs::read_to_string(bench.tree().join(name)).unwrap();
         assert_eq!(

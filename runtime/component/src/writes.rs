@@ -171,7 +171,7 @@ impl StagedWrites {
         let set = self.change_set(&mut contents)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let id = format!("alone-{}-{}", std::process::id(), now.as_nanos());
-        Ok(lobster_changes::commit(journals, &id, &set, &contents, (&CancelToken::new(), &|_| Ok(())))?)
+        Ok(lobster_changes::commit(journals, &id, &set, &contents, &CancelToken::new(), &|_| Ok(()))?)
     }
 
     fn staging(&self) -> PathBuf {

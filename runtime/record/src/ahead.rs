@@ -1,6 +1,6 @@
 //! What the answer to a question that waits would set going, here and now.
 
-use super::directory::kept_directory;
+use super::directory::{kept_directory, last_cwd};
 use super::recording::Recording;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
@@ -25,7 +25,7 @@ pub fn ahead(runtime: &Runtime, gate: &Gate) -> Result<Ahead, Failure> {
     let recording = Recording::read(&journal)?;
     let (plan, args) = (recording.plan(&store)?, recording.arguments(&store)?);
     let mut services = runtime.services.unseen(runtime.services.cancel.child());
-    if let Some(dir) = kept_directory(runtime, &store, gate.run, &journal)? {
+    if let Some(dir) = kept_directory(runtime, &store, gate.run, || Ok(last_cwd(&journal)))? {
         services.cwd = dir;
     }
     let asking = Asking { run: gate.run, path: &gate.path, binding: gate.binding, kind: gate.kind };

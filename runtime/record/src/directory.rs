@@ -18,21 +18,20 @@ use lobster_store::{Event, Record as JournalRecord, RunId, Store};
 /// When the run's record cannot be read.
 pub fn own_directory(runtime: &Runtime, run: RunId) -> Result<Option<PathBuf>, Failure> {
     let store = runtime.store()?;
-    let journal = store.events_after(run, 0, usize::MAX)?;
-    kept_directory(runtime, &store, run, &journal)
+    kept_directory(runtime, &store, run, || Ok(last_cwd(&store.events_after(run, 0, usize::MAX)?)))
 }
 
-/// The same for a journal that has been read.
+/// The same, where `last` gives the directory in which the run was executed last.
 pub(crate) fn kept_directory(
     runtime: &Runtime,
     store: &Store,
     run: RunId,
-    journal: &[JournalRecord],
+    last: impl FnOnce() -> Result<Option<PathBuf>, Failure>,
 ) -> Result<Option<PathBuf>, Failure> {
     if is_of_service(store, run)? {
-        return Ok(first_cwd(journal));
+        return Ok(Some(store.run(run)?.cwd.into()));
     }
-    Ok(if runtime.services.policy.is_open() { None } else { last_cwd(journal) })
+    if runtime.services.policy.is_open() { Ok(None) } else { last() }
 }
 
 /// Whether the service has started a run.
@@ -44,9 +43,9 @@ fn is_of_service(store: &Store, run: RunId) -> Result<bool, Failure> {
 }
 
 /// An error if the directory is gone that a run of the service goes on in.
-pub(crate) fn check_directory(store: &Store, run: RunId, journal: &[JournalRecord]) -> Result<(), Failure> {
-    let Some(gone) = first_cwd(journal).filter(|dir| !dir.is_dir()) else { return Ok(()) };
-    if !is_of_service(store, run)? {
+pub(crate) fn check_directory(store: &Store, run: RunId) -> Result<(), Failure> {
+    let gone = PathBuf::from(store.run(run)?.cwd);
+    if gone.is_dir() || !is_of_service(store, run)? {
         return Ok(());
     }
     Err(Failure::new(
@@ -58,14 +57,6 @@ pub(crate) fn check_directory(store: &Store, run: RunId, journal: &[JournalRecor
             gone.display()
         ),
     ))
-}
-
-/// The directory that a run began in.
-fn first_cwd(journal: &[JournalRecord]) -> Option<PathBuf> {
-    journal.iter().find_map(|record| match &record.event {
-        Event::RunStarted { cwd, .. } => Some(PathBuf::from(cwd)),
-        _ => None,
-    })
 }
 
 /// The directory that the latest process executed the run in.

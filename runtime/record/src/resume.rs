@@ -615,7 +615,7 @@ fn go_on(
     let plan: Plan = recorded(&store, &task.plan)?;
     let args: Map<String, Value> =
         task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
-    let ready = check_directory(&store, id, &journal);
+    let ready = check_directory(&store, id);
     if let Err(missing) = ready.and_then(|()| runtime.prepare_secrets(&plan, &args)) {
         if let Some(gate) = gate {
             store.reopen_gate(gate.key)?;
@@ -624,7 +624,7 @@ fn go_on(
     }
     let answered = gate.map_or_else(|| unused_answers(&store, &journal), |gate| Ok(vec![gate.clone()]))?;
     let mut detail = runtime.recorded_surroundings(&store)?;
-    let own = kept_directory(runtime, &store, id, &journal)?;
+    let own = kept_directory(runtime, &store, id, || Ok(last_cwd(&journal)))?;
     if gate.is_some() && own.is_none() {
         detail["cwd"] = runtime.recorded_cwd()?.into();
     }

@@ -270,6 +270,11 @@ impl Store {
         }
     }
 
+    /// Hides in a value what the store would hide in it.
+    pub fn hide_in(&self, value: &mut serde_json::Value) {
+        self.redactions().value(value);
+    }
+
     /// What the store would write of an outcome.
     ///
     /// # Errors

@@ -247,7 +247,7 @@ fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet) -> Result<usize, Sta
     let tell = |finished: &Recovered| finished_commits::tell_owner(&run.store, finished);
     let step = path.as_str().trim_end_matches("!changes");
     let committed = lobster_changes::recover_for(&journals, set, &tell)
-        .and_then(|_| lobster_changes::commit(&journals, &id, set, &contents, (&run.cancel, &tell)));
+        .and_then(|_| lobster_changes::commit(&journals, &id, set, &contents, &run.cancel, &tell));
     match committed {
         Ok(()) => Ok(set.changes().count()),
         Err(error @ (CommitError::Conflicts(_) | CommitError::Raced { .. })) => {

@@ -57,9 +57,7 @@ pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value
     // A null is no value: as text it would be the word, in a path or a command.
     let is_missing = |spec: &&ArgSpec| args.get(&spec.name).is_none_or(Value::is_null);
     match workflow.args.iter().filter(|spec| spec.required).find(is_missing) {
-        Some(spec) => {
-            Err(ArgsError::Missing { name: spec.name.clone(), description: spec.description.clone() })
-        }
+        Some(spec) => Err(spec.missing()),
         None => Ok(args),
     }
 }
@@ -72,15 +70,9 @@ pub fn bind_args(workflow: &Workflow, given: &Value) -> Result<Map<String, Value
 pub fn check_args(specs: &[ArgSpec], given: &Map<String, Value>) -> Result<(), ArgsError> {
     for spec in specs {
         match given.get(&spec.name) {
-            Some(Value::Null) if spec.required => {
-                let (name, description) = (spec.name.clone(), spec.description.clone());
-                return Err(ArgsError::Missing { name, description });
-            }
+            Some(Value::Null) if spec.required => return Err(spec.missing()),
             Some(value) => spec.check(spec.read_text(value).as_ref().unwrap_or(value))?,
-            None if spec.required && spec.default.is_none() => {
-                let (name, description) = (spec.name.clone(), spec.description.clone());
-                return Err(ArgsError::Missing { name, description });
-            }
+            None if spec.required && spec.default.is_none() => return Err(spec.missing()),
             None => {}
         }
     }
@@ -179,6 +171,10 @@ impl ArgSpec {
             return None;
         }
         json::parse(text).ok().filter(|read| !read.is_null() && has_type(read, wanted))
+    }
+
+    fn missing(&self) -> ArgsError {
+        ArgsError::Missing { name: self.name.clone(), description: self.description.clone() }
     }
 
     /// A given null means "no value" and fits everything; where there must be one, it is missing.
