@@ -75,17 +75,16 @@ fn take(at: &Path, how: FlockOperation) -> io::Result<Result<File, String>> {
     }
 }
 
+/// As often it is looked for a holder. The system's list is read in pieces, and is read past an entry if one before it
+/// goes meanwhile.
+const LOOKS: u32 = 20;
+
 /// What can be told of a process that has a lock, from what the system tells of all locks.
 fn holder(file: &File) -> String {
-    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
     let inode = file.metadata().map(|found| found.ino().to_string()).unwrap_or_default();
-    // `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; who waits has `->` for the second word.
-    let pid = locks.lines().find_map(|line| {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        let is_it = words.get(1) == Some(&"FLOCK") && words.get(5)?.rsplit(':').next() == Some(&inode);
-        words.get(4)?.parse::<u32>().ok().filter(|pid| is_it && *pid > 0)
-    });
-    let Some(pid) = pid else { return "another process".to_owned() };
+    let Some(pid) = (0..LOOKS).find_map(|_| locker(&inode)).filter(|pid| *pid > 0) else {
+        return "another process".to_owned();
+    };
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The name of the program stands in brackets and may have any in it; the state follows.
     match stat.rsplit_once(") ") {
@@ -94,6 +93,17 @@ fn holder(file: &File) -> String {
         }
         _ => format!("process {pid}"),
     }
+}
+
+/// The process that has a lock on the file of this number; one that this process cannot see has the number 0 or less.
+fn locker(inode: &str) -> Option<i64> {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    // `1: FLOCK  ADVISORY  WRITE 1234 08:01:5678 0 EOF`; who waits has `->` for the second word.
+    locks.lines().find_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let is_it = words.get(1) == Some(&"FLOCK") && words.get(5)?.rsplit(':').next() == Some(inode);
+        words.get(4)?.parse().ok().filter(|_| is_it)
+    })
 }
 
 impl Drop for RootLocks {
@@ -107,5 +117,42 @@ impl Drop for RootLocks {
             // Closing would not do: a process that is just being started has a copy of the descriptor.
             let _ = flock(file, FlockOperation::Unlock);
         }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Locks of others come and go while the list of all is read.
+    #[test]
+    fn the_holder_is_named_however_many_others_lock() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = File::create(dir.path().join("held")).unwrap();
+        flock(&held, FlockOperation::NonBlockingLockExclusive).unwrap();
+        let (is_over, me) = (AtomicBool::new(false), format!("process {}", std::process::id()));
+        std::thread::scope(|scope| {
+            for at in 0..2 {
+                let files: Vec<File> =
+                    (0..200).map(|n| File::create(dir.path().join(format!("{at}-{n}"))).unwrap()).collect();
+                let is_over = &is_over;
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        for how in [FlockOperation::LockShared, FlockOperation::Unlock] {
+                            files.iter().for_each(|file| flock(file, how).unwrap());
+                        }
+                    }
+                });
+            }
+            let path = dir.path().join("held");
+            let names =
+                (0..300).map(|_| take(&path, FlockOperation::NonBlockingLockShared).unwrap().unwrap_err());
+            let others: Vec<String> = names.filter(|name| *name != me).collect();
+            is_over.store(true, Ordering::Relaxed);
+            assert_eq!(others, Vec::<String>::new());
+        });
     }
 }

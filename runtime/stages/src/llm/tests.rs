@@ -292,7 +292,7 @@ fn cancelling_ends_the_call() {
     let since = Instant::now();
     let result = run(&INVOKE, &json!({"prompt": "p", "disable-cache": true}), vec![], &mut host);
     assert!(matches!(result, Err(Stop::Cancelled)), "{result:?}");
-    assert!(since.elapsed() < Duration::from_millis(1000));
+    assert!(since.elapsed() < Duration::from_secs(10));
     let error =
         Failure::Http(lobster_models::http::HttpError::Cancelled(CancelReason::Superseded)).error("C");
     assert!(error.is(Code::Cancelled));

@@ -41,7 +41,7 @@ pub(crate) fn pass(what: &'static str) -> io::Result<()> {
         _ => return Err(io::Error::other(format!("fault injected at {what}"))),
     };
     let _ = kill_process(getpid(), signal);
-    // The signal may reach another thread first.
-    std::thread::sleep(Duration::from_millis(100));
+    // The signal may reach another thread first, which on a busy machine may wait for its turn.
+    std::thread::sleep(Duration::from_secs(1));
     Ok(())
 }
