@@ -318,10 +318,17 @@ fn a_directory_for_temporary_files_that_is_missing_is_named() {
     let run = || home.lobster(["run", "--mode", "tool", "flow.lobster"]).env("TMPDIR", "/no/such/place");
     let answer = run().run();
     refused(&answer, &["/no/such/place", "TMPDIR"]);
-    let worker = home.lobster(["worker", "--stdio"]).env("TMPDIR", "/no/such/place").run();
+}
+
+#[test]
+fn a_worker_without_a_state_directory_names_it() {
+    let home = Home::new();
+    home.write("file", "");
+    let state = home.dir().join("file/state");
+    let worker = home.lobster(["worker", "--stdio"]).env("LOBSTER_STATE_DIR", &state).run();
     assert!(worker.code() != 0, "{worker:?}");
-    for part in ["/no/such/place", "TMPDIR"] {
-        assert!(worker.stderr.contains(part) && !worker.stderr.contains("STATE_DIR"), "{worker:?}");
+    for part in [state.to_str().unwrap(), "LOBSTER_STATE_DIR"] {
+        assert!(worker.stderr.contains(part), "{worker:?}");
     }
 }
 

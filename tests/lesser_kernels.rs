@@ -83,13 +83,13 @@ fn policy(sandbox: &str) -> String {
 }
 
 /// The launcher and the binary under test, where every user can run them.
-struct Tools {
+pub(crate) struct Tools {
     directory: tempfile::TempDir,
 }
 
 impl Tools {
     /// None where it cannot be made.
-    fn make() -> Option<Self> {
+    pub(crate) fn make() -> Option<Self> {
         let directory = tempfile::Builder::new().prefix("lobster-test-").tempdir_in("/var/tmp").unwrap();
         std::fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o755)).unwrap();
         let tools = Self { directory };
@@ -103,11 +103,11 @@ impl Tools {
         Some(tools)
     }
 
-    fn without(&self) -> PathBuf {
+    pub(crate) fn without(&self) -> PathBuf {
         self.directory.path().join("without")
     }
 
-    fn lobster(&self) -> PathBuf {
+    pub(crate) fn lobster(&self) -> PathBuf {
         self.directory.path().join("lobster")
     }
 }

@@ -134,6 +134,7 @@ mod staged_acls;
 mod staged_copies;
 mod staged_model;
 mod state;
+mod step_homes;
 mod step_undos;
 mod step_variables;
 mod store_copies;

@@ -36,6 +36,7 @@ mod graph;
 mod host_calls;
 mod kept_values;
 pub mod kinds;
+mod locked_directory;
 mod notify;
 pub mod outcome;
 pub mod overseer;

@@ -93,6 +93,9 @@ pub struct JailSpec {
     /// Files and directories it may also change. They must exist, and be named
     /// by their real paths: an earlier step could have left a symbolic link.
     pub write: Vec<PathBuf>,
+    /// Those of `read` and `write` that were made for this process alone. It finds them also where
+    /// they lie in what is hidden, and nothing else there.
+    pub own: Vec<PathBuf>,
     /// Those of `read`, `write` and `unix` that were opened when they were judged, by
     /// their real paths. If another file is at such a path when the process starts,
     /// or a link leads to it, the process is not started. Open files do not travel: in
@@ -202,7 +205,7 @@ impl JailSpec {
 
     pub(super) fn paths(&self) -> impl Iterator<Item = &PathBuf> {
         let replaced = self.replaced.iter().flat_map(|file| [&file.path, &file.copy]);
-        [&self.read, &self.write, &self.deny, &self.protect, &self.unix, &self.private]
+        [&self.read, &self.write, &self.own, &self.deny, &self.protect, &self.unix, &self.private]
             .into_iter()
             .flatten()
             .chain(replaced)
@@ -215,6 +218,7 @@ impl Default for JailSpec {
         Self {
             read: Vec::new(),
             write: Vec::new(),
+            own: Vec::new(),
             held: Vec::new(),
             deny: Vec::new(),
             deny_patterns: Vec::new(),

@@ -7,7 +7,7 @@ use rmcp::model::{CallToolRequestParams, Tool};
 use serde_json::{Map, Value, json};
 
 use super::credential_values::with_values;
-use super::{Host, McpPin, McpReach, McpTask, OrderId, Outcome, hold_roots};
+use super::{Host, McpPin, McpReach, McpTask, OrderId, Outcome, hide_store, hold_roots};
 use crate::mcp::{CallProblem, Launch, PinnedTool, ServerTerms, Session, Way, text_of, value_of};
 use crate::outcome::failed_outcome as failed;
 use crate::unseen::UnseenEnd;
@@ -145,8 +145,9 @@ fn way(reach: &McpReach, host: &Host<'_>) -> Result<Way, CallProblem> {
             Ok(Way::Address { url, token, credential: credential.clone() })
         }
         McpReach::Program(program) => {
-            let confinement = hold_roots(&program.confinement, &program.roots)
+            let mut confinement = hold_roots(&program.confinement, &program.roots)
                 .map_err(|error| CallProblem::Failed(error.to_string()))?;
+            hide_store(&mut confinement, host.store);
             let text = |text: &super::HostText| text.as_os_str().to_owned();
             let upstream = with_values(&program.credentials, host.secrets)
                 .and_then(|credentials| StepUpstream::open(credentials, &program.confinement))

@@ -3,6 +3,7 @@
 use lobster_base::code::Code;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -134,6 +135,7 @@ fn request(
     layers: Option<&Layers>,
 ) -> Result<SpawnRequest, SpawnFailure> {
     let mut confinement = hold_roots(&task.confinement, &task.roots).map_err(SpawnFailure::Spawn)?;
+    hide_store(&mut confinement, store);
     if let (Some(layers), Confinement::Jail(spec)) = (layers, &mut confinement) {
         layers.confine(spec);
     }
@@ -176,6 +178,17 @@ pub(crate) fn hold_roots(confinement: &Confinement, roots: &[RootId]) -> Result<
         spec.held = roots.iter().map(RootId::open).collect::<Result<_, _>>()?;
     }
     Ok(confinement)
+}
+
+/// Hides the store of who carries the order out, which need not be the one that the order comes from: it holds what
+/// other orders gave and read.
+pub(crate) fn hide_store(confinement: &mut Confinement, store: &Store) {
+    let (Confinement::Jail(spec) | Confinement::LandlockSeccomp(spec)) = confinement else { return };
+    let dir = std::fs::canonicalize(store.dir()).unwrap_or_else(|_| store.dir().to_owned());
+    let is_in = |roots: &[PathBuf]| roots.iter().any(|root| dir.starts_with(root));
+    if (is_in(&spec.read) || is_in(&spec.write)) && !is_in(&spec.deny) {
+        spec.deny.push(dir);
+    }
 }
 
 fn stdin(source: &StdinSource, store: &Store) -> Result<Stdin, SpawnFailure> {

@@ -50,9 +50,8 @@ pub(super) fn stage(run: &Run<'_>, cwd: &Path, decided: &mut Decided) -> Result<
     }
     match &decided.confinement {
         Confinement::Jail(spec) => {
-            let own_home = decided.home();
-            let is_own = |path: &&PathBuf| own_home.is_some_and(|home| path.as_path() == home);
-            let roots: Vec<PathBuf> = spec.write.iter().filter(|path| !is_own(path)).cloned().collect();
+            let roots: Vec<PathBuf> =
+                spec.write.iter().filter(|path| !spec.own.contains(path)).cloned().collect();
             if let Some(file) = roots.iter().find(|root| !root.is_dir()) {
                 return Err(failed(format!(
                     "the policy lets the step write {}, which is not a directory, and a layer lies over directories: \

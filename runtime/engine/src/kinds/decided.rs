@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::bound_files::Held;
+use crate::locked_directory::LockedDirectory;
 use lobster_base::code::Code;
 use lobster_policy::{BoundFile, Shell};
 use lobster_sandbox::{Confinement, ProcessLimits};
@@ -26,15 +27,10 @@ pub(crate) struct Decided {
     /// The shell whose language a policy read; it and no other is started.
     pub(crate) shell: Option<Shell>,
     /// A home of its own, gone with this value.
-    pub(super) _home: Option<tempfile::TempDir>,
+    pub(super) _home: Option<LockedDirectory>,
 }
 
 impl Decided {
-    /// The home of its own, if it has one.
-    pub(super) fn home(&self) -> Option<&Path> {
-        self._home.as_ref().map(tempfile::TempDir::path)
-    }
-
     /// Sees to it that the step finds `files` as they were approved, and nothing else.
     pub(super) fn hold(&mut self, files: &[BoundFile], state_dir: &Path) -> Result<(), Stop> {
         let Confinement::Jail(spec) = &mut self.confinement else { return Ok(()) };

@@ -21,7 +21,8 @@ pub(super) fn jail(
     network: &str,
 ) -> Result<JailSpec, StageError> {
     let defaults = JailSpec::default();
-    let mut spec = JailSpec { read: Vec::new(), write: vec![home.to_owned()], ..defaults };
+    let own = vec![home.to_owned()];
+    let mut spec = JailSpec { read: Vec::new(), write: own.clone(), own, ..defaults };
     let mut granted = Vec::new();
     let roots = RootOpener::of(policy, place);
     for root in &grant.fs_read {

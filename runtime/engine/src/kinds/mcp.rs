@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use super::mcp_servers::Server;
 use super::native::{Job, ShellText};
+use super::own_places::homes;
 use super::pile::Pile;
 use super::{Decided, decision_env, policy_gate};
 use crate::action::{ActionRecord, Preimage};
@@ -331,11 +332,13 @@ impl Runtime {
                 let statement = policy_gate::statement(&services.policy, &decision);
                 // It belongs to no run, so it shares its network with nobody.
                 let network = format!("mcp server {}", target.name);
-                let decided = policy_gate::decided(services, &decision, statement, &env, &place, &network)
-                    .map_err(|stop| match stop {
-                        Stop::Failed(error) => error,
-                        _ => StageError::permanent("it cannot be confined"),
-                    })?;
+                let homes = homes(&services.state_dir);
+                let decided =
+                    policy_gate::decided(services, &decision, statement, &env, &place, &network, &homes)
+                        .map_err(|stop| match stop {
+                            Stop::Failed(error) => error,
+                            _ => StageError::permanent("it cannot be confined"),
+                        })?;
                 let launch = Launch {
                     sandbox: Arc::clone(&services.sandbox),
                     argv: argv.clone(),

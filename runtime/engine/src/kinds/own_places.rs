@@ -16,12 +16,11 @@ use super::jail_spec::{first_file, real, real_place};
 /// Symbolic links on one way, as many as the kernel follows.
 const MOST_LINKS: usize = 40;
 
-/// Keeps a step from all of them: the state, and what `places` names. `home` is the step's own.
+/// Keeps a step from all of them: the state, and what `places` names.
 pub(super) fn protect(
     spec: &mut JailSpec,
     places: &[PathBuf],
     state_dir: &PathBuf,
-    home: &Path,
 ) -> Result<(), StageError> {
     let refused = |place: &Path, why: String| {
         let message = format!("{} {why}", place.display());
@@ -31,8 +30,9 @@ pub(super) fn protect(
     let is_around = spec.write.iter().any(|root| state.starts_with(root));
     let is_kept =
         |root: &PathBuf| ["store", "logins", "models"].iter().any(|name| root.starts_with(state.join(name)));
-    let is_in = |root: &&PathBuf| *root != home && (root.starts_with(&state) && is_around || is_kept(root));
-    if let Some(root) = spec.write.iter().find(is_in) {
+    let is_in = |root: &&PathBuf| root.starts_with(&state) && is_around || is_kept(root);
+    let mut granted = spec.write.iter().filter(|root| !spec.own.contains(root));
+    if let Some(root) = granted.find(is_in) {
         let why = "is or lies in lobster's state directory, and the policy lets the step write there; set \
                    LOBSTER_STATE_DIR to a directory of its own";
         return refused(root, why.to_owned());
@@ -59,14 +59,20 @@ pub(super) fn kept_from_steps(state_dir: &Path) -> [PathBuf; 2] {
     [state_dir.join("store"), Logins::dir_below(state_dir)]
 }
 
+/// Where the homes of steps lie: each step finds its own there, and no other one.
+pub(super) fn homes(state_dir: &Path) -> PathBuf {
+    state_dir.join("store").join("homes")
+}
+
 /// The state holds what other runs read and wrote, the tokens of open questions and of logins, and which policies
 /// are trusted. A step that may read around it finds nothing there. One that has a root in it finds that root, and
-/// neither the store nor the logins.
+/// neither the store nor the logins. What was made for the step alone it finds in any case.
 pub(super) fn hide_state(spec: &mut JailSpec, state_dir: &Path) {
     let state = real(state_dir);
     let covers =
         |spec: &JailSpec, dir: &Path| spec.read.iter().chain(&spec.write).any(|root| dir.starts_with(root));
-    let is_granted = spec.read.iter().chain(&spec.write).any(|root| root.starts_with(&state));
+    let mut granted = spec.read.iter().chain(&spec.write).filter(|root| !spec.own.contains(root));
+    let is_granted = granted.any(|root| root.starts_with(&state));
     let dirs = if is_granted {
         spec.protect.push(state.clone());
         kept_from_steps(state_dir).to_vec()

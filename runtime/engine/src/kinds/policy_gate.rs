@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
@@ -17,9 +16,10 @@ use super::decision_env::{decision_env, given_by_plan};
 use super::git_settings;
 use super::jail_spec::{jail, real};
 use super::native::{Job, ShellText};
-use super::own_places;
+use super::own_places::{self, homes};
 use crate::binding::{GateQuestion, Identity, VARIABLES};
 use crate::env::Env;
+use crate::locked_directory::LockedDirectory;
 use crate::path::StepPath;
 use crate::run::Run;
 use crate::services::Services;
@@ -65,10 +65,12 @@ pub(crate) fn decide(
             approved_files = Some(ask(run, path, job, (&proposal, &place, &decision), &statement, cancel)?);
         }
     }
-    let mut decided = decided(run.services, &decision, statement, &job.env, &place, &run.id.to_string())?;
+    // Who only looks ahead starts nothing, and leaves nothing in the state.
+    let homes = if run.journals() { homes(&run.services.state_dir) } else { std::env::temp_dir() };
+    let network = run.id.to_string();
+    let mut decided = decided(run.services, &decision, statement, &job.env, &place, &network, &homes)?;
     decided.shell = shell;
     admit_credentials(run, job, &mut decided).inspect_err(|_| run.record_failure(path))?;
-    // Who only looks ahead starts nothing.
     if let Some(files) = approved_files.filter(|_| run.journals()) {
         decided.hold(&files, &run.services.state_dir).inspect_err(|_| run.record_failure(path))?;
     }
@@ -317,8 +319,11 @@ fn propose(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
     run.append(vec![note], Durability::Lazy)
 }
 
+/// How the names of steps' homes begin.
+const HOME_PREFIX: &str = "lobster-home-";
+
 /// What a process may do that has been decided on. `network` names the one that
-/// it shares with others of its run, where it is granted ports.
+/// it shares with others of its run, where it is granted ports. Its home is made in `homes`.
 pub(crate) fn decided(
     services: &Services,
     decision: &Decision,
@@ -326,6 +331,7 @@ pub(crate) fn decided(
     env: &Env,
     place: &DecisionEnv,
     network: &str,
+    homes: &Path,
 ) -> Result<Decided, Stop> {
     let policy = &services.policy;
     if policy.is_open() {
@@ -340,13 +346,16 @@ pub(crate) fn decided(
             _home: None,
         });
     }
-    let home = private_home().map_err(store_failure)?;
+    let home = LockedDirectory::new(homes, HOME_PREFIX).map_err(|error| {
+        let message = format!("no home for the step can be made in {}: {error}", homes.display());
+        store_failure(std::io::Error::new(error.kind(), message))
+    })?;
     let limits = &policy.file().limits;
     let mut jail = jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
     // What the decision protects was known when the run began; what is known now is protected as well.
     jail.protect.extend(services.protected().iter().map(real));
     let own = services.own_places();
-    own_places::protect(&mut jail, &own, &services.state_dir, home.path()).map_err(Stop::Failed)?;
+    own_places::protect(&mut jail, &own, &services.state_dir).map_err(Stop::Failed)?;
     let env = granted_env(policy, &decision.grant, env, home.path());
     check_programs(policy, decision, place, &env, &jail).map_err(Stop::Failed)?;
     Ok(Decided {
@@ -394,13 +403,6 @@ pub(crate) fn statement(policy: &Policy, decision: &Decision) -> Value {
         });
     }
     serde_json::to_value(decision).unwrap_or(Value::Null)
-}
-
-/// A home that only this step sees.
-fn private_home() -> std::io::Result<tempfile::TempDir> {
-    let home = tempfile::Builder::new().prefix("lobster-home-").tempdir()?;
-    fs::set_permissions(home.path(), fs::Permissions::from_mode(0o700))?;
-    Ok(home)
 }
 
 fn process_limits(limits: &Limits) -> ProcessLimits {

@@ -102,8 +102,15 @@ pub(super) fn furnish(spec: &Confined, identity: Identity, stdin: &mut OwnedFd) 
         .map_err(setup("mount /proc"))?;
     let hides = plan.iter().any(|piece| matches!(piece.what, What::Hidden));
     let root = Root::new(hides)?;
-    for piece in plan {
-        root.place(&piece)?;
+    for piece in &plan {
+        root.place(piece)?;
+    }
+    // All that leads on from there has been made by now.
+    for piece in &plan {
+        if let What::Passage { tree } = &piece.what {
+            sys::set_mount_attributes(tree, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
+                .map_err(setup("hide a path"))?;
+        }
     }
     // Had somebody put a link or another file there meanwhile, the copy would
     // lie elsewhere.
@@ -180,6 +187,8 @@ enum What {
     Held { needed: bool },
     /// Nothing to see: an unreadable file or directory.
     Hidden,
+    /// The same, with a way through to what is the step's own.
+    Passage { tree: OwnedFd },
 }
 
 impl What {
@@ -258,11 +267,25 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
         let what = tree(copy, true)?.ok_or_else(|| missing(copy))?;
         pieces.push(Piece { path: path.clone(), what });
     }
-    pieces.extend(spec.deny.iter().map(|path| Piece { path: path.clone(), what: What::Hidden }));
+    for path in &spec.deny {
+        let real = fs::canonicalize(path).unwrap_or_else(|_| path.clone());
+        if spec.own.contains(&real) {
+            continue;
+        }
+        let leads_on = spec.own.iter().any(|own| own.starts_with(&real));
+        pieces.push(if leads_on { passage(real)? } else { Piece { path: path.clone(), what: What::Hidden } });
+    }
     // From the outside in. The sort is stable: of two pieces for one path the
     // later and stricter in this order lies on top.
     pieces.sort_by_key(|piece| piece.path.components().count());
     Ok(pieces)
+}
+
+/// A directory that can be gone through and not listed.
+fn passage(path: PathBuf) -> Result<Piece, Obstacle> {
+    let options = [("mode", "0111"), ("size", "1m")];
+    let tree = file_system("tmpfs", &options, MountAttrFlags::empty()).map_err(setup("hide a path"))?;
+    Ok(Piece { path, what: What::Passage { tree } })
 }
 
 fn hold(path: &Path, needed: bool) -> Piece {
@@ -489,6 +512,11 @@ impl Root {
             What::Private { tree } => self.attach(tree, &piece.path, Kind::Directory),
             What::Held { needed } => self.hold(&piece.path, *needed),
             What::Hidden => self.hide(&piece.path),
+            // Where nothing is, there is nothing to be hidden.
+            What::Passage { tree } if self.resolve(&piece.path).is_ok() => {
+                self.attach(tree, &piece.path, Kind::Directory)
+            }
+            What::Passage { .. } => Ok(()),
         }
     }
 

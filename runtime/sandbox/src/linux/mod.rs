@@ -433,13 +433,15 @@ fn job_file(bytes: &[u8]) -> io::Result<OwnedFd> {
 }
 
 /// Without a mount namespace no directory can be private; then the step gets
-/// one temporary directory of its own, named in `TMPDIR`.
+/// one temporary directory of its own, named in `TMPDIR`. It lies in what was made
+/// for the step alone, if anything was.
 fn stand_in_for_private(
     confined: &mut wire::Confined,
     env: &mut Vec<Vec<u8>>,
 ) -> Result<tempfile::TempDir, SpawnError> {
     let doing = "make a temporary directory for the step";
-    let directory = tempfile::tempdir().map_err(SpawnError::io(doing))?;
+    let place = confined.own.first().map_or_else(std::env::temp_dir, Clone::clone);
+    let directory = tempfile::tempdir_in(place).map_err(SpawnError::io(doing))?;
     let path = directory.path().canonicalize().map_err(SpawnError::io(doing))?;
     env.retain(|entry| !entry.starts_with(b"TMPDIR="));
     env.push([b"TMPDIR=", path.as_os_str().as_bytes()].concat());

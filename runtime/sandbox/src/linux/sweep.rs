@@ -103,6 +103,7 @@ pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> Found {
         inner_writable: HashSet::new(),
         system: spec.system.iter().map(PathBuf::as_path).chain(KERNEL.map(Path::new)).collect(),
         inner_system: HashSet::new(),
+        inner_denied: HashSet::new(),
         found,
         buffer: vec![MaybeUninit::uninit(); BUFFER],
         entries: 0,
@@ -118,6 +119,7 @@ pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> Found {
         path.ancestors().skip(1).any(|above| roots.iter().chain(&starts).any(|root| root == above))
     };
     sweep.inner_system = sweep.system.iter().copied().filter(is_inner).collect();
+    sweep.inner_denied = spec.deny.iter().map(PathBuf::as_path).filter(is_inner).collect();
     sweep.inner_writable = spec.write.iter().map(PathBuf::as_path).filter(is_inner).collect();
     for root in &roots {
         sweep.root(root);
@@ -137,6 +139,8 @@ struct Sweep<'a> {
     /// Those of the system's trees and of the write roots that a walk may come
     /// upon: nearly always none, and paths are slow to look up.
     inner_system: HashSet<&'a Path>,
+    /// What is hidden whatever is in it.
+    inner_denied: HashSet<&'a Path>,
     inner_writable: HashSet<&'a Path>,
     found: Found,
     buffer: Vec<MaybeUninit<u8>>,
@@ -206,10 +210,10 @@ impl Directory {
 }
 
 impl<'a> Sweep<'a> {
-    /// The roots that lie in no other one and are not the system's.
+    /// The roots that lie in no other one and are not the system's. What is made for the step is empty.
     fn roots(&self) -> Vec<PathBuf> {
         let mut all: BTreeSet<&PathBuf> = self.spec.read.iter().chain(&self.spec.write).collect();
-        all.retain(|root| !self.system.contains(root.as_path()));
+        all.retain(|root| !self.system.contains(root.as_path()) && !self.spec.own.contains(root));
         let others = all.clone();
         let is_inner = |root: &PathBuf| {
             // A tree of the system in between is not entered from above.
@@ -344,7 +348,7 @@ impl<'a> Sweep<'a> {
         let path = place.path.join(name);
         match kind {
             FileType::Directory => {
-                if is_in(&self.inner_system, &path) {
+                if is_in(&self.inner_system, &path) || is_in(&self.inner_denied, &path) {
                     return false;
                 }
                 if is_git {

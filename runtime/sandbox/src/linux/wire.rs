@@ -52,6 +52,7 @@ pub(super) struct Confined {
     pub(super) unix: bool,
     pub(super) read: Vec<PathBuf>,
     pub(super) write: Vec<PathBuf>,
+    pub(super) own: Vec<PathBuf>,
     pub(super) held: Vec<Held>,
     pub(super) deny: Vec<PathBuf>,
     pub(super) protect: Vec<PathBuf>,
@@ -113,6 +114,7 @@ impl Confined {
             unix: !spec.unix.is_empty(),
             read: spec.read.iter().chain(&spec.unix).cloned().collect(),
             write: spec.write.clone(),
+            own: spec.own.clone(),
             held: spec.held.iter().map(|held| Held { path: held.path().to_owned(), id: held.id() }).collect(),
             deny: spec.deny.iter().chain(&found.deny).cloned().collect(),
             protect: spec.protect.iter().chain(&found.protect).chain(stand_ins).cloned().collect(),
@@ -181,7 +183,7 @@ impl Confined {
         out.number(u64::from(self.seccomp));
         out.number(u64::from(self.unix));
         let replaced = [&self.replaced, &self.copies];
-        for paths in [&self.read, &self.write, &self.deny, &self.protect]
+        for paths in [&self.read, &self.write, &self.own, &self.deny, &self.protect]
             .into_iter()
             .chain(replaced)
             .chain([&self.layers, &self.private])
@@ -219,6 +221,7 @@ impl Confined {
             unix: from.number()? != 0,
             read: paths(from)?,
             write: paths(from)?,
+            own: paths(from)?,
             deny: paths(from)?,
             protect: paths(from)?,
             replaced: paths(from)?,
@@ -552,7 +555,8 @@ mod tests {
                 seccomp: false,
                 unix: true,
                 read: vec!["/usr".into(), "/etc".into()],
-                write: vec!["/w".into()],
+                write: vec!["/w".into(), "/state/home".into()],
+                own: vec!["/state/home".into()],
                 held: vec![Held { path: "/w".into(), id: FileId { device: 66, inode: 1 << 40 } }],
                 deny: Vec::new(),
                 protect: vec!["/w/.git/hooks".into()],

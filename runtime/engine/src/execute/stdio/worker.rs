@@ -12,6 +12,7 @@ use crate::execute::{
     Executor, ExecutorError, HttpEnd, LocalExecutor, Order, OrderId, OrderText, Outcome, SecretSource,
     Standing, Watcher,
 };
+use crate::locked_directory::LockedDirectory;
 use crate::runtime::Runtime;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
@@ -27,7 +28,7 @@ const TASKS: [&str; 4] = ["native", "component", "mcp", "http"];
 #[derive(Debug, thiserror::Error)]
 pub enum WorkerError {
     /// There is no place for what orders give.
-    #[error("the worker has no place for blobs in {}, which TMPDIR names: {source}", .place.display())]
+    #[error("the worker has no place for blobs in {}, below its state directory (LOBSTER_STATE_DIR): {source}", .place.display())]
     NoPlace { place: PathBuf, source: io::Error },
     /// What orders gave cannot be kept.
     #[error("the worker cannot keep blobs: {0}")]
@@ -53,7 +54,11 @@ impl Runtime {
     /// # Errors
     /// When the other side does not keep to the protocol, or there is no place for blobs.
     pub fn serve_orders(&self, input: impl BufRead, output: impl Write + Send) -> Result<(), WorkerError> {
-        let store = Store::scratch_in(&std::env::temp_dir()).map_err(|error| match error {
+        // Hidden from all steps, as the store itself is.
+        let place = self.services.state_dir.join("store").join("workers");
+        let scratch = LockedDirectory::new(&place, "worker-")
+            .map_err(|source| WorkerError::NoPlace { place: place.clone(), source })?;
+        let store = Store::scratch_in(scratch.path()).map_err(|error| match error {
             StoreError::Unusable { path, source } => WorkerError::NoPlace { place: path, source },
             other => WorkerError::Store(other),
         })?;

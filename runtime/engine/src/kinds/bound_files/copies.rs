@@ -6,13 +6,13 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, StatVfsMountFlags, flock, open, statvfs};
+use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::name_watch::Watch;
+use crate::locked_directory::LockedDirectory;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::regular_file;
@@ -46,7 +46,7 @@ pub(crate) struct Held {
     uncopied: Vec<PathBuf>,
     watch: Watch,
     /// Declared last: the copies go when nothing needs them.
-    _copies: Copies,
+    _copies: LockedDirectory,
 }
 
 impl Held {
@@ -56,7 +56,7 @@ impl Held {
         // From here on nothing happens to the names unseen.
         let watch = Watch::start(files.iter().filter(|file| !file.compared), &spec.write)
             .map_err(|(path, source)| NotHeld::Io { path, source })?;
-        let copies = Copies::new(state_dir)
+        let copies = place_for_copies(state_dir)
             .map_err(|source| NotHeld::Io { path: state_dir.display().to_string(), source })?;
         let mut replaced: Vec<Replaced> = Vec::new();
         for (number, file) in files.iter().enumerate() {
@@ -159,52 +159,13 @@ impl<R: Read> Read for Tee<'_, R> {
     }
 }
 
-/// A directory of copies. Locked as long as it is in use, so that what a killed
-/// lobster left behind can be told and removed.
-#[derive(Debug)]
-struct Copies {
-    directory: tempfile::TempDir,
-    _lock: OwnedFd,
-}
-
-impl Copies {
-    fn new(state_dir: &Path) -> io::Result<Self> {
-        fs::create_dir_all(state_dir)?;
-        let mut place = fs::canonicalize(state_dir)?;
-        // A program could not be run from there.
-        if statvfs(&place).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NOEXEC)) {
-            place = fs::canonicalize(std::env::temp_dir())?;
-        }
-        sweep(&place);
-        let mut builder = tempfile::Builder::new();
-        builder.prefix(PREFIX).permissions(fs::Permissions::from_mode(0o700));
-        let directory = builder.tempdir_in(&place)?;
-        let lock = lock(directory.path(), FlockOperation::NonBlockingLockExclusive)?;
-        Ok(Self { directory, _lock: lock })
+/// A directory for copies.
+fn place_for_copies(state_dir: &Path) -> io::Result<LockedDirectory> {
+    fs::create_dir_all(state_dir)?;
+    let mut place = fs::canonicalize(state_dir)?;
+    // A program could not be run from there.
+    if statvfs(&place).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NOEXEC)) {
+        place = fs::canonicalize(std::env::temp_dir())?;
     }
-
-    fn path(&self) -> &Path {
-        self.directory.path()
-    }
-}
-
-fn lock(path: &Path, operation: FlockOperation) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = open(path, flags, Mode::empty())?;
-    flock(&directory, operation)?;
-    Ok(directory)
-}
-
-/// Removes what nobody uses: left behind by a lobster that was killed.
-fn sweep(place: &Path) {
-    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        let old = entry.metadata().and_then(|meta| meta.modified()).is_ok_and(|made| {
-            // One that was made just now may not be locked yet.
-            made.elapsed().is_ok_and(|age| age > std::time::Duration::from_secs(60))
-        });
-        let ours = entry.file_name().to_string_lossy().starts_with(PREFIX);
-        if ours && old && lock(&entry.path(), FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = fs::remove_dir_all(entry.path());
-        }
-    }
+    LockedDirectory::new(&place, PREFIX)
 }
