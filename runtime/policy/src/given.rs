@@ -23,6 +23,11 @@ impl Analysis<'_> {
             name.is_some_and(|name| STEERED.contains(&name))
         });
         let is_locked = self.policy.file().profile == Profile::Locked;
+        // A command with a socket, the network or a credential is known as it is, and not with whatever its program
+        // reads besides: another server, another account.
+        let rules = self.draws.iter().flat_map(|draw| &draw.rules);
+        let mut rights = rules.filter_map(|rule| self.policy.sensitive_right(rule, env, self.roots));
+        let right = rights.next();
         self.span = None;
         for (name, value) in &env.given {
             if !is_variable_name(name) {
@@ -35,10 +40,12 @@ impl Analysis<'_> {
             if !is_operators && (steers || !name.starts_with(OWN)) {
                 let judged = self.findings.len();
                 self.check_assignment(name, &Arg::literal(value.clone()));
-                // A listed command is known as it is, and not with whatever its program reads besides.
                 let is_known = is_harmless_variable(name) || name.starts_with(OWN);
-                if is_locked && judged == self.findings.len() && !is_known {
-                    self.ask("variable", format!("{name} is not among the variables known to be harmless"));
+                if judged == self.findings.len() && !is_known && (is_locked || right.is_some()) {
+                    let with = right.as_ref().map(|right| format!(", and a rule gives the command {right}"));
+                    let with = with.unwrap_or_default();
+                    let message = format!("{name} is not among the variables known to be harmless{with}");
+                    self.ask("variable", message);
                 }
             }
         }
@@ -102,7 +109,8 @@ mod tests {
             "GOFLAGS",
         ];
         let fine =
-            ["NAME", "LANG", "NO_COLOR", "NODE_ENV", "LOBSTER_ARG_X", "LOBSTER_SHELL", "LOBSTER_POLICY"];
+            ["LANG", "LC_ALL", "NO_COLOR", "NODE_ENV", "LOBSTER_ARG_X", "LOBSTER_SHELL", "LOBSTER_POLICY"];
+        let unknown = ["NAME", "DOCKER_CONTEXT", "AWS_ENDPOINT_URL", "COMPOSE_FILE"];
         let other = ["", "PATH=/x:", "PATH=", "=PATH", "BASH_ENV=/x.sh", "LOBSTER_ARG_X=y", "LANG=C", "A\0"];
         for shape in [
             Proposal::shell("docker ps"),
@@ -110,7 +118,10 @@ mod tests {
             Proposal::shell("ls"),
             Proposal::argv(["ls"]),
         ] {
+            let has_socket = shape != Proposal::shell("ls") && shape != Proposal::argv(["ls"]);
+            let of_unknown = if has_socket { "ask variable" } else { "allow covered" };
             for (names, expected) in [
+                (&unknown[..], of_unknown),
                 (&protected[..], "deny protected-variable"),
                 (&other, "deny variable-name"),
                 (&loaded, "ask variable"),
