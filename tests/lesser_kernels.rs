@@ -245,3 +245,29 @@ fn limits_of_the_tree_are_refused_to_who_may_not_make_control_groups() {
         }
     }
 }
+
+#[test]
+fn a_host_whose_limit_of_namespaces_is_nought_says_so_once() {
+    let Some(tools) = Tools::make() else { return };
+    let host = Host::new(&tools, "nothing", None);
+    std::fs::write(host.place.path().join("policy.toml"), policy("mode = \"strict\"")).unwrap();
+    // The limit of a user namespace of its own, which leaves the host alone.
+    let script = "echo 0 > /proc/sys/user/max_user_namespaces || exit 88; exec \"$@\"";
+    let mut command = Command::new("unshare");
+    command.args(["--user", "--map-root-user", "sh", "-c", script, "sh"]).arg(tools.lobster());
+    command.args(["run", "--mode", "tool", "--policy", "policy.toml", "flow.lobster"]);
+    command.current_dir(host.place.path()).env_clear().env("PATH", "/usr/bin:/bin");
+    command.env("HOME", host.place.path()).env("LOBSTER_STATE_DIR", host.place.path().join("state"));
+    let output = command.output().unwrap();
+    let Ok(envelope) = serde_json::from_slice::<Value>(&output.stdout) else {
+        println!("no user namespace, or no such limit, here: {output:?}");
+        return;
+    };
+    let message = envelope["error"]["message"].as_str().unwrap_or_default();
+    assert_eq!(message.matches("user.max_user_namespaces is 0").count(), 1, "{message}");
+    assert!(
+        message.contains("sysctl user.max_user_namespaces=") && !message.contains("No space left"),
+        "{message}"
+    );
+    assert!(!host.has_run());
+}

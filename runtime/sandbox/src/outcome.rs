@@ -159,7 +159,7 @@ pub enum SpawnError {
         path: PathBuf,
     },
     /// The host cannot hold what was promised, and the mode is strict.
-    #[error("refused to run: this host cannot enforce {}", missing.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    #[error("refused to run: this host cannot enforce {}", by_reason(missing))]
     Sandbox {
         /// What is missing and why.
         missing: Vec<Missing>,
@@ -201,6 +201,19 @@ pub enum SpawnError {
         /// The system's error.
         source: io::Error,
     },
+}
+
+/// What is missing, with each reason once.
+fn by_reason(missing: &[Missing]) -> String {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for Missing { promise, why } in missing {
+        match reasons.iter_mut().find(|(known, _)| known == why) {
+            Some((_, promises)) => promises.push(promise.name()),
+            None => reasons.push((why, vec![promise.name()])),
+        }
+    }
+    let told = reasons.iter().map(|(why, promises)| format!("{} ({why})", promises.join(", ")));
+    told.collect::<Vec<_>>().join("; ")
 }
 
 impl SpawnError {

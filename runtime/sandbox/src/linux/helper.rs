@@ -16,6 +16,7 @@ use rustix::process::{Pid, WaitOptions, getpid, set_child_subreaper, setsid, wai
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::jail::{Identity, Obstacle};
+use super::namespace_limits::MAKE_PROCESS;
 use super::supervisor::supervise;
 use super::wire::{News, Stage};
 use super::{attack, datagrams, sys, tree};
@@ -135,7 +136,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
                 Err(error) => {
                     let errno = error.raw_os_error().unwrap_or_default();
                     let stage = if namespaces == 0 { Stage::Setup } else { Stage::Namespaces };
-                    let news = News::Failed { stage, errno, detail: "make a process".into() };
+                    let news = News::Failed { stage, errno, detail: MAKE_PROCESS.into() };
                     let _ = datagrams::send(control.as_fd(), &news.encode(), &[]);
                 }
             }
@@ -177,7 +178,7 @@ fn supervise_in(network: &[OwnedFd], control: &OwnedFd, identity: Identity) -> !
             sys::exit_now(i32::from(!ended_well))
         }
         Err(error) => {
-            let detail = "enter the network of the run".to_owned();
+            let detail = MAKE_PROCESS.to_owned();
             fail(control, Obstacle { stage: Stage::Namespaces, error, detail });
             sys::exit_now(0)
         }

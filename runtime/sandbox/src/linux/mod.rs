@@ -20,6 +20,7 @@ mod launch;
 mod listing;
 mod mechanisms;
 mod mount_stubs;
+mod namespace_limits;
 mod network;
 mod seccomp;
 mod self_test;

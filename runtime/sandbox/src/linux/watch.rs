@@ -16,6 +16,7 @@ use super::super::{Denial, Ended, HostPort, Net, OutputSinks, SpawnError, SpawnR
 use super::cgroup::Lack;
 use super::datagrams;
 use super::mechanisms::Wall;
+use super::namespace_limits;
 use super::wire::{News, Order, Report, Stage};
 use lobster_base::cancel::CancelToken;
 
@@ -57,7 +58,12 @@ pub(super) enum Trouble {
 
 impl Trouble {
     pub(super) fn wall(wall: Wall, errno: i32, detail: &str) -> Self {
-        Self::Wall { wall, errno, why: format!("{detail}: {}", io::Error::from_raw_os_error(errno)) }
+        let refused = match wall {
+            Wall::Namespaces => namespace_limits::explain(errno, detail),
+            _ => None,
+        };
+        let why = refused.unwrap_or_else(|| format!("{detail}: {}", io::Error::from_raw_os_error(errno)));
+        Self::Wall { wall, errno, why }
     }
 }
 
