@@ -9,10 +9,12 @@ use lobster_sandbox::{Enforcement, JailSpec, Net, Promise};
 /// More hints than a person would read.
 const MOST: usize = 5;
 
-/// How C libraries say that something was refused.
-const REFUSED: [&str; 3] = ["Read-only file system", "Permission denied", "Operation not permitted"];
+/// How C libraries say that something may not be written, in lower case, as other languages write it.
+const READ_ONLY: &str = "read-only file system";
+/// How they say that something was refused.
+const REFUSED: [&str; 3] = [READ_ONLY, "permission denied", "operation not permitted"];
 /// How they say that something is not there, as what was not granted is not.
-const ABSENT: &str = "No such file or directory";
+const ABSENT: &str = "no such file or directory";
 /// How programs say that there is no network.
 const UNREACHABLE: [&str; 5] = [
     "Could not resolve",
@@ -50,12 +52,12 @@ pub(crate) fn hints(stderr: &[u8], cwd: &Path, spec: &JailSpec, enforcement: &En
         if !has_net && spec.net != Net::Host && UNREACHABLE.iter().any(|words| line.contains(words)) {
             say("it has no network; missing grant: net = { hosts = [\"HOST:PORT\"] }".to_owned());
         }
-        let refused = REFUSED.iter().any(|words| line.contains(words));
-        if refused || line.contains(ABSENT) {
-            for path in paths(line, cwd) {
-                if let Some(hint) = about(&path, refused, spec) {
-                    say(hint);
-                }
+        let lower = line.to_ascii_lowercase();
+        let said = REFUSED.iter().chain([&ABSENT]).find_map(|words| Some((lower.find(words)?, *words)));
+        let Some((at, words)) = said else { continue };
+        for path in paths(line, at, words, cwd) {
+            if let Some(hint) = about(&path, words != ABSENT, spec) {
+                say(hint);
             }
         }
     }
@@ -119,10 +121,44 @@ fn in_repository(path: &Path, spec: &JailSpec) -> Option<String> {
     })
 }
 
-/// The paths that a message names; of a program that names itself first, what comes after.
-fn paths(line: &str, cwd: &Path) -> Vec<PathBuf> {
-    let after = line.split_once(": ").map(|(_, rest)| named(rest, cwd)).unwrap_or_default();
-    if after.is_empty() { named(line, cwd) } else { after }
+/// The paths that a message is about, which has these words at `at`: what stands just before them, as C libraries
+/// say it, else what stands behind them. What comes first is the program that speaks, or its script and the line.
+fn paths(line: &str, at: usize, words: &str, cwd: &Path) -> Vec<PathBuf> {
+    let before = line[..at].trim_end_matches([' ', ':', '(', '[']);
+    let mut parts = before.split(": ");
+    let speaker = parts.next().unwrap_or_default();
+    let mut parts: Vec<&str> = parts.collect();
+    if parts.is_empty() {
+        parts.push(speaker);
+    }
+    let last = parts.last().copied().unwrap_or_default();
+    let found = named(last, cwd);
+    if !found.is_empty() {
+        return found;
+    }
+    // Perl says where in its script.
+    let after = &line[at + words.len()..];
+    let after = if after.contains(" line ") { after.split(" at ").next().unwrap_or_default() } else { after };
+    let found = named(after, cwd);
+    if !found.is_empty() {
+        return found;
+    }
+    // A relative name without quotes is taken for one only where nothing but a write fails like this.
+    let word = last.rsplit(' ').next().unwrap_or_default();
+    let is_object = last != speaker || last.contains(' ');
+    if (words == READ_ONLY || last.starts_with("cannot create ")) && is_object && is_name(word) {
+        return vec![cwd.join(word)];
+    }
+    let earlier = parts.iter().rev().skip(1).map(|part| named(part, cwd));
+    earlier.into_iter().find(|found| !found.is_empty()).unwrap_or_default()
+}
+
+/// Whether a word can be the name of a file, and neither that of an error nor a number.
+fn is_name(word: &str) -> bool {
+    word != "EROFS"
+        && !word.is_empty()
+        && !word.contains(['[', ']', '(', ')'])
+        && !word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 /// What is quoted, and words that begin with a slash.
@@ -181,11 +217,32 @@ mod tests {
             hints("[Errno 30] Read-only file system: '/srv/repo/out/.git/config'"),
             "it may not change /srv/repo/out/.git/config: sandbox.fs.protect keeps it as it is"
         );
+        // It names what was written, and not the script that did it.
+        for said in [
+            "/srv/repo/run.sh: line 3: made: Read-only file system",
+            "/srv/repo/run.sh: 3: cannot create made: Permission denied",
+            "/srv/repo/run.sh: 3: cannot create made: Read-only file system",
+            "cannot open made: Read-only file system at /srv/repo/run.pl line 3.",
+            "cannot open 'made': Read-only file system at /srv/repo/run.pl line 3.",
+            "OSError: [Errno 30] Read-only file system: 'made'",
+            "Error: EROFS: read-only file system, open '/srv/repo/made'",
+            "open /srv/repo/made: read-only file system",
+            "touch: cannot touch 'made': Read-only file system",
+            "error: unable to create file made: Read-only file system",
+        ] {
+            let told = "it may not write /srv/repo/made; missing grant: fs_write = [\"/srv/repo/made\"]";
+            assert_eq!(hints(said), told, "{said}");
+        }
         assert!(hints("curl: (6) Could not resolve host: example.com").contains("missing grant: net"));
         for ordinary in [
             "cat: /srv/repo/typo: No such file or directory",
             "rm: cannot remove 'out/x': Permission denied",
             "/tmp/x: No such file or directory",
+            "./run.sh: Permission denied",
+            "/srv/repo/run.sh: line 3: run: Permission denied",
+            "PermissionError: [Errno 13] Permission denied",
+            "Error: Read-only file system (os error 30)",
+            "Error: EROFS: read-only file system, write",
             "error: something else in /opt/x",
             "cat: /nonexistent-at-all: No such file or directory",
         ] {
