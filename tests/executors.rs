@@ -93,10 +93,6 @@ fn newest(home: &Home) -> Value {
 fn whatever_is_wrong_with_an_executor_is_said_and_the_step_is_asked_about() {
     let digest = lobster_runtime::digest::Digest::of(b"hello").to_string();
     let wrongs = [
-        ("babble at once", "executor_garbled", "I am a teapot"),
-        ("end at once", "executor_died", "ended with code 7"),
-        ("another version", "executor_version", "speaks version 2 of the protocol, this lobster speaks 1"),
-        ("another kind", "executor_refused", "it carries out no \"native\" tasks"),
         ("refuse", "executor_refused", "not today"),
         ("die", "executor_died", "ended with code 3"),
         ("be killed", "executor_died", "SIGKILL"),
@@ -132,7 +128,7 @@ fn whatever_is_wrong_with_an_executor_is_said_and_the_step_is_asked_about() {
 }
 
 #[test]
-fn an_executor_that_says_nothing_is_killed_and_the_step_is_asked_about() {
+fn an_executor_that_says_nothing_is_killed_and_the_step_has_failed() {
     // One reads what it is told and one does not; both live on until they are killed.
     for program in ["#!/bin/sh\nexec sleep 60\n", "#!/bin/sh\nexec python3 fake.py 'say nothing'\n"] {
         let home = Home::new();
@@ -145,9 +141,8 @@ fn an_executor_that_says_nothing_is_killed_and_the_step_is_asked_about() {
         };
         let answer = run("700");
         let error = answer.error();
-        assert!(error.contains("executor_silent") && error.contains("within 700 ms"), "{answer:?}");
-        assert!(error.contains("Nothing was sent to it"), "{answer:?}");
-        assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["pay"], "{answer:?}");
+        assert!(error.contains("within 700 ms. Nothing was sent to it"), "{answer:?}");
+        assert_failed(&home, &error);
         assert_eq!((home.read("effects"), home.read("submitted")), (String::new(), String::new()));
         home.assert_deserted();
         for wrong in ["0", "soon", "-1"] {
@@ -179,14 +174,39 @@ fn an_executor_that_is_not_there_is_named() {
     home.write("flow.lobster", PAY);
     for executor in ["/no/such/executor --at all", "[\"/no/such/executor\"]"] {
         let error = run(&home, executor).error();
-        assert!(error.contains("executor_missing") && error.contains("/no/such/executor"), "{error}");
-        assert_eq!(interrupted_steps(&error).collect::<Vec<_>>(), ["pay"], "{error}");
+        assert!(error.contains("/no/such/executor") && error.contains("cannot be started"), "{error}");
+        assert_failed(&home, &error);
     }
     for (executor, words) in [("[1]", "is not a JSON list of strings"), ("[]", "names no program")] {
         let answer = run(&home, executor);
         assert!(answer.code() != 0 && format!("{answer:?}").contains(words), "{answer:?}");
     }
     assert_eq!(home.read("effects"), "");
+}
+
+#[test]
+fn an_executor_that_is_of_no_use_from_the_start_is_sent_nothing_and_the_step_has_failed() {
+    for (wrong, words) in [
+        ("another version", "speaks version 2 of the protocol, this lobster speaks 1"),
+        ("babble at once", "I am a teapot"),
+        ("end at once", "ended with code 7"),
+        ("another kind", "it carries out no \"native\" tasks"),
+    ] {
+        let home = Home::new();
+        home.write("flow.lobster", PAY).write("fake.py", FAKE);
+        let error = run(&home, &serde_json::json!([home.dir().join("fake.py"), wrong]).to_string()).error();
+        assert!(error.contains(words) && error.contains("Nothing was sent to it"), "{wrong}: {error}");
+        assert_failed(&home, &error);
+        assert_eq!((home.read("effects"), home.read("submitted")), (String::new(), String::new()), "{wrong}");
+    }
+}
+
+/// Where no order was sent, nothing is to be asked: no step may have had an effect.
+fn assert_failed(home: &Home, error: &str) {
+    assert_eq!(interrupted_steps(error).count(), 0, "{error}");
+    let newest = newest(home);
+    assert_eq!(newest["status"], "failed", "{newest}");
+    assert_eq!(newest["unknownEnds"].as_array().map_or(0, Vec::len), 0, "{newest}");
 }
 
 #[test]
@@ -562,7 +582,8 @@ fn an_executor_that_carries_out_processes_alone_is_given_nothing_else() {
         let answer = run(&home, &serde_json::json!([home.dir().join("fake.py"), "nothing"]).to_string());
         let error = answer.error();
         let words = format!("it carries out no {kind:?} tasks");
-        assert!(error.contains("executor_refused") && error.contains(&words), "{answer:?}");
+        assert!(error.contains(&words) && error.contains("Nothing was sent to it"), "{answer:?}");
+        assert_failed(&home, &error);
         assert_eq!((home.read("submitted"), home.read("calls.log")), (String::new(), String::new()));
     }
 }

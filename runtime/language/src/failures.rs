@@ -312,21 +312,23 @@ pub(super) const PAGES: &[CodePage] = &[
         code: Code::ExecutorMissing.as_str(),
         title: "The executor cannot be started",
         text: "`LOBSTER_EXECUTOR` names a program that carries out effects, and that program cannot be \
-               started. Nothing was sent to it. Set the variable to a command that exists, or unset it, then \
-               `lobster resume RUN --retry-interrupted`.",
+               started. Nothing was sent to it, so the step failed and had no effect. Set the variable to a \
+               command that exists, or unset it, and run the workflow again.",
     },
     CodePage {
         code: Code::ExecutorSilent.as_str(),
         title: "The executor did not answer the hello",
         text: "The program of `LOBSTER_EXECUTOR` was started and did not answer within 30 seconds \
                (`LOBSTER_EXECUTOR_HELLO_MS`), so it was killed. It has to answer the first line on its stdin \
-               with a line of its own: `lobster worker --stdio` does.",
+               with a line of its own: `lobster worker --stdio` does. No order was sent, so the step failed and had no \
+               effect.",
     },
     CodePage {
         code: Code::ExecutorVersion.as_str(),
         title: "The executor speaks another version",
         text: "The program of `LOBSTER_EXECUTOR` belongs to another version of lobster, whose protocol this \
-               one does not speak. Nothing was sent to it. Use the same version on both sides.",
+               one does not speak. Nothing was sent to it, so the step failed and had no effect. Use the same \
+               version on both sides.",
     },
     CodePage {
         code: Code::ExecutorGarbled.as_str(),

@@ -45,6 +45,9 @@ pub enum ExecutorError {
         /// What is spoken here.
         ours: u64,
     },
+    /// It was of no use before it was sent anything.
+    #[error("{0}. Nothing was sent to it")]
+    Unsent(Box<ExecutorError>),
     /// It said something that is not a message.
     #[error("the executor {executor:?} said something that is not a message of the protocol: {said}")]
     Garbled {
@@ -118,6 +121,7 @@ impl ExecutorError {
             Self::Missing { .. } => Code::ExecutorMissing,
             Self::Silent { .. } => Code::ExecutorSilent,
             Self::Version { .. } => Code::ExecutorVersion,
+            Self::Unsent(error) => error.code(),
             Self::Garbled { .. } => Code::ExecutorGarbled,
             Self::Died { .. } => Code::ExecutorDied,
             Self::WrongBlob { .. } | Self::NoBlob { .. } => Code::ExecutorBlob,
@@ -133,15 +137,17 @@ impl ExecutorError {
         match self {
             // Nothing was sent.
             Self::Secret(error) => failed_outcome(error).into(),
+            // Nobody was there who takes orders. Another attempt would find the same program.
+            Self::Missing { .. } | Self::Silent { .. } | Self::Version { .. } | Self::Unsent(_) => {
+                let error = StageError::permanent(self.to_string()).with_code(self.code());
+                failed_outcome(&error).into()
+            }
             // It was done and what it gave is lost: `perform_once` leaves it without an end.
             Self::Store { .. } => {
                 let error = StageError::new(self.to_string()).with_code(self.code());
                 failed_outcome(&error).into()
             }
-            Self::Missing { .. }
-            | Self::Silent { .. }
-            | Self::Version { .. }
-            | Self::Garbled { .. }
+            Self::Garbled { .. }
             | Self::Died { .. }
             | Self::WrongBlob { .. }
             | Self::NoBlob { .. }
@@ -169,10 +175,15 @@ mod tests {
 
     #[test]
     fn what_was_not_sent_and_what_cannot_be_kept_are_no_unseen_ends() {
-        let source = StoreError::Full { path: "/store".into() };
+        let refused = ExecutorError::Refused { executor: "x".to_owned(), why: "no".to_owned() };
+        let (source, none) = (StoreError::Full { path: "/store".into() }, io::ErrorKind::NotFound);
         for (error, code) in [
             (ExecutorError::Secret(StageError::new("none").with_code(Code::Secret)), "secret"),
             (ExecutorError::Store { executor: "x".to_owned(), source }, "store"),
+            (ExecutorError::Missing { executor: "x".to_owned(), source: none.into() }, "executor_missing"),
+            (ExecutorError::Silent { executor: "x".to_owned(), patience: Duration::ZERO }, "executor_silent"),
+            (ExecutorError::Unsent(Box::new(refused)), "executor_refused"),
+            (ExecutorError::Version { executor: "x".to_owned(), theirs: 2, ours: 1 }, "executor_version"),
         ] {
             let step = error.outcome().step;
             assert_eq!((step.status, step.code.as_deref()), (StepStatus::Failed, Some(code)));

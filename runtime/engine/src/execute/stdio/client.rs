@@ -230,7 +230,8 @@ impl Executor for StdioExecutor<'_> {
         let connection = self.program.connect()?;
         if !connection.can(order.task.kind()) {
             let why = format!("it carries out no {:?} tasks", order.task.kind());
-            return Err(ExecutorError::Refused { executor: connection.name().to_owned(), why });
+            let refused = ExecutorError::Refused { executor: connection.name().to_owned(), why };
+            return Err(ExecutorError::Unsent(Box::new(refused)));
         }
         for blob in order.task.blobs() {
             self.send_blob(&connection, blob)?;

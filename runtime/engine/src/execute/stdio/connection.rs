@@ -142,7 +142,7 @@ impl Connection {
             Err(Hello::Version(theirs)) => {
                 return Err(ExecutorError::Version { executor, theirs, ours: PROTOCOL });
             }
-            Err(Hello::Over(over)) => return Err(error_of(&executor, over)),
+            Err(Hello::Over(over)) => return Err(ExecutorError::Unsent(Box::new(error_of(&executor, over)))),
         };
         let stdin = Mutex::new(Some(stdin));
         Ok(Self {
