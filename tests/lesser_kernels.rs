@@ -271,3 +271,32 @@ fn a_host_whose_limit_of_namespaces_is_nought_says_so_once() {
     );
     assert!(!host.has_run());
 }
+
+#[test]
+fn a_protected_path_that_this_user_cannot_make_needs_no_placeholder() {
+    let Some(tools) = Tools::make() else { return };
+    if !rustix::process::geteuid().is_root() {
+        println!("only root can make a directory that is another user's");
+        return;
+    }
+    let host = Host::new(&tools, "nothing", Some(NOBODY));
+    let locked = host.place.path().join("locked");
+    std::fs::create_dir(&locked).unwrap();
+    std::fs::set_permissions(&locked, PermissionsExt::from_mode(0o755)).unwrap();
+    let protect = |name: &str| {
+        format!("mode = \"degrade\"\nminimum = []\n[sandbox.fs]\nprotect = [\"@workspace/{name}\"]")
+    };
+    for name in ["locked/none", "locked/none/below", "own/none"] {
+        let answer = host.run(&protect(name));
+        assert!(answer["status"] == "ok" && host.has_run(), "{name}: {answer}");
+        std::fs::remove_file(host.place.path().join("ran")).unwrap();
+        assert!(!locked.join("none").exists() && !host.place.path().join("own").exists(), "{name}");
+    }
+    // What the user owns it could open for itself, so that is no excuse.
+    std::fs::create_dir(host.place.path().join("closed")).unwrap();
+    chown(host.place.path().join("closed"), Some(NOBODY), Some(NOBODY)).unwrap();
+    std::fs::set_permissions(host.place.path().join("closed"), PermissionsExt::from_mode(0o555)).unwrap();
+    let answer = host.run(&protect("closed/none"));
+    let message = answer["error"]["message"].as_str().unwrap_or_default();
+    assert!(message.contains("closed/none") && !host.has_run(), "{answer}");
+}

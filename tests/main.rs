@@ -132,6 +132,7 @@ mod spelling;
 mod staged;
 mod staged_acls;
 mod staged_copies;
+mod staged_limits;
 mod staged_model;
 mod state;
 mod step_homes;
