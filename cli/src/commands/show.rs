@@ -84,12 +84,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
     for (line, shown) in lines.iter().zip(shown) {
         writeln!(out, "{shown}")?;
-        for (style, text) in details::of_step(&store, line, room) {
+        for (style, text) in details::of_step(record, line, room) {
             writeln!(out, "{}", room.paint(style, &text))?;
         }
     }
     if args.full {
         for line in &lines {
+    let record = details::Recorded { store: &store, run: id };
             details(&mut out, line)?;
         }
     }
@@ -150,11 +151,13 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
     }
     let spent = super::cost::Sum::of_run(journal, &Pricing::configured(super::models::variable).0);
     facts.extend(spent.as_ref().map(|spent| ("models", spent.line())));
-    if let Ok(Plan::Workflow(Workflow { budget: Some(budget), .. })) = recorded::<Plan>(store, &run.plan)
-        && !budget.limits.is_empty()
-    {
-        let used = spent.map(|spent| spent.amount()).unwrap_or_default();
-        facts.push(("budget", format!("{} used", budget.limits.used_text(&used))));
+    match recorded::<Plan>(store, &run.plan) {
+        Ok(Plan::Workflow(Workflow { budget: Some(budget), .. })) if !budget.limits.is_empty() => {
+            let used = spent.map(|spent| spent.amount()).unwrap_or_default();
+            facts.push(("budget", format!("{} used", budget.limits.used_text(&used))));
+        }
+        Ok(_) => {}
+        Err(failure) => facts.push(("plan", format!("cannot be read: {}", failure.message))),
     }
     facts.extend(run.error.clone().map(|error| ("error", error)));
     facts.extend(unknown_ends(journal).into_iter().map(|told| ("unknown", told)));

@@ -79,6 +79,16 @@ impl Store {
         }
     }
 
+    /// Whether a blob was left out of any run before it came here.
+    pub(super) fn is_left_out(&self, digest: &Digest) -> bool {
+        let found = self.inner.db.read(|db| {
+            let mut statement =
+                db.prepare_cached("SELECT 1 FROM run_values WHERE key = ?1 AND instr(value, ?2) > 0")?;
+            Ok(statement.exists(params![REDACTED, digest.to_string()])?)
+        });
+        found.unwrap_or(false)
+    }
+
     /// All blobs here that the journal of `run` names, and those that these
     /// name in turn, each once and in the order in which they are first named.
     ///
