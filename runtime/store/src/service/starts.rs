@@ -397,6 +397,17 @@ impl Service {
     /// Has a start called off, or its run cancelled. False if it is over.
     ///
     /// # Errors
+    /// The newest starts of which no run has begun, and of some none will: queued, refused or called off. At most
+    /// `limit`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn starts_without_run(&self, limit: usize) -> Result<Vec<Start>, StoreError> {
+        let sql = "WHERE state IN ('queued', 'taken', 'refused', 'withdrawn')
+                   AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run) ORDER BY n DESC LIMIT ?1";
+        self.select(sql, [i64::try_from(limit).unwrap_or(i64::MAX)])
+    }
+
     /// When it cannot be written.
     pub fn cancel_start(
         &self,
