@@ -115,10 +115,30 @@ fn the_time_of_a_run_is_limited_after_an_answer_and_after_a_restart() {
     begins(&home);
     served.kill();
     let served = Served::start(&home, &["--max-time", "2s"]);
-    assert_eq!(served.ended(&operator, &run)["status"], "interrupted");
+    let ended = served.ended(&operator, &run);
+    assert_eq!(ended["status"], "interrupted");
+    // The record names the limit, so that it can be told from other ends.
+    assert!(ended["error"].to_string().contains("`--max-time` of `lobster serve`"), "{ended}");
+    let shown = home.lobster(["show", &run]).run();
+    assert!(shown.stdout.contains("--max-time"), "{shown:?}");
     drop(served);
     home.assert_deserted();
     assert_eq!(home.read("said"), "");
+}
+
+#[test]
+fn a_run_that_has_too_much_in_memory_says_so() {
+    let home = Home::new();
+    let step = "awk 'BEGIN { s = \"0123456789abcdef\"; while (length(s) < 600000000) s = s s; system(\"sleep 30\") }'";
+    home.write("large.lobster", format!("steps:\n  - id: large\n    run: |\n      {step}\n"));
+    register(&home, &["large.lobster"]);
+    let served = Served::start(&home, &["--max-memory", "400MiB"]);
+    let operator = token(&home, "operator", None);
+    let run = start(&served, &operator, "large");
+    let ended = served.ended(&operator, &run);
+    assert!(ended["error"].to_string().contains("`--max-memory` of `lobster serve`"), "{ended}");
+    drop(served);
+    home.assert_deserted();
 }
 
 #[test]
