@@ -206,3 +206,32 @@ fn a_question_that_nobody_answers_in_time_is_not_asked_again_before_a_person_say
     approve(&served, &operator);
     assert_eq!(served.ended(&operator, &closed)["status"], "ok");
 }
+
+#[test]
+fn what_follows_a_run_begins_when_a_shell_has_brought_it_to_its_end() {
+    let home = Home::new();
+    home.write("closed.lobster", "steps:\n  - {id: ask, approval: 'Go on?'}\n  - {id: b, js: '1'}\n");
+    home.write("fails.lobster", "steps:\n  - {id: a, run: 'test -e good'}\n");
+    let next = |name: &str| {
+        format!(
+            "on:\n  after: {{workflow: {name}.lobster, ended: ok}}\nsteps:\n  - {{id: a, run: 'echo {name} >> followed'}}\n"
+        )
+    };
+    home.write("next1.lobster", next("closed")).write("next2.lobster", next("fails"));
+    register(&home, &["closed.lobster", "fails.lobster", "next1.lobster", "next2.lobster"]);
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let (closed, fails) = (start(&served, &operator, "closed"), start(&served, &operator, "fails"));
+    assert_eq!(served.ended(&operator, &fails)["status"], "failed");
+    let gate = served.question(&operator);
+    assert_eq!(home.lobster(["gates", "expire", gate["id"].as_str().unwrap()]).run().code(), 0);
+    let shown = || home.lobster(["show", &closed]).run().stdout;
+    wait_until("the service leaves it", || shown().contains("its question expired"));
+    home.write("good", "");
+    home.lobster(["resume", &fails, "--mode", "tool"]).run().output();
+    let token = home.lobster(["resume", &closed, "--mode", "tool"]).run().token();
+    assert!(!shown().contains("does not continue it"), "{}", shown());
+    home.lobster(["resume", "--token", &token, "--approve", "yes"]).run().output();
+    wait_until("what follows", || home.read("followed").lines().count() == 2);
+    assert_eq!(home.read("followed").matches("closed").count(), 1);
+}
