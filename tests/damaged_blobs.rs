@@ -1,4 +1,4 @@
-//! Each blob of a recorded run is damaged in turn: whatever reads the record gives the same as before, or
+//! Each blob and each record of a run is damaged in turn: whatever reads the record gives the same as before, or
 //! says that the record is damaged and fails. It never gives less without a word.
 
 use std::fs;
@@ -184,7 +184,7 @@ fn is_beyond_it(words: &[String], harm: Harm, blob: &Kept) -> bool {
 
 fn says_damage(answer: &Answer) -> bool {
     let said = format!("{}{}", answer.stdout, answer.stderr);
-    let words = ["is damaged", "is lost", "is missing", "is not in the store"];
+    let words = ["is damaged", "is lost", "is missing", "is not in the store", "journal of run"];
     answer.code() != 0 && words.iter().any(|word| said.contains(word))
 }
 
@@ -217,4 +217,36 @@ fn no_reader_makes_less_of_a_damaged_record_without_saying_so() {
     assert!(noticed > 40, "{noticed}");
     let answer = home.lobster(["store", "verify"]).run();
     assert_eq!(answer.code(), 0, "{answer:?}");
+}
+
+#[test]
+fn no_reader_takes_a_damaged_record_for_what_happened() {
+    let (home, early, late) = recorded();
+    let readers = readers(&early, &late);
+    let sound: Vec<Answer> = readers.iter().map(|words| home.lobster(words).run()).collect();
+    let records: Vec<(i64, String)> = {
+        let db = database(&home);
+        let mut statement = db.prepare("SELECT seq, record FROM journal WHERE run = 2 ORDER BY seq").unwrap();
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        rows.map(Result::unwrap).collect()
+    };
+    let mut silent = Vec::new();
+    for (at, (seq, text)) in records.iter().enumerate() {
+        let set = |text: &str| {
+            let sql = "UPDATE journal SET record = ?2 WHERE run = 2 AND seq = ?1";
+            assert_eq!(database(&home).execute(sql, params![seq, text]).unwrap(), 1);
+        };
+        let mut altered: Value = serde_json::from_str(text).unwrap();
+        altered["at"] = (altered["at"].as_i64().unwrap() + 1).into();
+        set(&if at % 2 == 0 { altered.to_string() } else { format!("x{text}") });
+        for (words, sound) in readers.iter().zip(&sound) {
+            let answer = home.lobster(words).run();
+            let is_same = (answer.code(), &answer.stdout) == (sound.code(), &sound.stdout);
+            if !is_same && !says_damage(&answer) {
+                silent.push(format!("{text}: {words:?}: {answer:?} instead of {sound:?}"));
+            }
+        }
+        set(text);
+    }
+    assert!(silent.is_empty(), "{}", silent.join("\n"));
 }

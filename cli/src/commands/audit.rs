@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
     }
     out.flush()?;
-    read?;
+    read?.iter().for_each(prepare::warn_of_damage);
     Ok(Exit::OK)
 }
 

@@ -58,7 +58,7 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::harmless;
 use crate::render::say;
 use crate::reply::Reply;
-use crate::{logging, own_settings, signals, stdout};
+use crate::{logging, own_settings, prepare, signals, stdout};
 
 /// Runs workflows of steps as one deterministic, recorded operation.
 #[derive(Debug, Parser)]
@@ -315,8 +315,9 @@ fn failed_if_unreadable(result: CommandResult) -> CommandResult {
     if let Err(error) = &result {
         unreadable.retain(|why| !error.message.contains(why));
     }
+    let failed = |exit| if exit == Exit::OK { Exit::FAILED } else { exit };
     if unreadable.is_empty() {
-        return result;
+        return if prepare::has_warned_of_damage() { result.map(failed) } else { result };
     }
     let exit = result.unwrap_or_else(CommandError::report);
     for why in unreadable.iter().take(NAMED) {
@@ -326,5 +327,5 @@ fn failed_if_unreadable(result: CommandResult) -> CommandResult {
         say(&format!("Warning: {} more blobs cannot be read", unreadable.len() - NAMED));
     }
     say("  `lobster store verify` lists the damage and the steps that it concerns");
-    Ok(if exit == Exit::OK { Exit::FAILED } else { exit })
+    Ok(failed(exit))
 }

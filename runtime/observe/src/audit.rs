@@ -154,27 +154,30 @@ impl AuditFilter {
     }
 }
 
-/// Reads the journals, the oldest run first, and hands on what the filter takes.
+/// Reads the journals, the oldest run first, and hands on what the filter takes. Of a journal that is damaged it is
+/// what can be read; where each of them is broken is the result.
 ///
 /// # Errors
-/// When a journal cannot be read, or `take` fails.
+/// When the database cannot be read, or `take` fails.
 pub fn read<E: From<StoreError>>(
     store: &Store,
     filter: &AuditFilter,
     hidden: &[Redaction],
     mut take: impl FnMut(AuditEntry) -> Result<(), E>,
-) -> Result<(), E> {
+) -> Result<Vec<BrokenChain>, E> {
+    let mut damage = Vec::new();
     let mut runs = store.runs(&RunFilter::default())?;
     runs.reverse();
     for run in runs.iter().filter(|run| filter.may_take(run)) {
-        let journal = store.events(run.id)?;
+        let (journal, broken) = store.found_events(run.id)?;
+        damage.extend(broken);
         for entry in entries(store, &journal) {
             if filter.takes(&entry) {
                 take(clean(entry, hidden))?;
             }
         }
     }
-    Ok(())
+    Ok(damage)
 }
 
 /// On whose behalf records are written.
