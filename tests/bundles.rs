@@ -380,5 +380,51 @@ fn an_imported_run_that_waits_goes_on_in_one_store() {
     elsewhere(&["resume", "--token", &token, "--approve", "yes"]).output();
     assert_eq!(home.read("effects"), "gone\n");
     let again = elsewhere(&["bundle", "import", "flow.bundle"]);
-    assert!(again.code() == 1 && again.stderr.contains("already in this store"), "{again:?}");
+    assert!(again.code() == 1 && again.stderr.contains("and further"), "{again:?}");
+    // What went on in both is two records of one run.
+    let gates: Value = serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+    home.lobster(["gates", "approve", gates[0]["id"].as_str().unwrap()]).run().output();
+    home.lobster(["bundle", "export", &run, "-o", "other.bundle"]).run();
+    let other = elsewhere(&["bundle", "import", "other.bundle"]);
+    assert!(
+        other.code() == 1 && other.stderr.contains("its record differs from that of the bundle"),
+        "{other:?}"
+    );
+}
+
+#[test]
+fn a_run_that_was_taken_in_while_it_waited_is_continued_by_its_later_record() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - id: ask\n    approval: Go on?\n  - id: go\n    run: echo gone >> effects\n",
+    );
+    let token = home.tool(["flow.lobster"]).token();
+    let run = run_of(&home);
+    home.lobster(["bundle", "export", &run, "-o", "waits.bundle"]).run();
+    home.lobster(["resume", "--token", &token, "--approve", "yes"]).run().output();
+    home.lobster(["bundle", "export", &run, "-o", "over.bundle"]).run();
+    let other = home.dir().join("other");
+    let elsewhere = |words: &[&str]| home.lobster(words).env("LOBSTER_STATE_DIR", &other).run();
+    let import = |file: &str| elsewhere(&["bundle", "import", file]);
+    assert_eq!(import("waits.bundle").code(), 0);
+    let known = import("waits.bundle");
+    assert!(known.code() == 1 && known.stderr.contains("already in this store"), "{known:?}");
+    let continued = import("over.bundle");
+    assert_eq!(continued.code(), 0, "{continued:?}");
+    let records = |answer: Answer| answer.stdout;
+    let here = records(home.lobster(["show", &run, "--json"]).run());
+    assert_eq!(records(elsewhere(&["show", &run, "--json"])), here);
+    assert_eq!(elsewhere(&["replay", &run]).code(), 0);
+    for words in [&["store", "verify"][..], &["audit", "verify"]] {
+        let sound = elsewhere(words);
+        assert_eq!(sound.code(), 0, "{sound:?}");
+    }
+    let earlier = import("waits.bundle");
+    assert!(earlier.code() == 1 && earlier.stderr.contains("and further"), "{earlier:?}");
+    // Where it began it is not a copy, so nothing of it is replaced.
+    let own = home.lobster(["bundle", "import", "over.bundle"]).run();
+    assert!(own.code() == 1 && own.stderr.contains("already in this store"), "{own:?}");
+    let undecided = elsewhere(&["resume", &run]);
+    assert!(!format!("{undecided:?}").contains("--take-over"), "{undecided:?}");
 }

@@ -473,6 +473,10 @@ fn what_is_damaged_or_gone_is_a_page_that_says_so() {
     assert!(page.text.contains("It is missing from the store"), "{}", page.text);
     let file = browser.get(&format!("/runs/{}/output?path=bad&stream=stderr", world.failed));
     assert!(file.status >= 400 && file.body.contains("data-problem"), "{file:?}");
+    change("DELETE FROM blobs WHERE instr(CAST(data AS TEXT), '\"argv\"')");
+    let run = browser.page(&format!("/runs/{}", world.failed));
+    run.assert_tame("a run without its actions");
+    assert!(run.text.contains("(cannot be read: blob "), "{}", run.text);
     change(
         "UPDATE journal SET record = replace(record, 'step_ended', 'step_endet') WHERE seq = 3 AND run = 1",
     );

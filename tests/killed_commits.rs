@@ -22,7 +22,21 @@ enum First {
     Undo,
     Collect,
     OtherRun,
+    /// A component without a run, which writes into the same directory.
+    StepRun,
 }
+
+/// Makes a file in the directory that it is given.
+const WRITES: &str = r#"(module
+  (import "wasi_snapshot_preview1" "path_open"
+    (func $path_open (param i32 i32 i32 i32 i32 i64 i64 i32 i32) (result i32)))
+  (import "wasi_snapshot_preview1" "proc_exit" (func $exit (param i32)))
+  (memory (export "memory") 1)
+  (data (i32.const 100) "beside")
+  (func (export "_start")
+    (if (call $path_open (i32.const 3) (i32.const 0) (i32.const 100) (i32.const 6) (i32.const 1)
+          (i64.const 64) (i64.const 64) (i32.const 0) (i32.const 200))
+      (then (call $exit (i32.const 1))))))"#;
 
 fn home(several: bool) -> Home {
     let home = Home::new();
@@ -73,6 +87,15 @@ fn story(point: usize, first: First, several: bool) -> Option<bool> {
             assert_eq!(gone.code(), 0, "{told}: {gone:#?}");
         }
         First::OtherRun => assert_eq!(home.tool(["other.lobster"]).code(), 0),
+        First::StepRun => {
+            home.write("writes.wasm", wat::parse_str(WRITES).unwrap());
+            let ran = run(&["step", "run", "writes.wasm", "--write", "tree:/out"]);
+            assert_eq!(ran.code(), 0, "{told}: {ran:#?}");
+            std::fs::remove_file(home.dir().join("tree/beside")).unwrap();
+            // Before `changes` looks for ends that nobody saw.
+            let record = run(&["show", "flow@", "--json"]).stdout;
+            assert_eq!(record.contains("\"committed\":"), files(&home) != old, "{told}: {record}");
+        }
     }
     let after = files(&home);
     let has_run = run(&["show", "flow@"]).code() == 0;
@@ -106,7 +129,7 @@ fn story(point: usize, first: First, several: bool) -> Option<bool> {
 #[test]
 fn whatever_comes_after_a_kill_in_a_commit_the_record_says_what_became_of_it() {
     let every = number("LOBSTER_CHANGES_KILLS", 3);
-    let firsts = [First::Cancel, First::Undo, First::Collect, First::OtherRun];
+    let firsts = [First::Cancel, First::StepRun, First::Undo, First::Collect, First::OtherRun];
     let (mut kills, mut halves) = (0, 0);
     for (number, point) in (1..).step_by(every).enumerate() {
         let whole = every == 1;

@@ -36,6 +36,7 @@ mod control;
 mod crash;
 mod credential_use;
 mod credentials;
+mod damaged_blobs;
 mod damaged_stores;
 mod differences;
 mod documents;

@@ -115,10 +115,30 @@ fn the_time_of_a_run_is_limited_after_an_answer_and_after_a_restart() {
     begins(&home);
     served.kill();
     let served = Served::start(&home, &["--max-time", "2s"]);
-    assert_eq!(served.ended(&operator, &run)["status"], "interrupted");
+    let ended = served.ended(&operator, &run);
+    assert_eq!(ended["status"], "interrupted");
+    // The record names the limit, so that it can be told from other ends.
+    assert!(ended["error"].to_string().contains("`--max-time` of `lobster serve`"), "{ended}");
+    let shown = home.lobster(["show", &run]).run();
+    assert!(shown.stdout.contains("--max-time"), "{shown:?}");
     drop(served);
     home.assert_deserted();
     assert_eq!(home.read("said"), "");
+}
+
+#[test]
+fn a_run_that_has_too_much_in_memory_says_so() {
+    let home = Home::new();
+    let step = "awk 'BEGIN { s = \"0123456789abcdef\"; while (length(s) < 600000000) s = s s; system(\"sleep 30\") }'";
+    home.write("large.lobster", format!("steps:\n  - id: large\n    run: |\n      {step}\n"));
+    register(&home, &["large.lobster"]);
+    let served = Served::start(&home, &["--max-memory", "400MiB"]);
+    let operator = token(&home, "operator", None);
+    let run = start(&served, &operator, "large");
+    let ended = served.ended(&operator, &run);
+    assert!(ended["error"].to_string().contains("`--max-memory` of `lobster serve`"), "{ended}");
+    drop(served);
+    home.assert_deserted();
 }
 
 #[test]
@@ -185,4 +205,33 @@ fn a_question_that_nobody_answers_in_time_is_not_asked_again_before_a_person_say
     assert_eq!(gates().len(), 3);
     approve(&served, &operator);
     assert_eq!(served.ended(&operator, &closed)["status"], "ok");
+}
+
+#[test]
+fn what_follows_a_run_begins_when_a_shell_has_brought_it_to_its_end() {
+    let home = Home::new();
+    home.write("closed.lobster", "steps:\n  - {id: ask, approval: 'Go on?'}\n  - {id: b, js: '1'}\n");
+    home.write("fails.lobster", "steps:\n  - {id: a, run: 'test -e good'}\n");
+    let next = |name: &str| {
+        format!(
+            "on:\n  after: {{workflow: {name}.lobster, ended: ok}}\nsteps:\n  - {{id: a, run: 'echo {name} >> followed'}}\n"
+        )
+    };
+    home.write("next1.lobster", next("closed")).write("next2.lobster", next("fails"));
+    register(&home, &["closed.lobster", "fails.lobster", "next1.lobster", "next2.lobster"]);
+    let served = Served::start(&home, &[]);
+    let operator = token(&home, "operator", None);
+    let (closed, fails) = (start(&served, &operator, "closed"), start(&served, &operator, "fails"));
+    assert_eq!(served.ended(&operator, &fails)["status"], "failed");
+    let gate = served.question(&operator);
+    assert_eq!(home.lobster(["gates", "expire", gate["id"].as_str().unwrap()]).run().code(), 0);
+    let shown = || home.lobster(["show", &closed]).run().stdout;
+    wait_until("the service leaves it", || shown().contains("its question expired"));
+    home.write("good", "");
+    home.lobster(["resume", &fails, "--mode", "tool"]).run().output();
+    let token = home.lobster(["resume", &closed, "--mode", "tool"]).run().token();
+    assert!(!shown().contains("does not continue it"), "{}", shown());
+    home.lobster(["resume", "--token", &token, "--approve", "yes"]).run().output();
+    wait_until("what follows", || home.read("followed").lines().count() == 2);
+    assert_eq!(home.read("followed").matches("closed").count(), 1);
 }

@@ -87,6 +87,25 @@ fn what_a_trigger_brings_and_does_not_fit_is_a_refused_start_that_people_hear_of
             .count()
     };
     wait_until("both are told", || refused("inbox") == 1 && refused("next") == 1);
+    let listed = home.lobster(["runs", "--status", "refused", "--json"]).run();
+    let listed: Vec<serde_json::Value> = serde_json::from_str(&listed.stdout).unwrap();
+    assert_eq!(listed.len(), 2, "{listed:?}");
+    assert_eq!(home.lobster(["runs"]).run().stdout.matches("refused").count(), 2);
+    for start in listed {
+        let (id, name) = (start["id"].as_str().unwrap(), start["name"].as_str().unwrap());
+        for id in [id, &id[id.len() - 8..]] {
+            let shown = home.lobster(["show", id]).run();
+            assert_eq!(shown.code(), 0, "{shown:?}");
+            for said in [name, "refused", "does not fit", &format!("schedule run-now {name}")] {
+                assert!(shown.stdout.contains(said), "{said}: {shown:?}");
+            }
+            let logs = home.lobster(["logs", id]).run();
+            assert_eq!(logs.code(), 2, "{logs:?}");
+            for said in [name, "refused and never began", "does not fit"] {
+                assert!(logs.stderr.contains(said), "{said}: {logs:?}");
+            }
+        }
+    }
     // The same files are refused once.
     several_looks();
     assert_eq!((refused("inbox"), refused("next")), (1, 1));

@@ -6,7 +6,7 @@ use lobster_runtime::envelope::Failure;
 use lobster_runtime::replay::changes::changes_of_run;
 use lobster_runtime::replay::{failed_step, place_of_step};
 use lobster_runtime::runtime::Runtime;
-use lobster_runtime::store::{Blob, RunId, StepOutcome, Store};
+use lobster_runtime::store::{Blob, RunId, StepOutcome, Store, StoreError};
 
 use crate::console_link::page_address;
 use crate::render::{clip, one_line, say};
@@ -70,8 +70,12 @@ fn has_changed_files(store: &Store, run: RunId) -> bool {
 /// The end of what the step wrote to stderr, unless the message has it.
 fn last_words(store: &Store, outcome: &StepOutcome, message: &str) -> Vec<String> {
     let Some(Blob { digest, len }) = outcome.stderr.filter(|blob| blob.len > 0) else { return Vec::new() };
-    let Ok(bytes) = store.load(&digest, MAX_STREAM) else {
-        return vec![format!("({len} bytes of stderr, too many to show their end)")];
+    let bytes = match store.load(&digest, MAX_STREAM) {
+        Ok(bytes) => bytes,
+        Err(StoreError::BlobTooLarge { .. }) => {
+            return vec![format!("({len} bytes of stderr, too many to show their end)")];
+        }
+        Err(error) => return vec![format!("(its stderr cannot be shown: {})", one_line(&error.to_string()))],
     };
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();

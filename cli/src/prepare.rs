@@ -1,6 +1,7 @@
 //! A runtime for this process: its settings, its policy, its signals, and the
 //! terminal that asks and shows.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lobster_runtime::cancel::CancelToken;
@@ -125,8 +126,17 @@ pub(crate) fn found_journal(
     Ok((records, broken))
 }
 
+/// Whether this process has read the journal of a run that is not the chain that was written.
+static HAS_WARNED: AtomicBool = AtomicBool::new(false);
+
+/// Whether somebody was told that what is shown may not be what happened.
+pub(crate) fn has_warned_of_damage() -> bool {
+    HAS_WARNED.load(Ordering::Relaxed)
+}
+
 /// Says that what is shown may not be what happened.
 pub(crate) fn warn_of_damage(broken: &BrokenChain) {
+    HAS_WARNED.store(true, Ordering::Relaxed);
     say(&format!("warning: {broken}; what is shown may not be what happened"));
 }
 

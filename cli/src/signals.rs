@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lobster_runtime::cancel::{CancelReason, CancelToken};
 use lobster_runtime::setting::Setting;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGALRM, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 use signal_hook::iterator::Signals;
 
 /// The first signal that came, or 0.
@@ -15,9 +15,10 @@ static FIRST: AtomicI32 = AtomicI32::new(0);
 /// How long after the second signal an orderly end may take.
 const GRACE: Duration = Duration::from_millis(800);
 
-/// Cancels `token` when the process is told to end.
+/// Cancels `token` when the process is told to end. The last three are how a server tells which of its limits
+/// the run has reached.
 pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT])?;
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2])?;
     let token = token.clone();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
@@ -25,6 +26,9 @@ pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
                 SIGINT => "SIGINT",
                 SIGHUP => "SIGHUP",
                 SIGQUIT => "SIGQUIT",
+                SIGALRM => "SIGALRM",
+                SIGUSR1 => "SIGUSR1",
+                SIGUSR2 => "SIGUSR2",
                 _ => "SIGTERM",
             };
             let reason = CancelReason::Signal(name.to_owned());

@@ -5,8 +5,9 @@ use std::io::{self, BufRead, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::replay::{Standing, standing};
-use lobster_runtime::store::service::StartState;
-use lobster_runtime::store::{Event, RunFilter, RunId, RunSummary, Store, StoreError};
+use lobster_runtime::store::service::{Service, Start, StartState};
+use lobster_runtime::store::{Event, RunFilter, RunId, RunSummary, Store, StoreError, iso};
+use serde_json::{Value, json};
 
 use crate::commands::doctor;
 use crate::exit::CommandError;
@@ -28,10 +29,9 @@ const CHOICES: usize = 9;
 /// changes with each run.
 pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     let Some((name, back)) = parse(text) else {
-        return store.find_run(text).map_err(|error| match (LAST.contains(&text), queued(store, text)) {
+        return store.find_run(text).map_err(|error| match (LAST.contains(&text), unbegun(store, text)) {
             (true, _) => CommandError::usage(error).with_hint("@ is the last run, @- the one before"),
-            (false, Some(run)) => CommandError::usage(format!("run {run} is queued and has not begun"))
-                .with_hint(format!("`lobster console {text}` shows it, `lobster serve` begins it")),
+            (false, Some(start)) => start.error(),
             (false, None) => CommandError::usage(error),
         });
     };
@@ -51,14 +51,95 @@ pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
     }
 }
 
-/// A run that a service has taken and that has not begun: there is no record of it yet.
-pub(crate) fn queued(store: &Store, text: &str) -> Option<RunId> {
+/// A run that a service is to begin, or that it refused: there is no record of it.
+pub(crate) struct Unbegun {
+    pub(crate) start: Start,
+    /// The name of its workflow.
+    pub(crate) workflow: String,
+}
+
+impl Unbegun {
+    fn of(service: &Service, start: Start) -> Self {
+        let workflow = service.workflow_by_number(start.workflow).ok().flatten();
+        let workflow =
+            workflow.map_or_else(|| "a workflow that is gone".to_owned(), |workflow| workflow.name);
+        Self { start, workflow }
+    }
+
+    /// What there is to do about it.
+    pub(crate) fn advice(&self) -> String {
+        match self.start.state {
+            StartState::Refused => format!(
+                "nothing of it was executed; put right what the reason names, then start it again, as with \
+                 `lobster schedule run-now {}`",
+                self.workflow
+            ),
+            StartState::Withdrawn => "nothing of it was executed".to_owned(),
+            StartState::Queued | StartState::Taken | StartState::Parked | StartState::Over => {
+                format!("`lobster console {}` shows it, `lobster serve` begins it", self.start.run.short())
+            }
+        }
+    }
+
+    /// All of it, for a program.
+    pub(crate) fn object(&self) -> Value {
+        let start = &self.start;
+        json!({
+            "id": start.run,
+            "name": self.workflow,
+            "kind": "start",
+            "status": start.state.as_str(),
+            "cause": start.cause,
+            "actor": start.actor,
+            "startedAt": iso(start.queued_at),
+            "endedAt": start.ended_at.map(iso),
+            "args": start.args,
+            "error": start.why,
+            "advice": self.advice(),
+        })
+    }
+
+    /// Why nothing is known of its steps.
+    fn error(&self) -> CommandError {
+        let (run, workflow) = (self.start.run, one_line(&self.workflow));
+        let why = self.start.why.as_ref().map(|why| format!(": {}", one_line(why))).unwrap_or_default();
+        let message = match self.start.state {
+            StartState::Refused => format!("run {run} of {workflow} was refused and never began{why}"),
+            StartState::Withdrawn => format!("run {run} of {workflow} was cancelled before it began{why}"),
+            StartState::Queued | StartState::Taken | StartState::Parked | StartState::Over => {
+                format!("run {run} is queued and has not begun")
+            }
+        };
+        CommandError::usage(message).with_hint(self.advice())
+    }
+}
+
+/// Older starts without a run are found by their whole ids.
+const UNBEGUN: usize = 1000;
+
+/// The starts that a service has refused, the newest first.
+pub(crate) fn refused(store: &Store) -> Result<Vec<Unbegun>, StoreError> {
+    let Some(service) = store.existing_service()? else { return Ok(Vec::new()) };
+    let mut starts = service.starts_without_run(UNBEGUN)?;
+    starts.retain(|start| start.state == StartState::Refused);
+    Ok(starts.into_iter().map(|start| Unbegun::of(&service, start)).collect())
+}
+
+/// The start that a text names, if no run has begun of it.
+pub(crate) fn unbegun(store: &Store, text: &str) -> Option<Unbegun> {
     /// Digits that tell a run apart.
     const FEWEST: usize = 4;
+    let service = store.existing_service().ok()??;
     let text = text.to_ascii_lowercase();
-    let starts = store.existing_service().ok()??.starts(false, 1000).ok()?;
-    let is_meant = |run: &RunId| text.len() >= FEWEST && run.to_string().ends_with(&text);
-    starts.into_iter().filter(|start| start.state == StartState::Queued).map(|start| start.run).find(is_meant)
+    let start = match text.parse::<RunId>() {
+        Ok(run) => service.start_of(run).ok()?.filter(|_| store.run(run).is_err()),
+        Err(_) if text.len() < FEWEST => None,
+        Err(_) => {
+            let mut starts = service.starts_without_run(UNBEGUN).ok()?.into_iter();
+            starts.find(|start| start.run.to_string().ends_with(&text))
+        }
+    };
+    Some(Unbegun::of(&service, start?))
 }
 
 /// So many of the latest runs, without those by which lobster looks at itself.

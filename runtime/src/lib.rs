@@ -252,7 +252,7 @@ pub mod replay {
         pub use lobster_changes::{
             ByteText, Change, ChangeSet, Entry, Kind as ChangeKind, Reading, Resolution, is_executable,
         };
-        pub use lobster_engine::kinds::finished_commits::record_unseen_ends;
+        pub use lobster_engine::kinds::finished_commits::{record_unseen_ends, tell_owner};
         pub use lobster_record::{
             StepChanges, Undo, WhatToUndo, changes_in, changes_of_run, part_of_question, plan_undo,
             tells_changes,
@@ -316,7 +316,7 @@ pub mod store {
         Blob, BlobReader, BrokenChain, CopyReport, DaySpent, Durability, Event, Gate, GateAnswer, GateFilter,
         GateKind, GateRecord, GateStatus, GcPolicy, GcReport, NewRun, ReadOn, ReadTo, Record, Redactions,
         RunFilter, RunId, RunProcess, RunStatus, RunSummary, StepOutcome, StepStatus, Store, StoreError,
-        StoreStats, damage_met, end_with_run, iso, state_dir, system_clock,
+        StoreStats, damage_met, end_with_run, iso, state_dir, system_clock, unreadable_blobs,
     };
 
     /// What a service keeps beside runs.

@@ -125,7 +125,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
     }
     out.flush()?;
-    read?;
+    read?.iter().for_each(prepare::warn_of_damage);
     Ok(Exit::OK)
 }
 
@@ -192,6 +192,11 @@ fn row(entry: &AuditEntry, exact: bool) -> Vec<Cell> {
         let shown: Vec<&str> = text.split_whitespace().collect();
         detail.push_str(if detail.is_empty() { "" } else { "  " });
         detail.push_str(&format!("{open}{}{close}", clip(&shown.join(" "), SHOWN)));
+    }
+    if let Some(why) = &entry.unreadable {
+        let code = entry.code.as_ref().map(|code| format!("{code}: ")).unwrap_or_default();
+        detail
+            .push_str(&format!("  [what was to run cannot be read: {code}{}]", clip(&one_line(why), SHOWN)));
     }
     if let Some(message) = &entry.message {
         detail.push_str(&format!("  [{message}]"));

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let page = match &args.run {
         Some(run) => {
             // A page waits for what is still to begin.
-            let queued = || which::queued(&store, run);
+            let queued = || which::unbegun(&store, run).map(|found| found.start.run);
             format!("/runs/{}", which::run(&store, run).or_else(|error| queued().ok_or(error))?)
         }
         None => "/".to_owned(),

@@ -54,11 +54,11 @@ use std::path::Path;
 use clap::{Parser, Subcommand};
 use lobster_runtime::stage::Mode;
 
-use crate::exit::{CommandError, Exit};
+use crate::exit::{CommandError, CommandResult, Exit};
 use crate::render::harmless;
 use crate::render::say;
 use crate::reply::Reply;
-use crate::{logging, own_settings, signals, stdout};
+use crate::{logging, own_settings, prepare, signals, stdout};
 
 /// Runs workflows of steps as one deterministic, recorded operation.
 #[derive(Debug, Parser)]
@@ -158,7 +158,7 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
 }
 
 /// Runs what a program of this name does with these words.
-fn named(name: &std::ffi::OsStr, words: &[String]) -> crate::exit::CommandResult {
+fn named(name: &std::ffi::OsStr, words: &[String]) -> CommandResult {
     match Path::new(name).file_name().and_then(|name| name.to_str()) {
         Some(shim @ ("openclaw.invoke" | "clawd.invoke")) => {
             logging::start(&logging::Options::default()).and_then(|()| shim::run(shim, words))
@@ -180,7 +180,7 @@ fn texts(words: &[OsString]) -> Result<Vec<String>, CommandError> {
     words.iter().enumerate().map(text).collect()
 }
 
-fn command(words: &[String]) -> crate::exit::CommandResult {
+fn command(words: &[String]) -> CommandResult {
     let (first, rest) = match words.split_first() {
         None => return help::general(),
         Some((first, rest)) => (first.as_str(), rest),
@@ -217,7 +217,7 @@ fn command(words: &[String]) -> crate::exit::CommandResult {
 }
 
 /// The commands that the incumbent does not have.
-fn own_command(words: &[String]) -> crate::exit::CommandResult {
+fn own_command(words: &[String]) -> CommandResult {
     let cli = match Cli::try_parse_from(std::iter::once("lobster").chain(words.iter().map(String::as_str))) {
         Ok(cli) => cli,
         Err(error)
@@ -244,7 +244,8 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
     if cli.no_pager {
         crate::render::pager::turn_off();
     }
-    match cli.command {
+    let shows_record = cli.command.shows_record();
+    let result = match cli.command {
         Command::Check(args) => check::run(&args),
         Command::Runs(args) => runs::run(&args),
         Command::Show(args) => show::run(&args),
@@ -283,5 +284,48 @@ fn own_command(words: &[String]) -> crate::exit::CommandResult {
         | Command::Graph(_)
         | Command::Version
         | Command::Help { .. } => Err(CommandError::failed("this command takes its words unparsed")),
+    };
+    if shows_record { failed_if_unreadable(result) } else { result }
+}
+
+impl Command {
+    /// Whether it shows what the record says, and so must say what of that cannot be read.
+    fn shows_record(&self) -> bool {
+        matches!(
+            self,
+            Self::Runs(_)
+                | Self::Show(_)
+                | Self::Logs(_)
+                | Self::Changes(_)
+                | Self::Replay(_)
+                | Self::Bundle(_)
+                | Self::Why(_)
+                | Self::Diff(_)
+                | Self::Cost(_)
+                | Self::Audit(_)
+        )
     }
+}
+
+/// Says which blobs of the record could not be read: without them, what was shown is not all of it.
+fn failed_if_unreadable(result: CommandResult) -> CommandResult {
+    /// The rest is for `store verify`.
+    const NAMED: usize = 3;
+    let mut unreadable = lobster_runtime::store::unreadable_blobs();
+    if let Err(error) = &result {
+        unreadable.retain(|why| !error.message.contains(why));
+    }
+    let failed = |exit| if exit == Exit::OK { Exit::FAILED } else { exit };
+    if unreadable.is_empty() {
+        return if prepare::has_warned_of_damage() { result.map(failed) } else { result };
+    }
+    let exit = result.unwrap_or_else(CommandError::report);
+    for why in unreadable.iter().take(NAMED) {
+        say(&format!("Warning: the record is damaged: {}", harmless(why)));
+    }
+    if unreadable.len() > NAMED {
+        say(&format!("Warning: {} more blobs cannot be read", unreadable.len() - NAMED));
+    }
+    say("  `lobster store verify` lists the damage and the steps that it concerns");
+    Ok(failed(exit))
 }

@@ -14,9 +14,9 @@ use crate::prepare;
 use crate::render::pager::Output;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
-use crate::which;
+use crate::which::{self, Unbegun};
 
-/// Lists the recorded runs, newest first.
+/// Lists the recorded runs, newest first, and those that the service refused to begin.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster runs
@@ -25,7 +25,7 @@ use crate::which;
 pub(crate) struct Args {
     /// Only runs with this status.
     #[arg(long, value_name = "STATUS", value_parser = standing_parser())]
-    status: Option<Standing>,
+    status: Option<Wanted>,
     /// Only runs of this name.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
@@ -55,11 +55,34 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         limit: args.limit,
         ..RunFilter::default()
     };
-    let wanted = if args.interrupted { Some(Standing::Interrupted) } else { args.status };
-    let rows = runs_with_standing(&store, &filter, wanted)?;
+    let wanted = if args.interrupted { Some(Wanted::Standing(Standing::Interrupted)) } else { args.status };
+    let mut rows = match wanted {
+        None => runs_with_standing(&store, &filter, None)?,
+        Some(Wanted::Standing(standing)) => runs_with_standing(&store, &filter, Some(standing))?,
+        Some(Wanted::Refused) => Vec::new(),
+    };
+    let mut refused = match wanted {
+        None | Some(Wanted::Refused) => which::refused(&store)?,
+        Some(Wanted::Standing(_)) => Vec::new(),
+    };
+    let before = filter.before.map(|run| store.run(run)).transpose()?.map(|run| run.started_at);
+    refused.retain(|unbegun| {
+        args.name.as_ref().is_none_or(|name| unbegun.workflow == *name)
+            && before.is_none_or(|before| unbegun.start.queued_at < before)
+    });
+    let mut rows: Vec<Row> =
+        rows.drain(..).map(|(run, standing)| Row::Run(Box::new(run), standing)).collect();
+    let is_whole = args.limit == 0 || rows.len() < args.limit;
+    let oldest = rows.last().map(Row::began).filter(|_| !is_whole);
+    refused.retain(|unbegun| oldest.is_none_or(|oldest| unbegun.start.queued_at >= oldest));
+    rows.extend(refused.into_iter().map(|unbegun| Row::Refused(Box::new(unbegun))));
+    rows.sort_by_key(|row| std::cmp::Reverse(row.began()));
+    if args.limit > 0 {
+        rows.truncate(args.limit);
+    }
     let mut out = Output::for_reader(args.json);
     if args.json {
-        let runs: Vec<Value> = rows.iter().map(|(run, status)| object(&store, run, *status)).collect();
+        let runs: Vec<Value> = rows.iter().map(|row| row.object(&store)).collect();
         writeln!(out, "{}", json::pretty(&runs))?;
         return Ok(Exit::OK);
     }
@@ -70,26 +93,74 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let mut table = Table::new(&["RUN", "STATUS", "STARTED", "TOOK", "NAME"])
         .figures(&["TOOK"])
         .spare(&["TOOK", "STARTED"]);
-    for (run, status) in &rows {
-        let took = run.ended_at.map_or_else(String::new, |end| {
-            units::duration(u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000)
-        });
-        table.push(vec![
-            run.id.short().into(),
-            Cell::state(format!("{status}{}", if run.pinned { ", pinned" } else { "" })),
-            units::time(run.started_at, args.full).into(),
-            took.into(),
-            run.name.as_str().into(),
-        ]);
-    }
+    rows.iter().for_each(|row| table.push(row.cells(args.full)));
     table.print(&mut out, Room::of_stdout())?;
     out.flush()?;
     Ok(Exit::OK)
 }
 
+/// What is listed.
+enum Row {
+    Run(Box<RunSummary>, Standing),
+    /// The service was to begin it, and will not.
+    Refused(Box<Unbegun>),
+}
+
+impl Row {
+    fn began(&self) -> i64 {
+        match self {
+            Self::Run(run, _) => run.started_at,
+            Self::Refused(unbegun) => unbegun.start.queued_at,
+        }
+    }
+
+    fn object(&self, store: &Store) -> Value {
+        match self {
+            Self::Run(run, standing) => object(store, run, *standing),
+            Self::Refused(unbegun) => unbegun.object(),
+        }
+    }
+
+    fn cells(&self, is_exact: bool) -> Vec<Cell> {
+        let (id, state, took, name) = match self {
+            Self::Run(run, standing) => {
+                let took = run.ended_at.map_or_else(String::new, |end| {
+                    units::duration(u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000)
+                });
+                let state = format!("{standing}{}", if run.pinned { ", pinned" } else { "" });
+                (run.id, state, took, run.name.as_str())
+            }
+            Self::Refused(unbegun) => {
+                (unbegun.start.run, REFUSED.to_owned(), String::new(), unbegun.workflow.as_str())
+            }
+        };
+        vec![
+            id.short().into(),
+            Cell::state(state),
+            units::time(self.began(), is_exact).into(),
+            took.into(),
+            name.into(),
+        ]
+    }
+}
+
+/// Which runs a person wants to see.
+#[derive(Clone, Copy, Debug)]
+enum Wanted {
+    Standing(Standing),
+    Refused,
+}
+
+/// How a run stands that the service refused to begin.
+const REFUSED: &str = "refused";
+
 /// Reads where a run stands; help and completion list the words.
-fn standing_parser() -> impl TypedValueParser<Value = Standing> {
-    PossibleValuesParser::new(Standing::ALL.map(Standing::as_str)).try_map(|word| word.parse::<Standing>())
+fn standing_parser() -> impl TypedValueParser<Value = Wanted> {
+    let words = Standing::ALL.map(Standing::as_str).into_iter().chain([REFUSED]);
+    PossibleValuesParser::new(words).try_map(|word| match word.as_str() {
+        REFUSED => Ok(Wanted::Refused),
+        word => word.parse::<Standing>().map(Wanted::Standing),
+    })
 }
 
 fn object(store: &Store, run: &RunSummary, status: Standing) -> Value {

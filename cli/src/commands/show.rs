@@ -1,6 +1,7 @@
 //! `lobster show`
 
 mod details;
+mod unbegun;
 
 use std::io::Write;
 
@@ -13,7 +14,8 @@ use lobster_runtime::replay::timeline::{self, Line};
 use lobster_runtime::replay::{FORK_NOTE, Standing, standing};
 use lobster_runtime::runtime::recorded;
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{Event, Record, RunSummary, Store, iso};
+use lobster_runtime::store::service::StartState;
+use lobster_runtime::store::{Event, Record, RunId, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandResult, Exit};
@@ -44,7 +46,13 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
-    let id = which::run_or_ask(&store, args.run.as_deref(), "show")?;
+    let id = match (which::run_or_ask(&store, args.run.as_deref(), "show"), &args.run) {
+        (Ok(id), _) => id,
+        (Err(error), None) => return Err(error),
+        (Err(error), Some(text)) => {
+            return unbegun::show(&which::unbegun(&store, text).ok_or(error)?, args.full, args.json);
+        }
+    };
     let run = store.run(id)?;
     let (journal, broken) = prepare::found_journal(&store, id)?;
     let mut out = Output::for_reader(args.json);
@@ -82,9 +90,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if let Some(head) = shown.next() {
         writeln!(out, "{head}")?;
     }
+    let record = details::Recorded { store: &store, run: id };
     for (line, shown) in lines.iter().zip(shown) {
         writeln!(out, "{shown}")?;
-        for (style, text) in details::of_step(&store, line, room) {
+        for (style, text) in details::of_step(record, line, room) {
             writeln!(out, "{}", room.paint(style, &text))?;
         }
     }
@@ -133,6 +142,9 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
         let took = u64::try_from((end - run.started_at).max(0)).unwrap_or(0) * 1000;
         facts.push(("ended", format!("{} ({})", units::time(end, full), units::duration(took))));
     }
+    facts.extend(
+        refused_to_go_on(store, run.id).map(|why| ("service", format!("does not continue it: {why}"))),
+    );
     if full {
         facts.push(("plan", format!("blake3:{}", run.plan)));
     }
@@ -150,15 +162,23 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
     }
     let spent = super::cost::Sum::of_run(journal, &Pricing::configured(super::models::variable).0);
     facts.extend(spent.as_ref().map(|spent| ("models", spent.line())));
-    if let Ok(Plan::Workflow(Workflow { budget: Some(budget), .. })) = recorded::<Plan>(store, &run.plan)
-        && !budget.limits.is_empty()
-    {
-        let used = spent.map(|spent| spent.amount()).unwrap_or_default();
-        facts.push(("budget", format!("{} used", budget.limits.used_text(&used))));
+    match recorded::<Plan>(store, &run.plan) {
+        Ok(Plan::Workflow(Workflow { budget: Some(budget), .. })) if !budget.limits.is_empty() => {
+            let used = spent.map(|spent| spent.amount()).unwrap_or_default();
+            facts.push(("budget", format!("{} used", budget.limits.used_text(&used))));
+        }
+        Ok(_) => {}
+        Err(failure) => facts.push(("plan", format!("cannot be read: {}", failure.message))),
     }
     facts.extend(run.error.clone().map(|error| ("error", error)));
     facts.extend(unknown_ends(journal).into_iter().map(|told| ("unknown", told)));
     facts
+}
+
+/// Why the service that began a run has given it up.
+fn refused_to_go_on(store: &Store, run: RunId) -> Option<String> {
+    let start = store.existing_service().ok()??.start_of(run).ok()??;
+    start.why.filter(|_| start.state == StartState::Refused)
 }
 
 /// Effects whose end nobody saw, each with how it was lost and what a person decided.

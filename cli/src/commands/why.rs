@@ -51,9 +51,15 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let store = runtime.store()?;
     let run = which::run_or_ask(&store, args.run.as_deref(), "why")?;
     let step = which::step_or_ask(&store, run, args.step.as_deref(), "why")?;
-    let run = run.to_string();
-    let vs = args.vs.as_deref().map(|vs| which::run(&store, vs)).transpose()?.map(|vs| vs.to_string());
-    let why = replay::why(&runtime, &run, &step, vs.as_deref())?;
+    let vs = args.vs.as_deref().map(|vs| which::run(&store, vs)).transpose()?;
+    let why = replay::why(&runtime, &run.to_string(), &step, vs.map(|vs| vs.to_string()).as_deref());
+    if why.is_err() {
+        // A step that the record does not have may have stood in a part of it that is damaged.
+        for run in [Some(run), vs].into_iter().flatten() {
+            let _ = prepare::found_journal(&store, run);
+        }
+    }
+    let why = why?;
     why.broken.iter().for_each(prepare::warn_of_damage);
     let mut out = stdout();
     if args.json {

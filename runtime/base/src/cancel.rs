@@ -37,10 +37,25 @@ impl CancelReason {
     #[must_use]
     pub fn message(&self) -> String {
         match self {
-            Self::Signal(name) => format!("Received {name}"),
+            Self::Signal(name) => match meaning(name) {
+                Some(meaning) => format!("Received {name}: {meaning}"),
+                None => format!("Received {name}"),
+            },
             Self::Timeout(message) | Self::Requested(message) => message.clone(),
             Self::Superseded => "This operation was aborted".to_owned(),
         }
+    }
+}
+
+/// What `lobster serve` tells a run by a signal that ends it: which limit the run has reached.
+fn meaning(name: &str) -> Option<&'static str> {
+    match name {
+        "SIGALRM" => Some("it worked for longer than `--max-time` of `lobster serve` allows"),
+        "SIGUSR1" => Some("its processes had more in memory than `--max-memory` of `lobster serve` allows"),
+        "SIGUSR2" => {
+            Some("its processes used more time on processors than `--max-cpu` of `lobster serve` allows")
+        }
+        _ => None,
     }
 }
 

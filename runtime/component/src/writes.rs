@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::SystemTime;
 
 use lobster_base::cancel::CancelToken;
-use lobster_changes::{ChangeSet, Keep, LayerError, RelPath, Time, changes_of};
+use lobster_changes::{ChangeSet, Keep, LayerError, RelPath, Tell, Time, changes_of};
 
 use crate::host::filesystem::{FsError, Mount};
 use crate::host::overlay::{Change, Stage, Tree};
@@ -162,16 +162,17 @@ impl StagedWrites {
     }
 
     /// Commits them without a record, by the same rules. `journals` is where commits of this user keep their
-    /// journals: what a crash interrupts is finished or rolled back by the next command that looks there.
+    /// journals: what a crash interrupts is finished or rolled back by the next command that looks there. Which of
+    /// them were finished on the way, `tell` hears.
     ///
     /// # Errors
     /// When nothing was committed.
-    pub fn commit_unrecorded(&self, journals: &Path) -> Result<(), WritesError> {
+    pub fn commit_unrecorded(&self, journals: &Path, tell: Tell<'_>) -> Result<(), WritesError> {
         let mut contents = Aside(tempfile::tempdir_in(self.staging()).map_err(WritesError::Aside)?);
         let set = self.change_set(&mut contents)?;
         let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let id = format!("alone-{}-{}", std::process::id(), now.as_nanos());
-        Ok(lobster_changes::commit(journals, &id, &set, &contents, &CancelToken::new(), &|_| Ok(()))?)
+        Ok(lobster_changes::commit(journals, &id, &set, &contents, &CancelToken::new(), tell)?)
     }
 
     fn staging(&self) -> PathBuf {

@@ -11,6 +11,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
+use lobster_base::code::{Code, FailureCode};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::quantity::Span;
@@ -121,6 +122,12 @@ pub struct AuditEntry {
     /// The digest of the action, or of the policy that decided.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
+    /// Why it cannot be said what was proposed: there was something, and its record cannot be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unreadable: Option<String>,
+    /// `recording`, where that is damage.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub code: Option<FailureCode>,
     #[serde(skip)]
     at: i64,
 }
@@ -133,7 +140,10 @@ impl AuditFilter {
             && self.kind.is_none_or(|kind| entry.kind == kind)
             && is(&self.actor, &entry.actor)
             && is(&self.verdict, &entry.verdict)
-            && self.program.as_ref().is_none_or(|program| entry.programs.contains(program))
+            && self.program.as_ref().is_none_or(|program| {
+                // Of what cannot be read nobody knows the programs.
+                entry.programs.contains(program) || entry.unreadable.is_some()
+            })
     }
 
     /// Whether anything of a run can be wanted.
@@ -144,27 +154,30 @@ impl AuditFilter {
     }
 }
 
-/// Reads the journals, the oldest run first, and hands on what the filter takes.
+/// Reads the journals, the oldest run first, and hands on what the filter takes. Of a journal that is damaged it is
+/// what can be read; where each of them is broken is the result.
 ///
 /// # Errors
-/// When a journal cannot be read, or `take` fails.
+/// When the database cannot be read, or `take` fails.
 pub fn read<E: From<StoreError>>(
     store: &Store,
     filter: &AuditFilter,
     hidden: &[Redaction],
     mut take: impl FnMut(AuditEntry) -> Result<(), E>,
-) -> Result<(), E> {
+) -> Result<Vec<BrokenChain>, E> {
+    let mut damage = Vec::new();
     let mut runs = store.runs(&RunFilter::default())?;
     runs.reverse();
     for run in runs.iter().filter(|run| filter.may_take(run)) {
-        let journal = store.events(run.id)?;
+        let (journal, broken) = store.found_events(run.id)?;
+        damage.extend(broken);
         for entry in entries(store, &journal) {
             if filter.takes(&entry) {
                 take(clean(entry, hidden))?;
             }
         }
     }
-    Ok(())
+    Ok(damage)
 }
 
 /// On whose behalf records are written.
@@ -224,6 +237,8 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
         command: None,
         programs: Vec::new(),
         digest: None,
+        unreadable: None,
+        code: None,
         at: record.at,
     };
     match &record.event {
@@ -316,7 +331,8 @@ fn began(
     action: Option<Digest>,
     decision: &Value,
 ) -> Vec<AuditEntry> {
-    let proposed = action.map(|action| Proposed::of_action(store, &action)).unwrap_or_default();
+    let start = entry(Kind::Start, "started");
+    let proposed = action.map(|action| Proposed::of_action(store, start.run, &action)).unwrap_or_default();
     let mut programs = programs(decision);
     programs.extend(proposed.program.clone());
     programs.dedup();
@@ -325,7 +341,7 @@ fn began(
         command: proposed.command.clone(),
         programs,
         digest: action.map(|action| action.to_string()),
-        ..entry(Kind::Start, "started")
+        ..proposed.or_unreadable(start)
     };
     let decided = (!decision.is_null()).then(|| decided(entry(Kind::Decision, ""), decision, proposed));
     decided.into_iter().chain([start]).collect()
@@ -345,16 +361,16 @@ fn decided(entry: AuditEntry, decision: &Value, proposed: Proposed) -> AuditEntr
     };
     let mut programs = programs(decision);
     if programs.is_empty() {
-        programs.extend(proposed.program);
+        programs.extend(proposed.program.clone());
     }
     AuditEntry {
         what: what.to_owned(),
         verdict,
         reason,
-        command: proposed.command,
         programs,
         digest: text_at(decision, "policy"),
-        ..entry
+        command: proposed.command.clone(),
+        ..proposed.or_unreadable(entry)
     }
 }
 
@@ -377,28 +393,58 @@ fn programs(decision: &Value) -> Vec<String> {
 struct Proposed {
     command: Option<String>,
     program: Option<String>,
+    unreadable: Option<Unreadable>,
+}
+
+/// Why it cannot be said what somebody wanted to run.
+#[derive(Clone)]
+struct Unreadable {
+    why: String,
+    is_damage: bool,
+}
+
+impl From<StoreError> for Unreadable {
+    fn from(error: StoreError) -> Self {
+        let is_damage = !matches!(error, StoreError::RedactedBlob(_) | StoreError::BlobTooLarge { .. });
+        Self { why: error.to_string(), is_damage }
+    }
 }
 
 impl Proposed {
+    fn of_command(command: String) -> Self {
+        Self { command: Some(command), ..Self::default() }
+    }
+
+    /// The entry, which says what of this cannot be read.
+    fn or_unreadable(&self, entry: AuditEntry) -> AuditEntry {
+        let Some(Unreadable { why, is_damage }) = &self.unreadable else { return entry };
+        let code = is_damage.then(|| Code::Recording.into());
+        AuditEntry { unreadable: Some(why.clone()), code, ..entry }
+    }
+
     /// From the pre-image of an action.
-    fn of_action(store: &Store, action: &Digest) -> Self {
-        let Ok(bytes) = store.load(action, MAX_ACTION) else { return Self::default() };
-        let Ok(action) = json::parse(&String::from_utf8_lossy(&bytes)) else { return Self::default() };
-        let component = action.get("component").and_then(Value::as_str);
-        if let Some(digest) = component {
-            return Self { command: Some(format!("component blake3:{digest}")), program: None };
+    fn of_action(store: &Store, run: RunId, action: &Digest) -> Self {
+        let not_json = |source| StoreError::Json { what: "the action", source };
+        let loaded = store.load(action, MAX_ACTION).map_err(|error| store.explained(run, error));
+        let read = loaded.and_then(|bytes| json::parse(&String::from_utf8_lossy(&bytes)).map_err(not_json));
+        let action = match read {
+            Ok(action) => action,
+            Err(error) => return Self { unreadable: Some(error.into()), ..Self::default() },
+        };
+        match action.get("component").and_then(Value::as_str) {
+            Some(digest) => Self::of_command(format!("component blake3:{digest}")),
+            None => Self::of_words(action.get("argv")),
         }
-        Self::of_words(action.get("argv"))
     }
 
     /// From the proposal that a decision holds.
     fn of_proposal(proposal: &Value) -> Self {
         match proposal.get("command") {
             Some(command) if command.get("shell").is_some() => {
-                Self { command: text_at(command, "shell"), program: None }
+                Self { command: text_at(command, "shell"), ..Self::default() }
             }
             Some(command) if command.get("argv").is_some() => Self::of_words(command.get("argv")),
-            Some(Value::String(text)) => Self { command: Some(text.clone()), program: None },
+            Some(Value::String(text)) => Self::of_command(text.clone()),
             _ => Self::default(),
         }
     }
@@ -409,12 +455,11 @@ impl Proposed {
         match words.as_slice() {
             [] => Self::default(),
             // A shell's text says more than that a shell ran.
-            [_, flag, text] if matches!(*flag, "-c" | "-lc") => {
-                Self { command: Some((*text).to_owned()), program: None }
-            }
+            [_, flag, text] if matches!(*flag, "-c" | "-lc") => Self::of_command((*text).to_owned()),
             [program, ..] => Self {
                 command: Some(words.join(" ")),
                 program: program.rsplit('/').next().map(str::to_owned),
+                unreadable: None,
             },
         }
     }

@@ -178,7 +178,7 @@ pub(crate) const SUFFIX: &str = "!changes";
 /// # Errors
 /// When the journal or a change set cannot be read.
 pub fn changes_of_run(store: &Store, run: RunId) -> Result<Vec<StepChanges>, UndoError> {
-    changes_in(store, &store.events(run)?)
+    changes_in(store, &store.verified_events(run)?)
 }
 
 /// Whether a record says what a step changed in files.
@@ -261,7 +261,7 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
     let is_meant = |path: &str| step.is_none_or(|step| is_within(path, step));
     let what = step
         .map_or_else(|| format!("run {}", run.short()), |step| format!("step {step} of run {}", run.short()));
-    let journal = store.events(run)?;
+    let journal = store.verified_events(run)?;
     let mut committed = changes_in(&store, &journal)?;
     committed.retain(|changes| changes.committed && is_meant(&changes.step) && !changes.set.is_empty());
     // Who undoes files at certain places undoes nothing else.

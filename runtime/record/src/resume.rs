@@ -630,6 +630,9 @@ fn go_on(
     }
     let event = Event::RunResumed { by: runtime.services.actor(), detail };
     store.append(id, vec![event], Durability::Lazy)?;
+    if let Some(service) = store.existing_service()? {
+        service.note_resumed(id)?;
+    }
     let mut run =
         Run::recalled(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted);
     // Whoever picks up what a crash left need not stand where it was started.

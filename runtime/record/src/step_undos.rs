@@ -250,6 +250,8 @@ fn find_earlier(store: &Store, run: RunId, undos: &mut StepUndos) -> Result<(), 
         ..RunFilter::default()
     };
     for later in store.runs(&filter)? {
+        // Without its plan nobody knows what it has undone, and it would be undone again.
+        store.open_blob(&later.plan)?;
         let Ok(Plan::Workflow(workflow)) = recorded::<Plan>(store, &later.plan) else { continue };
         let of_run = |step: &Step| {
             let undone = step.extras.undoes.as_ref().filter(|undone| undone.run == run.to_string());

@@ -1,7 +1,7 @@
 //! Processes that execute runs, as the dispatcher ends them.
 
 use lobster_runtime::store::RunProcess;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 /// A process that executes a run.
 #[derive(Debug)]
@@ -21,13 +21,22 @@ impl Process {
         }
     }
 
-    /// Sends a signal to it. One that has ended gets none, whoever has its number now.
+    /// Sends a signal to it, and to what it has started. One that has ended gets none, whoever has its number now.
     pub(crate) fn signal(&self, signal: Signal) {
+        self.signal_by(signal, kill_process_group);
+    }
+
+    /// The same, to the process alone.
+    pub(crate) fn signal_alone(&self, signal: Signal) {
+        self.signal_by(signal, kill_process);
+    }
+
+    fn signal_by(&self, signal: Signal, send: impl Fn(Pid, Signal) -> rustix::io::Result<()>) {
         let Some(pid) = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) else { return };
         match self {
             // Its number is free only after this server has heard of its end.
             Self::Started(_) => {
-                let _ = kill_process_group(pid, signal);
+                let _ = send(pid, signal);
             }
             // Others may be in its group: it ends what it has started.
             Self::Found(process) => {

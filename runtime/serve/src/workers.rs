@@ -469,7 +469,7 @@ impl Dispatcher {
             match worker {
                 // That is what it does.
                 Some(Worker { order: Order::Cancel, .. }) => {}
-                Some(worker) => tell_to_end(worker),
+                Some(worker) => tell_to_end(worker, Why::Cancelled),
                 // Another server's.
                 None if start.state == StartState::Taken => {}
                 // In the next round it is told to end.
@@ -489,7 +489,7 @@ impl Dispatcher {
         let all = self.workers.iter_mut().chain(&mut self.adopted);
         for (run, worker) in all.filter(|(_, worker)| worker.begun.elapsed() >= max) {
             tracing::warn!(%run, "a run takes longer than it may and is told to end");
-            tell_to_end(worker);
+            tell_to_end(worker, Why::Time);
         }
     }
 
@@ -504,10 +504,13 @@ impl Dispatcher {
         for (run, worker) in self.workers.iter_mut().chain(&mut self.adopted) {
             let Some(pid) = worker.process.pid() else { continue };
             let usage = processes.usage(pid);
-            if memory.is_some_and(|most| usage.memory > most) || cpu.is_some_and(|most| usage.cpu > most) {
-                tracing::warn!(%run, memory = usage.memory, cpu = ?usage.cpu, "a run uses more than it may and is told to end");
-                tell_to_end(worker);
-            }
+            let why = match () {
+                () if memory.is_some_and(|most| usage.memory > most) => Why::Memory,
+                () if cpu.is_some_and(|most| usage.cpu > most) => Why::Cpu,
+                () => continue,
+            };
+            tracing::warn!(%run, memory = usage.memory, cpu = ?usage.cpu, "a run uses more than it may and is told to end");
+            tell_to_end(worker, why);
         }
     }
 }
@@ -515,12 +518,27 @@ impl Dispatcher {
 /// How long a worker may take to end by itself.
 const GRACE: Duration = Duration::from_secs(10);
 
+/// Why a worker is told to end. A signal cannot say more than its number, and the run's record is to say why.
+#[derive(Clone, Copy)]
+enum Why {
+    Cancelled,
+    Time,
+    Memory,
+    Cpu,
+}
+
 /// Tells a worker to end; one that was told before and has not is ended.
-fn tell_to_end(worker: &mut Worker) {
+fn tell_to_end(worker: &mut Worker, why: Why) {
     match worker.told_to_end {
         None => {
             worker.told_to_end = Some(Instant::now());
-            worker.process.signal(Signal::TERM);
+            match why {
+                Why::Cancelled => worker.process.signal(Signal::TERM),
+                // What it has started would not know what these mean. It ends that itself.
+                Why::Time => worker.process.signal_alone(Signal::ALARM),
+                Why::Memory => worker.process.signal_alone(Signal::USR1),
+                Why::Cpu => worker.process.signal_alone(Signal::USR2),
+            }
         }
         Some(at) if at.elapsed() >= GRACE => worker.process.signal(Signal::KILL),
         Some(_) => {}

@@ -269,7 +269,8 @@ impl Store {
         let found = Digest::of(&bytes);
         if found != *digest {
             let place = format!("in {}", self.inner.db.path().display());
-            return Err(StoreError::DamagedBlob { digest: *digest, found, place });
+            let damaged = StoreError::DamagedBlob { digest: *digest, found, place };
+            return Err(self.note_unreadable(damaged));
         }
         Ok(Some(bytes.into()))
     }
@@ -279,10 +280,10 @@ impl Store {
         let fail = |e| StoreError::io("read", &path, e);
         let mut file = match File::open(&path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
-                return Err(match self.blob_len(digest)? {
+                return Err(self.note_unreadable(match self.blob_len(digest)? {
                     Some(_) => StoreError::LostBlob { digest: *digest, path },
                     None => StoreError::MissingBlob(*digest),
-                });
+                }));
             }
             other => other.map_err(fail)?,
         };
@@ -292,11 +293,8 @@ impl Store {
         }
         let found = Digest::of_reader(&mut file).map_err(fail)?;
         if found != *digest {
-            return Err(StoreError::DamagedBlob {
-                digest: *digest,
-                found,
-                place: path.display().to_string(),
-            });
+            let place = path.display().to_string();
+            return Err(self.note_unreadable(StoreError::DamagedBlob { digest: *digest, found, place }));
         }
         file.rewind().map_err(fail)?;
         self.remember_checked(*digest, print);

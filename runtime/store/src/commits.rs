@@ -1,5 +1,6 @@
 //! The journals of commits of changes to files, beside the database: what the store knows of them.
 
+use std::collections::HashSet;
 use std::fs;
 use std::io;
 
@@ -19,20 +20,23 @@ impl Store {
     /// # Errors
     /// When the directory cannot be read.
     pub fn has_unfinished_commit(&self, run: RunId) -> Result<bool, StoreError> {
+        Ok(self.unfinished_commits()?.contains(&run))
+    }
+
+    /// The runs of which a commit has begun and is not over.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub(super) fn unfinished_commits(&self) -> Result<HashSet<RunId>, StoreError> {
         let dir = self.dir().join(COMMITS);
-        let own = format!("{run}-");
-        let look = || -> io::Result<bool> {
-            for entry in fs::read_dir(&dir)? {
-                let name = entry?.file_name();
-                let is_journal = |name: &str| name.starts_with(&own) && name.ends_with(SUFFIX);
-                if name.to_str().is_some_and(is_journal) {
-                    return Ok(true);
-                }
-            }
-            Ok(false)
+        let run_of = |name: &str| name.strip_suffix(SUFFIX)?.rsplit_once('-')?.0.parse::<RunId>().ok();
+        let look = || -> io::Result<HashSet<RunId>> {
+            let names = fs::read_dir(&dir)?.map(|entry| Ok(entry?.file_name()));
+            let names = names.collect::<io::Result<Vec<_>>>()?;
+            Ok(names.iter().filter_map(|name| run_of(name.to_str()?)).collect())
         };
         match look() {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(HashSet::new()),
             found => found.map_err(|error| StoreError::io("list", &dir, error)),
         }
     }

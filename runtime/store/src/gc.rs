@@ -10,6 +10,7 @@
 //! Where something is damaged, what it named cannot be told, and so no blob can
 //! be proved to be named by nothing: then none goes, and the damage is named.
 
+use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
@@ -254,9 +255,15 @@ impl Collector<'_> {
             })?;
             let Some(last) = page.last() else { return Ok(()) };
             before = last.n;
+            // Claims first: a commit begins under a claim, so the journal of one that is in nobody's hands by now is
+            // among those that are listed after. What begins later changes the run's record, and spares it.
+            let mut busy: HashSet<RunId> =
+                page.iter().map(|run| run.id).filter(|run| self.store.is_claimed(*run)).collect();
+            // What a crash left of a commit is finished in the name of its run.
+            busy.extend(self.store.unfinished_commits()?);
             let mut doomed = Vec::new();
             for run in page {
-                if self.stays(&run, &mut over_kept)? {
+                if self.stays(&run, busy.contains(&run.id), &mut over_kept)? {
                     self.keep_run(&run)?;
                 } else {
                     doomed.push(run);
@@ -267,9 +274,8 @@ impl Collector<'_> {
     }
 
     /// Whether the policy keeps `run`. `over_kept` counts the runs that are over and stay.
-    fn stays(&self, run: &Candidate, over_kept: &mut u64) -> Result<bool, StoreError> {
-        // What a crash left of a commit is finished in the name of its run.
-        if run.pinned || self.store.is_claimed(run.id) || self.store.has_unfinished_commit(run.id)? {
+    fn stays(&self, run: &Candidate, is_busy: bool, over_kept: &mut u64) -> Result<bool, StoreError> {
+        if run.pinned || is_busy {
             return Ok(true);
         }
         let Some(ended) = run.ended else {

@@ -48,6 +48,7 @@ mod spelling;
 mod spent;
 mod spent_tables;
 mod transfer;
+mod unreadable;
 mod user_state;
 mod verify;
 mod wal_file;
@@ -87,6 +88,7 @@ pub use service::{
 };
 pub use spent::{Day, DayFull, DayLimit, DaySpent};
 pub use transfer::Redacted;
+pub use unreadable::unreadable_blobs;
 pub use user_state::{LockedState, UserState, state_dir};
 pub use verify::{Problem, StoreStats, VerifyReport};
 
@@ -114,7 +116,7 @@ struct Inner {
     /// Who is told of what was committed.
     witnesses: RwLock<Witnesses>,
     /// Of a store that nobody means to keep; removed last.
-    _scratch: Option<TempDir>,
+    scratch: Option<TempDir>,
 }
 
 impl Store {
@@ -201,7 +203,7 @@ impl Store {
             checked: Mutex::default(),
             claims: Mutex::default(),
             witnesses: RwLock::default(),
-            _scratch: scratch,
+            scratch,
         };
         Ok(Self { inner: Arc::new(inner) })
     }

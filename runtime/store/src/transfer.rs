@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use rusqlite::{OptionalExtension, params};
+use rusqlite::{OptionalExtension, Transaction, params};
 use serde::{Deserialize, Serialize};
 
 use super::Store;
@@ -10,7 +10,7 @@ use super::blob::Blob;
 use super::db::Durability;
 use super::error::StoreError;
 use super::event::{RunId, RunStatus};
-use super::journal::{Record, insert_run, parse_record, run_number};
+use super::journal::{Record, head, insert_run, parse_record, record_text_of, run_number};
 use super::named_blobs::{NAMES_AT_MOST, digests_in};
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -79,6 +79,16 @@ impl Store {
         }
     }
 
+    /// Whether a blob was left out of any run before it came here.
+    pub(super) fn is_left_out(&self, digest: &Digest) -> bool {
+        let found = self.inner.db.read(|db| {
+            let mut statement =
+                db.prepare_cached("SELECT 1 FROM run_values WHERE key = ?1 AND instr(value, ?2) > 0")?;
+            Ok(statement.exists(params![REDACTED, digest.to_string()])?)
+        });
+        found.unwrap_or(false)
+    }
+
     /// All blobs here that the journal of `run` names, and those that these
     /// name in turn, each once and in the order in which they are first named.
     ///
@@ -128,10 +138,12 @@ impl Store {
 
     /// Takes in a journal from elsewhere: the texts of its records in order.
     /// The chain is checked first; nothing is taken of one that is broken. Its
-    /// blobs are recorded separately, best before; `redacted` says which never will be.
+    /// blobs are recorded separately, best before; `redacted` says which never will be. Of a run that came here
+    /// before it was over, and that nobody has taken over, the records that it has had since are added.
     ///
     /// # Errors
-    /// [`StoreError::BrokenChain`]; [`StoreError::RunExists`]; when it cannot be written.
+    /// [`StoreError::BrokenChain`]; [`StoreError::RunExists`]; [`StoreError::Refused`] when it is another record, or
+    /// an earlier one, or could go on here; when it cannot be written.
     pub fn import_run(&self, texts: Vec<String>, redacted: &Redacted) -> Result<RunId, StoreError> {
         let broken = |seq: usize, why: String| StoreError::BrokenChain {
             run: "to import".to_owned(),
@@ -150,13 +162,21 @@ impl Store {
             .map(|(text, seq)| parse_record(run, seq, text))
             .collect::<Result<_, _>>()?;
         self.write(Durability::Synced, |tx| {
-            let known =
-                tx.query_row("SELECT 1 FROM runs WHERE id = ?1", [run.as_bytes()], |_| Ok(())).optional()?;
-            if known.is_some() {
-                return Err(StoreError::RunExists(run.to_string()));
-            }
-            let mut head = insert_run(tx, run, records[0].at, &records[0].event)?;
-            for record in &records {
+            let known: Option<i64> = tx
+                .query_row("SELECT n FROM runs WHERE id = ?1", [run.as_bytes()], |row| row.get(0))
+                .optional()?;
+            let (mut head, known_records) = match known {
+                Some(n) => {
+                    let known_records = continued_from(tx, (n, run), &records)?;
+                    tx.execute(
+                        "DELETE FROM run_values WHERE run = ?1 AND key IN (?2, ?3)",
+                        params![n, REDACTED, COPY],
+                    )?;
+                    (head(tx, run)?, known_records)
+                }
+                None => (insert_run(tx, run, records[0].at, &records[0].event)?, 0),
+            };
+            for record in &records[known_records..] {
                 if !head.precedes(record) {
                     let why = "it does not carry the hash of the record before".to_owned();
                     return Err(StoreError::BrokenChain { run: run.to_string(), seq: record.seq, why });
@@ -180,5 +200,37 @@ impl Store {
             head.save(tx)
         })?;
         Ok(run)
+    }
+}
+
+/// How many of these records are here already, where they continue a run that came from elsewhere before and that
+/// nobody has taken over.
+fn continued_from(
+    tx: &Transaction<'_>,
+    (n, run): (i64, RunId),
+    records: &[Record],
+) -> Result<usize, StoreError> {
+    let mut statement = tx.prepare_cached("SELECT record FROM journal WHERE run = ?1 ORDER BY seq")?;
+    let here = statement.query_map([n], |row| record_text_of(row, 0))?.collect::<Result<Vec<_>, _>>()?;
+    let is_copy = tx
+        .prepare_cached("SELECT 1 FROM run_values WHERE run = ?1 AND key = ?2")?
+        .exists(params![n, COPY])?;
+    let same = here.iter().zip(records).take_while(|(text, record)| **text == record.text).count();
+    let refused = |why: &str| {
+        Err(StoreError::Refused(format!("run {run} is already in this store, {why}; nothing was changed")))
+    };
+    if same < here.len().min(records.len()) {
+        return refused(&format!(
+            "and from record {} on its record differs from that of the bundle",
+            same + 1
+        ));
+    }
+    match records.len().saturating_sub(here.len()) {
+        0 if here.len() == records.len() => Err(StoreError::RunExists(run.to_string())),
+        0 => refused(&format!("and further: it has {} records here, and {} in the bundle", here.len(), same)),
+        _ if !is_copy => {
+            refused("and is its own, so it may go on here; the record in the bundle continues it")
+        }
+        _ => Ok(same),
     }
 }

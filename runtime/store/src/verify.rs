@@ -589,19 +589,21 @@ fn count(db: &Connection, sql: &str) -> Result<u64, StoreError> {
 
 impl Event {
     /// The blobs that must be there for this event to be understood.
-    pub(super) fn blobs(&self) -> Vec<Digest> {
+    #[must_use]
+    pub fn blobs(&self) -> Vec<Digest> {
         match self {
             Self::RunStarted { plan, args, .. } => std::iter::once(*plan).chain(*args).collect(),
             Self::RunEnded { output, .. } => output.iter().map(|blob| blob.digest).collect(),
-            Self::StepEnded { outcome, .. } => [outcome.stdout, outcome.stderr, outcome.output]
+            Self::StepStarted { action, .. } => action.iter().copied().collect(),
+            Self::StepEnded { begun, outcome, .. } => [outcome.stdout, outcome.stderr, outcome.output]
                 .into_iter()
                 .flatten()
                 .map(|blob| blob.digest)
+                .chain(begun.iter().map(|begun| begun.action))
                 .collect(),
             Self::GateOpened { question, .. } => vec![*question],
             Self::RunResumed { .. }
             | Self::RunPaused { .. }
-            | Self::StepStarted { .. }
             | Self::GateAnswered { .. }
             | Self::GateClosed { .. }
             | Self::Decision { .. }

@@ -4,10 +4,13 @@
 use std::io::Read;
 
 use anstyle::{AnsiColor, Style};
+use lobster_runtime::digest::Digest;
+use lobster_runtime::json;
 use lobster_runtime::replay::timeline::Line;
-use lobster_runtime::store::{Blob, StepStatus, Store};
+use lobster_runtime::store::{Blob, BlobReader, RunId, StepStatus, Store};
 use serde_json::Value;
 
+use crate::exit::CommandError;
 use crate::render::question::DIM;
 use crate::render::table::Room;
 use crate::render::text::cut;
@@ -27,16 +30,40 @@ const LINE: usize = 160;
 /// Longer actions are not read.
 const MAX_ACTION: u64 = 1 << 20;
 
+/// What the record has of one run.
+#[derive(Clone, Copy)]
+pub(super) struct Recorded<'a> {
+    pub(super) store: &'a Store,
+    pub(super) run: RunId,
+}
+
+impl Recorded<'_> {
+    fn open(self, digest: &Digest) -> Result<BlobReader, CommandError> {
+        Ok(self.store.open_blob(digest).map_err(|error| self.store.explained(self.run, error))?)
+    }
+
+    /// A blob that is not too long to be shown.
+    fn load(self, digest: &Digest) -> Result<Vec<u8>, CommandError> {
+        let loaded = self.store.load(digest, MAX_ACTION);
+        Ok(loaded.map_err(|error| self.store.explained(self.run, error))?)
+    }
+}
+
 /// The lines, without a line break, each with its style.
-pub(super) fn of_step(store: &Store, line: &Line, room: Room) -> Vec<(Style, String)> {
+pub(super) fn of_step(record: Recorded<'_>, line: &Line, room: Room) -> Vec<(Style, String)> {
     let indent = "  ".repeat(line.depth + 1);
     let fit = |text: String| match room.columns {
         Some(columns) => cut(&text, columns.saturating_sub(1)).into_owned(),
         None => clip(&text, LINE).into_owned(),
     };
     let mut lines = Vec::new();
-    if let Some(command) = command(store, line) {
-        lines.push((DIM, fit(format!("{indent}$ {}", one_line(&command)))));
+    let cannot = |what: &str, error: &CommandError| {
+        (BAD, fit(format!("{indent}! {what} cannot be shown: {}", one_line(&error.message))))
+    };
+    match command(record, line) {
+        Ok(Some(command)) => lines.push((DIM, fit(format!("{indent}$ {}", one_line(&command))))),
+        Ok(None) => {}
+        Err(error) => lines.push(cannot("its command", &error)),
     }
     let Some(outcome) = line.outcome.as_ref().filter(|_| !line.summary) else { return lines };
     let failed = match outcome.status {
@@ -48,43 +75,49 @@ pub(super) fn of_step(store: &Store, line: &Line, room: Room) -> Vec<(Style, Str
         | StepStatus::Waiting => false,
     };
     if failed {
-        let said = outcome.stderr.map(|blob| last(store, blob)).unwrap_or_default();
+        let said = match outcome.stderr.map_or(Ok(Vec::new()), |blob| last(record, blob)) {
+            Ok(said) => said,
+            Err(error) => {
+                lines.push(cannot("its stderr", &error));
+                Vec::new()
+            }
+        };
         let error = outcome.error.iter().map(|error| error.lines().next().unwrap_or_default().to_owned());
         lines.extend(
             said.into_iter().chain(error).map(|said| (BAD, fit(format!("{indent}! {}", one_line(&said))))),
         );
     } else if let Some(blob) = outcome.output.or(outcome.stdout) {
-        lines.extend(
-            first(store, blob)
-                .into_iter()
-                .map(|said| (Style::new(), fit(format!("{indent}│ {}", one_line(&said))))),
-        );
+        match first(record, blob) {
+            Ok(said) => lines.extend(
+                said.into_iter().map(|said| (Style::new(), fit(format!("{indent}│ {}", one_line(&said))))),
+            ),
+            Err(error) => lines.push(cannot("its output", &error)),
+        }
     }
     lines
 }
 
 /// The command of a native step, as its author wrote it.
-fn command(store: &Store, line: &Line) -> Option<String> {
-    let bytes = store.load(&line.action?, MAX_ACTION).ok()?;
-    let action: Value = serde_json::from_slice(&bytes).ok()?;
-    let words: Vec<&str> = action["argv"].as_array()?.iter().filter_map(Value::as_str).collect();
+fn command(record: Recorded<'_>, line: &Line) -> Result<Option<String>, CommandError> {
+    let Some(action) = line.action else { return Ok(None) };
+    let action =
+        json::parse(&String::from_utf8_lossy(&record.load(&action)?)).map_err(CommandError::failed)?;
+    let words: Vec<&str> =
+        action["argv"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
     let text = match words.as_slice() {
-        [] => return None,
+        [] => return Ok(None),
         [_, "-c" | "-lc", text] => (*text).to_owned(),
         words => words.join(" "),
     };
     let mut lines = text.trim().lines();
-    let first = lines.next()?.to_owned();
-    Some(if lines.next().is_some() { format!("{first} …") } else { first })
+    let Some(first) = lines.next() else { return Ok(None) };
+    Ok(Some(if lines.next().is_some() { format!("{first} …") } else { first.to_owned() }))
 }
 
 /// The first lines of a stream.
-fn first(store: &Store, blob: Blob) -> Vec<String> {
+fn first(record: Recorded<'_>, blob: Blob) -> Result<Vec<String>, CommandError> {
     let mut bytes = Vec::new();
-    let Ok(reader) = store.open_blob(&blob.digest) else { return Vec::new() };
-    if reader.take(READ).read_to_end(&mut bytes).is_err() {
-        return Vec::new();
-    }
+    record.open(&blob.digest)?.take(READ).read_to_end(&mut bytes)?;
     let is_whole = bytes.len() as u64 == blob.len;
     let text = String::from_utf8_lossy(&bytes);
     let mut lines = text.lines().filter(|line| !line.trim().is_empty());
@@ -92,13 +125,13 @@ fn first(store: &Store, blob: Blob) -> Vec<String> {
     if lines.next().is_some() || (!is_whole && !shown.is_empty()) {
         shown.push("…".to_owned());
     }
-    shown
+    Ok(shown)
 }
 
-/// The last lines of a stream, if it is not too long to be read for them.
-fn last(store: &Store, blob: Blob) -> Vec<String> {
-    let Ok(bytes) = store.load(&blob.digest, MAX_ACTION) else { return Vec::new() };
+/// The last lines of a stream.
+fn last(record: Recorded<'_>, blob: Blob) -> Result<Vec<String>, CommandError> {
+    let bytes = record.load(&blob.digest)?;
     let text = String::from_utf8_lossy(&bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    lines[lines.len().saturating_sub(SHOWN)..].iter().map(|line| (*line).to_owned()).collect()
+    Ok(lines[lines.len().saturating_sub(SHOWN)..].iter().map(|line| (*line).to_owned()).collect())
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::component::{Component, Input, Invocation, Kind, Outcome, OutputSink, WritesError};
 use lobster_runtime::json;
+use lobster_runtime::replay::changes::tell_owner;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::sync::lock;
 use serde_json::{Map, Value};
@@ -108,7 +109,9 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let exit = outcome.exit_code;
     if exit == 0 {
         let journals = runtime.state_dir().join("store/commits");
-        outcome.writes.commit_unrecorded(&journals).map_err(|error| match error {
+        // A commit of a run that a crash left in the way is finished first: that run's record is to say so.
+        let tell = |finished: &_| tell_owner(&runtime.store().map_err(io::Error::other)?, finished);
+        outcome.writes.commit_unrecorded(&journals, &tell).map_err(|error| match error {
             WritesError::Stopped(reason) => CommandError::failed(super::failure(&reason)),
             error => CommandError::failed(error),
         })?;

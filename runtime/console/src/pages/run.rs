@@ -22,7 +22,7 @@ use lobster_serve::program::Behalf;
 use maud::{Markup, html};
 use serde_json::Value;
 
-use super::runs::arguments;
+use super::runs::recorded_arguments;
 use super::{compare, problem, run_graph};
 use crate::cache::Cache;
 use crate::chart;
@@ -405,6 +405,16 @@ fn commands(app: &App, lines: &[Line]) -> HashMap<String, Arc<str>> {
         COMMANDS.put(digest, command.clone(), size);
         known.insert(digest, command);
     }
+    // Those that are large, and those that cannot be read: that there was a command is shown all the same.
+    for digest in missing {
+        known.entry(digest).or_insert_with(|| match app.store.load(&digest, STREAM) {
+            Ok(bytes) => {
+                let action: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+                Some(text::prefix(&command_of(&action)?, COMMAND, text::Count::Chars).into())
+            }
+            Err(error) => Some(format!("(cannot be read: {error})").into()),
+        });
+    }
     let of = |line: &Line| Some((line.path.clone(), known.get(&line.action?)?.clone()?));
     lines.iter().filter_map(of).collect()
 }
@@ -450,8 +460,7 @@ pub(crate) fn value(app: &App, digest: &Digest) -> Markup {
 
 fn facts(app: &App, seen: &Seen) -> Markup {
     let run = &seen.run;
-    let args = run.args.and_then(|digest| app.store.load(&digest, VALUE).ok());
-    let args = args.map(|bytes| arguments(&String::from_utf8_lossy(&bytes))).unwrap_or_default();
+    let args = run.args.map(|digest| recorded_arguments(app, &digest)).unwrap_or_default();
     html! {
         aside class="stack" aria-label="About this run" {
             section {

@@ -54,14 +54,26 @@ pub(crate) fn rows(
             continue;
         }
         let state = known.unwrap_or_else(|| standings.standing(&run));
-        let args = run.args.and_then(|digest| args.get(&digest).cloned()).unwrap_or_default();
+        let known = |digest| args.get(&digest).cloned().unwrap_or_else(|| recorded_arguments(app, &digest));
+        let args = run.args.map(known).unwrap_or_default();
         rows.push(Row { run, start, state, args });
     }
     Ok(rows)
 }
 
+/// Larger arguments are not shown.
+const ARGUMENTS: u64 = 1 << 20;
+
+/// The arguments of a run in one line, or why they cannot be read.
+pub(crate) fn recorded_arguments(app: &App, digest: &Digest) -> String {
+    match app.store.load(digest, ARGUMENTS) {
+        Ok(bytes) => arguments(&String::from_utf8_lossy(&bytes)),
+        Err(error) => format!("(cannot be read: {error})"),
+    }
+}
+
 /// Arguments in one line: `day=2026-05-01 limit=20`.
-pub(crate) fn arguments(text: &str) -> String {
+fn arguments(text: &str) -> String {
     let Ok(serde_json::Value::Object(args)) = lobster_runtime::json::parse(text) else {
         return short(text, SHOWN);
     };

@@ -68,7 +68,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         .filter(|other| other.path != path && is_within(&other.path, path))
         .take(200)
         .collect();
-    let changed = changes_in(&app.store, &app.store.events_at(id, &view.changes)?).unwrap_or_default();
+    let changed = changes_in(&app.store, &app.store.events_at(id, &view.changes)?);
     let place = views::plan(&app.store, &run.plan).and_then(|plan| place_in_plan(&plan, path));
     let waited: i64 =
         line.spans.iter().filter(|span| span.is_wait).filter_map(|span| Some(span.ended? - span.begun)).sum();
@@ -104,7 +104,10 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
         }
         (history(app, asked, &run, path)?)
-        @for one in changed.iter().filter(|one| is_within(&one.step, path)) {
+        @if let Err(error) = &changed {
+            div class="note is-bad" { strong { "Its changes to files cannot be shown" } p { (harmless(&error.to_string())) } }
+        }
+        @for one in changed.iter().flatten().filter(|one| is_within(&one.step, path)) {
             section { header { h2 { "Changes to files" } } div class="card pad" { (diff::changes(&app.store, one)) } }
         }
         @if !inside.is_empty() {

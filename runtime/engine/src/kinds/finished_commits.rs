@@ -30,7 +30,7 @@ struct Begun {
 ///
 /// # Errors
 /// When it cannot be recorded: then the journal of the commit is kept.
-pub(super) fn tell_owner(store: &Store, finished: &Recovered) -> io::Result<()> {
+pub fn tell_owner(store: &Store, finished: &Recovered) -> io::Result<()> {
     let run = finished.id.rsplit_once('-').and_then(|(run, _)| run.parse::<RunId>().ok());
     let Some(run) = run.filter(|_| finished.committed) else { return Ok(()) };
     record_ends(store, run, |begun, _| commit_id(run, &begun.path) == finished.id).map_err(io::Error::other)

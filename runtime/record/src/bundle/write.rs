@@ -6,12 +6,13 @@ use std::io::{self, Write};
 use super::format::{BlobEntry, LeftOut, MAGIC, Manifest, RecordEntry};
 use super::redaction::{Sought, payload};
 use super::{BundleSummary, ExportOptions, SigningKey, trees};
+use crate::changes::changes_in;
 use crate::recording::Recording;
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_engine::envelope::Failure;
-use lobster_store::{Blob, Event, Record, RunId, Store};
+use lobster_store::{Blob, Event, Record, RunId, Store, StoreError};
 
 /// Writes the whole bundle of a run.
 pub(super) fn write(
@@ -40,6 +41,15 @@ pub(super) fn write(
         .into_iter()
         .map(|digest| LeftOut { digest: *digest, what: what(digest) })
         .collect();
+    if let Some(missing) = first_missing(store, &recording, &journal, &before.blobs)? {
+        let error = StoreError::MissingBlob(missing);
+        let message = format!(
+            "run {} cannot be put into a bundle without its {}: {error}",
+            run.short(),
+            what(&missing)
+        );
+        return Err(Failure::new(Code::Recording, message));
+    }
     let (mut blobs, mut copies) = (Vec::new(), BTreeSet::new());
     for blob in store.blobs_of_run(run)? {
         let (digest, what) = (blob.digest, what(&blob.digest));
@@ -103,6 +113,30 @@ pub(super) fn write(
         signed_by: key.map(SigningKey::public),
         directories: manifest.directories,
     })
+}
+
+/// Something that the run needs and that is neither here nor was left out before: a bundle without it would be
+/// another run.
+fn first_missing(
+    store: &Store,
+    recording: &Recording,
+    journal: &[Record],
+    left_out: &[Digest],
+) -> Result<Option<Digest>, Failure> {
+    let mut needed: BTreeSet<Digest> = journal.iter().flat_map(|record| record.event.blobs()).collect();
+    for (path, _) in recording.in_order() {
+        let action = recording.preimage(store, path);
+        needed.extend(action.and_then(|action| action["component"].as_str()?.parse::<Digest>().ok()));
+    }
+    // A change set that is missing itself is among the blobs of its step, or was left out.
+    let sets = changes_in(store, journal).unwrap_or_default();
+    needed.extend(sets.iter().flat_map(|changes| changes.set.contents()));
+    for digest in needed {
+        if !left_out.contains(&digest) && store.blob_len(&digest)?.is_none() {
+            return Ok(Some(digest));
+        }
+    }
+    Ok(None)
 }
 
 fn copy(

@@ -225,6 +225,22 @@ impl Service {
         })
     }
 
+    /// Notes that a process goes on with a run whose start was over: a person resumed it. The server looks after it
+    /// from now on, and does when it ends what is to be done then.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note_resumed(&self, run: RunId) -> Result<(), StoreError> {
+        self.write(Durability::Lazy, |tx| {
+            tx.prepare_cached(
+                "UPDATE starts SET state = 'parked', why = NULL, cancel = NULL, ended = NULL, attempts = 0
+                 WHERE run = ?1 AND state IN ('over', 'refused')",
+            )?
+            .execute([run.as_bytes()])?;
+            Ok(())
+        })
+    }
+
     /// Writes down how a start stands that a process was given. One that is over stays so.
     ///
     /// # Errors
@@ -379,6 +395,17 @@ impl Service {
                 self.select("WHERE state IN ('queued', 'taken', 'parked') ORDER BY n DESC LIMIT ?1", [limit])
             }
         }
+    }
+
+    /// The newest starts of which no run has begun, and of some none will: queued, refused or called off. At most
+    /// `limit`.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn starts_without_run(&self, limit: usize) -> Result<Vec<Start>, StoreError> {
+        let sql = "WHERE state IN ('queued', 'taken', 'refused', 'withdrawn')
+                   AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run) ORDER BY n DESC LIMIT ?1";
+        self.select(sql, [i64::try_from(limit).unwrap_or(i64::MAX)])
     }
 
     /// How many starts stand how.

@@ -1,0 +1,41 @@
+//! A run that a service is to begin, was cancelled before it began, or refused: it has no record, only a start.
+
+use std::io::Write;
+
+use lobster_runtime::json;
+
+use crate::exit::{CommandResult, Exit};
+use crate::render::pager::Output;
+use crate::render::question::{BOLD, DIM};
+use crate::render::table::{self, Room};
+use crate::render::{harmless, one_line, units};
+use crate::which::Unbegun;
+
+/// What is to be begun, or was refused, why, and what to do.
+pub(super) fn show(unbegun: &Unbegun, full: bool, as_json: bool) -> CommandResult {
+    let mut out = Output::for_reader(as_json);
+    if as_json {
+        writeln!(out, "{}", json::pretty(&unbegun.object()))?;
+        return Ok(Exit::OK);
+    }
+    let (start, room) = (&unbegun.start, Room::of_stdout());
+    let state = room.paint(table::state_style(start.state.as_str()), start.state.as_str());
+    writeln!(out, "{}  {state}", room.paint(BOLD, &one_line(&unbegun.workflow)))?;
+    let actor = start.actor.as_ref().map(|actor| format!(" for {actor}")).unwrap_or_default();
+    let mut facts = vec![
+        ("run", start.run.to_string()),
+        (
+            "asked",
+            format!("{} by {}{actor}", units::time(start.queued_at, full), start.cause.replace('_', " ")),
+        ),
+        ("args", json::compact(&start.args)),
+    ];
+    facts.extend(start.why.iter().map(|why| ("why", why.clone())));
+    facts.push(("next", unbegun.advice()));
+    for (title, text) in facts {
+        let title = room.paint(DIM, &format!("{title:<8}"));
+        writeln!(out, "  {title} {}", harmless(&text).replace('\n', "\n           "))?;
+    }
+    out.flush()?;
+    Ok(Exit::OK)
+}
