@@ -77,6 +77,19 @@ fn a_call_that_was_sent_is_not_sent_again() {
 }
 
 #[test]
+fn the_help_of_a_link_is_that_of_its_command() {
+    let home = Home::new();
+    for name in ["openclaw.invoke", "clawd.invoke"] {
+        std::os::unix::fs::symlink(crate::binary::lobster(), home.dir().join(name)).unwrap();
+        let topic = home.lobster(["help", name]).run();
+        for word in ["-h", "--help"] {
+            let help = home.program(home.dir().join(name), [word]).run();
+            assert_eq!((help.code(), &help.stdout, help.stderr.as_str()), (0, &topic.stdout, ""), "{name}");
+        }
+    }
+}
+
+#[test]
 fn an_agent_is_started_once() {
     let home = Home::new();
     home.write("bin/claw", "#!/bin/sh\necho x >> calls\necho failed after dispatch >&2\nexit 1\n");

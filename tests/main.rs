@@ -95,6 +95,7 @@ mod random_workflows;
 mod record_damages;
 mod recorded_cases;
 mod reference;
+mod renderings;
 mod replaced_stores;
 mod resume;
 mod retention;

@@ -1,5 +1,5 @@
 //! Whatever options there are: one without its value, or given twice, is refused by every command before it does
-//! anything.
+//! anything, and so is one that the command does not have.
 
 use serde_json::Value;
 
@@ -72,4 +72,42 @@ fn an_option_without_its_value_or_given_twice_starts_nothing() {
     assert!(!home.dir().join("done").exists());
     let answer = home.lobster(["run", "flow.lobster", "--mode", "tool", "--policy"]).run();
     assert_eq!((answer.code(), answer.error().as_str()), (2, "--policy needs a value"));
+}
+
+#[test]
+fn an_option_that_the_command_does_not_have_starts_nothing() {
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - id: a\n    run: touch done\n");
+    let described: Value = serde_json::from_str(&home.lobster(["--describe"]).run().stdout).unwrap();
+    let mut commands = Vec::new();
+    all_commands(&described["commands"], &[], &mut commands);
+    // These two print a text whatever else is said.
+    commands.retain(|words| !["version", "help"].contains(&words[0].as_str()));
+    for words in &mut commands {
+        if ["run", "graph", "check"].contains(&words[0].as_str()) {
+            words.push("flow.lobster".to_owned());
+        }
+    }
+    // An answer, which lets the rest of the run happen.
+    let asked = home.lobster(["run", "--mode", "tool", "exec echo a | approve | exec touch done"]).run();
+    let id = asked.envelope()["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
+    let token = asked.token();
+    for answer in [["--id", &id, "--approve", "yes"], ["--token", &token, "--approve", "yes"]] {
+        commands.push([&["resume"][..], &answer].concat().into_iter().map(str::to_owned).collect());
+    }
+    commands.push(["gates", "approve", &id].map(str::to_owned).to_vec());
+    let mut wrong = Vec::new();
+    for words in &commands {
+        for option in ["--polciy=deny.toml", "-Z"] {
+            let words: Vec<&str> = words.iter().map(String::as_str).chain([option]).collect();
+            let answer = home.lobster(&words).run();
+            if answer.code() != 2 {
+                wrong.push(format!("{words:?}: {answer:#?}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert!(!home.dir().join("done").exists());
+    let answer = home.lobster(["resume", "--id", &id, "--approve", "yes", "--policy", "/none.toml"]).run();
+    assert!(answer.error().starts_with("resume has no option \"--policy\"; "), "{answer:?}");
 }

@@ -147,6 +147,9 @@ const NO_SETTINGS: [&str; 13] = [
     "LOBSTER_ARG",
 ];
 
+/// What the names of variables that must be listed begin with.
+const PREFIXES: [&str; 2] = ["LOBSTER_", "XDG_"];
+
 /// The variables that the sources name, tests and comments aside.
 fn variables_of_the_sources() -> BTreeSet<String> {
     fn walk(dir: &Path, found: &mut Vec<PathBuf>) {
@@ -169,7 +172,8 @@ fn variables_of_the_sources() -> BTreeSet<String> {
         let source = std::fs::read_to_string(file).unwrap();
         let code = source.split("#[cfg(test)]").next().unwrap_or_default();
         for line in code.lines().filter(|line| !line.trim_start().starts_with("//")) {
-            for rest in line.split("LOBSTER_").skip(1) {
+            let after = |prefix| line.split(prefix).skip(1).map(move |rest| (prefix, rest));
+            for (prefix, rest) in PREFIXES.into_iter().flat_map(after) {
                 let name: String = rest
                     .chars()
                     .take_while(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || *c == '_')
@@ -179,7 +183,7 @@ fn variables_of_the_sources() -> BTreeSet<String> {
                     continue;
                 }
                 if !name.is_empty() && !name.ends_with('_') {
-                    names.insert(format!("LOBSTER_{name}"));
+                    names.insert(format!("{prefix}{name}"));
                 }
             }
         }
@@ -193,7 +197,7 @@ fn the_page_of_settings_has_every_variable_and_no_other() {
     let page = names_in_tables(&Document::read("docs/settings.md"));
     let listed: BTreeSet<String> = page
         .into_iter()
-        .filter(|name| name.starts_with("LOBSTER_"))
+        .filter(|name| PREFIXES.iter().any(|prefix| name.starts_with(prefix)))
         .map(|name| name.split('<').next().unwrap_or_default().trim_end_matches('_').to_owned())
         .filter(|name| name != "LOBSTER_ARG")
         .collect();

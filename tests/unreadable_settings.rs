@@ -49,6 +49,8 @@ const ANY_TEXT: &[&str] = &[
     "OPENAI_BASE_URL",
     "OPENCLAW_TOKEN",
     "OPENCLAW_URL",
+    // As its specification says, a path that is not absolute counts as not set.
+    "XDG_CONFIG_HOME",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
 ];
 

@@ -80,7 +80,7 @@ pub(crate) struct Args {
     events: Option<String>,
 }
 
-/// The words of `resume`. As for the incumbent, words that it does not know do not count.
+/// The words of `resume`.
 #[derive(Debug, Default, PartialEq)]
 struct Words {
     token: Option<String>,
@@ -95,7 +95,7 @@ struct Words {
     hand_over: bool,
     conflicts: Option<String>,
     run: Option<String>,
-    /// What the incumbent does not read: an error only beside the id of a run.
+    /// Options that there are not, and words beside the id of a run.
     unread: Vec<String>,
     notify: Option<String>,
     events: Option<String>,
@@ -155,7 +155,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
 }
 
 /// The options that go with the id of a run.
-const OPTIONS: &[&str] = &[
+const RUN_OPTIONS: &[&str] = &[
     "--cancel",
     "--conflicts",
     "--mode",
@@ -166,6 +166,28 @@ const OPTIONS: &[&str] = &[
     "--take-over",
 ];
 
+/// The options that go with an answer to a question.
+const ANSWER_OPTIONS: &[&str] = &[
+    "--approve",
+    "--cancel",
+    "--decision",
+    "--id",
+    "--mode",
+    "--no-cache",
+    "--notify",
+    "--response-json",
+    "--token",
+];
+
+/// `resume RUN has no option "--polciy"`, with the option of that name that there is.
+fn unknown_word(form: &str, word: &str, options: &[&'static str]) -> Failure {
+    let what = if word.starts_with('-') { "has no option" } else { "takes one run, not also" };
+    let name = word.split('=').next().unwrap_or_default();
+    let near = nearest_name(name, options.iter().copied()).filter(|_| word.starts_with("--"));
+    let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
+    Failure::parse(format!("{form} {what} {word:?}; {near}`lobster resume --help` lists its options"))
+}
+
 /// What to do with a run that is named by its id, where no word may go unread.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WithRun {
@@ -175,13 +197,7 @@ enum WithRun {
 
 fn with_run(words: &Words) -> Result<WithRun, Failure> {
     if let Some(word) = words.unread.first() {
-        let what = if word.starts_with('-') { "has no option" } else { "takes one run, not also" };
-        let name = word.split('=').next().unwrap_or_default();
-        let near = nearest_name(name, OPTIONS.iter().copied()).filter(|_| word.starts_with("--"));
-        let near = near.map(|near| format!("did you mean {near}? ")).unwrap_or_default();
-        return Err(Failure::parse(format!(
-            "resume RUN {what} {word:?}; {near}`lobster resume --help` lists its options"
-        )));
+        return Err(unknown_word("resume RUN", word, RUN_OPTIONS));
     }
     if words.decision.is_some() || words.response.is_some() {
         return Err(Failure::parse(
@@ -211,9 +227,19 @@ fn read_conflicts(word: &str) -> Result<Resolution, Failure> {
     })
 }
 
+/// The answer to a question. As for the incumbent, words that are no options do not count.
 fn request(words: Words) -> Result<ResumeRequest, Failure> {
-    if words.conflicts.is_some() {
-        return Err(Failure::parse("resume --conflicts goes with the id of a run that failed"));
+    if let Some(option) = words.unread.iter().find(|word| word.starts_with('-')) {
+        return Err(unknown_word("resume", option, ANSWER_OPTIONS));
+    }
+    let of_runs = [
+        ("--conflicts", words.conflicts.is_some()),
+        ("--retry-interrupted", words.retry_interrupted),
+        ("--skip-interrupted", words.skip_interrupted),
+        ("--take-over", words.take_over),
+    ];
+    if let Some((option, _)) = of_runs.iter().find(|(_, given)| *given) {
+        return Err(Failure::parse(format!("resume {option} goes with the id of a run that failed")));
     }
     let gate = match (words.id.filter(|id| !id.is_empty()), words.token.filter(|token| !token.is_empty())) {
         (Some(id), _) => GateRef::Id(id),
@@ -400,6 +426,29 @@ mod tests {
             &["018f", "--cancel", "--conflicts=keep"],
         ] {
             assert!(task(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn an_answer_takes_no_option_that_it_does_not_read() {
+        let refused = |more: &[&str]| {
+            let words = [&["--id", "4f90c468", "--approve", "yes"], more].concat();
+            request(scanned(&words).unwrap_or_default()).err().map(|error| error.message)
+        };
+        assert_eq!(refused(&[]), None);
+        assert_eq!(refused(&["please", "--mode", "tool"]), None);
+        for (more, message) in [
+            (&["--policy", "p.toml"][..], "resume has no option \"--policy\"; "),
+            (&["--dry-run"], "resume has no option \"--dry-run\"; "),
+            (&["--notfy=x"], "resume has no option \"--notfy=x\"; did you mean --notify? "),
+            (&["please", "-n"], "resume has no option \"-n\"; "),
+            (&["--conflicts", "keep"], "resume --conflicts goes with the id of a run"),
+            (&["--retry-interrupted"], "resume --retry-interrupted goes with the id of a run"),
+            (&["--skip-interrupted"], "resume --skip-interrupted goes with the id of a run"),
+            (&["--take-over"], "resume --take-over goes with the id of a run"),
+        ] {
+            let said = refused(more).unwrap_or_default();
+            assert!(said.starts_with(message), "{more:?}: {said}");
         }
     }
 }

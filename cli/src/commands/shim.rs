@@ -1,13 +1,19 @@
 //! `openclaw.invoke` and `clawd.invoke` as programs of their own: this binary
-//! under another name. The words are the stage's arguments as they stand.
+//! under another name. The words are the stage's arguments as they stand, but for `--help` alone.
 
 use lobster_runtime::language::pipeline::{Pipeline, StageCall};
 use lobster_runtime::stage::Mode;
 
+use super::help;
 use crate::exit::{CommandError, CommandResult};
 use crate::prepare;
 
 pub(crate) fn run(name: &str, words: &[String]) -> CommandResult {
+    if let [word] = words
+        && matches!(word.as_str(), "-h" | "--help")
+    {
+        return help::topic(&[name.to_owned()]);
+    }
     let reply = crate::reply::Reply { mode: Mode::Human };
     let runtime = prepare::runtime(Mode::Human)?;
     let call = StageCall::from_words(name, words).map_err(|error| CommandError::usage(error.message))?;

@@ -9,7 +9,7 @@ use super::budget;
 use super::path::StepPath;
 use super::pipeline::{self, PipelineInput, Place};
 use super::run::Run;
-use super::value::{Output, Text};
+use super::value::Output;
 use super::workflow::Frame;
 use crate::kinds::pile::Pile;
 use lobster_base::code::Code;
@@ -36,12 +36,12 @@ pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Resul
                 extras: None,
                 pile: Pile::of_run(ChangesMode::Direct),
             };
+            // In tool mode the last rendering is the result, unless items come behind it.
             pipeline::run_pipeline(run, pipeline, PipelineInput::Nothing, place).map(|done| {
-                // In tool mode what a renderer showed last is the result.
-                if done.items.len() == 0 && !done.rendered.is_empty() {
-                    return Output::json_or_text(Text::inline(done.rendered));
+                match done.rendered.last() {
+                    Some(rendering) if done.items.len() == 0 => rendering,
+                    Some(_) | None => Output::items(done.items),
                 }
-                Output::items(done.items)
             })
         }
         Plan::Workflow(workflow) => workflow_output(run, workflow, args),

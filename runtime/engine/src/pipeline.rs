@@ -20,7 +20,7 @@ use super::requests::Requests;
 use super::reuse::Reuse;
 use super::run::Run;
 use super::unseen::UnseenEnd;
-use super::value::{ItemSpool, Items, Text};
+use super::value::{ItemSpool, Items, Rendered, Text};
 use crate::kinds::native::ShellText;
 use crate::kinds::pile::Pile;
 use crate::kinds::{mcp, native, readable, user_state};
@@ -35,8 +35,8 @@ use lobster_models::budget::Account;
 use lobster_models::cost::CostTracker;
 use lobster_stage::{
     Answer, Commit, ComponentCall, ComponentDir, ComponentProgram, Destination, EffectAction, EffectHost,
-    Flow, Host, Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Sink, Spool, Stage,
-    StageArgs, StageError, Stop, Token, ToolCall, WorstCase, read_raw,
+    Flow, Host, Mode, NativeCommand, NativeOutcome, Payload, Program, Question, Registry, Rendering, Sink,
+    Spool, Stage, StageArgs, StageError, Stop, Token, ToolCall, WorstCase, read_raw,
 };
 use lobster_store::{StepOutcome, StepStatus};
 
@@ -80,7 +80,7 @@ pub(crate) enum PipelineInput {
 pub(crate) struct Done {
     pub(crate) items: Items,
     /// What renderers showed, if it was captured.
-    pub(crate) rendered: String,
+    pub(crate) rendered: Rendered,
 }
 
 /// Why pipeline text did not run to its end.
@@ -314,7 +314,7 @@ impl Sink for Downstream<'_, '_, '_> {
 struct Shared<'r, 's> {
     run: &'r Run<'s>,
     place: Place,
-    rendered: RefCell<String>,
+    rendered: RefCell<Rendered>,
     has_failed: Cell<bool>,
     /// What happens once the whole pipeline has succeeded.
     deferred: RefCell<Vec<(StepPath, EffectAction, Commit)>>,
@@ -650,14 +650,14 @@ impl Host for StageHost<'_, '_, '_> {
         self.shared.run.gate(&path, question, &self.shared.place.cancel)
     }
 
-    fn render(&mut self, text: &str) -> Result<(), Stop> {
+    fn render(&mut self, text: &str, rendering: Rendering) -> Result<(), Stop> {
         match &self.shared.run.services.screen {
             Some(screen) if !self.shared.place.capture => {
                 self.shared.run.note_rendered();
                 Ok(screen(text)?)
             }
             _ => {
-                self.shared.rendered.borrow_mut().push_str(text);
+                self.shared.rendered.borrow_mut().push(text, rendering);
                 Ok(())
             }
         }

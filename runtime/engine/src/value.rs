@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 use serde_json::Value;
 
 use lobster_base::json;
-use lobster_stage::{Flow, Payload, Sink, Spool, Stop, store_failure};
+use lobster_stage::{Flow, Payload, Rendering, Sink, Spool, Stop, store_failure};
 use lobster_store::{Blob, BlobWriter, Store, StoreError};
 
 /// Values that components keep where there is no run to keep them for.
@@ -361,6 +361,36 @@ fn weight(value: &Value) -> usize {
     }
 }
 
+/// What the renderers of a pipeline showed.
+#[derive(Debug, Default)]
+pub(crate) struct Rendered {
+    text: String,
+    /// Where the last rendering begins, and what it is.
+    last: Option<(usize, Rendering)>,
+}
+
+impl Rendered {
+    pub(crate) fn push(&mut self, text: &str, rendering: Rendering) {
+        self.last = Some((self.text.len(), rendering));
+        self.text.push_str(text);
+    }
+
+    /// All renderings, one behind the other, if there is any text.
+    pub(crate) fn text(&self) -> Option<Text> {
+        (!self.text.is_empty()).then(|| Text::inline(self.text.as_str()))
+    }
+
+    /// The last rendering alone.
+    pub(crate) fn last(&self) -> Option<Output> {
+        let (start, rendering) = self.last?;
+        let text = Text::inline(&self.text[start..]);
+        Some(match rendering {
+            Rendering::Text => Output::text(text),
+            Rendering::List => Output(Parts::List(text)),
+        })
+    }
+}
+
 /// What a finished run gives: the envelope's `output`.
 #[derive(Clone, Debug)]
 pub struct Output(Parts);
@@ -369,8 +399,8 @@ pub struct Output(Parts);
 enum Parts {
     Items(Items),
     Text(Text),
-    /// Like text, but if the text is JSON, that (an array is its elements).
-    JsonOrText(Text),
+    /// The elements of a list that was rendered as JSON.
+    List(Text),
 }
 
 impl Output {
@@ -389,16 +419,12 @@ impl Output {
         if text.is_empty() { Self::empty() } else { Self(Parts::Text(text)) }
     }
 
-    pub(crate) fn json_or_text(text: Text) -> Self {
-        if text.is_empty() { Self::empty() } else { Self(Parts::JsonOrText(text)) }
-    }
-
     /// Whether there is nothing to print.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match &self.0 {
             Parts::Items(items) => items.len() == 0,
-            Parts::Text(text) | Parts::JsonOrText(text) => text.is_empty(),
+            Parts::Text(text) | Parts::List(text) => text.is_empty(),
         }
     }
 
@@ -406,7 +432,7 @@ impl Output {
     pub(crate) fn stored(&self) -> Option<Blob> {
         match &self.0 {
             Parts::Items(Items::Stored { blob, .. }) => Some(*blob),
-            Parts::Items(Items::Memory(_)) | Parts::Text(_) | Parts::JsonOrText(_) => None,
+            Parts::Items(Items::Memory(_)) | Parts::Text(_) | Parts::List(_) => None,
         }
     }
 
@@ -414,7 +440,7 @@ impl Output {
     pub(crate) fn lines(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
         let items = match &self.0 {
             Parts::Items(items) => items.clone(),
-            Parts::Text(_) | Parts::JsonOrText(_) => self.to_vec()?.into(),
+            Parts::Text(_) | Parts::List(_) => self.to_vec()?.into(),
         };
         let mut lines = Vec::new();
         items.visit(|item| {
@@ -432,13 +458,10 @@ impl Output {
         match &self.0 {
             Parts::Items(items) => Ok(items.load()?.to_vec()),
             Parts::Text(text) => Ok(vec![Value::String(text.load().map_err(io::Error::other)?.to_string())]),
-            Parts::JsonOrText(text) => {
+            Parts::List(text) => {
                 let text = text.load().map_err(io::Error::other)?;
-                Ok(match json::parse(text.trim()) {
-                    Ok(Value::Array(items)) => items,
-                    Ok(value) => vec![value],
-                    Err(_) => vec![Value::String(text.to_string())],
-                })
+                // The text of an item that is as deep as JSON may be has one level more, and stays text.
+                Ok(json::parse_as(&text).unwrap_or_else(|_| vec![Value::String(text.to_string())]))
             }
         }
     }

@@ -421,8 +421,7 @@ impl Frame<'_> {
 
     /// A pipeline's result as a step's record.
     fn of_pipeline(&self, id: &str, done: pipeline::Done) -> Result<Record, Stop> {
-        let rendered = (!done.rendered.is_empty()).then(|| Text::inline(done.rendered.as_str()));
-        let stdout = match rendered {
+        let stdout = match done.rendered.text() {
             Some(text) => text,
             None => self.text_of(&done.items)?,
         };

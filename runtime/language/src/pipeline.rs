@@ -108,7 +108,9 @@ fn split(text: &str) -> Result<Vec<Range<usize>>, PipelineError> {
     Ok(pieces)
 }
 
+/// Without what JavaScript takes for blanks at the ends, which are more than the blanks between words.
 fn trimmed(text: &str, span: Range<usize>) -> Range<usize> {
+    let is_blank = |c: char| (c.is_whitespace() && c != '\u{85}') || c == '\u{feff}';
     let piece = &text[span.clone()];
     let start = span.start + (piece.len() - piece.trim_start_matches(is_blank).len());
     start..start + piece.trim_matches(is_blank).len()
@@ -353,6 +355,14 @@ mod tests {
             ("pick --_ ab", json!(["--_ is not an option; write the words of no option without dashes", 5])),
         ] {
             assert_eq!(args(text), error, "{text}");
+        }
+        // At the ends of a stage every blank of JavaScript goes, none that is between quotes.
+        for blank in ["\u{a0}", "\u{b}", "\u{2028}", "\u{3000}", "\u{feff}", " \u{202f}\t"] {
+            let stages = json!([["x", {"_": ["a"]}], ["y", {"_": [blank]}]]);
+            assert_eq!(args(&format!("{blank}x a{blank}|{blank}y '{blank}'|{blank}")), stages, "{blank:?}");
+        }
+        for letter in ["\u{85}", "\u{180e}", "\u{200b}"] {
+            assert_eq!(args(&format!("x a{letter}")), json!([["x", {"_": [format!("a{letter}")]}]]));
         }
         let pipeline = parse(" ex'ec' é\n |head --n 1 | \n").unwrap();
         let pieces: Vec<_> =

@@ -133,6 +133,15 @@ pub enum StageKind {
     Effect,
 }
 
+/// What the text that a renderer shows is to a program.
+#[derive(Clone, Copy, Debug)]
+pub enum Rendering {
+    /// Text, whatever it looks like.
+    Text,
+    /// A JSON list: its elements.
+    List,
+}
+
 /// What a stage may use of the world.
 pub trait Host {
     /// The value of a variable in the step's environment.
@@ -196,7 +205,7 @@ pub trait Host {
     ///
     /// # Errors
     /// When it cannot be written.
-    fn render(&mut self, text: &str) -> Result<(), Stop>;
+    fn render(&mut self, text: &str, rendering: Rendering) -> Result<(), Stop>;
 
     /// A line for the person on stderr.
     fn note(&mut self, line: &str);

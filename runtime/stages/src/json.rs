@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::text_arena::{Slot, TextArena};
 use lobster_base::json::pretty;
-use lobster_stage::{Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema};
+use lobster_stage::{Flow, Host, Rendering, Sink, Stage, StageKind, StageSpec, Stop, args_schema};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "json",
@@ -39,7 +39,7 @@ impl Stage for Json {
             shown.push_str(&pretty(&self.held.item(slot)?).replace('\n', "\n  "));
         }
         shown.push_str(if shown.len() == 1 { "]\n" } else { "\n]\n" });
-        host.render(&shown)
+        host.render(&shown, Rendering::List)
     }
 }
 

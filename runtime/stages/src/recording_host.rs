@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use lobster_base::cancel::CancelToken;
 use lobster_stage::{
     Answer, Commit, EffectAction, EffectHost, Flow, Host, Mode, NativeCommand, NativeOutcome, Payload,
-    Program, Question, Registry, Sink, StageArgs, StageError, StageSpec, Stop,
+    Program, Question, Registry, Rendering, Sink, StageArgs, StageError, StageSpec, Stop,
 };
 
 type Natives = Box<dyn FnMut(&[String]) -> Result<(i32, String, String), StageError>>;
@@ -208,7 +208,7 @@ impl Host for RecordingHost {
         Err(Stop::Paused)
     }
 
-    fn render(&mut self, _text: &str) -> Result<(), Stop> {
+    fn render(&mut self, _text: &str, _: Rendering) -> Result<(), Stop> {
         Ok(())
     }
 

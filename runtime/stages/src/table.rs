@@ -5,7 +5,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::text_arena::{Slot, TextArena};
 use lobster_base::json::{compact, number_text};
-use lobster_stage::{Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema};
+use lobster_stage::{Flow, Host, Rendering, Sink, Stage, StageKind, StageSpec, Stop, args_schema};
 
 pub(super) static SPEC: StageSpec = StageSpec {
     name: "table",
@@ -42,7 +42,7 @@ impl Stage for Table {
             (false, Some(columns)) => self.grid(&columns)?,
             (false, None) => self.lines()?,
         };
-        host.render(&shown)
+        host.render(&shown, Rendering::Text)
     }
 }
 

@@ -75,8 +75,7 @@ impl Source {
         }
     }
 
-    /// Reads the file at the first need, through the journal: a replay must
-    /// see the same text.
+    /// Reads the file once, through the journal: a replay must see the same text.
     fn load(&mut self, host: &mut dyn Host) -> Result<&Template, Stop> {
         if let Self::File(path) = self {
             let action = EffectAction {
@@ -122,8 +121,9 @@ impl Stage for Render {
         out.item(text.into())
     }
 
-    fn end(&mut self, _: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
-        Ok(())
+    /// Also without any item, a file that cannot be read is a failure.
+    fn end(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
+        self.source.load(host).map(|_| ())
     }
 }
 
@@ -301,10 +301,11 @@ mod tests {
         let path = folder.path().join("t.txt");
         std::fs::write(&path, "<{{.}}>\n").unwrap();
         assert_eq!(run(&format!("template --file '{}'", path.display()), json!([1])), json!(["<1>\n"]));
-        assert!(
-            fails("template --file no/such.txt", json!([1]))
-                .starts_with("template --file no/such.txt: No such file")
-        );
+        for items in [json!([1]), json!([])] {
+            let said = fails("template --file no/such.txt", items.clone());
+            assert!(said.starts_with("template --file no/such.txt: No such file"), "{items}: {said}");
+        }
+        assert_eq!(run(&format!("template --file '{}'", path.display()), json!([])), json!([]));
     }
 
     #[test]

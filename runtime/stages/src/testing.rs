@@ -168,7 +168,7 @@ impl Host for FakeHost {
         self.answers.pop().ok_or(Stop::Paused)
     }
 
-    fn render(&mut self, text: &str) -> Result<(), Stop> {
+    fn render(&mut self, text: &str, _: Rendering) -> Result<(), Stop> {
         self.rendered.push(text.to_owned());
         Ok(())
     }
