@@ -12,6 +12,7 @@ use super::super::{codes, pipeline};
 use super::control::steps_inside;
 use super::step::bracket_index;
 use super::{Loader, Loading, Lowering, nearest};
+use lobster_base::variable_name;
 use lobster_stage as stage;
 use lobster_stage::Registry;
 
@@ -343,7 +344,7 @@ impl Lowering<'_> {
             if !self.arguments.contains(name) {
                 continue;
             }
-            let variable = format!("$LOBSTER_ARG_{}", variable_name(name));
+            let variable = format!("$LOBSTER_ARG_{}", variable_name::for_argument(name));
             let (help, fix) = match quoting.get(range.start) {
                 Some(Quote::Double) => (format!("write `{variable}`"), Some(variable)),
                 Some(Quote::Single) => (
@@ -437,17 +438,6 @@ fn stage_in_shell(text: &str, quoting: &[Quote]) -> Option<(Range<usize>, &'stat
     })
 }
 
-/// `my-arg.v2` as the environment has it: `MY_ARG_V2`.
-pub(super) fn variable_name(argument: &str) -> String {
-    let upper: String = argument
-        .trim()
-        .to_uppercase()
-        .chars()
-        .map(|c| if c.is_ascii_uppercase() || c.is_ascii_digit() { c } else { ' ' })
-        .collect();
-    upper.split_whitespace().collect::<Vec<_>>().join("_")
-}
-
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -537,7 +527,5 @@ mod tests {
         ] {
             assert_eq!(states[text.find(part).unwrap()], state, "{part}");
         }
-        assert_eq!(variable_name("my-arg.v2"), "MY_ARG_V2");
-        assert_eq!(variable_name("__x__"), "X");
     }
 }

@@ -13,7 +13,7 @@ use super::super::{codes, pipeline};
 use super::mistakes::Meant;
 use super::validate::shell_text;
 use super::{Lowering, certain_failure, fields};
-use lobster_base::variable_name::is_variable_name;
+use lobster_base::variable_name::check_variable_name;
 
 /// The defaults of `retry`.
 const DELAY_MS: f64 = 1000.0;
@@ -450,12 +450,8 @@ impl Lowering<'_> {
 
     /// Refuses a name that would set another variable than the one it seems to be.
     pub(super) fn variable_name(&self, name: &str, span: Span) -> Checked<()> {
-        if is_variable_name(name) {
-            return Ok(());
-        }
-        let message =
-            format!("{name:?} cannot name a variable: it is empty, or holds `=` or a NUL character");
-        Err(Diagnostic::error(self.source, codes::FIELD_TYPE, span, message))
+        check_variable_name(name)
+            .map_err(|error| Diagnostic::error(self.source, codes::FIELD_TYPE, span, error.to_string()))
     }
 
     pub(super) fn cwd(&self, owner: &Node, key: &str) -> Checked<Option<String>> {
