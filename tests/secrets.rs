@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::home::{Answer, Home, assert_nowhere, contents_below};
 
@@ -120,6 +120,18 @@ fn a_granted_secret_leaves_no_trace() {
     let bundle = home.lobster(["bundle", "export", &id, "-o", "run.bundle"]).run();
     assert_eq!(bundle.code(), 0, "{bundle:?}");
     assert_clean("the bundle", &std::fs::read(home.dir().join("run.bundle")).unwrap());
+    let named =
+        "warning: steps of this run had secrets: fail (api_token); pipe (api_token); use (api_token)\n";
+    assert!(bundle.stderr.starts_with(named), "{bundle:?}");
+    assert!(
+        bundle.stderr.contains("\n  not in the bundle: ") && bundle.stderr.contains("\n  in the bundle: ")
+    );
+    assert!(bundle.stdout.starts_with("wrote run") && !bundle.stdout.contains("warning"), "{bundle:?}");
+    let bundle = home.lobster(["bundle", "export", &id, "-o", "run.bundle", "--json"]).run();
+    let summary: Value = serde_json::from_str(&bundle.stdout).unwrap();
+    assert_eq!(summary["secrets"][0], json!({ "step": "fail", "secrets": ["api_token"] }));
+    let piped = home.lobster(["bundle", "export", &id, "-o", "-"]).run();
+    assert!(piped.stderr.starts_with(named) && !piped.stdout.contains("warning"), "{:?}", piped.stderr);
     // A replay needs no value: what was done is answered from the record.
     let replay = home.lobster(["replay", &id]).run();
     assert_eq!(replay.code(), 0, "{replay:?}");
