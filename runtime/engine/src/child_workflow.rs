@@ -127,7 +127,7 @@ impl Frame<'_> {
             );
             let (workflow, said) = loaded.map_err(|error| refuse(&error))?;
             if let Some(error) = language::workflow::certain_failure(&said) {
-                return Err(refuse(error).into());
+                return Err(refuse(error));
             }
             serde_json::to_value(workflow).map_err(StageError::permanent_from)
         })?;
