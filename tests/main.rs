@@ -20,6 +20,7 @@ mod budgets;
 mod bundles;
 mod cached;
 mod canary;
+mod checked_first;
 mod children;
 mod choices;
 mod codes;

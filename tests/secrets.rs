@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::home::{Answer, Home, assert_nowhere, contents_below};
 
@@ -120,6 +120,18 @@ fn a_granted_secret_leaves_no_trace() {
     let bundle = home.lobster(["bundle", "export", &id, "-o", "run.bundle"]).run();
     assert_eq!(bundle.code(), 0, "{bundle:?}");
     assert_clean("the bundle", &std::fs::read(home.dir().join("run.bundle")).unwrap());
+    let named =
+        "warning: steps of this run had secrets: fail (api_token); pipe (api_token); use (api_token)\n";
+    assert!(bundle.stderr.starts_with(named), "{bundle:?}");
+    assert!(
+        bundle.stderr.contains("\n  not in the bundle: ") && bundle.stderr.contains("\n  in the bundle: ")
+    );
+    assert!(bundle.stdout.starts_with("wrote run") && !bundle.stdout.contains("warning"), "{bundle:?}");
+    let bundle = home.lobster(["bundle", "export", &id, "-o", "run.bundle", "--json"]).run();
+    let summary: Value = serde_json::from_str(&bundle.stdout).unwrap();
+    assert_eq!(summary["secrets"][0], json!({ "step": "fail", "secrets": ["api_token"] }));
+    let piped = home.lobster(["bundle", "export", &id, "-o", "-"]).run();
+    assert!(piped.stderr.starts_with(named) && !piped.stdout.contains("warning"), "{:?}", piped.stderr);
     // A replay needs no value: what was done is answered from the record.
     let replay = home.lobster(["replay", &id]).run();
     assert_eq!(replay.code(), 0, "{replay:?}");
@@ -363,4 +375,64 @@ fn keys_in_settings_of_models_are_in_no_record() {
     let bundle = home.lobster(["bundle", "export", "@", "-o", "b.lobster-bundle"]).run();
     assert_eq!(bundle.code(), 0, "{bundle:?}");
     assert_nowhere(&home.dir(), key);
+}
+
+/// What others bring into a run may hold a secret, too: the name of who approves, the data of an event, the name of a
+/// file that is put together.
+#[test]
+fn what_others_bring_leaves_no_trace() {
+    let home = home_with("env = \"THE_TOKEN\"");
+    // It is found when a run needs it; who answers does not know it.
+    let value = "n0t-for-others-0123456789abcdef";
+    let token = home.dir().join("token");
+    std::fs::write(&token, value).unwrap();
+    let config = home.dir().parent().unwrap().join("home/.config/lobster/secrets.toml");
+    std::fs::write(config, format!("[secrets.api_token]\nfile = {token:?}\n")).unwrap();
+    home.write(
+        "flow.lobster",
+        "secrets: [api_token]\nsteps:\n\
+         \x20 - { id: use, run: ':', secrets: { TOKEN: api_token } }\n\
+         \x20 - { id: ask, approval: { prompt: 'Go on?' } }\n\
+         \x20 - { id: word, input: { prompt: 'Which?', responseSchema: { type: string } } }\n\
+         \x20 - { id: came, wait: { event: go } }\n\
+         \x20 - { id: parts, run: 'printf \"{\\\"a\\\":\\\"n0t-for-others-\\\",\\\"b\\\":\\\"0123456789abcdef.lobster\\\"}\"' }\n\
+         \x20 - { id: child, on_error: continue, workflow: './$parts.json.a$parts.json.b' }\n\
+         \x20 - id: all\n    run: cat\n    stdin: 'by $ask.approvedBy, $word.response, $came.json.x'\n",
+    );
+    let child = "budget: { day: { calls: 5 } }\nsteps:\n  - id: call\n    on_error: continue\n    pipeline: exec echo x | llm.invoke --provider http --model m --prompt p --max-output-tokens 5\n";
+    home.write(&format!("{value}.lobster"), child);
+    let lobster = |words: &[&str]| {
+        let command = home.lobster(words).env("LOBSTER_APPROVAL_APPROVED_BY", value);
+        command.env("LOBSTER_LLM_ADAPTER_URL", "http://127.0.0.1:9/")
+    };
+    let asked = lobster(&["run", "--mode", "tool", "flow.lobster"]).run();
+    let asked = lobster(&["resume", "--token", &asked.token(), "--approve", "yes"]).run();
+    let response = format!("\"{value}\"");
+    let token = asked.token();
+    let done = std::thread::scope(|scope| {
+        let words = ["resume", "--token", &token, "--response-json", &response];
+        let run = scope.spawn(move || lobster(&words).run());
+        while !run.is_finished() {
+            let data = format!("{{\"x\":\"{value}\"}}");
+            assert_eq!(home.lobster(["event", "send", "go", "--data", &data]).run().code(), 0);
+            std::thread::sleep(std::time::Duration::from_millis(500));
+        }
+        run.join().unwrap()
+    });
+    let hidden = "«secret:api_token»";
+    assert_eq!(done.output()[0], format!("by {hidden}, {hidden}, {hidden}"), "{done:?}");
+    for words in [
+        &["show", "@", "--full"][..],
+        &["show", "@", "--json"],
+        &["logs", "@"],
+        &["cost", "--json"],
+        &["audit"],
+    ] {
+        let shown = home.lobster(words).run();
+        assert!(!shown.stdout.contains(value) && !shown.stderr.contains(value), "{words:?}: {shown:?}");
+    }
+    let bundle = home.lobster(["bundle", "export", "@", "-o", "run.bundle"]).run();
+    assert_eq!(bundle.code(), 0, "{bundle:?}");
+    let bundle = std::fs::read(home.dir().join("run.bundle")).unwrap();
+    assert!(!String::from_utf8_lossy(&bundle).contains(value));
 }

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::{one_line, units};
+use crate::render::{one_line, say, units};
 use crate::stdout::{print_line, stdout};
 use crate::which;
 
@@ -123,9 +123,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 ExportOptions { redact: redact.clone(), sign, directories: *with_directories, force: *force };
             if output.as_os_str() == "-" {
                 let summary = bundle::export_bundle_to(&runtime, run, &mut stdout(), &options)?;
+                tell_secrets(&summary);
                 return print_summary(&mut std::io::stderr().lock(), &summary, "wrote", *json);
             }
             let summary = bundle::export_bundle(&runtime, run, output, &options)?;
+            tell_secrets(&summary);
             print_summary(&mut stdout(), &summary, "wrote", *json)
         }
         Task::Verify { file, key, json } => {
@@ -166,6 +168,26 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 
 fn signer(key: Option<&Path>) -> Result<Option<PublicKey>, KeyError> {
     key.map(PublicKey::read).transpose()
+}
+
+/// Says which steps had secrets, and what of these is in the bundle.
+fn tell_secrets(summary: &BundleSummary) {
+    if summary.secrets.is_empty() {
+        return;
+    }
+    let steps: Vec<String> = summary
+        .secrets
+        .iter()
+        .map(|granted| one_line(&format!("{} ({})", granted.step, granted.secrets.join(", "))))
+        .collect();
+    say(&format!("warning: steps of this run had secrets: {}", steps.join("; ")));
+    say(
+        "  not in the bundle: their values, in the forms that lobster finds (`«secret:NAME»` stands in their place)",
+    );
+    say(
+        "  in the bundle: the results of these steps and files that they changed, with a value in any other form; \
+         --redact STEP leaves results out",
+    );
 }
 
 fn print_summary(out: &mut impl Write, summary: &BundleSummary, verb: &str, as_json: bool) -> CommandResult {

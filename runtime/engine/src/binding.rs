@@ -8,7 +8,7 @@ use super::path::StepPath;
 use lobster_base::digest::Digest;
 use lobster_base::schema::Schema;
 use lobster_stage::{Answer, Question};
-use lobster_store::{Event, GateAnswer, RunId};
+use lobster_store::{Event, GateAnswer, RunId, Store};
 
 /// Who may answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -76,6 +76,21 @@ pub struct KnownAnswer {
 }
 
 impl KnownAnswer {
+    /// The same without secrets: whoever answered may not have known what is one here.
+    pub(super) fn hidden_by(mut self, store: &Store) -> Self {
+        let hide = |by: &mut Option<String>| {
+            if let Some(by) = by {
+                *by = store.hide(by).into_owned();
+            }
+        };
+        hide(&mut self.by);
+        match &mut self.answer {
+            Answer::Approved { by, .. } => hide(by),
+            Answer::Response(value) => store.hide_in(value),
+        }
+        self
+    }
+
     pub(super) fn event(&self, path: &StepPath) -> Event {
         Event::GateAnswered {
             path: path.to_string(),

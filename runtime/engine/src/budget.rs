@@ -27,7 +27,7 @@ use lobster_store::{StepOutcome, StepStatus};
 pub(crate) fn of_run(run: &Run<'_>, workflow: Option<&Workflow>) -> Result<Arc<Account>, Stop> {
     let (pricing, bad) = Pricing::configured(|name| run.services.env.get(name));
     let prices = Prices { pricing, bad: bad.into_iter().next() };
-    let mut terms: Vec<Terms> = workflow.map(terms_of_file).unwrap_or_default();
+    let mut terms: Vec<Terms> = workflow.map(|workflow| terms_of_file(run, workflow)).unwrap_or_default();
     terms.extend(terms_of_service(run)?);
     let used = used_earlier(run, &StepPath::root(), |spend| prices.amount_of(spend));
     Ok(Account::new(prices, terms, used))
@@ -40,7 +40,7 @@ pub(crate) fn of_child(
     path: &StepPath,
     around: &Arc<Account>,
 ) -> Arc<Account> {
-    match terms_of_file(workflow) {
+    match terms_of_file(run, workflow) {
         none if none.is_empty() => Arc::clone(around),
         terms => Account::within(around, terms, used_earlier(run, path, |spend| around.amount_of(spend))),
     }
@@ -70,10 +70,11 @@ fn used_earlier(run: &Run<'_>, path: &StepPath, amount_of: impl Fn(&Spend) -> Am
     within.fold(Amount::default(), |sum, (_, spend)| sum.plus(amount_of(spend)))
 }
 
-fn terms_of_file(workflow: &Workflow) -> Vec<Terms> {
+fn terms_of_file(run: &Run<'_>, workflow: &Workflow) -> Vec<Terms> {
     let Some(plan::Budget { limits, day, allows_unpriced }) = &workflow.budget else { return Vec::new() };
     let name = workflow.file.file_name().unwrap_or(workflow.file.as_os_str()).display().to_string();
-    let run = Terms {
+    let name = run.store.hide(&name).into_owned();
+    let whole = Terms {
         holder: Holder::Run(name.clone()),
         limits: *limits,
         allows_unpriced: *allows_unpriced,
@@ -83,9 +84,10 @@ fn terms_of_file(workflow: &Workflow) -> Vec<Terms> {
         holder: Holder::Day(name),
         limits: *day,
         allows_unpriced: *allows_unpriced,
-        day_key: Some(day_key(workflow)),
+        // The path of a file that an argument or a result names may hold anything.
+        day_key: Some(run.store.hide(&day_key(workflow)).into_owned()),
     };
-    [run, day].into_iter().filter(|terms| !terms.limits.is_empty()).collect()
+    [whole, day].into_iter().filter(|terms| !terms.limits.is_empty()).collect()
 }
 
 /// Under which name the store counts what all runs of a file use on a day.

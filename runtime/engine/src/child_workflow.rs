@@ -6,6 +6,7 @@ use std::sync::Arc;
 use lobster_base::cancel::CancelToken;
 use lobster_base::sync::lock;
 use lobster_language as language;
+use lobster_language::diagnostic::Diagnostic;
 use lobster_language::plan::{Step, Workflow};
 use lobster_stage::{StageError, Stop};
 use serde_json::{Map, Value};
@@ -118,8 +119,16 @@ impl Frame<'_> {
                     StageError::permanent(format!("{}: {error}", location.display()))
                 }
             })?;
-            let (workflow, _) = crate::runtime::load_with_warnings(source)
-                .map_err(|diagnostic| StageError::permanent(diagnostic.one_line_with_snippet()))?;
+            let refuse = |error: &Diagnostic| StageError::permanent(error.one_line_with_snippet());
+            let loaded = language::workflow::load_to_run(
+                &source,
+                &|path| crate::runtime::read_source(path),
+                &self.run.services.registry,
+            );
+            let (workflow, said) = loaded.map_err(|error| refuse(&error))?;
+            if let Some(error) = language::workflow::certain_failure(&said) {
+                return Err(refuse(error));
+            }
             serde_json::to_value(workflow).map_err(StageError::permanent_from)
         })?;
         let workflow: Workflow = serde_json::from_value(kept).map_err(StageError::permanent_from)?;

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use lobster_base::credential::CredentialGrant;
 use lobster_base::json;
 use lobster_base::setting::{self, BadSetting, Setting};
-use lobster_base::variable_name::is_variable_name;
+use lobster_base::variable_name::{self, is_variable_name};
 use lobster_language::plan::SecretGrant;
 use lobster_models::channel::recorded_setting;
 use lobster_models::http;
@@ -272,7 +272,7 @@ pub const ARG_PREFIX: &str = "LOBSTER_ARG_";
 pub fn argument_vars(args: &Map<String, Value>) -> Vec<(String, String)> {
     let all = (ARGS_JSON.to_owned(), json::compact(args));
     let each = args.iter().filter_map(|(name, value)| {
-        let name = variable_name(name);
+        let name = variable_name::for_argument(name);
         (!name.is_empty()).then(|| (format!("{ARG_PREFIX}{name}"), json::js_string(value)))
     });
     std::iter::once(all)
@@ -281,28 +281,9 @@ pub fn argument_vars(args: &Map<String, Value>) -> Vec<(String, String)> {
         .collect()
 }
 
-/// `my-arg.v2` → `MY_ARG_V2`.
-fn variable_name(arg: &str) -> String {
-    let mut name = String::new();
-    for c in arg.trim().chars().flat_map(char::to_uppercase) {
-        if c.is_ascii_uppercase() || c.is_ascii_digit() {
-            name.push(c);
-        } else if !name.ends_with('_') {
-            name.push('_');
-        }
-    }
-    name.trim_matches('_').to_owned()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn argument_names_become_variable_names() {
-        let names: Vec<_> = ["my-arg.v2", "__x__", "ünï", "", "a b"].map(variable_name).into();
-        assert_eq!(names, ["MY_ARG_V2", "X", "N", "", "A_B"]);
-    }
 
     #[test]
     fn later_layers_win_and_only_layers_are_granted() {

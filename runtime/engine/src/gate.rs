@@ -25,7 +25,8 @@ impl Run<'_> {
     ) -> Result<Answer, Stop> {
         let path = at.gate(question.kind());
         let binding = self.binding(&question)?;
-        if let Some(known) = self.answer(&path, &binding)? {
+        let known = self.answer(&path, &binding)?;
+        if let Some(known) = known.map(|known| known.hidden_by(&self.store)) {
             match (known.from, binding.is(known.binding)) {
                 (Some(_), true) => {
                     return self.take_over(PendingGate { path, question, binding, going: None }, known);
@@ -62,13 +63,10 @@ impl Run<'_> {
                         Answer::Response(_) => None,
                     };
                     let gate = AT_TERMINAL.to_owned();
-                    let known = KnownAnswer {
-                        answer: answer.clone(),
-                        binding: pending.binding.digest,
-                        gate,
-                        by,
-                        from: None,
-                    };
+                    let binding = pending.binding.digest;
+                    let known = KnownAnswer { answer, binding, gate, by, from: None };
+                    let known = known.hidden_by(&self.store);
+                    let answer = known.answer.clone();
                     self.append(vec![known.event(&pending.path)], Durability::Synced)?;
                     self.remember_answer(&pending.path, known);
                     return Ok(answer);

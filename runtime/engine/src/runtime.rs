@@ -214,7 +214,6 @@ impl Runtime {
                 let stem =
                     path.file_stem().map(|stem| stem.to_string_lossy().into_owned()).unwrap_or_default();
                 let name = workflow.name.clone().unwrap_or(stem);
-                self.check_pipelines(&workflow)?;
                 let given = workflow::argument_names(&given);
                 Ok(Planned { plan: Plan::Workflow(workflow), args, given, name })
             }
@@ -226,9 +225,7 @@ impl Runtime {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn workflow(&self, file: &Path) -> Result<Workflow, Failure> {
-        let workflow = self.load(&self.services.cwd.join(file))?;
-        self.check_pipelines(&workflow)?;
-        Ok(workflow)
+        self.load(&self.services.cwd.join(file))
     }
 
     /// Checks a pipeline that is not text; `name` is what people call the run.
@@ -275,22 +272,6 @@ impl Runtime {
     #[must_use]
     pub fn check_limits(&self, path: &Path) -> Vec<Diagnostic> {
         limits::check_file(&self.services.env, path)
-    }
-
-    /// Finds unknown commands in fixed pipeline text before anything runs.
-    fn check_pipelines(&self, workflow: &Workflow) -> Result<(), Failure> {
-        let known = |name: &str| self.services.registry.get(name).is_some();
-        lobster_language::dry_run::check_commands(workflow, &known).map_err(|error| {
-            let message = error.to_string();
-            Failure::new(Code::UnknownCommand, self.with_place(&workflow.file, &message).unwrap_or(message))
-        })
-    }
-
-    /// A message with the place that `lobster check` gives it.
-    fn with_place(&self, file: &Path, message: &str) -> Option<String> {
-        let report = workflow::check(&source_of(file).ok()?, &|path| read_source(path), self.registry());
-        let found = report.diagnostics.into_iter().find(|diagnostic| diagnostic.message == message)?;
-        Some(found.one_line_with_snippet())
     }
 
     /// Says which options of a pipeline nobody will read.

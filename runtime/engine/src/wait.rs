@@ -152,7 +152,8 @@ impl Frame<'_> {
             Some(came) => came,
             None => {
                 let earlier = self.run.overseer().and_then(|overseer| overseer.wait(&place));
-                let came = match earlier.filter(|earlier| earlier["name"] == name && earlier["late"] != true)
+                let mut came = match earlier
+                    .filter(|earlier| earlier["name"] == name && earlier["late"] != true)
                 {
                     Some(earlier) => earlier,
                     None => match self.await_event(path, name, deadline, cancel)? {
@@ -162,6 +163,8 @@ impl Frame<'_> {
                         None => json!({ "name": name, "late": true }),
                     },
                 };
+                // Whoever sent it may not have known what is a secret here.
+                self.run.store.hide_in(&mut came);
                 self.run.keep(&place, || Ok(came))?
             }
         };

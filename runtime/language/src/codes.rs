@@ -123,8 +123,8 @@ codes! {
 
     CHILD_CYCLE = "E0503", "A workflow calls itself",
     "A step's `workflow:` names a file that is already being executed when the step runs: the workflow itself, or \
-     one that called it. The run fails when it reaches the step, after the effects before it. To repeat steps, use \
-     for_each.";
+     one that called it. Nothing runs, unless the step may fail (`on_error`). If the path of the file comes from an \
+     argument or a result, the run fails when it reaches the step. To repeat steps, use for_each.";
 
     UNKNOWN_COMMAND = "E0601", "A pipeline uses an unknown command",
     "`pipeline:` takes lobster commands, joined by `|`. To run a program, use `run:`, or the command `exec` \
@@ -136,6 +136,11 @@ codes! {
     "Before anything runs, lobster loads the component and compares it with the step. It cannot be loaded, \
      does not accept the arguments, imports something that the step does not grant, or the policy denies a \
      grant. `lobster step inspect FILE` prints its arguments and the grants that it asks for.";
+
+    STAGE_ARGUMENTS = "E0604", "A pipeline command has invalid arguments",
+    "An option or word of the command is missing, is not known, or has an invalid value; the message names it. \
+     `lobster help COMMAND` lists the arguments. Nothing runs, unless the step may fail (`on_error`). Arguments with \
+     `${name}` or `$id.path` are checked when the step is reached.";
 
     UNKNOWN_FIELD = "W0701", "A field is not known",
     "The field has no effect. Usually it is a misspelling (timeoutMs for timeout_ms) or belongs to another tool.";

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
+use unicode_width::UnicodeWidthChar;
 
 use super::plan::Span;
 use super::source::Source;
@@ -120,7 +121,16 @@ impl Diagnostic {
             group = group.element(Level::HELP.message(help.as_str()));
         }
         let renderer = if color { Renderer::styled() } else { Renderer::plain() };
-        renderer.render(&[group])
+        let mut rendered = renderer.term_width(RENDERED).render(&[group]);
+        // Of a line that is cut, the renderer knows the column in what is shown.
+        let in_snippet = shown.text[..shown.start].chars().count() + 1;
+        let place = format!("{}:{}:{in_snippet}", self.file, self.line);
+        let arrow = rendered.find("--> ").unwrap_or_default();
+        if let Some(at) = rendered[arrow..].find(&place).map(|at| arrow + at) {
+            let true_place = format!("{}:{}:{}", self.file, self.line, self.column);
+            rendered.replace_range(at..at + place.len(), &true_place);
+        }
+        rendered
     }
 
     /// The diagnostic as an error message of an envelope: the message first,
@@ -131,8 +141,8 @@ impl Diagnostic {
         let (line_start, line) = self.source.line_at(self.span.start);
         let shown = shown_line(line, self.span.start - line_start, self.marked(line_start, line));
         let number = self.line.to_string();
-        let before = shown.text[..shown.start].chars().count();
-        let marks = shown.text[shown.start..shown.end].chars().count().max(1);
+        let before = columns(&shown.text[..shown.start]);
+        let marks = columns(&shown.text[shown.start..shown.end]).max(1);
         // Writing to a String cannot fail.
         let _ = write!(
             out,
@@ -155,44 +165,84 @@ impl Diagnostic {
     }
 }
 
-/// A line as it is shown: cut to a window around the mark and free of control characters.
+/// A line as it is shown: cut to a window around the mark and free of what cannot be seen.
 struct ShownLine {
     text: String,
     start: usize,
     end: usize,
 }
 
-/// Characters shown on either side of the start of the mark.
+/// Columns of a terminal that are shown on either side of the start of the mark.
 const SHOWN_BEFORE: usize = 60;
 const SHOWN_AFTER: usize = 80;
+
+/// Wider than any shown line, so that the renderer cuts nothing of its own.
+const RENDERED: usize = 4 * (SHOWN_BEFORE + SHOWN_AFTER);
+
+/// Characters that may share a column, such as the marks on a letter.
+const MOST_IN_A_COLUMN: usize = 4;
+
+/// How many columns a character takes where it is shown. What is not shown has a sign in its place.
+fn width(c: char) -> usize {
+    c.width().unwrap_or(1)
+}
+
+fn columns(text: &str) -> usize {
+    text.chars().map(width).sum()
+}
+
+/// How many bytes of these characters fit into so many columns.
+fn fitting(characters: impl Iterator<Item = char>, mut room: usize) -> usize {
+    let fits = characters.take(room * MOST_IN_A_COLUMN).take_while(|c| match room.checked_sub(width(*c)) {
+        Some(left) => {
+            room = left;
+            true
+        }
+        None => false,
+    });
+    fits.map(char::len_utf8).sum()
+}
 
 fn shown_line(line: &str, start: usize, len: usize) -> ShownLine {
     let start = start.min(line.len());
     let end = (start + len).min(line.len());
-    // A byte order mark is invisible and would shift the marks.
-    let visible = |c: char| match c {
-        '\u{feff}' => None,
-        '\t' => Some(' '),
-        c if c.is_control() => Some('\u{fffd}'),
-        c => Some(c),
-    };
-    let before: Vec<char> = line[..start].chars().filter_map(visible).collect();
-    let marked: Vec<char> = line[start..end].chars().filter_map(visible).collect();
-    let after: Vec<char> = line[end..].chars().filter_map(visible).collect();
-    let mut text = String::new();
-    if before.len() > SHOWN_BEFORE {
+    let from = start - fitting(line[..start].chars().rev(), SHOWN_BEFORE);
+    // A mark whose letter is cut off would stand on another one.
+    let marks = line[from..start].chars().take_while(|c| from > 0 && width(*c) == 0);
+    let from = from + marks.map(char::len_utf8).sum::<usize>();
+    let marked = fitting(line[start..end].chars(), SHOWN_AFTER);
+    let room = SHOWN_AFTER - columns(&line[start..start + marked]);
+    let after = if start + marked == end { fitting(line[end..].chars(), room) } else { 0 };
+
+    let mut text = if from > 0 { "…".to_owned() } else { String::new() };
+    // A byte order mark at the beginning is part of no line.
+    push_visible(&mut text, line[from..start].trim_start_matches('\u{feff}'));
+    let shown_start = text.len();
+    push_visible(&mut text, &line[start..start + marked]);
+    let shown_end = text.len();
+    push_visible(&mut text, &line[start + marked..start + marked + after]);
+    if start + marked + after < line.len() {
         text.push('…');
     }
-    text.extend(before.iter().skip(before.len().saturating_sub(SHOWN_BEFORE)));
-    let start = text.len();
-    text.extend(marked.iter().take(SHOWN_AFTER));
-    let end = text.len();
-    let room = SHOWN_AFTER.saturating_sub(marked.len());
-    text.extend(after.iter().take(room));
-    if marked.len() > SHOWN_AFTER || after.len() > room {
-        text.push('…');
+    ShownLine { text, start: shown_start, end: shown_end }
+}
+
+/// Each character in as many columns as [`width`] says.
+fn push_visible(out: &mut String, text: &str) {
+    for c in text.chars() {
+        match c {
+            '\t' => out.push(' '),
+            // Nothing to see, or it would turn the direction of the line; marks on letters stay.
+            c if c.is_control() => out.push('\u{fffd}'),
+            '\u{200b}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{2028}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}'
+            | '\u{feff}' => {}
+            c => out.push(c),
+        }
     }
-    ShownLine { text, start, end }
 }
 
 impl fmt::Display for Diagnostic {
@@ -234,6 +284,70 @@ mod tests {
             assert!(shown.contains(part), "{part} in {shown}");
         }
         assert!(sample(text, Span::default()).render_human(true).contains("\u{1b}["));
+    }
+
+    /// Where the carets of a rendered diagnostic stand: the columns before them, and how many they are.
+    fn carets(shown: &str) -> (usize, usize) {
+        let line = shown.lines().find(|line| line.contains('^')).unwrap_or_else(|| panic!("{shown}"));
+        (columns(line.split('^').next().unwrap()), line.matches('^').count())
+    }
+
+    #[test]
+    fn carets_stand_below_what_they_mark_in_lines_of_any_length() {
+        for filler in
+            ["x", "\t", "漢", "e\u{301}", "a\u{300}\u{301}\u{302}", "😀", "\u{7}", "\u{202e}x", "é漢\t"]
+        {
+            for (before, after) in [(0, 0), (0, 10_000), (10, 10), (59, 3), (10_000, 0), (10_000, 10_000)] {
+                for target in ["MARK", "漢字", "n\u{303}o"] {
+                    let (before, after) = (filler.repeat(before), filler.repeat(after));
+                    let text = format!("steps:\n{before}{target}{after}\nlast\n");
+                    let start = "steps:\n".len() + before.len();
+                    let diagnostic = sample(&text, Span { start, end: start + target.len() });
+                    let place = format!("flow.lobster:2:{}", before.chars().count() + 1);
+                    for shown in [diagnostic.one_line_with_snippet(), diagnostic.render_human(false)] {
+                        assert!(shown.contains(&place), "{place} is not in {shown}");
+                        let line = shown
+                            .lines()
+                            .find(|line| line.contains(target))
+                            .unwrap_or_else(|| panic!("{shown}"));
+                        let at = columns(line.split(target).next().unwrap());
+                        assert_eq!(carets(&shown), (at, columns(target)), "{shown}");
+                        assert!(columns(line) <= SHOWN_BEFORE + SHOWN_AFTER + 10, "{shown}");
+                        assert_eq!(
+                            line.matches('…').count(),
+                            usize::from(columns(&before) > SHOWN_BEFORE)
+                                + usize::from(columns(&after) > SHOWN_AFTER - columns(target)),
+                            "{shown}"
+                        );
+                        assert!(!shown.contains(['\t', '\u{7}', '\u{202e}']), "{shown:?}");
+                        assert!(shown.len() < 2000, "{shown}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn long_lines_are_shown_around_the_mark() {
+        let text = format!("{}漢 MARK{}\n", "e\u{301}".repeat(5000), " 漢".repeat(5000));
+        let start = text.find("MARK").unwrap();
+        let diagnostic = sample(&text, Span { start, end: start + 4 });
+        let line = format!("…{}漢 MARK{} …", "e\u{301}".repeat(57), " 漢".repeat(25));
+        let carets = format!("{}^^^^", " ".repeat(61));
+        assert_eq!(
+            diagnostic.one_line_with_snippet(),
+            format!(
+                "Workflow step a retry must be an object (flow.lobster:1:10003)\n  1 | {line}\n    | {carets}\n  \
+                 help: write `retry: {{max: 3}}`"
+            )
+        );
+        assert_eq!(
+            diagnostic.render_human(false),
+            format!(
+                "error[E0203]: Workflow step a retry must be an object\n --> flow.lobster:1:10003\n  |\n\
+                 1 | {line}\n  | {carets}\n  |\n  = help: write `retry: {{max: 3}}`"
+            )
+        );
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Where a model is asked: a provider with its address and its key.
 
+mod private_header;
 mod streamed;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url}
 use lobster_base::json;
 
 use lobster_stage::{Destination, HttpSender, StageError, Token, WorstCase};
+use private_header::is_private;
 pub use streamed::STREAM;
 
 /// The languages that models are spoken to in.
@@ -255,13 +257,6 @@ fn ambient_headers(env: &dyn Fn(&str) -> Option<String>) -> Result<BTreeMap<Stri
         return Ok(BTreeMap::new());
     };
     serde_json::from_str(&text).map_err(|error| format!("{HEADERS} must be a JSON object of texts ({error})"))
-}
-
-/// Whether the name of a header says that its value opens a door.
-fn is_private(header: &str) -> bool {
-    let header = header.to_lowercase();
-    let words = ["key", "token", "auth", "secret", "cookie", "password", "passwd", "credential", "signature"];
-    words.iter().any(|word| header.contains(word))
 }
 
 /// The value of a setting of models, as far as it may be recorded: the keys in addresses and headers are left out.

@@ -5,7 +5,7 @@
 use super::analysis::{Analysis, Arg};
 use super::command::is_harmless_variable;
 use super::file::Profile;
-use lobster_base::variable_name::is_variable_name;
+use lobster_base::variable_name::check_variable_name;
 
 /// How lobster's own variables begin. They steer lobster, and mean nothing to other programs.
 const OWN: &str = "LOBSTER_";
@@ -30,10 +30,8 @@ impl Analysis<'_> {
         let right = rights.next();
         self.span = None;
         for (name, value) in &env.given {
-            if !is_variable_name(name) {
-                let message =
-                    format!("{name:?} cannot name a variable: it is empty, or holds `=` or a NUL byte");
-                self.deny("variable-name", message);
+            if let Err(error) = check_variable_name(name) {
+                self.deny("variable-name", error.to_string());
                 continue;
             }
             let is_operators = self.policy.file().sandbox.env.set.get(name) == Some(value);

@@ -112,7 +112,7 @@ pub fn check_approver(runtime: &Runtime, gate: &Gate) -> Result<(), String> {
 
 /// Answers a gate and goes on with its run.
 pub fn resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
-    let done = answer(runtime, request).and_then(|answered| match answered {
+    let done = answer(runtime, request, true).and_then(|answered| match answered {
         Answered::GoesOn(gate) => go_on(runtime, gate.run, Interrupted::Ask, Some(&gate)),
         Answered::Ended(result) => Ok(result),
     });
@@ -121,7 +121,7 @@ pub fn resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
 
 /// Answers a gate, and leaves it to others to go on with its run. A no ends the run as ever.
 pub fn record_answer(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
-    match answer(runtime, request) {
+    match answer(runtime, request, false) {
         Ok(Answered::GoesOn(gate)) => left(gate.run),
         Ok(Answered::Ended(result)) => result,
         Err(failure) => failure.into(),
@@ -240,7 +240,8 @@ enum Answered {
     Ended(RunResult),
 }
 
-fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<Answered, Failure> {
+/// `goes_on`: whether this process goes on with the run then, so that it needs the secrets of the run anyway.
+fn answer(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<Answered, Failure> {
     let store = runtime.store()?;
     let cancel = matches!(request.reply, Reply::Cancel);
     let (gate, kind) = find(runtime, &request.gate, Some(&request.reply))?;
@@ -295,8 +296,12 @@ fn answer(runtime: &Runtime, request: &ResumeRequest) -> Result<Answered, Failur
         }
     };
     // A no starts nothing, so it is taken whatever became of the journal.
-    sound_journal(&store, gate.run)?;
+    let journal = sound_journal(&store, gate.run)?;
     check_unedited(runtime, &gate)?;
+    if goes_on && let Ok((_, plan, args)) = started(&store, gate.run, &journal) {
+        // They are kept out of the answer as well. Going on says if one cannot be had.
+        let _ = runtime.prepare_secrets(&plan, &args);
+    }
     store.answer_gate(gate.key, answer, approver.as_deref()).map_err(lost)?;
     Ok(Answered::GoesOn(Box::new(gate)))
 }
@@ -609,12 +614,7 @@ fn go_on(
     let journal = sound_journal(&store, id)?;
     // Before it was claimed, anybody could end it.
     refuse_called_off(&journal)?;
-    let task = started(&journal).ok_or_else(|| {
-        Failure::new(Code::Recording, format!("the journal of run {id} does not say what it runs"))
-    })?;
-    let plan: Plan = recorded(&store, &task.plan)?;
-    let args: Map<String, Value> =
-        task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(&store, &digest))?;
+    let (task, plan, args) = started(&store, id, &journal)?;
     let ready = check_directory(&store, id);
     if let Err(missing) = ready.and_then(|()| runtime.prepare_secrets(&plan, &args)) {
         if let Some(gate) = gate {
@@ -652,11 +652,22 @@ fn go_on(
     Ok(RunResult { run: Some(id), envelope, rendered: run.has_rendered() })
 }
 
-fn started(journal: &[JournalRecord]) -> Option<Task> {
-    journal.iter().find_map(|record| match &record.event {
+/// What a run executes.
+fn started(
+    store: &Store,
+    id: RunId,
+    journal: &[JournalRecord],
+) -> Result<(Task, Plan, Map<String, Value>), Failure> {
+    let task = journal.iter().find_map(|record| match &record.event {
         Event::RunStarted { plan, args, .. } => Some(Task { plan: *plan, args: *args }),
         _ => None,
-    })
+    });
+    let task = task.ok_or_else(|| {
+        Failure::new(Code::Recording, format!("the journal of run {id} does not say what it runs"))
+    })?;
+    let plan = recorded(store, &task.plan)?;
+    let args = task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(store, &digest))?;
+    Ok((task, plan, args))
 }
 
 /// How a run ends that a person called off.

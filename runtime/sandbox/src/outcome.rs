@@ -1,12 +1,12 @@
 //! How a run ended, or why it never began.
 
-use std::ffi::OsString;
 use std::fmt;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use super::{Enforcement, Missing};
+use lobster_base::variable_name::BadVariableName;
 
 /// Receives output while the process runs. A slow sink slows the process: the
 /// pipe fills and its writes block.
@@ -141,11 +141,8 @@ pub enum SpawnError {
         place: String,
     },
     /// A variable that would set another one.
-    #[error("{name:?} cannot name an environment variable: it is empty, or holds `=` or a NUL byte")]
-    VariableName {
-        /// The name.
-        name: OsString,
-    },
+    #[error(transparent)]
+    VariableName(#[from] BadVariableName),
     /// The token was cancelled before anything started.
     #[error("{reason}")]
     Cancelled {

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lobster_base::variable_name::is_variable_name;
+use lobster_base::variable_name::check_variable_name;
 use serde::{Deserialize, Serialize};
 
 use super::{Confinement, SpawnError};
@@ -143,9 +143,7 @@ impl SpawnRequest {
             }
         }
         for (name, value) in &self.env {
-            if !is_variable_name(name) {
-                return Err(SpawnError::VariableName { name: name.clone() });
-            }
+            check_variable_name(name)?;
             if has_nul(value) {
                 let place = format!("environment variable {}", name.to_string_lossy());
                 return Err(SpawnError::NulByte { place });

@@ -210,7 +210,7 @@ fn says_why_nothing_started() {
     for name in ["", "PATH=/tmp/x:", "=A", "A\0", "BASH_ENV=/tmp/x.sh"] {
         let mut named = sh(":");
         named.env.push((name.into(), String::new().into()));
-        assert!(matches!(run(&named), Err(SpawnError::VariableName { name: at }) if at == name), "{name:?}");
+        assert!(matches!(run(&named), Err(SpawnError::VariableName(at)) if at.0 == name), "{name:?}");
     }
     let cancelled = CancelToken::new();
     cancelled.cancel(CancelReason::Signal("SIGINT".into()));

@@ -1,5 +1,7 @@
 //! `table`: shows items in columns.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 use unicode_width::UnicodeWidthStr;
 
@@ -51,10 +53,11 @@ impl Table {
     /// one of them is not an object.
     fn columns(&self) -> Result<Option<Vec<String>>, Stop> {
         let mut columns: Vec<String> = Vec::new();
+        let mut seen = HashSet::new();
         for slot in self.items.iter().take(SAMPLE) {
             let Value::Object(map) = self.held.item(*slot)? else { return Ok(None) };
             for key in map.keys() {
-                if !columns.contains(key) {
+                if seen.insert(key.clone()) {
                     columns.push(key.clone());
                 }
             }
@@ -136,6 +139,17 @@ mod tests {
         ] {
             assert_eq!(rendered("table", items.clone()), [text], "{items}");
         }
+    }
+
+    /// Comparing each column with all before it would take minutes.
+    #[test]
+    fn many_columns_take_no_longer_each() {
+        let item: serde_json::Map<String, Value> =
+            (0..100_000).map(|n| (format!("c{n}"), json!(n))).collect();
+        let begun = std::time::Instant::now();
+        let text = rendered("table", json!([item])).remove(0);
+        assert!(text.starts_with("c0   c1   c2 ") && text.contains("c99999"), "{}", &text[..40]);
+        assert!(begun.elapsed().as_secs() < 40, "{:?}", begun.elapsed());
     }
 
     #[test]

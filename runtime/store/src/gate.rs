@@ -344,10 +344,6 @@ impl Store {
         answer: GateAnswer,
         by: Option<&str>,
     ) -> Result<Gate, StoreError> {
-        let mut answer = answer;
-        if let GateAnswer::Response(value) = &mut answer {
-            self.redactions().value(value);
-        }
         self.close_gate(key, GateStatus::Answered, Some(answer), by, None)
     }
 
@@ -381,7 +377,8 @@ impl Store {
     /// # Errors
     /// When there is no such run, or it cannot be written.
     pub fn call_run_off(&self, run: RunId, by: Option<&str>, end: Event) -> Result<(), StoreError> {
-        self.write(Durability::Synced, |tx| self.end_run(tx, run, by, &end, self.now()))
+        let by = by.map(|by| self.hide(by));
+        self.write(Durability::Synced, |tx| self.end_run(tx, run, by.as_deref(), &end, self.now()))
     }
 
     /// Closes a gate whose question nobody shall answer any more, as if its time were over.
@@ -438,10 +435,14 @@ impl Store {
         &self,
         key: GateKey,
         status: GateStatus,
-        answer: Option<GateAnswer>,
+        mut answer: Option<GateAnswer>,
         by: Option<&str>,
         end: Option<Event>,
     ) -> Result<Gate, StoreError> {
+        if let Some(GateAnswer::Response(value)) = &mut answer {
+            self.hide_in(value);
+        }
+        let by = by.map(|by| self.hide(by));
         let (found, late) = self.write(Durability::Synced, |tx| {
             // A no to what was answered before does no harm.
             let no = answer.as_ref().is_none_or(|answer| *answer == GateAnswer::Rejected);
@@ -476,7 +477,7 @@ impl Store {
             let late = status == GateStatus::Answered && gate.expires_at.is_some_and(|at| at <= now);
             gate.status = if late { GateStatus::Expired } else { status };
             gate.answer = answer.clone().filter(|_| !late);
-            gate.answered_by = by.map(str::to_owned).filter(|_| !late);
+            gate.answered_by = by.as_deref().map(str::to_owned).filter(|_| !late);
             gate.answered_at = Some(now);
             self.record_closing(tx, found.run_number, gate)?;
             if let Some(end) = end.as_ref().filter(|_| !late) {

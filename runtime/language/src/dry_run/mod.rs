@@ -13,8 +13,6 @@ use std::collections::{HashMap, HashSet};
 
 use serde_json::{Map, Value};
 
-pub use commands::check_commands;
-
 use super::condition::Fact;
 use super::plan::{Stdin, Step, Work, Workflow};
 use super::template::{self, ExprError, Reference};

@@ -184,24 +184,3 @@ fn sub_workflows_are_opened() {
         assert_eq!(plan_of(&[("/t", &parent), ("/kid", kid)], json!({})), Err(message.to_owned()));
     }
 }
-
-#[test]
-fn fixed_pipelines_are_checked_at_every_depth() {
-    let check = |files: &[(&str, &str)]| {
-        check_commands(&workflow(files), &|name| COMMANDS.contains(&name)).map_err(|e| e.0)
-    };
-    assert_eq!(
-        check(&[("/t", "steps: [{id: a, pipeline: '${x} | $a.stdout'}, {id: b, pipeline: exec x | json}]")]),
-        Ok(())
-    );
-    assert_eq!(
-        check(&[
-            ("/t", "steps: [{id: a, workflow: kid}]"),
-            (
-                "/kid",
-                "steps: [{id: l, for_each: '${x}', steps: [{id: p, parallel: {branches: [{id: y, pipeline: nope}]}}]}]"
-            )
-        ]),
-        Err("Parallel branch y pipeline references unknown command: nope".to_owned())
-    );
-}

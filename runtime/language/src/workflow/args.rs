@@ -10,10 +10,10 @@ use super::super::plan::{ArgSpec, Workflow};
 use super::super::source::{Entry, Node};
 use super::Lowering;
 use super::fields::nearest;
-use super::lint::variable_name;
 use crate::mistyped::nearest_name;
 use lobster_base::json;
 use lobster_base::text::{self, Count};
+use lobster_base::variable_name;
 
 const SPEC_FIELDS: &[&str] = &["default", "description", "required", "type", "enum"];
 const TYPES: &[&str] = &["string", "number", "integer", "boolean", "array", "object"];
@@ -91,7 +91,7 @@ pub fn check_declared<'n>(
 ) -> Result<(), ArgsError> {
     let declared: Vec<&str> = workflow.args.iter().map(|spec| spec.name.as_str()).collect();
     let is_named = |name: &str| {
-        let variable = variable_name(name);
+        let variable = variable_name::for_argument(name);
         text.contains(&format!("${{{name}}}"))
             || text.contains("LOBSTER_ARGS_JSON")
             // A name without letters and digits has no variable.

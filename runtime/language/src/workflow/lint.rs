@@ -4,15 +4,15 @@ use std::collections::{BTreeSet, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::super::codes;
 use super::super::diagnostic::Diagnostic;
 use super::super::plan::{Span, Step, Work, Workflow};
 use super::super::source::{Data, Entry, Node, Source};
 use super::super::template::{self, Reference};
-use super::super::{codes, pipeline};
 use super::control::steps_inside;
 use super::step::bracket_index;
 use super::{Loader, Loading, Lowering, nearest};
-use lobster_stage as stage;
+use lobster_base::variable_name;
 use lobster_stage::Registry;
 
 /// Steps of a file whose errors are told; a file with more is not one of ours.
@@ -120,9 +120,19 @@ pub(super) fn collect_step(step: &Node, ids: &mut HashSet<String>) {
 }
 
 impl Lowering<'_> {
-    pub(super) fn lint_step(&mut self, node: &Node, step: &Step, commands: &Registry, fatal: bool) {
+    /// What is wrong with a step whatever its results are, and what is probably a mistake.
+    pub(super) fn look_at(&mut self, node: &Node, step: &Step) {
+        let Some(commands) = self.lint else { return };
         if let (Work::Pipeline(text), Some(written)) = (&step.work, node.get("pipeline")) {
-            self.lint_pipeline(written, text, commands, &step.id, fatal);
+            self.check_stages(written, text, commands, &step.id);
+        }
+        if !self.is_full() {
+            self.lint_step(node, step);
+        }
+    }
+
+    fn lint_step(&mut self, node: &Node, step: &Step) {
+        if let Work::Pipeline(text) = &step.work {
             self.lint_pipeline_secrets(node, text, step);
         }
         if let Work::Shell(text) = &step.work {
@@ -155,70 +165,6 @@ impl Lowering<'_> {
     pub(super) fn lint_condition(&mut self, condition: &Node) {
         for (range, reference) in condition.as_text().into_iter().flat_map(template::references_in) {
             self.lint_record_field(condition, range, &reference);
-        }
-    }
-
-    fn lint_pipeline(&mut self, node: &Node, text: &str, commands: &Registry, id: &str, fatal: bool) {
-        // Text that cannot be read has been told about, or may become readable.
-        let Ok(parsed) = pipeline::parse(text) else { return };
-        for stage in parsed.stages.iter().filter(|stage| !stage.name.contains('$')) {
-            let span = node.part(self.source, stage.span.start..stage.span.start + stage.name.len());
-            match commands.resolve(&stage.name) {
-                Err(unknown) => {
-                    let message =
-                        format!("Workflow step {id} pipeline references unknown command: {}", stage.name);
-                    let help = unknown.nearest.map(|name| format!("did you mean `{name}`?"));
-                    let said = self.add_failure_when_reached(codes::UNKNOWN_COMMAND, span, message, fatal);
-                    said.help = help
-                        .or_else(|| Some("to run a program, use `run:`, or the command `exec`".to_owned()));
-                }
-                Ok(spec) => {
-                    for warning in stage::check(spec, &stage.args) {
-                        let mut said =
-                            Diagnostic::warning(self.source, codes::STAGE_OPTION, span, warning.message);
-                        said.help = warning.help;
-                        self.warnings.push(said);
-                    }
-                }
-            }
-        }
-    }
-
-    /// A secret that no stage takes would be granted for nothing, and another key would be used.
-    fn lint_pipeline_secrets(&mut self, node: &Node, text: &str, step: &Step) {
-        let (Some(written), Ok(parsed)) = (node.get("secrets"), pipeline::parse(text)) else { return };
-        let mut stages = parsed.stages.iter();
-        if text.contains("${") || stages.any(|stage| stage.name.contains('$')) {
-            return;
-        }
-        for grant in &step.extras.secrets {
-            let answers: Vec<_> = parsed
-                .stages
-                .iter()
-                .map(|call| {
-                    let takes = stage::takes_secret(&call.name, &call.args, &grant.variable);
-                    takes.map_err(|takes| (call, takes))
-                })
-                .collect();
-            if answers.iter().any(Result::is_ok) {
-                continue;
-            }
-            let message = format!(
-                "Workflow step {} secret {:?} reaches no stage of the pipeline as {}",
-                step.id, grant.secret, grant.variable
-            );
-            let mut said = Diagnostic::warning(self.source, codes::IDLE_SECRET, written.span, message);
-            let takers = answers.into_iter().filter_map(Result::err).find(|(_, takes)| !takes.is_empty());
-            said.help = takers.map(|(stage, takes)| {
-                format!(
-                    "{} takes it as {}: `secrets: {{{}: {}}}`",
-                    stage.name,
-                    takes.join(" or "),
-                    takes[0],
-                    grant.secret
-                )
-            });
-            self.warnings.push(said);
         }
     }
 
@@ -343,7 +289,7 @@ impl Lowering<'_> {
             if !self.arguments.contains(name) {
                 continue;
             }
-            let variable = format!("$LOBSTER_ARG_{}", variable_name(name));
+            let variable = format!("$LOBSTER_ARG_{}", variable_name::for_argument(name));
             let (help, fix) = match quoting.get(range.start) {
                 Some(Quote::Double) => (format!("write `{variable}`"), Some(variable)),
                 Some(Quote::Single) => (
@@ -437,17 +383,6 @@ fn stage_in_shell(text: &str, quoting: &[Quote]) -> Option<(Range<usize>, &'stat
     })
 }
 
-/// `my-arg.v2` as the environment has it: `MY_ARG_V2`.
-pub(super) fn variable_name(argument: &str) -> String {
-    let upper: String = argument
-        .trim()
-        .to_uppercase()
-        .chars()
-        .map(|c| if c.is_ascii_uppercase() || c.is_ascii_digit() { c } else { ' ' })
-        .collect();
-    upper.split_whitespace().collect::<Vec<_>>().join("_")
-}
-
 #[cfg(test)]
 mod tests {
     use std::io;
@@ -537,7 +472,5 @@ mod tests {
         ] {
             assert_eq!(states[text.find(part).unwrap()], state, "{part}");
         }
-        assert_eq!(variable_name("my-arg.v2"), "MY_ARG_V2");
-        assert_eq!(variable_name("__x__"), "X");
     }
 }

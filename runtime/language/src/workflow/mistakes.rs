@@ -11,7 +11,8 @@ use super::super::source::{Data, Node};
 use super::super::template::{self, is_id_byte};
 use super::Lowering;
 use super::fields::nearest;
-use super::lint::{Quote, RECORD_FIELDS, quoting, variable_name};
+use super::lint::{Quote, RECORD_FIELDS, quoting};
+use lobster_base::variable_name;
 
 /// Names under which other tools keep arguments.
 const ARGUMENT_SCOPES: &[&str] = &["args", "arguments", "inputs", "input", "params", "parameters", "vars"];
@@ -330,7 +331,7 @@ const SHOW_VALUES: &str =
 fn shell_cure(meant: &Meant, quote: Option<Quote>) -> (String, Option<String>) {
     match meant {
         Meant::Argument(name) => {
-            let variable = format!("$LOBSTER_ARG_{}", variable_name(name));
+            let variable = format!("$LOBSTER_ARG_{}", variable_name::for_argument(name));
             match quote {
                 Some(Quote::Double) => (format!("write `{variable}`"), Some(variable)),
                 Some(Quote::Single) => (

@@ -19,6 +19,7 @@ mod notify;
 mod places;
 mod schema;
 mod secrets;
+mod stage_calls;
 mod step;
 mod trigger_data;
 mod triggers;
@@ -70,7 +71,7 @@ const MAX_WARNINGS: usize = 200;
 ///
 /// A sub-workflow that cannot be read now is left out of `children`, with a
 /// warning: an earlier step may create it. So is one that calls a file which is
-/// already being loaded: running it would not end, which the engine reports.
+/// already being loaded, because running it would not end.
 ///
 /// Diagnostics of severity error are about things that are certain to fail when
 /// the file is run, such as a reference to no earlier step: running should
@@ -87,15 +88,16 @@ pub fn load(source: &Arc<Source>, loader: Loader<'_>) -> Checked<(Workflow, Vec<
 /// What `check` says and a run need not: it finds these itself, or they do not change
 /// what happens.
 const FOR_CHECK_ONLY: &[&str] = &[
-    codes::UNKNOWN_COMMAND,
     codes::STAGE_OPTION,
     codes::STAGE_AS_SHELL,
     codes::PASTED_ARGUMENT,
     codes::PASTED_REFERENCE,
-    codes::CHILD_CYCLE,
     codes::TRIGGER,
     codes::TRIGGER_DATA,
 ];
+
+/// Failures of steps that a run finds when it reaches them, if the file provides for the failure.
+const IF_NOT_PROVIDED_FOR: &[&str] = &[codes::UNKNOWN_COMMAND, codes::STAGE_ARGUMENTS, codes::CHILD_CYCLE];
 
 /// Reads a workflow file to run it: also gives the likely mistakes by which something else
 /// would happen than its author meant.
@@ -110,7 +112,10 @@ pub fn load_to_run(
     let mut loading = Loading::new(loader, Some(commands));
     let workflow = loading.file(source)?;
     let mut said = loading.warnings;
-    said.retain(|said| !FOR_CHECK_ONLY.contains(&said.code));
+    said.retain(|said| {
+        let is_provided_for = said.severity == Severity::Warning && IF_NOT_PROVIDED_FOR.contains(&said.code);
+        !FOR_CHECK_ONLY.contains(&said.code) && !is_provided_for
+    });
     Ok((workflow, said))
 }
 
@@ -141,11 +146,21 @@ struct Loading<'a> {
     lint: Option<&'a Registry>,
     /// Nothing will be run.
     is_for_drawing: bool,
+    /// The calls on the way to the file at hand may fail, and the run goes on.
+    is_tolerated: bool,
 }
 
 impl<'a> Loading<'a> {
     fn new(loader: Loader<'a>, lint: Option<&'a Registry>) -> Self {
-        Self { loader, active: Vec::new(), loaded: 0, warnings: Vec::new(), lint, is_for_drawing: false }
+        Self {
+            loader,
+            active: Vec::new(),
+            loaded: 0,
+            warnings: Vec::new(),
+            lint,
+            is_for_drawing: false,
+            is_tolerated: false,
+        }
     }
 
     fn file(&mut self, source: &Arc<Source>) -> Checked<Workflow> {
@@ -168,6 +183,7 @@ impl<'a> Loading<'a> {
             gates: HashMap::new(),
             lint: self.lint,
             is_for_drawing: self.is_for_drawing,
+            is_tolerated: self.is_tolerated,
         };
         let mut workflow = lowering.workflow(&root)?;
         self.active.push(source.path.clone());
@@ -189,25 +205,24 @@ impl<'a> Loading<'a> {
 
     fn children(&mut self, source: &Arc<Source>, steps: &[Step]) -> Checked<BTreeMap<String, Workflow>> {
         let mut calls = Vec::new();
-        collect_calls(steps, true, &mut calls);
+        collect_calls(steps, true, false, &mut calls);
         let mut children = BTreeMap::new();
         let directory = source.path.parent().unwrap_or(Path::new("")).to_owned();
-        for Call { step, path: written, fatal } in calls {
+        let mut strictest = BTreeMap::new();
+        for call in &calls {
+            let (fatal, tolerated) = strictest.entry(call.path).or_insert((false, true));
+            (*fatal, *tolerated) = (*fatal || call.fatal, *tolerated && call.tolerated);
+        }
+        for Call { step, path: written, tolerated, .. } in calls {
             let path = directory.join(written);
             if self.active.contains(&path) {
-                // A run finds it when it gets there: a condition may keep it from that.
+                let is_tolerated = self.is_tolerated || tolerated;
                 if self.lint.is_some() && step.when != Condition::Never {
-                    let message = format!(
-                        "Workflow step {} creates a cycle: {written} is being executed when the step runs",
-                        step.id
-                    );
-                    let error = Diagnostic::error(source, codes::CHILD_CYCLE, step.span, message);
-                    self.warnings.push(error.with_help(
-                        "a workflow cannot call itself, directly or through others; use for_each to repeat steps",
-                    ));
+                    self.warnings.push(cycle(source, step, written, is_tolerated));
                 }
                 continue;
             }
+            let (fatal, tolerated) = strictest[written];
             if children.contains_key(written) {
                 continue;
             }
@@ -230,7 +245,11 @@ impl<'a> Loading<'a> {
                     continue;
                 }
             };
-            match self.file(&child) {
+            let around = self.is_tolerated;
+            self.is_tolerated |= tolerated;
+            let read = self.file(&child);
+            self.is_tolerated = around;
+            match read {
                 Ok(child) => {
                     children.insert(written.to_owned(), child);
                 }
@@ -249,6 +268,17 @@ impl<'a> Loading<'a> {
     }
 }
 
+/// A call that never succeeds, whatever leads to it.
+fn cycle(source: &Arc<Source>, step: &Step, written: &str, is_tolerated: bool) -> Diagnostic {
+    let message =
+        format!("Workflow step {} creates a cycle: {written} is being executed when the step runs", step.id);
+    let said = match is_tolerated {
+        true => Diagnostic::warning(source, codes::CHILD_CYCLE, step.span, message),
+        false => *Diagnostic::error(source, codes::CHILD_CYCLE, step.span, message),
+    };
+    said.with_help("a workflow cannot call itself, directly or through others; use for_each to repeat steps")
+}
+
 /// A step that calls a fixed path.
 struct Call<'s> {
     step: &'s Step,
@@ -256,28 +286,31 @@ struct Call<'s> {
     path: &'s str,
     /// Whether a failure of the step is a failure of the run.
     fatal: bool,
+    /// Whether the step, or one around it, may fail, and the run goes on.
+    tolerated: bool,
 }
 
 /// All calls of fixed paths, at any depth.
-fn collect_calls<'s>(steps: &'s [Step], fatal: bool, calls: &mut Vec<Call<'s>>) {
+fn collect_calls<'s>(steps: &'s [Step], fatal: bool, tolerated: bool, calls: &mut Vec<Call<'s>>) {
     for step in steps {
         if let Some(undo) = &step.extras.undo {
-            collect_calls(std::slice::from_ref(undo), false, calls);
+            collect_calls(std::slice::from_ref(undo), false, true, calls);
         }
-        let fatal = fatal && !step.on_error.passes_over() && step.when != Condition::Never;
+        let may_fail = step.on_error.passes_over() || step.when == Condition::Never;
+        let (fatal, tolerated) = (fatal && !may_fail, tolerated || may_fail);
         match &step.work {
             Work::Workflow { path, .. } if template::is_constant(path) => {
-                calls.push(Call { step, path, fatal })
+                calls.push(Call { step, path, fatal, tolerated })
             }
             Work::Parallel { wait, branches, .. } => {
-                collect_calls(branches, fatal && *wait == Wait::All, calls)
+                collect_calls(branches, fatal && *wait == Wait::All, tolerated || *wait == Wait::Any, calls)
             }
             // A loop may have no items.
-            Work::ForEach { steps, .. } => collect_calls(steps, false, calls),
-            Work::Repeat { steps, .. } => collect_calls(steps, fatal, calls),
+            Work::ForEach { steps, .. } => collect_calls(steps, false, tolerated, calls),
+            Work::Repeat { steps, .. } => collect_calls(steps, fatal, tolerated, calls),
             Work::Switch { cases, default, .. } => {
                 for steps in cases.iter().map(|case| &case.steps).chain(default) {
-                    collect_calls(steps, false, calls);
+                    collect_calls(steps, false, tolerated, calls);
                 }
             }
             Work::Workflow { .. }
@@ -311,6 +344,8 @@ struct Lowering<'a> {
     aside: HashSet<String>,
     lint: Option<&'a Registry>,
     is_for_drawing: bool,
+    /// The step at hand, or one around it, may fail, and the run goes on.
+    is_tolerated: bool,
 }
 
 /// Replaces steps by ones that do nothing; gives all ids that they had.

@@ -13,7 +13,7 @@ use super::super::{codes, pipeline};
 use super::mistakes::Meant;
 use super::validate::shell_text;
 use super::{Lowering, certain_failure, fields};
-use lobster_base::variable_name::is_variable_name;
+use lobster_base::variable_name::check_variable_name;
 
 /// The defaults of `retry`.
 const DELAY_MS: f64 = 1000.0;
@@ -70,6 +70,9 @@ impl Lowering<'_> {
         };
         let when = self.condition(node, fatal)?;
         let fatal = fatal && !on_error.passes_over() && when != Condition::Never;
+        let tolerated = on_error.passes_over() || when == Condition::Never;
+        let around = self.is_tolerated;
+        self.is_tolerated |= tolerated;
         let work = self.work(node, &id, &prefix, secrets, fatal)?;
         let step = Step {
             span: node.get("id").map_or(node.span, |id| id.span),
@@ -88,9 +91,8 @@ impl Lowering<'_> {
         };
         let step = self.with_undo(node, step, secrets, &prefix)?;
         self.without_effect(node, &step);
-        if let Some(registry) = self.lint.filter(|_| !self.is_full()) {
-            self.lint_step(node, &step, registry, fatal);
-        }
+        self.look_at(node, &step);
+        self.is_tolerated = around;
         match (&step.work, &step.approval) {
             (Work::Input(_), _) => drop(self.gates.insert(step.id.clone(), "response")),
             (Work::Nothing, Some(_)) => drop(self.gates.insert(step.id.clone(), "approved")),
@@ -218,7 +220,7 @@ impl Lowering<'_> {
             return self.wait(wait, prefix);
         }
         if let Some(pipeline) = node.get("pipeline").and_then(Node::as_text).filter(|text| !text.is_empty()) {
-            return Ok(self.pipeline(node, pipeline, prefix, fatal));
+            return Ok(self.pipeline(node, pipeline, prefix));
         }
         Ok(match shell_text(node) {
             Some(text) if !text.trim().is_empty() => Work::Shell(text.to_owned()),
@@ -231,7 +233,7 @@ impl Lowering<'_> {
     }
 
     /// Text that nothing can change is read now, and again when it is run.
-    fn pipeline(&mut self, node: &Node, text: &str, prefix: &str, fatal: bool) -> Work {
+    fn pipeline(&mut self, node: &Node, text: &str, prefix: &str) -> Work {
         if template::is_constant(text)
             && let Err(error) = pipeline::parse(text)
             && let Some(written) = node.get("pipeline")
@@ -241,7 +243,7 @@ impl Lowering<'_> {
             let part = if width == 0 { 0..text.len() } else { error.offset..error.offset + width };
             let span = written.part(self.source, part);
             let message = format!("{prefix}pipeline parse failed: {error}");
-            self.add_failure_when_reached(codes::PIPELINE_SYNTAX, span, message, fatal);
+            self.add_failure_when_reached(codes::PIPELINE_SYNTAX, span, message, !self.is_tolerated);
         }
         Work::Pipeline(text.to_owned())
     }
@@ -281,12 +283,16 @@ impl Lowering<'_> {
         };
         let mut branches = Vec::new();
         let mut visible = Vec::new();
+        // Another branch may be the first to end.
+        let around = self.is_tolerated;
+        self.is_tolerated |= wait == Wait::Any;
         for branch in parallel.get("branches").and_then(Node::as_list).unwrap_or_default() {
             let mark = self.known.mark();
             branches.push(self.step(branch, secrets, fatal && wait == Wait::All)?);
             // Branches do not see each other; the steps after them see all.
             visible.extend(self.known.forget(mark));
         }
+        self.is_tolerated = around;
         visible.iter().for_each(|id| self.known.add(id));
         Ok(Work::Parallel { wait, timeout_ms: milliseconds(parallel.get("timeout_ms")), branches })
     }
@@ -450,12 +456,8 @@ impl Lowering<'_> {
 
     /// Refuses a name that would set another variable than the one it seems to be.
     pub(super) fn variable_name(&self, name: &str, span: Span) -> Checked<()> {
-        if is_variable_name(name) {
-            return Ok(());
-        }
-        let message =
-            format!("{name:?} cannot name a variable: it is empty, or holds `=` or a NUL character");
-        Err(Diagnostic::error(self.source, codes::FIELD_TYPE, span, message))
+        check_variable_name(name)
+            .map_err(|error| Diagnostic::error(self.source, codes::FIELD_TYPE, span, error.to_string()))
     }
 
     pub(super) fn cwd(&self, owner: &Node, key: &str) -> Checked<Option<String>> {

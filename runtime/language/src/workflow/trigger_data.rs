@@ -12,6 +12,7 @@ use super::super::template;
 use super::super::triggers::{Source, Triggers};
 use super::control::steps_inside;
 use super::{Loading, Lowering};
+use lobster_base::variable_name;
 use lobster_stage::McpServer;
 
 impl Lowering<'_> {
@@ -40,7 +41,7 @@ impl Lowering<'_> {
                 let span = node.part(self.source, range);
                 let message = format!("argument {name:?}, which a trigger brings, becomes part of a command");
                 let error = Diagnostic::error(self.source, codes::TRIGGER_DATA, span, message);
-                let variable = super::lint::variable_name(name);
+                let variable = variable_name::for_argument(name);
                 let help =
                     format!("read \"$LOBSTER_ARG_{variable}\" in shell text, or hand it over with `stdin:`");
                 self.warnings.push(error.with_help(help));

@@ -3,6 +3,7 @@
 
 mod destination;
 mod format;
+mod granted;
 mod read;
 mod redaction;
 mod signature;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use destination::{Destination, Refused};
+pub use granted::GrantedSecrets;
 use read::Bundle;
 pub use read::BundleError;
 pub(super) use redaction::CUT;
@@ -80,6 +82,9 @@ pub struct BundleSummary {
     /// Directories that components could read, and whether they are in it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<Directory>,
+    /// Steps that had secrets, told to whoever writes the bundle.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub secrets: Vec<GrantedSecrets>,
 }
 
 /// What checking a bundle found; damage is an error, not a report.

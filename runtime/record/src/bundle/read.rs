@@ -163,6 +163,7 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
                 .collect(),
             signed_by,
             directories: manifest.directories,
+            secrets: Vec::new(),
         },
         journal,
         blobs: manifest.blobs,

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io::{self, Write};
 
 use super::format::{BlobEntry, LeftOut, MAGIC, Manifest, RecordEntry};
+use super::granted::granted_secrets;
 use super::redaction::{Sought, payload};
 use super::{BundleSummary, ExportOptions, SigningKey, trees};
 use crate::changes::changes_in;
@@ -112,6 +113,7 @@ pub(super) fn write(
         left_out: copies.into_iter().collect(),
         signed_by: key.map(SigningKey::public),
         directories: manifest.directories,
+        secrets: granted_secrets(store, &recording),
     })
 }
 

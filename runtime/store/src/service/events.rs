@@ -48,7 +48,10 @@ impl Service {
         actor: Option<&str>,
         origin: &str,
     ) -> Result<Sent, StoreError> {
-        let (now, text) = (self.now(), json::compact(data));
+        let mut data = data.clone();
+        self.store.hide_in(&mut data);
+        let actor = actor.map(|actor| self.store.hide(actor));
+        let (actor, now, text) = (actor.as_deref(), self.now(), json::compact(&data));
         self.write(Durability::Synced, |tx| {
             tx.prepare_cached("INSERT INTO events (name, data, at, by) VALUES (?1, ?2, ?3, ?4)")?
                 .execute(params![name, text, now, actor])?;
