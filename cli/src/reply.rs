@@ -31,6 +31,15 @@ impl Reply {
     /// A result of a run, for the program or the person who asked.
     pub(crate) fn result(&self, runtime: &Runtime, result: RunResult, pipeline: bool) -> CommandResult {
         live::end(runtime, result.run);
+        let run = result.run;
+        self.print_result(runtime, result, pipeline).map_err(|unprinted| match run {
+            Some(run) => unprinted
+                .with_hint(format!("the run itself has ended; `lobster show {}` shows it", run.short())),
+            None => unprinted,
+        })
+    }
+
+    fn print_result(&self, runtime: &Runtime, result: RunResult, pipeline: bool) -> CommandResult {
         match (&result.envelope, self.mode) {
             (Envelope::Failed(failure), mode) => {
                 let exit = self.failure(failure);

@@ -52,7 +52,12 @@ fn remembered<T>(result: io::Result<T>) -> io::Result<T> {
         let same = error.raw_os_error().map_or_else(|| error.kind().into(), io::Error::from_raw_os_error);
         lock(&FAILED).get_or_insert(same);
     }
-    result
+    // Whoever reads of it must not look for the fault in the state directory.
+    result.map_err(|error| match error.kind() {
+        io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => error,
+        _ if is_unread(&error) => error,
+        kind => io::Error::new(kind, format!("the output could not be written: {error}")),
+    })
 }
 
 impl Stdout {

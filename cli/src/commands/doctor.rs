@@ -47,7 +47,15 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return attack_servers(args.json);
     }
     let reply = crate::reply::Reply { mode: Mode::Tool };
-    let runtime = prepare::runtime(Mode::Tool)?;
+    let runtime = match prepare::runtime(Mode::Tool) {
+        Ok(runtime) => runtime,
+        // What keeps everything from running is what doctor is asked for.
+        Err(error) if !stdout().is_terminal() || args.json => {
+            let failure = Failure { kind: FailureKind::Doctor, ..Failure::from(error) };
+            return reply.envelope(&Envelope::Failed(failure));
+        }
+        Err(error) => return Err(error),
+    };
     // Through the whole engine, as any pipeline: shell, sandbox, journal, store.
     let request = RunRequest { target: Target::Pipeline(PROBE.to_owned()), args: None };
     let begun = Instant::now();

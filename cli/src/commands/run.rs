@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use lobster_runtime::code::Code;
-use lobster_runtime::envelope::{Envelope, Failure};
+use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
 use lobster_runtime::json;
 use lobster_runtime::language::plan::{ChangesMode, Plan};
 use lobster_runtime::language::source::has_workflow_extension;
@@ -183,7 +183,14 @@ pub(crate) fn refuse(words: &[String], error: CommandError) -> CommandResult {
     let in_tool_mode = asks_for("tool")
         || words == ["doctor"]
         || (tells_reader && !asks_for("human") && Reply::for_reader().mode == Mode::Tool);
-    if in_tool_mode { Reply { mode: Mode::Tool }.failure(&error.into()) } else { Err(error) }
+    if !in_tool_mode {
+        return Err(error);
+    }
+    let mut failure = Failure::from(error);
+    if first == Some("doctor") && failure.kind == FailureKind::Runtime {
+        failure.kind = FailureKind::Doctor;
+    }
+    Reply { mode: Mode::Tool }.failure(&failure)
 }
 
 pub(crate) fn run(words: &[String]) -> CommandResult {

@@ -216,9 +216,16 @@ impl Settings {
         let Some(path) = secrets_file(&env).map(|path| self.cwd.join(path)) else { return Ok(()) };
         let wrong =
             |why: String| Failure::new(Code::Setting, format!("secrets file {}: {why}", path.display()));
+        // Below a home that is none (`HOME=/dev/null`, as services have it) there is no file either.
+        let is_absent = |error: &io::Error| {
+            matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
+        };
         let file = match std::fs::File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound && !named => return Ok(()),
-            other => other.map_err(|error| wrong(format!("cannot be read: {error}")))?,
+            Err(error) if is_absent(&error) && !named => return Ok(()),
+            other => other.map_err(|error| {
+                let way_out = if named { "" } else { "; LOBSTER_SECRETS names another one" };
+                wrong(format!("cannot be read: {error}{way_out}"))
+            })?,
         };
         let mode = file.metadata().map_err(|error| wrong(error.to_string()))?.permissions().mode();
         if mode & 0o022 != 0 {

@@ -166,7 +166,9 @@ impl Pricing {
         if let Some(file) = prices_file(&env) {
             match std::fs::read_to_string(&file) {
                 Ok(text) => bad.extend(pricing.add(&text, Origin::File, &file.display().to_string())),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                // Nor is there one below a home that is none.
+                Err(error)
+                    if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
                 Err(error) => bad.push(BadPrices(format!("{} ({error})", file.display()))),
             }
         }
