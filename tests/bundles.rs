@@ -1,10 +1,14 @@
 //! Bundles through the binary: carried elsewhere, signed, damaged.
 
-use std::process::Command;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command};
+use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::home::{Answer, Home};
+use crate::home::{Answer, Home, wait};
+use crate::unusable_disks::{in_a_namespace, text};
 
 const WORKFLOW: &str = "
 name: small
@@ -427,4 +431,128 @@ fn a_run_that_was_taken_in_while_it_waited_is_continued_by_its_later_record() {
     assert!(own.code() == 1 && own.stderr.contains("already in this store"), "{own:?}");
     let undecided = elsewhere(&["resume", &run]);
     assert!(!format!("{undecided:?}").contains("--take-over"), "{undecided:?}");
+}
+
+/// A run of some steps that are computed, as a bundle.
+fn many_steps() -> (Home, String) {
+    let home = Home::new();
+    let step =
+        |n: usize| format!("  - id: s{n}\n    js: \"let x = 0; while (x < 100000) x++; return x + {n}\"\n");
+    let steps: String = (0..12).map(step).collect();
+    home.write("flow.lobster", format!("name: many\nsteps:\n{steps}")).tool(["flow.lobster"]).output();
+    let run = run_of(&home);
+    assert_eq!(home.lobster(["bundle", "export", &run, "-o", "many.bundle"]).run().code(), 0);
+    (home, run)
+}
+
+fn interrupt(child: &Child, signal: rustix::process::Signal) {
+    let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, signal).unwrap();
+}
+
+/// Whenever a signal ends a comparison, nothing is said of what was compared.
+#[test]
+fn what_a_signal_ends_half_way_gives_no_verdict() {
+    let (home, run) = many_steps();
+    for words in [
+        &["replay", &run, "--json"][..],
+        &["bundle", "verify", "many.bundle"],
+        &["bundle", "import", "many.bundle"],
+    ] {
+        let mut interrupted = 0;
+        for after in [5, 20, 40, 80, 160, 320] {
+            let state = home.second_state(&format!("other-{after}-{}", words[words.len() - 1].len()));
+            let mut call = home.lobster(words);
+            if words[0] == "bundle" {
+                call = call.env("LOBSTER_STATE_DIR", &state);
+            }
+            let mut child = call.start();
+            std::thread::sleep(Duration::from_millis(after));
+            interrupt(&child, rustix::process::Signal::TERM);
+            let (mut out, mut err) = (String::new(), String::new());
+            child.stdout.take().unwrap().read_to_string(&mut out).unwrap();
+            child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
+            wait(&mut child, &words);
+            let said = format!("{words:?} after {after} ms: {out}{err}");
+            assert!(!said.contains("not the same") && !said.contains("does not replay"), "{said}");
+            assert!(!out.contains("\"recorded\""), "{said}");
+            interrupted += usize::from(err.contains("interrupted before"));
+        }
+        eprintln!("{words:?}: {interrupted} were interrupted");
+    }
+}
+
+#[test]
+fn a_pipe_that_nobody_writes_to_is_waited_for_until_a_signal_comes() {
+    let home = exported(&[]);
+    let pipe = home.dir().join("pipe");
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+    rustix::fs::mknodat(rustix::fs::CWD, &pipe, kind, mode, 0).unwrap();
+    let mut child = home.lobster(["bundle", "verify", "pipe"]).start();
+    std::fs::write(&pipe, std::fs::read(home.dir().join("run.bundle")).unwrap()).unwrap();
+    assert_eq!(wait(&mut child, &"verify").code(), Some(0));
+    let mut child = home.lobster(["bundle", "verify", "pipe"]).start();
+    std::thread::sleep(Duration::from_millis(500));
+    interrupt(&child, rustix::process::Signal::TERM);
+    assert_eq!(wait(&mut child, &"verify").code(), Some(143));
+}
+
+/// A run whose result is too large for the database, as a bundle.
+fn large_bundle() -> Home {
+    let home = Home::new();
+    home.write("flow.lobster", "steps:\n  - id: big\n    run: head -c 300000 /dev/zero | tr '\\0' x\n");
+    home.tool(["flow.lobster"]).output();
+    let run = run_of(&home);
+    assert_eq!(home.lobster(["bundle", "export", &run, "-o", "big.bundle"]).run().code(), 0);
+    home
+}
+
+#[test]
+fn a_bundle_that_finds_no_room_is_not_called_damaged() {
+    let home = large_bundle();
+    for (task, nth) in [("verify", 1), ("import", 1), ("import", 2)] {
+        let state = home.second_state(&format!("{task}-{nth}"));
+        // Each point of that name in turn: the scratch store's, then the store's own.
+        for point in ["blob file", "blob write", "blob rename"] {
+            let call = home.lobster(["bundle", task, "big.bundle"]).env("LOBSTER_STATE_DIR", &state);
+            let answer = call.env("LOBSTER_FAULT", format!("{point}:fail")).run();
+            says(&answer, 1, "fault injected");
+            assert!(!answer.stderr.contains("the bundle is damaged"), "{answer:?}");
+        }
+    }
+    let script = "mount -t tmpfs -o size=500k tmpfs \"$STATE\" || exit 99
+        export TMPDIR=\"$STATE\"
+        \"$L\" bundle verify big.bundle; echo \"exit $?\"
+        \"$L\" bundle import --no-replay big.bundle; echo \"exit $?\"";
+    let Some(output) = in_a_namespace(&home, script) else { return };
+    let said = text(&output);
+    assert!(said.contains("no space left") && !said.contains("damaged"), "{said}");
+    assert_eq!(said.matches("exit 1").count(), 2, "{said}");
+}
+
+#[test]
+fn what_a_killed_check_of_a_bundle_leaves_is_removed() {
+    let home = large_bundle();
+    let state = home.second_state("other");
+    let left = || -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(state.join("store/tmp")).into_iter().flatten();
+        entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect()
+    };
+    let verify = || home.lobster(["bundle", "verify", "big.bundle"]).env("LOBSTER_STATE_DIR", &state);
+    let gc = || home.lobster(["store", "gc"]).env("LOBSTER_STATE_DIR", &state).run();
+    for next in ["verify", "gc"] {
+        verify().env("LOBSTER_FAULT", "blob rename:kill").run();
+        let found = left();
+        assert_eq!(found.len(), 1, "{found:?}");
+        // It may be one that has just been made and is not locked yet.
+        gc();
+        assert_eq!(left(), found);
+        let long_ago = std::time::SystemTime::now() - Duration::from_secs(3600);
+        std::fs::File::open(&found[0]).unwrap().set_modified(long_ago).unwrap();
+        match next {
+            "gc" => says(&gc(), 0, ""),
+            _ => says(&verify().run(), 0, "intact"),
+        }
+        assert_eq!(left(), Vec::<PathBuf>::new(), "{next}");
+    }
 }

@@ -1,5 +1,7 @@
 //! Stores in which something was changed behind lobster's back.
 
+use std::path::{Path, PathBuf};
+
 use rusqlite::Connection;
 use serde_json::Value;
 
@@ -166,4 +168,79 @@ fn a_result_that_cannot_be_read_is_no_difference_and_nobody_goes_on_without_it()
         assert!(answer.error().contains("is lost: its file"), "{reader}: {answer:?}");
         assert_eq!(home.read("log"), "", "{reader}");
     }
+}
+
+/// All regular files below a directory, each by its path.
+fn files_below(dir: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let of = |path: PathBuf| if path.is_dir() { files_below(&path) } else { vec![path] };
+    entries.flat_map(of).collect()
+}
+
+/// A pipe that nobody writes to, or a link that leads out of the store, in the place of each file in turn.
+#[test]
+fn nothing_waits_for_a_pipe_or_follows_a_link_in_the_place_of_a_file_of_the_store() {
+    let home = Home::new();
+    let reader =
+        "count\n    js: input.length\n    stdin: $gen.json\n  - id: note\n    pipeline: 'state.set note'";
+    home.write("flow.lobster", LARGE.replace("READER", reader)).tool(["flow.lobster"]).output();
+    let (run, state) = (run_of(&home), home.state());
+    let calls = [
+        "runs",
+        "store verify",
+        "store gc",
+        "store backup",
+        "bundle export",
+        "replay",
+        "run --mode tool flow.lobster",
+        "run --mode tool state.get\u{a0}note",
+    ];
+    let call = |text: &str, at: &str| {
+        let mut words: Vec<String> = text.split(' ').map(|word| word.replace('\u{a0}', " ")).collect();
+        match text {
+            "store backup" => words.push(format!("backup-{at}")),
+            "bundle export" => words.extend([run.clone(), "-o".into(), format!("bundle-{at}")]),
+            "replay" => words.push(run.clone()),
+            _ => {}
+        }
+        home.lobster(words).run()
+    };
+    for (number, path) in files_below(&state).into_iter().enumerate() {
+        let (copy, is_blob) = (home.dir().join("aside"), path.to_string_lossy().contains("/blobs/"));
+        std::fs::copy(&path, &copy).unwrap();
+        for is_link in [false, true] {
+            std::fs::remove_file(&path).unwrap();
+            if is_link {
+                std::os::unix::fs::symlink(&copy, &path).unwrap();
+            } else {
+                let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::RWXU);
+                rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+            }
+            for text in if is_link { &calls[..6] } else { &calls[..] } {
+                // A database that is a link is one that somebody keeps elsewhere.
+                if is_link && !is_blob {
+                    continue;
+                }
+                let answer = call(text, &format!("{number}-{is_link}"));
+                let place = format!("{text}, {}: {answer:?}", path.display());
+                assert!(answer.took < std::time::Duration::from_secs(20), "{place}");
+                assert!(!answer.stderr.contains("panicked"), "{place}");
+                if is_blob && matches!(*text, "store verify" | "bundle export") {
+                    assert_eq!(answer.code(), 1, "{place}");
+                    assert!(
+                        answer.stdout.contains("is damaged (not a regular file") || *text != "store verify",
+                        "{place}"
+                    );
+                }
+                // What was recorded anew is a file again.
+                if is_blob && std::fs::symlink_metadata(&path).is_ok_and(|meta| meta.is_file()) {
+                    break;
+                }
+            }
+            let _ = std::fs::remove_file(&path);
+            std::fs::copy(&copy, &path).unwrap();
+        }
+    }
+    let verified = home.lobster(["store", "verify"]).run();
+    assert!(!verified.stderr.contains("panicked"), "{verified:?}");
 }

@@ -13,6 +13,7 @@ use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
 use lobster_runtime::quantity::{Bytes, Span};
+use lobster_runtime::regular_file;
 use lobster_runtime::setting::Setting;
 
 /// The variable that says what is kept: an age, a size, both, or `off`.
@@ -104,7 +105,7 @@ pub(crate) fn collect_if_due() {
 fn is_due(store: &Path) -> io::Result<bool> {
     let marker = store.join(MARKER);
     let now = SystemTime::now();
-    let mut file = match File::options().read(true).write(true).open(&marker) {
+    let mut file = match regular_file::open_own(File::options().read(true).write(true), &marker) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             // A new store has nothing to collect; without one there is no place for the marker.
@@ -131,7 +132,9 @@ fn is_due(store: &Path) -> io::Result<bool> {
 /// jumped must not make the whole history old.
 fn doubt_ms() -> i64 {
     let Some(dir) = lobster_runtime::store::state_dir(&|name| std::env::var_os(name)) else { return 0 };
-    let believed = File::open(dir.join("store").join(MARKER)).and_then(|mut file| read_ms(&mut file));
+    let marker = dir.join("store").join(MARKER);
+    let believed = regular_file::open_own(File::options().read(true), &marker);
+    let believed = believed.and_then(|mut file| read_ms(&mut file));
     believed.ok().flatten().map_or(0, |believed| in_ms(SystemTime::now()).saturating_sub(believed).max(0))
 }
 

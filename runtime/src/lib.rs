@@ -226,6 +226,11 @@ pub mod quantity {
     pub use lobster_base::quantity::{Bytes, Span, parse_count};
 }
 
+/// Files that are nothing else: no pipe, no device, no link.
+pub mod regular_file {
+    pub use lobster_base::regular_file::open_own;
+}
+
 /// What a record is good for: resuming, replaying, forking, comparing, explaining, carrying.
 pub mod replay {
     pub use lobster_record::{

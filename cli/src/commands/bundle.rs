@@ -102,6 +102,7 @@ impl From<BundleError> for CommandError {
             | BundleError::Useless { .. }
             | BundleError::Unsigned { .. }
             | BundleError::OtherSigner { .. }
+            | BundleError::Interrupted { .. }
             | BundleError::Unverified { .. }) => Self::failed(other),
         }
     }

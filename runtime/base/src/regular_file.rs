@@ -3,19 +3,59 @@
 //! own input.
 
 use std::fs::{File, Metadata, OpenOptions};
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 use rustix::fs::OFlags;
+use rustix::io::Errno;
 
 /// Opens a regular file, without ever waiting for somebody at its other end.
 ///
 /// # Errors
 /// When it cannot be opened, and when it is something else.
 pub fn open(path: &Path) -> io::Result<File> {
-    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    open_with(OpenOptions::new().read(true), path, OFlags::empty())
+}
+
+/// Opens a file that lobster keeps for itself, for what `options` say. It is the regular file of that name: a link
+/// there is not followed, for it leads to something else than what was kept.
+///
+/// # Errors
+/// As [`open`], and when it is a link.
+pub fn open_own(options: &mut OpenOptions, path: &Path) -> io::Result<File> {
+    open_with(options, path, OFlags::NOFOLLOW).map_err(|error| match Errno::from_io_error(&error) {
+        Some(Errno::LOOP) => io::Error::other("not a regular file: it is a link"),
+        _ => error,
+    })
+}
+
+/// The bytes of a file that lobster keeps for itself.
+///
+/// # Errors
+/// As [`open_own`].
+pub fn read_own(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    open_own(OpenOptions::new().read(true), path)?.read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// The text of such a file.
+///
+/// # Errors
+/// As [`open_own`], and when it is no text.
+pub fn read_own_text(path: &Path) -> io::Result<String> {
+    io::read_to_string(open_own(OpenOptions::new().read(true), path)?)
+}
+
+fn open_with(options: &mut OpenOptions, path: &Path, more: OFlags) -> io::Result<File> {
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY | more).bits().cast_signed();
+    let file =
+        options.custom_flags(flags).open(path).map_err(|error| match Errno::from_io_error(&error) {
+            // A socket, or a pipe that nobody reads from.
+            Some(Errno::NXIO) => io::Error::other("not a regular file"),
+            _ => error,
+        })?;
     regular(&file.metadata()?)?;
     Ok(file)
 }
@@ -64,6 +104,13 @@ mod tests {
         }
         for name in ["pipe", "socket", ".", "nothing", "/dev/zero", "/dev/null"] {
             assert!(open(&place(name)).is_err(), "{name}");
+            assert!(open_own(OpenOptions::new().write(true), &place(name)).is_err(), "{name}");
+        }
+        assert!(open_own(OpenOptions::new().append(true).create(true), &place("new")).is_ok());
+        assert_eq!(read_own_text(&place("file")).unwrap(), "four");
+        for name in ["link", "pipe"] {
+            let error = read_own(&place(name)).unwrap_err().to_string();
+            assert!(error.contains("not a regular file"), "{name}: {error}");
         }
     }
 }

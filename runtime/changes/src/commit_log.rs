@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::set::ChangeSet;
 use crate::steps::Step;
 use lobster_base::fault::point;
+use lobster_base::regular_file;
 
 /// How far a commit has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,7 +90,7 @@ impl LogFile {
 
     /// What stands in it; `None` when its commit has ended.
     pub(crate) fn read(&self) -> Option<io::Result<Journal>> {
-        match fs::read(&self.path) {
+        match regular_file::read_own(&self.path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             read => Some(read.and_then(|bytes| Ok(serde_json::from_slice(&bytes)?))),
         }

@@ -15,6 +15,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use lobster_base::regular_file;
 use wasmtime::component::Component;
 use wasmtime::{Module, Precompiled};
 
@@ -117,7 +118,9 @@ impl CodeCache {
     /// Waits for whoever compiles the same, as long as there is time.
     fn lock(&self, digest: Digest, patience: &Patience) -> Result<io::Result<File>, LoadError> {
         let path = self.dir.join(format!("{}.lock", digest.to_hex()));
-        let file = match File::options().create(true).truncate(false).write(true).mode(0o600).open(path) {
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = match regular_file::open_own(&mut options, &path) {
             Ok(file) => file,
             Err(error) => return Ok(Err(error)),
         };
@@ -131,7 +134,9 @@ impl CodeCache {
 
     pub(crate) fn read(&self, engine: &wasmtime::Engine, digest: Digest) -> Option<Compiled> {
         let path = self.code_path(digest);
-        let recorded = std::fs::read_to_string(self.record_path(digest)).ok()?;
+        let recorded = regular_file::read_own_text(&self.record_path(digest)).ok()?;
+        // From here on the code is opened by name.
+        regular_file::open_own(File::options().read(true), &path).ok()?;
         // Taken before the bytes are looked at, so that a change meanwhile shows.
         let (mark, seen) = (Mark::of(&path), self.seen_path(digest));
         if !mark.as_ref().is_some_and(|mark| mark.is_noted(&seen)) {

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use lobster_base::json;
+use lobster_base::{json, regular_file};
 use lobster_store::{StoreError, UserState};
 
 /// Where one answer is looked for and kept.
@@ -113,7 +113,7 @@ impl Slot {
         }
         let path = self.file(cache_dir);
         if self.files
-            && let Ok(text) = std::fs::read_to_string(&path)
+            && let Ok(text) = regular_file::open(&path).and_then(std::io::read_to_string)
             && let Ok(kept) = json::parse(&text)
             && kept["cacheKey"] == self.key.as_str()
             && let Some(item) = first_item(kept)

@@ -115,7 +115,7 @@ pub struct Divergence {
 /// Replays a recorded run; `run` is an id or the beginning or end of one.
 ///
 /// # Errors
-/// When there is no such run, or its record cannot be read. What differs is not an error.
+/// When there is no such run, or its record cannot be read, or the replay was called off. What differs is not an error.
 pub fn replay(runtime: &Runtime, run: &str, options: &ReplayOptions) -> Result<ReplayReport, Failure> {
     let store = runtime.store()?;
     let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
@@ -184,6 +184,11 @@ pub(super) fn replay_journal(
     let run = run.overseen(Arc::<Replay>::clone(&replay));
     let result = replay.precomputed.beside(&run, recording, || output_of(&run, &plan, &args));
     replay.end(&run, result.and_then(|output| keep_output(&run, &output).map_err(store_failure)));
+    // What was called off half-way says nothing about what was recorded.
+    if let Some(reason) = runtime.services.cancel.reason() {
+        let why = format!("interrupted before everything was compared ({})", reason.message());
+        return Err(Failure::new(Code::Cancelled, format!("the replay was {why}; start it again")));
+    }
     let report = replay.report();
     match lock(&replay.seen).hindered.take() {
         Some(why) if report.is_faithful() => {

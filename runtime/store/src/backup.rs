@@ -25,6 +25,7 @@ use super::rescue::rescue;
 use super::verify::Problem;
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
+use lobster_base::regular_file;
 
 /// How long a backup waits for a collection that is at work.
 const COLLECTION_AT_MOST: Duration = Duration::from_secs(30);
@@ -67,7 +68,8 @@ impl Store {
         let name = self.inner.dir.join("name");
         if name.exists() {
             // So that it is held against what this store has promised.
-            fs::copy(&name, draft.store().join("name")).map_err(|e| StoreError::io("copy", &name, e))?;
+            let copy = || fs::write(draft.store().join("name"), regular_file::read_own(&name)?);
+            copy().map_err(|e| StoreError::io("copy", &name, e))?;
         }
         let mut report = CopyReport::default();
         finish_database(&copy)?;
@@ -160,7 +162,7 @@ impl Store {
     fn copy_blob(&self, digest: &Digest, to: &Path) -> Result<(), String> {
         let from = self.blob_path(digest);
         let copy = || -> io::Result<bool> {
-            let mut source = File::open(&from)?;
+            let mut source = regular_file::open_own(File::options().read(true), &from)?;
             DirBuilder::new().recursive(true).mode(0o700).create(to.parent().unwrap_or(Path::new(".")))?;
             let mut target = OpenOptions::new().write(true).create_new(true).mode(0o400).open(to)?;
             let mut hasher = blake3::Hasher::new();

@@ -23,6 +23,7 @@ use super::pending::{Batch, Held, in_index_order};
 use super::redact::Redactor;
 use super::{Store, fault, private};
 use lobster_base::digest::Digest;
+use lobster_base::regular_file;
 use lobster_base::sync::lock;
 
 /// Blobs up to this size live in the database.
@@ -278,7 +279,7 @@ impl Store {
     fn checked_file(&self, digest: &Digest) -> Result<(File, u64), StoreError> {
         let path = self.blob_path(digest);
         let fail = |e| StoreError::io("read", &path, e);
-        let mut file = match File::open(&path) {
+        let mut file = match regular_file::open_own(File::options().read(true), &path) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(self.note_unreadable(match self.blob_len(digest)? {
                     Some(_) => StoreError::LostBlob { digest: *digest, path },

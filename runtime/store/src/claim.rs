@@ -20,6 +20,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use lobster_base::file_identity::leads_to;
+use lobster_base::regular_file;
 use lobster_base::sync::lock;
 use lobster_base::ticks::time_of_ticks;
 use rusqlite::{OptionalExtension, Transaction};
@@ -181,7 +182,7 @@ impl Store {
     /// Whether somebody is executing `run` at this moment.
     #[must_use]
     pub fn is_claimed(&self, run: RunId) -> bool {
-        File::open(self.claim_path(run))
+        regular_file::open_own(File::options().read(true), &self.claim_path(run))
             .and_then(|file| FileLock::take(file, Sharing::Shared, Duration::ZERO))
             .is_ok_and(|lock| lock.is_none())
     }
@@ -189,7 +190,7 @@ impl Store {
     /// The process that executes `run` at this moment, if it executes nothing else and this one can see it.
     #[must_use]
     pub fn process_of_run(&self, run: RunId) -> Option<RunProcess> {
-        let text = fs::read_to_string(self.claim_path(run)).ok()?;
+        let text = regular_file::read_own_text(&self.claim_path(run)).ok()?;
         // What a killed process left there is of no process, or not of the one that has its number now.
         RunProcess::read(&text).filter(|process| self.is_claimed(run) && process.is_there())
     }
@@ -210,5 +211,5 @@ fn name_holder(mut file: &File) {
 }
 
 fn open_or_create(path: &Path) -> io::Result<File> {
-    OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path)
+    regular_file::open_own(OpenOptions::new().create(true).truncate(false).write(true).mode(0o600), path)
 }

@@ -26,8 +26,9 @@ use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
 use super::named_blobs::{Marks, NAMES_AT_MOST, digests_in};
-use super::{Store, claim_tables, fault, private};
+use super::{Store, claim_tables, fault, private, scratch};
 use lobster_base::digest::Digest;
+use lobster_base::regular_file;
 
 /// Runs decided and removed in one transaction: tens of milliseconds.
 const RUNS_AT_ONCE: i64 = 200;
@@ -524,8 +525,12 @@ impl Collector<'_> {
             .chain(entries(&dir).into_iter().filter(|path| named(path, "new-", "")))
             .chain(entries(&state).into_iter().filter(|path| named(path, ".lobster-", ".tmp")));
         for path in drafts {
+            if scratch::is_scratch(&path) {
+                self.report.leftovers += u64::from(self.remove_scratch(&path)?);
+                continue;
+            }
             // Whoever is still writing one holds its lock.
-            let free = File::open(&path)
+            let free = regular_file::open_own(File::options().read(true), &path)
                 .and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO))
                 .is_ok_and(|lock| lock.is_some());
             if free && self.remove_if_old(&path)? {
@@ -533,6 +538,15 @@ impl Collector<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Removes what a killed process left of a store that nobody means to keep; false when it stays.
+    fn remove_scratch(&self, path: &Path) -> Result<bool, StoreError> {
+        let is_left = scratch::is_left(path);
+        if is_left && !self.policy.dry_run {
+            fs::remove_dir_all(path).map_err(|e| StoreError::io("remove", path, e))?;
+        }
+        Ok(is_left)
     }
 
     fn give_back_space(&self) -> Result<(), StoreError> {
@@ -623,7 +637,7 @@ pub(super) fn looks_like_json(content: &[u8]) -> bool {
 /// The content of a file that looks like JSON; nothing of any other.
 pub(super) fn read_json(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = vec![0];
-    let mut file = File::open(path)?;
+    let mut file = regular_file::open_own(File::options().read(true), path)?;
     file.read_exact(&mut content)?;
     if looks_like_json(&content) {
         file.take(NAMES_AT_MOST).read_to_end(&mut content)?;
@@ -655,7 +669,10 @@ impl Store {
     /// for longer than `patience`.
     pub(super) fn lock_collection(&self, patience: Duration) -> Result<Option<FileLock>, StoreError> {
         let path = self.inner.dir.join("gc.lock");
-        let open = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path);
+        let open = regular_file::open_own(
+            OpenOptions::new().write(true).create(true).truncate(false).mode(0o600),
+            &path,
+        );
         open.and_then(|file| FileLock::take(file, Sharing::Exclusive, patience))
             .map_err(|e| StoreError::io("lock", &path, e))
     }

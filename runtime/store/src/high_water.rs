@@ -13,7 +13,7 @@
 //! Marks are not synced themselves: a mark that is lost weakens the notice, a mark
 //! is never ahead of what was durable.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -27,6 +27,7 @@ use super::error::StoreError;
 use super::event::RunId;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::regular_file;
 use lobster_base::sync::lock;
 
 /// A file of marks is shortened when it is larger: some thousand lines.
@@ -117,7 +118,7 @@ impl HighWater {
         if let Some(name) = self.name.get() {
             return Ok(name);
         }
-        let name = match fs::read_to_string(&self.name_file) {
+        let name = match regular_file::read_own_text(&self.name_file) {
             Ok(name) => name,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let fresh = Uuid::new_v4().simple().to_string();
@@ -127,7 +128,7 @@ impl HighWater {
                 match draft.persist_noclobber(&self.name_file) {
                     Ok(_) => fresh,
                     // Another process was faster.
-                    Err(_) => fs::read_to_string(&self.name_file)?,
+                    Err(_) => regular_file::read_own_text(&self.name_file)?,
                 }
             }
             Err(error) => return Err(error),
@@ -227,7 +228,7 @@ impl HighWater {
 }
 
 fn append(path: &Path, line: &[u8]) -> io::Result<()> {
-    let open = || OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    let open = || regular_file::open_own(OpenOptions::new().append(true).create(true).mode(0o600), path);
     let mut file = match open() {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let dir = path.parent().unwrap_or(Path::new("."));
@@ -256,7 +257,7 @@ fn shorten(path: &Path) -> io::Result<()> {
 
 /// The whole lines in the last `length` bytes of a file, and those that are appended meanwhile.
 fn end_of(path: &Path, length: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
+    let mut file = regular_file::open_own(OpenOptions::new().read(true), path)?;
     let len = file.metadata()?.len();
     let from = len.saturating_sub(length);
     file.seek(SeekFrom::Start(from))?;

@@ -7,7 +7,7 @@
 //! <key>.json              users' state, exactly as the incumbent keeps it
 //! store/lobster.db        everything else: SQLite, write-ahead log
 //! store/blobs/ab/<hex>    blobs too large for the database
-//! store/tmp/              blobs being written
+//! store/tmp/              blobs being written, and stores that nobody means to keep
 //! store/locks/            one lock file per state key
 //! ```
 //!
@@ -41,6 +41,7 @@ mod pending;
 mod private;
 mod redact;
 mod rescue;
+mod scratch;
 mod secret_spellings;
 mod service;
 mod service_tables;
@@ -59,7 +60,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use rusqlite::Transaction;
-use tempfile::TempDir;
 
 pub use backup::CopyReport;
 pub use blob::{Blob, BlobReader, BlobWriter, INLINE_MAX};
@@ -94,6 +94,7 @@ pub use verify::{Problem, StoreStats, VerifyReport};
 
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
+use scratch::Scratch;
 
 /// The store of one state directory. Clones are the same store.
 #[derive(Clone)]
@@ -116,7 +117,7 @@ struct Inner {
     /// Who is told of what was committed.
     witnesses: RwLock<Witnesses>,
     /// Of a store that nobody means to keep; removed last.
-    scratch: Option<TempDir>,
+    scratch: Option<Scratch>,
 }
 
 impl Store {
@@ -162,19 +163,21 @@ impl Store {
     pub fn in_memory_with(clock: Clock) -> Result<Self, StoreError> {
         // The same files as any other store, so that there is one way for things to work.
         let memory = Path::new("/dev/shm");
-        let make = tempfile::Builder::new().prefix("lobster-").tempdir_in(memory).or_else(|_| TempDir::new());
-        let scratch = make.map_err(|source| StoreError::Unusable { path: std::env::temp_dir(), source })?;
+        let scratch = Scratch::new_in(memory)
+            .or_else(|_| Scratch::new_in(&std::env::temp_dir()))
+            .map_err(|source| StoreError::Unusable { path: std::env::temp_dir(), source })?;
         let dir = scratch.path().to_owned();
         Self::build(&dir, None, clock, false, Some(scratch))
     }
 
-    /// A store in a directory of its own below `parent`, gone with this value. What it keeps
-    /// survives nothing.
+    /// A store in a directory of its own below `parent`, which is made if it is missing. It is gone with this value,
+    /// and what it keeps survives nothing; what a killed process leaves of one is removed by the next one there, or,
+    /// below a store's own `tmp`, by a collection.
     ///
     /// # Errors
     /// When it cannot be made there.
     pub fn scratch_in(parent: &Path) -> Result<Self, StoreError> {
-        let scratch = tempfile::Builder::new().prefix("lobster-").tempdir_in(parent);
+        let scratch = private::make_dir(parent).and_then(|()| Scratch::new_in(parent));
         let scratch = scratch.map_err(|source| StoreError::Unusable { path: parent.to_owned(), source })?;
         let dir = scratch.path().to_owned();
         Self::build(&dir, None, system_clock(), false, Some(scratch))
@@ -185,7 +188,7 @@ impl Store {
         outside: Option<&Path>,
         clock: Clock,
         sync: bool,
-        scratch: Option<TempDir>,
+        scratch: Option<Scratch>,
     ) -> Result<Self, StoreError> {
         // The working directory may change under an open store.
         let state_dir = std::path::absolute(dir)

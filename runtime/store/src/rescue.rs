@@ -8,7 +8,7 @@
 use std::fmt;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
 use rusqlite::types::{Value, ValueRef};
@@ -26,6 +26,7 @@ use super::verify::update_summary;
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 use lobster_base::json;
+use lobster_base::regular_file;
 
 /// The tables whose key is one growing number, and that key.
 const NUMBERED: [(&str, &str); 5] =
@@ -196,8 +197,13 @@ fn copy_files(source: &Path, copy: &Path) -> Result<(), StoreError> {
     let failed = |e| StoreError::io("copy", source, e);
     for (from, to) in [(source.to_owned(), copy.to_owned()), (log_path(source), log_path(copy))] {
         if from.exists() {
-            fs::copy(&from, &to).map_err(failed)?;
-            fs::set_permissions(&to, fs::Permissions::from_mode(0o600)).map_err(failed)?;
+            let copy = || -> io::Result<()> {
+                let mut source = regular_file::open(&from)?;
+                let mut copy =
+                    File::options().write(true).create(true).truncate(true).mode(0o600).open(&to)?;
+                io::copy(&mut source, &mut copy).map(drop)
+            };
+            copy().map_err(failed)?;
         }
     }
     Ok(())

@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use super::error::StoreError;
 use super::file_lock::{FileLock, Sharing};
 use super::{claim, fault, private};
 use lobster_base::json;
+use lobster_base::regular_file;
 use lobster_base::setting::read_path;
 
 /// How long to wait for another holder of a key. The holder computes one value,
@@ -121,13 +122,9 @@ impl UserState {
             }
         }
         // Lock files stay: removing one while another process waits on it would let two in.
-        let file = OpenOptions::new()
-            .create(true)
-            .truncate(false)
-            .write(true)
-            .mode(0o600)
-            .open(locks.join(name))
-            .map_err(unusable)?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = regular_file::open_own(&mut options, &locks.join(name)).map_err(unusable)?;
         let since = Instant::now();
         let held = |holder: String| StoreError::StateLocked {
             path: path.to_owned(),
@@ -211,14 +208,16 @@ fn file_name(key: &str) -> Result<String, StoreError> {
 }
 
 fn read(path: &Path) -> Result<Option<Value>, StoreError> {
-    let text = match fs::read(path) {
-        Ok(bytes) => bytes,
+    let mut text = Vec::new();
+    // A user may have put a link there.
+    match regular_file::open(path).and_then(|mut file| file.read_to_end(&mut text)) {
+        Ok(_) => {}
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) if e.kind() == io::ErrorKind::NotADirectory => {
             return Err(StoreError::Unusable { path: parent(path).to_owned(), source: e });
         }
         Err(e) => return Err(StoreError::io("read", path, e)),
-    };
+    }
     let damaged = |why: String| StoreError::StateText { path: path.to_owned(), why };
     let text = String::from_utf8(text).map_err(|e| damaged(e.to_string()))?;
     json::parse(&text).map(Some).map_err(|e| damaged(e.to_string()))
@@ -263,7 +262,7 @@ fn make_state_dir(dir: &Path) -> io::Result<()> {
 fn live_incumbent(path: &Path) -> Option<u32> {
     let mut owner = path.as_os_str().to_owned();
     owner.push(".lock/owner");
-    let text = fs::read_to_string(owner).ok()?;
+    let text = regular_file::read_own_text(Path::new(&owner)).ok()?;
     let mut fields = text.trim().split(':');
     let pid: u32 = fields.next()?.parse().ok()?;
     let started = fields.next()?;

@@ -8,8 +8,10 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+
+use lobster_base::regular_file;
 
 /// The file grows to multiples of this.
 const ROOM: u64 = 512 * 1024;
@@ -44,9 +46,7 @@ impl LogFile {
     fn try_make_room(&mut self) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
-            slot => {
-                slot.insert(OpenOptions::new().write(true).custom_flags(libc::O_NOFOLLOW).open(&self.path)?)
-            }
+            slot => slot.insert(regular_file::open_own(OpenOptions::new().write(true), &self.path)?),
         };
         let len = file.metadata()?.len();
         // Of this length it was made by this very function, perhaps in another process.

@@ -9,6 +9,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use lobster_base::regular_file;
+
 /// Most bytes of compiled code: some 30 programs as large as Python, or
 /// thousands in Rust. `lobster store gc --max-code` lowers it once.
 pub const MAX_CODE: u64 = 1 << 30;
@@ -60,7 +62,9 @@ impl Entry {
     /// Removes it unless somebody is compiling it; false when it stays.
     fn remove(&self) -> bool {
         let path = self.file("lock");
-        let Ok(lock) = File::options().create(true).truncate(false).write(true).open(&path) else {
+        let mut options = File::options();
+        options.create(true).truncate(false).write(true);
+        let Ok(lock) = regular_file::open_own(&mut options, &path) else {
             return false;
         };
         if lock.try_lock().is_err() {
@@ -83,7 +87,7 @@ pub(super) fn note_use(record: &Path) {
         if age < USE_NOTED_EVERY {
             return Ok(());
         }
-        File::options().append(true).open(record)?.set_modified(SystemTime::now())
+        regular_file::open_own(File::options().append(true), record)?.set_modified(SystemTime::now())
     };
     if let Err(error) = note() {
         tracing::debug!(path = %record.display(), %error, "the use of compiled code is not noted");

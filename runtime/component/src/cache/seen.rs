@@ -10,6 +10,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use lobster_base::regular_file;
+
 /// A file that was changed more recently is not trusted: on some kernels two
 /// changes within one tick of the clock bear the same time.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -34,7 +36,7 @@ impl Mark {
 
     /// Whether the file was checked in this state; `note` is where that is noted.
     pub(super) fn is_noted(&self, note: &Path) -> bool {
-        fs::read_to_string(note).is_ok_and(|noted| noted == self.0)
+        regular_file::read_own_text(note).is_ok_and(|noted| noted == self.0)
     }
 
     /// What the note says.

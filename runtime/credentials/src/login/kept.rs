@@ -10,6 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
+use lobster_base::regular_file;
 use serde::{Deserialize, Serialize};
 
 use super::LoginError;
@@ -252,7 +253,7 @@ impl Logins {
 
     fn read(&self, server: &str) -> Result<Option<(Login, Stamp)>, LoginError> {
         let problem = |source| self.problem(server, source);
-        let mut file = match File::open(self.path(server)) {
+        let mut file = match regular_file::open_own(File::options().read(true), &self.path(server)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(problem(source)),
@@ -279,8 +280,9 @@ impl Logins {
         let problem = |source| self.problem(server, source);
         DirBuilder::new().recursive(true).mode(0o700).create(&self.0).map_err(problem)?;
         let path = self.path(server).with_extension("lock");
-        let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(path);
-        let file = file.map_err(problem)?;
+        let mut options = OpenOptions::new();
+        options.create(true).truncate(false).write(true).mode(0o600);
+        let file = regular_file::open_own(&mut options, &path).map_err(problem)?;
         file.lock().map_err(problem)?;
         Ok(file)
     }

@@ -7,11 +7,11 @@ mod granted;
 mod read;
 mod redaction;
 mod signature;
+mod source;
 mod trees;
 mod write;
 
-use std::fs::File;
-use std::io::{self, BufReader, ErrorKind, Write};
+use std::io::{BufReader, Write};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,6 +23,7 @@ use read::Bundle;
 pub use read::BundleError;
 pub(super) use redaction::CUT;
 pub use signature::{KeyError, PublicKey, SigningKey};
+use source::Source;
 pub use trees::Directory;
 pub(super) use trees::Unpacked;
 
@@ -30,7 +31,7 @@ use super::replay::{Carried, ReplayOptions, ReplayReport, replay_journal};
 use lobster_base::code::Code;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
-use lobster_store::{RunId, Store};
+use lobster_store::{RunId, Store, StoreError};
 
 /// The failure to write a bundle.
 fn unwritten(error: impl std::fmt::Display) -> Failure {
@@ -150,7 +151,7 @@ pub fn verify_bundle(
     file: &Path,
     signer: Option<&PublicKey>,
 ) -> Result<BundleReport, BundleError> {
-    let (store, bundle) = read_signed(file, signer)?;
+    let (store, bundle) = read_signed(runtime, file, signer)?;
     let replay = replay_bundle(runtime, &store, &bundle)?;
     Ok(BundleReport { bundle: bundle.summary, replay })
 }
@@ -169,11 +170,13 @@ pub fn import_bundle(
 ) -> Result<BundleSummary, BundleError> {
     // The file is read once: what was checked is what is taken in, and nothing of a
     // damaged or foreign bundle reaches the store.
-    let (checked, bundle) = read_signed(file, options.signer.as_ref())?;
+    let (checked, bundle) = read_signed(runtime, file, options.signer.as_ref())?;
     if !options.unreplayed {
         let unverified = |why: String| BundleError::Unverified { file: file.to_owned(), why };
         let replay = replay_bundle(runtime, &checked, &bundle).map_err(|error| match error {
-            BundleError::Replay(failure) => unverified(failure.message),
+            BundleError::Replay(failure) if failure.code.known() != Some(Code::Cancelled) => {
+                unverified(failure.message)
+            }
             other => other,
         })?;
         if !replay.is_faithful() {
@@ -187,8 +190,11 @@ pub fn import_bundle(
     for entry in &bundle.blobs {
         let name = format!("blob {} ({})", entry.digest, entry.what);
         let mut writer = store.blob_writer();
-        io::copy(&mut checked.open_blob(&entry.digest)?, &mut writer)
-            .map_err(|error| read::damaged(&name, &error).in_file(file))?;
+        let unread = |source| {
+            let path = checked.dir().to_owned();
+            BundleError::Store(StoreError::Io { doing: "read", path, source })
+        };
+        read::copy_into(&mut checked.open_blob(&entry.digest)?, &mut writer, unread)?;
         let found = writer.finish()?.digest;
         if found != entry.digest {
             return Err(read::damaged(&name, &format!("has other bytes: they hash to {found}")).in_file(file));
@@ -200,11 +206,22 @@ pub fn import_bundle(
 }
 
 /// A bundle, read into a store of its own, that is signed by whom it should be.
-fn read_signed(file: &Path, signer: Option<&PublicKey>) -> Result<(Store, Bundle), BundleError> {
-    let store = Store::in_memory()?;
-    let bundle = read_file(file, &store)?;
+fn read_signed(
+    runtime: &Runtime,
+    file: &Path,
+    signer: Option<&PublicKey>,
+) -> Result<(Store, Bundle), BundleError> {
+    let store = scratch(runtime)?;
+    let bundle = read_file(runtime, file, &store)?;
     bundle.check_signer(file, signer)?;
     Ok((store, bundle))
+}
+
+/// A store for what a bundle holds: where the runtime keeps its own, or among temporary files if it cannot keep
+/// anything there.
+fn scratch(runtime: &Runtime) -> Result<Store, StoreError> {
+    let beside = runtime.state_dir().join("store").join("tmp");
+    Store::scratch_in(&beside).or_else(|_| Store::scratch_in(&std::env::temp_dir()))
 }
 
 /// Executes the run of a bundle again from nothing but the bundle.
@@ -217,13 +234,15 @@ fn replay_bundle(runtime: &Runtime, store: &Store, bundle: &Bundle) -> Result<Re
     Ok(replay_journal(runtime, store, &bundle.journal, &ReplayOptions::default(), carried)?)
 }
 
-fn read_file(file: &Path, store: &Store) -> Result<Bundle, BundleError> {
+fn read_file(runtime: &Runtime, file: &Path, store: &Store) -> Result<Bundle, BundleError> {
     let unreadable = |source| BundleError::Unreadable { path: file.to_owned(), source };
-    let from = File::open(file).map_err(unreadable)?;
-    if from.metadata().map_err(unreadable)?.is_dir() {
-        return Err(unreadable(ErrorKind::IsADirectory.into()));
+    let cancel = &runtime.services.cancel;
+    let source = Source::open(file, cancel).map_err(unreadable)?;
+    let bundle = read::read(BufReader::new(source), store);
+    match cancel.reason() {
+        Some(reason) => Err(BundleError::Interrupted { file: file.to_owned(), why: reason.message() }),
+        None => bundle.map_err(|error| error.in_file(file)),
     }
-    read::read(BufReader::new(from), store).map_err(|error| error.in_file(file))
 }
 
 #[cfg(test)]

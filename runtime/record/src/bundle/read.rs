@@ -1,7 +1,7 @@
 //! Reading a bundle, every byte of which is checked.
 
 use std::collections::BTreeSet;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::format::{BlobEntry, MAGIC, MAX_MANIFEST, MAX_RECORD, Manifest};
@@ -10,7 +10,7 @@ use super::{BundleSummary, PublicKey, signature};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_engine::envelope::Failure;
-use lobster_store::{Record, Redacted, Store, StoreError, parse_record};
+use lobster_store::{BlobWriter, Record, Redacted, Store, StoreError, parse_record};
 
 /// Why a bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +38,8 @@ pub enum BundleError {
         "{}: {why}; `lobster bundle verify` says more, `lobster bundle import --no-replay` takes it in nevertheless", .file.display()
     )]
     Unverified { file: PathBuf, why: String },
+    #[error("{}: interrupted before all of it was checked ({why}); start it again", .file.display())]
+    Interrupted { file: PathBuf, why: String },
     #[error("{0}")]
     Store(#[from] StoreError),
     #[error("{}", .0.message)]
@@ -127,8 +129,8 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
     for entry in &manifest.blobs {
         let name = || format!("blob {} ({})", entry.digest, entry.what);
         let mut writer = store.blob_writer();
-        let copied = io::copy(&mut (&mut from).take(entry.len), &mut writer)
-            .map_err(|error| damaged(&name(), &error))?;
+        let unread = |error: io::Error| damaged(&name(), &error);
+        let copied = copy_into(&mut (&mut from).take(entry.len), &mut writer, unread)?;
         if copied < entry.len {
             return Err(damaged(&name(), &"is cut off"));
         }
@@ -219,6 +221,27 @@ fn checked(
         return Err(damaged(&name(), &format!("has other bytes: they hash to {found}")));
     }
     Ok(bytes)
+}
+
+/// Copies all of `from` into a blob. What cannot be read and what cannot be kept are two things: where a disk has no
+/// room, the bundle is sound.
+pub(super) fn copy_into(
+    from: &mut impl Read,
+    writer: &mut BlobWriter,
+    unread: impl FnOnce(io::Error) -> BundleError,
+) -> Result<u64, BundleError> {
+    let mut piece = vec![0; 64 << 10];
+    let mut copied = 0;
+    loop {
+        let read = match from.read(&mut piece) {
+            Ok(0) => return Ok(copied),
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(unread(error)),
+        };
+        writer.write_all(&piece[..read]).map_err(|error| writer.error(error))?;
+        copied += read as u64;
+    }
 }
 
 pub(super) fn damaged(object: &str, why: &impl std::fmt::Display) -> BundleError {
