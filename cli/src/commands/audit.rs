@@ -125,8 +125,9 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
     }
     out.flush()?;
-    read?;
-    Ok(Exit::OK)
+    let damaged = read?;
+    damaged.iter().for_each(prepare::warn_of_damage);
+    Ok(if damaged.is_empty() { Exit::OK } else { Exit::FAILED })
 }
 
 /// Entries as a table, some hundred at a time: a store may hold millions.

@@ -144,27 +144,30 @@ impl AuditFilter {
     }
 }
 
-/// Reads the journals, the oldest run first, and hands on what the filter takes.
+/// Reads the journals, the oldest run first, and hands on what the filter takes. Of those that are not the chains
+/// that were written, it reads what is left, and gives them.
 ///
 /// # Errors
-/// When a journal cannot be read, or `take` fails.
+/// When the database cannot be read, or `take` fails.
 pub fn read<E: From<StoreError>>(
     store: &Store,
     filter: &AuditFilter,
     hidden: &[Redaction],
     mut take: impl FnMut(AuditEntry) -> Result<(), E>,
-) -> Result<(), E> {
+) -> Result<Vec<BrokenChain>, E> {
+    let mut damaged = Vec::new();
     let mut runs = store.runs(&RunFilter::default())?;
     runs.reverse();
     for run in runs.iter().filter(|run| filter.may_take(run)) {
-        let journal = store.events(run.id)?;
+        let (journal, broken) = store.found_events(run.id)?;
+        damaged.extend(broken);
         for entry in entries(store, &journal) {
             if filter.takes(&entry) {
                 take(clean(entry, hidden))?;
             }
         }
     }
-    Ok(())
+    Ok(damaged)
 }
 
 /// On whose behalf records are written.
