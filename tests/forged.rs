@@ -12,14 +12,14 @@ use crate::models::openai;
 use crate::server::{Reply, Server};
 
 /// A bundle in its parts; written, its digests fit them.
-struct Bundle {
-    manifest: Value,
-    records: Vec<Value>,
-    blobs: Vec<Vec<u8>>,
+pub(crate) struct Bundle {
+    pub(crate) manifest: Value,
+    pub(crate) records: Vec<Value>,
+    pub(crate) blobs: Vec<Vec<u8>>,
 }
 
 impl Bundle {
-    fn read(file: &Path) -> Self {
+    pub(crate) fn read(file: &Path) -> Self {
         let bytes = std::fs::read(file).unwrap();
         let mut rest = &bytes[48..];
         let mut take = |len: u64| {
@@ -38,7 +38,7 @@ impl Bundle {
         Self { manifest, records, blobs }
     }
 
-    fn write(&mut self, file: &Path) {
+    pub(crate) fn write(&mut self, file: &Path) {
         let (mut texts, mut entries, mut prev) = (Vec::new(), Vec::new(), "0".repeat(64));
         for (record, seq) in self.records.iter_mut().zip(1..) {
             record["seq"] = json!(seq);
@@ -61,13 +61,13 @@ impl Bundle {
     }
 
     /// Adds a blob.
-    fn put(&mut self, blob: &[u8]) -> String {
+    pub(crate) fn put(&mut self, blob: &[u8]) -> String {
         self.blobs.push(blob.to_vec());
         Digest::of(blob).to_string()
     }
 
     /// The event of this type at a place.
-    fn event(&mut self, kind: &str, path: &str) -> &mut Value {
+    pub(crate) fn event(&mut self, kind: &str, path: &str) -> &mut Value {
         let events = self.records.iter_mut().map(|record| &mut record["event"]);
         let mut fitting = events.filter(|event| event["type"] == kind && event["path"] == path);
         fitting.find(|event| event["attempt"] != 0).unwrap()
@@ -263,4 +263,23 @@ fn what_is_taken_in_is_what_was_checked() {
     assert_eq!(answer.code(), 0, "{answer:?}");
     assert_eq!(there.lobster(["replay", "@"]).run().code(), 0);
     assert_eq!(there.lobster(["store", "verify"]).run().code(), 0);
+}
+
+#[test]
+fn a_manifest_names_the_run_as_its_record_does_and_a_newer_format_is_no_damage() {
+    let (home, mut bundle) = exported_workflow(SUM);
+    let file = home.dir().join("forged.bundle");
+    bundle.manifest["name"] = json!("payroll");
+    bundle.write(&file);
+    let said = verified(&home);
+    assert!(said.code() == 1 && said.stderr.contains("names the run differently from record 1"), "{said:?}");
+    for (version, why) in [(2, "written by a newer lobster (bundle format 2"), (0, "not a lobster bundle")] {
+        let mut bytes = std::fs::read(home.dir().join("run.bundle")).unwrap();
+        bytes[15] = version;
+        std::fs::write(&file, bytes).unwrap();
+        for command in ["verify", "import"] {
+            let said = home.lobster(["bundle", command, "forged.bundle"]).run();
+            assert!(said.code() == 1 && said.stderr.contains(why), "{said:?}");
+        }
+    }
 }

@@ -58,6 +58,7 @@ mod gates;
 mod guest_languages;
 mod guests;
 mod home;
+mod imported_runs;
 mod incumbent_gates;
 mod kept_values;
 mod kernel_holds;

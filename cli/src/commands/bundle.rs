@@ -98,6 +98,7 @@ impl From<BundleError> for CommandError {
             BundleError::Store(error) => error.into(),
             other @ (BundleError::Edited(_) | BundleError::Unreadable { .. }) => Self::usage(other),
             other @ (BundleError::NotABundle
+            | BundleError::Newer { .. }
             | BundleError::Damaged { .. }
             | BundleError::Useless { .. }
             | BundleError::Unsigned { .. }

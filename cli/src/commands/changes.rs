@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use anstyle::{AnsiColor, Style};
 use lobster_runtime::json;
 use lobster_runtime::replay::changes::{
-    Change, ChangeKind, ChangeSet, Entry, Reading, Resolution, StepChanges, changes_of_run, is_executable,
-    record_unseen_ends,
+    Change, ChangeKind, ChangeSet, Entry, Reading, Resolution, StepChanges, changes_in, changes_of_run,
+    is_executable, record_unseen_ends,
 };
 use lobster_runtime::replay::place::is_within;
 use lobster_runtime::runtime::Runtime;
@@ -59,11 +59,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let id = which::run_or_ask(&store, args.run.as_deref(), "changes")?;
     // What cannot be recorded now is shown as it is on record.
     let _ = record_unseen_ends(&store, id);
-    let mut found = changes_of_run(&store, id).map_err(CommandError::failed)?;
+    let (journal, broken) = prepare::found_journal(&store, id)?;
+    let mut found = changes_in(&store, &journal).map_err(CommandError::failed)?;
     found.retain(|changes| args.step.as_ref().is_none_or(|step| is_within(&changes.step, step)));
     let mut out = Output::for_reader(args.json);
     if args.json {
-        let all: Vec<Value> = found.iter().map(|changes| object(&store, changes)).collect();
+        let all = found.iter().map(|changes| object(&store, changes));
+        let all: Vec<Value> = all.chain(broken.map(|broken| json!({ "broken": broken }))).collect();
         writeln!(out, "{}", json::pretty(&all))?;
         out.flush()?;
         return Ok(Exit::OK);

@@ -61,7 +61,8 @@ pub(crate) struct Args {
     /// `overwrite` overwrites them, `merge` puts both changes of a text together. Reviewed changes are asked about again.
     #[arg(long, value_name = "HOW")]
     conflicts: Option<changes::Conflicts>,
-    /// Continues a run that was imported unfinished. Use this only if nothing else continues the run.
+    /// Continues a run that was imported unfinished. Questions that were answered elsewhere are asked again. Use this
+    /// only if nothing else continues the run.
     #[arg(long)]
     take_over: bool,
     /// For `lobster serve`, which continues the run itself: records the answer, or that the run is to be tried again,
@@ -327,12 +328,10 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             Ok(runtime) => runtime,
             Err(error) => return reply.failure(&error.into()),
         };
-        if words.take_over
-            && let Err(failure) = replay::take_over(&runtime, run)
-        {
-            return reply.failure(&failure);
-        }
         let result = match task {
+            WithRun::GoOn(interrupted, how) if words.take_over && !words.hand_over => {
+                replay::take_over(&runtime, run, interrupted, how)
+            }
             WithRun::GoOn(interrupted, None) if words.hand_over => {
                 replay::record_retry(&runtime, run, interrupted)
             }

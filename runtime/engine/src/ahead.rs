@@ -101,6 +101,10 @@ pub fn look(
 ) -> Ahead {
     let cwd = store.run(asking.run).map(|summary| summary.cwd).unwrap_or_default();
     let run = Run::recalled(services, store, None, asking.run, task, journal, Interrupted::Ask);
+    let run = match run.doubting_imports(journal) {
+        Ok(run) => run,
+        Err(error) => return Ahead { cwd, fails: Some(error.to_string()), ..Ahead::default() },
+    };
     let look = Arc::new(Look {
         path: asking.path.to_owned(),
         binding: asking.binding,

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use serde_json::{Map, Value, json};
 
 use crate::background::Background;
+use crate::beginning::Beginning;
 use crate::runtime::{Planned, Runtime};
 use crate::services::Services;
 use crate::{Caller, Notes, Progress};
@@ -15,7 +16,7 @@ use lobster_base::cancel::CancelToken;
 use lobster_language::pipeline::Pipeline;
 use lobster_language::plan::Plan;
 use lobster_policy::Policy;
-use lobster_store::{Durability, Event, RunId, RunStatus, StoreError};
+use lobster_store::{Durability, Event, RunId, RunStatus, Store, StoreError};
 
 /// What one call differs in from the runtime that it is made on.
 pub struct Call {
@@ -69,6 +70,36 @@ impl Runtime {
     pub fn with_policy(mut self, policy: Policy) -> Self {
         self.services.policy = Arc::new(policy);
         self
+    }
+
+    /// What the first event of a run here says besides its task: who is behind it, and what decisions depend on.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    pub fn beginning_detail(&self, store: &Store) -> Result<Value, StoreError> {
+        let mut detail = self.recorded_surroundings(store)?;
+        self.services.surroundings().record(&mut detail);
+        Ok(detail)
+    }
+
+    /// Whether every policy file that this runtime was made under was part of the
+    /// policy that the run began under, with the same content: then nothing was
+    /// put in force since. A run that began elsewhere began under none of them.
+    #[must_use]
+    pub fn began_under_policies(&self, run: RunId) -> bool {
+        let recorded = self.beginning(run).and_then(|beginning| beginning.surroundings());
+        recorded.is_some_and(|recorded| recorded.cover(&self.services.surroundings()))
+    }
+
+    /// Where the project's policy of a recorded run was looked for; going on
+    /// with the run must look there again.
+    #[must_use]
+    pub fn recorded_place(&self, run: RunId) -> Option<PathBuf> {
+        self.beginning(run)?.detail().get("place").and_then(Value::as_str).map(PathBuf::from)
+    }
+
+    fn beginning(&self, run: RunId) -> Option<Beginning> {
+        Beginning::read(&self.store().ok()?, run).ok()?
     }
 
     /// The same runtime, taking nothing from the action cache. What it does is still cached.

@@ -45,6 +45,10 @@ pub(super) struct Recall {
     retried: Vec<StepPath>,
     /// Change sets that conflicted, and what was put in their places.
     resolved: HashMap<Digest, Digest>,
+    /// So many records came from elsewhere with the run.
+    imported: u64,
+    /// The places of outcomes that only those tell.
+    elsewhere: HashSet<StepPath>,
 }
 
 /// In the detail of a retry: which change set is committed in place of one that conflicted.
@@ -79,10 +83,41 @@ pub fn answers(journal: &[Record]) -> HashMap<StepPath, KnownAnswer> {
     recall.answers
 }
 
+/// What was settled elsewhere about a question: that it need not be asked, who may answer it, what it shows. Here
+/// that is settled anew.
+fn settles_a_question(path: &StepPath) -> bool {
+    let path = path.as_str();
+    path.strip_prefix('!').is_some_and(|which| which.starts_with(APPROVED))
+        || SETTLED.iter().any(|which| path.ends_with(which))
+}
+
+/// How the places in a run itself begin at which it is kept that a policy's question was answered for all of it.
+pub(crate) const APPROVED: &str = "approved:";
+
+/// How the places end at which it is kept who may answer a question, and what it shows.
+const SETTLED: [&str; 2] = ["!identity", "!shown"];
+
 impl Recall {
+    /// One of a run of which so many records came from elsewhere. What was done there was done; but
+    /// what was permitted there is not permitted here.
+    pub(super) fn of_imported(records: u64) -> Self {
+        Self { imported: records, ..Self::default() }
+    }
+
+    /// Whether what this place gave is on record only elsewhere.
+    pub(super) fn is_from_elsewhere(&self, path: &StepPath) -> bool {
+        self.elsewhere.contains(path) && self.ended.contains_key(path)
+    }
+
+    /// An outcome that holds whatever the action here is now.
+    pub(super) fn certain(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
+        self.ended.get(path).filter(|_| !self.only_for.contains_key(path)).cloned()
+    }
+
     pub(super) fn read(&mut self, journal: &[Record]) {
         for record in journal {
             self.ledger.read(record);
+            let is_imported = record.seq <= self.imported;
             match &record.event {
                 Event::StepStarted { path, effect, idempotent, action, detail, .. } => {
                     let path = StepPath::from(path.as_str());
@@ -93,6 +128,7 @@ impl Recall {
                     }
                     self.cut_off.remove(&path);
                     self.only_for.remove(&path);
+                    self.elsewhere.remove(&path);
                     if *effect && !reused {
                         // Whatever stands there was not what is wanted now.
                         self.ended.remove(&path);
@@ -109,6 +145,13 @@ impl Recall {
                 }
                 Event::StepEnded { path, begun, outcome, .. } => {
                     let path = StepPath::from(path.as_str());
+                    if !is_imported {
+                        self.elsewhere.remove(&path);
+                    } else if settles_a_question(&path) {
+                        continue;
+                    } else {
+                        self.elsewhere.insert(path.clone());
+                    }
                     if let Some(behind) = &mut self.behind
                         && !self.performed.contains(&path)
                         && (begun.is_some() || !behind.contains_key(&path))
@@ -133,12 +176,13 @@ impl Recall {
                             continue;
                         }
                     };
+                    // What was answered elsewhere is asked here before anything is done, as in a fork.
+                    let from = from.or_else(|| is_imported.then_some(record.run));
                     if from.is_some() {
                         self.behind.get_or_insert_default();
                     }
                     let (gate, by) = (gate.clone(), by.clone());
-                    self.answers
-                        .insert(path, KnownAnswer { answer, binding: *binding, gate, by, from: *from });
+                    self.answers.insert(path, KnownAnswer { answer, binding: *binding, gate, by, from });
                 }
                 Event::GateOpened { path, .. } => {
                     let path = StepPath::from(path.as_str());
@@ -150,7 +194,7 @@ impl Recall {
                     self.answers.remove(&StepPath::from(path.as_str()));
                 }
                 Event::RetryRequested { path, detail, .. } => {
-                    if let Some(Resolved { from, to }) = Resolved::of(detail) {
+                    if let Some(Resolved { from, to }) = Resolved::of(detail).filter(|_| !is_imported) {
                         self.resolved.insert(from, to);
                     }
                     // A failure at no place was not one of a step: all of them stay as they ended.

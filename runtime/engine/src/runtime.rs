@@ -26,7 +26,6 @@ use crate::secrets::Secrets;
 pub use crate::secrets::{LoginState, NamedSecret};
 use crate::services::Services;
 pub use crate::settings::{PolicyFileUsed, PolicySources, Settings};
-use crate::surroundings::Surroundings;
 pub use draft::Draft;
 use lobster_base::cancel::CancelToken;
 use lobster_base::json;
@@ -41,7 +40,7 @@ use lobster_observe::telemetry;
 use lobster_policy::{AuditPlaces, DecisionEnv, Policy};
 use lobster_sandbox::Sandbox;
 use lobster_stage::{Mode, Registry};
-use lobster_store::{Event, NewRun, RunId, Store, StoreError, state_dir};
+use lobster_store::{NewRun, RunId, Store, StoreError, state_dir};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -392,8 +391,7 @@ impl Runtime {
             components::keep(&store, workflow)?;
         }
         let task = keep_task(&store, planned)?;
-        let mut detail = self.recorded_surroundings(&store)?;
-        self.services.surroundings().record(&mut detail);
+        let mut detail = self.beginning_detail(&store)?;
         if !planned.args.is_empty() {
             detail[GIVEN_ARGS] = serde_json::json!(planned.given);
         }
@@ -461,32 +459,6 @@ impl Runtime {
         }
         detail["settings"] = Value::Object(self.services.env.settings());
         Ok(detail)
-    }
-
-    /// Whether every policy file that this runtime was made under was part of the
-    /// policy that the run began under, with the same content: then nothing was
-    /// added to it or changed since.
-    #[must_use]
-    pub fn began_under_policies(&self, run: RunId) -> bool {
-        let first = self.services.store().ok().and_then(|store| store.events_after(run, 0, 1).ok());
-        match first.as_deref().and_then(<[_]>::first).map(|record| &record.event) {
-            Some(Event::RunStarted { detail, .. }) => Surroundings::recorded(detail)
-                .is_some_and(|recorded| recorded.cover(&self.services.surroundings())),
-            _ => false,
-        }
-    }
-
-    /// Where the project's policy of a recorded run was looked for; going on
-    /// with the run must look there again.
-    #[must_use]
-    pub fn recorded_place(&self, run: RunId) -> Option<PathBuf> {
-        let first = self.services.store().ok()?.events_after(run, 0, 1).ok()?;
-        match first.first().map(|record| &record.event) {
-            Some(Event::RunStarted { detail, .. }) => {
-                detail.get("place").and_then(Value::as_str).map(PathBuf::from)
-            }
-            _ => None,
-        }
     }
 }
 

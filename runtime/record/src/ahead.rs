@@ -25,7 +25,9 @@ pub fn ahead(runtime: &Runtime, gate: &Gate) -> Result<Ahead, Failure> {
     let recording = Recording::read(&journal)?;
     let (plan, args) = (recording.plan(&store)?, recording.arguments(&store)?);
     let mut services = runtime.services.unseen(runtime.services.cancel.child());
-    if let Some(dir) = kept_directory(runtime, &store, gate.run, || Ok(last_cwd(&journal)))? {
+    if let Some(dir) =
+        kept_directory(runtime, &store, gate.run, || Ok(last_cwd(&store, gate.run, &journal)?))?
+    {
         services.cwd = dir;
     }
     let asking = Asking { run: gate.run, path: &gate.path, binding: gate.binding, kind: gate.kind };

@@ -109,6 +109,28 @@ pub enum UndoError {
         /// Why.
         why: String,
     },
+    /// Its record is not what was written.
+    #[error(
+        "{broken}; nothing is undone, because the record may not say what happened. `lobster show {run}` shows what is left; \
+         restore the store from a backup"
+    )]
+    Damaged {
+        /// The run.
+        run: String,
+        /// Where its record is damaged.
+        broken: StoreError,
+    },
+    /// It was done elsewhere.
+    #[error(
+        "{what} was imported: its record says what it changed where it came from, not here, so nothing is undone here. \
+         Undo it there (`lobster undo {run}`), or revert by hand what `lobster changes {run} --patch` shows"
+    )]
+    Elsewhere {
+        /// The run, or the step of it.
+        what: String,
+        /// The run.
+        run: String,
+    },
     /// Nothing is left to be done.
     #[error("nothing of {what} is left to undo: all of its files changed since and are kept")]
     Kept {
@@ -256,22 +278,36 @@ fn mark_committed(
 pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoError> {
     let (run, step) = (wanted.run, wanted.step.as_deref());
     let store = runtime.store()?;
+    // Before anything is added to it, and again as it is then.
+    sound_record(&store, run)?;
     recover(&store)?;
     record_unseen_ends(&store, run)?;
     let is_meant = |path: &str| step.is_none_or(|step| is_within(path, step));
     let what = step
         .map_or_else(|| format!("run {}", run.short()), |step| format!("step {step} of run {}", run.short()));
-    let journal = store.verified_events(run)?;
-    let mut committed = changes_in(&store, &journal)?;
+    let journal = sound_record(&store, run)?;
+    // What others wrote down of changes elsewhere is no reason to change anything here.
+    let imported = store.imported_records(run)?;
+    let (elsewhere, journal) = match imported {
+        Some(count) => {
+            journal.split_at(usize::try_from(count).map_or(journal.len(), |n| n.min(journal.len())))
+        }
+        None => journal.split_at(0),
+    };
+    let not_here = effects_elsewhere(elsewhere, &is_meant);
+    let mut committed = changes_in(&store, journal)?;
     committed.retain(|changes| changes.committed && is_meant(&changes.step) && !changes.set.is_empty());
     // Who undoes files at certain places undoes nothing else.
     let undos = match wanted.only.is_empty() {
-        true => step_undos(&store, run, &journal, &is_meant)?,
+        true => step_undos(&store, run, journal, &is_meant)?,
         false => StepUndos::default(),
     };
     let files = match files_to_undo(&store, wanted, &what, &committed) {
         Err(error) if error.is_nothing_left() => match undos.proposed.is_empty() {
             false => None,
+            true if imported.is_some() && undos.done.is_empty() => {
+                return Err(UndoError::Elsewhere { what, run: run.short().to_string() });
+            }
             true => return Err(without_files(error, &undos, what)),
         },
         files => Some(files?),
@@ -280,7 +316,7 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
         return Err(UndoError::Underway { what, by: by.short().to_string() });
     }
     let name = name_of_undo(&store.run(run)?.name);
-    let mut others = other_effects(&journal, &committed, &is_meant);
+    let mut others = other_effects(journal, &committed, &is_meant);
     others.retain(|other| {
         let is_covered = |place: &str| is_within(&other.step, place);
         !undos.done.iter().any(|place| is_covered(place))
@@ -297,8 +333,34 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
         planned: planned(&name, run, blob, &undos.proposed),
         set,
         steps: undos.proposed,
-        not_proposed: undos.not_proposed,
+        not_proposed: undos.not_proposed.into_iter().chain(not_here).collect(),
     })
+}
+
+/// The journal of a run that is to be undone.
+fn sound_record(store: &Store, run: RunId) -> Result<Vec<Record>, UndoError> {
+    store.verified_events(run).map_err(|error| match error {
+        broken @ StoreError::BrokenChain { .. } => {
+            UndoError::Damaged { run: run.short().to_string(), broken }
+        }
+        other => other.into(),
+    })
+}
+
+/// The effects that an imported run had where it came from.
+fn effects_elsewhere(journal: &[Record], is_meant: &dyn Fn(&str) -> bool) -> Vec<NotProposed> {
+    let why = "it was done where the run was imported from";
+    let mut found: Vec<NotProposed> = Vec::new();
+    for record in journal {
+        if let Event::StepStarted { path, effect: true, .. } = &record.event
+            && is_meant(path)
+            && !path.ends_with(SUFFIX)
+            && !found.iter().any(|known| known.step == *path)
+        {
+            found.push(NotProposed { step: path.clone(), why: why.to_owned() });
+        }
+    }
+    found
 }
 
 /// Why there is nothing to do, where no files are to be undone.

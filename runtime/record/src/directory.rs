@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use lobster_base::code::Code;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
-use lobster_store::{Event, Record as JournalRecord, RunId, Store};
+use lobster_store::{Event, Record as JournalRecord, RunId, Store, StoreError};
 
 /// The directory in which the rest of a run is executed, whoever answers it; none where it is the directory of who
 /// answers.
@@ -18,7 +18,9 @@ use lobster_store::{Event, Record as JournalRecord, RunId, Store};
 /// When the run's record cannot be read.
 pub fn own_directory(runtime: &Runtime, run: RunId) -> Result<Option<PathBuf>, Failure> {
     let store = runtime.store()?;
-    kept_directory(runtime, &store, run, || Ok(last_cwd(&store.events_after(run, 0, usize::MAX)?)))
+    kept_directory(runtime, &store, run, || {
+        Ok(last_cwd(&store, run, &store.events_after(run, 0, usize::MAX)?)?)
+    })
 }
 
 /// The same, where `last` gives the directory in which the run was executed last.
@@ -59,11 +61,17 @@ pub(crate) fn check_directory(store: &Store, run: RunId) -> Result<(), Failure> 
     ))
 }
 
-/// The directory that the latest process executed the run in.
-pub(crate) fn last_cwd(journal: &[JournalRecord]) -> Option<PathBuf> {
-    journal.iter().rev().find_map(|record| match &record.event {
+/// The directory that the latest process executed the run in. Where it was executed elsewhere says nothing here.
+pub(crate) fn last_cwd(
+    store: &Store,
+    run: RunId,
+    journal: &[JournalRecord],
+) -> Result<Option<PathBuf>, StoreError> {
+    let imported = store.imported_records(run)?.unwrap_or_default();
+    let own = journal.iter().filter(|record| record.seq > imported);
+    Ok(own.rev().find_map(|record| match &record.event {
         Event::RunStarted { cwd, .. } => Some(PathBuf::from(cwd)),
         Event::RunResumed { detail, .. } => detail["cwd"].as_str().map(PathBuf::from),
         _ => None,
-    })
+    }))
 }

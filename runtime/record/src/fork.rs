@@ -26,7 +26,7 @@ use lobster_base::sync::lock;
 use lobster_engine::binding::{Binding, KnownAnswer};
 use lobster_engine::envelope::Failure;
 use lobster_engine::execute::NativeProfile;
-use lobster_engine::kinds::changes::is_still_committed;
+use lobster_engine::kinds::changes::{has_changes, is_still_committed};
 use lobster_engine::outcome::follows_from_action;
 use lobster_engine::overseer::{Act, Known, Overseer};
 use lobster_engine::path::StepPath;
@@ -352,10 +352,14 @@ impl Fork {
         stage: Stage,
     ) -> Result<Self, Failure> {
         let recording = Recording::read(parent)?;
+        // Changes to files that others recorded are not committed here: such a step is done anew.
+        let is_imported = store.imported_records(recording.run)?.is_some();
         let mut by_action: HashMap<Digest, Vec<String>> = HashMap::new();
         for (path, step) in recording.in_order() {
             let is_good = |outcome: &Arc<StepOutcome>| {
-                outcome.status == StepStatus::Ok && follows_from_action(outcome, step.effect)
+                outcome.status == StepStatus::Ok
+                    && follows_from_action(outcome, step.effect)
+                    && !(is_imported && (path.ends_with(COMMIT_SUFFIX) || has_changes(outcome)))
             };
             let is_good = step.outcome.as_ref().is_some_and(is_good);
             if let (Some(action), true, false) = (step.action, is_good, terms.is_from(path)) {

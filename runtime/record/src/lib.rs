@@ -8,6 +8,7 @@ mod ahead;
 pub mod bundle;
 mod changes;
 mod contents;
+mod copied;
 mod diff;
 mod directory;
 mod failed_step;

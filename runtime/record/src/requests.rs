@@ -21,7 +21,9 @@ pub(crate) fn detail_of_retry(interrupted: Interrupted) -> Value {
 /// What the retry says that a person wants and nobody has begun. It holds for that execution alone.
 pub(crate) fn requested_retry(store: &Store, run: RunId) -> Result<Option<Interrupted>, Failure> {
     let last = store.events_after(run, store.run(run)?.records.saturating_sub(1), 1)?;
-    Ok(last.last().and_then(|record| match &record.event {
+    // What was wanted elsewhere is not wanted here.
+    let imported = store.imported_records(run)?.unwrap_or_default();
+    Ok(last.last().filter(|record| record.seq > imported).and_then(|record| match &record.event {
         Event::RetryRequested { detail, .. } => Some(match detail[INTERRUPTED].as_str() {
             Some("retry") => Interrupted::Retry,
             Some("skip") => Interrupted::Skip,
@@ -38,7 +40,9 @@ pub(crate) fn unused_answers(store: &Store, journal: &[Record]) -> Result<Vec<Ga
         match &record.event {
             Event::RunStarted { .. } | Event::RunResumed { .. } | Event::RunEnded { .. } => break,
             Event::GateAnswered { gate, from: None, .. } => match store.gate_by_id(gate) {
-                Ok(gate) => gates.push(gate),
+                Ok(gate) if gate.run == record.run => gates.push(gate),
+                // A record from elsewhere may name anything.
+                Ok(_) => {}
                 // Of a question at a terminal.
                 Err(StoreError::UnknownGate(_)) => {}
                 Err(error) => return Err(error.into()),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
+use super::copied::Copied;
 use super::directory::{check_directory, kept_directory, last_cwd};
 use super::fork::overseer_of_fork;
 use super::incumbent_gates::{self, IncumbentGate};
@@ -12,6 +13,7 @@ use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::schema::Schema;
 use lobster_changes::Resolution;
+use lobster_engine::beginning::Beginning;
 use lobster_engine::binding::GateQuestion;
 use lobster_engine::envelope::{Envelope, Failure};
 use lobster_engine::kinds::changes::{REFUSED, load, recover, resolve_conflicts};
@@ -67,10 +69,8 @@ pub struct ResumeRequest {
 /// When the run's journal cannot be read, or its policy is not to be had any more.
 pub fn policy_of(runtime: &Runtime, run: RunId) -> Result<Option<Policy>, Failure> {
     let store = runtime.store()?;
-    let journal = store.events_after(run, 0, 1)?;
-    let Some(Event::RunStarted { detail, .. }) = journal.first().map(|record| &record.event) else {
-        return Ok(None);
-    };
+    let Some(beginning) = Beginning::read(&store, run)? else { return Ok(None) };
+    let detail = beginning.detail();
     let digest =
         |key: &str| detail.get(key).and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
     let (Some(named), Some(document)) = (digest("policy"), digest("policyFile")) else { return Ok(None) };
@@ -113,7 +113,7 @@ pub fn check_approver(runtime: &Runtime, gate: &Gate) -> Result<(), String> {
 /// Answers a gate and goes on with its run.
 pub fn resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
     let done = answer(runtime, request, true).and_then(|answered| match answered {
-        Answered::GoesOn(gate) => go_on(runtime, gate.run, Interrupted::Ask, Some(&gate)),
+        Answered::GoesOn(gate) => go_on(runtime, gate.run, Interrupted::Ask, Some(&gate), Copied::Refused),
         Answered::Ended(result) => Ok(result),
     });
     done.unwrap_or_else(RunResult::from)
@@ -131,7 +131,7 @@ pub fn record_answer(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
 /// Notes that a run is to be taken up again, as [`resume_run`] does, and leaves that to others. What is said of
 /// interrupted effects holds for those that the run has now.
 pub fn record_retry(runtime: &Runtime, run: &str, interrupted: Interrupted) -> RunResult {
-    match check_by_run(runtime, run, interrupted, None, true) {
+    match check_by_run(runtime, run, interrupted, None, true, Copied::Refused) {
         Ok((id, _)) => left(id),
         Err(failure) => failure.into(),
     }
@@ -154,7 +154,7 @@ pub fn run_of_gate(runtime: &Runtime, gate: &GateRef) -> Option<RunId> {
 
 /// Takes a run up again that failed, was cancelled or was interrupted.
 pub fn resume_run(runtime: &Runtime, run: &str, interrupted: Interrupted) -> RunResult {
-    by_run(runtime, run, interrupted, None).unwrap_or_else(RunResult::from)
+    by_run(runtime, run, interrupted, None, Copied::Refused).unwrap_or_else(RunResult::from)
 }
 
 /// The same for a run whose changes to files conflict with what lies there now. What is committed is
@@ -165,17 +165,18 @@ pub fn resume_conflicting(
     interrupted: Interrupted,
     how: Resolution,
 ) -> RunResult {
-    by_run(runtime, run, interrupted, Some(how)).unwrap_or_else(RunResult::from)
+    by_run(runtime, run, interrupted, Some(how), Copied::Refused).unwrap_or_else(RunResult::from)
 }
 
-/// Makes an imported run one of this store's own, so that it can be resumed.
-///
-/// # Errors
-/// When there is no such run, or the store cannot be written.
-pub fn take_over(runtime: &Runtime, run: &str) -> Result<(), Failure> {
-    let store = runtime.store()?;
-    let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
-    Ok(store.take_over(id)?)
+/// Takes up a run that was imported unfinished, and makes it one of this store's own: as [`resume_run`], or as
+/// [`resume_conflicting`] if it is said `how`.
+pub fn take_over(
+    runtime: &Runtime,
+    run: &str,
+    interrupted: Interrupted,
+    how: Option<Resolution>,
+) -> RunResult {
+    by_run(runtime, run, interrupted, how, Copied::TakenOver).unwrap_or_else(RunResult::from)
 }
 
 /// Calls a run off that nobody executes now: its open questions close with it.
@@ -370,9 +371,10 @@ fn by_run(
     text: &str,
     interrupted: Interrupted,
     how: Option<Resolution>,
+    copied: Copied,
 ) -> Result<RunResult, Failure> {
-    let (id, interrupted) = check_by_run(runtime, text, interrupted, how, false)?;
-    go_on(runtime, id, interrupted, None)
+    let (id, interrupted) = check_by_run(runtime, text, interrupted, how, false, copied)?;
+    go_on(runtime, id, interrupted, None, copied)
 }
 
 /// Checks that a run that no gate holds can be taken up, and writes down who wants it. `is_left`: others take it up.
@@ -382,20 +384,12 @@ fn check_by_run(
     interrupted: Interrupted,
     how: Option<Resolution>,
     is_left: bool,
+    copied: Copied,
 ) -> Result<(RunId, Interrupted), Failure> {
     let store = runtime.store()?;
     let id = store.find_run(text).map_err(|error| Failure::parse(error.to_string()))?;
     let summary = store.run(id)?;
-    if store.is_copy(id)? {
-        return Err(Failure::new(
-            Code::RunState,
-            format!(
-                "run {id} is a copy of a run in another store (`lobster bundle import`), which may continue \
-             there, and then an effect would run twice. If nothing else continues it: `lobster resume {id} \
-             --take-over`"
-            ),
-        ));
-    }
+    copied.check(&store, id)?;
     let requested = requested_retry(&store, id)?;
     match summary.status {
         RunStatus::Ok => {
@@ -605,12 +599,14 @@ fn go_on(
     id: RunId,
     interrupted: Interrupted,
     gate: Option<&Gate>,
+    copied: Copied,
 ) -> Result<RunResult, Failure> {
     let store = runtime.store()?;
     store.check_rollback()?;
     // Before it is claimed, so that the end of its own commit is in the journal that is read then.
     runtime.finish_commits(&store);
     let claim = store.claim_run(id)?;
+    copied.check(&store, id)?;
     let journal = sound_journal(&store, id)?;
     // Before it was claimed, anybody could end it.
     refuse_called_off(&journal)?;
@@ -623,20 +619,17 @@ fn go_on(
         return Err(missing);
     }
     let answered = gate.map_or_else(|| unused_answers(&store, &journal), |gate| Ok(vec![gate.clone()]))?;
-    let mut detail = runtime.recorded_surroundings(&store)?;
-    let own = kept_directory(runtime, &store, id, || Ok(last_cwd(&journal)))?;
-    if gate.is_some() && own.is_none() {
-        detail["cwd"] = runtime.recorded_cwd()?.into();
-    }
-    let event = Event::RunResumed { by: runtime.services.actor(), detail };
-    store.append(id, vec![event], Durability::Lazy)?;
+    let last = last_cwd(&store, id, &journal)?;
+    let own = kept_directory(runtime, &store, id, || Ok(last.clone()))?;
+    record_resumption(runtime, &store, id, own.is_none() && (gate.is_some() || last.is_none()))?;
     if let Some(service) = store.existing_service()? {
         service.note_resumed(id)?;
     }
     let mut run =
-        Run::recalled(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted);
+        Run::recalled(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted)
+            .doubting_imports(&journal)?;
     // Whoever picks up what a crash left need not stand where it was started.
-    if let Some(dir) = own.or_else(|| gate.is_none().then(|| last_cwd(&journal)).flatten()) {
+    if let Some(dir) = own.or_else(|| last.filter(|_| gate.is_none())) {
         run.cwd = dir;
     }
     if let Some(fork) = overseer_of_fork(&store, &journal)? {
@@ -650,6 +643,23 @@ fn go_on(
         }
     }
     Ok(RunResult { run: Some(id), envelope, rendered: run.has_rendered() })
+}
+
+/// Writes down that a run goes on, in the directory of this process if it `moves` there. With that, a copy becomes
+/// this store's own.
+fn record_resumption(runtime: &Runtime, store: &Store, id: RunId, moves: bool) -> Result<(), Failure> {
+    let is_copy = store.is_copy(id)?;
+    let mut detail =
+        if is_copy { runtime.beginning_detail(store)? } else { runtime.recorded_surroundings(store)? };
+    if moves {
+        detail["cwd"] = runtime.recorded_cwd()?.into();
+    }
+    let event = Event::RunResumed { by: runtime.services.actor(), detail };
+    match is_copy {
+        true => store.take_over(id, event)?,
+        false => store.append(id, vec![event], Durability::Lazy)?,
+    }
+    Ok(())
 }
 
 /// What a run executes.

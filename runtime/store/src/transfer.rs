@@ -9,8 +9,8 @@ use super::Store;
 use super::blob::Blob;
 use super::db::Durability;
 use super::error::StoreError;
-use super::event::{RunId, RunStatus};
-use super::journal::{Record, head, insert_run, parse_record, record_text_of, run_number};
+use super::event::{Event, RunId, RunStatus};
+use super::journal::{Record, head, insert_run, parse_record, record_text_of};
 use super::named_blobs::{NAMES_AT_MOST, digests_in};
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -30,6 +30,10 @@ const REDACTED: &str = "\0redacted";
 /// The key of the value that a run has that came from elsewhere and can be
 /// resumed: it may go on there as well.
 const COPY: &str = "\0copy";
+
+/// The key of the value that a run has that came from elsewhere, finished or not: how many of its
+/// records did. It stays as long as the run.
+const IMPORTED: &str = "\0imported";
 
 /// How the keys begin that no component can set.
 pub(super) const RESERVED: char = '\0';
@@ -54,15 +58,38 @@ impl Store {
         Ok(self.run_value(run, COPY)?.is_some())
     }
 
-    /// Makes a run that came from elsewhere one of this store's own.
+    /// How many of a run's records came from elsewhere, if it did: they are the first of its journal, and
+    /// somebody else wrote them. Nothing may be done on the strength of what they say.
     ///
     /// # Errors
-    /// When there is no such run, or it cannot be written.
-    pub fn take_over(&self, run: RunId) -> Result<(), StoreError> {
+    /// When there is no such run, or the database cannot be read.
+    pub fn imported_records(&self, run: RunId) -> Result<Option<u64>, StoreError> {
+        match self.run_value(run, IMPORTED)? {
+            // One that says something else was not written by lobster: then nothing of the run was.
+            Some(value) => Ok(Some(value.as_u64().unwrap_or(u64::MAX))),
+            // Earlier versions marked copies alone.
+            None if self.is_copy(run)? => Ok(Some(self.run(run)?.records)),
+            None => Ok(None),
+        }
+    }
+
+    /// Makes a run that came from elsewhere one of this store's own, with the event that goes on with it:
+    /// there is not one without the other.
+    ///
+    /// # Errors
+    /// [`StoreError::CalledOff`]; when there is no such run, or it cannot be written.
+    pub fn take_over(&self, run: RunId, event: Event) -> Result<(), StoreError> {
         self.write(Durability::Synced, |tx| {
-            let n = run_number(tx, run)?;
-            tx.execute("DELETE FROM run_values WHERE run = ?1 AND key = ?2", params![n, COPY])?;
-            Ok(())
+            let mut head = head(tx, run)?;
+            if let Some(refused) = head.called_off(tx)? {
+                return Err(refused);
+            }
+            tx.execute("DELETE FROM run_values WHERE run = ?1 AND key = ?2", params![head.n, COPY])?;
+            tx.execute(
+                "INSERT OR IGNORE INTO run_values (run, key, value) VALUES (?1, ?2, ?3)",
+                params![head.n, IMPORTED, head.seq.to_string()],
+            )?;
+            self.append_to(tx, &mut head, self.now(), &[event])
         })
     }
 
@@ -189,6 +216,10 @@ impl Store {
                     params![head.n, REDACTED, json::compact(redacted)],
                 )?;
             }
+            tx.execute(
+                "INSERT OR REPLACE INTO run_values (run, key, value) VALUES (?1, ?2, ?3)",
+                params![head.n, IMPORTED, records.len().to_string()],
+            )?;
             let status = records.iter().rev().find_map(|record| record.event.run_status());
             // A failed run can be resumed as well.
             if !matches!(status, Some(RunStatus::Ok | RunStatus::Cancelled)) {

@@ -156,6 +156,12 @@ pub(super) fn of_outcome(outcome: &StepOutcome) -> Option<Blob> {
     serde_json::from_value(outcome.detail.get(CHANGES)?.clone()).ok()
 }
 
+/// Whether an outcome has changes to files that are committed after it.
+#[must_use]
+pub fn has_changes(outcome: &StepOutcome) -> bool {
+    outcome.detail.get(CHANGES).is_some()
+}
+
 /// Refuses the changes of a step that reach into git's directories; `granted` is what it may write.
 pub(super) fn check_made(
     run: &Run<'_>,
@@ -186,6 +192,8 @@ pub fn is_still_committed(store: &Store, outcome: &StepOutcome) -> bool {
 
 /// Commits a change set, once a run. `steps` are those that it is of, if they are several.
 pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepPath]) -> Result<(), Stop> {
+    let own = [path.clone()];
+    run.refuse_changes_from_elsewhere(if steps.is_empty() { &own } else { steps }, &path.changes())?;
     commit_checked(run, path, set, steps, guarded::check_all)
 }
 
@@ -233,7 +241,10 @@ fn commit_checked(
     };
     run.perform_once(&path, &record, perform, |outcome| match outcome.status {
         StepStatus::Ok => {
-            run.committed.note(set);
+            // What was committed elsewhere is not here, so nothing here takes it back.
+            if !run.is_from_elsewhere(&path) {
+                run.committed.note(set);
+            }
             Ok(())
         }
         _ => Err(Stop::Failed(outcome_error(outcome))),
@@ -293,5 +304,6 @@ impl Contents for InStore<'_> {
 pub(crate) fn commit_step(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
     // What cannot be read now could be read when the plan was made.
     load(&run.store, &set).map_err(store_failure)?;
+    run.refuse_plan_from_elsewhere()?;
     take_back(run, path, set)
 }

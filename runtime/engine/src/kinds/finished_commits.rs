@@ -57,12 +57,12 @@ fn record_ends(
         Err(StoreError::UnknownRun(_)) => return Ok(()),
         found => found?,
     };
-    if begun_commits(store, &store.events(run)?).is_empty() {
+    if begun_commits(store, &own_events(store, run)?).is_empty() {
         return Ok(());
     }
     // Whoever executes the run commits again, finds all done and records that.
     let Ok(_claim) = store.claim_run(run) else { return Ok(()) };
-    let journal = store.events(run)?;
+    let journal = own_events(store, run)?;
     for begun in begun_commits(store, &journal) {
         // Without its change set nothing could be shown or undone.
         let Ok(set) = load(store, &begun.set) else { continue };
@@ -80,6 +80,11 @@ fn record_ends(
         store.append(run, vec![event], Durability::Synced)?;
     }
     Ok(())
+}
+
+/// What this store has recorded of a run: a commit that began elsewhere has not ended here.
+fn own_events(store: &Store, run: RunId) -> Result<Vec<Record>, StoreError> {
+    store.events_after(run, store.imported_records(run)?.unwrap_or_default(), usize::MAX)
 }
 
 /// The commits that have begun, without those that succeeded.

@@ -65,7 +65,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     };
     // What was done needs neither server nor permission any more.
     if run.overseer().is_none()
-        && let Some(outcome) = run.remembered(path)
+        && let Some(outcome) = run.remembered_for_certain(path)
     {
         if !call.idempotent {
             run.forbid_retry(path);

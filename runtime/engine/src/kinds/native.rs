@@ -156,7 +156,7 @@ fn run_process(
 ) -> Result<Finished, Stop> {
     // What was done needs no permission any more.
     if run.overseer().is_none()
-        && let Some(outcome) = run.remembered(path)
+        && let Some(outcome) = run.remembered_for_certain(path)
     {
         return finished(&run.store, &outcome).inspect_err(|_| run.record_failure(path));
     }

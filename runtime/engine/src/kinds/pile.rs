@@ -198,6 +198,7 @@ impl Pile {
         let own = lock(&self.own).clone();
         let Some(last) = own.last().filter(|_| !self.is_preview()) else { return Ok(()) };
         if let Some(total) = total(run, &own)? {
+            run.refuse_changes_from_elsewhere(&total.steps, &last.path.changes())?;
             let is_asked = own.iter().any(|waiting| waiting.is_asked);
             let part = match is_asked {
                 true => review::ask(run, &last.path.gate("review"), &total, last.asker.clone(), cancel)?,
@@ -217,6 +218,9 @@ impl Pile {
     ) -> Result<Option<(Total, review::Shown)>, Stop> {
         let own = if self.is_preview() { self.all() } else { lock(&self.own).clone() };
         let Some(total) = total(run, &own)? else { return Ok(None) };
+        if let Some(last) = total.steps.last().filter(|_| !self.is_preview()) {
+            run.refuse_changes_from_elsewhere(&total.steps, &last.changes())?;
+        }
         let shown = review::render(run, gate, &total)?;
         Ok(Some((total, shown)))
     }

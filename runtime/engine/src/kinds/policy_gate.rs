@@ -21,6 +21,7 @@ use crate::binding::{GateQuestion, Identity, VARIABLES};
 use crate::env::Env;
 use crate::locked_directory::LockedDirectory;
 use crate::path::StepPath;
+use crate::recall::APPROVED;
 use crate::run::Run;
 use crate::services::Services;
 use lobster_base::cancel::CancelToken;
@@ -151,7 +152,7 @@ fn ask(
         journal_decision(run, path, json!(proposal), statement.clone())?;
     }
     // The same command, bound to the same files and rights, was approved for the run.
-    let approved = StepPath::root().gate(&format!("approved:{}", binding.digest().map_err(store_failure)?));
+    let approved = StepPath::root().gate(&format!("{APPROVED}{}", binding.digest().map_err(store_failure)?));
     if terms.remember == Remember::Never || run.kept(&approved).is_none() {
         let asked = run.gate(&gate, question, cancel);
         asked.map_err(|stop| naming_changes(run, &gate.gate("approval"), stop, &binding.files))?;

@@ -21,7 +21,10 @@ use super::trees::Directory;
 use lobster_base::digest::Digest;
 use lobster_store::RunId;
 
-/// How every bundle of this version begins.
+/// The version of bundles that is written, and the latest that is read.
+pub(super) const FORMAT: u8 = 1;
+
+/// How every bundle of this version begins: with [`FORMAT`] at its end.
 pub(super) const MAGIC: &[u8; 16] = b"lobster bundle\n\x01";
 
 /// Largest manifest that is read, in bytes: room for a million objects.

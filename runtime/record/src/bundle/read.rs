@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
-use super::format::{BlobEntry, MAGIC, MAX_MANIFEST, MAX_RECORD, Manifest};
+use super::format::{BlobEntry, FORMAT, MAGIC, MAX_MANIFEST, MAX_RECORD, Manifest};
 use super::redaction::payload;
 use super::{BundleSummary, PublicKey, signature};
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_engine::envelope::Failure;
-use lobster_store::{BlobWriter, Record, Redacted, Store, StoreError, parse_record};
+use lobster_store::{BlobWriter, Event, Record, Redacted, Store, StoreError, parse_record};
 
 /// Why a bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -21,6 +21,10 @@ pub enum BundleError {
         "it is not a lobster bundle, as it does not begin like one; name a file that `lobster bundle export` wrote"
     )]
     NotABundle,
+    #[error(
+        "it was written by a newer lobster (bundle format {found}, and this lobster reads up to format {FORMAT}); update lobster"
+    )]
+    Newer { found: u8 },
     #[error("the bundle is damaged, because {object} {why}; get another copy, or export the run again")]
     Damaged { object: String, why: String },
     /// What is wrong with which file.
@@ -56,7 +60,7 @@ impl BundleError {
     /// The same, naming the file.
     pub(super) fn in_file(self, file: &Path) -> Self {
         match self {
-            Self::NotABundle | Self::Damaged { .. } => {
+            Self::NotABundle | Self::Newer { .. } | Self::Damaged { .. } => {
                 Self::Useless { file: file.to_owned(), why: Box::new(self) }
             }
             other => other,
@@ -96,8 +100,10 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
         io::ErrorKind::UnexpectedEof => BundleError::NotABundle,
         _ => damaged("the header", &error),
     })?;
-    if magic != *MAGIC {
-        return Err(BundleError::NotABundle);
+    match magic.strip_prefix(&MAGIC[..MAGIC.len() - 1]) {
+        Some(&[FORMAT]) => {}
+        Some(&[found]) if found > FORMAT => return Err(BundleError::Newer { found }),
+        _ => return Err(BundleError::NotABundle),
     }
     let manifest_digest = {
         let mut digest = [0; 32];
@@ -122,6 +128,11 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
         let record = parse_record(manifest.run, seq, text).map_err(|error| damaged(&name(), &error))?;
         if record.prev != prev {
             return Err(damaged(&name(), &"does not carry the hash of the record before"));
+        }
+        if let (Event::RunStarted { name, .. }, None) = (&record.event, entry.hash)
+            && *name != manifest.name
+        {
+            return Err(damaged("the manifest", &"names the run differently from record 1 of the journal"));
         }
         prev = entry.hash.unwrap_or(entry.digest);
         journal.push(record);

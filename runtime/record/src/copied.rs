@@ -1,0 +1,30 @@
+//! Copies: runs that were imported unfinished, and that nobody here has taken over.
+
+use lobster_base::code::Code;
+use lobster_engine::envelope::Failure;
+use lobster_store::{RunId, Store};
+
+/// What becomes of a copy that is to go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Copied {
+    Refused,
+    /// It goes on here.
+    TakenOver,
+}
+
+impl Copied {
+    /// An error if a run may go on elsewhere, and is not taken over.
+    pub(crate) fn check(self, store: &Store, id: RunId) -> Result<(), Failure> {
+        if self == Self::TakenOver || !store.is_copy(id)? {
+            return Ok(());
+        }
+        Err(Failure::new(
+            Code::RunState,
+            format!(
+                "run {id} is a copy of a run in another store (`lobster bundle import`), which may continue \
+             there, and then an effect would run twice. If nothing else continues it: `lobster resume {id} \
+             --take-over`"
+            ),
+        ))
+    }
+}
