@@ -2,6 +2,8 @@
 
 use std::os::unix::process::ExitStatusExt;
 
+use tempfile::TempDir;
+
 use super::processes::{lines, start};
 use super::*;
 use crate::fault::armed::points_passed;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
+use tempfile::TempDir;
 
 use super::*;
 
