@@ -2,7 +2,8 @@
 
 use lobster_base::code::Code;
 use lobster_engine::envelope::Failure;
-use lobster_store::{RunId, Store};
+use lobster_engine::runtime::Runtime;
+use lobster_store::{Durability, Event, RunId, Store};
 
 /// What becomes of a copy that is to go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,4 +28,26 @@ impl Copied {
             ),
         ))
     }
+}
+
+/// Writes down that a run goes on, in the directory of this process if it `moves` there. With that, a copy becomes
+/// this store's own.
+pub(crate) fn record_resumption(
+    runtime: &Runtime,
+    store: &Store,
+    id: RunId,
+    moves: bool,
+) -> Result<(), Failure> {
+    let is_copy = store.is_copy(id)?;
+    let mut detail =
+        if is_copy { runtime.beginning_detail(store)? } else { runtime.recorded_surroundings(store)? };
+    if moves {
+        detail["cwd"] = runtime.recorded_cwd()?.into();
+    }
+    let event = Event::RunResumed { by: runtime.services.actor(), detail };
+    match is_copy {
+        true => store.take_over(id, event)?,
+        false => store.append(id, vec![event], Durability::Lazy)?,
+    }
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
-use super::copied::Copied;
+use super::copied::{Copied, record_resumption};
 use super::directory::{check_directory, kept_directory, last_cwd};
 use super::fork::overseer_of_fork;
 use super::incumbent_gates::{self, IncumbentGate};
@@ -643,23 +643,6 @@ fn go_on(
         }
     }
     Ok(RunResult { run: Some(id), envelope, rendered: run.has_rendered() })
-}
-
-/// Writes down that a run goes on, in the directory of this process if it `moves` there. With that, a copy becomes
-/// this store's own.
-fn record_resumption(runtime: &Runtime, store: &Store, id: RunId, moves: bool) -> Result<(), Failure> {
-    let is_copy = store.is_copy(id)?;
-    let mut detail =
-        if is_copy { runtime.beginning_detail(store)? } else { runtime.recorded_surroundings(store)? };
-    if moves {
-        detail["cwd"] = runtime.recorded_cwd()?.into();
-    }
-    let event = Event::RunResumed { by: runtime.services.actor(), detail };
-    match is_copy {
-        true => store.take_over(id, event)?,
-        false => store.append(id, vec![event], Durability::Lazy)?,
-    }
-    Ok(())
 }
 
 /// What a run executes.
