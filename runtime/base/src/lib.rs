@@ -14,6 +14,7 @@ pub mod file_digests;
 pub mod file_identity;
 pub mod glob;
 pub mod json;
+pub mod locked_directory;
 pub mod percent;
 pub mod place;
 pub mod quantity;

@@ -12,6 +12,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use lobster_base::digest::Digest;
+use lobster_base::locked_directory::remove_tree;
 
 use crate::acl::Acl;
 use crate::beginning::Beginning;
@@ -341,16 +342,6 @@ impl Drop for Layer {
         // What is left behind is private, and found by the next collection.
         let _ = remove_tree(&self.dir);
     }
-}
-
-/// Removes a directory whose owner may have taken the right to do so from itself.
-pub fn remove_tree(dir: &Path) -> io::Result<()> {
-    fs::set_permissions(dir, Permissions::from_mode(0o700))?;
-    for entry in fs::read_dir(dir)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() { remove_tree(&entry.path())? } else { fs::remove_file(entry.path())? }
-    }
-    fs::remove_dir(dir)
 }
 
 /// What is mounted strictly below a directory: it would look empty in a layer.

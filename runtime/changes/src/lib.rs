@@ -64,7 +64,7 @@ pub use commit::{
 #[cfg(target_os = "linux")]
 pub use copy::Room;
 #[cfg(target_os = "linux")]
-pub use layer::{Keep, Layer, LayerError, copy_with, lay_over, remove_tree};
+pub use layer::{Keep, Layer, LayerError, copy_with, lay_over};
 pub use part::NotChanged;
 pub use reading::{Reading, is_executable};
 #[cfg(target_os = "linux")]

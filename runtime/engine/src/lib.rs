@@ -38,7 +38,6 @@ mod host_calls;
 mod imported;
 mod kept_values;
 pub mod kinds;
-mod locked_directory;
 mod notify;
 pub mod outcome;
 pub mod overseer;

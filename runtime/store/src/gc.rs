@@ -26,8 +26,9 @@ use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
 use super::named_blobs::{Marks, NAMES_AT_MOST, digests_in};
-use super::{Store, claim_tables, fault, private, scratch};
+use super::{SCRATCH, Store, claim_tables, fault, private};
 use lobster_base::digest::Digest;
+use lobster_base::locked_directory::{is_left, is_named, remove_tree};
 use lobster_base::regular_file;
 
 /// Runs decided and removed in one transaction: tens of milliseconds.
@@ -525,7 +526,7 @@ impl Collector<'_> {
             .chain(entries(&dir).into_iter().filter(|path| named(path, "new-", "")))
             .chain(entries(&state).into_iter().filter(|path| named(path, ".lobster-", ".tmp")));
         for path in drafts {
-            if scratch::is_scratch(&path) {
+            if is_named(&path, SCRATCH) {
                 self.report.leftovers += u64::from(self.remove_scratch(&path)?);
                 continue;
             }
@@ -542,9 +543,9 @@ impl Collector<'_> {
 
     /// Removes what a killed process left of a store that nobody means to keep; false when it stays.
     fn remove_scratch(&self, path: &Path) -> Result<bool, StoreError> {
-        let is_left = scratch::is_left(path);
+        let is_left = is_left(path, SCRATCH);
         if is_left && !self.policy.dry_run {
-            fs::remove_dir_all(path).map_err(|e| StoreError::io("remove", path, e))?;
+            remove_tree(path).map_err(|e| StoreError::io("remove", path, e))?;
         }
         Ok(is_left)
     }

@@ -41,7 +41,6 @@ mod pending;
 mod private;
 mod redact;
 mod rescue;
-mod scratch;
 mod secret_spellings;
 mod service;
 mod service_tables;
@@ -93,8 +92,11 @@ pub use user_state::{LockedState, UserState, state_dir};
 pub use verify::{Problem, StoreStats, VerifyReport};
 
 use lobster_base::digest::Digest;
+use lobster_base::locked_directory::LockedDirectory;
 use lobster_base::sync::lock;
-use scratch::Scratch;
+
+/// How the names of directories begin that hold stores which nobody means to keep.
+const SCRATCH: &str = "lobster-scratch-";
 
 /// The store of one state directory. Clones are the same store.
 #[derive(Clone)]
@@ -117,7 +119,7 @@ struct Inner {
     /// Who is told of what was committed.
     witnesses: RwLock<Witnesses>,
     /// Of a store that nobody means to keep; removed last.
-    scratch: Option<Scratch>,
+    scratch: Option<LockedDirectory>,
 }
 
 impl Store {
@@ -162,9 +164,10 @@ impl Store {
     /// As [`Store::in_memory`].
     pub fn in_memory_with(clock: Clock) -> Result<Self, StoreError> {
         // The same files as any other store, so that there is one way for things to work.
-        let memory = Path::new("/dev/shm");
-        let scratch = Scratch::new_in(memory)
-            .or_else(|_| Scratch::new_in(&std::env::temp_dir()))
+        let memory = Some(Path::new("/dev/shm")).filter(|memory| memory.is_dir());
+        let scratch = memory
+            .and_then(|memory| LockedDirectory::new(memory, SCRATCH).ok())
+            .map_or_else(|| LockedDirectory::new(&std::env::temp_dir(), SCRATCH), Ok)
             .map_err(|source| StoreError::Unusable { path: std::env::temp_dir(), source })?;
         let dir = scratch.path().to_owned();
         Self::build(&dir, None, clock, false, Some(scratch))
@@ -177,8 +180,8 @@ impl Store {
     /// # Errors
     /// When it cannot be made there.
     pub fn scratch_in(parent: &Path) -> Result<Self, StoreError> {
-        let scratch = private::make_dir(parent).and_then(|()| Scratch::new_in(parent));
-        let scratch = scratch.map_err(|source| StoreError::Unusable { path: parent.to_owned(), source })?;
+        let scratch = LockedDirectory::new(parent, SCRATCH)
+            .map_err(|source| StoreError::Unusable { path: parent.to_owned(), source })?;
         let dir = scratch.path().to_owned();
         Self::build(&dir, None, system_clock(), false, Some(scratch))
     }
@@ -188,7 +191,7 @@ impl Store {
         outside: Option<&Path>,
         clock: Clock,
         sync: bool,
-        scratch: Option<Scratch>,
+        scratch: Option<LockedDirectory>,
     ) -> Result<Self, StoreError> {
         // The working directory may change under an open store.
         let state_dir = std::path::absolute(dir)

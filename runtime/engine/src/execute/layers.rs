@@ -12,8 +12,9 @@ use std::time::{Duration, SystemTime};
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
+use lobster_base::locked_directory::remove_tree;
 use lobster_base::sync::lock;
-use lobster_changes::{ChangeSet, Keep, Layer, LayerError, copy_with, lay_over, remove_tree};
+use lobster_changes::{ChangeSet, Keep, Layer, LayerError, copy_with, lay_over};
 use lobster_sandbox::{JailSpec, Overlay, Upper};
 use lobster_stage::StageError;
 use lobster_store::{Blob, Store};

@@ -6,8 +6,8 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::bound_files::Held;
-use crate::locked_directory::LockedDirectory;
 use lobster_base::code::Code;
+use lobster_base::locked_directory::LockedDirectory;
 use lobster_policy::{BoundFile, Shell};
 use lobster_sandbox::{Confinement, ProcessLimits};
 use lobster_stage::{StageError, Stop};

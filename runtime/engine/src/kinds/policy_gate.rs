@@ -19,7 +19,6 @@ use super::native::{Job, ShellText};
 use super::own_places::{self, homes};
 use crate::binding::{GateQuestion, Identity, VARIABLES};
 use crate::env::Env;
-use crate::locked_directory::LockedDirectory;
 use crate::path::StepPath;
 use crate::recall::APPROVED;
 use crate::run::Run;
@@ -27,6 +26,7 @@ use crate::services::Services;
 use lobster_base::cancel::CancelToken;
 use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
+use lobster_base::locked_directory::LockedDirectory;
 use lobster_models::channel::Provider;
 use lobster_policy::{
     AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, LeastChanges, Limits,

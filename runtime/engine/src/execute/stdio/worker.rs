@@ -12,7 +12,6 @@ use crate::execute::{
     Executor, ExecutorError, HttpEnd, LocalExecutor, Order, OrderId, OrderText, Outcome, SecretSource,
     Standing, Watcher,
 };
-use crate::locked_directory::LockedDirectory;
 use crate::runtime::Runtime;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
@@ -56,9 +55,7 @@ impl Runtime {
     pub fn serve_orders(&self, input: impl BufRead, output: impl Write + Send) -> Result<(), WorkerError> {
         // Hidden from all steps, as the store itself is.
         let place = self.services.state_dir.join("store").join("workers");
-        let scratch = LockedDirectory::new(&place, "worker-")
-            .map_err(|source| WorkerError::NoPlace { place: place.clone(), source })?;
-        let store = Store::scratch_in(scratch.path()).map_err(|error| match error {
+        let store = Store::scratch_in(&place).map_err(|error| match error {
             StoreError::Unusable { path, source } => WorkerError::NoPlace { place: path, source },
             other => WorkerError::Store(other),
         })?;

@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{StatVfsMountFlags, statvfs};
 
 use super::name_watch::Watch;
-use crate::locked_directory::LockedDirectory;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
+use lobster_base::locked_directory::LockedDirectory;
 use lobster_base::regular_file;
 use lobster_policy::{BoundFile, FileRole};
 use lobster_sandbox::{JailSpec, Replaced};

@@ -4,19 +4,19 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::path::Path;
 use std::time::Duration;
 
-use lobster_changes::remove_tree;
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
+use rustix::process::geteuid;
 
 /// One that was made less long ago may not be locked yet.
 const JUST_MADE: Duration = Duration::from_secs(60);
 
 /// A directory that is this process's alone, gone with this value.
 #[derive(Debug)]
-pub(crate) struct LockedDirectory {
+pub struct LockedDirectory {
     directory: tempfile::TempDir,
     _lock: OwnedFd,
 }
@@ -27,7 +27,7 @@ impl LockedDirectory {
     ///
     /// # Errors
     /// When it cannot be made.
-    pub(crate) fn new(place: &Path, prefix: &str) -> io::Result<Self> {
+    pub fn new(place: &Path, prefix: &str) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(place)?;
         let place = fs::canonicalize(place)?;
         remove_leftovers(&place, prefix);
@@ -39,7 +39,8 @@ impl LockedDirectory {
     }
 
     /// Its real path.
-    pub(crate) fn path(&self) -> &Path {
+    #[must_use]
+    pub fn path(&self) -> &Path {
         self.directory.path()
     }
 }
@@ -60,19 +61,46 @@ fn lock(path: &Path) -> io::Result<OwnedFd> {
 
 fn remove_leftovers(place: &Path, prefix: &str) {
     for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        let is_ours = entry.file_name().to_string_lossy().starts_with(prefix);
-        if is_ours && is_old(&entry) {
-            let path: PathBuf = entry.path();
-            if let Ok(_held) = lock(&path) {
-                let _ = remove_tree(&path);
-            }
+        let path = entry.path();
+        if is_left(&path, prefix) {
+            // Whoever comes next tries again.
+            let _ = remove_tree(&path);
         }
     }
 }
 
-fn is_old(entry: &fs::DirEntry) -> bool {
-    let modified = entry.metadata().and_then(|meta| meta.modified());
-    modified.is_ok_and(|made| made.elapsed().is_ok_and(|age| age > JUST_MADE))
+/// Whether there is a directory under such a name.
+#[must_use]
+pub fn is_named(path: &Path, prefix: &str) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
+    name.is_some_and(|name| name.starts_with(prefix))
+        && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
+}
+
+/// Whether it is one of this user that no process uses any more.
+#[must_use]
+pub fn is_left(path: &Path, prefix: &str) -> bool {
+    // In what belongs to somebody else, a link could be put in the way while it is removed.
+    let is_ours = |meta: &fs::Metadata| meta.uid() == geteuid().as_raw();
+    let is_old = |meta: &fs::Metadata| {
+        meta.modified().is_ok_and(|made| made.elapsed().is_ok_and(|age| age > JUST_MADE))
+    };
+    is_named(path, prefix)
+        && fs::symlink_metadata(path).is_ok_and(|meta| is_ours(&meta) && is_old(&meta))
+        && lock(path).is_ok()
+}
+
+/// Removes a directory whose owner may have taken the right to do so from itself.
+///
+/// # Errors
+/// When something in it cannot be removed.
+pub fn remove_tree(dir: &Path) -> io::Result<()> {
+    fs::set_permissions(dir, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() { remove_tree(&entry.path())? } else { fs::remove_file(entry.path())? }
+    }
+    fs::remove_dir(dir)
 }
 
 #[cfg(test)]
@@ -101,6 +129,11 @@ mod tests {
             [in_use.path(), &left, &fresh, &other, next.path()].map(Path::exists),
             [true, false, true, true, true]
         );
+        // Of another user, whose links could lead elsewhere; only root can make one.
+        let foreign = make("home-foreign", true);
+        if std::os::unix::fs::chown(&foreign, Some(65_534), None).is_ok() {
+            assert!(!is_left(&foreign, "home-"));
+        }
         let gone = next.path().to_owned();
         fs::create_dir_all(gone.join("closed/in")).unwrap();
         fs::set_permissions(gone.join("closed"), fs::Permissions::from_mode(0o500)).unwrap();
