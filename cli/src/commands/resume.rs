@@ -11,12 +11,14 @@ use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{RunId, end_with_run};
 
 use super::changes;
+use super::run_hints::options_of;
 use crate::events;
 use crate::exit::{CommandError, CommandResult};
 use crate::live;
 use crate::logging;
 use crate::option_values;
 use crate::prepare;
+use crate::render::{harmless, say};
 use crate::which;
 
 /// Answers a question, or continues a run that failed or was interrupted.
@@ -96,7 +98,7 @@ struct Words {
     hand_over: bool,
     conflicts: Option<String>,
     run: Option<String>,
-    /// Options that there are not, and words beside the id of a run.
+    /// Options that `resume` does not have, and words beside the id of a run.
     unread: Vec<String>,
     notify: Option<String>,
     events: Option<String>,
@@ -228,10 +230,21 @@ fn read_conflicts(word: &str) -> Result<Resolution, Failure> {
     })
 }
 
-/// The answer to a question. As for the incumbent, words that are no options do not count.
+/// Whether an option that an answer does not have is, or is nearly, one that matters to a run: a person who writes
+/// `--policy` or `--dry-run` means something by it.
+fn is_meant(option: &str) -> bool {
+    let name = option.split('=').next().unwrap_or_default();
+    let known = [options_of("run"), options_of("resume")].concat();
+    nearest_name(name, known.iter().map(String::as_str)).is_some()
+}
+
+/// The answer to a question. As for the incumbent, words that mean nothing anywhere do not count.
 fn request(words: Words) -> Result<ResumeRequest, Failure> {
-    if let Some(option) = words.unread.iter().find(|word| word.starts_with('-')) {
-        return Err(unknown_word("resume", option, ANSWER_OPTIONS));
+    for option in words.unread.iter().filter(|word| word.starts_with('-')) {
+        if is_meant(option) {
+            return Err(unknown_word("resume", option, ANSWER_OPTIONS));
+        }
+        say(&format!("warning: resume: unknown option {} is ignored", harmless(option)));
     }
     let of_runs = [
         ("--conflicts", words.conflicts.is_some()),
@@ -436,11 +449,12 @@ mod tests {
         };
         assert_eq!(refused(&[]), None);
         assert_eq!(refused(&["please", "--mode", "tool"]), None);
+        assert_eq!(refused(&["--force", "extra", "-Z"]), None);
         for (more, message) in [
             (&["--policy", "p.toml"][..], "resume has no option \"--policy\"; "),
             (&["--dry-run"], "resume has no option \"--dry-run\"; "),
             (&["--notfy=x"], "resume has no option \"--notfy=x\"; did you mean --notify? "),
-            (&["please", "-n"], "resume has no option \"-n\"; "),
+            (&["please", "--polciy"], "resume has no option \"--polciy\"; "),
             (&["--conflicts", "keep"], "resume --conflicts goes with the id of a run"),
             (&["--retry-interrupted"], "resume --retry-interrupted goes with the id of a run"),
             (&["--skip-interrupted"], "resume --skip-interrupted goes with the id of a run"),
