@@ -241,8 +241,15 @@ fn look_at_pipeline(
     found.push(&problem, places(workflow).error_in(codes::COMPONENT, step, part, message));
 }
 
-/// The components of a pipeline that runs in the working directory.
+/// The components of a pipeline that runs in the working directory, and its other stages of ours. Of those in a file
+/// the language says what is wrong.
 pub(super) fn check_pipeline(services: &Services, pipeline: &Pipeline) -> Result<(), Failure> {
+    for stage in pipeline.stages.iter().filter(|stage| is_ours(&stage.name)) {
+        if let Ok(spec) = services.registry.resolve(&stage.name) {
+            // Made once more for the run; the stages of the incumbent speak then.
+            (spec.build)(&stage.args).map_err(|error| Failure::new(Code::Component, error.message))?;
+        }
+    }
     let warn = |warning| services.note(&format!("warning: {warning}"));
     match look_at_stages(services, pipeline, Some(&services.cwd), warn) {
         Err((_, problem)) if !problem.is_denial => Err(Failure::new(Code::Component, problem.message)),
@@ -258,12 +265,6 @@ fn look_at_stages(
     warn: impl Fn(String),
 ) -> Result<(), (usize, Problem)> {
     for (index, stage) in pipeline.stages.iter().enumerate() {
-        if is_ours(&stage.name)
-            && let Ok(spec) = services.registry.resolve(&stage.name)
-        {
-            // Made once more for the run; the stages of the incumbent speak then.
-            (spec.build)(&stage.args).map_err(|error| (index, Problem::new(error.message, &[])))?;
-        }
         let Some(call) = component_call(stage) else { continue };
         let Some(cwd) = cwd else { continue };
         look_at_stage(services, &call, cwd, &warn).map_err(|problem| (index, problem))?;
