@@ -206,10 +206,12 @@ fn a_run_is_cancelled_whether_it_waits_for_its_turn_works_or_asks() {
     let slow = start("slow");
     wait_until("it works", || home.dir().join("begun").exists());
     let queued = start("ask");
-    // There is no record of it yet, and a page that waits for one.
+    // There is no record of it yet; it is shown as it stands, and a page waits for one.
     let short = &queued[queued.len() - 8..];
     let shown = home.lobster(["show", short]).run();
-    assert!(shown.code() == 2 && shown.stderr.contains("is queued and has not begun"), "{shown:?}");
+    assert!(shown.code() == 0 && shown.stdout.starts_with("ask  queued"), "{shown:?}");
+    let logs = home.lobster(["logs", short]).run();
+    assert!(logs.code() == 2 && logs.stderr.contains("is queued and has not begun"), "{logs:?}");
     let link = home.lobster(["console", short, "--no-browser"]).run();
     assert!(link.stdout.contains(&format!("next=/runs/{queued}#")), "{link:?}");
     for (run, status) in [(&queued, "withdrawn"), (&asking, "cancelled"), (&slow, "cancelled")] {

@@ -75,8 +75,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let is_whole = args.limit == 0 || rows.len() < args.limit;
     let oldest = rows.last().map(Row::began).filter(|_| !is_whole);
     refused.retain(|unbegun| oldest.is_none_or(|oldest| unbegun.start.queued_at >= oldest));
-    rows.extend(refused.into_iter().map(|unbegun| Row::Refused(Box::new(unbegun))));
-    rows.sort_by_key(|row| std::cmp::Reverse(row.began()));
+    for unbegun in refused {
+        // The runs stay in the order in which they began, whatever the clock said.
+        let at = rows.iter().position(|row| row.began() <= unbegun.start.queued_at).unwrap_or(rows.len());
+        rows.insert(at, Row::Refused(Box::new(unbegun)));
+    }
     if args.limit > 0 {
         rows.truncate(args.limit);
     }

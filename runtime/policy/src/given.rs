@@ -23,11 +23,12 @@ impl Analysis<'_> {
             name.is_some_and(|name| STEERED.contains(&name))
         });
         let is_locked = self.policy.file().profile == Profile::Locked;
-        // A command with a socket, the network or a credential is known as it is, and not with whatever its program
-        // reads besides: another server, another account.
-        let rules = self.draws.iter().flat_map(|draw| &draw.rules);
-        let mut rights = rules.filter_map(|rule| self.policy.sensitive_right(rule, env, self.roots));
-        let right = rights.next();
+        // What is behind a socket can do anything, and so can what the kernel cannot hold: such a command is known as
+        // it is, and not with whatever its program reads besides.
+        let right = self.draws.iter().flat_map(|draw| &draw.rules).find_map(|rule| {
+            let socket = rule.grant.unix.first().map(|socket| format!("the socket {socket}"));
+            socket.or_else(|| rule.grant.unenforceable.clone())
+        });
         self.span = None;
         for (name, value) in &env.given {
             if let Err(error) = check_variable_name(name) {

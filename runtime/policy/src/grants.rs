@@ -61,7 +61,7 @@ impl Policy {
 
     /// The right of a rule that no other command may have: a socket, the
     /// network, a credential, or what the kernel cannot hold.
-    pub(super) fn sensitive_right(&self, rule: &Rule, env: &DecisionEnv, roots: &Roots) -> Option<String> {
+    fn sensitive_right(&self, rule: &Rule, env: &DecisionEnv, roots: &Roots) -> Option<String> {
         let sandbox = &self.file().sandbox;
         let grant = &rule.grant;
         if let Some(socket) = grant.unix.first() {

@@ -12,8 +12,8 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{
-    Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, access, fstat, fstatfs,
-    mkdirat, openat, openat2, seek, symlinkat, tell,
+    Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, access, chmodat, fstat,
+    fstatfs, mkdirat, openat, openat2, seek, symlinkat, tell,
 };
 use rustix::io::Errno;
 use rustix::mount::{
@@ -32,6 +32,9 @@ const TMPFS: i64 = 0x0102_1994;
 
 /// The devices every program may expect.
 pub(super) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+
+/// The mode of a directory that can be gone through and not listed.
+const THROUGH: u32 = 0o111;
 
 /// Where the new root is assembled; covered only inside the namespace.
 const WORKBENCH: &str = "/proc";
@@ -108,6 +111,7 @@ pub(super) fn furnish(spec: &Confined, identity: Identity, stdin: &mut OwnedFd) 
     // All that leads on from there has been made by now.
     for piece in &plan {
         if let What::Passage { tree } = &piece.what {
+            close_ways(tree, &piece.path, &spec.own)?;
             sys::set_mount_attributes(tree, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
                 .map_err(setup("hide a path"))?;
         }
@@ -281,9 +285,23 @@ fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
     Ok(pieces)
 }
 
+/// What lies between such a directory and the step's own can be gone through and not listed, as it can itself.
+fn close_ways(tree: &OwnedFd, path: &Path, own: &[PathBuf]) -> Result<(), Obstacle> {
+    for inner in own.iter().filter_map(|own| own.strip_prefix(path).ok()) {
+        for way in inner.ancestors().skip(1).filter(|way| !way.as_os_str().is_empty()) {
+            match chmodat(tree, way, Mode::from_raw_mode(THROUGH), AtFlags::empty()) {
+                // Where nothing is, there was nothing to be hidden.
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(error) => return Err(setup("hide a path")(error)),
+            }
+        }
+    }
+    Ok(())
+}
+
 /// A directory that can be gone through and not listed.
 fn passage(path: PathBuf) -> Result<Piece, Obstacle> {
-    let options = [("mode", "0111"), ("size", "1m")];
+    let options = [("mode", &*format!("{THROUGH:o}")), ("size", "1m")];
     let tree = file_system("tmpfs", &options, MountAttrFlags::empty()).map_err(setup("hide a path"))?;
     Ok(Piece { path, what: What::Passage { tree } })
 }
