@@ -66,7 +66,8 @@ fn stages_that_can_never_run() {
             home.write("flow.lobster", file(place, pipeline));
             let run = home.tool(["flow.lobster"]);
             assert!(home.dir().join("made").exists(), "{pipeline} in {place}{run:?}");
-            assert!(!run.stderr.contains(message), "{pipeline} in {place}{run:?}");
+            // Of text that is none, a person is told.
+            assert!(code == "E0602" || !run.stderr.contains(message), "{pipeline} in {place}{run:?}");
             let check = home.lobster(["check", "flow.lobster"]).run();
             assert_eq!(check.code(), 0, "{pipeline} in {place}{check:?}");
             assert!(check.stdout.contains(code), "{pipeline} in {place}{check:?}");

@@ -29,7 +29,10 @@ my ($above) = $home =~ m{^(.*)/};
 print "seen\n" if -e $home;
 print "listed\n" if opendir(my $all, $home);
 my $around; print "listed above\n" if opendir($around, $above) && grep { "$above/$_" eq $home } readdir $around;
-for (my $up = $ENV{HOME}; $up =~ s{/[^/]*$}{} && $up =~ m{/store}; ) { print "listed $up\n" if opendir(my $all, $up) }
+for (my $up = $ENV{HOME}; $up =~ s{/[^/]*$}{} && $up =~ m{/state}; ) {
+    opendir(my $all, $up) or next;
+    print "beside $_\n" for grep { !/^\.\.?$/ && index($ENV{HOME}, "$up/$_") != 0 } readdir $all;
+}
 print "read\n" if open(my $mine, '<', "$home/mine");
 print "written\n" if open(my $more, '>>', "$home/mine");
 print "made\n" if open(my $new, '>', "$home/new");

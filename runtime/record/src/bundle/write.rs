@@ -126,6 +126,13 @@ fn first_missing(
     left_out: &[Digest],
 ) -> Result<Option<Digest>, Failure> {
     let mut needed: BTreeSet<Digest> = journal.iter().flat_map(|record| record.event.blobs()).collect();
+    // The policy that the run is under, which a resumption looks for.
+    needed.extend(journal.iter().filter_map(|record| match &record.event {
+        Event::RunStarted { detail, .. } | Event::RunResumed { detail, .. } => {
+            detail["policyFile"].as_str()?.parse::<Digest>().ok()
+        }
+        _ => None,
+    }));
     for (path, _) in recording.in_order() {
         let action = recording.preimage(store, path);
         needed.extend(action.and_then(|action| action["component"].as_str()?.parse::<Digest>().ok()));
