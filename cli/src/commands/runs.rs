@@ -56,14 +56,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         ..RunFilter::default()
     };
     let wanted = if args.interrupted { Some(Wanted::Standing(Standing::Interrupted)) } else { args.status };
-    let mut rows = match wanted {
-        None => runs_with_standing(&store, &filter, None)?,
-        Some(Wanted::Standing(standing)) => runs_with_standing(&store, &filter, Some(standing))?,
-        Some(Wanted::Refused) => Vec::new(),
-    };
-    let mut refused = match wanted {
-        None | Some(Wanted::Refused) => which::refused(&store)?,
-        Some(Wanted::Standing(_)) => Vec::new(),
+    let (runs, mut refused) = match wanted {
+        None => (runs_with_standing(&store, &filter, None)?, which::refused(&store)?),
+        Some(Wanted::Standing(standing)) => {
+            (runs_with_standing(&store, &filter, Some(standing))?, Vec::new())
+        }
+        Some(Wanted::Refused) => (Vec::new(), which::refused(&store)?),
     };
     let before = filter.before.map(|run| store.run(run)).transpose()?.map(|run| run.started_at);
     refused.retain(|unbegun| {
@@ -71,7 +69,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             && before.is_none_or(|before| unbegun.start.queued_at < before)
     });
     let mut rows: Vec<Row> =
-        rows.drain(..).map(|(run, standing)| Row::Run(Box::new(run), standing)).collect();
+        runs.into_iter().map(|(run, standing)| Row::Run(Box::new(run), standing)).collect();
     let is_whole = args.limit == 0 || rows.len() < args.limit;
     let oldest = rows.last().map(Row::began).filter(|_| !is_whole);
     refused.retain(|unbegun| oldest.is_none_or(|oldest| unbegun.start.queued_at >= oldest));

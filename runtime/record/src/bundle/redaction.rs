@@ -224,7 +224,11 @@ fn finder(texts: Vec<Vec<u8>>) -> Result<AhoCorasick, Failure> {
 }
 
 /// Blobs that were there before any step: the plan, the arguments, the policy, and components.
-fn blobs_before_any_step(store: &Store, recording: &Recording, journal: &[Record]) -> HashSet<Digest> {
+pub(super) fn blobs_before_any_step(
+    store: &Store,
+    recording: &Recording,
+    journal: &[Record],
+) -> HashSet<Digest> {
     let mut given: HashSet<Digest> =
         [Some(recording.task.plan), recording.task.args].into_iter().flatten().collect();
     for record in journal {

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::format::{BlobEntry, LeftOut, MAGIC, Manifest, RecordEntry};
 use super::granted::granted_secrets;
-use super::redaction::{Sought, payload};
+use super::redaction::{Sought, blobs_before_any_step, payload};
 use super::{BundleSummary, ExportOptions, SigningKey, trees};
 use crate::changes::changes_in;
 use crate::recording::Recording;
@@ -126,17 +126,7 @@ fn first_missing(
     left_out: &[Digest],
 ) -> Result<Option<Digest>, Failure> {
     let mut needed: BTreeSet<Digest> = journal.iter().flat_map(|record| record.event.blobs()).collect();
-    // The policy that the run is under, which a resumption looks for.
-    needed.extend(journal.iter().filter_map(|record| match &record.event {
-        Event::RunStarted { detail, .. } | Event::RunResumed { detail, .. } => {
-            detail["policyFile"].as_str()?.parse::<Digest>().ok()
-        }
-        _ => None,
-    }));
-    for (path, _) in recording.in_order() {
-        let action = recording.preimage(store, path);
-        needed.extend(action.and_then(|action| action["component"].as_str()?.parse::<Digest>().ok()));
-    }
+    needed.extend(blobs_before_any_step(store, recording, journal));
     // A change set that is missing itself is among the blobs of its step, or was left out.
     let sets = changes_in(store, journal).unwrap_or_default();
     needed.extend(sets.iter().flat_map(|changes| changes.set.contents()));
