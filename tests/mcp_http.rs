@@ -237,13 +237,13 @@ fn what_a_session_started_ends_with_it() {
             let mut other = served.connect();
             send(&mut other, "DELETE", &format!("Host: {}\r\n{of_session}", served.address), "");
             assert_eq!(status(&head(&mut other)), 202);
-            until(&home, "cancelled", "deleted: the call ends");
+            until(&home, "interrupted", "deleted: the call ends");
         } else {
             // Longer than the session may be idle: the client waits for its answer.
             std::thread::sleep(Duration::from_secs(3));
             assert_eq!(runs(&home, "running"), 1, "a call that is waited for goes on");
             drop(stream);
-            until(&home, "cancelled", "idle: the call ends");
+            until(&home, "interrupted", "idle: the call ends");
         }
     }
 }

@@ -558,7 +558,7 @@ fn a_client_that_is_gone_leaves_nothing_behind() {
         if half {
             let runs = home.lobster(["runs", "--json"]).run();
             let runs: Value = serde_json::from_str(&runs.stdout).unwrap();
-            assert_eq!(runs[0]["status"], "cancelled", "{runs}");
+            assert_eq!(runs[0]["status"], "interrupted", "{runs}");
         }
     }
 }
@@ -575,7 +575,7 @@ fn what_was_asked_before_the_end_of_input_is_answered() {
 }
 
 #[test]
-fn a_cancelled_call_kills_its_tree_and_the_journal_says_so() {
+fn a_cancelled_call_kills_its_tree_and_interrupts_the_run() {
     let home = home();
     let mut client = Client::ready(&home, &with(&["--profile", "open"]), None);
     let pipeline = "exec --shell \"while :; do echo tick >> log; sleep 0.05; done\"";
@@ -587,7 +587,7 @@ fn a_cancelled_call_kills_its_tree_and_the_journal_says_so() {
         std::thread::sleep(Duration::from_millis(300));
         home.read("log").len() == before
     });
-    wait_until("it came in time", || client.call("runs", json!({}))["runs"][0]["status"] == "cancelled");
+    wait_until("it came in time", || client.call("runs", json!({}))["runs"][0]["status"] == "interrupted");
     let run = client.call("runs", json!({}))["runs"][0].clone();
     assert_eq!(run["error"], "cancelled by the client");
     // A time limit is an answer.

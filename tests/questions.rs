@@ -211,7 +211,7 @@ fn a_terminal_that_goes_away_leaves_the_question_waiting() {
 }
 
 #[test]
-fn an_interrupt_in_the_question_cancels() {
+fn an_interrupt_in_the_question_interrupts_the_run() {
     let home = list_of(&mails(3));
     let binary = crate::binary::lobster().display().to_string();
     let call =
@@ -220,7 +220,7 @@ fn an_interrupt_in_the_question_cancels() {
     terminal.wait_for(ASKS);
     terminal.send("\u{3}");
     let (code, _) = terminal.end();
-    assert_eq!((code, status(&home).as_str(), gates(&home).len()), (130, "cancelled", 0));
+    assert_eq!((code, status(&home).as_str(), gates(&home).len()), (130, "interrupted", 0));
 }
 
 const POLICY: &str = "version = 1\n[sandbox]\nmode = \"degrade\"\nminimum = []\n\

@@ -4,7 +4,7 @@
 use lobster_runtime::code::Code;
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::replay::changes::changes_of_run;
-use lobster_runtime::replay::{failed_step, place_of_step};
+use lobster_runtime::replay::{Standing, failed_step, place_of_step, standing};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::store::{Blob, RunId, StepOutcome, Store, StoreError};
 
@@ -23,11 +23,17 @@ const MAX_STREAM: u64 = 4 << 20;
 /// Says it on stderr. What cannot be read is left out: the failure itself has been told.
 pub(crate) fn print_where(runtime: &Runtime, run: RunId, failure: &Failure) {
     // These messages name the ways out themselves.
-    if matches!(failure.code.known(), Some(Code::Interrupted | Code::Cancelled)) {
+    if failure.code.known() == Some(Code::Interrupted) {
         return;
     }
     let Ok(store) = runtime.store() else { return };
     let short = run.short();
+    if failure.code.known() == Some(Code::Cancelled) {
+        if store.run(run).is_ok_and(|summary| standing(&store, &summary) == Standing::Interrupted) {
+            say(&format!("  lobster resume {short}  continues from there"));
+        }
+        return;
+    }
     let mut next = Vec::new();
     let records = store.found_events(run).map(|(records, _)| records).unwrap_or_default();
     match failed_step(&records) {

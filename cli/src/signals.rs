@@ -1,5 +1,6 @@
 //! Signals become cancellation: the first asks for an end, the second insists, and
-//! has it within a second whatever the process is at.
+//! has it within a second whatever the process is at. A signal that is ignored at the
+//! start (`nohup`) stays ignored.
 
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -18,7 +19,9 @@ const GRACE: Duration = Duration::from_millis(800);
 /// Cancels `token` when the process is told to end. The last three are how a server tells which of its limits
 /// the run has reached.
 pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2])?;
+    let ignored = ignored_signals();
+    let wanted = [SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2];
+    let mut signals = Signals::new(wanted.into_iter().filter(|signal| ignored & (1 << (signal - 1)) == 0))?;
     let token = token.clone();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         for signal in signals.forever() {
@@ -50,6 +53,14 @@ pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// The signals that whoever started this process has it ignore, as bits: signal N is bit N - 1. None where the
+/// system has no `/proc`.
+fn ignored_signals() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0)
 }
 
 /// Names the process that this one ends with, as a host that runs workflows on its own behalf asks for.

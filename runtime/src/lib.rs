@@ -237,9 +237,10 @@ pub mod replay {
         Difference, Divergence, FORK_NOTE, ForkPlan, ForkRequest, GateRef, ReplayOptions, ReplayReport,
         Reply, ResumeRequest, RunDiff, Standing, Standings, StepChange, Why, WhyError, ahead, cancel_run,
         check_approver, diff, failed_step, failure_after, fork, has_unused_answer, incumbent_gates,
-        incumbent_refusal, last_end, observed, open_gate, own_directory, place_in_plan, place_of_step,
-        plan_fork, policy_of, record_answer, record_retry, replay, resume, resume_conflicting, resume_run,
-        rules_of_approvals, run_of_gate, runs_with_standing, standing, take_over, waits_for_people, why,
+        incumbent_refusal, is_stopped_between_effects, last_end, observed, open_gate, own_directory,
+        place_in_plan, place_of_step, plan_fork, policy_of, record_answer, record_retry, replay, resume,
+        resume_conflicting, resume_run, rules_of_approvals, run_of_gate, runs_with_standing, standing,
+        take_over, waits_for_people, why,
     };
 
     /// Paths of a run.

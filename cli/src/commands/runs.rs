@@ -6,11 +6,13 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use lobster_runtime::json;
 use lobster_runtime::replay::{Standing, last_end, runs_with_standing};
 use lobster_runtime::stage::Mode;
+use lobster_runtime::store::service::StartState;
 use lobster_runtime::store::{RunFilter, RunSummary, Store, iso};
 use serde_json::{Value, json};
 
 use crate::exit::{CommandResult, Exit};
 use crate::prepare;
+use crate::render::one_line;
 use crate::render::pager::Output;
 use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
@@ -96,6 +98,15 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         .spare(&["TOOK", "STARTED"]);
     rows.iter().for_each(|row| table.push(row.cells(args.full)));
     table.print(&mut out, Room::of_stdout())?;
+    for row in &rows {
+        if let Row::Run(run, Standing::Interrupted) = row
+            && !is_resumed_by_service(&store, run)
+        {
+            let by = interrupted_by(&store, run).map(|by| format!(", stopped by {}", one_line(&by)));
+            let (id, name) = (run.id.short(), one_line(&run.name));
+            writeln!(out, "`lobster resume {id}` continues {name}{}", by.unwrap_or_default())?;
+        }
+    }
     out.flush()?;
     Ok(Exit::OK)
 }
@@ -182,9 +193,24 @@ fn object(store: &Store, run: &RunSummary, status: Standing) -> Value {
     });
     if status == Standing::Interrupted
         && let Some(mut end) = last_end(store, run)
-        && end["unknown_ends"].is_array()
     {
-        object["unknownEnds"] = end["unknown_ends"].take();
+        for (name, field) in [("unknownEnds", "unknown_ends"), ("interruptedBy", "interrupted_by")] {
+            if !end[field].is_null() {
+                object[name] = end[field].take();
+            }
+        }
     }
     object
+}
+
+/// The signal or the lost client that stopped a run.
+fn interrupted_by(store: &Store, run: &RunSummary) -> Option<String> {
+    last_end(store, run)?["interrupted_by"].as_str().map(str::to_owned)
+}
+
+/// True if the service has the run in its queue.
+fn is_resumed_by_service(store: &Store, run: &RunSummary) -> bool {
+    let service = store.existing_service().ok().flatten();
+    let start = service.and_then(|service| service.start_of(run.id).ok().flatten());
+    start.is_some_and(|start| matches!(start.state, StartState::Queued | StartState::Taken))
 }

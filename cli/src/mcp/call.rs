@@ -212,7 +212,7 @@ impl Ending {
         let (request, token) = (context.ct.clone(), cancel.clone());
         let watcher = tokio::spawn(async move {
             request.cancelled().await;
-            token.cancel(CancelReason::Requested("cancelled by the client".to_owned()));
+            token.cancel(CancelReason::Lost("cancelled by the client".to_owned()));
         });
         Self { cancel, watcher }
     }

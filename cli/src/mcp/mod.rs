@@ -43,7 +43,7 @@ pub(crate) use service::Front;
 const STACK: usize = 256 << 20;
 
 /// How long calls may take to end when the server does.
-const LAST_CALLS: Duration = Duration::from_secs(10);
+const LAST_CALLS: Duration = Duration::from_secs(15);
 
 /// What a server serves, and how.
 pub(crate) struct Options {
@@ -71,8 +71,8 @@ pub(crate) fn serve(runtime: Runtime, options: Options, http: Option<http::Optio
             Some(http) => http::serve(Arc::clone(&shared), http, session.clone()).await,
         };
         folders.abort();
-        session.cancel(CancelReason::Requested("the server ends".to_owned()));
-        shared.ending.cancel(CancelReason::Requested("the server ends".to_owned()));
+        session.cancel(CancelReason::Lost("the server ends".to_owned()));
+        shared.ending.cancel(CancelReason::Lost("the server ends".to_owned()));
         shared.turns.quiet(LAST_CALLS).await;
         result
     });

@@ -18,6 +18,7 @@ use lobster_runtime::code::{Code, FailureCode};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::{Caller, Progress};
 use lobster_runtime::envelope::{Envelope, Failure};
+use lobster_runtime::replay;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::store::service::StartState;
 use lobster_runtime::store::{Event, RunId, RunStatus, RunSummary, StoreError};
@@ -335,10 +336,15 @@ fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, Str
         RunStatus::Cancelled => Ok(Envelope::Cancelled.to_value().ok()),
         RunStatus::Failed => {
             let last = shop.events_after(summary.id, summary.records.saturating_sub(1), 1).map_err(text)?;
-            let code = last.first().and_then(|record| match &record.event {
-                Event::RunEnded { detail, .. } => detail["code"].as_str().map(FailureCode::read),
+            let end = last.first().and_then(|record| match &record.event {
+                Event::RunEnded { detail, .. } => Some(detail),
                 _ => None,
             });
+            if end.is_some_and(replay::is_stopped_between_effects) {
+                // The service resumes it.
+                return Ok(None);
+            }
+            let code = end.and_then(|end| end["code"].as_str().map(FailureCode::read));
             let why = summary.error.clone().unwrap_or_else(|| "the run failed".to_owned());
             let failure = Failure::new(code.unwrap_or(Code::Failed.into()), why);
             Ok(Envelope::Failed(failure).to_value().ok())

@@ -93,7 +93,7 @@ impl Sessions {
     /// The client has deleted its session.
     pub(super) fn deleted(&self, id: &str) {
         if let Some(known) = lock(&self.known).remove(id) {
-            known.cancel.cancel(CancelReason::Requested("the client has ended its session".to_owned()));
+            known.cancel.cancel(CancelReason::Lost("the client has ended its session".to_owned()));
         }
     }
 
@@ -106,7 +106,7 @@ impl Sessions {
                 .collect();
             for (id, known) in over {
                 let why = format!("the client was silent for {} s", self.idle.as_secs());
-                known.cancel.cancel(CancelReason::Requested(why));
+                known.cancel.cancel(CancelReason::Lost(why));
                 let id: SessionId = id.into();
                 if let Err(error) = self.manager.close_session(&id).await {
                     tracing::debug!("session {id} was over already: {error}");

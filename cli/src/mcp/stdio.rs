@@ -167,7 +167,7 @@ impl Lines {
         let (session, why) = (self.session.clone(), why.to_owned());
         tokio::spawn(async move {
             tokio::time::sleep(after).await;
-            session.cancel(CancelReason::Requested(why));
+            session.cancel(CancelReason::Lost(why));
         });
     }
 }
@@ -184,7 +184,7 @@ async fn write(
         to.write_all(&line).await?;
         to.flush().await
     };
-    written.await.inspect_err(|_| session.cancel(CancelReason::Requested("the client is gone".to_owned())))
+    written.await.inspect_err(|_| session.cancel(CancelReason::Lost("the client is gone".to_owned())))
 }
 
 impl Transport<RoleServer> for Lines {

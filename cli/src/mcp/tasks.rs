@@ -167,7 +167,7 @@ impl Server {
             () = context.ct.cancelled() => true,
         };
         if is_taken_back {
-            live.cancel.cancel(CancelReason::Requested("cancelled by the client".to_owned()));
+            live.cancel.cancel(CancelReason::Lost("cancelled by the client".to_owned()));
             let _ = state.wait_for(|state| !matches!(state, State::Working)).await;
         }
         match &*live.state.borrow() {

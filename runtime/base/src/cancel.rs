@@ -24,11 +24,13 @@ use serde::{Deserialize, Serialize};
 pub enum CancelReason {
     /// The process received a signal, named as in `SIGTERM`.
     Signal(String),
+    /// The client that waited for the work is gone, or took its request back.
+    Lost(String),
     /// A time limit passed; the text is the message of the resulting error.
     Timeout(String),
     /// A sibling decided the outcome (the first of `wait: any`, a failed neighbour).
     Superseded,
-    /// The embedding program asked, with its own words.
+    /// A person or the embedding program asked, with its own words.
     Requested(String),
 }
 
@@ -41,8 +43,28 @@ impl CancelReason {
                 Some(meaning) => format!("Received {name}: {meaning}"),
                 None => format!("Received {name}"),
             },
-            Self::Timeout(message) | Self::Requested(message) => message.clone(),
+            Self::Timeout(message) | Self::Requested(message) | Self::Lost(message) => message.clone(),
             Self::Superseded => "This operation was aborted".to_owned(),
+        }
+    }
+
+    /// True if nobody decided about the work: it can continue later. A person, a rule of the file and a limit of
+    /// `lobster serve` decide; a signal and a lost client do not.
+    #[must_use]
+    pub fn interrupts(&self) -> bool {
+        match self {
+            Self::Signal(name) => meaning(name).is_none(),
+            Self::Lost(_) => true,
+            Self::Timeout(_) | Self::Superseded | Self::Requested(_) => false,
+        }
+    }
+
+    /// The same for an executor, which may be older than [`Self::Lost`].
+    #[must_use]
+    pub fn for_executor(self) -> Self {
+        match self {
+            Self::Lost(text) => Self::Requested(text),
+            other => other,
         }
     }
 }

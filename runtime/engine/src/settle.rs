@@ -42,10 +42,18 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
         // A retry forgets how the steps there ended, and no step's failure is why nothing could be recorded.
         let failed_at = failed_at.as_ref().filter(|_| code.and_then(FailureCode::known) != Some(Code::Store));
         let mut detail = json!({ "failed_at": failed_at, "code": code });
+        let interrupted_by = run.interrupted_by();
         if status != RunStatus::Ok {
             // Until somebody decides about them, the run is not over like one whose step failed.
-            tell_unseen(&mut detail, &run.unseen()?);
+            let unseen = run.unseen()?;
+            if let Some(by) =
+                interrupted_by.filter(|_| code.and_then(FailureCode::known) == Some(Code::Cancelled))
+            {
+                (detail["cut_off"], detail["interrupted_by"]) = (json!([]), json!(by));
+            }
+            tell_unseen(&mut detail, &unseen);
         }
+        let resumes = detail["cut_off"].as_array().is_some_and(Vec::is_empty) && run.is_of_service();
         // What only computed is computed again if a power cut takes its end away (E1).
         let durability = if status == RunStatus::Ok && !run.has_done_effects() {
             Durability::Lazy
@@ -53,7 +61,10 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             Durability::Synced
         };
         run.end(vec![Event::RunEnded { status, output, error, detail }], durability)?;
-        super::notify::notify_of_end(run.services, &run.store, run.id, status, failed_at.cloned(), code);
+        // The service resumes it: nobody has to act.
+        if !resumes {
+            super::notify::notify_of_end(run.services, &run.store, run.id, status, failed_at.cloned(), code);
+        }
         Ok::<_, StoreError>(())
     };
     // Whose terminal was closed can answer elsewhere, if nothing was cut off half-way.
@@ -98,10 +109,11 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
         }
         Err(Stop::Cancelled) => {
             let reason = run.cancel.reason();
-            // Nobody called it off: what a signal cut off waits for a decision.
-            let signalled = matches!(reason, Some(CancelReason::Signal(_)));
-            let unfinished = signalled && !run.unseen()?.is_empty();
-            let status = if unfinished { RunStatus::Failed } else { RunStatus::Cancelled };
+            // Only a person or a rule ends a run for good. An effect that a limit of the service stopped half-way
+            // waits for a decision.
+            let limited = matches!(reason, Some(CancelReason::Signal(_))) && !run.unseen()?.is_empty();
+            let interrupted = run.interrupted_by().is_some() || limited;
+            let status = if interrupted { RunStatus::Failed } else { RunStatus::Cancelled };
             let message = reason.map_or_else(|| "cancelled".to_owned(), |reason| reason.message());
             end(status, None, Some(message.clone()), Some(&Code::Cancelled.into()))?;
             Envelope::Failed(Failure::new(Code::Cancelled, message))
@@ -308,6 +320,20 @@ fn fit_subject(
 }
 
 impl Run<'_> {
+    /// The signal or the lost client that stopped this execution, if nobody decided to end the run.
+    fn interrupted_by(&self) -> Option<String> {
+        match self.cancel.reason().filter(CancelReason::interrupts)? {
+            CancelReason::Signal(name) => Some(name),
+            other => Some(other.message()),
+        }
+    }
+
+    /// True if the service started the run.
+    fn is_of_service(&self) -> bool {
+        let service = self.store.existing_service().ok().flatten();
+        service.and_then(|service| service.start_of(self.id).ok().flatten()).is_some()
+    }
+
     /// Journals the end of this execution after all that was buffered.
     fn end(&self, events: Vec<Event>, durability: Durability) -> Result<(), StoreError> {
         self.show(&events);

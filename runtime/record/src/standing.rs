@@ -15,8 +15,8 @@ pub enum Standing {
     Running,
     /// It waits for a person, a time or an event.
     Waiting,
-    /// It neither ended for good nor goes on by itself: its process was killed, or it ended only to ask about an
-    /// effect that was cut off.
+    /// It neither ended for good nor goes on by itself: its process was killed, a signal or a lost client stopped it,
+    /// or it ended only to ask about an effect that was cut off.
     Interrupted,
     /// The service has been told to end it, and has not ended it yet.
     Cancelling,
@@ -201,8 +201,15 @@ fn starts_among(store: &Store, runs: &[RunId]) -> HashMap<RunId, ListedStart> {
     service.and_then(|service| service.starts_of(runs).ok()).unwrap_or_default()
 }
 
-/// What the end of a run has that only asks about an effect that was cut off.
+/// In the end of a run that is not over: the effects that were cut off, none if it stopped between two.
 const CUT_OFF: &str = "cut_off";
+
+/// True if a signal or a lost client stopped the run between two effects: it can continue without a question.
+/// `end`: the detail of its last end.
+#[must_use]
+pub fn is_stopped_between_effects(end: &Value) -> bool {
+    end[CUT_OFF].as_array().is_some_and(Vec::is_empty)
+}
 
 fn is_cut_off(event: &Event) -> bool {
     matches!(event, Event::RunEnded { detail, .. } if detail[CUT_OFF].is_array())

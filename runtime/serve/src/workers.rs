@@ -351,6 +351,9 @@ impl Dispatcher {
         let last = last.ok().and_then(|mut records| records.pop());
         match last.map(|record| record.event) {
             Some(Event::RetryRequested { .. }) => self.retried_or_refused(summary.id, ended),
+            Some(Event::RunEnded { detail, .. }) if replay::is_stopped_between_effects(&detail) => {
+                Standing::Again
+            }
             _ => Standing::Over,
         }
     }
@@ -515,8 +518,8 @@ impl Dispatcher {
     }
 }
 
-/// How long a worker may take to end by itself.
-const GRACE: Duration = Duration::from_secs(10);
+/// How long a worker may take to end by itself: longer than the longest `stop_grace` of a step.
+const GRACE: Duration = Duration::from_secs(70);
 
 /// Why a worker is told to end. A signal cannot say more than its number, and the run's record is to say why.
 #[derive(Clone, Copy)]

@@ -13,6 +13,8 @@ use super::{App, Asked, Problem, Reply};
 /// Without payloads: a list is never larger than its rows. The error of a run that waits is why it could not go on.
 fn object(run: &RunSummary, standing: Standing, start: Option<&Start>, workflow: Option<&str>) -> Value {
     let held_up = start.filter(|_| run.status == RunStatus::Waiting).and_then(|start| start.why.as_ref());
+    // A run that a signal stopped and that the service resumes has not ended.
+    let resumes = standing == Standing::Interrupted && start.is_some_and(|start| !start.state.is_over());
     json!({
         "id": run.id.to_string(),
         "name": run.name,
@@ -22,7 +24,7 @@ fn object(run: &RunSummary, standing: Standing, start: Option<&Start>, workflow:
         "cause": start.map(|start| &start.cause),
         "actor": run.actor,
         "startedAt": iso(run.started_at),
-        "endedAt": run.ended_at.map(iso),
+        "endedAt": run.ended_at.filter(|_| !resumes).map(iso),
         "error": run.error.as_ref().or(held_up),
         "records": run.records,
     })
