@@ -90,8 +90,8 @@ models FILES="1000":
 shells TEXTS="20000":
     LOBSTER_REQUIRE_SHELLS=1 LOBSTER_SHELL_FUZZ_TEXTS={{TEXTS}} LOBSTER_SHELL_FUZZ_SEED=$(date +%Y%j) cargo test --release -p lobster-policy --lib shell_fuzz -- --nocapture
 
-# runs killed at random times, with and without their processes; nightly
-kills KILLS="1000":
+# random signals to each kind of process of random runs; nightly
+kills KILLS="2000":
     LOBSTER_KILLS={{KILLS}} LOBSTER_KILL_SEED=$(date +%j) cargo test --release --workspace --test lobster -- random_kills --nocapture
 
 # random programs of real tools on random trees: staged, committed, undone and dropped against direct; commits killed at every change of the disk; nightly

@@ -1,14 +1,16 @@
-//! Kills at random times, of lobster alone, its group, or with a polite signal: no
-//! effect is lost, and none is repeated that nobody was told about.
+//! Signals at random times to each kind of process: lobster alone, its group, its guard, helper, supervisors and
+//! worker, a step, and all of lobster's processes at once. No effect is lost, none is repeated that nobody was told
+//! about, no process is left, and no run is lost from sight.
 
 use std::collections::BTreeMap;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use crate::home::{Home, interrupted_steps};
+use crate::own_processes::{self, Kind};
 use crate::random_workflows::Dice;
 use crate::setting::number;
 
@@ -44,24 +46,47 @@ struct Story {
     told: u64,
 }
 
-/// Starts lobster with `words`, and ends it after a random time; what it did stays.
+/// The processes that are hit at once, and with what.
+fn hit(child: &Child, dice: &mut Dice) {
+    let pid = Pid::from_child(child);
+    let signal = [Signal::KILL, Signal::TERM, Signal::HUP, Signal::INT, Signal::STOP]
+        [usize::try_from(dice.below(5)).unwrap()];
+    let is_hit: fn(Kind) -> bool = match dice.below(8) {
+        0 => |kind| kind == Kind::Main,
+        1 => {
+            let _ = kill_process_group(pid, signal);
+            |_| false
+        }
+        2 => |kind| kind == Kind::Guard,
+        3 => |kind| kind == Kind::Helper,
+        4 => |kind| kind == Kind::Supervisor,
+        5 => |kind| kind == Kind::Step,
+        6 => |kind| kind == Kind::Worker,
+        _ => Kind::is_lobster,
+    };
+    own_processes::signal(child, signal, is_hit);
+    if signal == Signal::STOP {
+        std::thread::sleep(Duration::from_millis(dice.below(200)));
+        // lobster finds its own stopped processes; who stopped lobster itself or a step lets it go on.
+        own_processes::signal(child, Signal::CONT, |kind| {
+            matches!(kind, Kind::Main | Kind::Worker | Kind::Step | Kind::BelowStep)
+        });
+    }
+}
+
+/// Starts lobster with `words`, and hits it after a random time; what it did stays, and nothing else.
 fn kill_at_random(home: &Home, words: &[&str], dice: &mut Dice, story: &mut Story) {
     let mut child = home.lobster(words).start_with_stdout(Stdio::null());
     let mut said = child.stderr.take().unwrap();
     let drain = std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
     std::thread::sleep(Duration::from_micros(dice.below(250_000)));
-    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
     if child.try_wait().unwrap().is_none() {
         story.kills += 1;
-        let _ = match dice.below(4) {
-            0 => kill_process(pid, Signal::KILL),
-            1 => kill_process_group(pid, Signal::KILL),
-            2 => kill_process(pid, Signal::TERM),
-            _ => kill_process(pid, Signal::INT),
-        };
+        hit(&child, dice);
     }
     crate::home::wait(&mut child, &words);
     let _ = drain.join();
+    home.assert_deserted();
 }
 
 fn latest(home: &Home) -> Option<Value> {
@@ -73,7 +98,7 @@ fn latest(home: &Home) -> Option<Value> {
 /// One run, killed now and again until it is over.
 fn live(seed: u64) -> Story {
     let (mut dice, mut story) = (Dice::new(seed), Story::default());
-    let home = Home::new();
+    let home = Home::new().with_worker(dice.chance(30));
     home.write("flow.lobster", WORKFLOW);
     kill_at_random(&home, &["run", "--mode", "tool", "flow.lobster"], &mut dice, &mut story);
     for turn in 0..40 {
@@ -99,7 +124,8 @@ fn live(seed: u64) -> Story {
             }
             // A process of it may still be ending.
             "running" => std::thread::sleep(Duration::from_millis(50)),
-            _ => {
+            status => {
+                assert_eq!(status, "interrupted", "{seed}: {run:#}");
                 let answer = home.lobster(["resume", &id]).run();
                 let told = |text: &str| interrupted_steps(text).count() as u64;
                 let interrupted = told(&answer.stdout).max(told(&answer.stderr));

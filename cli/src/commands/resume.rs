@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Re-runs a step that was interrupted: it had started when lobster was killed.
     #[arg(long)]
     retry_interrupted: bool,
+    /// With `--retry-interrupted`: re-runs the step even if processes of it are still running.
+    #[arg(long, requires = "retry_interrupted")]
+    even_if_running: bool,
     /// Marks an interrupted step as failed instead of re-running it.
     #[arg(long)]
     skip_interrupted: bool,
@@ -92,6 +95,7 @@ struct Words {
     response: Option<String>,
     cancel: bool,
     retry_interrupted: bool,
+    even_if_running: bool,
     skip_interrupted: bool,
     no_cache: bool,
     take_over: bool,
@@ -141,6 +145,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
         }
         match word.as_str() {
             "--retry-interrupted" => out.retry_interrupted = true,
+            "--even-if-running" => out.even_if_running = true,
             "--skip-interrupted" => out.skip_interrupted = true,
             "--take-over" => out.take_over = true,
             "--hand-over" => out.hand_over = true,
@@ -161,6 +166,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
 const RUN_OPTIONS: &[&str] = &[
     "--cancel",
     "--conflicts",
+    "--even-if-running",
     "--mode",
     "--no-cache",
     "--notify",
@@ -209,8 +215,14 @@ fn with_run(words: &Words) -> Result<WithRun, Failure> {
         ));
     }
     let how = words.conflicts.as_deref().map(read_conflicts).transpose()?;
+    if words.even_if_running && !words.retry_interrupted {
+        return Err(Failure::parse("resume RUN --even-if-running goes with --retry-interrupted"));
+    }
     match (words.cancel, words.retry_interrupted, words.skip_interrupted, how) {
         (false, false, false, how) => Ok(WithRun::GoOn(Interrupted::Ask, how)),
+        (false, true, false, how) if words.even_if_running => {
+            Ok(WithRun::GoOn(Interrupted::RetryAnyway, how))
+        }
         (false, true, false, how) => Ok(WithRun::GoOn(Interrupted::Retry, how)),
         (false, false, true, how) => Ok(WithRun::GoOn(Interrupted::Skip, how)),
         (true, false, false, None) => Ok(WithRun::Cancel),
@@ -249,6 +261,7 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
     let of_runs = [
         ("--conflicts", words.conflicts.is_some()),
         ("--retry-interrupted", words.retry_interrupted),
+        ("--even-if-running", words.even_if_running),
         ("--skip-interrupted", words.skip_interrupted),
         ("--take-over", words.take_over),
     ];

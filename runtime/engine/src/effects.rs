@@ -118,7 +118,7 @@ impl Run<'_> {
         if started && !action.idempotent && self.journals() {
             let end = self.note_unseen(path)?;
             match self.interrupted() {
-                Interrupted::Retry => {}
+                Interrupted::Retry | Interrupted::RetryAnyway => {}
                 Interrupted::Ask => {
                     self.record_failure(path);
                     return Err(Stop::Interrupted);

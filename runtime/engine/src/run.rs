@@ -49,8 +49,10 @@ pub enum Interrupted {
     /// Stop and say so: a person decides.
     #[default]
     Ask,
-    /// Run it again.
+    /// Run it again, unless a process of it is still running.
     Retry,
+    /// Run it again in any case.
+    RetryAnyway,
     /// Take it as failed without running it again.
     Skip,
 }

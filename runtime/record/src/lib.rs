@@ -17,6 +17,7 @@ mod fork;
 mod fork_model;
 mod incumbent_gates;
 mod json_path;
+mod left_running;
 mod observed;
 mod precompute;
 mod preimage;
@@ -52,6 +53,6 @@ pub use resume::{
     part_of_question, policy_of, record_answer, record_retry, resume, resume_conflicting, resume_run,
     run_of_gate, take_over, waits_for_people,
 };
-pub use standing::{Standing, Standings, last_end, runs_with_standing, standing};
+pub use standing::{Standing, Standings, is_stopped_between_effects, last_end, runs_with_standing, standing};
 pub use step_undos::{NotProposed, StepUndo};
 pub use why::{Why, WhyError, why};

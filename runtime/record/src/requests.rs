@@ -14,6 +14,7 @@ pub(crate) fn detail_of_retry(interrupted: Interrupted) -> Value {
     match interrupted {
         Interrupted::Ask => Value::Null,
         Interrupted::Retry => json!({ INTERRUPTED: "retry" }),
+        Interrupted::RetryAnyway => json!({ INTERRUPTED: "retry_anyway" }),
         Interrupted::Skip => json!({ INTERRUPTED: "skip" }),
     }
 }
@@ -26,6 +27,7 @@ pub(crate) fn requested_retry(store: &Store, run: RunId) -> Result<Option<Interr
     Ok(last.last().filter(|record| record.seq > imported).and_then(|record| match &record.event {
         Event::RetryRequested { detail, .. } => Some(match detail[INTERRUPTED].as_str() {
             Some("retry") => Interrupted::Retry,
+            Some("retry_anyway") => Interrupted::RetryAnyway,
             Some("skip") => Interrupted::Skip,
             _ => Interrupted::Ask,
         }),

@@ -8,6 +8,7 @@ use super::copied::{Copied, record_resumption};
 use super::directory::{check_directory, kept_directory, last_cwd};
 use super::fork::overseer_of_fork;
 use super::incumbent_gates::{self, IncumbentGate};
+use super::left_running::refuse_while_running;
 use super::requests::{detail_of_retry, requested_retry, unused_answers};
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
@@ -610,6 +611,9 @@ fn go_on(
     let journal = sound_journal(&store, id)?;
     // Before it was claimed, anybody could end it.
     refuse_called_off(&journal)?;
+    if interrupted == Interrupted::Retry {
+        refuse_while_running(id)?;
+    }
     let (task, plan, args) = started(&store, id, &journal)?;
     let ready = check_directory(&store, id);
     if let Err(missing) = ready.and_then(|()| runtime.prepare_secrets(&plan, &args)) {

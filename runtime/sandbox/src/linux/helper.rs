@@ -19,7 +19,7 @@ use super::jail::{Identity, Obstacle};
 use super::namespace_limits::MAKE_PROCESS;
 use super::supervisor::supervise;
 use super::wire::{News, Stage};
-use super::{attack, datagrams, sys, tree};
+use super::{attack, datagrams, guard, stopped, sys, tree};
 
 /// The namespaces of every jail.
 const NAMESPACES: libc::c_int =
@@ -89,7 +89,11 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
     let _ = setsid();
     sys::block_signals();
     sys::default_signals();
-    let _ = rustix::thread::set_name(c"lobster-sandbox");
+    let mut socket = Some(socket);
+    let _held = guard::continue_below(&mut socket)?;
+    let socket = socket.ok_or(io::ErrorKind::NotConnected)?;
+    let _ = setsid();
+    let _ = rustix::thread::set_name(stopped::NAME);
     set_child_subreaper(Some(getpid()))?;
     let ended = sys::child_signals()?;
     let mut supervisors = HashSet::new();

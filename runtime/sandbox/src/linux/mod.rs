@@ -1,18 +1,21 @@
 //! Linux: the helper, its supervisors and the side that watches them.
 //!
 //! ```text
-//! lobster ──(control socket)──► helper ──fork──► supervisor ──spawn──► step
-//!    └──────(jobs: fds + memfd)──────────────────────┘
+//! lobster ──► guard ──► helper ──fork──► supervisor ──spawn──► step
+//!    ├──(control socket)───┘                    │
+//!    └──(jobs: fds + memfd)─────────────────────┘
 //! ```
 //! The helper does nothing but fork, so parallel runs do not wait for each
 //! other. Each supervisor speaks to lobster over its own socket: losing that
 //! socket means that lobster is gone, and so must be the step. A supervisor of
-//! unconfined steps takes one after the other; one in a jail takes one.
+//! unconfined steps takes one after the other; one in a jail takes one. If all of
+//! them are killed, the guard ends what the steps left.
 
 mod attack;
 mod cgroup;
 mod datagrams;
 mod disk_use;
+mod guard;
 mod helper;
 mod jail;
 mod landlock;
@@ -24,6 +27,7 @@ mod namespace_limits;
 mod network;
 mod seccomp;
 mod self_test;
+mod stopped;
 mod supervisor;
 mod sweep;
 mod sys;
@@ -40,10 +44,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, WaitOptions, waitpid};
+use rustix::process::{Pid, PidfdFlags, WaitOptions, pidfd_open, waitpid};
 
 use super::doctor::{Checkup, Probe};
 use super::{
@@ -107,6 +112,14 @@ impl Helper {
         Ok(Self { socket: Some(ours), process: Process::Started(process) })
     }
 
+    /// The guard.
+    fn pid(&self) -> Option<Pid> {
+        match &self.process {
+            Process::Forked(pid) => Some(*pid),
+            Process::Started(child) => Pid::from_raw(i32::try_from(child.id()).ok()?),
+        }
+    }
+
     fn send(&self, message: &[u8], fds: &[&OwnedFd]) -> io::Result<()> {
         let socket = self.socket.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let fds: Vec<_> = fds.iter().map(|fd| fd.as_fd()).collect();
@@ -117,13 +130,31 @@ impl Helper {
 impl Drop for Helper {
     fn drop(&mut self) {
         self.socket = None;
-        // It ends at once on the closed socket; waiting only collects it.
+        let Some(pid) = self.pid() else { return };
+        // It ends at once on the closed socket; waiting only collects it. One that is stopped is seen to.
+        if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
+            for round in 0..ROUNDS {
+                let mut ended = [PollFd::new(&process, PollFlags::IN)];
+                if !matches!(poll(&mut ended, Some(&ROUND)), Ok(0)) {
+                    break;
+                }
+                stopped::wake(pid);
+                if round == ROUNDS - 2 {
+                    stopped::kill(pid);
+                }
+            }
+        }
         let _ = match &mut self.process {
             Process::Started(child) => child.wait().map(drop),
             Process::Forked(pid) => waitpid(Some(*pid), WaitOptions::empty()).map(drop).map_err(Into::into),
         };
     }
 }
+
+/// How often an ending helper is looked at, and for how long each time: in all longer than a supervisor insists on
+/// killing.
+const ROUNDS: u32 = 12;
+const ROUND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// The Linux side of [`super::Sandbox`].
 #[derive(Debug)]
@@ -304,7 +335,8 @@ impl Sandbox {
         // Only the supervisor may hold these ends, or their closing would never be seen.
         drop((job_file, stdin, stdout_end, stderr_end, entrance));
 
-        let watch = watch::Watch::new(control, stdout, stderr, request, started);
+        let wake = || self.wake();
+        let watch = watch::Watch::new(control, stdout, stderr, request, started, &wake);
         let mut finished = watch.until_the_end(sinks, cancel)?;
         lock(&self.idle).extend(finished.control.take());
         // What the step has made unreadable even for itself stays behind.
@@ -319,6 +351,15 @@ impl Sandbox {
             max_rss: finished.report.max_rss,
             enforcement: statement(request, walls, finished),
         })
+    }
+
+    /// Has helpers and supervisors continue that somebody has stopped.
+    fn wake(&self) {
+        let pids: Vec<Pid> = {
+            let helpers = lock(&self.helpers);
+            helpers.forked.iter().chain(&helpers.started).filter_map(|helper| helper.pid()).collect()
+        };
+        pids.into_iter().for_each(stopped::wake);
     }
 
     /// A control group with the step's limits.
@@ -339,7 +380,14 @@ impl Sandbox {
 
     /// The network of this name, which whoever holds it shares.
     fn network(&self, name: &str) -> Result<Arc<Network>, Trouble> {
-        self.networks.get(name, || Network::receive(self.supervisor(datagrams::NETWORK)?))
+        self.networks.get(name, || {
+            let control = self.supervisor(datagrams::NETWORK)?;
+            let mut answer = [PollFd::new(&control, PollFlags::IN)];
+            if matches!(poll(&mut answer, Some(&ROUND)), Ok(0)) {
+                self.wake();
+            }
+            Network::receive(control)
+        })
     }
 
     fn supervisor(&self, kind: &[u8]) -> Result<OwnedFd, SpawnError> {

@@ -67,10 +67,15 @@ impl Tree {
     /// Asks the step's process group to end.
     pub(super) fn terminate(&self) {
         // Once collected, its number may belong to someone else.
-        if self.status.is_none() && kill_process_group(self.main, Signal::TERM).is_err() {
+        if self.status.is_some() {
+            return;
+        }
+        if kill_process_group(self.main, Signal::TERM).is_err() {
             // Not yet a group leader: between fork and setsid.
             let _ = kill_process(self.main, Signal::TERM);
         }
+        // A process that is stopped would not see it.
+        let _ = kill_process_group(self.main, Signal::CONT);
     }
 
     /// Kills until nothing is left; gives the number of those it could not kill.

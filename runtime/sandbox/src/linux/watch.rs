@@ -35,6 +35,9 @@ const FORCED_CHECK: Duration = Duration::from_millis(10);
 /// than it insists on killing.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often lobster looks whether somebody has stopped its supervisors.
+const LOOK: Duration = Duration::from_secs(5);
+
 /// What the run came to.
 pub(super) struct Finished {
     pub(super) report: Report,
@@ -111,6 +114,9 @@ pub(super) struct Watch<'a> {
     main_exited: bool,
     ended: Ended,
     failure: Option<SpawnError>,
+    /// Has lobster's own stopped processes continue, and when that is due.
+    wake: &'a dyn Fn(),
+    look_at: Instant,
     proxy: Option<Proxy>,
     /// Answers as long as it is held.
     _upstream: Option<Box<dyn Send>>,
@@ -123,6 +129,7 @@ impl<'a> Watch<'a> {
         stderr: OwnedFd,
         request: &'a SpawnRequest,
         started: Instant,
+        wake: &'a dyn Fn(),
     ) -> Self {
         let limits = &request.limits;
         let output = |stream, pipe, cap| Output { stream, pipe: Some(pipe), cap, seen: 0, discard: false };
@@ -138,6 +145,8 @@ impl<'a> Watch<'a> {
             main_exited: false,
             ended: Ended::ByItself,
             failure: None,
+            wake,
+            look_at: Instant::now() + LOOK,
             proxy: None,
             _upstream: None,
         }
@@ -153,7 +162,7 @@ impl<'a> Watch<'a> {
         let cancelled = cancel.pollable().map_err(SpawnError::io("watch for cancellation"))?;
         loop {
             self.mind_the_clock(cancel)?;
-            let timeout = self.timeout().and_then(|left| Timespec::try_from(left).ok());
+            let timeout = Timespec::try_from(self.timeout()).ok();
             let mut fds = vec![PollFd::new(&self.control, PollFlags::IN)];
             fds.extend(
                 self.outputs.iter().filter_map(|o| Some(PollFd::new(o.pipe.as_ref()?, PollFlags::IN))),
@@ -190,24 +199,29 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn timeout(&self) -> Option<Duration> {
+    fn timeout(&self) -> Duration {
         let now = Instant::now();
         let deadline = self.deadline.filter(|_| !self.main_exited);
-        match self.phase {
-            Phase::Running => deadline.map(|at| at.saturating_duration_since(now)),
-            Phase::Terminating { kill_at } => Some(kill_at.saturating_duration_since(now).min(FORCED_CHECK)),
-            Phase::Killing { give_up_at } => Some(give_up_at.saturating_duration_since(now)),
-        }
+        let left = |at: Instant| at.saturating_duration_since(now);
+        let due = match self.phase {
+            Phase::Running => deadline.map_or(LOOK, left),
+            Phase::Terminating { kill_at } => left(kill_at).min(FORCED_CHECK),
+            Phase::Killing { give_up_at } => left(give_up_at),
+        };
+        due.min(left(self.look_at))
     }
 
     /// Turns cancellation and passed limits into orders.
     fn mind_the_clock(&mut self, cancel: &CancelToken) -> Result<(), SpawnError> {
         let now = Instant::now();
-        let limit = self.request.limits.term_grace;
+        let grace = self.request.limits.term_grace;
+        if now >= self.look_at {
+            (self.wake)();
+            self.look_at = now + LOOK;
+        }
         match self.phase {
-            Phase::Killing { give_up_at } if now >= give_up_at => {
-                Err(SpawnError::io("end the process")(io::Error::other("its supervisor does not answer")))
-            }
+            // What the step still does, nobody sees.
+            Phase::Killing { give_up_at } if now >= give_up_at => Err(SpawnError::SupervisorKilled),
             Phase::Killing { .. } => Ok(()),
             Phase::Terminating { kill_at } => {
                 if now >= kill_at || cancel.is_forced() {
@@ -223,17 +237,16 @@ impl<'a> Watch<'a> {
                 Ok(())
             }
             Phase::Running => {
-                if cancel.is_cancelled() {
-                    self.ended = Ended::Cancelled;
-                    if cancel.is_forced() || limit.is_zero() {
-                        self.kill();
-                    } else {
-                        self.order(Order::Terminate);
-                        self.phase = Phase::Terminating { kill_at: now + limit };
-                    }
-                } else if self.deadline.is_some_and(|deadline| now >= deadline) {
-                    self.ended = Ended::TimedOut;
+                self.ended = match self.deadline {
+                    _ if cancel.is_cancelled() => Ended::Cancelled,
+                    Some(deadline) if now >= deadline => Ended::TimedOut,
+                    _ => return Ok(()),
+                };
+                if cancel.is_forced() || grace.is_zero() {
                     self.kill();
+                } else {
+                    self.order(Order::Terminate);
+                    self.phase = Phase::Terminating { kill_at: now + grace };
                 }
                 Ok(())
             }
@@ -251,6 +264,7 @@ impl<'a> Watch<'a> {
         // A supervisor that is gone already has sent its report, or its
         // closed socket is about to be seen.
         let _ = datagrams::send(self.control.as_fd(), order.encode(), &[]);
+        (self.wake)();
     }
 
     /// One read from one pipe; gives the number of bytes.

@@ -1,0 +1,99 @@
+//! The guard of a helper: it ends what the steps left if lobster, the helper and all
+//! supervisors were killed.
+//!
+//! ```text
+//! lobster ──► guard ──fork──► helper ──fork──► supervisor ──spawn──► step
+//! ```
+//! It is the subreaper above the helper, so a process whose supervisor and helper are both
+//! gone becomes its child. A pipe that only those two kinds of process hold open tells it
+//! that they are gone. After a moment it becomes a shell that waits for the same, because
+//! `pkill lobster` kills every process of this program.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait, waitpid};
+
+use super::sys::Strings;
+use super::{sys, tree};
+
+/// The name of the process.
+pub(super) const NAME: &std::ffi::CStr = c"step-guard";
+
+/// Shorter runs do not pay for starting a program.
+const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// How long it insists on killing.
+const INSIST: Duration = Duration::from_secs(3);
+
+/// What the guard does as a shell. The command in parentheses is a child to wait for, which collects the others.
+const SCRIPT: &std::ffi::CStr = c"trap '' HUP INT QUIT TERM
+read -r _
+n=0
+while [ $n -lt 150 ]; do
+  left=
+  read -r left < /proc/$$/task/$$/children
+  [ -n \"$left\" ] || exit 0
+  kill -KILL $left
+  ([ $n -lt 3 ] || exec sleep 0.02)
+  n=$((n + 1))
+done";
+
+/// Makes this process the guard, and returns in a child of it, which continues as the helper, with the end of the
+/// pipe that it and its supervisors hold open.
+pub(super) fn continue_below(socket: &mut Option<OwnedFd>) -> std::io::Result<OwnedFd> {
+    set_child_subreaper(Some(getpid()))?;
+    let (alive, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    match sys::fork()? {
+        sys::Fork::Child => Ok(held),
+        sys::Fork::Parent(helper) => {
+            // lobster has to see that the helper is gone, and this process that both kinds are.
+            drop((held, socket.take()));
+            let _ = rustix::thread::set_name(NAME);
+            // It holds no directory that somebody may want to unmount.
+            let _ = rustix::process::chdir("/");
+            keep(&alive, helper)
+        }
+    }
+}
+
+fn keep(alive: &OwnedFd, helper: Pid) -> ! {
+    let is_over = |timeout: Option<&Timespec>| {
+        let mut fds = [PollFd::new(alive, PollFlags::IN)];
+        poll(&mut fds, timeout).is_ok_and(|ready| ready > 0)
+    };
+    if !is_over(Some(&MOMENT)) {
+        become_shell(alive);
+        while !is_over(None) {}
+    }
+    // It held the pipe, so it is ending. What it took counts as lobster's own.
+    let _ = waitpid(Some(helper), WaitOptions::empty());
+    let begin = Instant::now();
+    loop {
+        while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
+        let left = tree::children();
+        if left.is_empty() || begin.elapsed() > INSIST {
+            sys::exit_now(0);
+        }
+        for pid in left {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Returns if the system has no shell or does not list children.
+fn become_shell(alive: &OwnedFd) {
+    let own = getpid().as_raw_nonzero();
+    if !Path::new(&format!("/proc/self/task/{own}/children")).exists()
+        || rustix::stdio::dup2_stdin(alive.as_fd()).is_err()
+    {
+        return;
+    }
+    sys::unblock_signals();
+    let argv = [NAME, c"-c", SCRIPT].map(std::ffi::CStr::to_owned);
+    let env = [c"PATH=/usr/bin:/bin".to_owned()];
+    let _ = sys::exec(c"/bin/sh", &Strings::new(argv.into()), &Strings::new(env.into()));
+}

@@ -1,0 +1,47 @@
+//! Lobster's own processes that somebody has stopped (SIGSTOP, a freezer that forgot them):
+//! a stopped supervisor holds no time limit, and a stopped helper ends no run.
+
+use std::ffi::CStr;
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// The name of helpers and supervisors.
+pub(super) const NAME: &CStr = c"lobster-sandbox";
+
+/// Has the guard `root`, its helper and their supervisors continue if they are stopped. A step that is stopped stays so.
+pub(super) fn wake(root: Pid) {
+    for (pid, is_stopped) in own(root) {
+        if is_stopped {
+            tracing::warn!(pid = pid.as_raw_nonzero(), "a process of lobster's was stopped, and continues");
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+}
+
+/// Kills the helper below the guard `root` and its supervisors; the guard then ends what they leave.
+pub(super) fn kill(root: Pid) {
+    for (pid, _) in own(root).into_iter().skip(1) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// `root` and lobster's processes below it, each with whether it is stopped.
+fn own(root: Pid) -> Vec<(Pid, bool)> {
+    let (mut found, mut next) = (Vec::new(), vec![root]);
+    while let Some(pid) = next.pop() {
+        let number = pid.as_raw_nonzero();
+        let Ok(stat) = fs::read_to_string(format!("/proc/{number}/stat")) else { continue };
+        // The name may contain anything, but nothing after it contains a parenthesis.
+        let Some((name, rest)) = stat.rsplit_once(')') else { continue };
+        let is_own = name.split_once('(').is_some_and(|(_, name)| name.as_bytes() == NAME.to_bytes());
+        if pid != root && !is_own {
+            continue;
+        }
+        found.push((pid, rest.trim_start().starts_with('T')));
+        let children = fs::read_to_string(format!("/proc/{number}/task/{number}/children"));
+        let children = children.unwrap_or_default();
+        next.extend(children.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+    }
+    found
+}
