@@ -3,9 +3,13 @@
 
 use std::io::Read;
 use std::process::Stdio;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
 
 use crate::home::{Home, wait, wait_until};
+use crate::own_processes::{Kind, signal, tree_of};
 
 fn step(fields: &str) -> Home {
     let home = Home::new();
@@ -103,18 +107,17 @@ fn binary_output_is_kept_as_text() {
 
 #[test]
 fn signals_end_the_run_and_its_children_with_one_envelope() {
-    for (signal, code) in [(rustix::process::Signal::TERM, 143), (rustix::process::Signal::INT, 130)] {
+    for (signal, code) in [(Signal::TERM, 143), (Signal::INT, 130)] {
         let home = step("    run: echo started >> log; while :; do echo tick >> log; sleep 0.05; done\n");
         let mut child = home.lobster(["run", "--mode", "tool", "flow.lobster"]).start();
         wait_until("the step began", || home.read("log").contains("tick"));
-        let pid = rustix::process::Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
-        rustix::process::kill_process(pid, signal).unwrap();
+        let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+        kill_process(pid, signal).unwrap();
         let mut said = String::new();
         child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
         let status = wait(&mut child, &"lobster");
         assert_eq!(status.code(), Some(code), "{said}");
-        let envelope: serde_json::Value =
-            serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+        let envelope: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said:?}"));
         assert_eq!(envelope["ok"], false);
         assert_stopped(&home);
     }
@@ -169,4 +172,97 @@ fn a_jailed_step_does_not_see_the_command_line_of_lobster() {
     );
     let answer = home.tool(["--policy", "policy.toml", "flow.lobster"]);
     assert_eq!(answer.output()[0], "lobster\0__sandbox\0");
+}
+
+const AWAY: &str = "    run: 'setsid sleep 600.5 & sleep 600.7; echo late >> log'\n";
+
+#[test]
+fn nothing_survives_when_all_processes_of_lobster_are_killed_at_once() {
+    for has_worker in [false, true] {
+        let home = Home::new().with_worker(has_worker);
+        home.write("flow.lobster", format!("steps:\n  - id: child\n{AWAY}"));
+        let mut child = home.lobster(["run", "--mode", "tool", "flow.lobster"]).start();
+        wait_until("the step and what it started run", || {
+            tree_of(&child).iter().any(|(_, kind)| *kind == Kind::BelowStep)
+        });
+        assert!(signal(&child, Signal::KILL, Kind::is_lobster) >= 3);
+        wait(&mut child, &"lobster");
+        home.assert_deserted();
+        let runs: Value = serde_json::from_str(&home.lobster(["runs", "--json"]).run().stdout).unwrap();
+        assert_eq!(runs[0]["status"], "interrupted");
+    }
+}
+
+#[test]
+fn an_effect_is_not_repeated_beside_itself() {
+    let home = step("    run: 'echo begun >> log; until [ -e go ]; do sleep 0.05; done'\n");
+    let mut child = home.lobster(["run", "--mode", "tool", "flow.lobster"]).start();
+    wait_until("the step began", || !home.read("log").is_empty());
+    child.kill().unwrap();
+    wait(&mut child, &"lobster");
+    home.assert_deserted();
+    // As if it had survived.
+    let run = crate::home::newest(&home);
+    let mut left = home.program("sleep", ["600.3"]).env("LOBSTER_RUN_ID", &run).start();
+    let refused = home.lobster(["resume", &run, "--retry-interrupted"]).run().error();
+    let told = format!("still running: {} (sleep 600.3)", left.id());
+    assert!(refused.contains(&told) && refused.contains("--even-if-running"), "{refused}");
+    assert_eq!(home.read("log"), "begun\n");
+    home.write("go", "");
+    let words = ["resume", &run, "--retry-interrupted", "--even-if-running"];
+    assert_eq!(home.lobster(words).run().envelope()["status"], "ok");
+    left.kill().unwrap();
+    wait(&mut left, &"sleep");
+    assert_eq!(home.read("log"), "begun\nbegun\n");
+}
+
+#[test]
+fn a_stopped_supervisor_or_helper_holds_up_neither_a_time_limit_nor_the_end() {
+    for (kinds, text) in [
+        (&[Kind::Supervisor][..], "    run: touch began; sleep 600.9\n    timeout_ms: 2000\n"),
+        (&[Kind::Helper, Kind::Supervisor], "    run: touch began; sleep 3\n"),
+        (&[Kind::Helper], "    run: touch began; sleep 1\n"),
+        (&[Kind::Guard], "    run: touch began; sleep 1\n"),
+    ] {
+        let home = step(text);
+        let mut child = home.lobster(["run", "--mode", "tool", "flow.lobster"]).start();
+        wait_until("the step began", || home.dir().join("began").exists());
+        assert!(signal(&child, Signal::STOP, |kind| kinds.contains(&kind)) >= kinds.len(), "{kinds:?}");
+        let begun = Instant::now();
+        wait(&mut child, &text);
+        assert!(begun.elapsed() < Duration::from_secs(30), "{text}: {:?}", begun.elapsed());
+        home.assert_deserted();
+    }
+}
+
+#[test]
+fn a_process_is_asked_to_end_before_it_is_killed() {
+    let trap = "run: 'trap \"echo asked >> log; exit 0\" TERM; touch began; while :; do sleep 0.05; done'";
+    let deaf = "run: 'trap \"\" TERM; touch began; while :; do sleep 0.05; done'";
+    for (fields, log, shortest, longest) in [
+        (format!("{trap}, timeout_ms: 1000"), "asked\n", 0, 8),
+        (format!("{trap}, timeout_ms: 1000, stop_grace: 0"), "", 0, 8),
+        (format!("{deaf}, timeout_ms: 500, stop_grace: 2s"), "", 2, 9),
+        (format!("{deaf}, timeout_ms: 500"), "", 10, 25),
+    ] {
+        for has_worker in [false, true] {
+            let home = Home::new().with_worker(has_worker);
+            home.write("flow.lobster", format!("steps:\n  - {{ id: child, {fields} }}\n"));
+            let begun = Instant::now();
+            let answer = home.tool(["flow.lobster"]);
+            assert!(answer.error().contains("timed out after"), "{fields}: {answer:?}");
+            let took = begun.elapsed().as_secs();
+            assert!((shortest..longest).contains(&took), "{fields}: {took} s");
+            assert_eq!(home.read("log"), log, "{fields}");
+            home.assert_deserted();
+        }
+    }
+    // Cancelling is the same.
+    let home = Home::new();
+    home.write("flow.lobster", format!("steps:\n  - {{ id: child, {trap} }}\n"));
+    let mut child = home.lobster(["run", "--mode", "tool", "flow.lobster"]).start();
+    wait_until("the step began", || home.dir().join("began").exists());
+    kill_process(Pid::from_child(&child), Signal::TERM).unwrap();
+    assert_eq!(wait(&mut child, &"lobster").code(), Some(143));
+    assert_eq!(home.read("log"), "asked\n");
 }

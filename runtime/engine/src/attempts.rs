@@ -75,8 +75,8 @@ impl Frame<'_> {
     }
 }
 
-/// Runs `work` with a token that is cancelled, hard, once `limit` has passed;
-/// work that ends because of that fails with `message`.
+/// Runs `work` with a token that is cancelled once `limit` has passed; work that ends
+/// because of that fails with `message`. A process has its `stop_grace` then.
 pub(super) fn with_timeout<T>(
     cancel: &CancelToken,
     limit: Duration,
@@ -88,7 +88,7 @@ pub(super) fn with_timeout<T>(
     let result = std::thread::scope(|threads| {
         let timer = threads.spawn(|| {
             if !finished.wait(limit) {
-                own.force(CancelReason::Timeout(message.to_owned()));
+                own.cancel(CancelReason::Timeout(message.to_owned()));
             }
         });
         let result = work(&own);

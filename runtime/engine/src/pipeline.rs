@@ -514,6 +514,7 @@ impl Host for StageHost<'_, '_, '_> {
             env: place.env.with(command.env),
             cwd: place.cwd.clone(),
             idempotent: place.is_idempotent(),
+            stop_grace: native::stop_grace(place.extras.as_ref()),
             dispatches: command.dispatches,
             reuse: Reuse::Never,
             inputs: Vec::new(),

@@ -384,6 +384,7 @@ impl Frame<'_> {
             env: env.clone(),
             cwd: cwd.to_owned(),
             idempotent: step.extras.idempotent,
+            stop_grace: native::stop_grace(Some(&step.extras)),
             dispatches: false,
             reuse: Reuse::of(&step.extras),
             inputs: step

@@ -215,6 +215,9 @@ pub struct Extras {
     /// An interrupted attempt may be repeated without asking.
     #[serde(default)]
     pub idempotent: bool,
+    /// How long its processes have between SIGTERM and SIGKILL, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_grace_ms: Option<u64>,
     /// Secrets that reach this step as variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<SecretGrant>,

@@ -146,7 +146,7 @@ fn watch(
     let limits = &request.limits;
     let deadline = limits.wall.and_then(|wall| started.checked_add(wall));
     let mut room = [limits.stdout_cap, limits.stderr_cap];
-    let mut kill_at = None;
+    let mut stopping: Option<(Ended, Instant)> = None;
     let mut linger_until: Option<Instant> = None;
     loop {
         match chunks.recv_timeout(TICK) {
@@ -178,18 +178,22 @@ fn watch(
         {
             linger_until = Some(now + limits.linger);
         }
-        if kill_at.is_none() && cancel.is_cancelled() {
-            let _ = kill_process_group(group, Signal::TERM);
-            kill_at = Some(now + limits.term_grace);
+        if stopping.is_none() {
+            let late = deadline.is_some_and(|deadline| now >= deadline).then_some(Ended::TimedOut);
+            if let Some(ended) = cancel.is_cancelled().then_some(Ended::Cancelled).or(late) {
+                let _ = kill_process_group(group, Signal::TERM);
+                // One that is stopped would not see it.
+                let _ = kill_process_group(group, Signal::CONT);
+                stopping = Some((ended, now + limits.term_grace));
+            }
         }
-        if kill_at.is_some_and(|at| now >= at || cancel.is_forced()) {
-            return Ok(Ended::Cancelled);
-        }
-        if deadline.is_some_and(|deadline| now >= deadline) {
-            return Ok(Ended::TimedOut);
+        if let Some((ended, kill_at)) = stopping
+            && (now >= kill_at || cancel.is_forced())
+        {
+            return Ok(ended);
         }
     }
-    Ok(if kill_at.is_some() { Ended::Cancelled } else { Ended::ByItself })
+    Ok(stopping.map_or(Ended::ByItself, |(ended, _)| ended))
 }
 
 fn statement(request: &SpawnRequest) -> Result<Enforcement, SpawnError> {

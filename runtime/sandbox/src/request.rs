@@ -28,9 +28,9 @@ pub enum Stdin {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessLimits {
-    /// Wall-clock time; the whole tree is killed when it passes.
+    /// Wall-clock time; the whole tree is ended when it passes.
     pub wall: Option<Duration>,
-    /// Time between SIGTERM to the process group and SIGKILL to the tree, when cancelled.
+    /// Time between SIGTERM to the process group and SIGKILL to the tree, when cancelled or out of time.
     pub term_grace: Duration,
     /// How long processes that outlive the main one may still write, as in `daemon & echo hi`.
     pub linger: Duration,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::mcp_servers::Server;
-use super::native::{Job, ShellText};
+use super::native::{Job, ShellText, stop_grace};
 use super::own_places::homes;
 use super::pile::Pile;
 use super::{Decided, decision_env, policy_gate};
@@ -92,6 +92,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             env: place.env.with(env.clone()).holding_secrets(secrets),
             cwd: place.cwd.to_owned(),
             idempotent: false,
+            stop_grace: stop_grace(None),
             dispatches: false,
             reuse: Reuse::Never,
             inputs: Vec::new(),

@@ -4,6 +4,7 @@ use lobster_base::code::Code;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -23,7 +24,7 @@ use crate::run::Run;
 use crate::value::Text;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
-use lobster_language::plan::ChangesMode;
+use lobster_language::plan::{ChangesMode, Extras};
 use lobster_observe::telemetry::TRACEPARENT;
 use lobster_policy::{LeastChanges, Shell};
 use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
@@ -38,6 +39,14 @@ use lobster_store::{Blob, INLINE_MAX, RunId, StepOutcome, StepStatus, Store};
 const MAX_STDOUT: u64 = 512 << 20;
 /// An error message quotes this much of what a failed command printed.
 const MAX_DETAIL: usize = 16 << 10;
+
+/// How long the processes of a step have to end after SIGTERM, unless its `stop_grace` says otherwise.
+const STOP_GRACE: Duration = Duration::from_secs(10);
+
+/// How long the processes of a step with these fields have to end after SIGTERM.
+pub(crate) fn stop_grace(extras: Option<&Extras>) -> Duration {
+    extras.and_then(|extras| extras.stop_grace_ms).map_or(STOP_GRACE, Duration::from_millis)
+}
 
 /// What to run: shell text, or a program and its arguments.
 #[derive(Clone, Debug)]
@@ -63,6 +72,8 @@ pub(crate) struct Job {
     pub(crate) env: Env,
     pub(crate) cwd: PathBuf,
     pub(crate) idempotent: bool,
+    /// Between SIGTERM and SIGKILL.
+    pub(crate) stop_grace: Duration,
     /// It hands a message or an order to somebody else, which stopping it does not take back.
     pub(crate) dispatches: bool,
     pub(crate) reuse: Reuse,
@@ -472,7 +483,12 @@ fn order(
         secrets: job.env.secrets().clone(),
         credentials: job.env.credentials().to_vec(),
         cwd: job.cwd.clone().into(),
-        limits: ProcessLimits { stdout_cap, stderr_cap, ..decision.limits.clone() },
+        limits: ProcessLimits {
+            stdout_cap,
+            stderr_cap,
+            term_grace: job.stop_grace,
+            ..decision.limits.clone()
+        },
         confinement: decision.confinement.clone(),
         roots: held.into_iter().flatten().map(HeldRoot::root_id).collect(),
         layered: prepared.layered.iter().cloned().map(Into::into).collect(),

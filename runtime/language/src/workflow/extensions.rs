@@ -1,5 +1,5 @@
 //! The fields that the incumbent does not know: `exec`, `component`, `js`, `mcp`,
-//! `grants`, `limits`, `cache`, `changes`, `inputs`, `idempotent`, `secrets`, `credentials`. `undo` is in
+//! `grants`, `limits`, `cache`, `changes`, `inputs`, `idempotent`, `stop_grace`, `secrets`, `credentials`. `undo` is in
 //! [`super::undo`].
 //!
 //! Files that use them were written for this runtime, so every mistake in them
@@ -7,6 +7,7 @@
 
 use super::super::codes;
 use super::super::diagnostic::{Checked, Diagnostic};
+use super::super::pipeline;
 use super::super::plan::{ChangesMode, DirGrant, Extras, Grants, Limits, WaitFor, Work};
 use super::super::source::{Data, Node};
 use super::budget::Place;
@@ -230,6 +231,7 @@ impl Lowering<'_> {
             cache_ttl_ms,
             inputs: self.texts(step, "inputs", &format!("{prefix}inputs"))?,
             idempotent: self.flag(step, "idempotent", &format!("{prefix}idempotent"))?,
+            stop_grace_ms: self.stop_grace(step, work, prefix)?,
             secrets: self.secrets(step, declared, prefix)?,
             credentials: self.credentials(step, declared, prefix)?,
             budget: self.budget(step, Place::Step, prefix)?,
@@ -245,6 +247,34 @@ impl Lowering<'_> {
         self.out_of_place(step, work, prefix)?;
         self.caching(step, work, &extras, prefix)?;
         Ok(extras)
+    }
+
+    /// `stop_grace:` of a step whose processes can be asked to end.
+    fn stop_grace(&self, step: &Node, work: &Work, prefix: &str) -> Checked<Option<u64>> {
+        let Some(node) = step.get_some("stop_grace") else { return Ok(None) };
+        let has_processes = match work {
+            Work::Shell(_) | Work::Exec(_) => true,
+            Work::Pipeline(text) => pipeline::parse(text)
+                .map_or(true, |parsed| parsed.stages.iter().any(|stage| runs_processes(&stage.name))),
+            _ => false,
+        };
+        if !has_processes {
+            let message = format!("{prefix}stop_grace: only steps that run a program have it");
+            let error = Diagnostic::error(self.source, codes::CONFLICT, node.span, message);
+            return Err(error.with_help("put it on the run, command, exec or pipeline steps inside").into());
+        }
+        let grace = match &node.data {
+            Data::Number(number) => number.as_u64(),
+            Data::Text(text) => Unit::Duration.parse(text),
+            Data::Null | Data::Bool(_) | Data::NotFinite | Data::List(_) | Data::Map(_) => None,
+        };
+        match grace.filter(|grace| *grace <= LONGEST_GRACE_MS) {
+            Some(grace) => Ok(Some(grace)),
+            None => {
+                let message = format!("{prefix}stop_grace must be a duration from 0s to 60s, such as 30s");
+                self.error(codes::FIELD_TYPE, node, message)
+            }
+        }
     }
 
     /// `changes:` of a step.
@@ -473,6 +503,15 @@ impl Lowering<'_> {
             }
         }
     }
+}
+
+/// The longest `stop_grace`, in milliseconds: the service waits a little longer for a run that has to end.
+const LONGEST_GRACE_MS: u64 = 60_000;
+
+/// True if a pipeline command of this name runs a program.
+fn runs_processes(name: &str) -> bool {
+    matches!(name, "exec" | "gog.gmail.search" | "gog.gmail.send" | "openclaw.agent" | "workflows.run")
+        || name.starts_with("github.pr.monitor")
 }
 
 /// What a text amount counts. Bare numbers are units, bytes or milliseconds.

@@ -64,6 +64,7 @@ pub(crate) const STEP_FIELDS: &[&str] = &[
     "cache",
     "inputs",
     "idempotent",
+    "stop_grace",
     "secrets",
     "credentials",
     "budget",

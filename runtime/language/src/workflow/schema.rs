@@ -345,6 +345,11 @@ fn rights(name: &str) -> Option<Value> {
             "An interrupted attempt may be repeated without \
                                                             asking",
         ),
+        "stop_grace" => note(
+            json!({ "type": ["string", "integer"] }),
+            "How long its processes have to end after SIGTERM, before SIGKILL (10s); of run, command, exec and pipeline \
+             steps",
+        ),
         "secrets" => note(
             json!({ "oneOf": [
                 { "$ref": "#/definitions/texts" },

@@ -11,7 +11,7 @@ use crate::audience::Progress;
 use crate::execute::CHANGES;
 use crate::execute::{
     Executor, ExecutorError, HttpEnd, NO_CALLS, Order, OrderId, OrderText, Outcome, PARTIAL_STDOUT,
-    SecretSource, SessionEnd, Standing,
+    SecretSource, SessionEnd, Standing, Task,
 };
 use crate::kinds::changes::load;
 use lobster_base::cancel::{CancelReason, CancelToken};
@@ -22,8 +22,7 @@ use lobster_store::{Blob, BlobWriter, Store, StoreError};
 /// How often a waiting thread looks whether it should stop.
 const GLANCE: Duration = Duration::from_millis(20);
 
-/// How long an executor has to end an order that was cancelled. A process has a quarter of a
-/// second for itself.
+/// How long an executor has to end an order that was cancelled, besides the grace of its process.
 const CANCEL_TIME: Duration = Duration::from_secs(15);
 
 /// Sends orders to a program, and brings their outcomes and blobs home.
@@ -33,8 +32,8 @@ pub(crate) struct StdioExecutor<'h> {
     secrets: &'h dyn SecretSource,
     /// Who sees how orders go on.
     progress: Option<&'h dyn Progress>,
-    /// Where each order went.
-    orders: Mutex<HashMap<OrderId, Arc<Connection>>>,
+    /// Where each order went, and the grace of its process.
+    orders: Mutex<HashMap<OrderId, (Arc<Connection>, Duration)>>,
 }
 
 impl<'h> StdioExecutor<'h> {
@@ -49,6 +48,10 @@ impl<'h> StdioExecutor<'h> {
     }
 
     fn connection(&self, id: &OrderId) -> Result<Arc<Connection>, ExecutorError> {
+        self.sent(id).map(|(connection, _)| connection)
+    }
+
+    fn sent(&self, id: &OrderId) -> Result<(Arc<Connection>, Duration), ExecutorError> {
         let known = lock(&self.orders).get(id).cloned();
         known.ok_or_else(|| ExecutorError::Unknown { executor: self.program.name(), id: id.clone() })
     }
@@ -237,13 +240,17 @@ impl Executor for StdioExecutor<'_> {
             self.send_blob(&connection, blob)?;
         }
         let id = order.id.clone();
-        lock(&self.orders).insert(id.clone(), Arc::clone(&connection));
+        let grace = match &order.task {
+            Task::Native(task) => task.limits.term_grace,
+            Task::Component(_) | Task::Mcp(_) | Task::Http(_) => Duration::ZERO,
+        };
+        lock(&self.orders).insert(id.clone(), (Arc::clone(&connection), grace));
         connection.send(&Request::Submit { order: Box::new(order), secrets })?;
         connection.taken(&id)
     }
 
     fn wait(&self, id: &OrderId, cancel: &CancelToken) -> Result<Outcome, ExecutorError> {
-        let connection = self.connection(id)?;
+        let (connection, grace) = self.sent(id)?;
         connection.follow(id);
         connection.send(&Request::Wait { id: id.clone() })?;
         // When it was told to stop, and whether at once.
@@ -258,11 +265,12 @@ impl Executor for StdioExecutor<'_> {
             if let Some(reason) = cancel.reason() {
                 let forced = cancel.is_forced();
                 if told.is_none_or(|(_, at_once)| forced && !at_once) {
+                    let reason = reason.for_executor();
                     connection.send(&Request::Cancel { id: id.clone(), reason, forced })?;
                     told = Some((told.map_or_else(Instant::now, |(since, _)| since), forced));
                 }
             }
-            if told.is_some_and(|(since, _)| since.elapsed() > CANCEL_TIME) {
+            if told.is_some_and(|(since, _)| since.elapsed() > CANCEL_TIME + grace) {
                 connection.kill();
                 return Err(connection.why_over());
             }
@@ -295,6 +303,7 @@ impl Executor for StdioExecutor<'_> {
     }
 
     fn cancel(&self, id: &OrderId, reason: CancelReason, forced: bool) -> Result<(), ExecutorError> {
+        let reason = reason.for_executor();
         self.connection(id)?.send(&Request::Cancel { id: id.clone(), reason, forced })
     }
 
