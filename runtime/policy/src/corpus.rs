@@ -157,6 +157,7 @@ mod tests {
             ("redteam-3.jsonl", 75),
             ("redteam-4.jsonl", 124),
             ("redteam-5.jsonl", 87),
+            ("redteam-6.jsonl", 24),
         ] {
             let report = policy.test_corpus(&corpus_dir().join(file), Dialect::Bash).unwrap();
             let lenient: Vec<String> = report

@@ -3,8 +3,9 @@
 //! A text runs in one sandbox, so what one of its commands may do, all of them
 //! may. Rights are therefore never united in silence: a text whose commands draw
 //! different rights is asked about, or refused when code of unknown origin would
-//! get a socket, the network or a credential. Only what the catalogue knows may
-//! stand beside a command that has other rights of its own.
+//! get a socket, the network or a credential. A command that the catalogue knows
+//! never gets any right: beside a command that has some, the text asks, unless
+//! the program has no use for them.
 
 use super::Policy;
 use super::analysis::{Analysis, Draw};
@@ -51,17 +52,21 @@ impl Policy {
         } else if let [first, second, ..] = ruled.as_slice() {
             let message = format!("{} and {} would run with the rights of both", first.name, second.name);
             analysis.ask_hint("mixed-grants", message, HINT);
-        } else if let (Some(ruled), Some(other)) = (ruled.first(), others.first())
-            && grants.iter().any(|grant| grant.net != NetGrant::None)
-        {
-            let message = format!("{} would run with the network of {}", other.name, ruled.name);
-            analysis.ask_hint("mixed-grants", message, HINT);
+        } else if let Some(ruled) = ruled.first() {
+            let talks = grants.iter().any(|grant| grant.net != NetGrant::None);
+            let writes = grants.iter().any(|grant| !grant.fs_write.is_empty());
+            let reached = others.iter().find(|other| talks || (writes && !other.pure));
+            if let Some(other) = reached {
+                let rights = if talks { "the network" } else { "the directories" };
+                let message = format!("{} would run with {rights} of {}", other.name, ruled.name);
+                analysis.ask_hint("mixed-grants", message, HINT);
+            }
         }
     }
 
     /// The right of a rule that no other command may have: a socket, the
-    /// network, a credential, or what the kernel cannot hold.
-    fn sensitive_right(&self, rule: &Rule, env: &DecisionEnv, roots: &Roots) -> Option<String> {
+    /// network, ports, a credential, or what the kernel cannot hold.
+    pub(super) fn sensitive_right(&self, rule: &Rule, env: &DecisionEnv, roots: &Roots) -> Option<String> {
         let sandbox = &self.file().sandbox;
         let grant = &rule.grant;
         if let Some(socket) = grant.unix.first() {
@@ -69,6 +74,9 @@ impl Policy {
         }
         if !matches!(grant.net, None | Some(NetGrantSpec::Word(NetWord::None))) {
             return Some("the network".to_owned());
+        }
+        if !(grant.listen.is_empty() && grant.connect.is_empty()) {
+            return Some("ports of the run's network".to_owned());
         }
         if let Some(name) = grant.env.iter().find(|name| !sandbox.env.pass.contains(name)) {
             return Some(format!("the variable {name}"));
@@ -141,6 +149,9 @@ mod tests {
             ("npm test", "cargo test", Ask),
             ("npm test", "npm run lint", Allow),
             ("npm test", "cat README.md", Allow),
+            ("npm test", "git status", Ask),
+            ("cargo build", "sort -n", Ask),
+            ("docker ps", "jq . a", Ask),
             ("cargo build", "tail -n 20", Allow),
             ("npm test", "./evil", Ask),
             ("cat a", "wc -l b", Allow),
@@ -151,7 +162,10 @@ mod tests {
                     let text = shape.replace('A', first).replace('B', second);
                     let decision = decide(&text);
                     let sensitive = a.starts_with("docker") || a.starts_with("kubectl");
-                    let expected = if *with_catalogue && sensitive { expected.max(Ask) } else { expected };
+                    // `cat` has no use for a directory to write; `find` might.
+                    let gets_rights = *with_catalogue && (sensitive || shape.contains("find"));
+                    let has_rights = sensitive || a.starts_with("npm") || a.starts_with("cargo");
+                    let expected = if gets_rights && has_rights { expected.max(Ask) } else { expected };
                     // Behind find and wrappers echo is a program.
                     let wraps = ["find", "env", "timeout"].iter().any(|wrapper| shape.contains(wrapper));
                     let is_program = wraps && b.starts_with("echo");

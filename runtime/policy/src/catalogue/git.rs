@@ -30,24 +30,42 @@ const TEXT_FLAGS: &[&str] = &[
     "--body",
 ];
 
-/// Configuration that changes nothing but what is printed.
-const HARMLESS_CONFIG: &[&str] = &[
-    "color.",
-    "core.quotepath",
-    "log.date",
-    "log.decorate",
-    "diff.renames",
-    "column.",
-    "advice.",
-    "core.abbrev",
-    "diff.algorithm",
-    "status.short",
-    "status.branch",
-    "status.relativepaths",
-    "status.renames",
-    "status.showuntrackedfiles",
-    "status.showstash",
+const SWITCH: &[&str] = &["", "true", "false", "yes", "no", "on", "off", "1", "0", "auto", "always", "never"];
+
+/// Settings that change nothing but what is printed, by their whole names, and their values.
+const HARMLESS_SETTINGS: &[(&str, &[&str])] = &[
+    ("color.ui", SWITCH),
+    ("color.branch", SWITCH),
+    ("color.diff", SWITCH),
+    ("color.grep", SWITCH),
+    ("color.status", SWITCH),
+    ("column.ui", SWITCH),
+    ("core.quotepath", SWITCH),
+    ("core.abbrev", &["auto", "no", "7", "8", "10", "12", "16", "40"]),
+    (
+        "log.date",
+        &["iso", "iso8601", "iso-strict", "short", "relative", "local", "default", "rfc", "raw", "unix"],
+    ),
+    ("log.decorate", &["", "short", "full", "auto", "no", "true", "false"]),
+    ("diff.renames", &["", "true", "false", "copy", "copies"]),
+    ("diff.algorithm", &["default", "myers", "minimal", "patience", "histogram"]),
+    ("advice.detachedhead", SWITCH),
+    ("advice.statushints", SWITCH),
+    ("status.branch", SWITCH),
+    ("status.relativepaths", SWITCH),
+    ("status.renames", &["", "true", "false", "copy", "copies"]),
+    ("status.short", SWITCH),
+    ("status.showstash", SWITCH),
+    ("status.showuntrackedfiles", &["no", "normal", "all"]),
 ];
+
+/// True if a word after `-c` is one of those settings, with one of its values.
+fn is_harmless_setting(setting: &Arg) -> bool {
+    let (key, value) = setting.text.split_once('=').unwrap_or((&setting.text, ""));
+    let key = key.to_ascii_lowercase();
+    let mut known = HARMLESS_SETTINGS.iter();
+    setting.is_settled() && known.any(|(name, values)| *name == key && values.contains(&value))
+}
 
 /// Options with values that lead into other repositories or to other programs,
 /// and the values that do not.
@@ -87,7 +105,7 @@ fn split(args: &[Arg]) -> Parts {
                 parts.directory = directory;
                 at += 2;
             }
-            "-c" | "--config-env" => {
+            "-c" => {
                 parts.config.extend(args.get(at + 1).cloned());
                 at += 2;
             }
@@ -116,7 +134,12 @@ fn split(args: &[Arg]) -> Parts {
                 // These take a word of their own.
                 at += if matches!(
                     text,
-                    "--git-dir" | "--work-tree" | "--namespace" | "--super-prefix" | "--attr-source"
+                    "--git-dir"
+                        | "--work-tree"
+                        | "--namespace"
+                        | "--super-prefix"
+                        | "--attr-source"
+                        | "--config-env"
                 ) {
                     2
                 } else {
@@ -242,8 +265,7 @@ impl Analysis<'_> {
             return Err(refused.clone());
         }
         for setting in &parts.config {
-            let key = setting.text.to_ascii_lowercase();
-            if !setting.is_settled() || !HARMLESS_CONFIG.iter().any(|known| key.starts_with(known)) {
+            if !is_harmless_setting(setting) {
                 return Err(format!("-c {} may run a program", setting.display_text()));
             }
         }

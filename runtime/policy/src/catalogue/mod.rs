@@ -10,6 +10,8 @@ mod git;
 mod git_settings;
 mod hunt;
 mod options;
+#[cfg(test)]
+mod probe;
 mod sed;
 
 pub use git_settings::{NamedSettings, catalogued_git, git_settings};
@@ -17,184 +19,35 @@ pub use git_settings::{NamedSettings, catalogued_git, git_settings};
 use super::analysis::{Analysis, Arg};
 use options::{Entry, Line, Operands, Part, entry, read};
 
-/// Programs that answer `--version` without doing anything else.
-const VERSIONED: &[&str] = &[
-    "python",
-    "python2",
-    "python3",
-    "pypy",
-    "pypy3",
-    "perl",
-    "ruby",
-    "node",
-    "nodejs",
-    "deno",
-    "bun",
-    "php",
-    "lua",
-    "luajit",
-    "java",
-    "javac",
-    "rustc",
-    "cargo",
-    "rustup",
-    "rustfmt",
-    "gcc",
-    "g++",
-    "cc",
-    "clang",
-    "clang++",
-    "make",
-    "gmake",
-    "cmake",
-    "ninja",
-    "meson",
-    "npm",
-    "yarn",
-    "pnpm",
-    "npx",
-    "corepack",
-    "tsc",
-    "pip",
-    "pip3",
-    "pipx",
-    "poetry",
-    "uv",
-    "git",
-    "docker",
-    "podman",
-    "kubectl",
-    "helm",
-    "terraform",
-    "tofu",
-    "ansible",
-    "curl",
-    "wget",
-    "ssh",
-    "rsync",
-    "tar",
-    "zip",
-    "unzip",
-    "gzip",
-    "xz",
-    "zstd",
-    "openssl",
-    "gpg",
-    "sqlite3",
-    "psql",
-    "mysql",
-    "redis-cli",
-    "nginx",
-    "systemctl",
-    "journalctl",
-    "tmux",
-    "vim",
-    "nvim",
-    "emacs",
-    "less",
-    "jq",
-    "yq",
-    "rg",
-    "fd",
-    "bat",
-    "fzf",
-    "awk",
-    "gawk",
-    "mawk",
-    "sed",
-    "grep",
-    "find",
-    "xargs",
-    "parallel",
-    "strace",
-    "gdb",
-    "lldb",
-    "valgrind",
-    "ffmpeg",
-    "convert",
-    "magick",
-    "pandoc",
-    "dot",
-    "ghc",
-    "stack",
-    "cabal",
-    "swift",
-    "kotlinc",
-    "scala",
-    "mvn",
-    "gradle",
-    "mono",
-    "R",
-    "Rscript",
-    "julia",
-    "ocaml",
-    "opam",
-    "elixir",
-    "mix",
-    "erl",
-    "zig",
-    "nim",
-    "crystal",
-    "dart",
-    "flutter",
-    "bundle",
-    "gem",
-    "rake",
-    "composer",
-    "aws",
-    "gcloud",
-    "az",
-    "gh",
-    "lobster",
-    "buildah",
-    "skopeo",
-    "protoc",
-    "bazel",
-    "pytest",
-    "ruff",
-    "mypy",
-    "black",
-    "eslint",
-    "prettier",
-    "jest",
-    "blkid",
-    "mount",
-    "lsblk",
-    "bash",
-    "zsh",
-    "dash",
+/// Questions for a version, and the programs that only answer them.
+const VERSIONS: &str = include_str!("versions-1.txt");
+
+/// Programs of which no option of any version writes a file, runs a program, loads code or
+/// connects. Should their line of the table be wrong, they still only read.
+const PURE: &[&str] = &[
+    "basename", "cat", "cmp", "comm", "cut", "dirname", "echo", "egrep", "expand", "expr", "false", "fgrep",
+    "fold", "grep", "head", "join", "ls", "nl", "nproc", "od", "paste", "printf", "pwd", "readlink",
+    "realpath", "rev", "seq", "sleep", "stat", "tail", "test", "[", "tr", "true", "uname", "unexpand", "wc",
+    "whoami",
 ];
 
-/// Whether the command only prints a version.
+/// True if rights that a rule grants to another command of the text mean nothing to the program.
+pub(crate) fn is_pure(name: &str) -> bool {
+    PURE.contains(&name)
+}
+
+/// True if the command only prints a version.
 pub(crate) fn is_version_query(name: &str, args: &[Arg]) -> bool {
-    const FLAGS: &[&str] = &["--version", "-V", "-VV", "-version", "-vV"];
-    if !VERSIONED.contains(&name)
-        && !VERSIONED.contains(&name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.'))
-    {
-        return false;
-    }
-    let known: Option<Vec<&str>> = args.iter().map(Arg::known).collect();
-    let Some(words) = known else { return false };
-    // `-v` prints the version of these; others take it for "verbose".
-    let short = matches!(
-        name,
-        "node"
-            | "npm"
-            | "yarn"
-            | "pnpm"
-            | "bun"
-            | "php"
-            | "ruby"
-            | "perl"
-            | "nginx"
-            | "lua"
-            | "docker"
-            | "tsc"
-            | "rustup"
-    );
-    let is_version = |w: &&str| FLAGS.contains(w) || (short && *w == "-v");
-    words.iter().any(is_version) && words.iter().all(|w| is_version(w) || *w == "--verbose")
-        || matches!(words.as_slice(), ["version"] if matches!(name, "docker" | "podman" | "helm" | "terraform" | "tofu" | "openssl" | "gh" | "lobster" | "npm" | "zig" | "bazel"))
+    let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    let answers = |word: &str| {
+        let lines = VERSIONS.lines().filter(|line| !line.starts_with('#'));
+        let mut lines = lines.filter_map(|line| line.split_once('|'));
+        lines.any(|(question, programs)| {
+            question.trim() == word
+                && programs.split_whitespace().any(|program| program == name || program == bare)
+        })
+    };
+    matches!(args, [question] if question.known().is_some_and(answers))
 }
 
 /// Whether the catalogue knows the program at all.
@@ -361,6 +214,10 @@ impl Analysis<'_> {
             self.read_path(path);
         }
         let mut problem = line.problem.clone();
+        let loader = entry.plain.then(|| args.iter().find(|word| may_name_code(word))).flatten();
+        if let Some(word) = loader {
+            problem.get_or_insert(format!("{} may name code or options to be loaded", word.display_text()));
+        }
         let mut refuse = |why: String| {
             problem.get_or_insert(why);
         };
@@ -481,6 +338,20 @@ impl Analysis<'_> {
             Some(verb) => Err(format!("ip {object} {verb} changes the network")),
         }
     }
+}
+
+/// True if a program may take the word for a URI (`org.openssl.engine:...`) or for a file of options
+/// (`@file`). What is not known may be either, unless a path is known to begin before it.
+fn may_name_code(word: &Arg) -> bool {
+    let text = word.text.as_str();
+    if text.starts_with('-') && word.known().is_some() {
+        return false;
+    }
+    let scheme = text.split(['/', ':']).next().unwrap_or("");
+    let is_scheme = scheme.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-".contains(&b));
+    let has_scheme = is_scheme && text[scheme.len()..].starts_with(':');
+    let begins_as_path = !word.unknown_start && (text.starts_with('/') || text.starts_with("./"));
+    text.starts_with('@') || has_scheme || (word.known().is_none() && !begins_as_path)
 }
 
 /// Programs with several modes, of which the last one given counts: an option

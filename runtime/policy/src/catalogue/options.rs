@@ -70,6 +70,8 @@ pub(super) struct Entry {
     first: bool,
     /// A long option never takes its value after `=`.
     exact: bool,
+    /// A word may name code or options that the program loads.
+    pub(super) plain: bool,
 }
 
 impl Entry {
@@ -84,12 +86,14 @@ impl Entry {
             words: false,
             first: false,
             exact: false,
+            plain: false,
         };
         for word in operands.split_whitespace() {
             match word {
                 "words" => entry.words = true,
                 "first" => entry.first = true,
                 "exact" => entry.exact = true,
+                "plain" => entry.plain = true,
                 "paths" => entry.operands = Operands::Paths,
                 "meta" => entry.operands = Operands::Meta,
                 "text" | "-" => entry.operands = Operands::Text,
@@ -481,6 +485,8 @@ pub(super) struct Sample {
     pub(super) long: Vec<&'static str>,
     /// Short options without a value.
     pub(super) flags: Vec<char>,
+    /// Short options with one.
+    pub(super) valued: Vec<char>,
     entry: &'static Entry,
 }
 
@@ -515,8 +521,10 @@ pub(super) fn samples() -> Vec<(&'static str, Sample)> {
             long.sort_unstable();
             let flags =
                 entry.short.iter().filter(|(_, known)| known.takes == Takes::Nothing).map(|(c, _)| *c);
+            let takes = |known: &Known| !matches!(known.takes, Takes::Nothing | Takes::Refused);
+            let valued = entry.short.iter().filter(|(_, known)| takes(known)).map(|(c, _)| *c).collect();
             let base = required.into_iter().chain(operand).collect();
-            (name, Sample { base, long, flags: flags.collect(), entry })
+            (name, Sample { base, long, flags: flags.collect(), valued, entry })
         })
         .collect();
     all.sort_by_key(|(name, _)| *name);
