@@ -249,11 +249,11 @@ pub struct ArgShape {
     /// No argument is one of these flags, also abbreviated or with a value
     /// attached. For a rule that denies or asks, only one before `--` counts.
     pub deny_flags: Vec<String>,
-    /// No argument contains one of these words, whatever stands around it. An
-    /// allow rule with such words does not match a command with an option that
-    /// names a file, another configuration or another account.
+    /// No argument contains one of these words, whatever stands around it.
     pub deny_words: Vec<String>,
-    /// Options that such a rule matches all the same.
+    /// The options that a command may have. An allow rule that grants a socket, the
+    /// network or a credential, or has `deny_words`, matches no other option than these
+    /// and those of its `match` examples.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_flags: Vec<String>,
 }

@@ -37,7 +37,7 @@ pub(crate) fn matches(
     same && rule.args.as_ref().is_none_or(|shape| {
         let rest = args.get(1..).unwrap_or(&[]);
         matches_shape(shape, rest, rule.effect == Effect::Allow)
-    }) && (rule.effect != Effect::Allow || keeps_its_place(rule, args.get(1..).unwrap_or(&[])))
+    }) && (rule.effect != Effect::Allow || lists_every_option(analysis, rule, args.get(1..).unwrap_or(&[])))
 }
 
 fn matches_exactly(
@@ -64,67 +64,16 @@ fn matches_exactly(
         && rest.iter().zip(&args[1..]).all(|(p, a)| a.known().is_some_and(|text| accepts(p, text)))
 }
 
-/// Options that lead a client elsewhere than its rule means: to a file, to
-/// another configuration, server or account. Words cannot see through them.
-const CARRIERS: &[&str] = &[
-    "-f",
-    "-k",
-    "-s",
-    "--as",
-    "--as-group",
-    "--as-uid",
-    "--as-user-extra",
-    "--cache-dir",
-    "--certificate-authority",
-    "--client-certificate",
-    "--client-key",
-    "--cluster",
-    "--config",
-    "--config-file",
-    "--context",
-    "--env-file",
-    "--file",
-    "--filename",
-    "--from-file",
-    "--host",
-    "--insecure-skip-tls-verify",
-    "--kubeconfig",
-    "--kustomize",
-    "--log-file",
-    "--password",
-    "--password-file",
-    "--profile-output",
-    "--raw",
-    "--server",
-    "--template",
-    "--tls-server-name",
-    "--token",
-    "--token-file",
-    "--user",
-    "--username",
-];
-
-/// Options by which the client of a socket takes another one, or another
-/// configuration.
-const SOCKET_CARRIERS: &[&str] = &[
-    "-H",
-    "-c",
-    "--config",
-    "--context",
-    "--host",
-    "--tlscacert",
-    "--tlscert",
-    "--tlskey",
-    "--url",
-    "--connection",
-];
-
 fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
-    let ArgShape { first, contains_any, deny_flags, deny_words, allow_flags } = shape;
+    let ArgShape { first, contains_any, deny_flags, deny_words, .. } = shape;
     if !first.is_empty() && !args.first().is_some_and(|a| first.contains(&a.text)) {
         return false;
     }
-    if !contains_any.is_empty() && !args.iter().any(|a| contains_any.contains(&a.text)) {
+    let contains = |arg: &Arg| {
+        contains_any.contains(&arg.text)
+            || (!allows && contains_any.iter().any(|word| normalised(word) == normalised(&arg.text)))
+    };
+    if !contains_any.is_empty() && !args.iter().any(contains) {
         return false;
     }
     if gives_denied_flag(deny_flags, args, allows) {
@@ -136,9 +85,7 @@ fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
     // A rule that allows must not be led astray; one that forbids or asks must
     // not lose sight of a command because of how it is written.
     if allows {
-        !args
-            .iter()
-            .any(|arg| is_carrier(&arg.text, CARRIERS, allow_flags) || says_word(&arg.text, deny_words))
+        !args.iter().any(|arg| says_word(&arg.text, deny_words))
     } else {
         !args.iter().any(|arg| {
             let text = arg.text.to_lowercase();
@@ -155,32 +102,51 @@ fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
 fn gives_denied_flag(deny_flags: &[String], args: &[Arg], allows: bool) -> bool {
     let is_denied = |arg: &Arg| deny_flags.iter().any(|flag| is_flag(&arg.text, flag));
     if allows {
-        return args.iter().any(is_denied);
+        let is_spelled =
+            |arg: &Arg| deny_flags.iter().any(|flag| is_flag(&normalised(&arg.text), &normalised(flag)));
+        return args.iter().any(|arg| is_denied(arg) || is_spelled(arg));
     }
     let end = args.iter().position(|arg| arg.text == "--").unwrap_or(args.len());
     let may_be_value = |at: usize| at > 0 && args[at - 1].text.starts_with('-');
     (0..end).any(|at| is_denied(&args[at]) && !may_be_value(at))
 }
 
-/// Whether a command that reaches a socket by its rule stays with that socket.
-fn keeps_its_place(rule: &Rule, args: &[Arg]) -> bool {
-    let allowed = rule.args.as_ref().map_or(&[][..], |shape| &shape.allow_flags);
-    rule.grant.unix.is_empty()
-        || rule.argv.is_some()
-        || !args.iter().any(|arg| is_carrier(&arg.text, SOCKET_CARRIERS, allowed))
+/// True if a rule that lets a client reach something (a socket, the network, with a credential) lists
+/// every option of the command, or if the rule lets it reach nothing. An option could lead it to
+/// another place than the rule means: to a file, another configuration, server or account.
+fn lists_every_option(analysis: &Analysis<'_>, rule: &Rule, args: &[Arg]) -> bool {
+    let shape = rule.args.as_ref();
+    let reaches = || analysis.policy.sensitive_right(rule, analysis.env, analysis.roots).is_some();
+    let is_open = shape.is_none_or(|shape| shape.allow_flags.is_empty() && shape.deny_words.is_empty());
+    if rule.argv.is_some() || (is_open && !reaches()) {
+        return true;
+    }
+    // What an example of the rule says, the rule means.
+    let examples = rule.matches.iter().flat_map(|example| example.split_whitespace());
+    let listed = shape.iter().flat_map(|shape| shape.allow_flags.iter().map(String::as_str));
+    let listed: Vec<&str> = listed.chain(examples.filter(|word| word.starts_with('-'))).collect();
+    args.iter().all(|arg| is_listed(&arg.text, &listed))
 }
 
-fn is_carrier(text: &str, carriers: &[&str], allowed: &[String]) -> bool {
-    let gives = |flag: &str| {
-        let is_short = flag.len() == 2;
-        // What follows these letters is a value of theirs.
-        let in_value = is_short && text.starts_with(['-']) && text[1..].starts_with(['o', 'n', 'l', 'L']);
-        !in_value && is_flag(text, flag) && (is_short || text.split('=').next().is_some_and(|t| t.len() > 3))
-    };
-    let gives_allowed = || allowed.iter().any(|flag| text.split('=').next() == Some(flag.as_str()));
+/// True if an argument is no option, or one of `listed`: by its whole name, with or without a value
+/// after `=`, or as a cluster of listed letters.
+fn is_listed(text: &str, listed: &[&str]) -> bool {
+    let named = |flag: &str| flag.split('=').next().map(normalised);
     // `-o jsonpath-file=x`, `@x`.
-    let names_file = text.starts_with('@') || text.contains("-file=");
-    (names_file || carriers.iter().any(|flag| gives(flag))) && !gives_allowed()
+    if text.starts_with('@') || text.contains("-file=") {
+        return named(text).is_some_and(|name| listed.iter().any(|flag| named(flag).as_ref() == Some(&name)));
+    }
+    let Some(rest) = text.strip_prefix('-').filter(|rest| !rest.is_empty()) else { return true };
+    if rest.starts_with('-') {
+        return listed.iter().any(|flag| flag.starts_with("--") && named(flag) == named(text));
+    }
+    listed.contains(&text)
+        || (!rest.is_empty() && rest.chars().all(|c| listed.iter().any(|flag| flag.chars().eq(['-', c]))))
+}
+
+/// A long option in the spelling in which options are compared: clients take `_` for `-`.
+fn normalised(text: &str) -> String {
+    if text.starts_with("--") { text.replace('_', "-").to_lowercase() } else { text.to_owned() }
 }
 
 /// Whether `text` says one of `words`, in any spelling that a URL knows. What
@@ -309,25 +275,79 @@ mod tests {
     }
 
     #[test]
-    fn options_that_lead_elsewhere_are_carriers() {
+    fn a_rule_that_reaches_something_lists_its_options() {
+        let listed = ["-A", "-o", "-n", "--tail", "--all-namespaces", "--cert-file"];
         for text in [
-            "-f",
-            "-fx.yaml",
-            "-k",
-            "--kubeconfig=x",
-            "--kubec=x",
-            "--as=a",
-            "-Af",
-            "--raw",
-            "@x",
-            "-ojsonpath-file=x",
+            "pods",
+            "web-0",
+            "-A",
+            "-An",
+            "--tail",
+            "--tail=5",
+            "--Tail",
+            "--all_namespaces",
+            "--cert-file=x",
         ] {
-            assert!(is_carrier(text, CARRIERS, &[]), "{text}");
+            assert!(is_listed(text, &listed), "{text}");
         }
-        for text in ["-o", "-ojson", "-nkube-system", "-A", "--all-namespaces", "--tail=100", "-w", "web"] {
-            assert!(!is_carrier(text, CARRIERS, &[]), "{text}");
+        for text in [
+            "--",
+            "-f",
+            "-Af",
+            "-ojson",
+            "--tai",
+            "--tail-x",
+            "---tail",
+            "--kubeconfig=x",
+            "--kube_config",
+            "@x",
+            "jsonpath-file=x",
+            "--insecure_skip_tls_verify",
+            "-tail",
+        ] {
+            assert!(!is_listed(text, &listed), "{text}");
         }
-        assert!(!is_carrier("-f", CARRIERS, &["-f".to_owned()]));
+    }
+
+    /// Every option of a client, in every spelling, beside a rule of each kind that lists none of them.
+    #[test]
+    fn no_spelling_of_an_option_passes_a_rule_that_does_not_list_it() {
+        let options =
+            ["kubeconfig", "insecure-skip-tls-verify", "certificate-authority", "as-uid", "kuberc", "host"];
+        let spell = |name: &str| {
+            let spelled = [
+                name.to_owned(),
+                name.replace('-', "_"),
+                name.to_uppercase(),
+                name[..name.len() - 1].to_owned(),
+            ];
+            spelled.map(|name| [format!("--{name}"), format!("--{name}=x"), format!("-{name}")]).concat()
+        };
+        for grant in [
+            "net = { hosts = [\"k8s.internal:6443\"] }",
+            "net = \"host-network\"",
+            "unix = [\"/run/x.sock\"], unenforceable = \"x\"",
+            "fs_read = [\"~/.kube/config\"]",
+            "env = [\"TOKEN\"]",
+            "connect = [80]",
+        ] {
+            let text = format!(
+                "version = 1\n[[rule]]\nid = \"k\"\neffect = \"allow\"\nprogram = \"kubectl\"\n\
+                 args = {{ first = [\"get\"], allow_flags = [\"-A\"] }}\ngrant = {{ {grant} }}\n\
+                 match = [\"kubectl get pods --tail=3\"]\n"
+            );
+            let policy = crate::Policy::load(&text, "p").unwrap();
+            let env = crate::DecisionEnv::fixture();
+            let verdict = |word: &str| {
+                policy.decide(&crate::Proposal::argv(["kubectl", "get", "pods", word]), &env).verdict
+            };
+            for word in options.iter().flat_map(|name| spell(name)) {
+                assert_ne!(verdict(&word), crate::Verdict::Allow, "{grant}: {word}");
+            }
+            for word in ["-A", "--tail=7", "web"] {
+                assert_eq!(verdict(word), crate::Verdict::Allow, "{grant}: {word}");
+            }
+        }
     }
 
     #[test]

@@ -450,7 +450,14 @@ fn write_rule(
         Some(argv) => writeln!(out, "argv = {}", list(argv))?,
         None => {
             writeln!(out, "program = {}", text(program))?;
-            writeln!(out, "args = {{ first = [{}] }}", text(verb))?;
+            let words = group.argvs.iter().flatten().filter(|word| word.starts_with('-'));
+            let flags = words.filter_map(|word| word.split('=').next().map(str::to_owned));
+            let flags: BTreeSet<String> = flags.collect();
+            let flags = match flags.is_empty() || group.hosts.is_empty() {
+                true => String::new(),
+                false => format!(", allow_flags = {}", list(&flags)),
+            };
+            writeln!(out, "args = {{ first = [{}]{flags} }}", text(verb))?;
         }
     }
     let mut grant = Vec::new();
