@@ -125,7 +125,10 @@ fn live(seed: u64) -> Story {
             // A process of it may still be ending.
             "running" => std::thread::sleep(Duration::from_millis(50)),
             status => {
-                assert_eq!(status, "interrupted", "{seed}: {run:#}");
+                // A worker that was killed before its order reached it has done nothing.
+                let is_unsent =
+                    run["error"].as_str().is_some_and(|error| error.contains("Nothing was sent to it"));
+                assert!(status == "interrupted" || status == "failed" && is_unsent, "{seed}: {run:#}");
                 let answer = home.lobster(["resume", &id]).run();
                 let told = |text: &str| interrupted_steps(text).count() as u64;
                 let interrupted = told(&answer.stdout).max(told(&answer.stderr));

@@ -300,6 +300,24 @@ mod tests {
     }
 
     #[test]
+    fn only_a_signal_and_a_lost_client_interrupt() {
+        let (signal, text) = (|name: &str| CancelReason::Signal(name.into()), || "x".to_owned());
+        for reason in [signal("SIGTERM"), signal("SIGINT"), signal("SIGHUP"), CancelReason::Lost(text())] {
+            assert!(reason.interrupts(), "{reason:?}");
+        }
+        // The last three are limits of `lobster serve`.
+        let decided = ["SIGALRM", "SIGUSR1", "SIGUSR2"].map(signal).into_iter().chain([
+            CancelReason::Timeout(text()),
+            CancelReason::Superseded,
+            CancelReason::Requested(text()),
+        ]);
+        for reason in decided {
+            assert!(!reason.interrupts(), "{reason:?}");
+        }
+        assert_eq!(CancelReason::Lost(text()).for_executor(), CancelReason::Requested(text()));
+    }
+
+    #[test]
     fn wakes_sleepers_and_pollers() {
         let token = CancelToken::new();
         let sleeper = token.clone();

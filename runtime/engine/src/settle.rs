@@ -324,7 +324,7 @@ impl Run<'_> {
     fn interrupted_by(&self) -> Option<String> {
         match self.cancel.reason().filter(CancelReason::interrupts)? {
             CancelReason::Signal(name) => Some(name),
-            other => Some(other.message()),
+            _ => Some("the client".to_owned()),
         }
     }
 

@@ -36,8 +36,8 @@ pub(crate) fn refuse_while_running(run: RunId) -> Result<(), Failure> {
     ))
 }
 
-/// The processes of this user that carry the run's id, and their commands. Those that this one descends from do not
-/// matter: a step may resume another run.
+/// The processes of this user that carry the run's id, and their commands. The ancestors of this process are left out: a
+/// step may resume another run.
 fn left_running(run: RunId) -> Vec<(u32, String)> {
     let wanted = format!("{}={run}", RunId::VARIABLE);
     let own = rustix::process::getuid().as_raw();

@@ -314,11 +314,14 @@ fn a_second_signal_does_not_wait() {
 }
 
 #[test]
-fn timeout_kills_at_once() {
+fn a_time_limit_kills_what_ignores_sigterm() {
     let mut slow = sh("trap '' TERM; echo begun; while :; do sleep 0.01; done");
     slow.limits.wall = Some(Duration::from_secs(2));
     let (exit, out, _) = run(&slow).unwrap();
     assert_eq!((exit.status, exit.ended, out.as_str()), (ExitStatus::Signal(9), Ended::TimedOut, "begun\n"));
+    slow.argv = sh("trap 'exit 3' TERM; echo begun; while :; do sleep 0.01; done").argv;
+    let (exit, ..) = run(&slow).unwrap();
+    assert_eq!((exit.status, exit.ended), (ExitStatus::Code(3), Ended::TimedOut));
 }
 
 #[test]

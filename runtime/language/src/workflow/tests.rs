@@ -390,6 +390,12 @@ fn own_fields_are_typed() {
         ("{id: a, workflow: x, grants: {read: [.]}}", "Workflow step a grants has no effect"),
         ("{id: a, run: x, cache: yes}", "Workflow step a cache must be"),
         ("{id: a, run: x, idempotent: 1}", "Workflow step a idempotent must be"),
+        ("{id: a, run: x, stop_grace: 61s}", "Workflow step a stop_grace must be a duration from 0s to 60s"),
+        ("{id: a, js: '1', stop_grace: 1s}", "Workflow step a stop_grace: only steps that run a program"),
+        (
+            "{id: a, pipeline: json, stop_grace: 1s}",
+            "Workflow step a stop_grace: only steps that run a program",
+        ),
     ] {
         let said = refusal(&format!("- {step}"));
         assert!(said.starts_with(message), "{step}: {said}");

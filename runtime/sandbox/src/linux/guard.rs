@@ -28,7 +28,7 @@ const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// How long it insists on killing.
 const INSIST: Duration = Duration::from_secs(3);
 
-/// What the guard does as a shell. The command in parentheses is a child to wait for, which collects the others.
+/// The guard as a shell. The command in parentheses is a child to wait for, which collects the others.
 const SCRIPT: &std::ffi::CStr = c"trap '' HUP INT QUIT TERM
 read -r _
 n=0

@@ -1,5 +1,4 @@
-//! Lobster's own processes that somebody has stopped (SIGSTOP, a freezer that forgot them):
-//! a stopped supervisor holds no time limit, and a stopped helper ends no run.
+//! Processes of lobster that were stopped (SIGSTOP): a stopped supervisor holds no time limit, and a stopped helper ends no run.
 
 use std::ffi::CStr;
 use std::fs;
