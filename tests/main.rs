@@ -55,6 +55,7 @@ mod flows;
 mod forged;
 mod forks;
 mod gates;
+mod gateway_fields;
 mod guest_languages;
 mod guests;
 mod home;

@@ -147,6 +147,7 @@ pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result
     let mut settings = Settings::from_process()
         .map_err(|error| CommandError::failed(format!("the working directory cannot be used: {error}")))?;
     settings.mode = mode;
+    settings.use_host_functions()?;
     for warning in settings.use_policies(policies)? {
         say(&warning);
     }

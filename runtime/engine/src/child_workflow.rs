@@ -123,7 +123,7 @@ impl Frame<'_> {
             let loaded = language::workflow::load_to_run(
                 &source,
                 &|path| crate::runtime::read_source(path),
-                &self.run.services.registry,
+                self.run.registry(),
             );
             let (workflow, said) = loaded.map_err(|error| refuse(&error))?;
             if let Some(error) = language::workflow::certain_failure(&said) {

@@ -221,6 +221,12 @@ impl Env {
         Arc::clone(&self.granted)
     }
 
+    /// The same, without the tokens that the plan only names.
+    pub(crate) fn granted_values(&self) -> BTreeMap<String, String> {
+        let granted = self.granted.iter().filter(|(name, value)| !self.is_reference(name, value));
+        granted.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     /// What the plan put there.
     pub(crate) fn granted(&self) -> &BTreeMap<String, String> {
         &self.granted

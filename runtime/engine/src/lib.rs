@@ -35,6 +35,7 @@ mod for_each;
 mod gate;
 mod graph;
 mod host_calls;
+mod host_functions;
 mod imported;
 mod kept_values;
 pub mod kinds;

@@ -22,6 +22,7 @@ use lobster_store::Event;
 
 /// Executes a plan and gives what it came to, without saying so in the journal.
 pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Result<Output, Stop> {
+    run.keep_host_functions()?;
     match plan {
         Plan::Pipeline(pipeline) => {
             let place = Place {

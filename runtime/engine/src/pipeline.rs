@@ -106,8 +106,7 @@ pub(crate) fn build(
     pipeline: &Pipeline,
 ) -> Result<Vec<Box<dyn Stage + Send>>, StageError> {
     let stages = pipeline.stages.iter().map(|call| {
-        let spec = registry.resolve(&call.name)?;
-        (spec.build)(&call.args).map_err(|error| error.or_code(Code::BadArguments))
+        registry.build(&call.name, &call.args).map_err(|error| error.or_code(Code::BadArguments))
     });
     stages.collect()
 }
@@ -119,7 +118,7 @@ pub(crate) fn run_pipeline(
     input: PipelineInput,
     place: Place,
 ) -> Result<Done, Stop> {
-    let stages = build(&run.services.registry, pipeline)?;
+    let stages = build(run.registry(), pipeline)?;
     pin_components(run, pipeline, &place)?;
     let starts = matches!(input, PipelineInput::Nothing);
     let shared = Shared {
@@ -337,7 +336,7 @@ impl Shared<'_, '_> {
         action: EffectAction,
         perform: impl FnOnce(&EffectHost<'_>) -> Result<Value, StageError>,
     ) -> Result<Value, Stop> {
-        if ["state.set", "http"].contains(&action.kind.as_str()) {
+        if ["state.set", "http", lobster_stages::HOST_COMMAND].contains(&action.kind.as_str()) {
             let what = format!("{path} changes something that no preview keeps apart ({})", action.kind);
             self.place.pile.make_way_for(self.run, &what, &self.place.cancel)?;
         }
@@ -376,6 +375,7 @@ impl Shared<'_, '_> {
                     state_dir: &state_dir,
                     is_under_policy: !self.run.services.policy.is_open(),
                     env: &env,
+                    plan_env: &self.place.env.granted_values(),
                     token: &|name| self.run.token_to_send(&self.place.env, name),
                     credential: &|to| self.run.credential_to_send(&self.place.env, to),
                     cwd: &self.place.cwd,
@@ -490,7 +490,7 @@ impl Host for StageHost<'_, '_, '_> {
     }
 
     fn registry(&self) -> &Registry {
-        &self.shared.run.services.registry
+        self.shared.run.registry()
     }
 
     fn effect(
@@ -680,7 +680,7 @@ impl Host for StageHost<'_, '_, '_> {
     }
 
     fn call(&mut self, name: &str, args: StageArgs, items: Vec<Value>) -> Result<Vec<Value>, Stop> {
-        let mut stage = (self.registry().resolve(name).map_err(StageError::from)?.build)(&args)?;
+        let mut stage = self.registry().build(name, &args)?;
         let mut out = Collected(Vec::new());
         let mut wanted = true;
         for item in items {

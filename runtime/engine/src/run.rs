@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use lobster_component::Component;
@@ -37,7 +37,7 @@ use lobster_base::sync::lock;
 use lobster_models::Spend;
 use lobster_models::ledger::RESERVED;
 use lobster_observe::telemetry::{RunTrace, TRACEPARENT};
-use lobster_stage::{Destination, StageError, Stop, Token, store_failure};
+use lobster_stage::{Destination, Registry, StageError, Stop, Token, store_failure};
 use lobster_store::{
     Durability, Event, NewWait, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
     StoreError,
@@ -110,6 +110,8 @@ pub struct Run<'s> {
     pub(crate) servers: Servers,
     /// What this execution has found out and kept so far.
     kept: Mutex<HashMap<StepPath, Value>>,
+    /// The commands that it uses.
+    pub(super) registry: OnceLock<Registry>,
     /// Nothing is taken from the action cache.
     cache_disabled: bool,
     /// What it has committed in files.
@@ -194,6 +196,7 @@ impl<'s> Run<'s> {
             components: Mutex::default(),
             servers: Servers::default(),
             kept: Mutex::default(),
+            registry: OnceLock::new(),
             cache_disabled: super::reuse::is_off(&services.env),
             _claim: claim,
         }

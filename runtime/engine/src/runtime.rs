@@ -275,7 +275,7 @@ impl Runtime {
 
     /// Says which options of a pipeline nobody will read.
     fn warn_about(&self, pipeline: &Pipeline) {
-        for call in &pipeline.stages {
+        for call in pipeline.stages.iter().filter(|call| !self.services.registry.is_of_host(&call.name)) {
             let Some(spec) = self.services.registry.get(&call.name) else { continue };
             for warning in lobster_stage::check(spec, &call.args) {
                 let help = warning.help.map(|help| format!(" ({help})")).unwrap_or_default();

@@ -17,10 +17,11 @@ pub use crate::surroundings::PolicyFileUsed;
 use crate::{Notes, Notify, Progress, Prompter, Screen};
 use lobster_base::cancel::CancelToken;
 use lobster_base::config::config_file;
+use lobster_models::http::{is_loopback, parse_url};
 use lobster_models::pricing::prices_file;
 use lobster_policy::{Layer, LayerText, Policy, SecretReference, parse_references};
 use lobster_sandbox::SandboxConfig;
-use lobster_stage::{Mode, Registry};
+use lobster_stage::{HOST_FUNCTIONS, HostFunctions, Mode, Registry};
 use lobster_store::state_dir;
 
 /// Where an organisation keeps its policy, unless `LOBSTER_ORG_POLICY` says otherwise.
@@ -203,6 +204,30 @@ impl Settings {
             warnings.push(format!("warning: it cannot be used at all: {error}"));
         }
         Ok(warnings)
+    }
+
+    /// Takes over the functions that the program which started lobster lends to this run
+    /// (`LOBSTER_HOST_FUNCTIONS`). Nothing else sees how they are reached.
+    ///
+    /// # Errors
+    /// When the variable does not describe functions of a program on this machine.
+    pub fn use_host_functions(&mut self) -> Result<(), Failure> {
+        let Some(place) = self.env.iter().position(|(name, _)| name == HOST_FUNCTIONS) else {
+            return Ok(());
+        };
+        let (_, text) = self.env.swap_remove(place);
+        let wrong =
+            |why: &str| Failure::new(Code::Setting, format!("{HOST_FUNCTIONS} cannot be used: {why}"));
+        // The text holds a token, so no message quotes it.
+        let functions: HostFunctions = text
+            .to_str()
+            .and_then(|text| serde_json::from_str(text).ok())
+            .ok_or_else(|| wrong("it is not JSON with url, token, commands and adapters"))?;
+        if !parse_url(&functions.url).is_some_and(|url| is_loopback(&url)) {
+            return Err(wrong("its url is not an address of this machine"));
+        }
+        self.registry = lobster_stages::with_host_functions(std::mem::take(&mut self.registry), functions);
+        Ok(())
     }
 
     /// Reads the operator's file of secret references: `LOBSTER_SECRETS`, else

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::channel::Failure;
+use super::llm_task;
 use lobster_base::json;
 
 /// Takes the answer of a `pi` or `http` adapter apart.
@@ -10,6 +11,14 @@ pub(crate) fn of_adapter(answer: Value) -> Result<Map<String, Value>, Failure> {
     match answer {
         Value::Object(map) if map.contains_key("ok") => open(map),
         other => result(Some(other)),
+    }
+}
+
+/// Takes the answer of an adapter apart that is a function of the program which started lobster.
+pub(crate) fn of_function(answer: Value) -> Result<Map<String, Value>, Failure> {
+    match answer {
+        Value::Object(map) => open(map),
+        _ => Err(Failure::Envelope("it must be object".to_owned())),
     }
 }
 
@@ -48,7 +57,7 @@ fn message(map: &Map<String, Value>) -> Option<String> {
 fn result(value: Option<Value>) -> Result<Map<String, Value>, Failure> {
     let map = match value {
         None => return Ok(Map::new()),
-        Some(Value::Object(map)) => map,
+        Some(Value::Object(map)) => llm_task::as_of_adapter(map),
         Some(_) => return Err(Failure::Envelope("result must be object".to_owned())),
     };
     let wrong = |place: &str, kind: &str| Err(Failure::Envelope(format!("result/{place} must be {kind}")));

@@ -9,7 +9,7 @@ use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
 use super::request::{Request, Retry};
-use super::{adapter_answer, anthropic, gemini, openai, reported, responses};
+use super::{adapter_answer, anthropic, gemini, llm_task, openai, reported, responses};
 use crate::http::{self, Credential, HttpError, Limits, Post, Reply, Secret, Url};
 use lobster_base::json;
 
@@ -438,17 +438,11 @@ impl Channel {
         request
     }
 
-    /// The most that asking can use. No tokenizer makes more than one token of a byte.
+    /// The most that asking can use.
     pub(crate) fn worst_case(&self, request: &Request, retry: Option<&Retry>) -> Option<WorstCase> {
         let mut body = self.body(request, retry).ok()?;
         self.ask_for_stream(&mut body);
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
-        let whole = |tokens: f64| tokens.ceil() as u64;
-        Some(WorstCase {
-            model: request.model.clone(),
-            input_tokens: json::compact(&body).len() as u64,
-            output_tokens: request.max_output_tokens.as_ref().and_then(|n| n.as_f64()).map(whole),
-        })
+        Some(request.worst_case(&body))
     }
 
     /// What will be done, without secrets.
@@ -542,6 +536,27 @@ impl Channel {
         }
     }
 
+    /// Asks a gateway. One that refuses the incumbent's names of fields is asked once more, with those of its tool.
+    fn ask_gateway(
+        &self,
+        post: &Post,
+        request: &Request,
+        retry: Option<&Retry>,
+        send: &HttpSender<'_>,
+    ) -> Result<Value, Failure> {
+        if !llm_task::wants_own_names(&post.url) {
+            match self.post(post, send) {
+                Err(Failure::Status(reply)) if llm_task::is_refusal_of_names(&reply) => {
+                    llm_task::note_refusal(&post.url);
+                }
+                other => return other,
+            }
+        }
+        let args = llm_task::arguments(request, retry).map_err(|error| Failure::Request(error.message))?;
+        let body = json!({"tool": "llm-task", "action": "invoke", "args": args});
+        self.post(&Post { body: json::compact(&body), ..post.clone() }, send)
+    }
+
     /// Asks, once.
     pub(crate) fn ask(
         &self,
@@ -556,7 +571,10 @@ impl Channel {
             credential: self.credential.clone(),
             body: json::compact(&body),
         };
-        let answer = self.post_streamed(&post, body, send)?;
+        let answer = match self.provider {
+            Provider::OpenClaw => self.ask_gateway(&post, request, retry, send)?,
+            _ => self.post_streamed(&post, body, send)?,
+        };
         if let Some(failure) = self.provider.is_direct().then(|| reported::failure(&answer)).flatten() {
             return Err(failure);
         }

@@ -5,7 +5,7 @@ use sha2::{Digest, Sha256};
 
 use crate::attachment::Attachment;
 use lobster_base::json;
-use lobster_stage::StageError;
+use lobster_stage::{StageError, WorstCase};
 
 /// Fields of an artifact that are text wherever they occur.
 const TEXT_FIELDS: [&str; 6] = ["kind", "role", "name", "mimeType", "text", "uri"];
@@ -101,6 +101,17 @@ impl Request {
         Value::Object(body)
     }
 
+    /// The most that asking with this body can use. No tokenizer makes more than one token of a byte.
+    pub(crate) fn worst_case(&self, body: &Value) -> WorstCase {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
+        let whole = |tokens: f64| tokens.ceil() as u64;
+        WorstCase {
+            model: self.model.clone(),
+            input_tokens: json::compact(body).len() as u64,
+            output_tokens: self.max_output_tokens.as_ref().and_then(Number::as_f64).map(whole),
+        }
+    }
+
     /// The name under which the answer is remembered; the incumbent's caches are shared.
     pub fn cache_key(&self, provider: &str) -> String {
         let model = self.model.clone().unwrap_or_else(|| format!("{provider}-default"));
@@ -193,7 +204,7 @@ impl Request {
 
 impl Retry {
     /// What a model is told about its last answer.
-    fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         format!(
             "[The previous answer did not fit the schema: {}. Answer again so that it fits.]",
             self.errors.join("; ")

@@ -15,10 +15,12 @@ mod args;
 mod byte_limit;
 mod check;
 mod error;
+mod host_functions;
 mod http;
 mod registry;
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,6 +34,7 @@ pub use byte_limit::{LimitError, MAX_OUTPUT, byte_limit, byte_setting};
 pub use check::{Warning, check, takes_secret};
 pub use check::{is_ours, refuse_unknown};
 pub use error::{SharedError, StageError, Stop, explained, store_failure};
+pub use host_functions::{BuildHostCommand, HOST_FUNCTIONS, HostFunctions};
 pub use http::{HttpCredential, HttpError, HttpReply, HttpRequest, HttpSender};
 pub use registry::{Registry, UnknownCommand};
 
@@ -271,6 +274,8 @@ pub struct EffectHost<'a> {
     pub state_dir: &'a Path,
     /// The step's environment.
     pub env: &'a dyn Fn(&str) -> Option<String>,
+    /// The variables that the plan itself sets for the step.
+    pub plan_env: &'a BTreeMap<String, String>,
     /// The value of a variable that holds a token or a key, as [`Host::token`] has it.
     pub token: &'a dyn Fn(&str) -> Result<Option<Token>, StageError>,
     /// Makes a request over HTTP.

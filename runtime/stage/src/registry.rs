@@ -1,13 +1,17 @@
 //! All commands by name.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::StageSpec;
+use serde_json::Value;
+
+use super::{BuildHostCommand, HostFunctions, Stage, StageArgs, StageError, StageKind, StageSpec};
 
 /// The commands that pipelines may use. An embedding program can add its own.
 #[derive(Clone, Default)]
 pub struct Registry {
     by_name: BTreeMap<&'static str, &'static StageSpec>,
+    host: Option<(Arc<HostFunctions>, BuildHostCommand)>,
 }
 
 /// A name that no command has.
@@ -23,7 +27,43 @@ pub struct UnknownCommand {
 impl Registry {
     /// A registry with the given commands; a later one replaces an earlier one of the same name.
     pub fn new(specs: impl IntoIterator<Item = &'static StageSpec>) -> Self {
-        Self { by_name: specs.into_iter().map(|spec| (spec.name, spec)).collect() }
+        Self { by_name: specs.into_iter().map(|spec| (spec.name, spec)).collect(), host: None }
+    }
+
+    /// The same registry with the functions of the program that started lobster.
+    #[must_use]
+    pub fn with_host_functions(mut self, functions: HostFunctions, build: BuildHostCommand) -> Self {
+        for (name, description) in &functions.commands {
+            // A process lends functions once, so their names stay as long as those of lobster's own commands.
+            let name: &'static str = name.clone().leak();
+            self.by_name.entry(name).or_insert_with(|| Box::leak(Box::new(spec(name, description))));
+        }
+        self.host = Some((Arc::new(functions), build));
+        self
+    }
+
+    /// The functions of the program that started lobster.
+    #[must_use]
+    pub fn host_functions(&self) -> Option<&Arc<HostFunctions>> {
+        self.host.as_ref().map(|(functions, _)| functions)
+    }
+
+    /// True if the program that started lobster has the command of this name. Only that program knows
+    /// which arguments it takes.
+    #[must_use]
+    pub fn is_of_host(&self, name: &str) -> bool {
+        self.host_functions().is_some_and(|functions| functions.commands.contains_key(name))
+    }
+
+    /// The stage of this command, ready for its first item.
+    ///
+    /// # Errors
+    /// No command has this name, or it refuses the arguments.
+    pub fn build(&self, name: &str, args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
+        match &self.host {
+            Some((functions, build)) if self.is_of_host(name) => Ok(build(functions, name, args)),
+            _ => (self.resolve(name)?.build)(args),
+        }
     }
 
     /// The same registry with one more command, or with one replaced.
@@ -53,6 +93,21 @@ impl Registry {
     /// All commands, by name in code-unit order.
     pub fn iter(&self) -> impl Iterator<Item = &'static StageSpec> {
         self.by_name.values().copied()
+    }
+}
+
+/// What a command is of which only its name and description are known.
+fn spec(name: &'static str, description: &str) -> StageSpec {
+    StageSpec {
+        name,
+        description: description.to_owned().leak(),
+        help: "A command of the program that started lobster.\n",
+        flags: &[],
+        args_schema: || Value::Null,
+        examples: || Value::Null,
+        side_effects: None,
+        kind: StageKind::Effect,
+        build: |_| Err(StageError::permanent("only the program that started lobster has this command")),
     }
 }
 

@@ -19,6 +19,7 @@ mod gog_search;
 mod gog_send;
 mod group_by;
 mod head;
+mod host_command;
 #[cfg(test)]
 #[path = "../../models/src/http/testing.rs"]
 mod http_server;
@@ -51,8 +52,9 @@ mod workflows_run;
 
 pub use ask::read_answer;
 pub use component::component_call;
+pub use host_command::HOST_COMMAND;
 
-use lobster_stage::Registry;
+use lobster_stage::{HostFunctions, Registry};
 
 /// All commands of lobster itself.
 #[must_use]
@@ -76,6 +78,12 @@ pub fn builtin() -> Registry {
         &where_::SPEC,
     ];
     Registry::new(data.into_iter().chain(effects::EFFECTS))
+}
+
+/// The same commands with the functions of the program that started lobster.
+#[must_use]
+pub fn with_host_functions(registry: Registry, functions: HostFunctions) -> Registry {
+    registry.with_host_functions(functions, host_command::build)
 }
 
 #[cfg(test)]

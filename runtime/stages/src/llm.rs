@@ -7,6 +7,8 @@ mod files;
 mod options;
 mod prompt_file;
 
+use std::sync::Arc;
+
 use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
 
@@ -16,12 +18,14 @@ use lobster_models::bounds::Bounds;
 use lobster_models::cache::{self, Found, Slot};
 use lobster_models::channel::{Channel, Failure, Given, Provider, Variables};
 use lobster_models::health::Health;
+use lobster_models::host_functions::{self, place_of};
 use lobster_models::pool::{self, Pool};
 use lobster_models::pricing::Pricing;
 use lobster_models::request::{Request, Retry, number};
 use lobster_models::{CALL, CUT_SHORT, KEEP, LOOKUP, Spend};
 use lobster_stage::{
-    Destination, EffectAction, EffectHost, Flow, Host, Sink, Stage, StageArgs, StageError, Stop,
+    Destination, EffectAction, EffectHost, Flow, Host, HostFunctions, Sink, Stage, StageArgs, StageError,
+    Stop,
 };
 use lobster_store::{iso, system_clock};
 use prompt_file::PromptFile;
@@ -31,6 +35,9 @@ pub(super) use options::{INVOKE, TASK};
 /// Most repetitions for an answer that does not fit its schema. A model that
 /// fails so often does not understand the schema, and each attempt costs.
 const MAX_RETRIES: u32 = 10;
+
+/// The sources that the incumbent knows.
+const SOURCES: [&str; 5] = ["remote", "openclaw", "clawd", "pi", "http"];
 
 struct Llm {
     command: &'static str,
@@ -42,7 +49,10 @@ struct Llm {
     provider: Option<String>,
     token: Option<String>,
     retries: Option<Value>,
+    /// A blank one keeps nothing, whatever the environment says.
     state_key: Option<String>,
+    /// As they were given, for an adapter that is a function.
+    args: StageArgs,
     refresh: Option<bool>,
     disable_cache: bool,
     more_artifacts: Vec<Value>,
@@ -66,6 +76,8 @@ enum Way {
     One(Box<Channel>),
     /// Perhaps by its name. Read when the effect is performed: it may be a file.
     Pool(Option<String>),
+    /// The adapter of this name in the program that started lobster.
+    Host(Arc<HostFunctions>, String),
 }
 
 fn build(
@@ -138,7 +150,8 @@ fn build(
         provider: args.text("provider").map(|name| name.trim().to_lowercase()),
         token: args.text("token"),
         retries: args.get("max-validation-retries").cloned(),
-        state_key: word("state-key"),
+        state_key: args.text("state-key").map(|key| key.trim().to_owned()),
+        args: args.clone(),
         refresh: args.get("refresh").map(|value| is_on(&json::js_string(value))),
         disable_cache: args.get("disable-cache").is_some_and(|value| is_on(&json::js_string(value))),
         more_artifacts: match artifacts {
@@ -174,7 +187,7 @@ impl Stage for Llm {
         let request = self.complete(host)?;
         let request = match &way {
             Way::One(channel) => channel.bounded(&request, host.has_budget()),
-            Way::Pool(_) => request,
+            Way::Pool(_) | Way::Host(..) => request,
         };
         let slot = self.slot(&request, &name, host);
         if !self.refresh(host)
@@ -196,7 +209,19 @@ impl Llm {
         let set = |name: &str| host.env(name).is_some_and(|value| !value.trim().is_empty());
         let ambient = || host.env("LOBSTER_LLM_PROVIDER").map(|name| name.trim().to_lowercase());
         let chosen = self.provider.clone().or_else(ambient);
-        let provider = match chosen.as_deref().filter(|name| !name.is_empty()) {
+        let functions = host.registry().host_functions();
+        let of_host = |name: &str| {
+            let functions = functions.filter(|functions| functions.adapters.contains_key(name))?;
+            Some((Way::Host(Arc::clone(functions), name.to_owned()), name.to_owned()))
+        };
+        let chosen = chosen.as_deref().filter(|name| !name.is_empty());
+        let named = chosen.or_else(|| self.default_provider.map(Provider::name));
+        let only = functions.map(|functions| &functions.adapters).filter(|adapters| adapters.len() == 1);
+        let only = only.and_then(|adapters| adapters.keys().next());
+        if let Some(way) = named.or(only.map(String::as_str)).and_then(of_host) {
+            return Ok(way);
+        }
+        let provider = match chosen {
             Some("pool") => return Ok((Way::Pool(None), "pool".to_owned())),
             Some(name) if name.starts_with("pool:") => {
                 let pool = name.strip_prefix("pool:").map(|pool| pool.trim().to_owned());
@@ -281,7 +306,12 @@ impl Llm {
         Slot {
             command: self.command,
             key: request.cache_key(provider),
-            state_key: self.state_key.clone().or_else(run_key).map(|key| key.trim().to_owned()),
+            state_key: self
+                .state_key
+                .clone()
+                .or_else(run_key)
+                .map(|key| key.trim().to_owned())
+                .filter(|key| !key.is_empty()),
             files: !self.disable_cache,
         }
     }
@@ -394,6 +424,7 @@ impl Llm {
         let detail = match way {
             Way::One(channel) => channel.detail(request, retry),
             Way::Pool(name) => json!({"provider": "pool", "pool": name, "body": request.payload(retry)}),
+            Way::Host(_, name) => json!({"provider": name, "body": request.payload(retry)}),
         };
         // Asking twice costs twice, and an answer that was paid may steer a tool: a call that
         // was cut off is asked about, unless its step says `idempotent: true`.
@@ -413,7 +444,7 @@ impl Llm {
                     // Now with its key, which a mere look at the record does not need.
                     let channel = self.channel(channel.provider, variables)?;
                     let answer = asking.ask(&channel, request).map_err(failed)?;
-                    (answer, channel.provider, channel.secret().map(str::to_owned), Vec::new())
+                    (answer, channel.provider.name(), channel.secret().map(str::to_owned), Vec::new())
                 }
                 Way::Pool(name) => {
                     let pool = Pool::from_env(command, name.as_deref(), variables, effect.cwd)?;
@@ -421,7 +452,12 @@ impl Llm {
                     let (pricing, _) = Pricing::configured(effect.env);
                     let (answer, channel, hops) =
                         pool.ask(&asking, &Health::at(effect.state_dir), &pricing).map_err(failed)?;
-                    (answer, channel.provider, channel.secret().map(str::to_owned), hops)
+                    (answer, channel.provider.name(), channel.secret().map(str::to_owned), hops)
+                }
+                Way::Host(functions, name) => {
+                    let place = place_of(effect, &self.args);
+                    let answer = host_functions::ask(functions, name, &asking, place, effect.cancel);
+                    (answer.map_err(failed)?, name.as_str(), None, Vec::new())
                 }
             };
             let passed_over = pool::warnings(&hops);
@@ -440,7 +476,10 @@ impl Llm {
             let mut record = Map::new();
             record.insert("spend".into(), json!(Vec::from_iter(spend)));
             record.insert("result".into(), Value::Object(answer.result));
-            record.insert("provider".into(), json!(provider.name()));
+            record.insert("provider".into(), json!(provider));
+            if let Way::Host(functions, name) = way {
+                record.insert("source".into(), json!(functions.adapters.get(name)));
+            }
             record.insert("createdAt".into(), json!(now()));
             if let Some(secret) = secret {
                 record.insert("secret".into(), json!(secret));
@@ -461,11 +500,14 @@ impl Llm {
             Value::Null => json!("text"),
             format => format,
         };
-        let source = match self.default_provider {
-            // The alias has always said so, whoever answered.
-            Some(_) => json!("clawd"),
-            None => answer["provider"].clone(),
+        let source = match (&answer["source"], self.default_provider) {
+            // The alias has always said so, whichever gateway answered.
+            (Value::Null, Some(_)) => json!("clawd"),
+            (Value::Null, None) => answer["provider"].clone(),
+            (own, _) => own.clone(),
         };
+        // As with the incumbent, which takes every source that it does not know for a cache.
+        let is_foreign = answer["source"].as_str().is_some_and(|source| !SOURCES.contains(&source));
         json!({
             "kind": self.command,
             "runId": field("runId"),
@@ -482,7 +524,7 @@ impl Llm {
             "diagnostics": field("diagnostics"),
             "createdAt": answer["createdAt"],
             "source": source,
-            "cached": false,
+            "cached": is_foreign,
             "attemptCount": attempt,
         })
     }

@@ -64,10 +64,7 @@ impl FakeHost {
     fn drive_stages(&mut self, stages: &[StageCall], mut items: Vec<Value>) -> Result<Vec<Value>, Stop> {
         let built = stages
             .iter()
-            .map(|call| {
-                let spec = self.registry.resolve(&call.name).map_err(StageError::permanent_from)?;
-                (spec.build)(&call.args)
-            })
+            .map(|call| self.registry.build(&call.name, &call.args))
             .collect::<Result<Vec<_>, _>>()?;
         for mut stage in built {
             let mut out = Collect(Vec::new());
@@ -115,6 +112,7 @@ impl Host for FakeHost {
             state_dir: &self.cwd,
             is_under_policy: false,
             env: &env,
+            plan_env: &std::collections::BTreeMap::new(),
             token: &|name: &str| Ok(env(name).map(Token::of_environment)),
             credential: &|_| Ok(None),
             cwd: &self.cwd,

@@ -245,9 +245,10 @@ fn look_at_pipeline(
 /// the language says what is wrong.
 pub(super) fn check_pipeline(services: &Services, pipeline: &Pipeline) -> Result<(), Failure> {
     for stage in pipeline.stages.iter().filter(|stage| is_ours(&stage.name)) {
-        if let Ok(spec) = services.registry.resolve(&stage.name) {
+        if services.registry.get(&stage.name).is_some() {
             // Made once more for the run; the stages of the incumbent speak then.
-            (spec.build)(&stage.args).map_err(|error| Failure::new(Code::Component, error.message))?;
+            let built = services.registry.build(&stage.name, &stage.args);
+            built.map_err(|error| Failure::new(Code::Component, error.message))?;
         }
     }
     let warn = |warning| services.note(&format!("warning: {warning}"));

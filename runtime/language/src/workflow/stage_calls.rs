@@ -15,7 +15,9 @@ impl Lowering<'_> {
         // Text that cannot be read has been told about, or may become readable.
         let Ok(parsed) = pipeline::parse(text) else { return };
         let is_certain = !self.is_tolerated;
-        for call in parsed.stages.iter().filter(|call| template::is_constant(&call.name)) {
+        let is_known =
+            |call: &&StageCall| template::is_constant(&call.name) && !commands.is_of_host(&call.name);
+        for call in parsed.stages.iter().filter(is_known) {
             // However much is odd about a file, what keeps it from running is found.
             if self.is_full() && (self.is_tolerated || certain_failure(self.warnings).is_some()) {
                 return;

@@ -1,0 +1,41 @@
+//! Which commands and adapters of a run are functions of the program that began it.
+
+use serde_json::{Value, json};
+
+use super::path::StepPath;
+use super::run::Run;
+use lobster_stage::{HostFunctions, Registry, Stop};
+
+impl Run<'_> {
+    /// Keeps the names of the functions with the run. An execution by another process takes what they gave
+    /// from the record, and says why it cannot call them.
+    pub(crate) fn keep_host_functions(&self) -> Result<(), Stop> {
+        if let Some(functions) = self.services.registry.host_functions()
+            && self.journals()
+        {
+            let HostFunctions { commands, adapters, .. } = &**functions;
+            let names = json!({"url": "", "token": "", "commands": commands, "adapters": adapters});
+            self.keep(&place(), || Ok(names))?;
+        }
+        Ok(())
+    }
+
+    /// The commands of this run.
+    pub(crate) fn registry(&self) -> &Registry {
+        self.registry.get_or_init(|| {
+            let registry = self.services.registry.clone();
+            let kept = || self.kept(&place()).and_then(|names: Value| serde_json::from_value(names).ok());
+            match registry.host_functions() {
+                Some(_) => registry,
+                None => match kept() {
+                    Some(functions) => lobster_stages::with_host_functions(registry, functions),
+                    None => registry,
+                },
+            }
+        })
+    }
+}
+
+fn place() -> StepPath {
+    StepPath::root().gate("host functions")
+}

@@ -1,0 +1,192 @@
+//! A command of the program that started lobster: a function there, called once per run.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use lobster_base::code::Code;
+use lobster_base::json;
+use lobster_models::channel::Failure;
+use lobster_models::host_functions::{call, place_of};
+use lobster_models::{CALL, Spend};
+use lobster_stage::{
+    Answer, EffectAction, Flow, Host, HostFunctions, Question, Rendering, Sink, Stage, StageArgs, StageError,
+    Stop, WorstCase,
+};
+
+/// The kind of the effect that calls such a command.
+pub const HOST_COMMAND: &str = "host.command";
+
+/// Commands that ask a model: lobster bills their answers, even if the host has replaced the command.
+const ASK_A_MODEL: [&str; 2] = ["llm.invoke", "llm_task.invoke"];
+
+/// Commands that send an order or a message: stopping them does not undo it.
+const DISPATCH: [&str; 4] = ["openclaw.invoke", "clawd.invoke", "openclaw.agent", "gog.gmail.send"];
+
+struct HostCommand {
+    functions: Arc<HostFunctions>,
+    name: String,
+    args: StageArgs,
+    items: Vec<Value>,
+}
+
+pub(super) fn build(functions: &Arc<HostFunctions>, name: &str, args: &StageArgs) -> Box<dyn Stage + Send> {
+    let (functions, name, args) = (Arc::clone(functions), name.to_owned(), args.clone());
+    Box::new(HostCommand { functions, name, args, items: Vec::new() })
+}
+
+impl Stage for HostCommand {
+    fn item(&mut self, item: Value, _: &mut dyn Host, _: &mut dyn Sink) -> Result<Flow, Stop> {
+        self.items.push(item);
+        Ok(Flow::More)
+    }
+
+    fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
+        let mut items = std::mem::take(&mut self.items);
+        let mut resume = Value::Null;
+        loop {
+            let mut answer = self.call(&items, &resume, host)?;
+            if let Some(shown) = answer["shown"].as_str() {
+                let is_list = answer["isList"] == true;
+                host.render(shown, if is_list { Rendering::List } else { Rendering::Text })?;
+            }
+            let mut request = answer["request"].take();
+            if request.is_null() {
+                return emit(answer["output"].take(), out);
+            }
+            let waiting = list(request["items"].take());
+            match host.gate(question(&self.name, &mut request, &waiting)?)? {
+                Answer::Approved { .. } => return emit(Value::Array(waiting), out),
+                // The command is called again in the middle of its work.
+                Answer::Response(response) if request["commandInput"].is_object() => {
+                    resume = json!({"state": request["commandInput"].take(), "response": response});
+                    items = waiting;
+                }
+                Answer::Response(response) => return out.item(response).map(drop),
+            }
+        }
+    }
+}
+
+impl HostCommand {
+    /// One call, with what it gave, asked and showed.
+    fn call(&self, items: &[Value], resume: &Value, host: &mut dyn Host) -> Result<Value, Stop> {
+        let asks_a_model = ASK_A_MODEL.contains(&self.name.as_str());
+        let mut recorded = self.args.clone();
+        recorded.options.remove("token");
+        let action = EffectAction {
+            kind: if asks_a_model { CALL } else { HOST_COMMAND }.to_owned(),
+            detail: json!({
+                "provider": "host",
+                "command": self.name,
+                "model": self.args.text("model"),
+                "args": recorded,
+                "input": items,
+                "resume": resume,
+            }),
+            idempotent: false,
+        };
+        let has_budget = asks_a_model && host.has_budget();
+        let mut is_dispatched = DISPATCH.contains(&self.name.as_str());
+        let answer = host.effect(action, &mut |effect| {
+            let mut body = place_of(effect, &self.args);
+            body["input"] = json!(items);
+            body["resume"] = resume.clone();
+            if has_budget {
+                (effect.reserve)(&self.worst_case(&body))?;
+            }
+            let is_late = effect.cancel.is_cancelled();
+            let said = call(&self.functions, ("command", &self.name), &body, effect.cancel);
+            let mut answer = said.map_err(|failure| self.failed(&failure, is_late || asks_a_model))?;
+            is_dispatched |= answer["isDispatched"] == true;
+            if let Some(message) = answer.get("error") {
+                return Err(StageError::new(json::js_string(message)));
+            }
+            if asks_a_model {
+                bill(&mut answer);
+            }
+            Ok(answer)
+        });
+        if is_dispatched || answer.as_ref().is_ok_and(|answer| answer["isDispatched"] == true) {
+            host.no_retry();
+        }
+        answer
+    }
+
+    /// The failure of a call. A lost call has an unknown end, unless it only asks a model.
+    fn failed(&self, failure: &Failure, is_harmless: bool) -> StageError {
+        let error = failure.error(&self.name);
+        match failure {
+            Failure::Http(lost) if lost.is_answer_lost() && !is_harmless => error.with_code(Code::UnknownEnd),
+            _ => error,
+        }
+    }
+
+    /// The most that asking a model can use, as far as the arguments say.
+    fn worst_case(&self, body: &Value) -> WorstCase {
+        let output = self.args.text("max-output-tokens").and_then(|text| text.trim().parse().ok());
+        WorstCase {
+            model: self.args.text("model"),
+            input_tokens: json::compact(body).len() as u64,
+            output_tokens: output,
+        }
+    }
+}
+
+/// Notes what the answers of a model did cost; an answer that was kept from earlier costs nothing.
+fn bill(answer: &mut Value) {
+    let mut spend = Vec::new();
+    for item in answer["output"].as_array().into_iter().flatten() {
+        let Some(usage) = item["usage"].as_object().filter(|_| item["replayed"] != true) else { continue };
+        spend.push(Spend {
+            call: uuid::Uuid::now_v7().to_string(),
+            model: item["model"].as_str().map(str::to_owned),
+            usage: usage.clone(),
+            is_lost: false,
+        });
+    }
+    // Without this the step's result would be billed as the work of another program.
+    let usage = answer["output"][0]["usage"].clone();
+    answer["result"] = json!({ "usage": usage });
+    answer["spend"] = json!(spend);
+}
+
+/// The question that the command asks a person.
+fn question(name: &str, request: &mut Value, items: &[Value]) -> Result<Question, StageError> {
+    let Some(prompt) = request["prompt"].as_str().map(str::to_owned) else {
+        return Err(StageError::permanent(format!("{name} asks without a prompt")));
+    };
+    let mut field = |name: &str| Some(request[name].take()).filter(|value| !value.is_null());
+    Ok(match field("type").as_ref().and_then(Value::as_str) {
+        Some("approval_request") => Question::Approval {
+            prompt,
+            items: items.to_vec(),
+            preview: field("preview").map(|preview| json::js_string(&preview)),
+            emit: true,
+        },
+        _ => Question::Input {
+            prompt,
+            schema: field("responseSchema").unwrap_or_else(|| json!({})),
+            defaults: field("defaults"),
+            subject: field("subject"),
+            items: items.to_vec(),
+            emit: true,
+        },
+    })
+}
+
+fn list(value: Value) -> Vec<Value> {
+    match value {
+        Value::Array(items) => items,
+        _ => Vec::new(),
+    }
+}
+
+fn emit(items: Value, out: &mut dyn Sink) -> Result<(), Stop> {
+    for item in list(items) {
+        if out.item(item)? == Flow::Enough {
+            break;
+        }
+    }
+    Ok(())
+}
