@@ -64,6 +64,7 @@ const FILES = [
 
 const INSIDE = "looks inside the incumbent's tokens and state files: ours only name a run of the store";
 const STORE = "wants an empty state directory: ours has the store, and no snapshot in it";
+const ASKS = "wants a question to be refused: ours keeps what came before it, so the command may ask";
 
 /** What fails, and why it may. */
 const FAILS = {
@@ -73,7 +74,8 @@ const FAILS = {
   "ctx.requestInput carries bounded prior responses across multiple suspensions": INSIDE,
   "ctx.requestInput does not leak consumed suspended state into later requests": INSIDE,
   "malformed same-stage requestInput state is rejected before resume execution": INSIDE,
-  "consumed requestInput resume token is invalid after downstream failure": INSIDE,
+  "ctx.requestInput rejects suspension after an earlier stage wrote stdout": ASKS,
+  "ctx.requestInput rejects non-terminal lazy output suspension": ASKS,
   "ctx.requestInput restores compact suspended state before lazy input is read on resume": INSIDE,
   "ctx.requestInput suspends from terminal lazy output": INSIDE,
   "built CLI ask restores subject state across processes": INSIDE,

@@ -5,8 +5,8 @@ import path from "node:path";
 
 import { findBinary } from "./binary.js";
 import { CallError, callLobster, message } from "./call.js";
-import { serveAdapters } from "./llm_adapters.js";
-import { isDefaultRegistry } from "./registry.js";
+import { lendFunctions } from "./host_functions.js";
+import { NotJson, jsonText as textOf } from "./json_text.js";
 
 /** Largest envelope that is taken into memory, unless the caller says otherwise. */
 const MAX_STDOUT_BYTES = 128 * 1024 * 1024;
@@ -22,22 +22,23 @@ export class RequestError extends Error {}
 /**
  * @param {import("./core.d.ts").ToolContext} ctx
  * @param {(context: Context) => Promise<unknown>} work
+ * @param {string} [pipeline]  the pipeline that it runs
  * @returns {Promise<import("./core.d.ts").Envelope>}
  */
-export async function answer(ctx, work) {
-  /** @type {import("./llm_adapters.js").Served | undefined} */
-  let served;
+export async function answer(ctx, work, pipeline) {
+  /** @type {import("./host_functions.js").Lent | undefined} */
+  let lent;
   try {
     const made = context(ctx);
-    served = await serveAdapters(ctx.llmAdapters, made.env, made.signal);
-    const envelope = await work({ ...made, env: { ...made.env, ...served?.env } });
+    lent = await lendFunctions(ctx, made, pipeline);
+    const envelope = await work({ ...made, env: { ...made.env, ...lent?.env } });
     if (!isEnvelope(envelope)) throw new CallError("lobster answered with something that is no envelope");
     return envelope;
   } catch (error) {
     const type = error instanceof RequestError ? "parse_error" : "runtime_error";
     return { protocolVersion: 1, ok: false, error: { type, message: message(error) } };
   } finally {
-    served?.close();
+    lent?.close();
   }
 }
 
@@ -54,19 +55,12 @@ export async function answer(ctx, work) {
  */
 
 /**
- * What of a caller's context reaches the program. What cannot reach it is
- * refused, so that nobody relies on something that has no effect.
+ * What of a caller's context reaches the program as words and variables.
  *
  * @param {import("./core.d.ts").ToolContext} ctx
  * @returns {Context}
  */
 function context(ctx) {
-  if (ctx.registry !== undefined && !isDefaultRegistry(ctx.registry)) {
-    throw new RequestError(
-      "ctx.registry must be one of createDefaultRegistry for a workflow file: lobster runs it as a program of its own and " +
-        "sees no functions of this process. A pipeline, or Lobster, can have commands of your own",
-    );
-  }
   if (ctx.mode !== undefined && ctx.mode !== "tool") throw new RequestError(`ctx.mode must be "tool", not ${JSON.stringify(ctx.mode)}`);
   const env = { ...process.env, ...ctx.env };
   // What runs on behalf of this process does not outlive it, as if it ran in it.
@@ -153,14 +147,11 @@ export async function workflowFile(candidate, cwd) {
  * @param {string} name
  */
 export function jsonText(value, name) {
-  let json;
   try {
-    json = JSON.stringify(value);
+    return textOf(value, name);
   } catch (error) {
-    throw new RequestError(`${name} cannot be written as JSON: ${message(error)}`);
+    throw error instanceof NotJson ? new RequestError(error.message) : error;
   }
-  if (json === undefined) throw new RequestError(`${name} cannot be written as JSON`);
-  return json;
 }
 
 /**

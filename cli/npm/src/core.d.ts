@@ -22,13 +22,10 @@ export interface ToolContext {
     /** Largest envelope; 128 MiB by default. */
     maxStdoutBytes?: number;
   };
-  /**
-   * Commands of your own for a pipeline, which then runs in this process. A workflow file takes only
-   * what `createDefaultRegistry` gives.
-   */
+  /** Commands of your own, in pipelines and workflow files; those of `createDefaultRegistry` are the program's. */
   registry?: Registry;
-  /** Model functions of this process, as the providers `pi` and `http`; lent to the program over loopback. */
-  llmAdapters?: Partial<Record<"pi" | "http", LlmAdapter>>;
+  /** Model functions of this process, by the names of the providers that they are. */
+  llmAdapters?: Record<string, LlmAdapter>;
 }
 
 /** A context with everything in it. */
@@ -76,6 +73,8 @@ export interface CommandContext extends RunContext {
   registry?: Registry;
   render?: { json(items: unknown): void; lines(lines: unknown[]): void };
   requestInput?: RequestInput;
+  /** Says that something was handed over, so that the step is not retried. */
+  onNonRetryableSideEffect?(): void;
 }
 
 export interface CommandCall {

@@ -6,8 +6,8 @@ import { findBinary } from "./binary.js";
 import { runStage } from "./stage.js";
 import { stageText } from "./pipeline_text.js";
 
-/** Registries that were made here. @type {WeakSet<object>} */
-const made = new WeakSet();
+/** What runs the program's own commands, with their names. @type {WeakMap<object, string>} */
+const runs = new WeakMap();
 
 /** @typedef {{name: string, description: string, help: string, sideEffects?: string[], argsSchema?: object}} Described */
 
@@ -23,7 +23,7 @@ const described = new Map();
 export function createDefaultRegistry() {
   /** @type {Map<string, import("./core.d.ts").Command>} */
   const commands = new Map();
-  const registry = {
+  return {
     get(/** @type {string} */ name) {
       const stage = descriptions().get(name);
       if (!stage) return undefined;
@@ -31,20 +31,27 @@ export function createDefaultRegistry() {
       commands.set(name, command);
       return command;
     },
-    list: () => [...descriptions().keys()].sort(),
+    list: () => commandNames(findBinary()),
   };
-  made.add(registry);
-  return registry;
 }
 
-/** @param {unknown} registry */
-export function isDefaultRegistry(registry) {
-  return typeof registry === "object" && registry !== null && made.has(registry);
+/**
+ * True if a registry has the program's own command under this name.
+ *
+ * @param {string} name
+ * @param {import("./core.d.ts").Command | undefined} command
+ */
+export function isProgramCommand(name, command) {
+  return typeof command?.run === "function" && runs.get(command.run) === name;
+}
+
+/** The names of the program's commands. */
+export function commandNames(/** @type {string} */ binary) {
+  return [...descriptions(binary).keys()].sort();
 }
 
 /** The commands that the program has. */
-function descriptions() {
-  const binary = findBinary();
+function descriptions(binary = findBinary()) {
   let known = described.get(binary);
   if (!known) {
     const done = spawnSync(binary, ["--describe"], { encoding: "utf8", maxBuffer: 64 * 1024 * 1024 });
@@ -66,20 +73,26 @@ function descriptions() {
  */
 function commandOf({ name, description, help, sideEffects = [], argsSchema }) {
   const own = new Map(Object.entries({ approve, ask: input, json })).get(name);
+  const run = own ?? ((call) => throughProgram(name, call));
+  runs.set(run, name);
   const asks = name === "approve" || name === "ask" ? { resumeSafeBeforeInput: true, resumeSafeAfterInput: true } : {};
   return {
     name,
     meta: { description, argsSchema, sideEffects, ...asks },
     help: () => `${name} — ${description}\n\n${help}`,
-    run: own ?? ((call) => throughProgram(name, call)),
+    run,
   };
 }
+
+/** Commands after which a step is not retried: somebody else has been handed something. */
+const DISPATCH = ["openclaw.invoke", "clawd.invoke", "openclaw.agent", "gog.gmail.send"];
 
 /**
  * @param {string} name
  * @param {import("./core.d.ts").CommandCall} call
  */
 async function throughProgram(name, { input, args, ctx }) {
+  if (DISPATCH.includes(name)) ctx.onNonRetryableSideEffect?.();
   const envelope = await runStage({ pipeline: stageText(name, args), items: await collect(input), ctx });
   if (!envelope.ok) throw new Error(envelope.error.message);
   const request = envelope.requiresApproval ?? envelope.requiresInput;

@@ -2,7 +2,6 @@
 // over the lobster program. They answer with the envelope as a value, and do
 // not throw for ordinary failures.
 
-import { hasOwnRegistry, resumeOwnPipeline, runOwnPipeline } from "./own_pipeline.js";
 import { RequestError, answer, call, callWith, jsonText, text, workflowFile } from "./context.js";
 
 /**
@@ -14,8 +13,7 @@ import { RequestError, answer, call, callWith, jsonText, text, workflowFile } fr
 export async function runToolRequest({ pipeline, filePath, args, ctx = {} }) {
   const hasPipeline = typeof pipeline === "string" && pipeline.trim().length > 0;
   const hasFile = typeof filePath === "string" && filePath.trim().length > 0;
-  if (hasPipeline && !hasFile && hasOwnRegistry(ctx)) return runOwnPipeline(pipeline, ctx);
-  return answer(ctx, async (context) => {
+  const work = async (/** @type {import("./context.js").Context} */ context) => {
     if (!hasPipeline && !hasFile) throw new RequestError("run requires either pipeline or filePath");
     if (hasPipeline && hasFile) throw new RequestError("run accepts either pipeline or filePath, not both");
     const run = ["run", "--mode=tool"];
@@ -23,7 +21,8 @@ export async function runToolRequest({ pipeline, filePath, args, ctx = {} }) {
     const file = await workflowFile(String(filePath), context.cwd);
     run.push(`--file=${file}`);
     return args === undefined ? call(context, run) : callWith(context, run, "--args-json", jsonText(args, "args"));
-  });
+  };
+  return answer(ctx, work, hasPipeline ? pipeline : undefined);
 }
 
 /**
@@ -33,10 +32,6 @@ export async function runToolRequest({ pipeline, filePath, args, ctx = {} }) {
  * @returns {Promise<import("./core.d.ts").Envelope>}
  */
 export async function resumeToolRequest({ token, approvalId, approved, response, cancel, ctx = {} }) {
-  if (hasOwnRegistry(ctx)) {
-    const { registry, ...plain } = ctx;
-    return resumeOwnPipeline(await resumeToolRequest({ token, approvalId, approved, response, cancel, ctx: plain }), response, ctx);
-  }
   return answer(ctx, async (context) => {
     const resume = ["resume"];
     if (approvalId) resume.push(`--id=${text(approvalId, "approvalId")}`);

@@ -105,7 +105,7 @@ function dryRun(/** @type {import("./core.d.ts").PipelineRequest} */ { pipeline,
  * @param {unknown[]} renderedItems
  */
 function contextOf(request, stdout, renderedItems) {
-  const { stdin, stderr, env = process.env, registry, mode = "human", cwd, llmAdapters, signal, forceTerminationSignal } = request;
+  const { stdin, stderr, env = process.env, registry, mode = "human", cwd, llmAdapters, signal, forceTerminationSignal, onNonRetryableSideEffect } = request;
   const render = {
     json(/** @type {unknown} */ items) {
       renderedItems.push(...(Array.isArray(items) ? items : [items]));
@@ -115,7 +115,7 @@ function contextOf(request, stdout, renderedItems) {
       for (const line of lines) stdout?.write(`${line}\n`);
     },
   };
-  return { stdin, stdout, stderr, env, registry, mode, cwd, llmAdapters, signal, forceTerminationSignal, render };
+  return { stdin, stdout, stderr, env, registry, mode, cwd, llmAdapters, signal, forceTerminationSignal, onNonRetryableSideEffect, render };
 }
 
 /** A stream that remembers whether anything was written to it. */
