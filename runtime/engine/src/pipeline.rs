@@ -105,10 +105,8 @@ pub(crate) fn build(
     registry: &Registry,
     pipeline: &Pipeline,
 ) -> Result<Vec<Box<dyn Stage + Send>>, StageError> {
-    let stages = pipeline.stages.iter().map(|call| {
-        registry.build(&call.name, &call.args).map_err(|error| error.or_code(Code::BadArguments))
-    });
-    stages.collect()
+    let refused = |error: StageError| error.or_code(Code::BadArguments);
+    pipeline.stages.iter().map(|call| registry.build(&call.name, &call.args).map_err(refused)).collect()
 }
 
 /// Runs a pipeline to its end.
