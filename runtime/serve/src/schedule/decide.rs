@@ -167,7 +167,7 @@ fn why_missed(schedule: &Schedule) -> String {
         Missed::Last { .. } => "last".to_owned(),
         Missed::All { max, .. } => format!("all, at most {max}"),
     };
-    format!("no server was at work when it was due (missed: {policy})")
+    format!("no server was running when it was due, or the clock jumped past it (missed: {policy})")
 }
 
 /// Places the runs of a schedule among those that have not ended.

@@ -398,8 +398,11 @@ fn extend(tx: &Transaction<'_>, one: &Settlement, tick: &NewTick, now: i64) -> R
     if state != tick.state.as_str() || reason != tick.reason || last > tick.due {
         return Ok(false);
     }
-    tx.prepare_cached("UPDATE ticks SET count = count + ?2, last = ?3, at = ?4 WHERE n = ?1")?
-        .execute(params![n, tick.count.cast_signed(), tick.last, now])?;
+    // An entry with ticks that were not counted stays one.
+    tx.prepare_cached(
+        "UPDATE ticks SET count = iif(count = 0 OR ?2 = 0, 0, count + ?2), last = ?3, at = ?4 WHERE n = ?1",
+    )?
+    .execute(params![n, tick.count.cast_signed(), tick.last, now])?;
     Ok(true)
 }
 

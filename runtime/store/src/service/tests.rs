@@ -644,3 +644,20 @@ fn rows_of_the_service_that_contradict_each_other_are_named() {
         assert!(problems.iter().any(|problem| problem.contains(told)), "{damage}: {problems:?}");
     }
 }
+
+/// A clock that jumped by years misses more ticks than anybody counts.
+#[test]
+fn an_entry_for_more_ticks_than_were_counted_is_sound_and_stays_so() {
+    let (service, _) = service();
+    service.register(&registration("w", &[("s", "{}")]), None, "cli", None).unwrap();
+    for (last, count) in [(2_000_000, 3), (3_000_000, 0), (4_000_000, 5)] {
+        let row = service.schedules().unwrap().remove(0);
+        let mut one = settlement(&row, last, &[(last, TickState::Missed, None)]);
+        one.ticks[0].count = count;
+        assert_eq!(service.settle(&[one]).unwrap(), [true]);
+    }
+    let row = service.schedules().unwrap().remove(0);
+    let ticks = service.ticks(row.n, 0, 10).unwrap();
+    assert_eq!(ticks.iter().map(|tick| (tick.count, tick.last)).collect::<Vec<_>>(), [(0, 4_000_000)]);
+    assert_eq!(service.store().verify().unwrap().problems, []);
+}

@@ -35,8 +35,9 @@ const CHECKS: &[(&str, &str, &str)] = &[
     ),
     (
         "ticks",
-        "a tick that is one entry has several or none",
-        "SELECT n FROM ticks WHERE count < 1 OR last < due OR (count > 1 AND run IS NOT NULL)",
+        // 0 stands for more than anybody counted.
+        "it is not for one tick that has a run, or for several that have none",
+        "SELECT n FROM ticks WHERE count < 0 OR last < due OR (count <> 1 AND run IS NOT NULL)",
     ),
     (
         "ticks",

@@ -251,7 +251,7 @@ fn what_was_due_while_a_machine_slept_is_accounted_for() {
             assert_eq!(turn.starts, usize::from(missed != Missed::Skip), "{ticks:?}");
             let told = |tick: &lobster_runtime::store::service::Tick| {
                 tick.run.is_some()
-                    || tick.reason.as_deref().is_some_and(|why| why.contains("no server was at work"))
+                    || tick.reason.as_deref().is_some_and(|why| why.contains("no server was running"))
             };
             assert!(ticks.iter().all(told), "{ticks:?}");
         }
