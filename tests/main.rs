@@ -105,6 +105,7 @@ mod replaced_stores;
 mod resume;
 mod retention;
 mod review;
+mod rollbacks;
 mod rule_drafts;
 mod schedule_promises;
 mod schedules;

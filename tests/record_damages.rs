@@ -36,6 +36,8 @@ struct Furnished {
     home: Home,
     kept: PathBuf,
     runs: Vec<String>,
+    /// The marks that are kept outside, as they were then.
+    marks: PathBuf,
     /// An earlier state of the whole store: before the gate was answered.
     earlier: PathBuf,
     answered: String,
@@ -78,8 +80,15 @@ fn furnished() -> Furnished {
     let runs = runs.as_array().unwrap().iter().map(|run| run["id"].as_str().unwrap().to_owned()).collect();
     let kept = home.dir().join("kept");
     copy_tree(&home.state(), &kept);
+    let marks = home.dir().join("marks");
+    copy_tree(&marks_of(&home), &marks);
     assert_eq!(home.read("effects"), "answered\n");
-    Furnished { home, kept, runs, earlier, answered, waiting }
+    Furnished { home, kept, marks, runs, earlier, answered, waiting }
+}
+
+/// Where marks are noted outside of the state directory.
+fn marks_of(home: &Home) -> PathBuf {
+    home.dir().parent().unwrap().join("home/.lobster/high-water")
 }
 
 /// What one damage did.
@@ -93,6 +102,8 @@ impl Furnished {
     fn put_back(&self) {
         fs::remove_dir_all(self.home.state()).unwrap();
         copy_tree(&self.kept, &self.home.state());
+        fs::remove_dir_all(marks_of(&self.home)).unwrap();
+        copy_tree(&self.marks, &marks_of(&self.home));
         self.home.write("effects", "answered\n");
     }
 
@@ -118,7 +129,7 @@ impl Furnished {
 
     /// Damages one thing, as the dice say.
     fn damage(&self, dice: &mut Dice) -> Damage {
-        let kind = dice.below(9);
+        let kind = dice.below(10);
         // A connection that is closed folds the log: these are done without one.
         match kind {
             7 => return self.cut_log(dice),
@@ -156,6 +167,13 @@ impl Furnished {
                 Damage { what, touched: Some(if id == other { vec![] } else { vec![run, other_run] }) }
             }
             5 => self.swap_blobs(dice),
+            9 => {
+                // A word that a status never has, in the row of the gate that was answered or of the one that waits.
+                let gate = if dice.below(2) == 0 { &self.answered } else { &self.waiting };
+                let sql = "UPDATE gates SET status = '????' WHERE id = ?1";
+                assert_eq!(database(&self.home).execute(sql, [gate]).unwrap(), 1);
+                Damage { what: format!("no status of gate {gate}"), touched: None }
+            }
             _ => {
                 let db = database(&self.home);
                 let sql = "UPDATE gates SET status = 'open', answer = NULL, by = NULL, answered = NULL WHERE id = ?1";
@@ -225,7 +243,26 @@ impl Furnished {
             .collect()
     }
 
+    /// Salvages the damaged store: no gate that was answered is open in the copy.
+    fn salvage(&self, seed: u64) {
+        self.put_back();
+        let what = self.damage(&mut Dice::new(seed)).what;
+        let (home, target) = (&self.home, self.home.dir().join("salvaged"));
+        let _ = fs::remove_dir_all(&target);
+        let salvaged = home.lobster(["store", "salvage", target.to_str().unwrap()]).run();
+        assert!(!salvaged.stderr.contains("panicked"), "{seed}: {what}: {salvaged:?}");
+        for gate in [&self.answered, &self.answered, &self.waiting, &self.waiting] {
+            for words in [&["gates", "approve", gate][..], &["resume", "--id", gate, "--approve", "yes"]] {
+                let _ = home.lobster(words).env("LOBSTER_STATE_DIR", &target).run();
+            }
+        }
+        let effects = home.read("effects");
+        assert_eq!(effects.matches("answered").count(), 1, "{seed}: {what}: {salvaged:?}: {effects}");
+        assert!(effects.matches("waited").count() <= 1, "{seed}: {what}: {salvaged:?}: {effects}");
+    }
+
     fn hold(&self, seed: u64) {
+        self.salvage(seed);
         self.put_back();
         let Damage { what, touched } = self.damage(&mut Dice::new(seed));
         let home = &self.home;

@@ -32,6 +32,7 @@ pub(crate) fn run(store: &Store, text: &str) -> Result<RunId, CommandError> {
         return store.find_run(text).map_err(|error| match (LAST.contains(&text), unbegun(store, text)) {
             (true, _) => CommandError::usage(error).with_hint("@ is the last run, @- the one before"),
             (false, Some(start)) => start.error(),
+            (false, None) if matches!(error, StoreError::Damaged { .. }) => error.into(),
             (false, None) => CommandError::usage(error),
         });
     };

@@ -320,9 +320,9 @@ pub mod stages {
 pub mod store {
     pub use lobster_store::{
         Blob, BlobReader, BrokenChain, CopyReport, DaySpent, Durability, Event, Gate, GateAnswer, GateFilter,
-        GateKind, GateRecord, GateStatus, GcPolicy, GcReport, NewRun, ReadOn, ReadTo, Record, Redactions,
-        RunFilter, RunId, RunProcess, RunStatus, RunSummary, StepOutcome, StepStatus, Store, StoreError,
-        StoreStats, damage_met, end_with_run, iso, state_dir, system_clock, unreadable_blobs,
+        GateKind, GateRecord, GateStatus, GcPolicy, GcReport, NewRun, Problem, ReadOn, ReadTo, Record,
+        Redactions, RunFilter, RunId, RunProcess, RunStatus, RunSummary, StepOutcome, StepStatus, Store,
+        StoreError, StoreStats, damage_met, end_with_run, iso, state_dir, system_clock, unreadable_blobs,
     };
 
     /// What a service keeps beside runs.

@@ -9,13 +9,13 @@ use lobster_runtime::component::{CodeLimits, CodeUse, MAX_CODE};
 use lobster_runtime::json;
 use lobster_runtime::quantity::{Bytes, Span};
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{CopyReport, GcPolicy, GcReport, Store};
+use lobster_runtime::store::{CopyReport, GcPolicy, GcReport, Problem, Store, damage_met};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
-use crate::render::{one_line, units};
+use crate::render::{one_line, say, units};
 use crate::retention::Retention;
 use crate::stdout::stdout;
 
@@ -67,8 +67,8 @@ enum Task {
     },
     /// Reads the whole store and lists what is damaged or missing. Changes nothing.
     Verify {
-        /// Accepts a database that was rolled back. Missing records stay missing, and gates can be answered a
-        /// second time.
+        /// Continues with a database that was rolled back, or an older copy, as a store of its own. Missing records
+        /// stay missing, and gates can be answered a second time.
         #[arg(long)]
         accept_rollback: bool,
         /// Prints a JSON object.
@@ -77,8 +77,8 @@ enum Task {
     },
     /// Copies the whole store, also while other processes use it.
     ///
-    /// The copy is a state directory. To use it, name it in LOBSTER_STATE_DIR or move it to where the lost
-    /// one was.
+    /// The copy is a state directory. To restore it, move it to where the lost one was, or name it in
+    /// LOBSTER_STATE_DIR. If anything was recorded after the backup, continue with `store verify --accept-rollback`.
     Backup {
         /// The directory to create.
         dir: PathBuf,
@@ -149,7 +149,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
         Task::Verify { accept_rollback, json } => {
             if *accept_rollback {
-                store.accept_rollback()?;
+                say(match store.accept_rollback()? {
+                    true => "accepted: this store continues as a store of its own",
+                    false => "nothing to accept: the database has everything that was recorded",
+                });
             }
             verify(&store, *json)
         }
@@ -198,6 +201,12 @@ fn verify(store: &Store, as_json: bool) -> CommandResult {
     if as_json {
         writeln!(out, "{}", json::pretty(&report))?;
         return Ok(exit);
+    }
+    let is_damage = |problem: &Problem| !matches!(problem, Problem::RolledBack { .. } | Problem::OtherStore);
+    if report.problems.iter().any(is_damage) && damage_met().is_none() {
+        say(
+            "What is damaged is not used, and the rest is. `lobster store salvage DIR` copies the rest to a new store.",
+        );
     }
     for problem in &report.problems {
         writeln!(out, "{}", one_line(&problem.to_string()))?;

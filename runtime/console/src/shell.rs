@@ -1,6 +1,7 @@
 //! What all pages have around them.
 
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use lobster_runtime::visible::harmless;
 use lobster_serve::access::Verb;
 use lobster_serve::http::{App, Asked, Reply};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -104,7 +105,21 @@ fn framed(app: &App, asked: &Asked, title: &str, place: Place, body: &Markup) ->
             }
         }
     };
-    document(app, title, "", &html! { (rail) main id="main" tabindex="-1" { (body) } (palette()) })
+    document(
+        app,
+        title,
+        "",
+        &html! { (rail) main id="main" tabindex="-1" { (rollback(app)) (body) } (palette()) },
+    )
+}
+
+/// The first thing to know where the store is older than what was recorded.
+pub(crate) fn rollback(app: &App) -> Markup {
+    html! {
+        @if let Some(warning) = app.store.rollback_warning() {
+            div class="note is-bad" role="alert" { strong { "The store was rolled back" } p { (harmless(&warning)) } }
+        }
+    }
 }
 
 /// A page for one thing, on a phone.

@@ -1,7 +1,8 @@
 //! What runs share: settings, the store, the sandbox, commands.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use lobster_component::{CompilerProgram, Component, Engine, EngineConfig};
@@ -30,7 +31,10 @@ use lobster_observe::telemetry::{Exporter, RunTrace};
 use lobster_policy::{AuditPlaces, MARKS_OUTSIDE, Policy};
 use lobster_sandbox::Sandbox;
 use lobster_stage::{Mode, Registry, StageError};
-use lobster_store::{RunId, Store, StoreError};
+use lobster_store::{RunId, Store, StoreError, home_dir};
+
+/// Set once this process has said that its store was rolled back.
+static HAS_WARNED: AtomicBool = AtomicBool::new(false);
 
 /// On whose behalf runs are made.
 #[derive(Clone, Debug, Default)]
@@ -121,8 +125,8 @@ impl Services {
 
     /// Where stores note what they promised, if there is a home.
     fn marks_outside(&self) -> Option<PathBuf> {
-        let home = self.env.get("HOME").filter(|home| home.starts_with('/'))?;
-        Some(Path::new(&home).join(MARKS_OUTSIDE.trim_start_matches("~/")))
+        let home = home_dir(&|name| self.env.bytes(name)).filter(|home| home.is_dir())?;
+        Some(home.join(MARKS_OUTSIDE.trim_start_matches("~/")))
     }
 
     /// The same for an execution that nobody sees: it asks, shows and tells nothing.
@@ -163,6 +167,11 @@ impl Services {
             return Ok(store.clone());
         }
         let store = Store::open_noted(&self.state_dir, self.marks_outside().as_deref())?;
+        if let Some(warning) = store.rollback_warning()
+            && !HAS_WARNED.swap(true, Ordering::Relaxed)
+        {
+            (self.notes)(&format!("Warning: {warning}"));
+        }
         if !self.secrets.is_empty() {
             store.redact(self.secrets.redactions());
         }

@@ -22,7 +22,7 @@ use super::error::StoreError;
 use super::event::RunId;
 use super::gc::entries;
 use super::rescue::rescue;
-use super::verify::Problem;
+use super::verify::{Problem, VerifyReport};
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 use lobster_base::regular_file;
@@ -50,7 +50,8 @@ impl Store {
     /// Makes `target` a state directory with all that was committed to this store
     /// before the call; other processes go on meanwhile, only collections wait.
     /// Users' state comes along. Blobs are checked as they are copied; one that is
-    /// damaged is left out and named.
+    /// damaged is left out and named. The copy has the name of this store, and is as
+    /// rolled back as this store is.
     ///
     /// # Errors
     /// When there is something at `target`, when the store is damaged, or when the copy cannot be written.
@@ -59,19 +60,16 @@ impl Store {
         let draft = Draft::new(target)?;
         // No blob that the copy names goes away before it is copied.
         let _lock = self.lock_collection(COLLECTION_AT_MOST)?.ok_or(StoreError::GcBusy)?;
+        let carried = self.inner.db.read(|db| self.inner.high_water.carried(db))?;
         let copy = draft.store().join("lobster.db");
         self.inner.db.read_raw(|db| {
             // One snapshot, without keeping writers waiting.
             db.execute("VACUUM INTO ?1", [text(&copy)?])?;
             Ok(())
         })?;
-        let name = self.inner.dir.join("name");
-        if name.exists() {
-            // So that it is held against what this store has promised.
-            let copy = || fs::write(draft.store().join("name"), regular_file::read_own(&name)?);
-            copy().map_err(|e| StoreError::io("copy", &name, e))?;
-        }
+        carried.write(&draft.store())?;
         let mut report = CopyReport::default();
+        report.problems.extend(carried.rollback.map(Problem::from));
         finish_database(&copy)?;
         self.copy_blobs(&draft, &mut report)?;
         if let Some(state) = self.inner.dir.parent() {
@@ -84,12 +82,15 @@ impl Store {
 
     /// Makes `target` a state directory with every run of this damaged store whose
     /// journal is whole, and with whatever else can be read. This store stays as it is.
+    /// The copy has its name, and is as rolled back as this store is.
     ///
     /// # Errors
     /// When there is something at `target`, when nothing can be read, or when the copy cannot be written.
     pub fn salvage(&self, target: &Path) -> Result<CopyReport, StoreError> {
         let draft = Draft::new(target)?;
         let _lock = self.lock_collection(COLLECTION_AT_MOST)?.ok_or(StoreError::GcBusy)?;
+        let carried = self.inner.db.read(|db| self.inner.high_water.carried(db))?;
+        carried.write(&draft.store())?;
         let mut report = CopyReport::default();
         let copy = draft.store().join("lobster.db");
         let scratch =
@@ -98,8 +99,9 @@ impl Store {
         found.execute("VACUUM INTO ?1", [text(&copy)?])?;
         drop(found);
         drop(scratch);
+        let lost_records = rescued.lost.iter().any(|rows| rows.table == "journal");
         report.problems.extend(rescued.lost.into_iter().map(|rows| Problem::LostRows { rows }));
-        for run in rescued.rebuilt {
+        for run in &rescued.rebuilt {
             let why = "its row was lost; it is listed by what its journal says".to_owned();
             report.problems.push(Problem::Run { run: run.to_string(), why });
         }
@@ -114,6 +116,13 @@ impl Store {
                 salvaged.remove_run(run)?;
                 report.problems.push(Problem::Journal { run, seq, why });
             }
+            if lost_records {
+                report.problems.extend(salvaged.remove_cut_runs(&rescued.rebuilt)?);
+            }
+            report.problems.extend(salvaged.rebuild_gates()?);
+            let mut strays = VerifyReport::default();
+            salvaged.verify_belonging(&mut strays)?;
+            report.problems.extend(strays.problems);
             salvaged.remove_strays()?;
             // What is whole but names something that is lost stays, and is named.
             let checked = salvaged.verify()?;
@@ -203,7 +212,7 @@ impl Store {
         Ok(broken)
     }
 
-    fn remove_run(&self, run: RunId) -> Result<(), StoreError> {
+    pub(super) fn remove_run(&self, run: RunId) -> Result<(), StoreError> {
         self.write(db::Durability::Lazy, |tx| {
             let n = super::journal::run_number(tx, run)?;
             for sql in [

@@ -303,6 +303,11 @@ impl Database {
         Ok(self.rescue.get_or_init(|| Mutex::new(rescue)))
     }
 
+    /// True once it was found to be damaged: what is not in it may have been lost.
+    pub(super) fn is_rescued(&self) -> bool {
+        self.rescue.get().is_some()
+    }
+
     /// Reads the database as a damaged one, and says what could not be read.
     pub(super) fn read_as_damaged(&self) -> Result<Rescued, StoreError> {
         Ok(lock(self.rescued()?).found.clone())

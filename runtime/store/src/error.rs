@@ -51,13 +51,22 @@ pub enum StoreError {
     Exists { path: PathBuf },
     /// It knows less than was promised.
     #[error(
-        "{} is older than what was recorded: its end was lost, or an older copy was put in its place, so \
+        "{} is older than what was recorded{}: its end was lost, or it is an older copy, so \
          later answers and effects would be repeated; no question is answered and no run continues. \
-         `lobster store verify` says what is missing. Put the newer files back, or continue with what is \
-         there: \
-         `lobster store verify --accept-rollback`", .path.display()
+         `lobster store verify` lists what is missing. Use the newer {}, or continue with this one as a store of its \
+         own: `lobster store verify --accept-rollback`",
+        .path.display(),
+        .elsewhere.as_ref().map(|place| format!(" in its copy {place}")).unwrap_or_default(),
+        if .elsewhere.is_some() { "copy" } else { "files" },
     )]
-    RolledBack { path: PathBuf },
+    RolledBack { path: PathBuf, elsewhere: Option<String> },
+    /// Its name and that of the store that it is in differ.
+    #[error(
+        "{} is the database of another store, put in the place of this one, so answers and effects may be repeated; \
+         no question is answered and no run continues. Put this store's own database back, or continue with this \
+         one as a store of its own: `lobster store verify --accept-rollback`", .path.display()
+    )]
+    OtherStore { path: PathBuf },
     /// It was removed or replaced after it was opened.
     #[error(
         "{} is no longer the file that this lobster opened: the state directory was removed, moved or replaced \

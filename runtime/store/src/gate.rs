@@ -242,7 +242,7 @@ impl Store {
     /// # Errors
     /// [`StoreError::UnknownGate`].
     pub fn gate(&self, key: GateKey) -> Result<Gate, StoreError> {
-        let found = self.inner.db.read(|db| by_key(db, key))?;
+        let found = self.inner.db.read(|db| by_key(db, key)).map_err(|error| self.or_damaged(error))?;
         self.with_question(found)
     }
 
@@ -258,8 +258,8 @@ impl Store {
             let mut statement = db.prepare_cached(&format!("{SELECT} WHERE g.id = ?"))?;
             let row = statement.query_row([&id], stored).optional()?;
             row.ok_or_else(|| StoreError::UnknownGate(typed.to_owned()))
-        })?;
-        self.with_question(found)
+        });
+        self.with_question(found.map_err(|error| self.or_damaged(error))?)
     }
 
     /// The gate whose short id is or begins with `typed`; open ones count first.
@@ -283,7 +283,7 @@ impl Store {
         })?;
         let open = found.iter().filter(|(_, status)| *status == GateStatus::Open).count();
         match found.as_slice() {
-            [] => Err(StoreError::UnknownGate(typed.to_owned())),
+            [] => Err(self.or_damaged(StoreError::UnknownGate(typed.to_owned()))),
             [(one, _), ..] if found.len() == 1 || open == 1 => self.gate_by_id(one),
             several => Err(StoreError::AmbiguousGate {
                 prefix: typed.to_owned(),
@@ -447,6 +447,7 @@ impl Store {
             // A no to what was answered before does no harm.
             let no = answer.as_ref().is_none_or(|answer| *answer == GateAnswer::Rejected);
             if !no {
+                self.inner.high_water.check_all(tx)?;
                 self.inner.high_water.guard(self.inner.db.path())?;
             }
             let mut found = by_key(tx, key)?;
@@ -563,6 +564,12 @@ fn by_key(db: &Connection, key: GateKey) -> Result<Stored, StoreError> {
     let mut statement = db.prepare_cached(&format!("{SELECT} WHERE g.key = ?"))?;
     let row = statement.query_row([key.0.as_bytes()], stored).optional()?;
     row.ok_or_else(|| StoreError::UnknownGate(key.to_string()))
+}
+
+/// True if the row of a gate has a form that can be read.
+pub(super) fn can_read_gate(db: &Connection, n: i64) -> bool {
+    let read = || db.prepare_cached(&format!("{SELECT} WHERE g.n = ?"))?.query_row([n], stored);
+    read().is_ok()
 }
 
 fn stored(row: &Row<'_>) -> rusqlite::Result<Stored> {

@@ -8,7 +8,12 @@
 //! the newest journal record are noted in two small files: one beside the
 //! database, one outside the state directory for when all of that is put back.
 //! If the database knows less than a mark, it was rolled back: no gate is
-//! answered and no run goes on until the operator accepts that.
+//! answered and no run continues until the operator accepts that.
+//!
+//! Marks belong to the name of the store ([`StoreName`]), not to its place: every
+//! copy of a store carries its name and is compared with the same marks, and so a
+//! gate that was answered in one copy is not answered in another. A store that
+//! continues without the missing records gets a new name.
 //!
 //! Marks are not synced themselves: a mark that is lost weakens the notice, a mark
 //! is never ahead of what was durable.
@@ -17,18 +22,21 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock};
+use std::sync::Mutex;
 
 use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::error::StoreError;
 use super::event::RunId;
+use super::store_name::StoreName;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_base::regular_file;
 use lobster_base::sync::lock;
+
+/// The file beside the database.
+const BESIDE: &str = "high-water.jsonl";
 
 /// A file of marks is shortened when it is larger: some thousand lines.
 const SHORTEN_AT: u64 = 512 * 1024;
@@ -36,8 +44,8 @@ const SHORTEN_AT: u64 = 512 * 1024;
 /// So many bytes of its end are kept then, and looked at to name what is missing.
 const KEPT_END: u64 = 128 * 1024;
 
-/// So many bytes of its end hold the newest line in all but odd cases: a line has some 250.
-const NEWEST_LINE: u64 = 4 * 1024;
+/// So many bytes of its end hold the newest lines in all but odd cases: a line has some 300.
+const NEWEST_LINES: u64 = 4 * 1024;
 
 /// A durable record of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,8 +68,21 @@ pub struct Mark {
 struct Line {
     /// The store's name, so that another store in the same place is not held against it.
     store: String,
+    /// The state directory whose lobster wrote the line, for messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    place: Option<String>,
     #[serde(flatten)]
     said: Said,
+}
+
+impl Line {
+    /// The record that it is about.
+    fn mark(&self) -> Option<Mark> {
+        match &self.said {
+            Said::Durable(mark) => Some(mark.clone()),
+            Said::RolledBack { .. } | Said::Accepted { .. } => None,
+        }
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,159 +92,239 @@ enum Said {
     Durable(Mark),
     /// The database was found to end at this number, before a mark.
     RolledBack { found: i64 },
-    /// The operator goes on with what is there.
+    /// The operator goes on with what is there. Written by earlier versions, which kept the name.
     Accepted { found: i64 },
 }
 
-/// A database that knows less than was promised.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Rollback {
-    /// The newest record that the marks know.
-    pub newest: Option<Mark>,
-    /// Marked records that the database does not have, oldest first, as far as the marks reach back.
-    pub missing: Vec<Mark>,
+/// A database that may not know every answer that was given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rollback {
+    /// It knows less than was promised.
+    Older {
+        /// Marked records that the database does not have, oldest first, as far as the marks reach back.
+        missing: Vec<Mark>,
+        /// The state directory of the copy that has the newest of them, if it is another one.
+        elsewhere: Option<String>,
+    },
+    /// It is the database of another store.
+    OtherStore,
+}
+
+impl Rollback {
+    /// The refusal of whatever would build on the database at `path`.
+    pub(super) fn refusal(&self, path: &Path) -> StoreError {
+        let path = path.to_owned();
+        match self {
+            Self::Older { elsewhere, .. } => StoreError::RolledBack { path, elsewhere: elsewhere.clone() },
+            Self::OtherStore => StoreError::OtherStore { path },
+        }
+    }
 }
 
 /// The marks of one store.
 pub(super) struct HighWater {
-    /// Where they are noted; empty for a store that nobody means to keep.
-    files: Vec<PathBuf>,
-    name_file: PathBuf,
-    name: OnceLock<String>,
+    dir: PathBuf,
+    /// A directory for marks that does not go with the state directory when that is copied, moved or put back.
+    outside: Option<PathBuf>,
+    /// False for a store that is removed with its value.
+    is_kept: bool,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    checked: bool,
-    rolled_back: bool,
+    /// Set once the name is in the database.
+    name: Option<String>,
+    rollback: Option<Rollback>,
+}
+
+/// What a comparison of the database with its marks found.
+struct Comparison {
+    name: StoreName,
+    rollback: Option<Rollback>,
+    /// The newest line of each file.
+    newest: Vec<Line>,
+    /// The lines about records that the database does not have, oldest first.
+    missing: Vec<Line>,
+    /// The number of the newest record of the database.
+    found: i64,
 }
 
 impl HighWater {
-    /// Of the store in `dir`. `outside` is a directory for marks that does not
-    /// go with the state directory when that is copied, moved or put back.
-    pub(super) fn new(dir: &Path, outside: Option<&Path>, kept: bool) -> Self {
-        let mut files = Vec::new();
-        if kept {
-            files.push(dir.join("high-water.jsonl"));
-            // By the place of the store: a copy elsewhere is a store of its own.
-            let place = Digest::of(dir.as_os_str().as_encoded_bytes()).to_string();
-            files.extend(outside.map(|outside| outside.join(format!("{}.jsonl", &place[..16]))));
-        }
-        Self { files, name_file: dir.join("name"), name: OnceLock::new(), state: Mutex::default() }
+    pub(super) fn new(dir: &Path, outside: Option<&Path>, is_kept: bool) -> Self {
+        let outside = outside.map(Path::to_owned);
+        Self { dir: dir.to_owned(), outside, is_kept, state: Mutex::default() }
     }
 
-    /// The name of the store, given when it is first written to.
-    fn name(&self) -> io::Result<&str> {
-        if let Some(name) = self.name.get() {
-            return Ok(name);
-        }
-        let name = match regular_file::read_own_text(&self.name_file) {
-            Ok(name) => name,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let fresh = Uuid::new_v4().simple().to_string();
-                let dir = self.name_file.parent().unwrap_or(Path::new("."));
-                let mut draft = tempfile::Builder::new().prefix("new-").tempfile_in(dir)?;
-                draft.write_all(fresh.as_bytes())?;
-                match draft.persist_noclobber(&self.name_file) {
-                    Ok(_) => fresh,
-                    // Another process was faster.
-                    Err(_) => regular_file::read_own_text(&self.name_file)?,
-                }
-            }
-            Err(error) => return Err(error),
-        };
-        Ok(self.name.get_or_init(|| name.trim().to_owned()))
+    /// Where the marks of this name are noted.
+    fn files(&self, name: &str) -> Vec<PathBuf> {
+        let outside = self.outside.iter().map(|outside| outside.join(format!("{name}.jsonl")));
+        std::iter::once(self.dir.join(BESIDE)).chain(outside).collect()
     }
 
-    /// Holds the database against the marks, once in this process. The marks are read
-    /// first: whatever was durable by then is in a snapshot that begins after it, while a
+    /// Where an earlier version noted them outside: in a file named after the place of the store.
+    fn earlier_file(&self) -> Option<PathBuf> {
+        let place = Digest::of(self.dir.as_os_str().as_encoded_bytes()).to_string();
+        Some(self.outside.as_ref()?.join(format!("{}.jsonl", &place[..16])))
+    }
+
+    /// Holds the database against the last `length` bytes of each file of marks. The marks are
+    /// read first: whatever was durable by then is in a snapshot that begins after it, while a
     /// mark that another process makes after the snapshot may name a newer record.
-    pub(super) fn check_once(&self, db: &Connection) -> Result<(), StoreError> {
-        let mut state = lock(&self.state);
-        if state.checked || self.files.is_empty() {
-            return Ok(());
-        }
-        let Ok(name) = self.name() else { return Ok(()) };
-        let noted: Vec<Said> = self.files.iter().filter_map(|file| last_line(file, name)).collect();
+    fn compare(&self, db: &Connection, length: u64) -> Result<Comparison, StoreError> {
+        let name = StoreName::read(&self.dir, db);
+        let files = name.get().map(|name| self.files(name)).unwrap_or_default();
+        let noted: Vec<Vec<Line>> = match name.get() {
+            Some(name) => {
+                files.into_iter().chain(self.earlier_file()).map(|file| lines(&file, name, length)).collect()
+            }
+            None => Vec::new(),
+        };
         let found = newest(db)?;
-        state.rolled_back |= noted.iter().any(|said| match said {
-            Said::RolledBack { .. } => true,
-            Said::Durable(mark) => !knows(db, found, mark),
-            Said::Accepted { .. } => false,
-        });
-        if state.rolled_back {
-            self.say(name, &Said::RolledBack { found });
-        }
-        state.checked = true;
-        Ok(())
-    }
-
-    /// An error once the database is known to have been rolled back.
-    pub(super) fn guard(&self, path: &Path) -> Result<(), StoreError> {
-        match lock(&self.state).rolled_back {
-            true => Err(StoreError::RolledBack { path: path.to_owned() }),
-            false => Ok(()),
-        }
-    }
-
-    /// Notes a record that is durable now.
-    pub(super) fn note(&self, mark: Mark) {
-        if self.files.is_empty() || lock(&self.state).rolled_back {
-            return;
-        }
-        if let Ok(name) = self.name() {
-            self.say(name, &Said::Durable(mark));
-        }
-    }
-
-    /// What the marks know and the database does not. The marks are read first, as in [`Self::check_once`].
-    pub(super) fn rollback(&self, db: &Connection) -> Result<Option<Rollback>, StoreError> {
-        let Ok(name) = self.name() else { return Ok(None) };
-        let noted: Vec<Vec<Said>> = self.files.iter().map(|file| lines(file, name)).collect();
-        let found = newest(db)?;
-        let mut behind = false;
-        let mut missing: Vec<Mark> = Vec::new();
-        for said in noted {
-            let mut lost = Vec::new();
-            let mut said_so = false;
-            for said in said {
-                match said {
-                    Said::Durable(mark) if !knows(db, found, &mark) => lost.push(mark),
+        let (mut is_behind, mut missing, mut newest) = (false, Vec::<(i64, Line)>::new(), Vec::new());
+        for lines in noted {
+            newest.extend(lines.last().cloned());
+            let (mut lost, mut was_found_behind) = (Vec::new(), false);
+            for line in lines {
+                match &line.said {
+                    Said::Durable(mark) if !has_or_had(db, found, mark) => lost.push((mark.number, line)),
                     Said::Durable(_) => {}
-                    Said::RolledBack { .. } => said_so = true,
+                    Said::RolledBack { .. } => was_found_behind = true,
                     Said::Accepted { .. } => {
-                        said_so = false;
+                        was_found_behind = false;
                         lost.clear();
                     }
                 }
             }
-            behind |= said_so || !lost.is_empty();
+            is_behind |= was_found_behind || !lost.is_empty();
             missing.extend(lost);
         }
-        missing.sort_by_key(|mark| mark.number);
+        missing.sort_by_key(|(number, _)| *number);
         missing.dedup();
-        Ok(behind.then(|| Rollback { newest: missing.last().cloned(), missing }))
+        let missing: Vec<Line> = missing.into_iter().map(|(_, line)| line).collect();
+        let rollback = if name.is_of_two_stores() {
+            Some(Rollback::OtherStore)
+        } else {
+            let ahead = missing.last().and_then(|line| line.place.clone());
+            is_behind.then(|| Rollback::Older {
+                elsewhere: ahead.filter(|place| Some(place) != self.place().as_ref()),
+                missing: missing.iter().filter_map(Line::mark).collect(),
+            })
+        };
+        Ok(Comparison { name, rollback, newest, missing, found })
     }
 
-    /// Goes on with what the database has.
-    pub(super) fn accept(&self, db: &Connection) -> Result<(), StoreError> {
-        let found = newest(db)?;
-        if let Ok(name) = self.name() {
-            self.say(name, &Said::Accepted { found });
+    /// Compares once in this process, as part of its first write, and completes the name.
+    pub(super) fn check_once(&self, tx: &Connection) -> Result<(), StoreError> {
+        if !self.is_kept || lock(&self.state).name.is_some() {
+            return Ok(());
         }
-        *lock(&self.state) = State { checked: true, rolled_back: false };
+        self.check_write(tx, NEWEST_LINES)
+    }
+
+    /// Compares with every line that is left, before a write that must not be repeated: another copy of the store
+    /// may have noted something since.
+    pub(super) fn check_all(&self, tx: &Connection) -> Result<(), StoreError> {
+        if self.is_kept { self.check_write(tx, KEPT_END) } else { Ok(()) }
+    }
+
+    fn check_write(&self, tx: &Connection, length: u64) -> Result<(), StoreError> {
+        let Comparison { name, rollback, newest, found, .. } = self.compare(tx, length)?;
+        let name = name.complete(&self.dir, tx)?;
+        // What is recorded from now on may fill the gap, and then nothing else would show it.
+        let is_noted = newest.first().is_some_and(|line| matches!(line.said, Said::RolledBack { .. }));
+        if rollback.is_some() && !is_noted {
+            let line = self.line(&name, Said::RolledBack { found });
+            let _ = append(&self.dir.join(BESIDE), line.as_bytes());
+        }
+        *lock(&self.state) = State { name: Some(name), rollback };
         Ok(())
     }
 
-    /// Appends a line to each file. A line is one write, so lines of several
-    /// processes do not mix. A mark that finds no room is not there.
-    fn say(&self, name: &str, said: &Said) {
-        let line = Line { store: name.to_owned(), said: said.clone() };
-        let text = json::compact(&line) + "\n";
-        for file in &self.files {
-            let _ = append(file, text.as_bytes());
+    /// Compares with the newest lines, for whoever reads the database at `path` or continues a run in it.
+    pub(super) fn check(&self, db: &Connection, path: &Path) -> Result<(), StoreError> {
+        if !self.is_kept {
+            return Ok(());
         }
+        let Comparison { name, rollback, .. } = self.compare(db, NEWEST_LINES)?;
+        let mut state = lock(&self.state);
+        if state.name.is_some() {
+            // Another process may have accepted a roll-back.
+            state.name = name.get().map(str::to_owned);
+        }
+        state.rollback = rollback;
+        drop(state);
+        self.guard(path)
+    }
+
+    /// An error once the database is known to have been rolled back.
+    pub(super) fn guard(&self, path: &Path) -> Result<(), StoreError> {
+        lock(&self.state).rollback.as_ref().map_or(Ok(()), |rollback| Err(rollback.refusal(path)))
+    }
+
+    /// Notes a record that is durable now.
+    pub(super) fn note(&self, mark: Mark) {
+        let name = match &*lock(&self.state) {
+            State { name: Some(name), rollback: None } => name.clone(),
+            State { .. } => return,
+        };
+        // A line is one write, so lines of several processes do not mix. A mark that finds no room is not there.
+        let line = self.line(&name, Said::Durable(mark));
+        for file in self.files(&name) {
+            let _ = append(&file, line.as_bytes());
+        }
+    }
+
+    /// What the marks know and the database does not.
+    pub(super) fn rollback(&self, db: &Connection) -> Result<Option<Rollback>, StoreError> {
+        if self.is_kept { Ok(self.compare(db, KEPT_END)?.rollback) } else { Ok(None) }
+    }
+
+    /// Continues with what the database has, as a store of its own: whatever was promised under the old name still
+    /// holds for every other copy of it.
+    pub(super) fn accept(&self, tx: &Connection) -> Result<(), StoreError> {
+        let name = StoreName::replace(&self.dir, tx)?;
+        *lock(&self.state) = State { name: Some(name), rollback: None };
+        Ok(())
+    }
+
+    /// What a copy of the store needs so that it is recognised. Read before the copy is made, so that no mark is ahead
+    /// of a copy of a sound store.
+    pub(super) fn carried(&self, db: &Connection) -> Result<Carried, StoreError> {
+        let Comparison { name, rollback, newest, missing, found } = self.compare(db, KEPT_END)?;
+        let lines = if rollback.is_some() { missing } else { newest };
+        let mut marks: String = lines.iter().map(|line| json::compact(line) + "\n").collect();
+        if let (Some(own), Some(_)) = (name.get(), &rollback) {
+            marks += &self.line(own, Said::RolledBack { found });
+        }
+        Ok(Carried { name, marks, rollback })
+    }
+
+    fn line(&self, name: &str, said: Said) -> String {
+        json::compact(&Line { store: name.to_owned(), place: self.place(), said }) + "\n"
+    }
+
+    /// The state directory.
+    fn place(&self) -> Option<String> {
+        Some(self.dir.parent()?.to_string_lossy().into_owned())
+    }
+}
+
+/// The name and the marks of a store, for a copy of it.
+pub(super) struct Carried {
+    name: StoreName,
+    marks: String,
+    pub(super) rollback: Option<Rollback>,
+}
+
+impl Carried {
+    /// Writes both into the store directory of the copy.
+    pub(super) fn write(&self, store: &Path) -> Result<(), StoreError> {
+        let write = || -> io::Result<()> {
+            self.name.copy_to(store)?;
+            append(&store.join(BESIDE), self.marks.as_bytes())
+        };
+        write().map_err(|error| StoreError::io("write in", store, error))
     }
 }
 
@@ -270,23 +371,22 @@ fn end_of(path: &Path, length: u64) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The lines of this store at the end of a file. A line that was cut off says nothing.
-fn lines(path: &Path, name: &str) -> Vec<Said> {
-    let bytes = end_of(path, KEPT_END).unwrap_or_default();
-    let text = String::from_utf8_lossy(&bytes);
-    text.lines().filter_map(|line| line_of(line, name)).collect()
+/// The lines of this store in the last `length` bytes of a file; if it has none there, in all that is kept. A line that
+/// was cut off says nothing.
+fn lines(path: &Path, name: &str, length: u64) -> Vec<Line> {
+    for length in [length, KEPT_END] {
+        let bytes = end_of(path, length).unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        let lines: Vec<Line> = text.lines().filter_map(|line| line_of(line, name)).collect();
+        if !lines.is_empty() {
+            return lines;
+        }
+    }
+    Vec::new()
 }
 
-/// The newest line of this store. Each run asks for it when it begins, so the rest is not read.
-fn last_line(path: &Path, name: &str) -> Option<Said> {
-    [NEWEST_LINE, KEPT_END].into_iter().find_map(|length| {
-        let bytes = end_of(path, length).ok()?;
-        String::from_utf8_lossy(&bytes).lines().rev().find_map(|line| line_of(line, name))
-    })
-}
-
-fn line_of(text: &str, name: &str) -> Option<Said> {
-    json::parse_as::<Line>(text).ok().filter(|line| line.store == name).map(|line| line.said)
+fn line_of(text: &str, name: &str) -> Option<Line> {
+    json::parse_as::<Line>(text).ok().filter(|line| line.store == name)
 }
 
 /// The number of the newest record that the database ever had.
@@ -295,14 +395,40 @@ fn newest(db: &Connection) -> Result<i64, StoreError> {
     Ok(statement.query_row([], |row| row.get(0)).optional()?.unwrap_or(0))
 }
 
-/// Whether the database has the record, or had it and collected it. A record that
-/// cannot be read is damaged, which is another matter.
-fn knows(db: &Connection, newest: i64, mark: &Mark) -> bool {
+/// True if the database has the record, or had it and collected it. A record that cannot be read, or that its own
+/// journal does not fit, was damaged, which is another matter.
+fn has_or_had(db: &Connection, newest: i64, mark: &Mark) -> bool {
     if newest < mark.number {
         return false;
     }
     let text = db.prepare_cached("SELECT CAST(record AS BLOB) FROM journal WHERE id = ?1").and_then(
         |mut statement| statement.query_row([mark.number], |row| row.get::<_, Vec<u8>>(0)).optional(),
     );
-    !matches!(text, Ok(Some(text)) if Digest::of(&text) != mark.record)
+    match text {
+        Ok(Some(text)) => {
+            let hash = Digest::of(&text);
+            hash == mark.record || !is_chained(db, mark.number, &hash)
+        }
+        Ok(None) | Err(_) => true,
+    }
+}
+
+/// True if the next record of the journal, or the row of its run, carries the hash of this record: then the record was
+/// written like that, by a store whose history is another one.
+fn is_chained(db: &Connection, number: i64, hash: &Digest) -> bool {
+    let found = db
+        .prepare_cached(
+            "SELECT CAST(next.record AS BLOB), runs.head FROM journal own JOIN runs ON runs.n = own.run
+             LEFT JOIN journal next ON next.run = own.run AND next.seq = own.seq + 1 WHERE own.id = ?1",
+        )
+        .and_then(|mut statement| {
+            statement
+                .query_row([number], |row| Ok((row.get::<_, Option<Vec<u8>>>(0)?, row.get::<_, Vec<u8>>(1)?)))
+        });
+    match found {
+        Ok((Some(next), _)) => json::parse(&String::from_utf8_lossy(&next))
+            .is_ok_and(|next| next["prev"].as_str() == Some(hash.to_string().as_str())),
+        Ok((None, head)) => head == hash.as_bytes(),
+        Err(_) => false,
+    }
 }

@@ -478,7 +478,7 @@ impl Store {
     /// When there is none, or more than one.
     pub fn find_run(&self, text: &str) -> Result<RunId, StoreError> {
         let hex: String = text.chars().filter(|c| *c != '-').map(|c| c.to_ascii_uppercase()).collect();
-        let unknown = || StoreError::UnknownRun(text.to_owned());
+        let unknown = || self.or_damaged(StoreError::UnknownRun(text.to_owned()));
         if hex.len() < PREFIX_MIN || hex.len() > 32 || !hex.bytes().all(|b| b.is_ascii_hexdigit()) {
             return Err(unknown());
         }

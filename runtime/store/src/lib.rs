@@ -39,6 +39,7 @@ mod listing;
 mod named_blobs;
 mod pending;
 mod private;
+mod rebuilt_gates;
 mod redact;
 mod rescue;
 mod secret_spellings;
@@ -47,6 +48,7 @@ mod service_tables;
 mod spelling;
 mod spent;
 mod spent_tables;
+mod store_name;
 mod transfer;
 mod unreadable;
 mod user_state;
@@ -88,7 +90,7 @@ pub use service::{
 pub use spent::{Day, DayFull, DayLimit, DaySpent};
 pub use transfer::Redacted;
 pub use unreadable::unreadable_blobs;
-pub use user_state::{LockedState, UserState, state_dir};
+pub use user_state::{LockedState, UserState, home_dir, state_dir};
 pub use verify::{Problem, StoreStats, VerifyReport};
 
 use lobster_base::digest::Digest;
@@ -234,13 +236,33 @@ impl Store {
     /// [`Store::rollback`]): then nothing may be built on it.
     ///
     /// # Errors
-    /// [`StoreError::RolledBack`], or when it cannot be read.
+    /// [`StoreError::RolledBack`], [`StoreError::OtherStore`], or when it cannot be read.
     pub fn check_rollback(&self) -> Result<(), StoreError> {
-        self.inner.db.read(|db| self.inner.high_water.check_once(db))?;
-        self.inner.high_water.guard(self.inner.db.path())
+        self.inner.db.read(|db| self.inner.high_water.check(db, self.inner.db.path()))
     }
 
-    /// What was promised and is not in the database any more.
+    /// What whoever reads this store must know first: that it is not what was recorded last. Nothing if it is, or if
+    /// it cannot be read, which reading it tells.
+    #[must_use]
+    pub fn rollback_warning(&self) -> Option<String> {
+        let path = self.inner.db.path().display();
+        match self.check_rollback() {
+            Err(StoreError::RolledBack { elsewhere, .. }) => {
+                let place = elsewhere.map(|place| format!(" in its copy {place}")).unwrap_or_default();
+                Some(format!(
+                    "{path} is older than what was recorded{place}, so runs and questions are shown as they were \
+                     then; `lobster store verify` lists what is missing"
+                ))
+            }
+            Err(StoreError::OtherStore { .. }) => Some(format!(
+                "{path} is the database of another store, put in the place of this one; `lobster store verify` says \
+                 how to continue"
+            )),
+            Ok(()) | Err(_) => None,
+        }
+    }
+
+    /// What was promised under the name of this store and is not in its database.
     ///
     /// # Errors
     /// When the database cannot be read.
@@ -248,12 +270,17 @@ impl Store {
         self.inner.db.read(|db| self.inner.high_water.rollback(db))
     }
 
-    /// Goes on with what the database has: gates can be answered again.
+    /// Continues with what the database has, as a store of its own: gates can be answered again. False if nothing
+    /// was missing.
     ///
     /// # Errors
-    /// When the database cannot be read.
-    pub fn accept_rollback(&self) -> Result<(), StoreError> {
-        self.inner.db.read(|db| self.inner.high_water.accept(db))
+    /// When the database cannot be read or written.
+    pub fn accept_rollback(&self) -> Result<bool, StoreError> {
+        let is_behind = self.rollback()?.is_some();
+        if is_behind {
+            self.write(Durability::Synced, |tx| self.inner.high_water.accept(tx))?;
+        }
+        Ok(is_behind)
     }
 
     /// The directory that holds the database and the blobs: `<state directory>/store`.
@@ -314,6 +341,19 @@ impl Store {
     #[must_use]
     pub fn syncs(&self) -> u64 {
         self.inner.db.group.syncs()
+    }
+
+    /// What is not in a damaged database may have been lost: then the damage is the error.
+    fn or_damaged(&self, error: StoreError) -> StoreError {
+        if !self.inner.db.is_rescued() {
+            return error;
+        }
+        let what = match error {
+            StoreError::UnknownGate(name) => format!("gate {name:?} is not in what can be read of it"),
+            StoreError::UnknownRun(name) => format!("run {name:?} is not in what can be read of it"),
+            other => return other,
+        };
+        StoreError::Damaged { path: self.inner.db.path().to_owned(), what }
     }
 
     fn redactions(&self) -> Arc<Redactions> {

@@ -22,6 +22,7 @@ use super::journal::{Record, parse_record};
 use super::leaves::{self, LeafRow, PAGE};
 use super::service_tables;
 use super::spent_tables;
+use super::store_name;
 use super::verify::update_summary;
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
@@ -136,6 +137,9 @@ fn rescue_as(source: &Path, target: &Path, layout: Layout) -> Result<(Connection
     rebuild_runs(&into, &mut rescued)?;
     copy_values(&from, &into)?;
     copy_counters(&from, &into);
+    if store_name::make_table(&into).is_ok() {
+        service_tables::copy_tables(&from, &into, &[store_name::TABLE]);
+    }
     if matches!(layout, Layout::Own | Layout::WithoutLog) {
         // The other layouts know nothing of tables that were made later.
         let lost = [service_tables::copy(&from, &into), spent_tables::copy(&from, &into)].concat();

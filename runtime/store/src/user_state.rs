@@ -38,8 +38,14 @@ pub fn state_dir(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     if let Some(dir) = env("LOBSTER_STATE_DIR").and_then(read_path) {
         return Some(dir);
     }
+    Some(home_dir(env)?.join(".lobster/state"))
+}
+
+/// The home directory: `HOME`, else that of the password file. None if it is not an absolute path.
+#[must_use]
+pub fn home_dir(env: &dyn Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
     let home = env("HOME").filter(|home| !home.is_empty()).map(PathBuf::from).or_else(std::env::home_dir)?;
-    Some(home.join(".lobster/state"))
+    home.is_absolute().then_some(home)
 }
 
 /// The users' state in one directory.
@@ -416,6 +422,11 @@ mod tests {
             _ => None,
         };
         assert_eq!(state_dir(&env), Some("/h/.lobster/state".into()));
+        assert_eq!(
+            state_dir(&|name| (name == "HOME").then(|| "h".into())),
+            None,
+            "a home that moves with the caller"
+        );
         let odd = OsStr::from_bytes(b"/s\xff");
         assert_eq!(state_dir(&|_| Some(odd.to_owned())), Some(odd.into()), "a path need not be text");
     }

@@ -46,6 +46,8 @@ pub enum Problem {
     /// The database is older than what was promised; these records were durable
     /// and are not there any more.
     RolledBack { missing: Vec<Mark> },
+    /// The database is another store's.
+    OtherStore,
     /// A journal; the run cannot be trusted from this record on.
     Journal { run: RunId, seq: u64, why: String },
     /// The list's row of a run, which does not say what its journal says.
@@ -81,11 +83,16 @@ impl fmt::Display for Problem {
                 write!(
                     f,
                     "the database was rolled back; {} durable records are missing{}. Gates stay closed until the newer \
-                     files are put back, or `lobster store verify --accept-rollback`",
+                     files are put back, or `lobster store verify --accept-rollback` makes this one a store of its own",
                     missing.len(),
                     newest.unwrap_or_default()
                 )
             }
+            Self::OtherStore => write!(
+                f,
+                "the database is that of another store. Gates stay closed until this store's own is put back, or \
+                 `lobster store verify --accept-rollback` makes this one a store of its own"
+            ),
             Self::Journal { run, seq, why } => write!(f, "journal of run {run}, record {seq}: {why}"),
             Self::Run { run, why } => write!(f, "run {run}: {why}"),
             Self::NoRun { what, run } => write!(f, "{what} of run {run}, which is not in the list of runs"),
@@ -108,6 +115,15 @@ impl fmt::Display for Problem {
             Self::MissingBlob { digest, named_by } => {
                 write!(f, "blob {digest} is missing, named by {named_by}")
             }
+        }
+    }
+}
+
+impl From<Rollback> for Problem {
+    fn from(rollback: Rollback) -> Self {
+        match rollback {
+            Rollback::Older { missing, .. } => Self::RolledBack { missing },
+            Rollback::OtherStore => Self::OtherStore,
         }
     }
 }
@@ -165,8 +181,8 @@ impl Store {
         self.flush()?;
         let mut report = VerifyReport::default();
         self.verify_database(&mut report)?;
-        if let Some(Rollback { missing, .. }) = self.rollback()? {
-            report.note_problem(Problem::RolledBack { missing });
+        if let Some(rollback) = self.rollback()? {
+            report.note_problem(rollback.into());
         }
         let mut damaged = self.verify_blobs(&mut report)?;
         damaged.find_leading(self)?;
@@ -370,7 +386,7 @@ impl Store {
     }
 
     /// Rows that belong to a run must belong to one that is there.
-    fn verify_belonging(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
+    pub(super) fn verify_belonging(&self, report: &mut VerifyReport) -> Result<(), StoreError> {
         for (table, what) in [("journal", "records"), ("gates", "gates"), ("run_values", "values")] {
             let stray = self.inner.db.read_aside(|db| {
                 let mut statement = db.prepare(&format!(

@@ -69,7 +69,7 @@ fn page(app: &App, asked: &Asked, gate: &Gate, wrong: Option<&str>) -> Result<Re
         @else { (closed(app, gate, now)) }
         p class="small muted" { "Run " a href=(format!("/runs/{}", gate.run)) { code { (gate.run.short()) } } " · question " code { (gate.id) } " · digest " code { (gate.binding) } }
     };
-    Ok(shell::narrow(app, &short(&view.prompt, 60), &body))
+    Ok(shell::narrow(app, &short(&view.prompt, 60), &html! { (shell::rollback(app)) (body) }))
 }
 
 /// What it is about: preview, subject, items.

@@ -1,0 +1,144 @@
+//! The gates of a salvaged store. Each is what the journal of its run says, never what a row says that may be damaged: a
+//! gate that was answered must not be open again.
+
+use std::collections::BTreeMap;
+
+use rusqlite::{OptionalExtension, params};
+
+use super::Store;
+use super::db::Durability;
+use super::error::StoreError;
+use super::event::{Event, RunId};
+use super::gate::{GateAnswer, GateStatus, can_read_gate, status_after};
+use super::journal::{RunFilter, run_number};
+use super::verify::Problem;
+use lobster_base::digest::Digest;
+use lobster_base::json;
+
+/// What a journal says of a gate.
+struct RecordedGate {
+    path: String,
+    kind: String,
+    question: Digest,
+    binding: Digest,
+    expires_at: Option<i64>,
+    status: GateStatus,
+    answer: Option<GateAnswer>,
+    closed: Option<(i64, Option<String>)>,
+}
+
+impl Store {
+    /// Makes the gates of every run what its journal says of them, and names those that said something else. The
+    /// journals are known to be whole.
+    pub(super) fn rebuild_gates(&self) -> Result<Vec<Problem>, StoreError> {
+        let mut problems = Vec::new();
+        for run in self.runs(&RunFilter::default())? {
+            let recorded = self.recorded_gates(run.id)?;
+            let named = |why| Problem::Run { run: run.id.to_string(), why };
+            let rows: Vec<(i64, String)> = self.inner.db.read(|db| {
+                let mut statement = db.prepare_cached("SELECT n, id FROM gates WHERE run = ?1")?;
+                let rows =
+                    statement.query_map([run_number(db, run.id)?], |row| Ok((row.get(0)?, row.get(1)?)))?;
+                Ok(rows.collect::<Result<_, _>>()?)
+            })?;
+            for (n, id) in &rows {
+                let can_be_kept = match recorded.get(id) {
+                    Some(gate) => {
+                        if self.rebuild_gate(*n, gate)? {
+                            let status = gate.status;
+                            problems.push(named(format!(
+                                "the row of its gate {id} was damaged; it is {status} now"
+                            )));
+                        }
+                        self.inner.db.read(|db| Ok(can_read_gate(db, *n)))?
+                    }
+                    None => false,
+                };
+                if !can_be_kept {
+                    self.write(
+                        Durability::Lazy,
+                        |tx| Ok(tx.execute("DELETE FROM gates WHERE n = ?1", [n])?),
+                    )?;
+                    problems.push(named(format!("its gate {id} was damaged and is left out")));
+                }
+            }
+        }
+        Ok(problems)
+    }
+
+    fn recorded_gates(&self, run: RunId) -> Result<BTreeMap<String, RecordedGate>, StoreError> {
+        let mut gates: BTreeMap<String, RecordedGate> = BTreeMap::new();
+        self.follow_chain(run, |record| {
+            if let Event::GateOpened { path, gate, kind, binding, question, expires_at } = &record.event {
+                let opened = RecordedGate {
+                    path: path.clone(),
+                    kind: kind.clone(),
+                    question: *question,
+                    binding: *binding,
+                    expires_at: *expires_at,
+                    status: GateStatus::Open,
+                    answer: None,
+                    closed: None,
+                };
+                gates.insert(gate.clone(), opened);
+            } else if let Some((id, status)) = status_after(&record.event)
+                && let Some(gate) = gates.get_mut(id)
+            {
+                let (answer, by) = match &record.event {
+                    Event::GateAnswered { answer, by, .. } => (Some(answer.clone()), by.clone()),
+                    Event::GateClosed { by, .. } => (None, by.clone()),
+                    _ => (None, None),
+                };
+                (gate.status, gate.answer) = (status, answer);
+                gate.closed = (status != GateStatus::Open).then_some((record.at, by));
+            }
+        })?;
+        Ok(gates)
+    }
+
+    /// True if the row said something else.
+    fn rebuild_gate(&self, n: i64, gate: &RecordedGate) -> Result<bool, StoreError> {
+        let (at, by) = gate.closed.clone().map_or((None, None), |(at, by)| (Some(at), by));
+        self.write(Durability::Lazy, |tx| {
+            let changed = tx
+                .prepare_cached(
+                    "UPDATE gates SET path = ?2, kind = ?3, question = ?4, binding = ?5, expires = ?6, status = ?7,
+                     answer = ?8, by = ?9, answered = ?10
+                     WHERE n = ?1 AND NOT (path IS ?2 AND kind IS ?3 AND question IS ?4 AND binding IS ?5
+                     AND expires IS ?6 AND status IS ?7 AND answer IS ?8 AND by IS ?9 AND answered IS ?10)",
+                )?
+                .execute(params![
+                    n,
+                    gate.path,
+                    gate.kind,
+                    gate.question.as_bytes(),
+                    gate.binding.as_bytes(),
+                    gate.expires_at,
+                    gate.status.as_str(),
+                    gate.answer.as_ref().map(json::compact),
+                    by,
+                    at,
+                ])?;
+            Ok(changed > 0)
+        })
+    }
+
+    /// Removes runs that were rebuilt from their journals and are not over, when records were lost: an answer may be
+    /// among them.
+    pub(super) fn remove_cut_runs(&self, rebuilt: &[RunId]) -> Result<Vec<Problem>, StoreError> {
+        let mut problems = Vec::new();
+        for run in rebuilt {
+            let found = self.inner.db.read(|db| {
+                let mut statement = db.prepare_cached("SELECT ended IS NULL FROM runs WHERE id = ?1")?;
+                Ok(statement.query_row([run.as_bytes()], |row| row.get(0)).optional()?)
+            })?;
+            if found == Some(true) {
+                self.remove_run(*run)?;
+                let why = "it is left out: the end of its journal may be among the records that were lost"
+                    .to_owned();
+                problems.push(Problem::Run { run: run.to_string(), why });
+            }
+        }
+        Ok(problems)
+    }
+}
