@@ -261,3 +261,55 @@ fn a_steps_own_state_directory_is_for_its_state_alone() {
     let answer = home.tool(["flow.lobster"]);
     assert!(answer.error().contains("lobster's own"), "{answer:?}");
 }
+
+#[test]
+fn a_home_that_is_none_is_an_error_and_is_not_made() {
+    let home = Home::new();
+    let missing = home.dir().join("missing");
+    let tool = |name: &str, state: Option<&str>| {
+        let call = home.lobster(["run", "--mode", "tool", "exec true"]).env("HOME", name);
+        match state {
+            Some(state) => call.env("LOBSTER_STATE_DIR", state).run(),
+            None => call.run(),
+        }
+    };
+    for (name, error) in
+        [(missing.to_str().unwrap(), "does not exist"), ("relative", "the absolute path of a home")]
+    {
+        let answer = tool(name, Some(""));
+        assert!(answer.error().contains(error), "{name}: {answer:?}");
+        // With a state directory no home is needed, and none is made.
+        tool(name, None).output();
+        assert!(!missing.exists() && !home.dir().join("relative").exists(), "{name}");
+    }
+}
+
+#[test]
+fn commands_that_need_the_store_alone_work_in_a_deleted_directory() {
+    let home = Home::new();
+    home.write(
+        "flow.lobster",
+        "steps:\n  - { id: ask, approval: Go on? }\n  - { id: go, run: echo gone >> effects }\n",
+    );
+    let token = home.tool(["flow.lobster"]).token();
+    home.tool(["flow.lobster"]).token();
+    let gates: serde_json::Value =
+        serde_json::from_str(&home.lobster(["gates", "--json"]).run().stdout).unwrap();
+    let newest = gates[0]["id"].as_str().unwrap();
+    let gone = |words: &[&str]| {
+        let script = "mkdir gone && cd gone && rmdir ../gone && exec \"$0\" \"$@\"";
+        let binary = crate::binary::lobster().to_str().unwrap();
+        home.program("/bin/sh", [&["-c", script, binary], words].concat()).run()
+    };
+    for words in
+        [&["runs"][..], &["gates"], &["show", "@"], &["logs", "@"], &["store", "verify"], &["store", "stats"]]
+    {
+        let answer = gone(words);
+        assert_eq!(answer.code(), 0, "{words:?}: {answer:?}");
+    }
+    gone(&["gates", "approve", newest]).output();
+    gone(&["resume", "--token", &token, "--approve", "yes"]).output();
+    assert_eq!(home.read("effects"), "gone\ngone\n", "they run where they were started");
+    let refused = gone(&["run", "--mode", "tool", "exec true"]);
+    assert!(refused.error().contains("the working directory cannot be used"), "{refused:?}");
+}

@@ -11,7 +11,7 @@ use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
 use lobster_runtime::setting::{Setting, read_count};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::service::Service;
-use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError};
+use lobster_runtime::store::{BrokenChain, Record, RunId, Store, StoreError, state_dir};
 
 use crate::exit::CommandError;
 use crate::render::say;
@@ -63,6 +63,10 @@ pub(crate) fn runtime_of_run(
         && let Some(policy) = lobster_runtime::replay::policy_of(&runtime, run)?
     {
         runtime = runtime.with_policy(policy);
+    }
+    if std::env::current_dir().is_err() {
+        // Its next steps run where it was started.
+        runtime.services.cwd = runtime.store()?.run(run)?.cwd.into();
     }
     Ok(runtime)
 }
@@ -140,12 +144,34 @@ pub(crate) fn warn_of_damage(broken: &BrokenChain) {
     say(&format!("warning: {broken}; what is shown may not be what happened"));
 }
 
+/// Set by a command that only needs the store.
+static NEEDS_NO_DIRECTORY: AtomicBool = AtomicBool::new(false);
+
+/// Lets this process work without a working directory, which may have been deleted.
+pub(crate) fn work_without_directory() {
+    NEEDS_NO_DIRECTORY.store(true, Ordering::Relaxed);
+}
+
+/// The settings of this process. In the place of a deleted working directory is the name that the system has for it, at
+/// which nothing is.
+fn process_settings() -> Result<Settings, CommandError> {
+    Settings::from_process().or_else(|error| {
+        let is_absolute =
+            state_dir(&|name| std::env::var_os(name)).is_some_and(|state_dir| state_dir.is_absolute());
+        match std::fs::read_link("/proc/self/cwd") {
+            Ok(name) if is_absolute && NEEDS_NO_DIRECTORY.load(Ordering::Relaxed) => {
+                Ok(Settings::in_directory(name))
+            }
+            _ => Err(CommandError::failed(format!("the working directory cannot be used: {error}"))),
+        }
+    })
+}
+
 /// What a runtime is made of.
 pub(crate) fn settings_under(mode: Mode, policies: &PolicySources<'_>) -> Result<Settings, CommandError> {
     let cancel = CancelToken::new();
     signals::watch(&cancel)?;
-    let mut settings = Settings::from_process()
-        .map_err(|error| CommandError::failed(format!("the working directory cannot be used: {error}")))?;
+    let mut settings = process_settings()?;
     settings.mode = mode;
     settings.use_host_functions()?;
     for warning in settings.use_policies(policies)? {

@@ -201,7 +201,10 @@ fn command(words: &[String]) -> CommandResult {
             rest => run::run(rest),
         },
         "resume" | "graph" if wants_help => help::of_command(first),
-        "resume" => resume::run(rest),
+        "resume" => {
+            prepare::work_without_directory();
+            resume::run(rest)
+        }
         "graph" => {
             let (log, rest) = logging::take(rest)?;
             logging::start(&log)?;
@@ -245,6 +248,9 @@ fn own_command(words: &[String]) -> CommandResult {
         crate::render::pager::turn_off();
     }
     let shows_record = cli.command.shows_record();
+    if shows_record || matches!(cli.command, Command::Gates(_) | Command::Store(_) | Command::Schedule(_)) {
+        prepare::work_without_directory();
+    }
     let result = match cli.command {
         Command::Check(args) => check::run(&args),
         Command::Runs(args) => runs::run(&args),

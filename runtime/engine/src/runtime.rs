@@ -40,7 +40,7 @@ use lobster_observe::telemetry;
 use lobster_policy::{AuditPlaces, DecisionEnv, Policy};
 use lobster_sandbox::Sandbox;
 use lobster_stage::{Mode, Registry};
-use lobster_store::{NewRun, RunId, Store, StoreError, state_dir};
+use lobster_store::{NewRun, RunId, Store, StoreError, home_dir, state_dir};
 
 /// What to run.
 #[derive(Clone, Debug)]
@@ -100,8 +100,20 @@ impl Runtime {
         let env = env.withholding(secrets.withheld());
         let env = if inherited { env } else { env.reserving(tokens) };
         let Some(state_dir) = state_dir(&|name| env.bytes(name)).map(|dir| settings.cwd.join(dir)) else {
-            return Err(Failure::new(Code::Setting, "no state directory: set LOBSTER_STATE_DIR or HOME"));
+            return Err(Failure::new(
+                Code::Setting,
+                "no state directory: set LOBSTER_STATE_DIR, or HOME to the absolute path of a home",
+            ));
         };
+        if env.path("LOBSTER_STATE_DIR").is_none()
+            && let Some(home) = home_dir(&|name| env.bytes(name)).filter(|home| !home.exists())
+        {
+            let message = format!(
+                "the home {} does not exist: set LOBSTER_STATE_DIR, or HOME to a home",
+                home.display()
+            );
+            return Err(Failure::new(Code::Setting, message));
+        }
         if !settings.policy.is_open() {
             let own = settings.policy_files.iter().map(|file| &file.path).chain([&state_dir]);
             own.into_iter().try_for_each(|path| can_be_protected(path))?;

@@ -84,10 +84,16 @@ impl Settings {
     /// # Errors
     /// When the working directory is gone.
     pub fn from_process() -> io::Result<Self> {
-        Ok(Self {
+        Ok(Self::in_directory(std::env::current_dir()?))
+    }
+
+    /// The same, in another directory than this process.
+    #[must_use]
+    pub fn in_directory(cwd: PathBuf) -> Self {
+        Self {
             mode: Mode::Tool,
             env: std::env::vars_os().collect(),
-            cwd: std::env::current_dir()?,
+            cwd,
             registry: lobster_stages::builtin(),
             cancel: CancelToken::new(),
             prompter: None,
@@ -104,7 +110,7 @@ impl Settings {
             place: None,
             project_is_trusted: None,
             secrets: BTreeMap::new(),
-        })
+        }
     }
 }
 
