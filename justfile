@@ -94,6 +94,10 @@ shells TEXTS="20000":
 kills KILLS="2000":
     LOBSTER_KILLS={{KILLS}} LOBSTER_KILL_SEED=$(date +%j) cargo test --release --workspace --test lobster -- random_kills --nocapture
 
+# 50 killed steps of every kind, and what they leave on the disk; nightly
+left STEPS="50":
+    LOBSTER_KILLED_STEPS={{STEPS}} cargo test --release --workspace --test lobster -- left_behind kept_output --nocapture
+
 # random programs of real tools on random trees: staged, committed, undone and dropped against direct; commits killed at every change of the disk; nightly
 changes CASES="2000":
     LOBSTER_CHANGES_CASES={{CASES}} LOBSTER_CHANGES_SEED=$(date +%Y%j) LOBSTER_CHANGES_KILLS=1 cargo test --release --workspace --test lobster -- staged piles review:: --nocapture

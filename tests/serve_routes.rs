@@ -36,6 +36,7 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/api/v1/runs/{run}", Some("viewer")),
     ("POST", "/api/v1/runs/{run}/cancel", Some("operator")),
     ("GET", "/api/v1/runs/{run}/events", Some("viewer")),
+    ("GET", "/api/v1/runs/{run}/output", Some("viewer")),
     ("GET", "/api/v1/runs/{run}/stream", Some("viewer")),
     ("GET", "/api/v1/gates", Some("viewer")),
     ("GET", "/api/v1/gates/{gate}", Some("viewer")),

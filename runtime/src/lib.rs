@@ -243,6 +243,14 @@ pub mod replay {
         take_over, waits_for_people, why,
     };
 
+    /// What the steps of a run printed.
+    pub mod step_output {
+        pub use lobster_record::{
+            end_of_output, ends, kept_outputs, recorded_streams, retain_unrecorded, stream_as_json,
+            streams_as_json,
+        };
+    }
+
     /// Paths of a run.
     pub mod place {
         pub use lobster_base::place::{is_within, step_id};
@@ -320,7 +328,7 @@ pub mod stages {
 pub mod store {
     pub use lobster_store::{
         Blob, BlobReader, BrokenChain, CopyReport, DaySpent, Durability, Event, Gate, GateAnswer, GateFilter,
-        GateKind, GateRecord, GateStatus, GcPolicy, GcReport, NewRun, Problem, ReadOn, ReadTo, Record,
+        GateKind, GateRecord, GateStatus, GcPolicy, GcReport, KeptOutput, NewRun, Problem, ReadOn, ReadTo, Record,
         Redactions, RunFilter, RunId, RunProcess, RunStatus, RunSummary, StepOutcome, StepStatus, Store,
         StoreError, StoreStats, damage_met, end_with_run, iso, state_dir, system_clock, unreadable_blobs,
     };

@@ -1,15 +1,18 @@
 //! `lobster logs`
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
+use std::time::Duration;
 
-use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::UnseenEnd;
 use lobster_runtime::json;
 use lobster_runtime::replay::place::is_within;
-use lobster_runtime::replay::standing;
+use lobster_runtime::replay::step_output::{
+    ends, kept_outputs, recorded_streams, retain_unrecorded, stream_as_json, streams_as_json,
+};
+use lobster_runtime::replay::{Standing, standing};
 use lobster_runtime::stage::Mode;
-use lobster_runtime::store::{Blob, BlobReader, BrokenChain, Event, RunId, Store, StoreError};
-use serde_json::{Value, json};
+use lobster_runtime::store::{Blob, BrokenChain, Event, KeptOutput, Record, RunId, Store};
+use serde_json::json;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
@@ -22,6 +25,7 @@ use crate::which;
 #[command(after_help = "Examples:
   lobster logs 3f9a1c2b                    everything, step by step
   lobster logs 3f9a1c2b fetch --stdout     exactly the bytes of one step
+  lobster logs -f @                        what the last run prints, as it comes
   lobster logs 3f9a1c2b --json | jq -r '.[] | select(.stream == \"stderr\") | .text'
   lobster logs 3f9a1c2b --output           the result of the whole run, one JSON value a line")]
 pub(crate) struct Args {
@@ -35,140 +39,209 @@ pub(crate) struct Args {
     /// Prints only stderr, without headings.
     #[arg(long)]
     stderr: bool,
+    /// Continues to print what steps write until the run ends.
+    #[arg(long, short, conflicts_with_all = ["output", "json"])]
+    follow: bool,
     /// Prints the result of the run.
     #[arg(long, conflicts_with_all = ["step", "stdout", "stderr"])]
     output: bool,
     /// Prints a JSON array with the step, size, digest and text of each stream. A large stream has no text,
-    /// and an unreadable one has an error instead.
+    /// and an unreadable one has an error instead. `ended` is false for a step that is running or was killed.
     #[arg(long)]
     json: bool,
 }
 
-/// Larger streams are named by their digest only in JSON, in bytes.
-const MAX_TEXT: u64 = 1 << 20;
+/// How often a run is looked at that is followed.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// Records read at once of a run that is followed.
+const RECORDS: usize = 500;
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
     let id = which::run_or_ask(&store, args.run.as_deref(), "logs")?;
-    let streams = Streams { store: &store, run: id };
-    let mut out = Output::for_reader(args.json || args.stdout || args.stderr || args.output);
-    let mut exit = Exit::OK;
+    let is_program = args.json || args.stdout || args.stderr || args.output || args.follow;
+    let mut out = Output::for_reader(is_program);
     if args.output {
-        let run = store.run(id)?;
-        let status = standing(&store, &run);
-        let output = run.output.ok_or_else(|| {
-            CommandError::failed(format!("run {} is {status} and has no result on record", id.short()))
-        })?;
-        if !args.json {
-            io::copy(&mut streams.open(&output)?, &mut out)?;
-            out.flush()?;
-            return Ok(exit);
-        }
-        let len = store.blob_len(&output)?.unwrap_or_default();
-        let stream = streams.object(None, "output", Blob { digest: output, len }, &mut exit);
-        writeln!(out, "{}", json::pretty(&[stream]))?;
-        return Ok(exit);
+        return output(&store, id, args.json, &mut out);
     }
-    let mut seen = false;
-    let mut objects = Vec::new();
-    let mut at_line_start = true;
+    let mut printer =
+        Printer { args, store: &store, run: id, out, at_line_start: true, heading: None, exit: Exit::OK };
+    let mut kept = kept_outputs(&store, id, args.step.as_deref());
     let (journal, broken) = prepare::found_journal(&store, id)?;
-    for record in journal {
-        let Event::StepEnded { path, outcome, .. } = &record.event else { continue };
-        if args.step.as_ref().is_some_and(|step| !is_within(path, step)) {
-            continue;
+    let seen = if args.json {
+        let (mut objects, is_whole) = streams_as_json(&store, id, |path, name| printer.wants(path, name))?;
+        if !is_whole {
+            printer.exit = Exit::FAILED;
         }
-        if let Some(end) = UnseenEnd::of_outcome(outcome)
-            && !(args.json || args.stdout || args.stderr)
-        {
-            seen = true;
-            if !at_line_start {
-                writeln!(out)?;
-            }
-            at_line_start = true;
-            writeln!(out, "── {} was interrupted: {}", one_line(path), one_line(&end.reason()))?;
+        let seen = !objects.is_empty();
+        if seen || args.step.is_none() {
+            objects.extend(broken.map(|broken: BrokenChain| json!({ "broken": broken })));
+            writeln!(printer.out, "{}", json::pretty(&objects))?;
         }
-        let both = [
-            ("stdout", outcome.stdout.or(outcome.output), !args.stderr),
-            ("stderr", outcome.stderr, !args.stdout),
-        ];
-        for (name, blob, wanted) in both {
-            let Some(blob) = blob.filter(|blob| wanted && blob.len > 0) else { continue };
-            seen = true;
-            if args.json {
-                objects.push(streams.object(Some(path), name, blob, &mut exit));
-                continue;
-            }
-            let mut out = LastByte { to: &mut out, at_line_start: &mut at_line_start };
-            if !args.stdout && !args.stderr {
-                if !*out.at_line_start {
-                    writeln!(out)?;
-                }
-                writeln!(out, "── {} {name}", one_line(path))?;
-            }
-            match streams.open(&blob.digest) {
-                Ok(mut stream) => {
-                    io::copy(&mut stream, &mut out)?;
-                }
-                Err(error) => {
-                    out.flush()?;
-                    exit = CommandError::failed(format!("{} {name}: {error}", one_line(path))).report();
-                }
-            }
+        seen
+    } else {
+        let mut seen = false;
+        for record in &journal {
+            seen |= printer.recorded(record)?;
         }
+        retain_unrecorded(&mut kept, &journal);
+        for output in &mut kept {
+            seen |= printer.unrecorded(output)?;
+        }
+        if args.follow {
+            let after = journal.last().map_or(0, |record| record.seq);
+            printer.follow(kept, after)?;
+        }
+        seen
+    };
+    if !seen && !args.follow && args.step.is_some() {
+        return Err(CommandError::failed("this step has no output on record")
+            .with_hint("`lobster show RUN` lists the steps"));
     }
-    if !seen && args.step.is_some() {
-        return Err(CommandError::failed("this step has no output on record").with_hint(
-            "`lobster show RUN` lists the \
-                steps",
-        ));
-    }
-    if args.json {
-        objects.extend(broken.map(|broken: BrokenChain| json!({ "broken": broken })));
-        writeln!(out, "{}", json::pretty(&objects))?;
+    printer.out.flush()?;
+    Ok(printer.exit)
+}
+
+/// Prints the result of the run.
+fn output(store: &Store, id: RunId, as_json: bool, out: &mut Output) -> CommandResult {
+    let run = store.run(id)?;
+    let status = standing(store, &run);
+    let output = run.output.ok_or_else(|| {
+        CommandError::failed(format!("run {} is {status} and has no result on record", id.short()))
+    })?;
+    let mut exit = Exit::OK;
+    if as_json {
+        let len = store.blob_len(&output)?.unwrap_or_default();
+        let stream = stream_as_json(store, id, None, "output", Blob { digest: output, len });
+        if !stream["error"].is_null() {
+            exit = Exit::FAILED;
+        }
+        writeln!(out, "{}", json::pretty(&[stream]))?;
+    } else {
+        let mut reader = store.open_blob(&output).map_err(|error| store.explained(id, error))?;
+        io::copy(&mut reader, out)?;
     }
     out.flush()?;
     Ok(exit)
 }
 
-/// What the steps of a run wrote.
-struct Streams<'a> {
+/// Prints the streams of steps, each under a heading if people read it.
+struct Printer<'a> {
+    args: &'a Args,
     store: &'a Store,
     run: RunId,
+    out: Output,
+    at_line_start: bool,
+    /// The heading under which the last bytes stand.
+    heading: Option<String>,
+    exit: Exit,
 }
 
-impl Streams<'_> {
-    fn open(&self, digest: &Digest) -> Result<BlobReader, StoreError> {
-        self.store.open_blob(digest).map_err(|error| self.store.explained(self.run, error))
+impl Printer<'_> {
+    fn wants(&self, path: &str, name: &str) -> bool {
+        self.args.step.as_ref().is_none_or(|step| is_within(path, step))
+            && if name == "stdout" { !self.args.stderr } else { !self.args.stdout }
     }
 
-    /// One stream. Bytes that are not text are replaced, which the digest tells; of one
-    /// that cannot be had it says why, and `exit` is a failure.
-    fn object(&self, step: Option<&str>, stream: &str, blob: Blob, exit: &mut Exit) -> Value {
-        let read = || -> Result<Option<String>, CommandError> {
-            let mut reader = self.open(&blob.digest)?;
-            if reader.len() > MAX_TEXT {
-                return Ok(None);
+    fn head(&mut self, heading: String) -> io::Result<()> {
+        if self.args.stdout || self.args.stderr || self.heading.as_ref() == Some(&heading) {
+            return Ok(());
+        }
+        if !self.at_line_start {
+            writeln!(self.out)?;
+        }
+        self.at_line_start = true;
+        writeln!(self.out, "── {heading}")?;
+        self.heading = Some(heading);
+        Ok(())
+    }
+
+    /// Prints the output that a record names; false if there is none.
+    fn recorded(&mut self, record: &Record) -> io::Result<bool> {
+        let Event::StepEnded { path, outcome, .. } = &record.event else { return Ok(false) };
+        let mut seen = false;
+        if let Some(end) = UnseenEnd::of_outcome(outcome)
+            && self.wants(path, "stdout")
+            && self.wants(path, "stderr")
+        {
+            seen = true;
+            self.head(format!("{} was interrupted: {}", one_line(path), one_line(&end.reason())))?;
+        }
+        for (name, blob) in recorded_streams(outcome) {
+            let Some(blob) = blob.filter(|blob| blob.len > 0 && self.wants(path, name)) else { continue };
+            seen = true;
+            // Another attempt has a heading of its own.
+            self.heading = None;
+            self.head(format!("{} {name}", one_line(path)))?;
+            match self.store.open_blob(&blob.digest).map_err(|error| self.store.explained(self.run, error)) {
+                Ok(mut stream) => {
+                    let mut out = LastByte { to: &mut self.out, at_line_start: &mut self.at_line_start };
+                    io::copy(&mut stream, &mut out)?;
+                }
+                Err(error) => {
+                    self.out.flush()?;
+                    self.exit = CommandError::failed(format!("{} {name}: {error}", one_line(path))).report();
+                }
             }
-            let mut bytes = Vec::new();
-            reader.read_to_end(&mut bytes)?;
-            Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
-        };
-        let (text, error) = match read() {
-            Ok(text) => (text, None),
-            Err(error) => {
-                *exit = Exit::FAILED;
-                (None, Some(error.message))
+        }
+        Ok(seen)
+    }
+
+    /// Prints what has come of an output whose step has no end on record; false if nothing has.
+    fn unrecorded(&mut self, output: &mut KeptOutput) -> io::Result<bool> {
+        let mut seen = false;
+        while let Some(piece) = output.next_piece()? {
+            if !self.wants(&output.path, piece.stream.name()) {
+                continue;
             }
-        };
-        json!({
-            "step": step,
-            "stream": stream,
-            "size": blob.len,
-            "digest": blob.digest,
-            "text": text,
-            "error": error,
-        })
+            seen = true;
+            self.head(format!("{} {}, so far", one_line(&output.path), piece.stream.name()))?;
+            LastByte { to: &mut self.out, at_line_start: &mut self.at_line_start }.write_all(&piece.bytes)?;
+        }
+        Ok(seen)
+    }
+
+    /// Prints what comes until the run ends or is interrupted.
+    fn follow(&mut self, mut open: Vec<KeptOutput>, mut after: u64) -> Result<(), CommandError> {
+        loop {
+            self.out.flush()?;
+            // Looked at first: what came before the run ended is read below.
+            let run = self.store.run(self.run)?;
+            let goes_on = matches!(
+                standing(self.store, &run),
+                Standing::Running | Standing::Waiting | Standing::Cancelling
+            );
+            for output in kept_outputs(self.store, self.run, self.args.step.as_deref()) {
+                if !open.iter().any(|known| known.name() == output.name() && known.at == output.at) {
+                    open.push(output);
+                }
+            }
+            for output in &mut open {
+                self.unrecorded(output)?;
+            }
+            loop {
+                let records = self.store.events_after(self.run, after, RECORDS)?;
+                let Some(last) = records.last() else { break };
+                after = last.seq;
+                for record in &records {
+                    match open.iter().position(|output| ends(record, output)) {
+                        // Its file is gone, and still open here.
+                        Some(number) => {
+                            let mut output = open.remove(number);
+                            self.unrecorded(&mut output)?;
+                        }
+                        None => {
+                            self.recorded(record)?;
+                        }
+                    }
+                }
+            }
+            if !goes_on {
+                return Ok(());
+            }
+            std::thread::sleep(GLANCE);
+        }
     }
 }
 

@@ -265,7 +265,9 @@ fn details(out: &mut impl Write, line: &Line) -> std::io::Result<()> {
         writeln!(out, "  policy   {}", harmless(&json::compact(&line.decision)))?;
     }
     let Some(outcome) = &line.outcome else { return Ok(()) };
-    for (name, blob) in [("stdout", outcome.stdout), ("stderr", outcome.stderr), ("output", outcome.output)] {
+    for (name, blob) in
+        [("stdout", outcome.kept_stdout()), ("stderr", outcome.kept_stderr()), ("output", outcome.output)]
+    {
         if let Some(blob) = blob.filter(|blob| blob.len > 0) {
             writeln!(out, "  {name}   blake3:{} ({})", blob.digest, units::bytes(blob.len))?;
         }

@@ -211,6 +211,9 @@ fn verify(store: &Store, as_json: bool) -> CommandResult {
     for problem in &report.problems {
         writeln!(out, "{}", one_line(&problem.to_string()))?;
     }
+    for part in store.part_uses().iter().filter(|part| !part.is_known) {
+        writeln!(out, "{} is not lobster's", one_line(&part.path))?;
+    }
     writeln!(
         out,
         "{}, {}, {} ({}): {}",
@@ -250,6 +253,10 @@ fn copied(report: &CopyReport, verb: &str, dir: &Path, as_json: bool) -> Command
     Ok(exit)
 }
 
+/// Parts of the state directory that are there while steps run, and remain when lobster is killed.
+const GROWING: [&str; 6] =
+    ["store/output/", "store/layers/", "store/homes/", "store/workers/", "store/tmp/", "approved-*/"];
+
 fn stats(store: &Store, code: CodeUse, as_json: bool) -> CommandResult {
     let stats = store.stats()?;
     let mut out = stdout();
@@ -265,7 +272,22 @@ fn stats(store: &Store, code: CodeUse, as_json: bool) -> CommandResult {
     writeln!(out, "  blobs     {} ({})", units::count(stats.blobs), units::bytes(stats.blob_bytes))?;
     let compiled = units::counted(code.programs, "component");
     writeln!(out, "  compiled  {compiled} ({})", units::bytes(code.bytes))?;
-    writeln!(out, "  on disk   {}", units::bytes(stats.database_bytes + stats.blob_file_bytes + code.bytes))?;
+    for part in stats.parts.iter().filter(|part| GROWING.contains(&part.path.as_str())) {
+        let name = part.path.trim_start_matches("store/").trim_end_matches("/");
+        writeln!(out, "  {name:<9} {} ({})", units::counted(part.files, "file"), units::bytes(part.bytes))?;
+    }
+    for part in stats.parts.iter().filter(|part| !part.is_known) {
+        writeln!(out, "  unknown   {} ({})", one_line(&part.path), units::bytes(part.bytes))?;
+    }
+    writeln!(out, "  on disk   {}", units::bytes(stats.bytes_on_disk()))?;
+    let left = store.left_directories().len() as u64;
+    if left > 0 {
+        writeln!(
+            out,
+            "{} of killed processes: the next run removes them, or `lobster store gc`",
+            units::counted(left, "directory")
+        )?;
+    }
     Ok(Exit::OK)
 }
 

@@ -5,14 +5,14 @@ use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
-use std::path::Path;
-use std::time::Duration;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, Mode, OFlags, flock, open};
 use rustix::process::geteuid;
 
-/// One that was made less long ago may not be locked yet.
-const JUST_MADE: Duration = Duration::from_secs(60);
+/// So long a new directory waits for whoever looks through its place, to be locked when they see it.
+const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A directory that is this process's alone, gone with this value.
 #[derive(Debug)]
@@ -30,11 +30,19 @@ impl LockedDirectory {
     pub fn new(place: &Path, prefix: &str) -> io::Result<Self> {
         fs::DirBuilder::new().recursive(true).mode(0o700).create(place)?;
         let place = fs::canonicalize(place)?;
-        remove_leftovers(&place, prefix);
+        remove_left(&place, prefix);
         let mut builder = tempfile::Builder::new();
         builder.prefix(prefix).permissions(fs::Permissions::from_mode(0o700));
+        // Nobody takes it for one that was left between its creation and its lock. In a place that others use as well,
+        // anybody may have this lock for ever, so it is not waited for long.
+        let since = Instant::now();
+        let mut making = lock(&place, FlockOperation::NonBlockingLockShared);
+        while making.is_err() && since.elapsed() < PATIENCE {
+            std::thread::sleep(Duration::from_millis(1));
+            making = lock(&place, FlockOperation::NonBlockingLockShared);
+        }
         let directory = builder.tempdir_in(place)?;
-        let lock = lock(directory.path())?;
+        let lock = lock(directory.path(), FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self { directory, _lock: lock })
     }
 
@@ -52,42 +60,68 @@ impl Drop for LockedDirectory {
     }
 }
 
-fn lock(path: &Path) -> io::Result<OwnedFd> {
+fn lock(path: &Path, how: FlockOperation) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = open(path, flags, Mode::empty())?;
-    flock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+    flock(&directory, how)?;
     Ok(directory)
 }
 
-fn remove_leftovers(place: &Path, prefix: &str) {
-    for entry in fs::read_dir(place).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if is_left(&path, prefix) {
-            // Whoever comes next tries again.
-            let _ = remove_tree(&path);
-        }
+/// A directory that a killed process has left. Nobody else removes it while this is held.
+#[derive(Debug)]
+pub struct LeftDirectory {
+    path: PathBuf,
+    _lock: OwnedFd,
+}
+
+impl LeftDirectory {
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes it.
+    ///
+    /// # Errors
+    /// When something in it cannot be removed; the next one tries again.
+    pub fn remove(self) -> io::Result<()> {
+        remove_tree(&self.path)
     }
 }
 
-/// Whether there is a directory under such a name.
+/// The directories in `place` under such names that are this user's and that no process uses any more.
 #[must_use]
-pub fn is_named(path: &Path, prefix: &str) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str());
-    name.is_some_and(|name| name.starts_with(prefix))
-        && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir())
+pub fn left_in(place: &Path, prefix: &str) -> Vec<LeftDirectory> {
+    let names = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut named = names.filter(|path| is_named(path, prefix)).peekable();
+    if named.peek().is_none() {
+        return Vec::new();
+    }
+    // While one is made there, another look has to do.
+    let Ok(_alone) = lock(place, FlockOperation::NonBlockingLockExclusive) else { return Vec::new() };
+    let left = named.filter_map(|path| {
+        let lock = lock(&path, FlockOperation::NonBlockingLockExclusive).ok()?;
+        Some(LeftDirectory { path, _lock: lock })
+    });
+    left.collect()
 }
 
-/// Whether it is one of this user that no process uses any more.
-#[must_use]
-pub fn is_left(path: &Path, prefix: &str) -> bool {
+/// Removes them; gives how many there were.
+pub fn remove_left(place: &Path, prefix: &str) -> u64 {
+    let left = left_in(place, prefix);
+    let count = left.len() as u64;
+    // Whoever comes next tries again.
+    left.into_iter().for_each(|left| drop(left.remove()));
+    count
+}
+
+/// Whether there is a directory of this user under such a name.
+fn is_named(path: &Path, prefix: &str) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str());
     // In what belongs to somebody else, a link could be put in the way while it is removed.
-    let is_ours = |meta: &fs::Metadata| meta.uid() == geteuid().as_raw();
-    let is_old = |meta: &fs::Metadata| {
-        meta.modified().is_ok_and(|made| made.elapsed().is_ok_and(|age| age > JUST_MADE))
-    };
-    is_named(path, prefix)
-        && fs::symlink_metadata(path).is_ok_and(|meta| is_ours(&meta) && is_old(&meta))
-        && lock(path).is_ok()
+    name.is_some_and(|name| name.starts_with(prefix))
+        && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == geteuid().as_raw())
 }
 
 /// Removes a directory whose owner may have taken the right to do so from itself.
@@ -110,34 +144,42 @@ mod tests {
     #[test]
     fn only_what_nobody_uses_is_removed() {
         let place = tempfile::tempdir().unwrap();
-        let make = |name: &str, is_old: bool| {
+        let make = |name: &str| {
             let path = place.path().join(name);
             fs::create_dir_all(path.join("closed/in")).unwrap();
             fs::set_permissions(path.join("closed"), fs::Permissions::from_mode(0o500)).unwrap();
-            if is_old {
-                let long_ago = std::time::SystemTime::now() - 2 * JUST_MADE;
-                fs::File::open(&path).unwrap().set_modified(long_ago).unwrap();
-            }
             path
         };
         let in_use = LockedDirectory::new(place.path(), "home-").unwrap();
-        let long_ago = std::time::SystemTime::now() - 2 * JUST_MADE;
-        fs::File::open(in_use.path()).unwrap().set_modified(long_ago).unwrap();
-        let (left, fresh, other) = (make("home-left", true), make("home-new", false), make("other", true));
+        let (left, other) = (make("home-left"), make("other"));
         let next = LockedDirectory::new(place.path(), "home-").unwrap();
-        assert_eq!(
-            [in_use.path(), &left, &fresh, &other, next.path()].map(Path::exists),
-            [true, false, true, true, true]
-        );
+        assert_eq!([in_use.path(), &left, &other, next.path()].map(Path::exists), [true, false, true, true]);
         // Of another user, whose links could lead elsewhere; only root can make one.
-        let foreign = make("home-foreign", true);
+        let foreign = make("home-foreign");
         if std::os::unix::fs::chown(&foreign, Some(65_534), None).is_ok() {
-            assert!(!is_left(&foreign, "home-"));
+            assert!(left_in(place.path(), "home-").is_empty());
         }
         let gone = next.path().to_owned();
         fs::create_dir_all(gone.join("closed/in")).unwrap();
         fs::set_permissions(gone.join("closed"), fs::Permissions::from_mode(0o500)).unwrap();
         drop(next);
         assert!(!gone.exists());
+    }
+
+    #[test]
+    fn a_directory_that_is_being_made_is_never_taken_for_one_that_was_left() {
+        let place = tempfile::tempdir().unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..200 {
+                        let own = LockedDirectory::new(place.path(), "home-").unwrap();
+                        fs::write(own.path().join("file"), "x").unwrap();
+                        assert!(own.path().join("file").exists());
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     }
 }

@@ -107,13 +107,18 @@ impl Run<'_> {
         if let Some(outcome) = self.ask_overseer(path, action)? {
             return Ok(outcome);
         }
-        let (ended, started) = {
+        let (ended, started, begun) = {
             let recall = lock(&self.recall);
-            (recall.ended.get(path).cloned(), recall.started.contains(path))
+            (recall.ended.get(path).cloned(), recall.started.contains(path), recall.has_begun(path))
         };
         // An overseer that was asked and knows nothing wants it done.
         if let Some(outcome) = ended.filter(|_| self.journals()) {
             return Ok(outcome);
+        }
+        if begun && action.idempotent && self.journals() && self.store.has_left_output(self.id, path.as_str())
+        {
+            // It is repeated without asking, and its output stays in the record.
+            self.note_unseen(path)?;
         }
         if started && !action.idempotent && self.journals() {
             let end = self.note_unseen(path)?;
@@ -146,6 +151,7 @@ impl Run<'_> {
         let outcome = perform();
         drop(outside);
         let mut outcome = self.store.hide_outcome(outcome).map_err(store_failure)?;
+        self.store.add_kept_output(self.id, path.as_str(), false, &mut outcome).map_err(store_failure)?;
         if outcome.status == StepStatus::Cancelled && self.cancel.is_cancelled() {
             // What the end of the run stopped half-way is not over, unlike what lost a race.
             outcome.detail[CUT_OFF] = Value::Bool(true);
@@ -170,6 +176,7 @@ impl Run<'_> {
         };
         let mut outcome = Arc::new(outcome);
         self.append(vec![ended_event(path, Arc::clone(&outcome))], durability)?;
+        self.store.forget_output(self.id, path.as_str(), false);
         if let Some(overseer) = self.overseer() {
             outcome = overseer.done(path, outcome);
         }
@@ -388,6 +395,7 @@ impl Run<'_> {
             "warning: step '{path}': {said}. What it did is not known, so it is not done again by itself"
         ));
         self.append(vec![ended_event(path, Arc::new(outcome))], Durability::Synced)?;
+        self.store.forget_output(self.id, path.as_str(), false);
         self.record_failure(path);
         Ok(Stop::Interrupted)
     }
@@ -401,7 +409,9 @@ impl Run<'_> {
         if !is_noted {
             let mut outcome = StepOutcome { status: StepStatus::Interrupted, ..end.outcome() };
             outcome.detail[CUT_OFF] = Value::Bool(true);
+            self.store.add_kept_output(self.id, path.as_str(), true, &mut outcome).map_err(store_failure)?;
             self.append(vec![ended_event(path, Arc::new(outcome))], Durability::Synced)?;
+            self.store.forget_output(self.id, path.as_str(), true);
         }
         Ok(end)
     }

@@ -109,6 +109,11 @@ impl Recall {
         self.elsewhere.contains(path) && self.ended.contains_key(path)
     }
 
+    /// True if this run began the effect at this place and its end is not on record.
+    pub(super) fn has_begun(&self, path: &StepPath) -> bool {
+        self.performed.contains(path) && !self.ended.contains_key(path)
+    }
+
     /// An outcome that holds whatever the action here is now.
     pub(super) fn certain(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
         self.ended.get(path).filter(|_| !self.only_for.contains_key(path)).cloned()

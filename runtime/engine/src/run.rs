@@ -40,7 +40,7 @@ use lobster_observe::telemetry::{RunTrace, TRACEPARENT};
 use lobster_stage::{Destination, Registry, StageError, Stop, Token, store_failure};
 use lobster_store::{
     Durability, Event, NewWait, Record as JournalRecord, RunClaim, RunId, StepOutcome, StepStatus, Store,
-    StoreError,
+    StoreError, Sweep,
 };
 
 /// What to do with an effect that an earlier process started and did not end.
@@ -120,6 +120,8 @@ pub struct Run<'s> {
     pub(crate) trace: Option<RunTrace>,
     /// What carries out its effects.
     executor: Box<dyn Executor + 's>,
+    /// Removes what killed processes have left in the state directory.
+    _sweep: Option<Sweep>,
     /// Nobody else executes this run meanwhile.
     _claim: Option<RunClaim>,
 }
@@ -167,6 +169,7 @@ impl<'s> Run<'s> {
         Self {
             services,
             executor,
+            _sweep: claim.as_ref().map(|_| store.sweep()),
             trace: services.trace(id, services.env.get(TRACEPARENT).as_deref()),
             knows_until: store.clock_ms(),
             left_at: Mutex::default(),

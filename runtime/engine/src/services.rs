@@ -214,7 +214,7 @@ impl Services {
             None => {
                 let (sandbox, components) = (Arc::clone(&self.sandbox), self.components().clone());
                 let local = LocalExecutor::new(store.clone(), sandbox, components, self);
-                Box::new(local.showing(self.progress.as_deref()))
+                Box::new(local.storing_output().showing(self.progress.as_deref()))
             }
             Some(program) => {
                 let there = StdioExecutor::new(Arc::clone(program), store.clone(), self);

@@ -27,6 +27,7 @@ mod replay;
 mod requests;
 mod resume;
 mod standing;
+mod step_output;
 mod step_undos;
 #[cfg(test)]
 mod testing;
@@ -54,5 +55,8 @@ pub use resume::{
     run_of_gate, take_over, waits_for_people,
 };
 pub use standing::{Standing, Standings, is_stopped_between_effects, last_end, runs_with_standing, standing};
+pub use step_output::{
+    end_of_output, ends, kept_outputs, recorded_streams, retain_unrecorded, stream_as_json, streams_as_json,
+};
 pub use step_undos::{NotProposed, StepUndo};
 pub use why::{Why, WhyError, why};

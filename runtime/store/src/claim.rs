@@ -195,6 +195,31 @@ impl Store {
         RunProcess::read(&text).filter(|process| self.is_claimed(run) && process.is_there())
     }
 
+    /// Removes the files of claims that killed processes held on runs which are not there any more; gives how many.
+    pub(super) fn sweep_claims(
+        &self,
+        is_known: &dyn Fn(RunId) -> Result<bool, StoreError>,
+        dry_run: bool,
+    ) -> Result<u64, StoreError> {
+        let mut swept = 0;
+        for path in super::gc::entries(&self.inner.dir.join("locks")) {
+            let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+            let Some(run) = name.strip_prefix("run-").and_then(|run| run.parse().ok()) else { continue };
+            let held = regular_file::open_own(File::options().read(true), &path)
+                .and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO));
+            // Whoever opened it before sees, once they have the lock, that it is no longer the file of that name.
+            let Ok(Some(held)) = held else { continue };
+            if is_known(run)? || !leads_to(&path, held.file()) {
+                continue;
+            }
+            swept += 1;
+            if !dry_run {
+                fs::remove_file(&path).map_err(|error| StoreError::io("remove", &path, error))?;
+            }
+        }
+        Ok(swept)
+    }
+
     fn claim_path(&self, run: RunId) -> PathBuf {
         // A state key's lock ends in `.json`, so the two never meet.
         self.inner.dir.join("locks").join(format!("run-{run}"))

@@ -26,9 +26,8 @@ use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
 use super::named_blobs::{Marks, NAMES_AT_MOST, digests_in};
-use super::{SCRATCH, Store, claim_tables, fault, private};
+use super::{Store, claim_tables, fault, private};
 use lobster_base::digest::Digest;
-use lobster_base::locked_directory::{is_left, is_named, remove_tree};
 use lobster_base::regular_file;
 
 /// Runs decided and removed in one transaction: tens of milliseconds.
@@ -175,6 +174,7 @@ impl Collector<'_> {
             if let Some(age) = self.policy.max_age_ms {
                 self.store.forget_service_history(self.now.saturating_sub(age))?;
                 self.store.forget_days(self.now.saturating_sub(age))?;
+                self.store.forget_answers(age)?;
             }
             self.give_back_space()?;
         }
@@ -526,11 +526,10 @@ impl Collector<'_> {
             .chain(entries(&dir).into_iter().filter(|path| named(path, "new-", "")))
             .chain(entries(&state).into_iter().filter(|path| named(path, ".lobster-", ".tmp")));
         for path in drafts {
-            if is_named(&path, SCRATCH) {
-                self.report.leftovers += u64::from(self.remove_scratch(&path)?);
+            // Whoever is still writing one holds its lock.
+            if path.is_dir() {
                 continue;
             }
-            // Whoever is still writing one holds its lock.
             let free = regular_file::open_own(File::options().read(true), &path)
                 .and_then(|file| FileLock::take(file, Sharing::Exclusive, Duration::ZERO))
                 .is_ok_and(|lock| lock.is_some());
@@ -538,16 +537,16 @@ impl Collector<'_> {
                 self.report.leftovers += 1;
             }
         }
+        let store = self.store;
+        let is_known = |run: RunId| self.read(|db| run_exists(db, run));
+        let dry_run = self.policy.dry_run;
+        let swept = store.sweep_outputs(&is_known, dry_run)? + store.sweep_claims(&is_known, dry_run)?;
+        self.report.leftovers += swept
+            + match dry_run {
+                true => store.left_directories().len() as u64,
+                false => store.remove_left_directories(),
+            };
         Ok(())
-    }
-
-    /// Removes what a killed process left of a store that nobody means to keep; false when it stays.
-    fn remove_scratch(&self, path: &Path) -> Result<bool, StoreError> {
-        let is_left = is_left(path, SCRATCH);
-        if is_left && !self.policy.dry_run {
-            remove_tree(path).map_err(|e| StoreError::io("remove", path, e))?;
-        }
-        Ok(is_left)
     }
 
     fn give_back_space(&self) -> Result<(), StoreError> {
@@ -625,6 +624,10 @@ fn row_of_blob(db: &Connection, digest: &Digest) -> Result<Option<BlobRow>, Stor
         .query_row([digest.as_bytes()], |row| Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get(1)?)))
         .optional()?;
     Ok(row)
+}
+
+fn run_exists(db: &Connection, run: RunId) -> Result<bool, StoreError> {
+    Ok(db.prepare_cached("SELECT 1 FROM runs WHERE id = ?1")?.exists([run.as_bytes()])?)
 }
 
 fn row_exists(db: &Connection, digest: &Digest) -> Result<bool, StoreError> {

@@ -1,15 +1,7 @@
 //! What lobster remembers: blobs, runs and their journals, gates, the action
 //! cache and users' state. Nothing else writes durable state.
 //!
-//! Under the state directory:
-//!
-//! ```text
-//! <key>.json              users' state, exactly as the incumbent keeps it
-//! store/lobster.db        everything else: SQLite, write-ahead log
-//! store/blobs/ab/<hex>    blobs too large for the database
-//! store/tmp/              blobs being written, and stores that nobody means to keep
-//! store/locks/            one lock file per state key
-//! ```
+//! [`STATE_PARTS`] lists what is below the state directory, and what removes it.
 //!
 //! A [`Store`] may be shared by threads, and its directory by processes.
 
@@ -37,6 +29,7 @@ mod journal;
 mod leaves;
 mod listing;
 mod named_blobs;
+mod output;
 mod pending;
 mod private;
 mod rebuilt_gates;
@@ -49,6 +42,7 @@ mod spelling;
 mod spent;
 mod spent_tables;
 mod store_name;
+mod state_parts;
 mod transfer;
 mod unreadable;
 mod user_state;
@@ -77,6 +71,9 @@ pub use gc::{GcPolicy, GcReport};
 pub use high_water::{Mark, Rollback};
 pub use journal::parse_record;
 pub use journal::{BrokenChain, NewRun, Record, RunFilter, RunSummary};
+pub use output::{
+    KeptOutput, OUTPUT_ORDER, OutputLog, OutputPiece, OutputStream, PARTIAL_STDOUT, WHOLE_STDERR,
+};
 pub use redact::Redactions;
 pub use redact::Redactor;
 pub use rescue::{LostRows, Rescued};
@@ -88,6 +85,9 @@ pub use service::{
     WaitRow, Watched,
 };
 pub use spent::{Day, DayFull, DayLimit, DaySpent};
+pub use state_parts::{
+    COPIES_PREFIX, HOME_PREFIX, LAYERS_PREFIX, PartUse, STATE_PARTS, StatePart, Sweep, part_of,
+};
 pub use transfer::Redacted;
 pub use unreadable::unreadable_blobs;
 pub use user_state::{LockedState, UserState, home_dir, state_dir};
@@ -118,6 +118,8 @@ struct Inner {
     high_water: high_water::HighWater,
     /// The claims of this process, with their numbers.
     claims: Mutex<HashMap<RunId, i64>>,
+    /// The files with the output of steps of this process that run.
+    outputs: Mutex<HashMap<(RunId, String), PathBuf>>,
     /// Who is told of what was committed.
     witnesses: RwLock<Witnesses>,
     /// Of a store that nobody means to keep; removed last.
@@ -210,6 +212,7 @@ impl Store {
             known: Mutex::default(),
             checked: Mutex::default(),
             claims: Mutex::default(),
+            outputs: Mutex::default(),
             witnesses: RwLock::default(),
             scratch,
         };

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use aho_corasick::{AhoCorasick, MatchKind};
 use serde_json::Value;
@@ -22,6 +23,12 @@ const LINES: usize = 512;
 
 /// Bytes of a stream that are looked through together.
 const BATCH: usize = 32 << 10;
+
+/// Of the time of a stream, this part may be spent on giving its lines early.
+const SHARE: u32 = 20;
+
+/// So much more may be spent at the beginning.
+const ADVANCE: Duration = Duration::from_millis(50);
 
 /// Secret values and what stands in their place: `«secret:NAME»`.
 #[derive(Clone, Default)]
@@ -396,10 +403,10 @@ impl Redactions {
             lines.push(bytes);
             end = start;
         }
-        let own = dump::bytes_of(text, last..text.len());
-        // A line that breaks off inside a dump may show anything.
-        let mut cut = if lines.is_empty() && own.is_none() { text.len() } else { last };
-        let shown: Vec<_> = lines.into_iter().rev().flatten().chain(own.into_iter().flatten()).collect();
+        // A line that breaks off inside a dump may show anything, and continue what the lines before it have begun.
+        let is_dump = !lines.is_empty() || dump::bytes_of(text, last..text.len()).is_some();
+        let mut cut = if is_dump { last } else { text.len() };
+        let shown: Vec<_> = lines.into_iter().rev().flatten().collect();
         let bytes: Vec<u8> = shown.iter().map(|(byte, _)| *byte).collect();
         let values = self.pairs.iter().filter(|(form, _)| form.kind == Some(Kind::Plain));
         for (form, _) in values {
@@ -571,6 +578,9 @@ pub struct Redactor {
     redactions: Arc<Redactions>,
     held: Vec<u8>,
     reach: usize,
+    begun: Instant,
+    /// Time spent on giving lines early.
+    spent: Duration,
 }
 
 impl Redactor {
@@ -581,7 +591,9 @@ impl Redactor {
             return None;
         }
         let reach = redactions.reach();
-        Some(Self { current: Arc::clone(current), redactions, held: Vec::new(), reach })
+        let current = Arc::clone(current);
+        let begun = Instant::now();
+        Some(Self { current, redactions, held: Vec::new(), reach, begun, spent: Duration::ZERO })
     }
 
     /// Takes over what has become known since: nobody could have written it before.
@@ -593,18 +605,39 @@ impl Redactor {
         }
     }
 
-    /// Takes the next piece, gives what is certain by now.
+    /// Takes the next piece, gives what is certain by now, in large portions.
     pub fn push(&mut self, bytes: &[u8]) -> Vec<u8> {
+        self.take(bytes, false)
+    }
+
+    /// Takes the next piece, gives each line as soon as it is certain: for whoever reads a stream while it comes. That
+    /// costs more, so a stream of many small pieces is given in large portions as well.
+    pub fn push_lines(&mut self, bytes: &[u8]) -> Vec<u8> {
+        let may_look = self.spent <= self.begun.elapsed() / SHARE + ADVANCE;
+        self.take(bytes, may_look)
+    }
+
+    fn take(&mut self, bytes: &[u8], by_lines: bool) -> Vec<u8> {
         self.refresh();
         self.held.extend_from_slice(bytes);
         // What is held back is looked through again each time.
-        if self.held.len() < self.batch() {
+        let bound = if self.held.len() >= self.batch() {
+            let sure = self.held.len() - self.reach;
+            // What is left must begin with a whole line, so that lines of dumps are known.
+            let line = memchr::memrchr(b'\n', &self.held[sure.saturating_sub(BATCH / 2)..sure]);
+            line.map_or(sure, |at| sure.saturating_sub(BATCH / 2) + at + 1)
+        } else if by_lines && memchr::memchr(b'\n', bytes).is_some() {
+            let now = Instant::now();
+            let sure = self.held.len() - self.redactions.begun(&self.held);
+            let bound = memchr::memrchr(b'\n', &self.held[..sure]).map_or(0, |at| at + 1);
+            self.spent += now.elapsed();
+            bound
+        } else {
+            0
+        };
+        if bound == 0 {
             return Vec::new();
         }
-        let sure = self.held.len() - self.reach;
-        // What is left must begin with a whole line, so that lines of dumps are known.
-        let line = memchr::memrchr(b'\n', &self.held[sure.saturating_sub(BATCH / 2)..sure]);
-        let bound = line.map_or(sure, |at| sure.saturating_sub(BATCH / 2) + at + 1);
         let places = self.redactions.places(&self.held);
         let is_clean = places.first().is_none_or(|(place, _)| place.start >= bound);
         let mut clean = if is_clean { Vec::new() } else { Vec::with_capacity(bound) };
@@ -631,12 +664,6 @@ impl Redactor {
     pub fn finish_cut(mut self) -> Vec<u8> {
         self.refresh();
         self.redactions.cut(&self.held)
-    }
-
-    /// What is held back as it would be given if the stream were cut off here, for somebody who follows it.
-    #[must_use]
-    pub fn peek(&self) -> Vec<u8> {
-        self.current.get().cut(&self.held)
     }
 
     /// Gives the rest.

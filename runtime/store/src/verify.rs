@@ -18,6 +18,7 @@ use super::gc::entries;
 use super::high_water::{Mark, Rollback};
 use super::journal::{Record, RunSummary, record_text_of};
 use super::rescue::{LostRows, Rescued};
+use super::state_parts::PartUse;
 use super::wal_file::log_path;
 use lobster_base::digest::Digest;
 use lobster_base::json;
@@ -154,7 +155,7 @@ impl VerifyReport {
 }
 
 /// How much the store holds.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct StoreStats {
     pub runs: u64,
@@ -168,6 +169,16 @@ pub struct StoreStats {
     pub blob_file_bytes: u64,
     /// Of the database file and its log.
     pub database_bytes: u64,
+    /// Each part of the state directory, but for the blobs.
+    pub parts: Vec<PartUse>,
+}
+
+impl StoreStats {
+    /// Bytes of all files below the state directory.
+    #[must_use]
+    pub fn bytes_on_disk(&self) -> u64 {
+        self.blob_file_bytes + self.parts.iter().map(|part| part.bytes).sum::<u64>()
+    }
 }
 
 impl Store {
@@ -529,6 +540,7 @@ impl Store {
         let path = self.inner.db.path();
         let size = |path: &std::path::Path| fs::metadata(path).map_or(0, |meta| meta.len());
         let database_bytes = size(path) + size(&log_path(path));
+        let parts = self.part_uses();
         self.inner.db.read_aside(|db| {
             let one = |sql: &str| count(db, sql);
             Ok(StoreStats {
@@ -540,6 +552,7 @@ impl Store {
                 blob_bytes: one("SELECT coalesce(sum(len), 0) FROM blobs")?,
                 blob_file_bytes: one("SELECT coalesce(sum(len), 0) FROM blobs WHERE data IS NULL")?,
                 database_bytes,
+                parts: parts.clone(),
             })
         })
     }

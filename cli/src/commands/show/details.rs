@@ -6,6 +6,7 @@ use std::io::Read;
 use anstyle::{AnsiColor, Style};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::json;
+use lobster_runtime::replay::step_output::{end_of_output, kept_outputs};
 use lobster_runtime::replay::timeline::Line;
 use lobster_runtime::store::{Blob, BlobReader, RunId, StepStatus, Store};
 use serde_json::Value;
@@ -65,7 +66,13 @@ pub(super) fn of_step(record: Recorded<'_>, line: &Line, room: Room) -> Vec<(Sty
         Ok(None) => {}
         Err(error) => lines.push(cannot("its command", &error)),
     }
-    let Some(outcome) = line.outcome.as_ref().filter(|_| !line.summary) else { return lines };
+    let Some(outcome) = line.outcome.as_ref().filter(|_| !line.summary) else {
+        let said = if line.outcome.is_none() { last_of_unrecorded(record, &line.path) } else { Vec::new() };
+        lines.extend(
+            said.into_iter().map(|said| (Style::new(), fit(format!("{indent}│ {}", one_line(&said))))),
+        );
+        return lines;
+    };
     let failed = match outcome.status {
         StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused => true,
         StepStatus::Ok
@@ -86,7 +93,7 @@ pub(super) fn of_step(record: Recorded<'_>, line: &Line, room: Room) -> Vec<(Sty
         lines.extend(
             said.into_iter().chain(error).map(|said| (BAD, fit(format!("{indent}! {}", one_line(&said))))),
         );
-    } else if let Some(blob) = outcome.output.or(outcome.stdout) {
+    } else if let Some(blob) = outcome.output.or(outcome.kept_stdout()) {
         match first(record, blob) {
             Ok(said) => lines.extend(
                 said.into_iter().map(|said| (Style::new(), fit(format!("{indent}│ {}", one_line(&said))))),
@@ -130,8 +137,19 @@ fn first(record: Recorded<'_>, blob: Blob) -> Result<Vec<String>, CommandError> 
 
 /// The last lines of a stream.
 fn last(record: Recorded<'_>, blob: Blob) -> Result<Vec<String>, CommandError> {
-    let bytes = record.load(&blob.digest)?;
-    let text = String::from_utf8_lossy(&bytes);
+    Ok(last_lines(&record.load(&blob.digest)?))
+}
+
+fn last_lines(bytes: &[u8]) -> Vec<String> {
+    let text = String::from_utf8_lossy(bytes);
     let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-    Ok(lines[lines.len().saturating_sub(SHOWN)..].iter().map(|line| (*line).to_owned()).collect())
+    lines[lines.len().saturating_sub(SHOWN)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// The last lines that a step has printed so far, or had when lobster died.
+fn last_of_unrecorded(record: Recorded<'_>, path: &str) -> Vec<String> {
+    let kept = kept_outputs(record.store, record.run, Some(path)).into_iter();
+    let Some(mut output) = kept.filter(|output| output.path == path).next_back() else { return Vec::new() };
+    let end = end_of_output(&mut output, None, LINE * SHOWN);
+    end.map(|(bytes, _)| last_lines(&bytes)).unwrap_or_default()
 }

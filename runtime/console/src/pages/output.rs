@@ -12,11 +12,12 @@ const MOST: u64 = 64 << 20;
 pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let id = run_of(app, asked)?;
     let (path, name) = (asked.query("path").unwrap_or_default(), asked.query("stream").unwrap_or("stdout"));
-    let view = views::of_run(&app.store, id, app.store.run(id)?.status == RunStatus::Running)?;
-    let outcome = view.lines.iter().find(|line| line.path == path).and_then(|line| line.outcome.as_ref());
-    let blob = outcome.and_then(|outcome| match name {
-        "stdout" => outcome.stdout,
-        "stderr" => outcome.stderr,
+    let is_running = app.store.run(id)?.status == RunStatus::Running;
+    let view = views::of_run(&app.store, id, is_running)?;
+    let line = views::of_step(&app.store, id, (&view, path), is_running)?;
+    let blob = line.and_then(|line| line.outcome).and_then(|outcome| match name {
+        "stdout" => outcome.kept_stdout(),
+        "stderr" => outcome.kept_stderr(),
         "output" => outcome.output,
         _ => None,
     });

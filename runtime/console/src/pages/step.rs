@@ -6,8 +6,9 @@ use lobster_runtime::figures;
 use lobster_runtime::json;
 use lobster_runtime::replay::changes::changes_in;
 use lobster_runtime::replay::place::is_within;
+use lobster_runtime::replay::step_output::{end_of_output, kept_outputs};
 use lobster_runtime::replay::{Standing, place_in_plan, standing};
-use lobster_runtime::store::{Blob, Event, RunFilter, RunId, RunSummary, StepOutcome};
+use lobster_runtime::store::{Blob, Event, KeptOutput, RunFilter, RunId, RunSummary, StepOutcome};
 use lobster_runtime::visible::harmless;
 use lobster_serve::http::{App, Asked, Problem, Reply, run_of};
 use maud::{Markup, html};
@@ -72,7 +73,10 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let place = views::plan(&app.store, &run.plan).and_then(|plan| place_in_plan(&plan, path));
     let waited: i64 =
         line.spans.iter().filter(|span| span.is_wait).filter_map(|span| Some(span.ended? - span.begun)).sum();
-    let heard = app.tidings.of_run(id).remove(path).filter(|_| outcome.is_none());
+    let mut unrecorded =
+        if outcome.is_none() { kept_outputs(&app.store, id, Some(path)) } else { Vec::new() };
+    unrecorded.retain(|output| output.path == path);
+    let heard = app.tidings.of_run(id).remove(path).filter(|_| outcome.is_none() && unrecorded.is_empty());
     let body = html! {
         header class="stack" id="head" data-live="" data-run=(id) {
             div class="crumbs" { a href="/runs" { "Runs" } "/" a href=(format!("/runs/{id}")) { (short(&run.name, 60)) } "/" span { (short(path, 160)) } }
@@ -97,6 +101,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             section { header { h2 { "Command" } } pre class="out" tabindex="0" { (lobster_runtime::visible::exact(command)) } }
         }
         div class="stack" id="streams" data-live="" {
+            @for output in &mut unrecorded { (so_far(output)) }
             @if let Some(said) = heard { section { header { h2 { "So far" } } pre class="out" tabindex="0" { (harmless(&said.to_string())) } } }
             @if let Some(outcome) = outcome {
                 @for (name, blob) in streams(outcome) { (stream(app, &id.to_string(), path, name, blob)) }
@@ -233,7 +238,8 @@ fn pretty(bytes: &[u8]) -> String {
 
 /// The streams of an outcome, without those that say the same.
 pub(crate) fn streams(outcome: &StepOutcome) -> Vec<(&'static str, Blob)> {
-    let all = [("stdout", outcome.stdout), ("output", outcome.output), ("stderr", outcome.stderr)];
+    let all =
+        [("stdout", outcome.kept_stdout()), ("output", outcome.output), ("stderr", outcome.kept_stderr())];
     let mut found: Vec<(&'static str, Blob)> = Vec::new();
     for (name, blob) in all {
         if let Some(blob) = blob.filter(|blob| blob.len > 0)
@@ -243,6 +249,23 @@ pub(crate) fn streams(outcome: &StepOutcome) -> Vec<(&'static str, Blob)> {
         }
     }
     found
+}
+
+/// The end of what a step has printed so far, both streams as they came.
+fn so_far(output: &mut KeptOutput) -> Markup {
+    let end = end_of_output(output, None, usize::try_from(SHOWN).unwrap_or(usize::MAX));
+    html! {
+        section {
+            header { h2 { "So far" } @if let Ok((_, size)) = &end { span class="muted small" { (figures::bytes(*size)) } } }
+            @match end {
+                Err(error) => div class="note is-bad" { strong { "It cannot be read" } p { (error) } },
+                Ok((bytes, size)) => {
+                    pre class="out" tabindex="0" { (harmless(&String::from_utf8_lossy(&bytes))) }
+                    @if size > SHOWN { p class="muted small" { "The last " (figures::bytes(SHOWN)) " of " (figures::bytes(size)) "." } }
+                }
+            }
+        }
+    }
 }
 
 fn stream(app: &App, run: &str, path: &str, name: &str, blob: Blob) -> Markup {

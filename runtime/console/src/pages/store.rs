@@ -69,7 +69,7 @@ fn counted_last(app: &App) -> Result<(i64, StoreStats), Problem> {
 
 fn count_anew(store: &Store) -> Result<(i64, StoreStats), StoreError> {
     let counted = (store.clock_ms(), store.stats()?);
-    COUNTED.put(store.dir().to_owned(), counted, 1);
+    COUNTED.put(store.dir().to_owned(), counted.clone(), 1);
     Ok(counted)
 }
 

@@ -22,11 +22,11 @@ pub(super) fn perform(task: &HttpTask, host: &Host<'_>, cancel: &CancelToken) ->
     };
     let told = Cell::new(None::<Instant>);
     let tell = |characters| {
-        if let Some((watcher, order)) = host.watcher
+        if let Some(watcher) = host.watcher
             && told.get().is_none_or(|last| last.elapsed() >= TOLD_EVERY)
         {
             told.set(Some(Instant::now()));
-            watcher.heard(order, Heard::Answering(characters));
+            watcher.heard(host.order, Heard::Answering(characters));
         }
     };
     let end = match http::make_telling(&request, &tell, cancel) {

@@ -12,13 +12,12 @@ use std::time::{Duration, SystemTime};
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
-use lobster_base::locked_directory::remove_tree;
+use lobster_base::locked_directory::{LockedDirectory, remove_tree};
 use lobster_base::sync::lock;
 use lobster_changes::{ChangeSet, Keep, Layer, LayerError, copy_with, lay_over};
 use lobster_sandbox::{JailSpec, Overlay, Upper};
 use lobster_stage::StageError;
-use lobster_store::{Blob, Store};
-use tempfile::TempDir;
+use lobster_store::{Blob, LAYERS_PREFIX, Store};
 
 use super::NativeTask;
 pub(crate) use crate::kinds::change_sets::CHANGES;
@@ -29,7 +28,8 @@ use crate::kinds::changes::InStore;
 /// names of others in it, and would take the contents for unused.
 const MAX_CHANGE_SET: usize = 16 << 20;
 
-/// A directory of layers that nobody has touched for so long was left by a process that was killed.
+/// Earlier versions did not lock their layers: one that nobody has touched for so long was left by a process that was
+/// killed.
 const LEFT_BEHIND: Duration = Duration::from_secs(48 * 60 * 60);
 
 /// Layers that are thrown away while the run goes on. Whoever drops this waits until they are.
@@ -69,7 +69,7 @@ pub(super) struct Layers {
     /// The kernel does not take the form of one of them.
     needs_copies: bool,
     /// Removed after them.
-    dir: TempDir,
+    dir: LockedDirectory,
 }
 
 impl Layers {
@@ -195,18 +195,16 @@ fn failed(message: String) -> StageError {
 
 /// Beside the store, unless that lies in one of the directories: the kernel takes no layer
 /// that lies in what it covers.
-fn place_of_layers(store: &Store, roots: &[&Path]) -> io::Result<TempDir> {
+fn place_of_layers(store: &Store, roots: &[&Path]) -> io::Result<LockedDirectory> {
     let fits = |dir: &Path| !roots.iter().any(|root| dir.starts_with(root));
     let beside = fs::canonicalize(store.dir())?.join("layers");
-    let make = |dir: &Path| tempfile::Builder::new().prefix("layer-").tempdir_in(dir);
     if fits(&beside) {
-        fs::create_dir_all(&beside)?;
         remove_left_behind(&beside);
-        return make(&beside);
+        return LockedDirectory::new(&beside, LAYERS_PREFIX);
     }
     let temporary: PathBuf = fs::canonicalize(std::env::temp_dir())?;
     if fits(&temporary) {
-        return make(&temporary);
+        return LockedDirectory::new(&temporary, LAYERS_PREFIX);
     }
     Err(io::Error::other("both lie in the directory that is to be changed; move LOBSTER_STATE_DIR elsewhere"))
 }
@@ -217,7 +215,8 @@ fn remove_left_behind(dir: &Path) {
         Some(SystemTime::now().duration_since(modified).ok()? > LEFT_BEHIND)
     };
     for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
-        if is_old(&entry.path()) == Some(true) {
+        let is_unlocked = entry.file_name().as_encoded_bytes().starts_with(b"layer-");
+        if is_unlocked && is_old(&entry.path()) == Some(true) {
             let _ = remove_tree(&entry.path());
         }
     }

@@ -16,7 +16,7 @@ use lobster_base::sync::lock;
 use lobster_credentials::login::HeldLogin;
 use lobster_sandbox::Sandbox;
 use lobster_stage::StageError;
-use lobster_store::Store;
+use lobster_store::{OutputStream, Store};
 
 /// Orders whose outcome is remembered after it was handed over.
 const MAX_ENDED: usize = 256;
@@ -37,6 +37,9 @@ pub(crate) trait SecretSource: Send + Sync {
 pub(crate) trait Watcher: Send + Sync {
     /// This is heard of it.
     fn heard(&self, order: &OrderId, said: Heard);
+
+    /// Its process printed this; secrets are redacted.
+    fn printed(&self, _order: &OrderId, _stream: OutputStream, _bytes: &[u8]) {}
 }
 
 /// Tells those who follow a run of its orders, by their places.
@@ -58,8 +61,12 @@ pub(crate) struct Host<'h> {
     pub(crate) components: &'h Engine,
     /// Where the values of secrets are found.
     pub(crate) secrets: &'h dyn SecretSource,
-    /// Who sees what the order does, and its name.
-    pub(crate) watcher: Option<(&'h dyn Watcher, &'h OrderId)>,
+    /// The order that is carried out.
+    pub(crate) order: &'h OrderId,
+    /// Who sees what the order does.
+    pub(crate) watcher: Option<&'h dyn Watcher>,
+    /// The output of a process is stored in the name of its run while it comes.
+    pub(crate) stores_output: bool,
     /// What throws away the layers of processes that have ended.
     pub(super) thrown_away: &'h ThrownAway,
 }
@@ -71,6 +78,7 @@ pub(crate) struct LocalExecutor<'h> {
     components: Engine,
     secrets: &'h dyn SecretSource,
     watcher: Option<Box<dyn Watcher + 'h>>,
+    stores_output: bool,
     orders: Mutex<Orders>,
     sessions: mcp::Sessions,
     thrown_away: ThrownAway,
@@ -104,6 +112,7 @@ impl<'h> LocalExecutor<'h> {
             components,
             secrets,
             watcher: None,
+            stores_output: false,
             orders: Mutex::default(),
             sessions: mcp::Sessions::default(),
             thrown_away: ThrownAway::default(),
@@ -116,6 +125,12 @@ impl<'h> LocalExecutor<'h> {
             Some(progress) => self.watched(InRun(progress)),
             None => self,
         }
+    }
+
+    /// The same, where the store is that of the runs that orders are for: the output of processes is stored there
+    /// while it comes.
+    pub(crate) fn storing_output(self) -> Self {
+        Self { stores_output: true, ..self }
     }
 
     /// The same, with somebody who sees what orders do.
@@ -133,7 +148,9 @@ impl<'h> LocalExecutor<'h> {
             sandbox: &self.sandbox,
             components: &self.components,
             secrets: self.secrets,
-            watcher: self.watcher.as_deref().map(|watcher| (watcher, &order.id)),
+            order: &order.id,
+            watcher: self.watcher.as_deref(),
+            stores_output: self.stores_output,
             thrown_away: &self.thrown_away,
         };
         match &order.task {

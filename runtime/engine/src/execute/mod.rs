@@ -40,7 +40,7 @@ pub(crate) use layers::{CHANGES, Kept, keep_set};
 pub(crate) use local::{Host, LocalExecutor, SecretSource, Watcher};
 pub(crate) use mcp::LOCK_HINT;
 pub use mcp_task::{McpPin, McpProgram, McpReach, McpTask};
-pub(crate) use native::{PARTIAL_STDOUT, hide_store, hold_roots};
+pub(crate) use native::{hide_store, hold_roots};
 pub use order::{NativeTask, Order, OrderId, OrderToken, StdinSource, Task};
 pub use order_text::OrderText;
 pub use place::{NativeProfile, Place};

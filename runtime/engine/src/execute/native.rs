@@ -24,14 +24,13 @@ use lobster_sandbox::{
     SpawnRequest, Stdin,
 };
 use lobster_stage::{MAX_OUTPUT, SANDBOX_BLOCKED, StageError};
-use lobster_store::{Blob, BlobWriter, Redactor, StepOutcome, StepStatus, Store, StoreError};
+use lobster_store::{
+    Blob, BlobWriter, OutputLog, OutputStream, PARTIAL_STDOUT, Redactor, StepOutcome, StepStatus, Store,
+    StoreError,
+};
 
 /// Of stderr, the beginning and the end are kept, this much of each.
 const STDERR_END: usize = 128 << 10;
-
-/// In the detail of an outcome: what came on stdout before the process was stopped. Only one that
-/// did not end by itself has it.
-pub(crate) const PARTIAL_STDOUT: &str = "partial_stdout";
 
 /// Runs the process to its end.
 pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) -> Outcome {
@@ -58,16 +57,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
         Err(error) => return failed(&error).into(),
     };
     // Made now that all that is to be hidden is known.
-    let stdout = host.store.blob_writer();
-    let scan = (task.scan_json && stdout.is_verbatim()).then(ScanThread::default);
-    let mut sinks = Sinks {
-        stdout,
-        stderr: HeadAndTail::default(),
-        redactor: host.store.redactor(),
-        scan,
-        watcher: host.watcher,
-        last_line: LastLine::new(),
-    };
+    let mut sinks = Sinks::new(task, host);
     let mut start = |layers: Option<&Layers>| {
         let request = request(task, env.clone(), host.store, layers)?;
         let upstream = upstream.as_ref().and_then(StepUpstream::in_jail);
@@ -92,7 +82,7 @@ pub(super) fn perform(task: &NativeTask, host: &Host<'_>, cancel: &CancelToken) 
             let plain_json = sinks.scan.take().and_then(ScanThread::finish);
             let mut outcome = ended(task, host.store, exit, sinks, cancel);
             if let Some(upstream) = &upstream {
-                note_detail(&mut outcome, CREDENTIALS, upstream.used());
+                outcome.note(CREDENTIALS, upstream.used());
                 explain_failure(&mut outcome, upstream.problem());
             }
             if let (Some(layers), StepStatus::Ok) = (&layers, outcome.status) {
@@ -154,21 +144,13 @@ fn request(
 /// fails the step, and nothing of it is done.
 fn keep_changes(layers: &Layers, store: &Store, outcome: &mut StepOutcome) {
     match layers.change_set(store) {
-        Ok(set) => note_detail(outcome, CHANGES, json!(set)),
+        Ok(set) => outcome.note(CHANGES, json!(set)),
         Err(error) => {
             let code = error.known_code().unwrap_or(Code::Changes);
             stop(outcome, StepStatus::Failed, error.message, code);
             outcome.detail["permanent"] = json!(true);
         }
     }
-}
-
-/// Adds to the detail of an outcome.
-fn note_detail(outcome: &mut StepOutcome, name: &str, what: Value) {
-    if outcome.detail.is_null() {
-        outcome.detail = json!({});
-    }
-    outcome.detail[name] = what;
 }
 
 /// A confinement that holds the very roots that were judged.
@@ -216,16 +198,22 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
     let (confinement, limits) = (&task.confinement, &task.limits);
     let cut = exit.ended != Ended::ByItself;
     let mut hints = Vec::new();
-    let kept = sinks.finish(cut).and_then(|(stdout, stderr)| {
+    let kept = sinks.finish(cut).and_then(|Kept { stdout, stderr, is_short, log }| {
         if let (false, Some(spec)) = (exit.status == ExitStatus::Code(0), confinement.spec()) {
             hints = blocked::hints(&stderr, task.cwd.as_path(), spec, &exit.enforcement);
             hints.extend(across_layers(task, &stderr));
             hints.extend(of_foreign_group(task, &stderr));
         }
-        Ok((stdout, store.put(&stderr)?))
+        let mut parts = StepOutcome::new(StepStatus::Ok);
+        if let Some(log) = log {
+            log.finish(&mut parts, is_short)?;
+        }
+        Ok((stdout, store.put(&stderr)?, parts.detail))
     });
+    let mut parts = Value::Null;
     let mut outcome = match kept {
-        Ok((stdout, stderr)) => {
+        Ok((stdout, stderr, detail)) => {
+            parts = detail;
             let mut outcome = StepOutcome::new(StepStatus::Ok);
             (outcome.stdout, outcome.stderr) = (Some(stdout), Some(stderr));
             outcome
@@ -250,10 +238,7 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
             if outcome.exit != Some(0) {
                 outcome.status = StepStatus::Failed;
                 if !hints.is_empty() {
-                    if outcome.detail.is_null() {
-                        outcome.detail = json!({});
-                    }
-                    outcome.detail[SANDBOX_BLOCKED] = json!(hints);
+                    outcome.note(SANDBOX_BLOCKED, json!(hints));
                 }
             }
         }
@@ -279,6 +264,9 @@ fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &Ca
             stop(&mut outcome, StepStatus::Failed, message, Code::ProcessOutputLimit);
             outcome.detail["permanent"] = json!(true);
         }
+    }
+    if let Value::Object(parts) = parts {
+        parts.into_iter().for_each(|(name, what)| outcome.note(&name, what));
     }
     if outcome.status == StepStatus::TimedOut && task.outlives_timeout {
         // Whom it spoke to may still do what it was told.
@@ -386,24 +374,89 @@ impl SpawnFailure {
     }
 }
 
+/// Takes both streams of a process: each without secrets, to where it is stored while it comes and to what the outcome
+/// names.
 struct Sinks<'h> {
+    redactors: [Option<Redactor>; 2],
     stdout: BlobWriter,
     stderr: HeadAndTail,
-    /// Of stderr: what is left out of its middle must not leave halves of a secret.
-    redactor: Option<Redactor>,
     scan: Option<ScanThread>,
-    watcher: Option<(&'h dyn Watcher, &'h OrderId)>,
+    log: Option<OutputLog>,
+    watcher: Option<&'h dyn Watcher>,
+    order: &'h OrderId,
     last_line: LastLine,
 }
 
-impl Sinks<'_> {
-    /// What is kept of both; `cut` tells that they may end anywhere.
-    fn finish(mut self, cut: bool) -> Result<(Blob, Vec<u8>), StoreError> {
-        if let Some(redactor) = self.redactor.take() {
-            self.stderr.take(&if cut { redactor.finish_cut() } else { redactor.finish() });
+/// What both streams came to.
+struct Kept {
+    stdout: Blob,
+    stderr: Vec<u8>,
+    /// The middle of stderr is not in it.
+    is_short: bool,
+    log: Option<OutputLog>,
+}
+
+impl<'h> Sinks<'h> {
+    fn new(task: &NativeTask, host: &Host<'h>) -> Self {
+        let (store, order) = (host.store, host.order);
+        let redactors = [store.redactor(), store.redactor()];
+        Self {
+            scan: (task.scan_json && redactors[0].is_none()).then(ScanThread::default),
+            redactors,
+            stdout: store.verbatim_writer(),
+            stderr: HeadAndTail::default(),
+            log: host.stores_output.then(|| store.output_log(order.run, &order.path)),
+            watcher: host.watcher,
+            order,
+            last_line: LastLine::default(),
         }
-        let stdout = if cut { self.stdout.finish_cut()? } else { self.stdout.finish()? };
-        Ok((stdout, self.stderr.into_bytes()))
+    }
+
+    fn take(&mut self, stream: OutputStream, chunk: &[u8]) -> io::Result<()> {
+        match &mut self.redactors[usize::from(stream == OutputStream::Stderr)] {
+            None => self.keep(stream, chunk),
+            Some(redactor) => {
+                let clean = redactor.push_lines(chunk);
+                self.keep(stream, &clean)
+            }
+        }
+    }
+
+    /// Keeps what has no secrets in it.
+    fn keep(&mut self, stream: OutputStream, clean: &[u8]) -> io::Result<()> {
+        if clean.is_empty() {
+            return Ok(());
+        }
+        if let Some(log) = &mut self.log {
+            log.append(stream, clean);
+        }
+        if let Some(watcher) = self.watcher {
+            watcher.printed(self.order, stream, clean);
+            if stream == OutputStream::Stderr
+                && let Some(line) = self.last_line.take(clean)
+            {
+                watcher.heard(self.order, Heard::Stderr(line));
+            }
+        }
+        match stream {
+            OutputStream::Stdout => self.stdout.write_all(clean),
+            OutputStream::Stderr => {
+                self.stderr.take(clean);
+                Ok(())
+            }
+        }
+    }
+
+    /// What is kept of both; `cut` tells that they may end anywhere.
+    fn finish(mut self, cut: bool) -> Result<Kept, StoreError> {
+        let redactors = std::mem::take(&mut self.redactors);
+        for (stream, redactor) in [OutputStream::Stdout, OutputStream::Stderr].into_iter().zip(redactors) {
+            let rest = redactor.map(|redactor| if cut { redactor.finish_cut() } else { redactor.finish() });
+            let kept = rest.map_or(Ok(()), |rest| self.keep(stream, &rest));
+            kept.map_err(|error| self.stdout.error(error))?;
+        }
+        let is_short = self.stderr.dropped > 0;
+        Ok(Kept { stdout: self.stdout.finish()?, stderr: self.stderr.into_bytes(), is_short, log: self.log })
     }
 }
 
@@ -412,22 +465,11 @@ impl OutputSinks for Sinks<'_> {
         if let Some(scan) = &mut self.scan {
             scan.push(chunk);
         }
-        self.stdout.write_all(chunk)
+        self.take(OutputStream::Stdout, chunk)
     }
 
     fn stderr(&mut self, chunk: &[u8]) -> io::Result<()> {
-        let clean = self.redactor.as_mut().map(|redactor| redactor.push(chunk));
-        let clean = clean.as_deref().unwrap_or(chunk);
-        self.stderr.take(clean);
-        if let Some((watcher, order)) = self.watcher
-            && let Some(line) = match &self.redactor {
-                None => self.last_line.take(chunk),
-                Some(redactor) => self.last_line.peek(redactor),
-            }
-        {
-            watcher.heard(order, Heard::Stderr(line));
-        }
-        Ok(())
+        self.take(OutputStream::Stderr, chunk)
     }
 }
 

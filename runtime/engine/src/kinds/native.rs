@@ -12,7 +12,7 @@ use crate::action::{ActionRecord, Preimage};
 use crate::binding::Asker;
 use crate::env::Env;
 use crate::env::WORKFLOW_DIR;
-use crate::execute::{HostText, NativeProfile, NativeTask, Order, PARTIAL_STDOUT, Place, StdinSource, Task};
+use crate::execute::{HostText, NativeProfile, NativeTask, Order, Place, StdinSource, Task};
 use crate::kinds::guarded::Maker;
 use crate::kinds::pile::Pile;
 use crate::kinds::{changes, inputs};
@@ -31,7 +31,7 @@ use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
 use lobster_stage::{
     MAX_OUTPUT, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, store_failure,
 };
-use lobster_store::{Blob, INLINE_MAX, RunId, StepOutcome, StepStatus, Store};
+use lobster_store::{Blob, INLINE_MAX, PARTIAL_STDOUT, RunId, StepOutcome, StepStatus, Store};
 
 /// Most bytes kept of a process's stdout unless the step or [`MAX_OUTPUT`] says otherwise. A
 /// step that prints more has most likely gone wrong, and filling the disk would take others down

@@ -35,7 +35,7 @@ use lobster_policy::{
 };
 use lobster_sandbox::{Confinement, JailSpec, Net, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
-use lobster_store::{Durability, Event, GateFilter};
+use lobster_store::{Durability, Event, GateFilter, HOME_PREFIX};
 
 /// Decides, and asks a person where the policy wants one.
 pub(crate) fn decide(
@@ -321,7 +321,6 @@ fn propose(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
 }
 
 /// How the names of steps' homes begin.
-const HOME_PREFIX: &str = "lobster-home-";
 
 /// What a process may do that has been decided on. `network` names the one that
 /// it shares with others of its run, where it is granted ports. Its home is made in `homes`.

@@ -272,6 +272,15 @@ static ROUTES: &[Route] = &[
         get("/api/v1/runs/{run}/events", READ_RUN, "The records of a run's journal", runs::events),
         &["after", "limit"],
     ),
+    with_query(
+        get(
+            "/api/v1/runs/{run}/output",
+            READ_RUN,
+            "What the steps of a run printed, also while they run; of one `step` and the steps inside it",
+            runs::output,
+        ),
+        &["step"],
+    ),
     Route {
         method: "GET",
         path: "/api/v1/runs/{run}/stream",

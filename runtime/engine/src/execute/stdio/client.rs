@@ -5,19 +5,19 @@ use std::io::Write;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::connection::{Connection, ExecutorProgram};
+use super::connection::{Connection, ExecutorProgram, Printed};
 use super::message::{Request, send_chunks};
 use crate::audience::Progress;
 use crate::execute::CHANGES;
 use crate::execute::{
-    Executor, ExecutorError, HttpEnd, NO_CALLS, Order, OrderId, OrderText, Outcome, PARTIAL_STDOUT,
-    SecretSource, SessionEnd, Standing, Task,
+    Executor, ExecutorError, HttpEnd, NO_CALLS, Order, OrderId, OrderText, Outcome, SecretSource, SessionEnd,
+    Standing, Task,
 };
 use crate::kinds::changes::load;
 use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
-use lobster_store::{Blob, BlobWriter, Store, StoreError};
+use lobster_store::{Blob, BlobWriter, PARTIAL_STDOUT, Store, StoreError};
 
 /// How often a waiting thread looks whether it should stop.
 const GLANCE: Duration = Duration::from_millis(20);
@@ -245,6 +245,9 @@ impl Executor for StdioExecutor<'_> {
             Task::Component(_) | Task::Mcp(_) | Task::Http(_) => Duration::ZERO,
         };
         lock(&self.orders).insert(id.clone(), (Arc::clone(&connection), grace));
+        if let Task::Native(_) = order.task {
+            connection.store_printed(&id, Printed::of(&self.store, &id));
+        }
         connection.send(&Request::Submit { order: Box::new(order), secrets })?;
         connection.taken(&id)
     }
@@ -276,8 +279,15 @@ impl Executor for StdioExecutor<'_> {
             }
         };
         connection.unfollow(id);
+        let printed = connection.take_printed(id);
         let outcome = match ended {
-            Ok(outcome) => self.take_blobs(&connection, outcome)?,
+            Ok(outcome) => {
+                let mut outcome = self.take_blobs(&connection, outcome)?;
+                let named = printed.map_or(Ok(()), |printed| printed.finish(&mut outcome.step));
+                let executor = connection.name().to_owned();
+                named.map_err(|source| ExecutorError::Store { executor, source })?;
+                outcome
+            }
             Err(why) => {
                 let how = format!("lost the order: {why},");
                 return Err(ExecutorError::Died { executor: connection.name().to_owned(), how });

@@ -16,6 +16,7 @@ use crate::audience::Heard;
 use crate::execute::{ExecutorError, OrderId, Outcome, Standing};
 use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
+use lobster_store::{OutputLog, OutputStream, Redactor, StepOutcome, Store, StoreError};
 
 /// How long an executor has to say hello, and for each answer that comes at once, unless `LOBSTER_EXECUTOR_HELLO_MS` says otherwise: on a
 /// busy machine a program needs seconds to start.
@@ -81,12 +82,59 @@ pub(super) struct Said {
     taken: HashMap<OrderId, Option<String>>,
     /// Of orders that somebody follows, what was heard last and not told yet.
     heard: HashMap<OrderId, Option<Heard>>,
+    /// Where the output of orders is stored while it comes.
+    printed: HashMap<OrderId, Arc<Mutex<Printed>>>,
     ended: HashMap<OrderId, Result<Outcome, String>>,
     standings: HashMap<OrderId, Standing>,
     /// Whether sessions are open that were asked for.
     sessions: HashMap<OrderId, bool>,
     pieces: HashMap<u64, SyncSender<Piece>>,
     over: Option<Over>,
+}
+
+/// Stores the output of an order. The executor may know of fewer secrets.
+#[derive(Default)]
+pub(super) struct Printed {
+    log: Option<OutputLog>,
+    redactors: [Option<Redactor>; 2],
+}
+
+impl std::fmt::Debug for Printed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Printed")
+    }
+}
+
+impl Printed {
+    /// In the name of this effect.
+    pub(super) fn of(store: &Store, id: &OrderId) -> Self {
+        Self {
+            log: Some(store.output_log(id.run, &id.path)),
+            redactors: [store.redactor(), store.redactor()],
+        }
+    }
+
+    fn append(&mut self, stream: OutputStream, bytes: &[u8]) {
+        let Some(log) = &mut self.log else { return };
+        match &mut self.redactors[usize::from(stream == OutputStream::Stderr)] {
+            None => log.append(stream, bytes),
+            Some(redactor) => log.append(stream, &redactor.push_lines(bytes)),
+        }
+    }
+
+    /// Names the parts of the output that the streams of the outcome do not have.
+    pub(super) fn finish(mut self, outcome: &mut StepOutcome) -> Result<(), StoreError> {
+        let Some(mut log) = self.log.take() else { return Ok(()) };
+        for (stream, redactor) in [OutputStream::Stdout, OutputStream::Stderr].into_iter().zip(self.redactors)
+        {
+            if let Some(redactor) = redactor {
+                // A process that was stopped may have printed the beginning of a secret last.
+                log.append(stream, &redactor.finish_cut());
+            }
+        }
+        let is_short = outcome.stderr.is_some_and(|stderr| stderr.len != log.stderr_len());
+        log.finish(outcome, is_short)
+    }
 }
 
 /// An executor's process that has said hello.
@@ -119,7 +167,8 @@ impl Connection {
             return Err(missing(io::Error::other("it has no pipes")));
         };
         let child = Arc::new(Mutex::new(child));
-        let hello = Request::Hello { protocol: PROTOCOL, version: env!("CARGO_PKG_VERSION").to_owned() };
+        let version = env!("CARGO_PKG_VERSION").to_owned();
+        let hello = Request::Hello { protocol: PROTOCOL, version, output: true };
         // What does not read will not say hello either, and that is told below.
         let _ = line(&hello).and_then(|line| stdin.write_all(line.as_bytes()));
         let (tell, told) = sync_channel(1);
@@ -222,6 +271,18 @@ impl Connection {
     /// Nobody asks any more how the order goes on.
     pub(super) fn unfollow(&self, id: &OrderId) {
         lock(&self.said.0).heard.remove(id);
+    }
+
+    /// Has the output of the order stored while it comes, until [`take_printed`](Self::take_printed).
+    pub(super) fn store_printed(&self, id: &OrderId, printed: Printed) {
+        lock(&self.said.0).printed.insert(id.clone(), Arc::new(Mutex::new(printed)));
+    }
+
+    /// What stored the output of the order.
+    pub(super) fn take_printed(&self, id: &OrderId) -> Option<Printed> {
+        let printed = lock(&self.said.0).printed.remove(id)?;
+        // Who reads what the executor says may have it in hand for this moment.
+        Some(std::mem::take(&mut *lock(&printed)))
     }
 
     /// What has become of the order.
@@ -375,6 +436,14 @@ impl Reader {
                 if let Some(known) = said.heard.get_mut(&id) {
                     *known = Some(told);
                 }
+            }
+            Reply::Printed { id, stream, data } => {
+                let bytes = decode(&data)?;
+                if let Some(printed) = said.printed.get(&id).cloned() {
+                    drop(said);
+                    lock(&printed).append(stream, &bytes);
+                }
+                return Ok(());
             }
             Reply::Ended { id, outcome } => drop(said.ended.insert(id, Ok(*outcome))),
             Reply::Unseen { id, why } => drop(said.ended.insert(id, Err(why))),

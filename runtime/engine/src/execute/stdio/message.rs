@@ -11,6 +11,7 @@ use crate::audience::Heard;
 use crate::execute::{Order, OrderId, Outcome, Standing};
 use lobster_base::cancel::CancelReason;
 use lobster_base::digest::Digest;
+use lobster_store::OutputStream;
 
 /// The version of the protocol. Both sides say theirs first; other versions are not talked to.
 pub const PROTOCOL: u64 = 1;
@@ -32,6 +33,9 @@ pub enum Request {
         protocol: u64,
         /// Its version, for people.
         version: String,
+        /// Whether it stores what processes print while they run.
+        #[serde(default)]
+        output: bool,
     },
     /// The next bytes of a blob that orders will name.
     Blob {
@@ -122,6 +126,15 @@ pub enum Reply {
         id: OrderId,
         /// That.
         said: Heard,
+    },
+    /// The process of the order printed this: sent to a lobster whose hello asks for output. Nothing answers it.
+    Printed {
+        /// The order.
+        id: OrderId,
+        /// Where.
+        stream: OutputStream,
+        /// The bytes, in base64; secrets that the executor knows are redacted.
+        data: String,
     },
     /// The order has ended.
     Ended {

@@ -4,9 +4,12 @@ use lobster_base::code::Code;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{self, BufRead, Write};
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::message::{PROTOCOL, Reply, Request, clipped, decode, line, read_line, send_chunks};
+use super::message::{
+    CHUNK, PROTOCOL, Reply, Request, clipped, decode, encode, line, read_line, send_chunks,
+};
 use crate::audience::Heard;
 use crate::execute::{
     Executor, ExecutorError, HttpEnd, LocalExecutor, Order, OrderId, OrderText, Outcome, SecretSource,
@@ -18,7 +21,7 @@ use lobster_base::digest::Digest;
 use lobster_base::sync::lock;
 use lobster_credentials::login::HeldLogin;
 use lobster_stage::StageError;
-use lobster_store::{BlobWriter, Redactions, Store, StoreError};
+use lobster_store::{BlobWriter, OutputStream, Redactions, Store, StoreError};
 
 /// The kinds of tasks that are carried out here.
 const TASKS: [&str; 4] = ["native", "component", "mcp", "http"];
@@ -63,12 +66,14 @@ impl Runtime {
         let sandbox = Arc::clone(&self.services.sandbox);
         let components = self.services.components().clone();
         let output = Mutex::new(output);
+        let tells_output = AtomicBool::new(false);
         let local = LocalExecutor::new(store.clone(), sandbox, components, &secrets);
         let worker = Worker {
             store,
             secrets: &secrets,
-            local: local.watched(Tells(&output)),
+            local: local.watched(Tells(&output, &tells_output)),
             output: &output,
+            tells_output: &tells_output,
             jobs: Mutex::default(),
             cancel: self.services.cancel.child(),
         };
@@ -88,13 +93,21 @@ impl Runtime {
     }
 }
 
-/// Tells how orders go on.
-struct Tells<'w, W>(&'w Mutex<W>);
+/// Tells how orders go on, and what their processes print if the other side wants that.
+struct Tells<'w, W>(&'w Mutex<W>, &'w AtomicBool);
 
 impl<W: Write + Send> Watcher for Tells<'_, W> {
     fn heard(&self, order: &OrderId, said: Heard) {
         // Who does not listen any more is seen to be gone by who waits for orders.
         let _ = say(self.0, &Reply::Heard { id: order.clone(), said });
+    }
+
+    fn printed(&self, order: &OrderId, stream: OutputStream, bytes: &[u8]) {
+        if self.1.load(Ordering::Relaxed) {
+            for piece in bytes.chunks(CHUNK) {
+                let _ = say(self.0, &Reply::Printed { id: order.clone(), stream, data: encode(piece) });
+            }
+        }
     }
 }
 
@@ -159,6 +172,7 @@ struct Worker<'w, W> {
     secrets: &'w SentSecrets,
     local: LocalExecutor<'w>,
     output: &'w Mutex<W>,
+    tells_output: &'w AtomicBool,
     jobs: Mutex<Jobs>,
     cancel: CancelToken,
 }
@@ -252,6 +266,7 @@ impl<'w, W: Write + Send> Worker<'w, W> {
         let Some(text) = read_line(input)? else { return Ok(()) };
         // Another version may say more than its number, and in another way.
         let hello: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+        self.tells_output.store(hello["output"] == true, Ordering::Relaxed);
         match hello["protocol"].as_u64().filter(|_| hello["type"] == "hello") {
             Some(PROTOCOL) => Ok(()),
             Some(theirs) => Err(WorkerError::Version(theirs)),

@@ -18,12 +18,10 @@ use lobster_base::locked_directory::LockedDirectory;
 use lobster_base::regular_file;
 use lobster_policy::{BoundFile, FileRole};
 use lobster_sandbox::{JailSpec, Replaced};
+use lobster_store::COPIES_PREFIX;
 
 /// Bytes of which copies are made for one approval; larger files are compared.
 pub(super) const MAX_COPY: u64 = 64 << 20;
-
-/// How the directories of copies begin, below the state directory.
-const PREFIX: &str = "approved-";
 
 /// Why nothing is run.
 #[derive(Debug, thiserror::Error)]
@@ -167,5 +165,5 @@ fn place_for_copies(state_dir: &Path) -> io::Result<LockedDirectory> {
     if statvfs(&place).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NOEXEC)) {
         place = fs::canonicalize(std::env::temp_dir())?;
     }
-    LockedDirectory::new(&place, PREFIX)
+    LockedDirectory::new(&place, COPIES_PREFIX)
 }

@@ -1,6 +1,8 @@
 //! Runs: those of the store, and those that wait for their turn.
 
 use lobster_runtime::json;
+use lobster_runtime::replay::place::is_within;
+use lobster_runtime::replay::step_output::streams_as_json;
 use lobster_runtime::replay::{Standing, runs_with_standing, standing};
 use lobster_runtime::store::service::Start;
 use lobster_runtime::store::{RunFilter, RunStatus, RunSummary, StoreError, iso};
@@ -118,6 +120,18 @@ pub fn cancel(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     }
     app.waker.wake();
     Ok(Reply::json(&json!({ "run": run.to_string() })))
+}
+
+/// What the steps of a run printed, those that are running included.
+pub(in super::super) fn output(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let run = run_of(app, asked)?;
+    let step = asked.query("step");
+    let is_wanted = |path: &str, _: &str| step.is_none_or(|step| is_within(path, step));
+    let streams = match streams_as_json(&app.store, run, is_wanted) {
+        Err(StoreError::UnknownRun(_)) if app.service.start_of(run)?.is_some() => Vec::new(),
+        other => other?.0,
+    };
+    Ok(Reply::json(&json!({ "streams": streams })))
 }
 
 pub(in super::super) fn events(app: &App, asked: &Asked) -> Result<Reply, Problem> {
