@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 
 use crate::home::{Answer, Home};
+use crate::served::token;
 
 const DEGRADED: &str = "[sandbox]\nmode = \"degrade\"\nminimum = []\n";
 
@@ -115,24 +116,33 @@ fn id(question: &Value) -> String {
 }
 
 fn answer(home: &Home, question: &Value, how: Out) -> Answer {
+    answer_as(home, question, how, None)
+}
+
+/// `person`: the token of an approver, which the runs of agents want.
+fn answer_as(home: &Home, question: &Value, how: Out, person: Option<&str>) -> Answer {
     let id = id(question);
-    match how {
+    let call = match how {
         Out::Token => {
             let token = question["requiresApproval"]["resumeToken"].as_str().unwrap();
-            home.lobster(["resume", "--token", token, "--approve", "yes"]).run()
+            home.lobster(["resume", "--token", token, "--approve", "yes"])
         }
-        Out::Id => home.lobster(["resume", "--id", &id, "--approve", "yes"]).run(),
-        Out::Gates => home.lobster(["gates", "approve", &id]).run(),
+        Out::Id => home.lobster(["resume", "--id", &id, "--approve", "yes"]),
+        Out::Gates => home.lobster(["gates", "approve", &id]),
         Out::Elsewhere => {
             let other = home.state().parent().unwrap().join("elsewhere");
             fs::create_dir_all(&other).unwrap();
             let call = home.lobster(["resume", "--id", &id, "--approve", "yes"]).dir(&other);
-            call.env("HOME", &other).env("PATH", "/bin").env("LANG", "C").env("EXTRA", "1").run()
+            call.env("HOME", &other).env("PATH", "/bin").env("LANG", "C").env("EXTRA", "1")
         }
         Out::WithPolicy => {
             let call = home.lobster(["gates", "approve", &id]);
-            call.env("LOBSTER_POLICY", home.dir().join("p.toml")).run()
+            call.env("LOBSTER_POLICY", home.dir().join("p.toml"))
         }
+    };
+    match person {
+        Some(token) => call.env("LOBSTER_APPROVAL_TOKEN", token).run(),
+        None => call.run(),
     }
 }
 
@@ -155,10 +165,43 @@ fn every_way_in_against_every_way_out() {
                 let home = Home::new();
                 let question = ask(&home, how, *workflow);
                 assert_eq!(question["status"], "needs_approval", "{how:?}: {question}");
-                let answered = answer(&home, &question, out);
+                let person = over_mcp.then(|| token(&home, "approver", None));
+                let answered = answer_as(&home, &question, out, person.as_deref());
                 assert_eq!(answered.code(), 0, "{how:?} {workflow} {out:?}: {answered:?}");
                 assert!(made(&home).exists(), "{how:?} {workflow} {out:?}: {answered:?}");
             }
+        }
+    }
+}
+
+/// A policy names the secrets of its runs and keeps their audit: both are there for whoever answers.
+#[test]
+fn an_answer_finds_the_secrets_and_the_audit_of_the_policy() {
+    for out in [Out::Token, Out::Id, Out::Gates, Out::Elsewhere, Out::WithPolicy] {
+        for origin in ["file = \"tok\"", "command = [\"cat\", \"tok\"]"] {
+            let home = Home::new();
+            let dir = home.dir().display().to_string();
+            let origin = origin.replace("\"tok\"", &format!("\"{dir}/tok\""));
+            home.write("tok", "the-very-secret\n").write(
+                "p.toml",
+                format!(
+                    "version = 1\n[audit]\npath = \"{dir}/audit\"\n{DEGRADED}\
+                     [sandbox.env]\nsecrets = [\"tok\"]\n[[rule]]\nid = \"t\"\neffect = \"allow\"\n\
+                     argv = [\"printenv\", \"TOK\"]\n[secrets.tok]\n{origin}\n"
+                ),
+            );
+            home.write(
+                "w.lobster",
+                "secrets: [tok]\nsteps:\n  - {id: ask, approval: 'Go?'}\n\
+                 \x20 - {id: use, exec: [printenv, TOK], secrets: {TOK: tok}}\n",
+            );
+            let asked = home.tool(["--policy", "p.toml", "w.lobster"]).envelope();
+            let done = answer(&home, &asked, out);
+            assert_eq!(done.code(), 0, "{out:?} {origin}: {done:?}");
+            assert!(!done.stdout.contains("the-very-secret"), "{done:?}");
+            let days = fs::read_dir(home.dir().join("audit")).unwrap().flatten();
+            let audit: String = days.map(|day| fs::read_to_string(day.path()).unwrap()).collect();
+            assert!(audit.contains("\"approved\"") && audit.contains("printenv"), "{out:?} {audit}");
         }
     }
 }

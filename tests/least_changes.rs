@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::home::{Answer, Home};
 use crate::mcp_server::Client;
+use crate::served::token;
 
 fn gate_of(asked: &Answer) -> String {
     let envelope = asked.envelope();
@@ -37,7 +38,8 @@ fn runs_of_agents_are_reviewed_where_the_policy_says_so() {
     assert!(!home.dir().join("made").exists());
     // Whoever answers: it is still the agent's run.
     let gate = asked["requiresApproval"]["approvalId"].as_str().unwrap();
-    let done = home.lobster(["gates", "approve", gate]).run();
+    let person = token(&home, "approver", None);
+    let done = home.lobster(["gates", "approve", gate]).env("LOBSTER_APPROVAL_TOKEN", person).run();
     assert_eq!(done.envelope()["status"], "ok", "{done:#?}");
     assert!(home.dir().join("made").exists());
 }

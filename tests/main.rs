@@ -74,6 +74,7 @@ mod live_view;
 mod login_use;
 mod markdown;
 mod mcp_client;
+mod mcp_forms;
 mod mcp_http;
 mod mcp_install;
 mod mcp_login;
@@ -160,6 +161,7 @@ mod unreadable_settings;
 mod unusable_disks;
 mod unwritable_output;
 mod waits;
+mod who_answers;
 
 /// A file that is not a module of this binary would never run; `with_faults` is a program.
 #[test]

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::binary;
 use crate::home::{Home, wait, wait_until};
+use crate::served::token;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -118,7 +119,7 @@ impl Client {
         text
     }
 
-    fn tools(&mut self) -> Value {
+    pub(crate) fn tools(&mut self) -> Value {
         self.request("tools/list", json!({}))["result"].clone()
     }
 }
@@ -229,7 +230,7 @@ fn an_approval_asks_the_clients_user() {
     for (user, status) in [
         (json!({"action": "accept", "content": {"approve": true}}), "ok"),
         (json!({"action": "accept", "content": {"approve": false}}), "cancelled"),
-        (json!({"action": "decline"}), "cancelled"),
+        (json!({"action": "decline"}), "needs_approval"),
         (json!({"action": "cancel"}), "needs_approval"),
         (json!({"action": "accept", "content": {"approve": "yes"}}), "needs_approval"),
         (json!({"action": 7}), "needs_approval"),
@@ -271,7 +272,10 @@ fn an_agent_cannot_approve_its_own_gate() {
     assert!(waiting["requiresApproval"]["resumeToken"].is_null(), "{waiting}");
     let id = waiting["requiresApproval"]["approvalId"].as_str().unwrap().to_owned();
     assert_eq!(operators.call("resume", json!({"approvalId": id, "approve": true}))["ok"], false);
-    let resumed = home.lobster(["resume", "--id", &id, "--approve", "yes"]).run();
+    let answer = || home.lobster(["resume", "--id", &id, "--approve", "yes"]);
+    let refused = answer().run();
+    assert!(refused.error().contains("A person answers it"), "{refused:?}");
+    let resumed = answer().env("LOBSTER_APPROVAL_TOKEN", token(&home, "approver", None)).run();
     assert_eq!(resumed.code(), 0, "{resumed:?}");
     let run = waiting["runId"].as_str().unwrap();
     assert_eq!(operators.call("show", json!({"run": run}))["output"], json!(["sent"]));

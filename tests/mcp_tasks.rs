@@ -202,3 +202,75 @@ fn a_server_that_was_started_anew_knows_what_became_of_its_tasks() {
     let refused = other.request("tasks/get", json!({ "taskId": done["taskId"] }));
     assert!(refused["error"]["message"].as_str().unwrap().contains("no task"), "{refused}");
 }
+
+#[test]
+fn what_goes_on_after_an_answer_has_a_handle_too() {
+    let home = home();
+    home.write(
+        "flows/then.lobster",
+        "steps:\n  - {id: ok, approval: really?}\n  - {id: after, run: 'sleep 12; echo done | tee after'}\n",
+    );
+    let mut client = Client::start(&home, "one");
+    client.request("tools/list", json!({}));
+    let asked = client.call("then", json!({}));
+    // On a busy machine the question itself may come too late to be an answer.
+    let (task, state) = match is_task(&asked) {
+        true => (asked, None),
+        false => (json!(null), Some(asked["requestState"].clone())),
+    };
+    let yes = json!({ "question": { "action": "accept", "content": { "approve": true } } });
+    let task = match state {
+        Some(state) => {
+            let call =
+                json!({ "name": "then", "arguments": {}, "requestState": state, "inputResponses": yes });
+            let begun = Instant::now();
+            let task = client.request("tools/call", call)["result"].clone();
+            assert!(is_task(&task) && begun.elapsed() < Duration::from_secs(10), "{task}");
+            task
+        }
+        None => {
+            client.wait_for(&task, "input_required");
+            client.request("tasks/update", json!({ "taskId": task["taskId"], "inputResponses": yes }));
+            task
+        }
+    };
+    let done = client.wait_for(&task, "completed");
+    assert_eq!(done["result"]["structuredContent"]["status"], "ok", "{done}");
+    // The record has the handle, so a later server finds the run by it.
+    client.child.kill().unwrap();
+    client.child.wait().unwrap();
+    let known = Client::start(&home, "one").get(&task);
+    assert_eq!(known["result"]["structuredContent"]["status"], "ok", "{known}");
+}
+
+#[test]
+fn an_answer_that_is_none_leaves_the_question_open() {
+    let home = home();
+    home.write("flows/then.lobster", "steps: [{id: ok, approval: really?}]\n");
+    let mut client = Client::start(&home, "one");
+    client.capabilities = json!({ "elicitation": { "form": {} } });
+    client.request("tools/list", json!({}));
+    let asked = client.call("then", json!({}));
+    let mut answer = |given: Value| {
+        let call = json!({ "name": "then", "arguments": {}, "requestState": asked["requestState"],
+            "inputResponses": { "question": given } });
+        client.request("tools/call", call)["result"]["structuredContent"].clone()
+    };
+    for given in [
+        json!({ "action": "decline" }),
+        json!({ "action": "cancel" }),
+        json!({ "action": "accept", "content": {} }),
+        json!({ "action": "accept", "content": { "approve": "true" } }),
+        json!("nonsense"),
+    ] {
+        let open = answer(given.clone());
+        assert_eq!(open["status"], "needs_approval", "{given}: {open}");
+        assert!(open["note"].as_str().is_some_and(|note| note.contains("stays open")), "{given}: {open}");
+        assert!(!open.to_string().contains("resumeToken"), "{open}");
+    }
+    let no = answer(json!({ "action": "accept", "content": { "approve": false } }));
+    assert_eq!(no["status"], "cancelled", "{no}");
+    let audit = home.lobster(["audit", "--kind", "approval", "--jsonl"]).run().stdout;
+    let last: Value = serde_json::from_str(audit.lines().last().unwrap()).unwrap();
+    assert_eq!((&last["what"], &last["actor"]), (&json!("rejected"), &json!("mcp:one")), "{audit}");
+}

@@ -6,6 +6,7 @@
 // They panic when the stream cannot be written; `clippy.toml` refuses the other ways.
 #![warn(clippy::print_stderr, clippy::print_stdout)]
 
+mod answering;
 mod commands;
 mod console_link;
 mod events;

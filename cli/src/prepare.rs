@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use lobster_runtime::cancel::CancelToken;
-use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions};
+use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions, is_inside_a_run};
 use lobster_runtime::envelope::Failure;
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
 use lobster_runtime::setting::{Setting, read_count};
@@ -20,7 +20,7 @@ use crate::{live, signals, terminal, which};
 
 /// Refuses what a run must not do: give itself more runs or more rights, or change what starts it.
 pub(crate) fn refuse_inside_a_run(what: &str) -> Result<(), CommandError> {
-    if std::env::var_os(RunId::VARIABLE).is_some() {
+    if is_inside_a_run() {
         return Err(CommandError::failed(format!("a run cannot {what}; a person does, outside of any run")));
     }
     Ok(())

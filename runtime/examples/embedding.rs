@@ -85,7 +85,7 @@ fn run() -> Result<(), Box<dyn Error>> {
 
     // The token names the gate. The first `exec` is not run again: its result is on record.
     let token = question["resumeToken"].as_str().unwrap_or_default().to_owned();
-    let answer = ResumeRequest { gate: GateRef::Token(token), reply: Reply::Approve };
+    let answer = ResumeRequest { gate: GateRef::Token(token), reply: Reply::Approve, author: None };
     match resume(&runtime, &answer).envelope {
         Envelope::Done(output) => println!("said: {}", Value::Array(output.to_vec()?)),
         other => return Err(format!("it did not end well: {other:?}").into()),

@@ -73,10 +73,12 @@ pub mod digest {
 
 /// What a program gives a run and gets from it: questions, progress, notices, output.
 pub mod engine {
+    pub use lobster_engine::author::{ANSWER_TOKEN, Author};
+    pub use lobster_engine::origin::{FOR_AGENT, TOKEN_MODE, is_inside_a_run};
     pub use lobster_engine::{
-        Ahead, Asked, AskedCommand, Caller, Fact, Heard, Interrupted, NOTIFY_TIMEOUT, NOTIFY_VARIABLE,
-        Notify, Occasions, Output, Progress, PromptError, Prompter, QuestionKind, QuestionView, Said,
-        SetsGoing, UnseenEnd, Weight, gate_token,
+        AT_ONCE, Ahead, Asked, AskedCommand, Caller, Fact, Heard, Interrupted, NOTIFY_TIMEOUT,
+        NOTIFY_VARIABLE, Notify, Occasions, Output, Progress, PromptError, Prompter, QuestionKind,
+        QuestionView, Said, SetsGoing, UnseenEnd, Weight, gate_token,
     };
 }
 
@@ -327,8 +329,9 @@ pub mod stages {
 /// Blobs, journals, gates and user state.
 pub mod store {
     pub use lobster_store::{
-        Blob, BlobReader, BrokenChain, CopyReport, DaySpent, Durability, Event, Gate, GateAnswer, GateFilter,
-        GateKind, GateRecord, GateStatus, GcPolicy, GcReport, KeptOutput, NewRun, Problem, ReadOn, ReadTo, Record,
+        Answerer, Blob, BlobReader, BrokenChain, CopyReport, DaySpent, Durability, Event, Gate, GateAnswer,
+        GateFilter, GateKind, GateRecord, GateStatus, GcPolicy, GcReport, KeptOutput, NewRun, Problem, ReadOn,
+        ReadTo, Record,
         Redactions, RunFilter, RunId, RunProcess, RunStatus, RunSummary, StepOutcome, StepStatus, Store,
         StoreError, StoreStats, damage_met, end_with_run, iso, state_dir, system_clock, unreadable_blobs,
     };

@@ -7,6 +7,7 @@ use lobster_runtime::audit::{self, AuditEntry, AuditFilter, Kind};
 use lobster_runtime::json;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{StoreError, system_clock};
+use serde_json::Value;
 
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
@@ -198,6 +199,9 @@ fn row(entry: &AuditEntry, exact: bool) -> Vec<Cell> {
         detail
             .push_str(&format!("  [what was to run cannot be read: {code}{}]", clip(&one_line(why), SHOWN)));
     }
+    if let Some(shell) = shell_of(&entry.author) {
+        detail.push_str(&format!("  [{shell}]"));
+    }
     if let Some(message) = &entry.message {
         detail.push_str(&format!("  [{message}]"));
     }
@@ -210,6 +214,16 @@ fn row(entry: &AuditEntry, exact: bool) -> Vec<Cell> {
         entry.step.clone().unwrap_or_default().into(),
         detail.into(),
     ]
+}
+
+/// The shell that an answer came from: its user, its terminal, and the processes above it.
+fn shell_of(author: &Value) -> Option<String> {
+    let uid = author["uid"].as_u64()?;
+    let tty = author["tty"].as_str().unwrap_or("no terminal");
+    let parents = author["parents"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let parents: Vec<String> = parents.map(one_line).collect();
+    let agent = author["agent"].as_str().map(|mark| format!(", {mark}")).unwrap_or_default();
+    Some(format!("uid {uid}, {tty}{agent}, below {}", parents.join(" < ")))
 }
 
 /// A timeline's lines are read, not parsed; `--jsonl` has everything.

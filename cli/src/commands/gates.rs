@@ -4,18 +4,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use lobster_runtime::engine::{Ahead, QuestionView, SetsGoing};
+use lobster_runtime::engine::{Ahead, Author, QuestionView, SetsGoing};
 use lobster_runtime::json;
 use lobster_runtime::replay::changes::part_of_question;
 use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{
-    Gate, GateFilter, GateKind, GateStatus, RunId, Store, StoreError, end_with_run, iso,
+    Answerer, Gate, GateFilter, GateKind, GateStatus, RunId, Store, StoreError, end_with_run, iso,
 };
 use serde_json::{Value, json};
 
 use super::changes;
+use crate::answering::author_by_token;
 use crate::events;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::live;
@@ -118,7 +119,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
         Some(Task::Expire { id, json }) => {
             let (runtime, store) = open_store()?;
-            expire(&store, &find(&runtime, &store, id.as_deref(), Some(&Reply::Cancel))?, *json)
+            expire(&runtime, &store, &find(&runtime, &store, id.as_deref(), Some(&Reply::Cancel))?, *json)
         }
         None => {
             let (runtime, store) = open_store()?;
@@ -318,7 +319,9 @@ fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>)
         if let Some(told) = another_directory(&runtime, &gate)?.filter(|_| runtime.policy().is_open()) {
             say(&told);
         }
-        Ok((runtime, ResumeRequest { gate: GateRef::Id(gate.id), reply }))
+        let gate = GateRef::Id(gate.id);
+        let author = author_by_token(&runtime, &gate)?;
+        Ok((runtime, ResumeRequest { gate, reply, author }))
     });
     match asked {
         Ok((runtime, request)) => envelope.result(&runtime, replay::resume(&runtime, &request), false),
@@ -393,9 +396,11 @@ fn check_answer(gate: &Gate, reply: &Reply) -> Result<(), CommandError> {
     }
 }
 
-fn expire(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
+fn expire(runtime: &Runtime, store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
     let by = std::env::var("LOBSTER_APPROVAL_APPROVED_BY").ok();
-    store.expire_gate(gate.key, by.as_deref().map(str::trim).filter(|by| !by.is_empty()))?;
+    let author = Author::of_process(&runtime.services.env).detail;
+    let name = by.as_deref().map(str::trim).filter(|by| !by.is_empty());
+    store.expire_gate(gate.key, Answerer { name, author: &author })?;
     let mut out = stdout();
     if as_json {
         writeln!(out, "{}", json::pretty(&object(&store.gate(gate.key)?)))?;

@@ -12,6 +12,7 @@ use lobster_runtime::store::{RunId, end_with_run};
 
 use super::changes;
 use super::run_hints::options_of;
+use crate::answering::author_by_token;
 use crate::events;
 use crate::exit::{CommandError, CommandResult};
 use crate::live;
@@ -297,7 +298,7 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
             return Err(Failure::parse("resume requires --approve yes|no, --response-json, or --cancel"));
         }
     };
-    Ok(ResumeRequest { gate, reply })
+    Ok(ResumeRequest { gate, reply, author: None })
 }
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
@@ -371,11 +372,15 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     }
     let hand_over = words.hand_over;
     match request(words) {
-        Ok(request) => {
+        Ok(mut request) => {
             let find = |runtime: &Runtime| replay::run_of_gate(runtime, &request.gate);
             let runtime = match runtime_of(&find) {
                 Ok(runtime) => runtime,
                 Err(error) => return reply.failure(&error.into()),
+            };
+            request.author = match author_by_token(&runtime, &request.gate) {
+                Ok(author) => author,
+                Err(failure) => return reply.failure(&failure),
             };
             let answer = if hand_over { replay::record_answer } else { replay::resume };
             reply.result(&runtime, answer(&runtime, &request), false)

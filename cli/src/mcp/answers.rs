@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lobster_runtime::engine::QuestionView;
+use lobster_runtime::engine::{Author, QuestionView};
 use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest};
-use lobster_runtime::store::Gate;
+use lobster_runtime::store::{Gate, RunId};
 use rmcp::RoleServer;
 use rmcp::model::{CallToolResponse, CallToolResult, ErrorData};
 use rmcp::service::RequestContext;
@@ -15,7 +15,8 @@ use serde_json::{Map, Value, json};
 use super::builtin::ResumeArgs;
 use super::call::{self, Answer, Limits, Place, Work, refusal};
 use super::catalogue::Entry;
-use super::gates::{self, Approvals, Asked, Shown};
+use super::gates::{self, Approvals, Asked, OPEN, Shown};
+use super::history::History;
 use super::server::{Prepared, Server};
 
 impl Server {
@@ -23,41 +24,43 @@ impl Server {
     pub(super) async fn ask(
         &self,
         question: &Map<String, Value>,
-        answer: &Answer,
         context: &RequestContext<RoleServer>,
     ) -> Asked {
         match self.shared.approvals {
             Approvals::Token => return Asked::Open(String::new()),
             Approvals::Operator => {
-                return Asked::Open("the operator answers this with `lobster gates`".to_owned());
+                return Asked::Open(format!("this server asks nobody through its clients; {OPEN}"));
             }
             Approvals::Elicit => {}
         }
         if !gates::can_ask(context) {
-            return Asked::Open(
-                "the client cannot ask its user; `lobster gates` shows how to answer".to_owned(),
-            );
+            return Asked::Open(format!("the client cannot ask its user; {OPEN}"));
         }
-        let run = answer.run.map(|run| run.short()).unwrap_or_default();
         let state = question.get("resumeToken").and_then(Value::as_str).unwrap_or_default();
         match self.view(&GateRef::Token(state.to_owned())) {
             Ok((gate, view)) => {
                 if let Some(who) = self.who_else(&gate, &view) {
-                    return Asked::Open(format!("{who}; `lobster gates` shows how to answer"));
+                    return Asked::Open(who);
                 }
-                let shown = Shown { view: &view, run: &run, gate: &gate.id, place: &gate.path };
+                let shown = Shown { view: &view, run: gate.run.short(), gate: &gate.id, place: &gate.path };
                 gates::ask(question, &shown, context, state).await
             }
-            Err(problem) => Asked::Open(format!("{problem}; `lobster gates` shows how to answer")),
+            Err(problem) => Asked::Open(format!("{problem}; {OPEN}")),
         }
     }
 
-    /// Who may approve what a gate asks, if not the person behind the client: the workflow
-    /// may say so, and the policy.
+    /// Why the person behind the client cannot approve what a gate asks: the workflow or the policy names
+    /// others, or a form cannot show all of it.
     fn who_else(&self, gate: &Gate, view: &QuestionView) -> Option<String> {
-        let why = replay::check_approver(&self.shared.runtime, gate).err()?;
-        let may = view.facts.iter().find(|fact| fact.label == "approver");
-        Some(may.map_or(why, |fact| fact.values.join(", ")))
+        let others = replay::check_approver(&self.shared.runtime, gate).err().map(|why| {
+            let may = view.facts.iter().find(|fact| fact.label == "approver");
+            may.map_or(why, |fact| fact.values.join(", "))
+        });
+        let hidden = || {
+            let hides = gates::hides_commands(view, &gate.run.short(), &gate.id);
+            hides.then(|| "the question has more commands than a client's form shows".to_owned())
+        };
+        others.or_else(hidden).map(|why| format!("{why}; {OPEN}"))
     }
 
     /// An open gate with all that a person is shown of it.
@@ -104,9 +107,10 @@ impl Server {
         };
         let reply = match (args.approve, args.response, args.cancel) {
             (Some(true), None, false) => Reply::Approve,
-            (Some(false), None, false) => Reply::Reject,
+            (Some(false), None, false) if self.shared.approvals == Approvals::Token => Reply::Reject,
             (None, Some(response), false) => Reply::Response(response),
-            (None, None, true) => Reply::Cancel,
+            // An agent's no rejects nothing in a person's name: it withdraws the run.
+            (Some(false), None, false) | (None, None, true) => Reply::Cancel,
             _ => return wrong("give one of `approve`, `response` and `cancel`"),
         };
         let limits = match self.limits(args.bounds, Some(Duration::from_millis(call::TIMEOUT_MS))) {
@@ -120,39 +124,48 @@ impl Server {
                 return refusal("refused", message).into();
             }
         };
-        let yes = matches!(reply, Reply::Approve | Reply::Response(_));
-        let reply = match self.shared.approvals {
-            _ if !yes => reply,
-            Approvals::Token => reply,
+        let (agent, user) = authors(&place);
+        let (reply, author) = match self.shared.approvals {
+            _ if reply == Reply::Cancel => (reply, agent),
+            Approvals::Token => (reply, agent),
             Approvals::Elicit if gates::can_ask(context) => {
                 // The question itself goes to the person; what the agent says is not an answer.
                 let asked = match &open.others {
                     Some(who) => Asked::Open(who.clone()),
-                    None => {
-                        let shown =
-                            Shown { view: &open.view, run: &open.run, gate: &open.id, place: &open.place };
-                        gates::ask(&open.question, &shown, context, &open.token).await
-                    }
+                    None => gates::ask(&open.question, &open.shown(), context, &open.token).await,
                 };
                 match asked {
-                    Asked::Answered(reply) => reply,
+                    Asked::Answered(reply) => (reply, user),
                     Asked::Later(result) => return (*result).into(),
                     Asked::Open(note) => return self.not_approved(&open, &note, &place).into(),
                 }
             }
             Approvals::Elicit | Approvals::Operator => {
-                let note = "an answer must come from a person; this server takes none from an agent";
-                return self.not_approved(&open, note, &place).into();
+                let note = format!("an answer must come from a person, not from an agent; {OPEN}");
+                return self.not_approved(&open, &note, &place).into();
             }
         };
-        let work = Work::Resume(ResumeRequest { gate, reply });
+        let work = Work::Resume(ResumeRequest { gate, reply, author: Some(author) });
         self.work(Prepared { work, place, limits, entry }, context).await
     }
 
     fn not_approved(&self, open: &OpenGate, note: &str, place: &Place) -> CallToolResult {
-        let message = format!("{note}. The operator can: lobster resume --id {} --approve yes|no", open.id);
-        self.refuse(place, "resume", &message, &json!({ "gate": open.id, "run": open.run }));
-        refusal("approval_refused", message)
+        self.refuse(place, "resume", note, &json!({ "gate": open.id, "run": open.run.short() }));
+        refusal("approval_refused", note)
+    }
+
+    /// A run whose question a client's user has left open, as at the call that asked it.
+    fn left_open(&self, open: &OpenGate, note: &str) -> CallToolResult {
+        let answer = || -> Result<Answer, String> {
+            let store = self.shared.runtime.store().map_err(|error| error.to_string())?;
+            let run = store.run(open.run).map_err(|error| error.to_string())?;
+            let envelope = History { store, of: None, agent: None }.envelope(&run)?;
+            Ok(Answer { run: Some(open.run), envelope, changed: false })
+        };
+        match answer() {
+            Ok(answer) => self.waiting(answer, note),
+            Err(message) => refusal("runtime_error", message),
+        }
     }
 
     /// The gate that is meant, if it is one of this caller's runs.
@@ -171,14 +184,15 @@ impl Server {
             others,
             place: gate.path.to_string(),
             id: gate.id,
-            run: gate.run.short(),
+            run: gate.run,
             token,
             question,
             view,
         })
     }
 
-    /// A client of protocol 2026-07-28 brings its user's answer with the call itself.
+    /// A client of protocol 2026-07-28 brings its user's answer with the call itself. Gives the work that goes on
+    /// then, or what the client is told instead.
     pub(super) async fn brought(
         &self,
         token: String,
@@ -186,7 +200,7 @@ impl Server {
         entry: Arc<Entry>,
         place: Place,
         context: &RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
+    ) -> Result<Brought, ErrorData> {
         let gate = GateRef::Token(token);
         let open = match self.open_gate(&gate, &place) {
             Ok(open) => open,
@@ -198,40 +212,58 @@ impl Server {
             }
         };
         if self.shared.approvals != Approvals::Elicit || !gates::can_ask(context) {
-            return Ok(self.not_approved(&open, "this server did not ask the client", &place).into());
+            let note = format!("this server did not ask the client; {OPEN}");
+            return Ok(Brought::Done(self.not_approved(&open, &note, &place).into()));
         }
         if let Some(who) = &open.others {
-            return Ok(self.not_approved(&open, who, &place).into());
+            return Ok(Brought::Done(self.not_approved(&open, who, &place).into()));
         }
         let asked = match gates::brought(&open.question, &open.place, responses) {
             Some(asked) => asked,
             // An answer to something else, or to nothing: it is asked again.
-            None => {
-                let shown = Shown { view: &open.view, run: &open.run, gate: &open.id, place: &open.place };
-                gates::ask(&open.question, &shown, context, &open.token).await
-            }
+            None => gates::ask(&open.question, &open.shown(), context, &open.token).await,
         };
         Ok(match asked {
             Asked::Answered(reply) => {
-                let work = Work::Resume(ResumeRequest { gate, reply });
+                let (_, user) = authors(&place);
+                let work = Work::Resume(ResumeRequest { gate, reply, author: Some(user) });
                 let limits = Limits { time: self.shared.default_time, answer: call::MAX_ANSWER };
-                self.work(Prepared { work, place, limits, entry }, context).await
+                Brought::Work(open.run, Prepared { work, place, limits, entry })
             }
-            Asked::Later(result) => (*result).into(),
-            Asked::Open(note) => self.not_approved(&open, &note, &place).into(),
+            Asked::Later(result) => Brought::Done((*result).into()),
+            Asked::Open(note) => Brought::Done(self.left_open(&open, &note).into()),
         })
     }
 }
 
+/// What came of an answer that a client has brought.
+pub(super) enum Brought {
+    /// The run goes on with it.
+    Work(RunId, Prepared),
+    Done(CallToolResponse),
+}
+
+/// The agent behind a call, and its user, as authors of an answer.
+fn authors(place: &Place) -> (Author, Author) {
+    let name = place.caller.actor.as_deref();
+    (Author::of_agent(name), Author::of_client(name))
+}
+
 /// A gate that somebody wants to answer.
 struct OpenGate {
-    /// Who may answer, if not the person behind the client.
+    /// Why the person behind the client cannot answer.
     others: Option<String>,
     /// Where in the run it is asked.
     place: String,
     id: String,
-    run: String,
+    run: RunId,
     token: String,
     question: Map<String, Value>,
     view: QuestionView,
+}
+
+impl OpenGate {
+    fn shown(&self) -> Shown<'_> {
+        Shown { view: &self.view, run: self.run.short(), gate: &self.id, place: &self.place }
+    }
 }

@@ -23,6 +23,7 @@ pub(super) enum BuiltinTool {
 }
 
 impl BuiltinTool {
+    pub(super) const ALL: [Self; 5] = [Self::Cancel, Self::Resume, Self::Run, Self::Runs, Self::Show];
     /// Those of a server for one agent.
     pub(super) const OWN: [Self; 4] = [Self::Resume, Self::Run, Self::Runs, Self::Show];
     /// Those of the service: none runs what an agent writes, and none answers a question.
@@ -177,7 +178,8 @@ fn fields(builtin: BuiltinTool) -> Map<String, Value> {
         BuiltinTool::Resume => json!({
             "token": {"type": "string", "description": "`resumeToken` of the envelope."},
             "approvalId": {"type": "string", "description": "`approvalId` of the envelope, instead of `token`."},
-            "approve": {"type": "boolean", "description": "The person's answer to an approval."},
+            "approve": {"type": "boolean", "description": "The person's answer to an approval. Unless the operator \
+                trusts reports, true asks the person again, and false cancels the run in your name."},
             "response": {"description": "The person's answer to a question; fits its `responseSchema`."},
             "cancel": {"type": "boolean", "description": "Cancels the run."},
             "timeoutMs": timeout,

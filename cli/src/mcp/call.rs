@@ -36,6 +36,9 @@ pub(super) const MAX_ANSWER: usize = 512_000;
 pub(super) const MIN_TIMEOUT_MS: u64 = 200;
 pub(super) const MIN_ANSWER: usize = 1024;
 
+/// After so long without news a client is told that the call goes on.
+const SILENCE: Duration = Duration::from_secs(10);
+
 /// Progress that a slow client has not taken yet; more is dropped, not kept.
 const PROGRESS_AHEAD: usize = 64;
 
@@ -323,7 +326,17 @@ impl Forwarder {
         let (sink, mut source) = mpsc::channel::<String>(PROGRESS_AHEAD);
         let (peer, token, sent) = (self.peer.clone(), self.token.clone(), self.sent.clone());
         let task = tokio::spawn(async move {
-            while let Some(message) = source.recv().await {
+            let (begun, mut last) = (Instant::now(), "pipeline".to_owned());
+            loop {
+                let message = match tokio::time::timeout(SILENCE, source.recv()).await {
+                    Ok(None) => return,
+                    Ok(Some(message)) => {
+                        last.clone_from(&message);
+                        message
+                    }
+                    // Clients give up on silence.
+                    Err(_) => format!("{last}; {} s since the call began", begun.elapsed().as_secs()),
+                };
                 let count = sent.fetch_add(1, Ordering::Relaxed) + 1;
                 let param =
                     ProgressNotificationParam::new(token.clone(), as_float(count)).with_message(message);

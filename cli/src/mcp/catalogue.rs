@@ -276,11 +276,18 @@ impl Catalogue {
     }
 }
 
-/// A name that every client takes: letters, digits, `_` and `-`.
+/// A name that every client takes: letters, digits, `_` and `-`. One that has to be changed for that ends in digits of
+/// its own, so that no two names become one, whatever other names there are.
 fn tool_name(stem: &str) -> String {
-    let fits = |c: char| if c.is_ascii_alphanumeric() || c == '_' || c == '-' { c } else { '-' };
-    let name: String = stem.chars().map(fits).take(MAX_NAME).collect();
-    if name.is_empty() { "workflow".to_owned() } else { name }
+    let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let is_reserved = BuiltinTool::ALL.iter().any(|builtin| builtin.name() == stem);
+    if stem.chars().all(fits) && (1..=MAX_NAME).contains(&stem.len()) && !is_reserved {
+        return stem.to_owned();
+    }
+    let own: String = Digest::of(stem.as_bytes()).to_string().chars().take(8).collect();
+    let words: Vec<&str> = stem.split(|c| !fits(c)).filter(|word| !word.is_empty()).collect();
+    let readable: String = words.join("-").chars().take(MAX_NAME - own.len() - 1).collect();
+    format!("{}-{own}", if readable.is_empty() { "workflow" } else { &readable })
 }
 
 /// One digest over which versions are registered.
@@ -356,8 +363,22 @@ mod tests {
 
     #[test]
     fn names_suit_every_client() {
-        assert_eq!(tool_name("inbox triage.v2"), "inbox-triage-v2");
-        assert_eq!(tool_name(&"é".repeat(80)).len(), MAX_NAME);
-        assert_eq!(tool_name(""), "workflow");
+        let digits = |stem: &str| Digest::of(stem.as_bytes()).to_string()[..8].to_owned();
+        assert_eq!(tool_name("inbox-triage_v2"), "inbox-triage_v2");
+        assert_eq!(tool_name("inbox triage.v2"), format!("inbox-triage-v2-{}", digits("inbox triage.v2")));
+        let long = "a".repeat(MAX_NAME);
+        assert_eq!(tool_name(&long), long);
+        // Stems of up to three parts, each plain or of characters that do not fit.
+        let parts = ["", "a", "b", " ", ".", "-", "_", "部", "署", "备份", "é", "\u{202e}", "run", &long];
+        let stems: BTreeSet<String> = parts
+            .iter()
+            .flat_map(|a| parts.iter().flat_map(move |b| parts.iter().map(move |c| format!("{a}{b}{c}"))))
+            .collect();
+        let names: BTreeSet<String> = stems.iter().map(|stem| tool_name(stem)).collect();
+        assert_eq!(names.len(), stems.len(), "no two stems share a name");
+        let fits = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+        let is_valid = |name: &String| (1..=MAX_NAME).contains(&name.len()) && name.chars().all(fits);
+        assert!(names.iter().all(is_valid), "{names:?}");
+        assert!(BuiltinTool::ALL.iter().all(|builtin| !names.contains(builtin.name())));
     }
 }

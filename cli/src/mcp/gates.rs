@@ -28,6 +28,9 @@ pub(crate) enum Approvals {
     Operator,
 }
 
+/// What a client is told of a question that it could not get answered.
+pub(super) const OPEN: &str = "the question stays open, and a person answers it: `lobster gates` lists it";
+
 /// The name under which a person is asked for an approval.
 const QUESTION: &str = "question";
 
@@ -49,7 +52,7 @@ const MAX_MESSAGE: usize = 8 << 10;
 /// A question as the client's user is to see it.
 pub(super) struct Shown<'a> {
     pub(super) view: &'a QuestionView,
-    pub(super) run: &'a str,
+    pub(super) run: String,
     pub(super) gate: &'a str,
     /// Where in the run it is asked.
     pub(super) place: &'a str,
@@ -80,11 +83,11 @@ pub(super) async fn ask(
     state: &str,
 ) -> Asked {
     let Some(form) = form(question) else {
-        return Asked::Open("its answer is not a simple form, so the client cannot ask for it".to_owned());
+        return Asked::Open(format!("its answer is not a simple form, so the client cannot ask; {OPEN}"));
     };
     let params = ElicitRequestParams::FormElicitationParams {
         meta: None,
-        message: message(view.view, view.run, view.gate),
+        message: message(view.view, &view.run, view.gate),
         requested_schema: form.schema,
     };
     if context.protocol_version().is_some_and(|version| version >= ProtocolVersion::V_2026_07_28) {
@@ -99,7 +102,7 @@ pub(super) async fn ask(
     };
     match asked {
         Ok(answer) => read(question, answer),
-        Err(error) => Asked::Open(format!("the client could not ask its user: {error}")),
+        Err(error) => Asked::Open(format!("the client could not ask its user: {error}; {OPEN}")),
     }
 }
 
@@ -116,7 +119,7 @@ pub(super) fn brought(
 fn read_answer(question: &Map<String, Value>, answer: &Value) -> Asked {
     match serde_json::from_value::<ElicitResult>(answer.clone()) {
         Ok(answer) => read(question, answer),
-        Err(error) => Asked::Open(format!("the answer cannot be read: {error}")),
+        Err(error) => Asked::Open(format!("the answer cannot be read: {error}; {OPEN}")),
     }
 }
 
@@ -127,7 +130,7 @@ fn read(question: &Map<String, Value>, answer: ElicitResult) -> Asked {
         ElicitationAction::Accept if is_approval => match content.get("approve").and_then(Value::as_bool) {
             Some(true) => Asked::Answered(Reply::Approve),
             Some(false) => Asked::Answered(Reply::Reject),
-            None => Asked::Open("the answer says neither yes nor no".to_owned()),
+            None => Asked::Open(format!("the answer says neither yes nor no; {OPEN}")),
         },
         ElicitationAction::Accept => match form(question) {
             Some(Form { wrapped: true, .. }) => {
@@ -135,9 +138,8 @@ fn read(question: &Map<String, Value>, answer: ElicitResult) -> Asked {
             }
             _ => Asked::Answered(Reply::Response(content)),
         },
-        ElicitationAction::Decline if is_approval => Asked::Answered(Reply::Reject),
-        ElicitationAction::Decline => Asked::Answered(Reply::Cancel),
-        _ => Asked::Open("the user gave no answer".to_owned()),
+        // Clients without a user decline at once. A no is an accepted form that says so.
+        _ => Asked::Open(format!("the client's user gave no answer; {OPEN}")),
     }
 }
 
@@ -161,6 +163,11 @@ fn form(question: &Map<String, Value>) -> Option<Form> {
     }
     let schema = json!({"type": "object", "properties": {"value": wanted}, "required": ["value"]});
     Some(Form { schema: serde_json::from_value(schema).ok()?, wrapped: true })
+}
+
+/// True if a client's form cannot show every command of the question: a person does not approve unseen ones.
+pub(super) fn hides_commands(view: &QuestionView, run: &str, gate: &str) -> bool {
+    !question::shows_commands(view, &message(view, run, gate))
 }
 
 /// All that belongs to the question, as at a terminal, short enough to be read.
@@ -198,7 +205,11 @@ mod tests {
         ));
         assert!(matches!(read(ElicitationAction::Accept, json!({})), Asked::Open(_)));
         assert!(matches!(read(ElicitationAction::Accept, json!({"approve": "true"})), Asked::Open(_)));
-        assert!(matches!(read(ElicitationAction::Decline, json!({})), Asked::Answered(Reply::Reject)));
+        assert!(matches!(
+            read(ElicitationAction::Accept, json!({"approve": false})),
+            Asked::Answered(Reply::Reject)
+        ));
+        assert!(matches!(read(ElicitationAction::Decline, json!({"approve": false})), Asked::Open(_)));
         assert!(matches!(read(ElicitationAction::Cancel, json!({"approve": true})), Asked::Open(_)));
     }
 }

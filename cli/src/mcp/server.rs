@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::code::Code;
 use lobster_runtime::digest::Digest;
-use lobster_runtime::engine::Caller;
+use lobster_runtime::engine::{Author, Caller, TOKEN_MODE};
 use lobster_runtime::replay::{GateRef, ResumeRequest};
 use lobster_runtime::sync::lock;
 use rmcp::model::{
@@ -24,6 +24,7 @@ use rmcp::{RoleServer, ServerHandler};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
+use super::answers::Brought;
 use super::builtin::{self, Bounds, BuiltinTool, CancelArgs, ResumeArgs, RunArgs, RunsArgs, ShowArgs};
 use super::call::{self, Answer, Ending, Forwarder, Limits, Place, Work, refusal};
 use super::catalogue::{self, Catalogue, DIGEST, Entry, Program};
@@ -104,11 +105,14 @@ impl Server {
     pub(super) fn caller(&self, context: &RequestContext<RoleServer>, tool: &str) -> Caller {
         let client = context.client_info();
         let name = client.as_ref().map_or("client", |client| client.name.as_str());
-        let detail = json!({
+        let mut detail = json!({
             "via": "mcp",
             "client": client.as_ref().map(|client| json!({"name": client.name, "version": client.version})),
             "tool": tool,
         });
+        if self.shared.approvals == Approvals::Token {
+            detail["approvals"] = json!(TOKEN_MODE);
+        }
         if let Some(agent) = Agent::of(context) {
             return Caller { actor: agent.name(), detail };
         }
@@ -138,10 +142,11 @@ impl Server {
                 return self.changed(&entry, &catalogue::difference(&entry, now.as_deref()), &place).into();
             }
             let Some(question) = answer.question().cloned() else { return answer.into_result().into() };
-            match self.ask(&question, &answer, context).await {
+            match self.ask(&question, context).await {
                 Asked::Answered(reply) => match gate_of(&question) {
                     Some(gate) => {
-                        work = Work::Resume(ResumeRequest { gate, reply });
+                        let author = Some(Author::of_client(place.caller.actor.as_deref()));
+                        work = Work::Resume(ResumeRequest { gate, reply, author });
                         // What a person has said is not lost because others are at work.
                         patience = None;
                     }
@@ -499,7 +504,11 @@ impl ServerHandler for Server {
             }
         };
         if let Some(state) = request.request_state {
-            return self.brought(state, request.input_responses.as_ref(), entry, place, &context).await;
+            let brought = self.brought(state, request.input_responses.as_ref(), entry, place, &context);
+            return Ok(match brought.await? {
+                Brought::Work(run, call) => self.go_on_or_task(run, call, &context).await,
+                Brought::Done(response) => response,
+            });
         }
         if let Program::Builtin(builtin) = entry.program {
             return Ok(self.call_builtin(builtin, entry, request, place, &context).await);

@@ -25,6 +25,7 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use super::answers::Brought;
 use super::call::{self, Place, refusal};
 use super::catalogue::Entry;
 use super::history::History;
@@ -142,13 +143,35 @@ impl Server {
     /// Does the work, and answers with a handle if it is not done at once and the client knows what that is.
     pub(super) async fn work_or_task(
         &self,
-        mut call: Prepared,
+        call: Prepared,
         context: &RequestContext<RoleServer>,
     ) -> CallToolResponse {
         if !are_known_to(context) {
             return self.work(call, context).await;
         }
-        let id = Uuid::new_v4().simple().to_string();
+        self.work_as(Uuid::new_v4().simple().to_string(), call, context).await
+    }
+
+    /// The same for a run that goes on: its record has the handle.
+    pub(super) async fn go_on_or_task(
+        &self,
+        run: RunId,
+        call: Prepared,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResponse {
+        let handle = self.shared.runtime.store().and_then(|store| handle_of(&store, run));
+        match handle {
+            Ok(Some(handle)) if are_known_to(context) => self.work_as(handle, call, context).await,
+            _ => self.work_or_task(call, context).await,
+        }
+    }
+
+    async fn work_as(
+        &self,
+        id: String,
+        mut call: Prepared,
+        context: &RequestContext<RoleServer>,
+    ) -> CallToolResponse {
         call.place.caller.detail[HANDLE] = json!(id);
         let live = Arc::new(Live {
             id,
@@ -245,8 +268,11 @@ impl Server {
         };
         let (entry, place) = (Arc::clone(&live.entry), live.place.clone());
         self.go_on(&live, context, |server, context| async move {
-            let answered = server.brought(token, Some(&responses), entry, place, &context).await;
-            answered.unwrap_or_else(|error| refusal("parse_error", error.message).into())
+            match server.brought(token, Some(&responses), entry, place, &context).await {
+                Ok(Brought::Work(_, call)) => server.work(call, &context).await,
+                Ok(Brought::Done(response)) => response,
+                Err(error) => refusal("parse_error", error.message).into(),
+            }
         });
         Ok(())
     }

@@ -3,8 +3,10 @@
 
 mod items;
 
+use std::collections::BTreeSet;
+
 use anstyle::{AnsiColor, Style};
-use lobster_runtime::engine::{Fact, QuestionKind, QuestionView, Weight};
+use lobster_runtime::engine::{AT_ONCE, Fact, QuestionKind, QuestionView, Weight};
 use lobster_runtime::json;
 use lobster_runtime::text::{Count, prefix};
 use serde_json::Value;
@@ -105,7 +107,7 @@ impl Block {
 pub(crate) fn screen(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
     let mut blocks = vec![title(view, paper)];
     let body = body(view, paper);
-    let label = view.facts.iter().map(|fact| width(&one_line(&fact.label))).max().unwrap_or(0).min(11);
+    let label = label_width(view);
     let facts: Vec<Block> = view.facts.iter().map(|fact| fact_lines(fact, label, paper)).collect();
     let then = upcoming_steps(view, paper);
     if !body.is_empty() {
@@ -124,7 +126,7 @@ pub(crate) fn screen(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
 
 /// One question among others: the prompt is shown by the caller.
 pub(crate) fn summary(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
-    let label = view.facts.iter().map(|fact| width(&one_line(&fact.label))).max().unwrap_or(0).min(11);
+    let label = label_width(view);
     let facts = view.facts.iter().filter(|fact| fact.weight != Weight::Minor && fact.label != "digest");
     let facts: Vec<Block> = facts.map(|fact| fact_lines(fact, label, paper)).collect();
     let mut blocks = body(view, paper);
@@ -137,13 +139,16 @@ pub(crate) fn summary(view: &QuestionView, paper: &Paper<'_>) -> Vec<String> {
 
 /// All of the view as plain text.
 pub(crate) fn whole(view: &QuestionView) -> String {
-    screen(view, &Paper { columns: 100, rows: None, styled: false, more: "" }).join("\n")
+    screen(view, &Paper { columns: TEXT_COLUMNS, rows: None, styled: false, more: "" }).join("\n")
 }
+
+/// The width of plain text.
+const TEXT_COLUMNS: usize = 100;
 
 /// The view as plain text of at most `max` bytes, for screens that are not ours.
 pub(crate) fn text(view: &QuestionView, max: usize, more: &str) -> String {
     let lines = |rows| {
-        let paper = Paper { columns: 100, rows: Some(rows), styled: false, more };
+        let paper = Paper { columns: TEXT_COLUMNS, rows: Some(rows), styled: false, more };
         screen(view, &paper).join("\n")
     };
     // So many lines as there is room for; the last resort is the shortest view, and its beginning.
@@ -153,6 +158,21 @@ pub(crate) fn text(view: &QuestionView, max: usize, more: &str) -> String {
         let kept = prefix(&text, max, Count::Bytes);
         format!("{kept}… ({} more bytes: {more})", text.len() - kept.len())
     })
+}
+
+/// True if [`text`] with this limit shows every command that a yes may start.
+pub(crate) fn shows_commands(view: &QuestionView, text: &str) -> bool {
+    let paper = Paper { columns: TEXT_COLUMNS, rows: None, styled: false, more: "" };
+    let shown: BTreeSet<&str> = text.lines().collect();
+    let commands = view.facts.iter().filter(|fact| ["command", "starts", AT_ONCE].contains(&&*fact.label));
+    let label = label_width(view);
+    let mut lines = commands.flat_map(|fact| fact_lines(fact, label, &paper).lines);
+    lines.all(|line| shown.contains(line.as_str()))
+}
+
+/// As wide as the labels of a view, within reason.
+fn label_width(view: &QuestionView) -> usize {
+    view.facts.iter().map(|fact| width(&one_line(&fact.label))).max().unwrap_or(0).min(11)
 }
 
 fn title(view: &QuestionView, paper: &Paper<'_>) -> Block {

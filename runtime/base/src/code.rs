@@ -98,6 +98,8 @@ codes! {
     RunState = "run_state",
     /// A question cannot be answered any more.
     QuestionClosed = "question_closed",
+    /// A person has to answer a question, and nothing shows that one does.
+    PersonRequired = "person_required",
     /// A workflow file is not what it was when its run stopped.
     WorkflowChanged = "workflow_changed",
     /// The record of a run lacks what is needed, or is damaged.

@@ -336,6 +336,7 @@ impl Overseer for Look {
             binding: binding.digest,
             gate: String::new(),
             by: None,
+            author: Value::Null,
             from: None,
         }))
     }

@@ -71,6 +71,8 @@ pub struct KnownAnswer {
     /// The gate's id.
     pub gate: String,
     pub by: Option<String>,
+    /// What shows who answered.
+    pub author: Value,
     /// The run that was answered, if it was not this one.
     pub from: Option<RunId>,
 }
@@ -104,6 +106,7 @@ impl KnownAnswer {
                 Answer::Response(value) => GateAnswer::Response(value.clone()),
             },
             by: self.by.clone(),
+            author: self.author.clone(),
             from: self.from,
         }
     }

@@ -9,6 +9,8 @@ use serde_json::{Map, Value, json};
 
 use crate::background::Background;
 use crate::beginning::Beginning;
+use crate::origin::Origin;
+use crate::own_tokens;
 use crate::runtime::{Planned, Runtime};
 use crate::services::Services;
 use crate::{Caller, Notes, Progress};
@@ -65,10 +67,17 @@ impl Runtime {
         }
     }
 
-    /// The same runtime under another policy.
+    /// The same runtime under another policy, with the secrets and the audit trail that it names.
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
-        self.services.policy = Arc::new(policy);
+        let services = &mut self.services;
+        let tokens = own_tokens::names(&services.env, &services.cwd);
+        let secrets = services.secrets.under(&policy, &services.env, &tokens);
+        services.env = services.env.clone().withholding(secrets.withheld());
+        services.secrets = Arc::new(secrets);
+        services.policy = Arc::new(policy);
+        // Opened again at its next use, it hides these secrets and writes this trail.
+        services.store = OnceLock::new();
         self
     }
 
@@ -79,6 +88,9 @@ impl Runtime {
     pub fn beginning_detail(&self, store: &Store) -> Result<Value, StoreError> {
         let mut detail = self.recorded_surroundings(store)?;
         self.services.surroundings().record(&mut detail);
+        if let Some(origin) = Origin::of_process(&self.services.env, &self.services.caller) {
+            origin.record(&mut detail);
+        }
         Ok(detail)
     }
 

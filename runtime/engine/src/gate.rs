@@ -1,10 +1,12 @@
 //! Questions to people: asked on the terminal, or kept until somebody answers.
 
 use lobster_base::code::Code;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::ask_terminal::Outcome;
+use super::author::Author;
 use super::binding::{Binding, GateQuestion, KnownAnswer, PendingGate};
+use super::origin::Origin;
 use super::path::StepPath;
 use super::run::Run;
 use lobster_base::cancel::CancelToken;
@@ -50,8 +52,10 @@ impl Run<'_> {
             }
         }
         let mut pending = PendingGate { path, question, binding, going: None };
+        let prompter = self.services.prompter.as_ref();
         if let (Some(prompter), false) =
-            (&self.services.prompter, pending.question.emit() || self.services.mode == Mode::Tool)
+            (prompter, pending.question.emit() || self.services.mode == Mode::Tool)
+            && let Some(author) = self.author_here()?
         {
             // Looking ahead starts from the journal, so all that is known has to be there.
             self.append(Vec::new(), Durability::Lazy)?;
@@ -64,19 +68,34 @@ impl Run<'_> {
                     };
                     let gate = AT_TERMINAL.to_owned();
                     let binding = pending.binding.digest;
-                    let known = KnownAnswer { answer, binding, gate, by, from: None };
+                    let known = KnownAnswer { answer, binding, gate, by, author: author.detail, from: None };
                     let known = known.hidden_by(&self.store);
                     let answer = known.answer.clone();
                     self.append(vec![known.event(&pending.path)], Durability::Synced)?;
                     self.remember_answer(&pending.path, known);
                     return Ok(answer);
                 }
-                Outcome::Rejected(by) => return Err(self.reject(&pending.path, &pending.binding, by)),
+                Outcome::Rejected(by) => {
+                    return Err(self.reject(&pending.path, &pending.binding, by, author.detail));
+                }
                 Outcome::Later => {}
             }
         }
         self.pend(pending);
         Err(Stop::Paused)
+    }
+
+    /// Whoever sits at this process's terminal, if this run's questions may be answered there.
+    fn author_here(&self) -> Result<Option<Author>, Stop> {
+        let author = Author::of_process(&self.services.env);
+        let origin = Origin::read(&self.store, self.id).map_err(store_failure)?;
+        match author.check(origin.as_ref(), self.services.policy.wants_person()) {
+            Ok(()) => Ok(Some(author)),
+            Err(why) => {
+                self.services.note(&why);
+                Ok(None)
+            }
+        }
     }
 
     /// Goes on with an answer that another run was given. Whatever is taken over
@@ -94,13 +113,14 @@ impl Run<'_> {
 
     /// Ends the run with a no, as one that comes from another process does: whatever
     /// else is under way stops, and nothing takes it up again.
-    fn reject(&self, path: &StepPath, binding: &Binding, by: Option<String>) -> Stop {
+    fn reject(&self, path: &StepPath, binding: &Binding, by: Option<String>, author: Value) -> Stop {
         let event = Event::GateAnswered {
             path: path.to_string(),
             gate: AT_TERMINAL.to_owned(),
             binding: binding.digest,
             answer: GateAnswer::Rejected,
             by,
+            author,
             from: None,
         };
         match self.append(vec![event], Durability::Synced) {

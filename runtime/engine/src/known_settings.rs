@@ -4,6 +4,8 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
+use crate::author::ANSWER_TOKEN;
+use crate::origin::FOR_AGENT;
 use lobster_base::json;
 use lobster_base::setting::{BadSetting, Checked, Setting, read_count};
 use lobster_models::{channel, http};
@@ -63,14 +65,16 @@ const RETRIES: Setting<f64> = Setting::new("LOBSTER_LLM_VALIDATION_RETRIES", "a 
 });
 
 /// Any text.
-const TEXTS: [&str; 19] = [
+const TEXTS: [&str; 21] = [
     "HOME",
     "XDG_CONFIG_HOME",
     "LOBSTER_ACTOR",
     "LOBSTER_APPROVAL_APPROVED_BY",
     "LOBSTER_APPROVAL_REASON",
     "LOBSTER_APPROVAL_REQUIRED_APPROVER",
+    ANSWER_TOKEN.name,
     "LOBSTER_CACHE_DIR",
+    FOR_AGENT.name,
     "LOBSTER_LLM_FORCE_REFRESH",
     "LOBSTER_LLM_MAX_TOKENS_FIELD",
     "LOBSTER_LLM_MODEL",

@@ -168,7 +168,7 @@ impl Recall {
                     }
                     self.ended.insert(path, Arc::clone(outcome));
                 }
-                Event::GateAnswered { path, gate, binding, answer, by, from } => {
+                Event::GateAnswered { path, gate, binding, answer, by, author, from } => {
                     let path = StepPath::from(path.as_str());
                     let answer = match answer {
                         GateAnswer::Approved => Answer::Approved { by: by.clone(), part: None },
@@ -186,8 +186,9 @@ impl Recall {
                     if from.is_some() {
                         self.behind.get_or_insert_default();
                     }
-                    let (gate, by) = (gate.clone(), by.clone());
-                    self.answers.insert(path, KnownAnswer { answer, binding: *binding, gate, by, from });
+                    let (gate, by, author) = (gate.clone(), by.clone(), author.clone());
+                    let known = KnownAnswer { answer, binding: *binding, gate, by, author, from };
+                    self.answers.insert(path, known);
                 }
                 Event::GateOpened { path, .. } => {
                     let path = StepPath::from(path.as_str());

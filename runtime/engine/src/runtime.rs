@@ -21,6 +21,7 @@ use crate::env::{EXECUTOR_VARIABLE, Env};
 use crate::envelope::{Envelope, Failure};
 use crate::execute::stdio::{ExecutorProgram, HELLO_TIME};
 use crate::known_settings::{HELLO, check_settings};
+use crate::origin::Origin;
 use crate::run::{Run, Task};
 use crate::secrets::Secrets;
 pub use crate::secrets::{LoginState, NamedSecret};
@@ -404,6 +405,10 @@ impl Runtime {
         }
         let task = keep_task(&store, planned)?;
         let mut detail = self.beginning_detail(&store)?;
+        // What a fork does is asked of the same people as what its run does.
+        if let Some(origin) = parent.map(|parent| Origin::read(&store, parent)).transpose()?.flatten() {
+            origin.record(&mut detail);
+        }
         if !planned.args.is_empty() {
             detail[GIVEN_ARGS] = serde_json::json!(planned.given);
         }

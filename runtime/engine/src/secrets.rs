@@ -175,6 +175,11 @@ impl Secrets {
         }
     }
 
+    /// The same under another policy.
+    pub(crate) fn under(&self, policy: &Policy, env: &Env, tokens: &BTreeSet<String>) -> Self {
+        Self::new(self.references.clone(), self.place.clone(), policy, env, tokens)
+    }
+
     /// Keeps the values out of this store, those that become known later included.
     pub(crate) fn keep_out_of(&self, store: &Store) {
         self.hidden.store.get_or_init(|| store.clone());

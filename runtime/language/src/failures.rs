@@ -236,6 +236,14 @@ pub(super) const PAGES: &[CodePage] = &[
                open questions; `lobster resume RUN` asks an expired one again.",
     },
     CodePage {
+        code: Code::PersonRequired.as_str(),
+        title: "A person has to answer the question",
+        text: "An agent or a step started the run, or the policy says `approvals = { by = \"person\" }`. Then \
+               an answer counts from a terminal (not from a shell that an agent opened), from the console, \
+               with a passkey, or with the token of an approver (`lobster serve token new --role approver`) in \
+               LOBSTER_APPROVAL_TOKEN. The question stays open.",
+    },
+    CodePage {
         code: Code::WorkflowChanged.as_str(),
         title: "The workflow file changed while its run waited",
         text: "The answer belongs to a pipeline that has since changed in the file. Undo the change and \

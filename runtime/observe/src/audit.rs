@@ -104,6 +104,9 @@ pub struct AuditEntry {
     /// On whose behalf (`LOBSTER_ACTOR`); of an approval, who answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
+    /// What shows who answered: user, terminal and parent processes of a shell, or the credential of a service.
+    #[serde(skip_serializing_if = "Value::is_null")]
+    pub author: Value,
     /// The message that led to it (`LOBSTER_MESSAGE_ID`).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -230,6 +233,7 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
         kind,
         what: what.to_owned(),
         actor: whose.actor.clone(),
+        author: Value::Null,
         message: whose.message.clone(),
         step: record.event.path().map(str::to_owned),
         verdict: None,
@@ -283,8 +287,9 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
             digest: Some(binding.to_string()),
             ..entry(Kind::Approval, "asked")
         }),
-        Event::GateAnswered { gate, answer, by, binding, from, .. } => found.push(AuditEntry {
-            actor: by.clone().or_else(|| whose.actor.clone()),
+        Event::GateAnswered { gate, answer, by, author, binding, from, .. } => found.push(AuditEntry {
+            actor: Some(answered_by(by.as_deref(), author, whose)),
+            author: author.clone(),
             reason: Some(match from {
                 Some(run) => format!("{gate}, reused from run {}", run.short()),
                 None => gate.clone(),
@@ -300,8 +305,13 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
                 },
             )
         }),
-        Event::GateClosed { gate, status, by, .. } => found.push(AuditEntry {
-            actor: by.clone().or_else(|| whose.actor.clone()),
+        Event::GateClosed { gate, status, by, author, .. } => found.push(AuditEntry {
+            actor: match author {
+                // Its time was over, or it is open again.
+                Value::Null => by.clone().or_else(|| whose.actor.clone()),
+                author => Some(answered_by(by.as_deref(), author, whose)),
+            },
+            author: author.clone(),
             reason: Some(gate.clone()),
             ..entry(Kind::Approval, status.as_str())
         }),
@@ -317,6 +327,18 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
             found.push(entry(Kind::Note, kind));
         }
     }
+}
+
+/// Who answered: by name where one is known, else by the shell.
+fn answered_by(name: Option<&str>, author: &Value, whose: &Behalf) -> String {
+    let shell = || {
+        let uid = author["uid"].as_u64()?;
+        let at = author["tty"].as_str().map_or("without a terminal".to_owned(), |tty| format!("at {tty}"));
+        Some(format!("uid {uid} {at}"))
+    };
+    let proven = text_at(author, "name");
+    let name = name.map(str::to_owned).or(proven).or_else(|| whose.actor.clone()).or_else(shell);
+    name.unwrap_or_else(|| "not recorded".to_owned())
 }
 
 fn text_at(value: &Value, key: &str) -> Option<String> {

@@ -51,6 +51,9 @@ pub struct PolicyFile {
     /// Additions to the built-in hard blocks.
     #[serde(default)]
     pub hard: Hard,
+    /// Who may answer questions.
+    #[serde(default, skip_serializing_if = "Approvals::is_default")]
+    pub approvals: Approvals,
     /// How decisions are recorded.
     #[serde(default)]
     pub audit: Audit,
@@ -60,6 +63,31 @@ pub struct PolicyFile {
     /// Where secrets come from, by their names.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretReference>,
+}
+
+/// Who may answer the questions of runs under this policy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Approvals {
+    /// `person` refuses answers of shells that carry an agent's mark and have no terminal.
+    pub by: AnsweredBy,
+}
+
+/// Whose answers are accepted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AnsweredBy {
+    /// Any process that may read the store; an agent's own runs are answered by people in any case.
+    #[default]
+    Anyone,
+    /// People: no agent's shell, and no agent that reports an answer.
+    Person,
+}
+
+impl Approvals {
+    fn is_default(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// The answer to commands that no rule speaks of.

@@ -70,10 +70,10 @@ pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub use decision_env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
 pub use dialect::{Dialect, Shell};
 pub use file::{
-    ArgPattern, ArgShape, AskTerms, Audit, AuditPlaces, AuditSync, Control, Effect, EnvPolicy, FsRoots, Hard,
-    HardRule, LeastChanges, Limits, Locked, NetDefault, NetGrantSpec, NetHosts, NetPolicy, NetWord, OneOf,
-    OutputLimit, Overflow, PolicyError, PolicyFile, Profile, Programs, Redaction, Remember, Rule, RuleGrant,
-    Sandbox, SandboxMode, SandboxUser,
+    AnsweredBy, Approvals, ArgPattern, ArgShape, AskTerms, Audit, AuditPlaces, AuditSync, Control, Effect,
+    EnvPolicy, FsRoots, Hard, HardRule, LeastChanges, Limits, Locked, NetDefault, NetGrantSpec, NetHosts,
+    NetPolicy, NetWord, OneOf, OutputLimit, Overflow, PolicyError, PolicyFile, Profile, Programs, Redaction,
+    Remember, Rule, RuleGrant, Sandbox, SandboxMode, SandboxUser,
 };
 pub use lint::{Lint, LintKind};
 pub use mentions::{FileRole, Language, Listing, Lookup, Mention, Mentions};
@@ -127,6 +127,7 @@ impl Policy {
             rules: Vec::new(),
             locked: Locked::default(),
             hard: Hard::default(),
+            approvals: Approvals::default(),
             audit: Audit::default(),
             components: ComponentPolicy::default(),
             secrets: std::collections::BTreeMap::new(),
@@ -173,6 +174,12 @@ impl Policy {
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.digest
+    }
+
+    /// True if an agent's shell may not answer the questions of runs under this policy.
+    #[must_use]
+    pub fn wants_person(&self) -> bool {
+        self.file.approvals.by == AnsweredBy::Person
     }
 
     /// The policy document.

@@ -240,6 +240,7 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
             output.on_overflow = super::Overflow::Kill;
         }
     }
+    ceiling.approvals.by = ceiling.approvals.by.max(layer.approvals.by);
     let (sandbox, lower) = (&mut ceiling.sandbox, layer.sandbox);
     if lower.mode == super::SandboxMode::Strict {
         sandbox.mode = super::SandboxMode::Strict;

@@ -5,6 +5,7 @@
 //! Resuming continues a recorded run; nothing else here changes the record of one: a fork is a new run.
 
 mod ahead;
+mod authors;
 pub mod bundle;
 mod changes;
 mod contents;
@@ -19,6 +20,7 @@ mod incumbent_gates;
 mod json_path;
 mod left_running;
 mod observed;
+mod part_of_changes;
 mod precompute;
 mod preimage;
 mod recorded_programs;
@@ -47,12 +49,13 @@ pub use failed_step::{StepPlace, failed_step, failure_after, place_in_plan, plac
 pub use fork::{DoneAnew, FORK_NOTE, ForkPlan, ForkRequest, fork, plan_fork};
 pub use incumbent_gates::{IncumbentGate, incumbent_gates, incumbent_refusal};
 pub use observed::{observed, rules_of_approvals};
+pub use part_of_changes::part_of_question;
 pub use preimage::{Difference, Part};
 pub use replay::{Divergence, ReplayOptions, ReplayReport, Unverified, replay};
 pub use resume::{
-    GateRef, Reply, ResumeRequest, cancel_run, check_approver, has_unused_answer, open_gate,
-    part_of_question, policy_of, record_answer, record_retry, resume, resume_conflicting, resume_run,
-    run_of_gate, take_over, waits_for_people,
+    GateRef, Reply, ResumeRequest, cancel_run, check_approver, has_unused_answer, open_gate, policy_of,
+    record_answer, record_retry, resume, resume_conflicting, resume_run, run_of_gate, take_over,
+    waits_for_people,
 };
 pub use standing::{Standing, Standings, is_stopped_between_effects, last_end, runs_with_standing, standing};
 pub use step_output::{

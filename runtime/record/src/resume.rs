@@ -4,22 +4,24 @@ use std::path::PathBuf;
 
 use serde_json::{Map, Value, json};
 
+use super::authors::check_author;
 use super::copied::{Copied, record_resumption};
 use super::directory::{check_directory, kept_directory, last_cwd};
 use super::fork::overseer_of_fork;
 use super::incumbent_gates::{self, IncumbentGate};
 use super::left_running::refuse_while_running;
+use super::part_of_changes::part_of_question;
 use super::requests::{detail_of_retry, requested_retry, unused_answers};
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
 use lobster_base::schema::Schema;
 use lobster_changes::Resolution;
+use lobster_engine::author::Author;
 use lobster_engine::beginning::Beginning;
 use lobster_engine::binding::GateQuestion;
 use lobster_engine::envelope::{Envelope, Failure};
-use lobster_engine::kinds::changes::{REFUSED, load, recover, resolve_conflicts};
+use lobster_engine::kinds::changes::{REFUSED, recover, resolve_conflicts};
 use lobster_engine::kinds::finished_commits::record_unseen_ends;
-use lobster_engine::kinds::review::changes_of_question;
 use lobster_engine::recall::Resolved;
 use lobster_engine::recorded_plan::recorded;
 use lobster_engine::run::{Run, Task};
@@ -30,8 +32,8 @@ use lobster_language::plan::Plan;
 use lobster_policy::Policy;
 use lobster_stage::Question;
 use lobster_store::{
-    Durability, Event, Gate, GateAnswer, GateFilter, GateStatus, Record as JournalRecord, RunId, RunStatus,
-    StepStatus, Store, StoreError,
+    Answerer, Durability, Event, Gate, GateAnswer, GateFilter, GateStatus, Record as JournalRecord, RunId,
+    RunStatus, StepStatus, Store, StoreError,
 };
 
 /// Which gate is meant.
@@ -44,7 +46,7 @@ pub enum GateRef {
 }
 
 /// What a person says to a gate.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     Approve,
     /// Of the changes to files that the question shows, those at these places alone.
@@ -61,6 +63,8 @@ pub struct ResumeRequest {
     pub gate: GateRef,
     /// The answer.
     pub reply: Reply,
+    /// Who answers; none for whoever runs this process.
+    pub author: Option<Author>,
 }
 
 /// The policy that a run began under, if it was one of a file: whoever
@@ -249,7 +253,11 @@ fn answer(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<A
     let (gate, kind) = find(runtime, &request.gate, Some(&request.reply))?;
     let question: GateQuestion = serde_json::from_value(gate.detail.clone())
         .map_err(|_| Failure::new(Code::Recording, format!("Invalid {} resume state", kind.word())))?;
-    let approver = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
+    let author = request.author.clone().unwrap_or_else(|| Author::of_process(&runtime.services.env));
+    check_author(runtime, gate.run, (&author, &request.reply))?;
+    let claimed = || runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
+    let approver = author.name.clone().or_else(claimed);
+    let by = Answerer { name: approver.as_deref(), author: &author.detail };
     let lost = |error: StoreError| match error {
         StoreError::UnknownGate(_) | StoreError::ConsumedGate { .. } => {
             Failure::new(Code::QuestionClosed, not_found(kind, cancel))
@@ -258,9 +266,7 @@ fn answer(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<A
     };
     let answer = match (&request.reply, &question.question) {
         (Reply::Cancel, _) => {
-            store
-                .refuse_gate(gate.key, None, approver.as_deref(), ended(runtime, "cancelled"))
-                .map_err(lost)?;
+            store.refuse_gate(gate.key, None, by, ended(runtime, "cancelled")).map_err(lost)?;
             return Ok(Answered::Ended(cancelled(runtime, &store, gate.run)));
         }
         (Reply::Reject, Question::Approval { .. }) => {
@@ -272,7 +278,7 @@ fn answer(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<A
             {
                 detail["reason"] = store.hide(&reason).into();
             }
-            store.refuse_gate(gate.key, no, approver.as_deref(), end).map_err(lost)?;
+            store.refuse_gate(gate.key, no, by, end).map_err(lost)?;
             return Ok(Answered::Ended(cancelled(runtime, &store, gate.run)));
         }
         (Reply::Approve, Question::Approval { .. }) => {
@@ -304,42 +310,8 @@ fn answer(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<A
         // They are kept out of the answer as well. Going on says if one cannot be had.
         let _ = runtime.prepare_secrets(&plan, &args);
     }
-    store.answer_gate(gate.key, answer, approver.as_deref()).map_err(lost)?;
+    store.answer_gate(gate.key, answer, by).map_err(lost)?;
     Ok(Answered::GoesOn(Box::new(gate)))
-}
-
-/// A part of the changes that a question shows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PartOfChanges {
-    /// Its change set.
-    pub changes: Digest,
-    /// How many paths it changes.
-    pub count: usize,
-    /// How many all of it changes.
-    pub of: usize,
-}
-
-/// The change set that is left of the one that a gate shows, if only what lies at these places is agreed to.
-///
-/// # Errors
-/// When the gate shows no changes, or none at one of the places.
-pub fn part_of_question(store: &Store, gate: &Gate, places: &[PathBuf]) -> Result<PartOfChanges, Failure> {
-    let question: GateQuestion = serde_json::from_value(gate.detail.clone())
-        .map_err(|_| Failure::new(Code::Recording, "the question cannot be read".to_owned()))?;
-    let shown = changes_of_question(&question.question).ok_or_else(|| {
-        Failure::parse(format!(
-            "gate {} shows no changes to files, so no part of them can be approved",
-            gate.id
-        ))
-    })?;
-    let set = load(store, &shown)?;
-    let part = set.only(places).map_err(|error| {
-        let what = format!("{error} by gate {0}; `lobster gates show {0}` names the files", gate.id);
-        Failure::parse(what)
-    })?;
-    let text = serde_json::to_vec(&part).map_err(|error| Failure::parse(error.to_string()))?;
-    let changes = store.put_verbatim(&text)?.digest;
-    Ok(PartOfChanges { changes, count: part.changes().count(), of: set.changes().count() })
 }
 
 /// A run executes the plan it recorded. An answer given inside a pipeline is
@@ -499,8 +471,10 @@ fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
         RunStatus::Failed | RunStatus::Cancelled => refuse_called_off(&sound_journal(&store, id)?)?,
         RunStatus::Running | RunStatus::Waiting => {}
     }
-    let by = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
-    store.call_run_off(id, by.as_deref(), ended(runtime, "cancelled"))?;
+    let name = runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY");
+    let author = Author::of_process(&runtime.services.env).detail;
+    let by = Answerer { name: name.as_deref(), author: &author };
+    store.call_run_off(id, by, ended(runtime, "cancelled"))?;
     Ok(cancelled(runtime, &store, id))
 }
 

@@ -404,7 +404,7 @@ fn what_cannot_be_done_with_a_run_has_a_code_of_its_own() {
         place.runtime.run(&RunRequest { target: Target::File(file), args: None })
     };
     let answered = |question: &str, reply: Reply| {
-        resume(&place.runtime, &ResumeRequest { gate: GateRef::Id(question.to_owned()), reply })
+        resume(&place.runtime, &ResumeRequest { gate: GateRef::Id(question.to_owned()), reply, author: None })
     };
     let asked_in = |result: &RunResult| match &result.envelope {
         Envelope::NeedsApproval(request) => request["approvalId"].as_str().unwrap().to_owned(),

@@ -9,6 +9,8 @@ use std::str::FromStr;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use lobster_runtime::digest::Digest;
+use lobster_runtime::engine::Author;
+use lobster_runtime::store::Gate;
 use lobster_runtime::store::StoreError;
 use lobster_runtime::store::service::{Credential, CredentialKind, NewCredential, Service};
 use serde::Deserialize;
@@ -224,6 +226,55 @@ pub(crate) fn new_credential(grant: &Grant, secret: &str) -> Result<NewCredentia
         scope: grant.scope.clone(),
         expires_at: grant.expires_at,
     })
+}
+
+/// The role of a voucher: it is none of those that callers have.
+const VOUCHER: &str = "voucher";
+
+/// How long a voucher may be used.
+const VOUCHER_MS: i64 = 120_000;
+
+/// What a voucher is known by: it fits one question, as it was shown.
+fn hash_of_voucher(secret: &str, gate: &Gate) -> Digest {
+    hash_of(&format!("{} {} {}", secret.trim(), gate.id, gate.binding))
+}
+
+/// A secret with which another process may answer a question once, in the name of somebody with this credential.
+///
+/// # Errors
+/// When it cannot be made or kept.
+pub fn vouch(service: &Service, gate: &Gate, (name, credential): (&str, &str)) -> Result<String, String> {
+    let secret = make_secret()?;
+    let new = NewCredential {
+        id: make_id(CredentialKind::Reply)?,
+        kind: CredentialKind::Reply,
+        hash: hash_of_voucher(&secret, gate),
+        name: name.to_owned(),
+        role: VOUCHER.to_owned(),
+        scope: None,
+        expires_at: Some(service.store().clock_ms() + VOUCHER_MS),
+    };
+    service.add_voucher(&new, credential).map_err(|error| error.to_string())?;
+    Ok(secret)
+}
+
+/// The author of an answer to a question, if the secret proves one: a voucher for it, or the token of somebody who
+/// may answer questions of this workflow.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn author_by_secret(service: &Service, secret: &str, gate: &Gate) -> Result<Option<Author>, StoreError> {
+    let voucher = service.credential(&hash_of_voucher(secret, gate))?;
+    if let Some(voucher) = voucher.filter(|one| one.kind == CredentialKind::Reply && one.role == VOUCHER) {
+        let credential = voucher.made_by.unwrap_or_default();
+        return Ok(Some(Author::of_credential(&credential, &voucher.name)));
+    }
+    let Some(actor) = actor_of(service, secret, &[CredentialKind::Token])? else { return Ok(None) };
+    let start = service.start_of(gate.run)?;
+    let workflow = start.map(|start| service.workflow_by_number(start.workflow)).transpose()?.flatten();
+    let object = workflow.as_ref().map_or(Object::Everything, |workflow| Object::Workflow(&workflow.name));
+    let may = can(&actor, Verb::Answer, object);
+    Ok(may.then(|| Author::of_credential(&actor.credential, &actor.name)))
 }
 
 /// Who brings a secret, if it counts and is of one of these kinds.

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use lobster_runtime::engine::{ANSWER_TOKEN, FOR_AGENT};
 use lobster_runtime::json;
 use lobster_runtime::store::RunId;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -35,13 +36,17 @@ pub struct Behalf<'a> {
     pub approver: Option<&'a str>,
     /// Who has started the run, if it is known.
     pub initiator: Option<&'a str>,
+    /// The agent for which it starts a run.
+    pub agent: Option<&'a str>,
+    /// What proves the approver to the process.
+    pub proof: Option<&'a str>,
 }
 
 impl<'a> Behalf<'a> {
     /// On behalf of somebody who has pressed a button, for a run that this person may have started.
     #[must_use]
     pub fn of_person(name: &'a str, initiator: Option<&'a str>) -> Self {
-        Self { actor: name, approver: Some(name), initiator }
+        Self { actor: name, approver: Some(name), initiator, agent: None, proof: None }
     }
 }
 
@@ -53,6 +58,8 @@ pub fn command(program: &Path, behalf: &Behalf<'_>, words: &[impl AsRef<OsStr>])
     for (variable, value) in [
         ("LOBSTER_APPROVAL_APPROVED_BY", behalf.approver),
         ("LOBSTER_APPROVAL_INITIATED_BY", behalf.initiator),
+        (FOR_AGENT.name, behalf.agent),
+        (ANSWER_TOKEN.name, behalf.proof),
         (RunId::VARIABLE, None),
         (REASON, None),
     ] {

@@ -252,7 +252,13 @@ impl Dispatcher {
         let mut said = tempfile::tempfile()?;
         let initiator = start.actor.as_deref();
         // A worker answers nothing.
-        let behalf = Behalf { actor: initiator.unwrap_or("lobster serve"), approver: None, initiator };
+        let behalf = Behalf {
+            actor: initiator.unwrap_or("lobster serve"),
+            approver: None,
+            initiator,
+            agent: start.detail["agent"].as_str(),
+            proof: None,
+        };
         let mut command = program::command(&self.settings.program, &behalf, words);
         command
             .envs(self.settings.env.iter().map(|(name, value)| (name, value)))

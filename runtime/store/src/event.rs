@@ -346,6 +346,9 @@ pub enum Event {
         answer: super::gate::GateAnswer,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+        /// What shows who answered: a shell with its terminal and parents, a session, a token.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        author: Value,
         /// The run that was answered, where a fork takes the answer over. It then
         /// stands for nothing that the fork does itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -358,6 +361,9 @@ pub enum Event {
         status: super::gate::GateStatus,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         by: Option<String>,
+        /// As for an answer.
+        #[serde(default, skip_serializing_if = "Value::is_null")]
+        author: Value,
     },
     /// What policy decided, with its reason.
     Decision { path: String, decision: Value },

@@ -112,6 +112,21 @@ pub enum GateAnswer {
     Response(Value),
 }
 
+/// Whose word closes a gate.
+#[derive(Clone, Copy, Debug)]
+pub struct Answerer<'a> {
+    /// The name that the approver gives.
+    pub name: Option<&'a str>,
+    /// What shows who it is, for the record.
+    pub author: &'a Value,
+}
+
+impl<'a> From<Option<&'a str>> for Answerer<'a> {
+    fn from(name: Option<&'a str>) -> Self {
+        Self { name, author: &Value::Null }
+    }
+}
+
 /// A gate to be opened.
 #[derive(Clone, Debug, PartialEq)]
 pub struct GateRecord {
@@ -338,13 +353,13 @@ impl Store {
     /// # Errors
     /// [`StoreError::UnknownGate`], [`StoreError::ConsumedGate`],
     /// [`StoreError::ExpiredGate`] (then it is closed as expired).
-    pub fn answer_gate(
+    pub fn answer_gate<'a>(
         &self,
         key: GateKey,
         answer: GateAnswer,
-        by: Option<&str>,
+        by: impl Into<Answerer<'a>>,
     ) -> Result<Gate, StoreError> {
-        self.close_gate(key, GateStatus::Answered, Some(answer), by, None)
+        self.close_gate(key, GateStatus::Answered, Some(answer), by.into(), None)
     }
 
     /// Closes a gate without an answer.
@@ -353,7 +368,7 @@ impl Store {
     /// As [`Store::answer_gate`].
     #[cfg(test)]
     pub(crate) fn cancel_gate(&self, key: GateKey, by: Option<&str>) -> Result<Gate, StoreError> {
-        self.close_gate(key, GateStatus::Cancelled, None, by, None)
+        self.close_gate(key, GateStatus::Cancelled, None, by.into(), None)
     }
 
     /// Says no to a gate (`answer` none: calls it off) and ends its run with
@@ -361,31 +376,32 @@ impl Store {
     ///
     /// # Errors
     /// As [`Store::answer_gate`].
-    pub fn refuse_gate(
+    pub fn refuse_gate<'a>(
         &self,
         key: GateKey,
         answer: Option<GateAnswer>,
-        by: Option<&str>,
+        by: impl Into<Answerer<'a>>,
         end: Event,
     ) -> Result<Gate, StoreError> {
         let status = if answer.is_some() { GateStatus::Answered } else { GateStatus::Cancelled };
-        self.close_gate(key, status, answer, by, Some(end))
+        self.close_gate(key, status, answer, by.into(), Some(end))
     }
 
     /// Ends a run with `end` and calls its open gates off, in one transaction.
     ///
     /// # Errors
     /// When there is no such run, or it cannot be written.
-    pub fn call_run_off(&self, run: RunId, by: Option<&str>, end: Event) -> Result<(), StoreError> {
-        let by = by.map(|by| self.hide(by));
-        self.write(Durability::Synced, |tx| self.end_run(tx, run, by.as_deref(), &end, self.now()))
+    pub fn call_run_off(&self, run: RunId, by: Answerer<'_>, end: Event) -> Result<(), StoreError> {
+        let name = by.name.map(|by| self.hide(by));
+        let by = Answerer { name: name.as_deref(), ..by };
+        self.write(Durability::Synced, |tx| self.end_run(tx, run, by, &end, self.now()))
     }
 
     /// Closes a gate whose question nobody shall answer any more, as if its time were over.
     ///
     /// # Errors
     /// As [`Store::answer_gate`].
-    pub fn expire_gate(&self, key: GateKey, by: Option<&str>) -> Result<Gate, StoreError> {
+    pub fn expire_gate(&self, key: GateKey, by: Answerer<'_>) -> Result<Gate, StoreError> {
         self.close_gate(key, GateStatus::Expired, None, by, None)
     }
 
@@ -401,7 +417,7 @@ impl Store {
             if gate.status == GateStatus::Answered && head(tx, gate.run)?.called_off(tx)?.is_none() {
                 (gate.status, gate.answer, gate.answered_by, gate.answered_at) =
                     (GateStatus::Open, None, None, None);
-                self.record_closing(tx, found.run_number, gate)?;
+                self.record_closing(tx, found.run_number, gate, &Value::Null)?;
             }
             Ok(())
         })
@@ -422,7 +438,7 @@ impl Store {
         })?;
         let mut closed = Vec::new();
         for key in overdue {
-            match self.close_gate(key, GateStatus::Expired, None, None, None) {
+            match self.close_gate(key, GateStatus::Expired, None, None.into(), None) {
                 Ok(gate) => closed.push(gate),
                 Err(StoreError::ConsumedGate { .. } | StoreError::ExpiredGate { .. }) => {}
                 Err(other) => return Err(other),
@@ -436,13 +452,13 @@ impl Store {
         key: GateKey,
         status: GateStatus,
         mut answer: Option<GateAnswer>,
-        by: Option<&str>,
+        Answerer { name, author }: Answerer<'_>,
         end: Option<Event>,
     ) -> Result<Gate, StoreError> {
         if let Some(GateAnswer::Response(value)) = &mut answer {
             self.hide_in(value);
         }
-        let by = by.map(|by| self.hide(by));
+        let by = name.map(|by| self.hide(by));
         let (found, late) = self.write(Durability::Synced, |tx| {
             // A no to what was answered before does no harm.
             let no = answer.as_ref().is_none_or(|answer| *answer == GateAnswer::Rejected);
@@ -480,9 +496,10 @@ impl Store {
             gate.answer = answer.clone().filter(|_| !late);
             gate.answered_by = by.as_deref().map(str::to_owned).filter(|_| !late);
             gate.answered_at = Some(now);
-            self.record_closing(tx, found.run_number, gate)?;
+            self.record_closing(tx, found.run_number, gate, if late { &Value::Null } else { author })?;
             if let Some(end) = end.as_ref().filter(|_| !late) {
-                self.end_run(tx, found.gate.run, found.gate.answered_by.as_deref(), end, now)?;
+                let by = Answerer { name: found.gate.answered_by.as_deref(), author };
+                self.end_run(tx, found.gate.run, by, end, now)?;
             }
             Ok((found, late))
         })?;
@@ -494,7 +511,7 @@ impl Store {
         &self,
         tx: &Transaction<'_>,
         run: RunId,
-        by: Option<&str>,
+        by: Answerer<'_>,
         end: &Event,
         now: i64,
     ) -> Result<(), StoreError> {
@@ -507,14 +524,20 @@ impl Store {
         };
         for mut other in open {
             other.gate.status = GateStatus::Cancelled;
-            (other.gate.answered_by, other.gate.answered_at) = (by.map(str::to_owned), Some(now));
-            self.record_closing(tx, other.run_number, &other.gate)?;
+            (other.gate.answered_by, other.gate.answered_at) = (by.name.map(str::to_owned), Some(now));
+            self.record_closing(tx, other.run_number, &other.gate, by.author)?;
         }
         let mut head = head(tx, run)?;
         self.append_to(tx, &mut head, now, std::slice::from_ref(end))
     }
 
-    fn record_closing(&self, tx: &Transaction<'_>, run_number: i64, gate: &Gate) -> Result<(), StoreError> {
+    fn record_closing(
+        &self,
+        tx: &Transaction<'_>,
+        run_number: i64,
+        gate: &Gate,
+        author: &Value,
+    ) -> Result<(), StoreError> {
         tx.prepare_cached(
             "UPDATE gates SET status = ?2, answer = ?3, by = ?4, answered = ?5 WHERE key = ?1",
         )?
@@ -526,6 +549,7 @@ impl Store {
             gate.answered_at,
         ])?;
         let (path, id, by) = (gate.path.clone(), gate.id.clone(), gate.answered_by.clone());
+        let author = author.clone();
         let event = match &gate.answer {
             Some(answer) => Event::GateAnswered {
                 path,
@@ -533,9 +557,10 @@ impl Store {
                 binding: gate.binding,
                 answer: answer.clone(),
                 by,
+                author,
                 from: None,
             },
-            None => Event::GateClosed { path, gate: id, status: gate.status, by },
+            None => Event::GateClosed { path, gate: id, status: gate.status, by, author },
         };
         let mut head: Head = head(tx, gate.run)?;
         debug_assert_eq!(head.n, run_number, "a gate belongs to its run");

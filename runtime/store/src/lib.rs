@@ -66,7 +66,7 @@ pub use commits::COMMITS;
 pub use db::{Durability, damage_met};
 pub use error::StoreError;
 pub use event::{Begun, Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
-pub use gate::{Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
+pub use gate::{Answerer, Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
 pub use gc::{GcPolicy, GcReport};
 pub use high_water::{Mark, Rollback};
 pub use journal::parse_record;

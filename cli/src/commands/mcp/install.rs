@@ -144,7 +144,11 @@ pub(super) fn run(args: &Args) -> CommandResult {
         None => Client::ask()?,
     };
     let file = client.file(args.project)?;
-    let entry = entry(&args.words)?;
+    let mut entry = entry(&args.words)?;
+    if client == Client::Codex {
+        // Without it `codex exec` calls no tool; lobster's own policy and questions decide.
+        entry["default_tools_approval_mode"] = "approve".into();
+    }
     let mut out = stdout();
     if args.print {
         writeln!(out, "# {}\n{}", file.display(), text_of(client, &args.name, &entry)?)?;

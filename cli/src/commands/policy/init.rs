@@ -76,6 +76,7 @@ const STARTER: &str = r#"# lobster.policy.toml. Use it with `lobster run --polic
 version = 1
 profile = "default"                  # readonly never asks and only reads; locked runs exactly what [locked] lists
 extends = ["builtin:readonly-catalog@1"]
+approvals = { by = "person" }        # a shell that an agent marks as its own and that has no terminal answers nothing
 
 [sandbox]
 mode = "strict"                      # refuse to run where the kernel cannot hold a promise

@@ -112,7 +112,7 @@ pub(crate) fn act(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let source = source(app, asked)?;
     let mut words = source.words(asked)?;
     let name = asked.name().unwrap_or_default();
-    let behalf = Behalf::of_person(name, Some(name));
+    let behalf = Behalf { agent: asked.agent(), ..Behalf::of_person(name, Some(name)) };
     if asked.field("act") != Some("fork") {
         words.extend(["--dry-run".to_owned(), "--json".to_owned()]);
         let said = app.start(app.command(&behalf, &source.run.cwd, &words))?.wait(PATIENCE, || false);

@@ -36,7 +36,7 @@ use lobster_runtime::engine::QuestionView;
 use lobster_runtime::json;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::store::Store;
-use lobster_runtime::store::service::Service;
+use lobster_runtime::store::service::{CredentialKind, Service};
 use serde_json::Value;
 
 use crate::access::{Actor, Object, can};
@@ -319,6 +319,13 @@ impl Asked {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.actor.as_ref().map(|actor| actor.name.as_str())
+    }
+
+    /// The agent that calls, if one does.
+    #[must_use]
+    pub fn agent(&self) -> Option<&str> {
+        let agent = self.actor.as_ref().filter(|actor| actor.kind == CredentialKind::Agent);
+        agent.map(|actor| actor.name.as_str())
     }
 
     /// From where, for the history.

@@ -112,7 +112,7 @@ pub(super) fn answer(
         let why = format!("{} may not answer this: the file of --config gives other workflows", who.name);
         return Err(Refused { why, is_for_now: false });
     }
-    decide_gate(app, gate, is_yes, &who.name).map_err(refused)?;
+    decide_gate(app, gate, is_yes, (&who.name, place)).map_err(refused)?;
     tracing::info!(
         place,
         gate = gate.id,

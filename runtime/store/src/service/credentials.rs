@@ -54,7 +54,7 @@ pub struct NewCredential {
 }
 
 impl NewCredential {
-    /// Writes it down in a transaction.
+    /// Writes it down in a transaction, with the deed of making it.
     pub(super) fn keep(
         &self,
         tx: &Transaction<'_>,
@@ -62,6 +62,12 @@ impl NewCredential {
         origin: &str,
         now: i64,
     ) -> Result<(), StoreError> {
+        self.insert(tx, actor, now)?;
+        let detail = json!({ "name": self.name, "role": self.role, "scope": self.scope });
+        deed(&format!("make-{}", self.kind), &self.id, actor, origin, detail).note(tx, now)
+    }
+
+    fn insert(&self, tx: &Transaction<'_>, actor: Option<&str>, now: i64) -> Result<(), StoreError> {
         let scope = self.scope.as_ref().map(lobster_base::json::compact);
         tx.execute(
             "INSERT INTO credentials (id, kind, hash, name, role, scope, by, created, expires)
@@ -78,8 +84,7 @@ impl NewCredential {
                 self.expires_at
             ],
         )?;
-        let detail = json!({ "name": self.name, "role": self.role, "scope": self.scope });
-        deed(&format!("make-{}", self.kind), &self.id, actor, origin, detail).note(tx, now)
+        Ok(())
     }
 
     /// Opens it as the session of somebody with these rights, in a transaction. `scope` is as it is kept.
@@ -131,6 +136,22 @@ impl Service {
     ) -> Result<(), StoreError> {
         let now = self.now();
         self.write(Durability::Synced, |tx| new.keep(tx, actor, origin, now))
+    }
+
+    /// Keeps what lets one process give one answer for somebody with the credential `by`, and forgets what did
+    /// before.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn add_voucher(&self, new: &NewCredential, by: &str) -> Result<(), StoreError> {
+        let now = self.now();
+        self.write(Durability::Lazy, |tx| {
+            tx.execute(
+                "DELETE FROM credentials WHERE kind = ?1 AND role = ?2 AND expires <= ?3",
+                params![new.kind.as_str(), new.role, now],
+            )?;
+            new.insert(tx, Some(by), now)
+        })
     }
 
     /// The credential whose secret has this digest, if it still counts.

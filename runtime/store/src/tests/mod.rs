@@ -335,6 +335,7 @@ fn a_gate_is_answered_once() {
                 binding,
                 answer: GateAnswer::Approved,
                 by: Some("ann".into()),
+                author: Value::Null,
                 from: None
             },
         ]

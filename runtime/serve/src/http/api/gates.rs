@@ -16,6 +16,7 @@ use super::super::answer::workflow_of_run;
 use super::access::check_yes;
 use super::state::ROWS;
 use super::{App, Asked, Problem, Reply};
+use crate::access::vouch;
 use crate::program::{self, Behalf};
 
 /// The longest reason of a no, in characters.
@@ -78,7 +79,7 @@ pub(in super::super) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem>
 
 pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let gate = app.store.find_gate(asked.param("gate"))?;
-    let (body, name) = (&asked.json, asked.name().unwrap_or_default());
+    let body = &asked.json;
     if gate.status != GateStatus::Open {
         return Err(closed(&gate));
     }
@@ -111,15 +112,16 @@ pub fn answer(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     if matches!(body["decision"].as_str(), Some("approve" | "respond")) {
         check_yes(app, asked, &gate)?;
     }
-    let now = give(app, &gate, &Given { words, answer, reason }, name)?;
+    let by = asked.actor.as_ref().map(|actor| (actor.name.as_str(), actor.credential.as_str()));
+    let now = give(app, &gate, &Given { words, answer, reason }, by.unwrap_or_default())?;
     Ok(Reply::json(&object(&now)))
 }
 
-/// A person's yes or no to an approval that they were shown as it is.
+/// A person's yes or no to an approval that they were shown as it is. `by`: the name, and how it is known.
 ///
 /// # Errors
 /// When it is closed, or this person's answer does not count.
-pub fn decide(app: &App, gate: &Gate, is_yes: bool, name: &str) -> Result<Gate, Problem> {
+pub fn decide(app: &App, gate: &Gate, is_yes: bool, by: (&str, &str)) -> Result<Gate, Problem> {
     if gate.status != GateStatus::Open {
         return Err(closed(gate));
     }
@@ -128,7 +130,7 @@ pub fn decide(app: &App, gate: &Gate, is_yes: bool, name: &str) -> Result<Gate, 
         return Err(Problem::new(StatusCode::FORBIDDEN, "passkey", why));
     }
     let (words, answer) = if is_yes { (YES, GateAnswer::Approved) } else { (NO, GateAnswer::Rejected) };
-    give(app, gate, &Given { words, answer: Some(answer), reason: None }, name)
+    give(app, gate, &Given { words, answer: Some(answer), reason: None }, by)
 }
 
 /// An answer as `lobster resume` takes it.
@@ -159,14 +161,22 @@ impl Given<'_> {
 
 /// Has a process give an answer, and waits until it is recorded. A run that the service has started goes on with a
 /// worker then; any other one in this process.
-fn give(app: &App, gate: &Gate, given: &Given<'_>, name: &str) -> Result<Gate, Problem> {
+fn give(
+    app: &App,
+    gate: &Gate,
+    given: &Given<'_>,
+    (name, credential): (&str, &str),
+) -> Result<Gate, Problem> {
     let run = app.store.run(gate.run)?;
     let start = app.service.start_of(gate.run)?;
     let mut words = vec!["resume", "--id", gate.id.as_str(), "--mode", "tool"];
     words.extend(given.words);
     words.extend(start.as_ref().map(|_| "--hand-over"));
     let initiator = start.as_ref().and_then(|start| start.actor.as_deref());
-    let mut command = app.command(&Behalf::of_person(name, initiator), &run.cwd, &words);
+    let proof = vouch(&app.service, gate, (name, credential))
+        .map_err(|why| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why))?;
+    let behalf = Behalf { proof: Some(&proof), ..Behalf::of_person(name, initiator) };
+    let mut command = app.command(&behalf, &run.cwd, &words);
     if let Some(reason) = given.reason {
         command.env(program::REASON, prefix(reason, REASON, Count::Chars));
     }

@@ -93,6 +93,9 @@ pub fn enqueue_for(
 ) -> Result<RunId, Problem> {
     let mut detail = cause.detail;
     detail["credential"] = json!(asked.actor.as_ref().map(|actor| &actor.credential));
+    if let Some(agent) = asked.agent() {
+        detail["agent"] = json!(agent);
+    }
     workflows::check_args(&Content::of(&workflow), &args).map_err(Problem::bad_request)?;
     let start = NewStart {
         workflow: workflow.n,

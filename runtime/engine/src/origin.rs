@@ -1,0 +1,100 @@
+//! What started a run, as far as it decides who may answer its questions (invariant G9).
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::ancestors::ancestors;
+use super::beginning::Beginning;
+use super::env::Env;
+use super::services::Caller;
+use lobster_base::setting::Setting;
+use lobster_store::{Event, RunId, Store, StoreError};
+
+/// The agent for which a server of lobster starts this process.
+pub const FOR_AGENT: Setting<String> = Setting::text("LOBSTER_FOR_AGENT");
+
+/// The field of a run's first record.
+const FIELD: &str = "origin";
+
+/// Something that is not a person, and that started a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Origin {
+    /// An agent, over MCP or with a token of its own.
+    Agent(String),
+    /// A step of this run.
+    Step(String),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Agent(name) => write!(f, "the agent {name} started the run"),
+            Self::Step(run) => write!(f, "a step of run {run} started the run"),
+        }
+    }
+}
+
+impl Origin {
+    /// The origin of what this process starts for this caller; none if a person or the operator's own program does.
+    pub(crate) fn of_process(env: &Env, caller: &Caller) -> Option<Self> {
+        let by_agent = || {
+            let agent = caller.actor.clone().unwrap_or_else(|| "mcp".to_owned());
+            is_of_agent(&caller.detail).then_some(Self::Agent(agent))
+        };
+        let for_agent = || env.non_blank(FOR_AGENT.name).map(Self::Agent);
+        surrounding_run(env).map(Self::Step).or_else(by_agent).or_else(for_agent)
+    }
+
+    /// Adds it to what the run's first record says.
+    pub(crate) fn record(&self, detail: &mut Value) {
+        detail[FIELD] = serde_json::to_value(self).unwrap_or(Value::Null);
+    }
+
+    fn recorded(detail: &Value) -> Option<Self> {
+        let by_agent = || {
+            let client = detail["caller"]["client"]["name"].as_str().unwrap_or("mcp");
+            // Before runs recorded their origin.
+            is_of_agent(&detail["caller"]).then(|| Self::Agent(client.to_owned()))
+        };
+        serde_json::from_value(detail[FIELD].clone()).ok().or_else(by_agent)
+    }
+
+    /// The origin of a recorded run: of the run itself, or of whoever took it over from another store.
+    ///
+    /// # Errors
+    /// When there is no such run, or its journal cannot be read.
+    pub fn read(store: &Store, run: RunId) -> Result<Option<Self>, StoreError> {
+        let first = store.events_after(run, 0, 1)?.into_iter().next();
+        let began = first.and_then(|record| match record.event {
+            Event::RunStarted { detail, .. } => Self::recorded(&detail),
+            _ => None,
+        });
+        let taken_over = || Ok(Beginning::read(store, run)?.and_then(|here| Self::recorded(here.detail())));
+        began.map_or_else(taken_over, |origin| Ok(Some(origin)))
+    }
+}
+
+/// The mode of `lobster mcp` in which the operator trusts an agent to report its user's answers.
+pub const TOKEN_MODE: &str = "token";
+
+/// True if what a record says of the caller is said of an agent whose word is no person's.
+fn is_of_agent(caller: &Value) -> bool {
+    caller["via"] == "mcp" && caller["approvals"] != TOKEN_MODE
+}
+
+/// True if a step started this process, or a process above it.
+#[must_use]
+pub fn is_inside_a_run() -> bool {
+    surrounding_run(&Env::inherited(std::env::vars_os())).is_some()
+}
+
+/// The run in one of whose steps this process runs: a step cannot hide that by dropping the variable.
+pub(crate) fn surrounding_run(env: &Env) -> Option<String> {
+    let name = RunId::VARIABLE;
+    let above =
+        || ancestors().find_map(|process| process.variable(name)).and_then(|id| id.into_string().ok());
+    env.non_blank(name).or_else(above).filter(|id| !id.is_empty())
+}

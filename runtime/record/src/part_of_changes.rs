@@ -1,0 +1,45 @@
+//! An approval of a part of the changes to files that a question shows.
+
+use std::path::PathBuf;
+
+use lobster_base::code::Code;
+use lobster_base::digest::Digest;
+use lobster_engine::binding::GateQuestion;
+use lobster_engine::envelope::Failure;
+use lobster_engine::kinds::changes::load;
+use lobster_engine::kinds::review::changes_of_question;
+use lobster_store::{Gate, Store};
+
+/// A part of the changes that a question shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartOfChanges {
+    /// Its change set.
+    pub changes: Digest,
+    /// How many paths it changes.
+    pub count: usize,
+    /// How many all of it changes.
+    pub of: usize,
+}
+
+/// The change set that is left of the one that a gate shows, if only what lies at these places is agreed to.
+///
+/// # Errors
+/// When the gate shows no changes, or none at one of the places.
+pub fn part_of_question(store: &Store, gate: &Gate, places: &[PathBuf]) -> Result<PartOfChanges, Failure> {
+    let question: GateQuestion = serde_json::from_value(gate.detail.clone())
+        .map_err(|_| Failure::new(Code::Recording, "the question cannot be read".to_owned()))?;
+    let shown = changes_of_question(&question.question).ok_or_else(|| {
+        Failure::parse(format!(
+            "gate {} shows no changes to files, so no part of them can be approved",
+            gate.id
+        ))
+    })?;
+    let set = load(store, &shown)?;
+    let part = set.only(places).map_err(|error| {
+        let what = format!("{error} by gate {0}; `lobster gates show {0}` names the files", gate.id);
+        Failure::parse(what)
+    })?;
+    let text = serde_json::to_vec(&part).map_err(|error| Failure::parse(error.to_string()))?;
+    let changes = store.put_verbatim(&text)?.digest;
+    Ok(PartOfChanges { changes, count: part.changes().count(), of: set.changes().count() })
+}
