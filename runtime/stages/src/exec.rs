@@ -143,7 +143,12 @@ impl Stage for Exec {
             return Err(failure(self.name(), &outcome).into());
         }
         if self.json {
-            output::json(&outcome.stdout, outcome.plain_json, out)
+            if output::json(&outcome.stdout, outcome.plain_json, out)? {
+                host.note(
+                    "warning: exec --json: the output escapes half a surrogate pair, which is read as U+FFFD",
+                );
+            }
+            Ok(())
         } else {
             output::lines(&outcome.stdout, self.all_lines, out)
         }
