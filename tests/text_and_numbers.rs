@@ -4,6 +4,8 @@
 use serde_json::{Value, json};
 
 use crate::home::{Answer, Home};
+use crate::models::{openai, text, tool as model};
+use crate::server::{Reply, Server};
 
 const HALF: &str = r"\ud83d";
 const WARNING: &str = "half a surrogate pair";
@@ -50,6 +52,17 @@ fn half_a_surrogate_pair_is_read_wherever_json_comes_in() {
     let token = asked.envelope()["requiresInput"]["resumeToken"].as_str().unwrap().to_owned();
     let answered = home.lobster(["resume", "--token", &token, "--response-json", &args]).run();
     assert_eq!(answered.output(), json!([{"t": "\u{fffd}"}]), "{answered:?}");
+}
+
+/// What was paid for is not lost.
+#[test]
+fn half_a_surrogate_pair_in_the_answer_of_a_model_is_read() {
+    let body = format!(r#"{{"choices":[{{"message":{{"role":"assistant","content":"cut {HALF}"}}}}]}}"#);
+    let server = Server::start(move |_, _| Reply::status(200, "content-type: application/json\r\n", &body));
+    let home = Home::new();
+    let call = model(&home, "llm.invoke --model m --prompt cut");
+    assert_eq!(text(&openai(call, &server).run()), "cut \u{fffd}");
+    assert_eq!(server.requests().len(), 1);
 }
 
 /// The text that a model prints around its JSON must not let a guarded step run, wherever the condition stands.
