@@ -17,7 +17,7 @@ fn tool(home: &Home, words: &[&str]) -> Answer {
 /// Every way in: output of a step, of `exec --json` small and large, an argument, an answer, a file in each dialect.
 #[test]
 fn half_a_surrogate_pair_is_read_wherever_json_comes_in() {
-    let home = Home::new();
+    let home = Home::cold();
     home.write("out.json", format!(r#"{{"t":"cut {HALF}","n":5}}"#))
         .write("large.json", format!(r#"[{{"t":"{HALF}"}},"{}"]"#, "x".repeat(2 << 20)))
         .write(
@@ -59,7 +59,7 @@ fn half_a_surrogate_pair_is_read_wherever_json_comes_in() {
 fn half_a_surrogate_pair_in_the_answer_of_a_model_is_read() {
     let body = format!(r#"{{"choices":[{{"message":{{"role":"assistant","content":"cut {HALF}"}}}}]}}"#);
     let server = Server::start(move |_, _| Reply::status(200, "content-type: application/json\r\n", &body));
-    let home = Home::new();
+    let home = Home::cold();
     let call = model(&home, "llm.invoke --model m --prompt cut");
     assert_eq!(text(&openai(call, &server).run()), "cut \u{fffd}");
     assert_eq!(server.requests().len(), 1);
@@ -68,7 +68,7 @@ fn half_a_surrogate_pair_in_the_answer_of_a_model_is_read() {
 /// The text that a model prints around its JSON must not let a guarded step run, wherever the condition stands.
 #[test]
 fn a_condition_on_output_that_is_not_json_names_the_step() {
-    let home = Home::new();
+    let home = Home::cold();
     home.write("fence", "```json\n{\"verdict\": \"block\"}\n```\n").write("empty", "").write("blank", "\n");
     let flows = [
         (
@@ -132,7 +132,7 @@ fn a_condition_on_output_that_is_not_json_names_the_step() {
 
 #[test]
 fn integers_compare_to_the_last_digit_everywhere() {
-    let home = Home::new();
+    let home = Home::cold();
     let (id, next) = ("8202522731445525542", "8202522731445525543");
     home.write(
         "o.json",
@@ -171,7 +171,7 @@ fn integers_compare_to_the_last_digit_everywhere() {
 /// `${env.NAME}` inserts what was inherited; what is not filled in, and what can hardly be meant, is reported.
 #[test]
 fn values_of_env_take_what_lobster_was_started_with() {
-    let home = Home::new();
+    let home = Home::cold();
     home.write("tools/mine", "#!/bin/sh\necho mine\n").write(
         "w.lobster",
         "args: {x: {default: '${env.GREETING}'}}\nenv: {BASE: 'b-${env.GREETING}'}\nsteps:\n  - id: a\n    \
@@ -213,7 +213,7 @@ fn values_of_env_take_what_lobster_was_started_with() {
 /// A failed step, `check` and `doctor` name the keys that are set and withheld, never their values.
 #[test]
 fn keys_that_are_withheld_are_named() {
-    let home = Home::new();
+    let home = Home::cold();
     let key = "sk-or-0123456789-never-shown";
     home.write("quiet.lobster", "steps: [{id: a, run: 'echo 401 >&2; exit 1'}]\n")
         .write("named.lobster", "steps: [{id: a, run: '[ -n \"$MISTRAL_API_KEY\" ] || { echo no MISTRAL_API_KEY >&2; exit 1; }'}]\n")
@@ -226,10 +226,8 @@ fn keys_that_are_withheld_are_named() {
             .run()
     };
     let all = "not passed to this step: MISTRAL_API_KEY, OPENROUTER_API_KEY (keys of lobster's own)";
-    for words in [&["quiet.lobster"][..], &["exec --shell 'exit 1'"]] {
-        let failed = call(&[&["run", "--mode", "tool"], words].concat());
-        assert!(failed.error().contains(all), "{failed:?}");
-    }
+    let failed = call(&["run", "--mode", "tool", "quiet.lobster"]);
+    assert!(failed.error().contains(all), "{failed:?}");
     let named = call(&["run", "--mode", "tool", "named.lobster"]).error();
     assert!(
         named.contains("this step: MISTRAL_API_KEY (keys")
