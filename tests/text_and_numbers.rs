@@ -226,8 +226,10 @@ fn keys_that_are_withheld_are_named() {
             .run()
     };
     let all = "not passed to this step: MISTRAL_API_KEY, OPENROUTER_API_KEY (keys of lobster's own)";
-    let failed = call(&["run", "--mode", "tool", "quiet.lobster"]);
-    assert!(failed.error().contains(all), "{failed:?}");
+    for words in ["quiet.lobster", "exec --shell 'exit 1'"] {
+        let failed = call(&["run", "--mode", "tool", words]);
+        assert!(failed.error().contains(all), "{failed:?}");
+    }
     let named = call(&["run", "--mode", "tool", "named.lobster"]).error();
     assert!(
         named.contains("this step: MISTRAL_API_KEY (keys")

@@ -165,7 +165,7 @@ fn failure(name: &str, outcome: &NativeOutcome) -> StageError {
         .filter_map(|payload| output::excerpt(payload, MESSAGE_BYTES).ok())
         .find(|text| !text.is_empty());
     let message = format!("exec failed ({code}): {}", said.as_deref().unwrap_or(name));
-    explained(message, &outcome.blocked).or_code(Code::CommandFailed)
+    explained(message, &outcome.withheld, &outcome.blocked).or_code(Code::CommandFailed)
 }
 
 /// Input for the program, on disk once it is large.

@@ -108,24 +108,15 @@ pub(crate) struct Finished {
     /// What it seems to have missed in the sandbox.
     pub(crate) blocked: Vec<String>,
     /// Keys of lobster's own that are set and that it did not receive.
-    withheld: Vec<String>,
+    pub(crate) withheld: Vec<String>,
     /// What it changed in files, if that was kept apart.
     changes: Option<Blob>,
 }
 
 impl Finished {
     /// A failure with this message, and with what the sandbox and keys that were withheld had to do with it.
-    pub(crate) fn failure(&self, mut message: String) -> StageError {
-        let named: Vec<_> = self.withheld.iter().filter(|name| message.contains(*name)).collect();
-        let shown = if named.is_empty() { self.withheld.iter().collect() } else { named };
-        if let [first, rest @ ..] = shown.as_slice() {
-            let rest: String = rest.iter().map(|name| format!(", {name}")).collect();
-            message.push_str(&format!(
-                "\nnot passed to this step: {first}{rest} (keys of lobster's own). `env: {{ {first}: ${first} }}` grants \
-                 one, LOBSTER_INHERIT_TOKENS=1 all"
-            ));
-        }
-        explained(message, &self.blocked).or_code(Code::CommandFailed)
+    pub(crate) fn failure(&self, message: String) -> StageError {
+        explained(message, &self.withheld, &self.blocked).or_code(Code::CommandFailed)
     }
 
     /// What a failed command says for itself: its stderr, else its stdout, else its own text.
