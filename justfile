@@ -44,6 +44,11 @@ incumbent *ARGS:
     cargo build --release
     LOBSTER_REQUIRE_INCUMBENT=1 tests/incumbent/run.sh target/release/lobster {{ARGS}}
 
+# random pipelines and workflow files, ours against the incumbent's: each difference needs a row in docs/differences.md; nightly
+differential CASES="2500" *ARGS:
+    cargo build --release
+    LOBSTER_REQUIRE_INCUMBENT=1 tests/incumbent/run.sh target/release/lobster --differential --cases {{CASES}} --seed $(date +%Y%j) {{ARGS}}
+
 # the npm package, and OpenClaw's own plugin over our binary
 openclaw:
     tests/openclaw/run.sh target/release/lobster

@@ -152,6 +152,7 @@ mod step_variables;
 mod store_copies;
 mod swapped_roots;
 mod telemetry;
+mod text_and_numbers;
 mod tokens;
 mod transcripts;
 mod triage;

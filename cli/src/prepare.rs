@@ -7,6 +7,7 @@ use std::time::Duration;
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::engine::{NOTIFY_TIMEOUT, NOTIFY_VARIABLE, Notify, Occasions, is_inside_a_run};
 use lobster_runtime::envelope::Failure;
+use lobster_runtime::json;
 use lobster_runtime::runtime::{PolicySources, Runtime, Settings};
 use lobster_runtime::setting::{Setting, read_count};
 use lobster_runtime::stage::Mode;
@@ -233,6 +234,26 @@ fn operators_command(flag: Option<&str>, governed: bool) -> Result<Option<Notify
     let timeout = NOTIFY_LIMIT.value(env)?.unwrap_or(NOTIFY_TIMEOUT);
     let occasions = NOTIFY_ON.value(env)?.unwrap_or_default();
     Ok(Some(Notify { command, timeout, occasions }))
+}
+
+/// Names on stderr the keys that are set here and that no step receives.
+pub(crate) fn note_withheld_keys(runtime: &Runtime) {
+    let withheld = runtime.withheld_keys();
+    if let Some(first) = withheld.first() {
+        eprintln!(
+            "note: steps do not receive {}, which lobster keeps for itself; `env: {{ {first}: ${first} }}` grants one",
+            withheld.join(", ")
+        );
+    }
+}
+
+/// The JSON of an option, or of stdin for `-`.
+pub(crate) fn json_option(value: &str, option: &str) -> Result<serde_json::Value, Failure> {
+    let text = or_stdin(value, option)?;
+    if json::has_half_pair(&text) {
+        eprintln!("warning: {option} escapes half a surrogate pair, which is read as U+FFFD");
+    }
+    json::parse(&text).map_err(|error| Failure::parse(format!("{option} must be valid JSON ({error})")))
 }
 
 /// The value of an option, or stdin for `-`: the kernel takes 128 KiB a word.

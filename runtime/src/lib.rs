@@ -109,7 +109,9 @@ pub mod glob {
 
 /// JSON as ECMAScript reads and writes it.
 pub mod json {
-    pub use lobster_base::json::{compact, js_string, parse, parse_as, pretty, write_pretty};
+    pub use lobster_base::json::{
+        compact, has_half_pair, js_string, parse, parse_as, parse_message, pretty, write_pretty,
+    };
 }
 
 /// Workflow files and pipelines, as text and as plans.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# The incumbent's own tests against our program:
+# The incumbent's own tests against our program, or random cases in both:
 #   run.sh BINARY [OPTIONS of suite.py]
+#   run.sh BINARY --differential [OPTIONS of differential.py]
 # Skips, and says so, if node 22 or the package cannot be had; LOBSTER_REQUIRE_INCUMBENT=1 makes that an error.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -16,4 +17,9 @@ if ((status == 75)) && [[ ${LOBSTER_REQUIRE_INCUMBENT:-0} == 0 ]]; then
 fi
 ((status == 0)) || exit "$status"
 eval "$found"
-python3 "$here/suite.py" --node "$node" --incumbent "$incumbent" --binary "$binary" "$@"
+script=suite.py
+if [[ ${1:-} == --differential ]]; then
+  script=differential.py
+  shift
+fi
+python3 "$here/$script" --node "$node" --incumbent "$incumbent" --binary "$binary" "$@"

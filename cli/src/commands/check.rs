@@ -92,6 +92,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.json {
         writeln!(out, "{}", lobster_runtime::json::pretty(&all))?;
     }
+    // A program may need one that the file does not name.
+    prepare::note_withheld_keys(&runtime);
     Ok(if bad { Exit::FAILED } else { Exit::OK })
 }
 
@@ -113,6 +115,7 @@ fn findings(path: &Path, registry: &Registry, runtime: &Runtime) -> Result<Vec<D
     diagnostics.extend(runtime.check_components(path));
     diagnostics.extend(runtime.check_limits(path));
     diagnostics.extend(runtime.check_secrets(path));
+    diagnostics.extend(runtime.check_withheld_keys(path));
     Ok(diagnostics)
 }
 

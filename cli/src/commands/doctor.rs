@@ -82,6 +82,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Ok(exit);
     }
     super::gates::tell_of_incumbent(&runtime);
+    prepare::note_withheld_keys(&runtime);
     reply.envelope(&envelope)
 }
 
@@ -141,6 +142,11 @@ fn print_findings(
             "none: all commands run unrestricted; `lobster policy init` writes one".to_owned(),
         ),
         files => line("✓", "policy", files.join(", ")),
+    }
+    let withheld = runtime.withheld_keys();
+    if let Some(first) = withheld.first() {
+        let names = withheld.join(", ");
+        line("!", "keys", format!("steps do not receive {names}; `env: {{ {first}: ${first} }}` grants one"));
     }
     let mut out = stdout();
     table.print(&mut out, room)?;

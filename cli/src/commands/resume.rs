@@ -2,7 +2,6 @@
 
 use lobster_runtime::engine::Interrupted;
 use lobster_runtime::envelope::Failure;
-use lobster_runtime::json;
 use lobster_runtime::language::mistyped::nearest_name;
 use lobster_runtime::replay::changes::Resolution;
 use lobster_runtime::replay::{self, GateRef, Reply, ResumeRequest, Standing};
@@ -288,11 +287,7 @@ fn request(words: Words) -> Result<ResumeRequest, Failure> {
             "no" | "n" => Reply::Reject,
             _ => return Err(Failure::parse("resume --approve must be yes or no")),
         },
-        (None, Some(text), _) => {
-            Reply::Response(json::parse(&prepare::or_stdin(&text, "resume --response-json")?).map_err(
-                |error| Failure::parse(format!("resume --response-json must be valid JSON ({error})")),
-            )?)
-        }
+        (None, Some(text), _) => Reply::Response(prepare::json_option(&text, "resume --response-json")?),
         (None, None, true) => Reply::Cancel,
         (None, None, false) => {
             return Err(Failure::parse("resume requires --approve yes|no, --response-json, or --cancel"));

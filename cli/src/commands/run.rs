@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use lobster_runtime::code::Code;
 use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
-use lobster_runtime::json;
 use lobster_runtime::language::plan::{ChangesMode, Plan};
 use lobster_runtime::language::source::has_workflow_extension;
 use lobster_runtime::runtime::{
@@ -332,8 +331,7 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
     };
     let mut args = match &words.args_json {
         None => Value::Null,
-        Some(text) => json::parse(&prepare::or_stdin(text, "run --args-json")?)
-            .map_err(|error| Failure::parse(format!("run --args-json must be valid JSON ({error})")))?,
+        Some(text) => prepare::json_option(text, "run --args-json")?,
     };
     if !args.is_null() && !args.is_object() {
         return Err(Failure::parse("run --args-json must be a JSON object, as in '{\"name\":\"value\"}'"));

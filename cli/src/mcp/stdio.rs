@@ -105,7 +105,7 @@ impl Lines {
         if text.is_empty() {
             return Ok(());
         }
-        let value: Value = serde_json::from_slice(text).map_err(|error| {
+        let value: Value = lobster_runtime::json::parse_message(text).map_err(|error| {
             refused(None, ErrorData::new(ErrorCode::PARSE_ERROR, format!("no JSON: {error}"), None))
         })?;
         match value {

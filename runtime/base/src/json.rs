@@ -8,12 +8,14 @@
 //! `Number::toString` and `JSON.stringify`).
 
 pub mod complaint;
+pub mod exact;
 pub mod raw;
 pub mod scan_thread;
 pub mod scanner;
 pub mod stream;
 
 use std::io::{self, Write};
+use std::ops::Range;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -52,11 +54,23 @@ pub fn parse_as<T: DeserializeOwned>(text: &str) -> Result<T, JsonError> {
     }
     match read(text) {
         Ok(value) => Ok(value),
-        Err(error) => match without_overflow(text) {
+        Err(error) => match mended(text) {
             Some(mended) => Ok(read(&mended)?),
             None => Err(error.into()),
         },
     }
+}
+
+/// Reads a message of a protocol, which has few levels, on a thread with a small stack; bytes that are not UTF-8
+/// read as U+FFFD.
+///
+/// # Errors
+/// When the text is not JSON, is nested more than 128 levels deep, or does not fit the type.
+pub fn parse_message<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_slice(text).or_else(|error| match mended(&String::from_utf8_lossy(text)) {
+        Some(mended) => serde_json::from_str(&mended),
+        None => Err(error),
+    })
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
@@ -124,8 +138,9 @@ pub fn is_too_large_a_number(text: &str) -> bool {
     rest.is_empty() && text.parse::<f64>().is_ok_and(f64::is_infinite)
 }
 
-/// Puts `null` in the place of each number that no double can hold, if there is one.
-fn without_overflow(text: &str) -> Option<String> {
+/// The text as `serde_json` takes it, if `JSON.parse` takes more of it: `null` in the place of each number that
+/// no double can hold, and U+FFFD in the place of half a surrogate pair.
+fn mended(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut found = false;
     let mut rest = text;
@@ -146,13 +161,57 @@ fn without_overflow(text: &str) -> Option<String> {
             from.find(|c: char| !matches!(c, '0'..='9' | '-' | '+' | '.' | 'e' | 'E')).unwrap_or(from.len())
         };
         let (token, after) = from.split_at(end);
+        let mut copied = 0;
+        for range in half_pairs(token) {
+            found = true;
+            out.push_str(&token[copied..range.start]);
+            out.push_str("\\ufffd");
+            copied = range.end;
+        }
         let overflows = is_too_large_a_number(token);
         found |= overflows;
-        out.push_str(if overflows { "null" } else { token });
+        out.push_str(if overflows { "null" } else { &token[copied..] });
         rest = after;
     }
     out.push_str(rest);
     found.then_some(out)
+}
+
+/// True if a text of JSON escapes half a surrogate pair, which reads as U+FFFD.
+#[must_use]
+pub fn has_half_pair(text: &str) -> bool {
+    half_pairs(text).next().is_some()
+}
+
+/// The escapes in a text that are half a surrogate pair: `\ud83d` without the `\ude00` after it. Escapes stand
+/// only in strings, so that all of a JSON text may be given.
+fn half_pairs(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let bytes = text.as_bytes();
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        loop {
+            let at = from + memchr::memchr(b'\\', bytes.get(from..)?)?;
+            from = at + 2;
+            match surrogate_at(bytes, at) {
+                Some(0xd800..0xdc00) if matches!(surrogate_at(bytes, at + 6), Some(0xdc00..)) => {
+                    from = at + 12
+                }
+                Some(_) => {
+                    from = at + 6;
+                    return Some(at..from);
+                }
+                None => {}
+            }
+        }
+    })
+}
+
+/// The half of a surrogate pair that is escaped here.
+fn surrogate_at(text: &[u8], at: usize) -> Option<u16> {
+    let [b'\\', b'u', digits @ ..] = text.get(at..at + 6)? else { return None };
+    let digits =
+        str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))?;
+    u16::from_str_radix(digits, 16).ok().filter(|unit| matches!(unit, 0xd800..=0xdfff))
 }
 
 /// Prints numbers as ECMAScript does; everything else is the wrapped formatter's.
@@ -289,11 +348,23 @@ pub fn js_string(value: &Value) -> String {
     }
 }
 
+/// True of what ECMA-262 `trim` removes.
+#[must_use]
+pub fn is_js_space(c: char) -> bool {
+    c.is_whitespace() && c != '\u{85}' || c == '\u{feff}'
+}
+
+/// ECMA-262 `trim`.
+#[must_use]
+pub fn trim_js(text: &str) -> &str {
+    text.trim_matches(is_js_space)
+}
+
 /// ECMA-262 `Number(text)`: blank is 0, `0x`/`0o`/`0b` and exponents count,
 /// `Infinity` too; anything else is NaN.
 #[must_use]
 pub fn js_number(text: &str) -> f64 {
-    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+    let text = trim_js(text);
     if text.is_empty() {
         return 0.0;
     }
@@ -357,6 +428,33 @@ mod tests {
             ("[1e400,\"1e400 \\\" 1e400\",-1e999]", "[null,\"1e400 \\\" 1e400\",null]"),
         ] {
             assert_eq!(round(input), printed, "{input}");
+        }
+    }
+
+    /// What `JSON.parse` takes is taken, with U+FFFD for half a surrogate pair; texts and answers of node 22, where
+    /// `toWellFormed` puts U+FFFD.
+    #[test]
+    fn half_a_surrogate_pair_reads_as_u_fffd() {
+        for (input, printed) in [
+            (r#""\ud83d""#, "\"\u{fffd}\""),
+            (r#"{"t":"cut \uD83D","n":5}"#, "{\"t\":\"cut \u{fffd}\",\"n\":5}"),
+            (r#"{"\ude00":1}"#, "{\"\u{fffd}\":1}"),
+            (r#"["\ud83d\ud83d\ude00\ude00"]"#, "[\"\u{fffd}😀\u{fffd}\"]"),
+            (r#""\ud83dx\\ud83d\n""#, "\"\u{fffd}x\\\\ud83d\\n\""),
+            (r#""\ud83d\u0041\ud83d\\""#, "\"\u{fffd}A\u{fffd}\\\\\""),
+            (r#"[1e400,"\ud83d 1e400"]"#, "[null,\"\u{fffd} 1e400\"]"),
+        ] {
+            assert_eq!(round(input), printed, "{input}");
+            assert!(has_half_pair(input));
+        }
+        let message = parse_message::<Value>(br#"{"t":"\ud83d"}"#);
+        assert_eq!(message.ok(), Some(json!({"t": "\u{fffd}"})));
+        assert!(parse_message::<Value>(format!("{}\"\\ud83d\"", "[".repeat(99_999)).as_bytes()).is_err());
+        for sound in [r#""\ud83d\ude00""#, r#""\\ud83d""#, "{}", r#""\u00e9 \uffff""#] {
+            assert!(!has_half_pair(sound), "{sound}");
+        }
+        for broken in [r#""\ud83""#, r#""\ud83d"#, r#"["\ud83d",]"#, r#""\ud83d\x""#, r"\ud83d"] {
+            assert!(parse(broken).is_err(), "{broken}");
         }
     }
 

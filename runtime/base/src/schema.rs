@@ -20,6 +20,8 @@ use std::fmt;
 
 use serde_json::Value;
 
+use crate::json::exact::Exact;
+
 /// A schema that is ready to check values.
 #[derive(Debug)]
 pub struct Schema {
@@ -144,10 +146,10 @@ struct Condition {
 
 #[derive(Debug, Default)]
 struct NumberRules {
-    maximum: Option<f64>,
-    minimum: Option<f64>,
-    exclusive_maximum: Option<f64>,
-    exclusive_minimum: Option<f64>,
+    maximum: Option<Exact>,
+    minimum: Option<Exact>,
+    exclusive_maximum: Option<Exact>,
+    exclusive_minimum: Option<Exact>,
     multiple_of: Option<f64>,
 }
 

@@ -141,7 +141,7 @@ pub(crate) fn check_grants(component: &Inner, grants: &Grants) -> Result<(), Run
 /// The words that arguments of a command program stand for.
 pub(crate) fn command_words(args: &str) -> Result<Vec<String>, RunError> {
     let bad = |path: String, message: String| RunError::BadArgs { path, message };
-    let args: Value = serde_json::from_str(args)
+    let args: Value = lobster_base::json::parse_message(args.as_bytes())
         .map_err(|error| bad("$".to_owned(), format!("they are not JSON: {error}")))?;
     let Value::Object(args) = args else {
         return Err(bad("$".to_owned(), "arguments are a JSON object".to_owned()));
@@ -170,7 +170,7 @@ pub(crate) fn command_words(args: &str) -> Result<Vec<String>, RunError> {
 
 pub(crate) fn check_args(described: &Described, args: &str) -> Result<(), RunError> {
     let bad = |path: String, message: String| Err(RunError::BadArgs { path, message });
-    match serde_json::from_str::<Value>(args) {
+    match lobster_base::json::parse_message::<Value>(args.as_bytes()) {
         Ok(value) if value.is_object() => match described.args.check(&value) {
             Ok(()) => Ok(()),
             Err(misfit) => bad(misfit.path, misfit.message),

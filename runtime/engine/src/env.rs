@@ -12,8 +12,10 @@ use lobster_base::json;
 use lobster_base::setting::{self, BadSetting, Setting};
 use lobster_base::variable_name::{self, is_variable_name};
 use lobster_language::plan::SecretGrant;
+use lobster_language::template::ExprError;
 use lobster_models::channel::recorded_setting;
 use lobster_models::http;
+use lobster_policy::Policy;
 
 /// The variable that names the program which carries out effects.
 pub const EXECUTOR_VARIABLE: &str = "LOBSTER_EXECUTOR";
@@ -136,6 +138,33 @@ impl Env {
     /// The value of a variable that a step is granted by name: anything but a secret.
     pub(crate) fn passed(&self, name: &str) -> Option<String> {
         if self.is_withheld(OsStr::new(name)) { None } else { self.get(name) }
+    }
+
+    /// What `${env.NAME}` stands for: nothing if the variable is not set.
+    pub(crate) fn inserted(&self, name: &str, policy: &Policy) -> Result<String, ExprError> {
+        let refused = |why: &str| ExprError::NotInserted { name: name.to_owned(), why: why.to_owned() };
+        if self.is_token(OsStr::new(name)) {
+            return Err(refused(&format!(
+                "it is a key of lobster's own; `{name}: ${name}` passes it on, without its value in the plan"
+            )));
+        }
+        let sandbox = &policy.file().sandbox.env;
+        let is_passed = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(prefix) => name.starts_with(prefix),
+            None => pattern == name,
+        };
+        let is_free =
+            policy.is_open() || self.granted.contains_key(name) || sandbox.pass.iter().any(is_passed);
+        match sandbox.set.get(name).filter(|_| !self.granted.contains_key(name)) {
+            Some(value) => Ok(value.clone()),
+            None if is_free => Ok(self.passed(name).unwrap_or_default()),
+            None => Err(refused("the policy passes it to no step; name it in `pass` of [sandbox.env]")),
+        }
+    }
+
+    /// The tokens of lobster's own that are set here and that a step does not receive.
+    pub(crate) fn withheld_tokens(&self) -> impl Iterator<Item = &str> {
+        self.tokens.iter().map(String::as_str).filter(|name| !self.granted.contains_key(*name))
     }
 
     /// Everything that a child process gets, but for its secrets.

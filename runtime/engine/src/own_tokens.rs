@@ -16,16 +16,51 @@ use lobster_models::pool;
 /// A collector's headers, which hold its key; of each the value is hidden, too.
 const COLLECTOR: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
 
+/// The keys of model providers and gateways, of those that lobster does not call itself as well: every command
+/// would see them, and what it printed would be on record. Tokens of code hosts and clouds are not among them, since
+/// everyday steps need those. `docs/secrets.md` has the same list.
+pub(crate) const MODEL_KEYS: &[&str] = &[
+    "AI_GATEWAY_API_KEY",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "AZURE_OPENAI_API_KEY",
+    "CEREBRAS_API_KEY",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAWD_TOKEN",
+    "COHERE_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "FIREWORKS_API_KEY",
+    "GEMINI_API_KEY",
+    "GROQ_API_KEY",
+    "LITELLM_API_KEY",
+    "MISTRAL_API_KEY",
+    "MOONSHOT_API_KEY",
+    "OPENAI_API_KEY",
+    "OPENCLAW_GATEWAY_TOKEN",
+    "OPENCLAW_TOKEN",
+    "OPENROUTER_API_KEY",
+    "PERPLEXITY_API_KEY",
+    "TOGETHER_API_KEY",
+    "VOYAGE_API_KEY",
+    "XAI_API_KEY",
+    "ZAI_API_KEY",
+];
+
+/// Tokens of code hosts and clouds, which steps receive even if a server of `lobster.mcp.toml` takes its token from
+/// one of them.
+const OF_HOSTS: [&str; 4] = ["GH_TOKEN", "GITHUB_TOKEN", "GITLAB_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS"];
+
+/// The same by their beginnings.
+const OF_CLOUDS: [&str; 4] = ["AWS_", "AZURE_CLIENT_", "CLOUDFLARE_", "DIGITALOCEAN_"];
+
 /// What a file of a workspace cannot call a token: steps need these.
 const NEVER: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "TERM", "LANG", "LC_ALL"];
 
 /// The variables, as far as they are set.
 pub(crate) fn names(env: &Env, cwd: &Path) -> BTreeSet<String> {
-    let mut names: BTreeSet<String> = COLLECTOR.iter().map(|name| (*name).to_owned()).collect();
-    for provider in Provider::ALL {
-        names.extend(provider.token_variables().iter().map(|name| (*name).to_owned()));
-    }
+    let mut names: BTreeSet<String> =
+        COLLECTOR.iter().chain(MODEL_KEYS).map(|name| (*name).to_owned()).collect();
     names.extend(
         env.all().filter_map(|(name, _)| name.to_str()).filter(|name| is_ours(name)).map(str::to_owned),
     );
@@ -44,6 +79,14 @@ fn is_ours(name: &str) -> bool {
         && name.contains("TOKEN")
         && !name.starts_with(ARG_PREFIX)
         && name != INHERIT.name
+}
+
+/// Those of them that no step inherits; the values of the others are hidden all the same.
+pub(crate) fn withheld(mut names: BTreeSet<String>) -> BTreeSet<String> {
+    names.retain(|name| {
+        !OF_HOSTS.contains(&name.as_str()) && !OF_CLOUDS.iter().any(|prefix| name.starts_with(prefix))
+    });
+    names
 }
 
 /// Whether models are sent what the variable holds: it decides nothing else.
@@ -99,7 +142,9 @@ mod tests {
             ("MAIN_KEY", "h"),
             ("TICKETS", "i"),
             ("PATH", "/bin"),
+            ("OPENROUTER_API_KEY", "j"),
             ("OTHER_API_KEY", "no"),
+            ("GITHUB_TOKEN", "no"),
         ]);
         let found: Vec<_> = names(&env, dir.path()).into_iter().collect();
         assert_eq!(
@@ -112,10 +157,32 @@ mod tests {
                 "MAIN_KEY",
                 "OPENAI_API_KEY",
                 "OPENCLAW_TOKEN",
+                "OPENROUTER_API_KEY",
                 "OTEL_EXPORTER_OTLP_HEADERS",
                 "TICKETS"
             ]
         );
+    }
+
+    /// Each key that lobster itself reads is on the list, and the list is the one in the documents.
+    #[test]
+    fn the_list_of_keys_is_whole_and_documented() {
+        assert!(MODEL_KEYS.is_sorted());
+        for name in Provider::ALL.iter().flat_map(|provider| provider.token_variables()) {
+            assert!(MODEL_KEYS.contains(name) || is_ours(name), "{name}");
+        }
+        let page = include_str!("../../../docs/secrets.md");
+        let (_, list) = page.split_once("<!-- keys -->").unwrap();
+        let (list, _) = list.split_once("<!-- end of keys -->").unwrap();
+        let documented: Vec<&str> = list.split('`').skip(1).step_by(2).collect();
+        assert_eq!(documented, MODEL_KEYS);
+    }
+
+    #[test]
+    fn code_hosts_and_clouds_are_for_steps() {
+        let names = ["GITHUB_TOKEN", "AWS_SECRET_ACCESS_KEY", "MISTRAL_API_KEY", "TICKETS"];
+        let withheld = withheld(names.map(str::to_owned).into());
+        assert_eq!(Vec::from_iter(withheld), ["MISTRAL_API_KEY", "TICKETS"]);
     }
 
     #[test]

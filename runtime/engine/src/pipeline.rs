@@ -532,6 +532,7 @@ impl Host for StageHost<'_, '_, '_> {
             stderr: done.stderr.payload().map_err(lobster_stage::store_failure)?,
             plain_json: done.plain_json,
             blocked: done.blocked,
+            withheld: done.withheld,
         })
     }
 

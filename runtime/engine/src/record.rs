@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::error::Error;
-use std::io;
 use std::sync::{Arc, Mutex, OnceLock};
+use std::{fmt, io};
 
 use serde_json::Value;
 
+use super::path::StepPath;
 use super::value::{ItemSpool, Items, Output, Text};
 use lobster_base::json::stream::{self, Compacted};
 use lobster_base::json::{self, JsonError};
@@ -46,12 +47,23 @@ pub(crate) enum Json {
     OfItems(Items, Arc<OnceLock<Arc<Value>>>),
 }
 
+/// Where warnings about a step go, and its path.
+pub(crate) type Warnings = (Arc<dyn Fn(&str) + Send + Sync>, StepPath);
+
+/// Why a step's stdout has no JSON value, although there is one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum NoValue {
+    /// It is JSON in more levels than are read.
+    TooDeep,
+    NotJson,
+}
+
 /// What is known of the JSON in a step's stdout.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Parsed {
+    warnings: Option<Warnings>,
     value: OnceLock<Option<Arc<Value>>>,
-    /// Set if it is JSON in more levels than are read.
-    too_deep: OnceLock<()>,
+    no_value: OnceLock<NoValue>,
     large: OnceLock<Large>,
     /// The items of a large list; none if it is something else.
     items: OnceLock<Option<Items>>,
@@ -72,9 +84,20 @@ enum Large {
 /// JSON of more bytes than this is not loaded, as long as nobody needs all of it.
 const LARGE: u64 = 1 << 20;
 
+impl fmt::Debug for Parsed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Parsed").field("value", &self.value).finish_non_exhaustive()
+    }
+}
+
 impl Json {
     pub(crate) fn of_stdout() -> Self {
         Self::OfStdout(Arc::default())
+    }
+
+    /// The same for a command, whose output may need a warning when it is read.
+    pub(crate) fn of_command(warnings: Warnings) -> Self {
+        Self::OfStdout(Arc::new(Parsed { warnings: Some(warnings), ..Parsed::default() }))
     }
 
     pub(crate) fn of_items(items: Items) -> Self {
@@ -83,6 +106,32 @@ impl Json {
 
     pub(crate) fn value(value: Value) -> Self {
         Self::Value(Arc::new(value))
+    }
+}
+
+impl Parsed {
+    /// Reads what a step printed; nothing but blanks is no output.
+    fn read(&self, text: &str) -> Option<Arc<Value>> {
+        if text.is_empty() {
+            return None;
+        }
+        match json::parse(text) {
+            Ok(value) => {
+                if let Some((warn, path)) = self.warnings.as_ref().filter(|_| json::has_half_pair(text)) {
+                    warn(&format!(
+                        "warning: the output of step {path} escapes half a surrogate pair, which is read as U+FFFD"
+                    ));
+                }
+                Some(Arc::new(value))
+            }
+            Err(error) => {
+                let _ = self.no_value.set(match error {
+                    JsonError::TooDeep => NoValue::TooDeep,
+                    JsonError::Syntax(_) => NoValue::NotJson,
+                });
+                None
+            }
+        }
     }
 }
 
@@ -102,14 +151,7 @@ impl Record {
                     return Ok(known.as_ref());
                 }
                 let value = match &self.stdout {
-                    Some(text) if !text.is_empty() => match json::parse(text.load()?.trim()) {
-                        Ok(value) => Some(Arc::new(value)),
-                        Err(JsonError::TooDeep) => {
-                            let _ = parsed.too_deep.set(());
-                            None
-                        }
-                        Err(JsonError::Syntax(_)) => None,
-                    },
+                    Some(text) if !text.is_empty() => parsed.read(json::trim_js(&text.load()?)),
                     _ => None,
                 };
                 Ok(cell.get_or_init(|| value).as_ref())
@@ -132,11 +174,19 @@ impl Record {
     /// error here: an empty input in its place would go unnoticed.
     fn referenced_json(&self) -> Result<Option<&Arc<Value>>, Unreadable> {
         let value = self.json()?;
-        match &self.json {
-            Json::OfStdout(parsed) if parsed.too_deep.get().is_some() => {
+        match self.no_value() {
+            Some(NoValue::TooDeep) => {
                 Err(Unreadable::new(format!("{}; read `${}.stdout` instead", JsonError::TooDeep, self.id)))
             }
-            _ => Ok(value),
+            Some(NoValue::NotJson) | None => Ok(value),
+        }
+    }
+
+    /// Why stdout has no JSON value, once [`Record::json`] has looked.
+    fn no_value(&self) -> Option<NoValue> {
+        match &self.json {
+            Json::OfStdout(parsed) => parsed.no_value.get().copied(),
+            Json::Absent | Json::Value(_) | Json::OfItems(..) => None,
         }
     }
 
@@ -354,6 +404,7 @@ impl Lookups for Scope<'_> {
             return Ok(part.map_or(Lookup::Missing, Lookup::Found));
         }
         Ok(match record.get(first).map_err(unreadable)? {
+            None if *first == "json" && record.no_value() == Some(NoValue::NotJson) => Lookup::NotJson,
             None => Lookup::Missing,
             Some(value) if rest.is_empty() => Lookup::Found(value),
             Some(Cow::Borrowed(value)) => {

@@ -99,7 +99,7 @@ impl Runtime {
         let secrets = Secrets::new(settings.secrets, place, &settings.policy, &env, &tokens);
         let inherited = crate::own_tokens::are_inherited(&env);
         let env = env.withholding(secrets.withheld());
-        let env = if inherited { env } else { env.reserving(tokens) };
+        let env = if inherited { env } else { env.reserving(crate::own_tokens::withheld(tokens)) };
         let Some(state_dir) = state_dir(&|name| env.bytes(name)).map(|dir| settings.cwd.join(dir)) else {
             return Err(Failure::new(
                 Code::Setting,

@@ -12,6 +12,7 @@ use lobster_base::code::Code;
 use lobster_base::json;
 use lobster_base::text;
 use lobster_language::plan::{Step, Work};
+use lobster_language::template::{self, ExprError, Lookup};
 use lobster_stage::{StageError, Stop};
 
 /// Most of a value that no case names that is shown.
@@ -80,6 +81,10 @@ impl Frame<'_> {
         scope: &Scope<'_>,
         path: &StepPath,
     ) -> Result<Option<String>, Stop> {
+        let reference = template::strict_reference(&template::fill_args(on, self.args));
+        if let Some(reference) = reference.filter(|it| matches!(it.look_up(scope), Ok(Lookup::NotJson))) {
+            return Err(self.failed(path, &ExprError::NotJson(reference)));
+        }
         let found = self.resolve(on, scope).map_err(|error| self.failed(path, &error))?;
         let found = found.load()?;
         Ok(match found.as_deref() {

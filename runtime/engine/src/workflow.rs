@@ -408,7 +408,8 @@ impl Frame<'_> {
             self.run.record_failure(path);
             return Err(done.failure(format!("workflow command failed ({code}): {detail}")).into());
         }
-        Ok(Record { stdout: Some(done.stdout), json: Json::of_stdout(), ..Record::new(&step.id) })
+        let json = Json::of_command((Arc::clone(&self.run.services.notes), path.clone()));
+        Ok(Record { stdout: Some(done.stdout), json, ..Record::new(&step.id) })
     }
 
     /// What the pipeline of a step reads.
@@ -513,7 +514,12 @@ impl Frame<'_> {
         self.run.record_failure(path);
         match error {
             ExprError::Unreadable { .. } => lobster_stage::store_failure(error.clone()),
-            ExprError::UnknownStep(_) => Stop::Failed(StageError::permanent_from(error.clone())),
+            ExprError::UnknownStep(_) | ExprError::NotInserted { .. } => {
+                Stop::Failed(StageError::permanent_from(error.clone()))
+            }
+            ExprError::NotJson(_) => {
+                Stop::Failed(StageError::permanent_from(error.clone()).with_code(Code::StepValue))
+            }
         }
     }
 
@@ -524,24 +530,28 @@ impl Frame<'_> {
         scope: &Scope<'_>,
         enclosing: &Enclosing,
     ) -> Result<Env, ExprError> {
-        let filled = |vars: &[(String, String)]| -> Result<Vec<_>, ExprError> {
-            vars.iter()
-                .map(|(name, value)| Ok((name.clone(), template::fill(value, self.args, scope)?)))
-                .collect()
-        };
         let arguments = argument_vars(self.args);
         let mut layers = arguments.clone();
         if let Some(dir) = self.workflow.file.parent() {
             layers.push((crate::env::WORKFLOW_DIR.to_owned(), dir.display().to_string()));
         }
-        layers.extend(filled(&self.workflow.env)?);
+        // What a value inserts is what the step would have without this layer.
+        let fill = |layers: &mut Vec<(String, String)>, vars: &[(String, String)]| {
+            let env = self.env.with(layers.iter().cloned());
+            let inserted = |name: &str| env.inserted(name, &self.run.services.policy);
+            for (name, value) in vars {
+                layers.push((name.clone(), template::fill_variable(value, self.args, scope, &inserted)?));
+            }
+            Ok(())
+        };
+        fill(&mut layers, &self.workflow.env)?;
         if !enclosing.env.is_empty() {
-            layers.extend(filled(&enclosing.env)?);
+            fill(&mut layers, &enclosing.env)?;
             if enclosing.reinject_args {
                 layers.extend(arguments);
             }
         }
-        layers.extend(filled(&step.env)?);
+        fill(&mut layers, &step.env)?;
         Ok(self
             .env
             .with(layers)

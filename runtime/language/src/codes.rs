@@ -218,6 +218,30 @@ codes! {
     "The text of `js:` is an expression, whose value the step gives, or statements, which are the body of a function. \
      A body without `return` gives null.\n\n    \
      js: |\n      const late = input.filter(task => task.due < args.today);\n      return late;";
+
+    HALF_PAIR = "W0820", "A text escapes half a surrogate pair",
+    "`\\ud83d` is the first half of a character that needs two, such as an emoji. Alone it is no character, and is read \
+     as U+FFFD. A program that cuts text after a number of UTF-16 units (`slice` in JavaScript) leaves it behind.";
+    LINE_END = "W0821", "A condition compares output that ends with a line break",
+    "`.stdout` is everything that a command prints, with the line break at its end, so it is not equal to a text \
+     without one: `echo eu` prints `eu` and a line break. Print without one (`printf %s eu`, or `tr -d '\\n'` at the end \
+     of the command), or print JSON and compare `.json`, which has no line break.\n\n    \
+     - {id: where, run: 'printf %s \"$REGION\"'}\n    - {id: eu, run: ./deploy.sh, when: $where.stdout == \"eu\"}";
+    OUTPUT_AS_TRUTH = "W0822", "Any output holds as a condition",
+    "A text is true unless it is empty, also the text `false`, `0` or `no`. Compare the text, or let the step print JSON \
+     and test `.json`: `false` and `0` are JSON.";
+    UNFILLED_VARIABLE = "W0823", "A variable in `env` is not filled in",
+    "Values of `env:` are not read by a shell. `${name}` of an argument and `$id.stdout` of a step are filled in; any \
+     other `$NAME` stays as it is written. `${env.NAME}` inserts the value that lobster itself was started with:\n\n    \
+     env:\n      PATH: \"./tools:${env.PATH}\"";
+    ONE_VARIABLE = "W0824", "Two arguments have one variable",
+    "Steps read an argument as LOBSTER_ARG_ and its name in capitals, where each character that is no letter, digit or \
+     underscore is an underscore: `my-arg` and `my_arg` are both LOBSTER_ARG_MY_ARG, which holds the value of the one \
+     that comes last. Rename one of them, or read them as `${my-arg}` and `${my_arg}` outside shell text.";
+    WITHHELD = "W0825", "A step names a variable that it does not receive",
+    "Keys of models and gateways belong to lobster, and steps do not inherit them. The step uses one of those that are set \
+     here. Grant it by name, without its value:\n\n    env: { OPENAI_API_KEY: $OPENAI_API_KEY }\n\n`LOBSTER_INHERIT_TOKENS=1` \
+     passes all of them to every step. The list is in docs/secrets.md.";
 }
 
 #[cfg(test)]

@@ -13,12 +13,14 @@
 //! fails whatever the other side is.
 
 use std::borrow::Cow;
+use std::cmp::Ordering;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Number, Value};
 
-use super::template::{ExprError, Lookup, Reference, Scope, is_js_space, reference_at};
-use lobster_base::json;
+use super::template::{ExprError, Lookup, Reference, Scope, reference_at};
+use lobster_base::json::exact::Exact;
+use lobster_base::json::{self, is_js_space};
 
 /// Deepest nesting of `!` and parentheses. Parsing and evaluation recurse.
 const MAX_DEPTH: usize = 100;
@@ -157,6 +159,15 @@ impl Condition {
         }
     }
 
+    /// Uses of the text that a step prints (`$id.stdout`) that can hardly be meant.
+    pub(crate) fn doubtful_uses(&self) -> Vec<(&Reference, DoubtfulUse<'_>)> {
+        let mut found = Vec::new();
+        if let Self::When(expression) = self {
+            expression.root.doubt(true, &mut found);
+        }
+        found
+    }
+
     /// All references, from left to right.
     #[must_use]
     pub fn references(&self) -> Vec<&Reference> {
@@ -168,7 +179,47 @@ impl Condition {
     }
 }
 
+/// A use of the text that a step prints that can hardly be meant.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum DoubtfulUse<'e> {
+    /// As a truth: any text is true.
+    Truth,
+    /// Compared with a text without a line break.
+    WithoutLineEnd(&'e str),
+    /// Compared with a value that is no text.
+    NoText(&'e Value),
+}
+
 impl Expr {
+    fn doubt<'e>(&'e self, is_truth: bool, found: &mut Vec<(&'e Reference, DoubtfulUse<'e>)>) {
+        let is_stdout = |reference: &Reference| reference.path.len() == 1 && reference.path[0] == "stdout";
+        match self {
+            Self::Constant(_) => {}
+            Self::Reference(reference) if is_truth && is_stdout(reference) => {
+                found.push((reference, DoubtfulUse::Truth));
+            }
+            Self::Reference(_) => {}
+            Self::Not(inner) => inner.doubt(true, found),
+            Self::And(parts) | Self::Or(parts) => parts.iter().for_each(|part| part.doubt(true, found)),
+            Self::Compare(sides) => match &**sides {
+                (Self::Reference(reference), Operator::Equal | Operator::NotEqual, Self::Constant(value))
+                | (Self::Constant(value), Operator::Equal | Operator::NotEqual, Self::Reference(reference))
+                    if is_stdout(reference) =>
+                {
+                    match value {
+                        Value::String(text) if text.is_empty() || text.ends_with('\n') => {}
+                        Value::String(text) => found.push((reference, DoubtfulUse::WithoutLineEnd(text))),
+                        other => found.push((reference, DoubtfulUse::NoText(other))),
+                    }
+                }
+                (left, _, right) => {
+                    left.doubt(false, found);
+                    right.doubt(false, found);
+                }
+            },
+        }
+    }
+
     fn collect<'e>(&'e self, found: &mut Vec<&'e Reference>) {
         match self {
             Self::Constant(_) => {}
@@ -394,7 +445,13 @@ impl<'t> Parser<'t> {
         if rest[end..].starts_with('.') && digits(end + 1) > 0 {
             end += 1 + digits(end + 1);
         }
-        let number = rest[..end].parse::<f64>().ok().and_then(Number::from_f64);
+        let text = &rest[..end];
+        let number = match text.parse::<u64>() {
+            Ok(whole) => Some(whole.into()),
+            // Negative zero is a double.
+            Err(_) => text.parse::<i64>().ok().filter(|whole| *whole != 0).map(Number::from),
+        };
+        let number = number.or_else(|| Number::from_f64(text.parse().ok()?));
         let Some(number) = number else { return self.fault("the number is too large") };
         self.at += end;
         Ok(Expr::Constant(Value::Number(number)))
@@ -435,6 +492,7 @@ fn evaluate<'s>(expr: &'s Expr, scope: &'s dyn Scope) -> Result<Operand<'s>, Exp
         Expr::Constant(value) => Some(Cow::Borrowed(value)),
         Expr::Reference(reference) => match reference.look_up(scope)? {
             Lookup::UnknownStep => return Err(ExprError::UnknownStep(reference.clone())),
+            Lookup::NotJson => return Err(ExprError::NotJson(reference.clone())),
             Lookup::Missing => None,
             Lookup::Found(value) => Some(value),
         },
@@ -503,17 +561,17 @@ fn truths(parts: &[Expr], scope: &dyn Scope) -> Result<Vec<bool>, ExprError> {
 }
 
 fn compare(left: Option<&Value>, operator: Operator, right: Option<&Value>) -> bool {
-    let ordered = |holds: fn(&f64, &f64) -> bool| match (ordinal(left), ordinal(right)) {
-        (Some(left), Some(right)) => holds(&left, &right),
+    let ordered = |holds: fn(Ordering) -> bool| match (ordinal(left), ordinal(right)) {
+        (Some(left), Some(right)) => left.order(right).is_some_and(holds),
         _ => false,
     };
     match operator {
         Operator::Equal => same(left, right),
         Operator::NotEqual => !same(left, right),
-        Operator::Less => ordered(f64::lt),
-        Operator::LessOrEqual => ordered(f64::le),
-        Operator::Greater => ordered(f64::gt),
-        Operator::GreaterOrEqual => ordered(f64::ge),
+        Operator::Less => ordered(Ordering::is_lt),
+        Operator::LessOrEqual => ordered(Ordering::is_le),
+        Operator::Greater => ordered(Ordering::is_gt),
+        Operator::GreaterOrEqual => ordered(Ordering::is_ge),
     }
 }
 
@@ -540,20 +598,18 @@ fn same_value(left: &Value, right: &Value) -> bool {
     }
 }
 
-/// Equal as doubles, with `-0` apart from `0`.
+/// Equal to the last digit, with `-0` apart from `0`.
 fn same_number(left: &Number, right: &Number) -> bool {
-    match (left.as_f64(), right.as_f64()) {
-        (Some(left), Some(right)) => left == right && left.is_sign_negative() == right.is_sign_negative(),
-        _ => left == right,
-    }
+    let is_negative = |number: &Number| number.as_f64().is_some_and(f64::is_sign_negative);
+    Exact::of(left).is(Exact::of(right)) && is_negative(left) == is_negative(right)
 }
 
 /// What `<` and its kin compare: numbers, and texts that ECMA-262 `Number` reads.
-fn ordinal(value: Option<&Value>) -> Option<f64> {
+fn ordinal(value: Option<&Value>) -> Option<Exact> {
     match value? {
-        Value::Number(number) => number.as_f64(),
+        Value::Number(number) => Some(Exact::of(number)),
         Value::String(text) if text.chars().all(is_js_space) => None,
-        Value::String(text) => Some(json::js_number(text)).filter(|number| !number.is_nan()),
+        Value::String(text) => Some(Exact::of_text(text)),
         Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
     }
 }

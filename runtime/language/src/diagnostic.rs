@@ -87,7 +87,8 @@ impl Diagnostic {
         Self { severity, code, message, file, span, line, column, help: None, fix: None, source }
     }
 
-    pub(crate) fn with_help(mut self, help: impl Into<String>) -> Self {
+    #[must_use]
+    pub fn with_help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }

@@ -11,7 +11,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use lobster_base::json::js_string;
+use lobster_base::json::{is_js_space, js_string, trim_js};
 use lobster_stage::StageArgs;
 
 /// A parsed pipeline: at least one stage.
@@ -110,10 +110,9 @@ fn split(text: &str) -> Result<Vec<Range<usize>>, PipelineError> {
 
 /// Without what JavaScript takes for blanks at the ends, which are more than the blanks between words.
 fn trimmed(text: &str, span: Range<usize>) -> Range<usize> {
-    let is_blank = |c: char| (c.is_whitespace() && c != '\u{85}') || c == '\u{feff}';
     let piece = &text[span.clone()];
-    let start = span.start + (piece.len() - piece.trim_start_matches(is_blank).len());
-    start..start + piece.trim_matches(is_blank).len()
+    let start = span.start + (piece.len() - piece.trim_start_matches(is_js_space).len());
+    start..start + trim_js(piece).len()
 }
 
 struct Word {

@@ -31,6 +31,8 @@ pub enum Lookup<'a> {
     UnknownStep,
     /// The step has a result without that path.
     Missing,
+    /// As `Missing`, and the path leads into the `json` of a step that printed something else.
+    NotJson,
     Found(Cow<'a, Value>),
 }
 
@@ -39,6 +41,16 @@ pub enum Lookup<'a> {
 pub enum ExprError {
     #[error("Unknown step reference: {0}")]
     UnknownStep(Reference),
+    /// A condition or a `switch` asks for the JSON of a step that printed something else.
+    #[error(
+        "`${0}` has no value to decide by: the output of step {id} is not JSON. Let the step print JSON alone, or test \
+         `${id}.stdout`",
+        id = .0.id
+    )]
+    NotJson(Reference),
+    /// `${env.NAME}` of a variable that this step may not be given so.
+    #[error("`${{env.{name}}}` is not filled in: {why}")]
+    NotInserted { name: String, why: String },
     /// A stored result could not be read.
     #[error("cannot read {reference}: {source}")]
     Unreadable { reference: Reference, source: Arc<dyn Error + Send + Sync> },
@@ -107,7 +119,7 @@ pub fn fill_refs(text: &str, scope: &dyn Scope) -> Result<String, ExprError> {
     for (range, reference) in references_in(text) {
         let shown = match reference.look_up(scope)? {
             Lookup::UnknownStep => continue,
-            Lookup::Missing => value_as_text(None, &reference),
+            Lookup::Missing | Lookup::NotJson => value_as_text(None, &reference),
             Lookup::Found(value) => value_as_text(Some(&value), &reference),
         };
         out.push_str(&text[copied..range.start]);
@@ -124,6 +136,37 @@ pub fn fill_refs(text: &str, scope: &dyn Scope) -> Result<String, ExprError> {
 /// As [`fill_refs`].
 pub fn fill(text: &str, args: &Map<String, Value>, scope: &dyn Scope) -> Result<String, ExprError> {
     fill_refs(&fill_args(text, args), scope)
+}
+
+/// As [`fill`] for a value of `env:`, in which `${env.NAME}` stands for what `env` gives. That is not looked at
+/// again, and no argument or result brings one along.
+///
+/// # Errors
+/// As [`fill_refs`], and what `env` fails with.
+pub fn fill_variable(
+    text: &str,
+    args: &Map<String, Value>,
+    scope: &dyn Scope,
+    env: &dyn Fn(&str) -> Result<String, ExprError>,
+) -> Result<String, ExprError> {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some((before, name, after)) = inherited_in(rest) {
+        out.push_str(&fill(before, args, scope)?);
+        out.push_str(&env(name)?);
+        rest = after;
+    }
+    out.push_str(&fill(rest, args, scope)?);
+    Ok(out)
+}
+
+/// The first `${env.NAME}`: what is before it, the name, and what is after it.
+fn inherited_in(text: &str) -> Option<(&str, &str, &str)> {
+    text.match_indices("${env.").find_map(|(at, opening)| {
+        let (name, after) = text[at + opening.len()..].split_once('}')?;
+        let is_name = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        (is_name && !name.is_empty()).then(|| (&text[..at], name, after))
+    })
 }
 
 /// What a value becomes inside text.
@@ -166,7 +209,7 @@ pub fn resolve<'s>(
     };
     match reference.look_up(scope)? {
         Lookup::UnknownStep => Err(ExprError::UnknownStep(reference)),
-        Lookup::Missing => Ok(Resolved::Missing),
+        Lookup::Missing | Lookup::NotJson => Ok(Resolved::Missing),
         Lookup::Found(value) => Ok(Resolved::Value(value)),
     }
 }
@@ -174,14 +217,9 @@ pub fn resolve<'s>(
 /// The reference that the whole trimmed text is, if it is one.
 #[must_use]
 pub fn strict_reference(text: &str) -> Option<Reference> {
-    let text = text.trim_matches(is_js_space);
+    let text = json::trim_js(text);
     let (end, reference) = reference_at(text)?;
     (end == text.len()).then_some(reference)
-}
-
-/// What ECMA-262 `trim` removes.
-pub(crate) fn is_js_space(c: char) -> bool {
-    c.is_whitespace() && c != '\u{85}' || c == '\u{feff}'
 }
 
 /// All references in a text, from left to right.
@@ -311,6 +349,24 @@ pub(crate) mod tests {
         assert_eq!(fill_args("$${y}${y}", args), "$YY");
         assert_eq!(fill_args("${${y}}", args), "${Y}");
         assert!(matches!(fill_args("no", args), Cow::Borrowed("no")));
+    }
+
+    #[test]
+    fn variables_are_inserted_where_the_file_names_them_and_nowhere_else() {
+        let args = json!({"x": "${env.HOME}", "env": "e"});
+        let env = |name: &str| match name {
+            "PATH" => Ok("/bin:$a.json.n:${x}".to_owned()),
+            _ => Err(ExprError::NotInserted { name: name.to_owned(), why: "no".to_owned() }),
+        };
+        let fill = |text: &str| fill_variable(text, args.as_object().unwrap(), &scope(), &env);
+        assert_eq!(
+            fill("${x} $a.json.n:${env.PATH}:${env}${env.}${env.a b}").as_deref(),
+            Ok("${env.HOME} 1:/bin:$a.json.n:${x}:e${env.}${env.a b}")
+        );
+        assert_eq!(
+            fill("${env.HOME}").map_err(|error| error.to_string()),
+            Err("`${env.HOME}` is not filled in: no".to_owned())
+        );
     }
 
     #[test]

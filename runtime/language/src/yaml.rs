@@ -5,6 +5,7 @@
 //! 1.1 types when a `%YAML 1.1` directive asks for them. Merge keys are not
 //! applied under 1.2.
 
+mod surrogates;
 mod untyped;
 
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,7 @@ use super::diagnostic::{Checked, Diagnostic};
 use super::plan::Span;
 use super::scalar::{Schema, key_text, resolve};
 use super::source::{Data, Entry, MAX_DEPTH, Node, Source};
+use surrogates::StandIns;
 use untyped::Untyped;
 
 /// How many values aliases may add to a file.
@@ -35,9 +37,14 @@ pub(super) fn parse(source: &Arc<Source>) -> Checked<Node> {
         anchors: HashMap::new(),
         aliased: 0,
         root: None,
+        stand_ins: None,
     };
+    let hidden = StandIns::put_into(text).map(|(text, stand_ins)| {
+        builder.stand_ins = Some(stand_ins);
+        text
+    });
     let mut documents = 0;
-    for event in Parser::new_from_str(text) {
+    for event in Parser::new_from_str(hidden.as_deref().unwrap_or(text)) {
         let (event, span) = event.map_err(|error| builder.syntax_error(&error))?;
         if matches!(event, Event::DocumentStart(_)) {
             documents += 1;
@@ -158,6 +165,8 @@ struct Builder<'a> {
     anchors: HashMap<usize, (Node, Weight)>,
     aliased: usize,
     root: Option<Node>,
+    /// What the parser reads in the place of escaped halves of surrogate pairs.
+    stand_ins: Option<StandIns>,
 }
 
 impl Builder<'_> {
@@ -223,6 +232,10 @@ impl Builder<'_> {
             Event::Scalar(text, style, anchor, tag) => {
                 let span = self.trimmed(span);
                 let plain = style == ScalarStyle::Plain;
+                let text = match self.stand_ins {
+                    Some(stand_ins) => stand_ins.taken_from(&text, style == ScalarStyle::DoubleQuoted),
+                    None => text,
+                };
                 let data = self.scalar(&text, plain, tag.as_deref(), span)?;
                 self.complete(Node { data, span }, anchor, Weight { values: 1, depth: 1 })
             }
@@ -377,6 +390,14 @@ mod tests {
             ("---\na: 1\n...\n", json!({"a": 1})),
             ("\u{feff}a: x\r\nb: |\r\n  l1\r\n  l2\r\n", json!({"a": "x", "b": "l1\nl2\n"})),
             ("{\"a\": [1, \"\\u00e9\"]}", json!({"a": [1, "é"]})),
+            (
+                "{\"\\ud83d\\ude80\": \"\\uD83D\\uDE80 \\ud83d\\\\ud83d\"}\n# \\ud83d",
+                json!({"🚀": "🚀 \u{fffd}\\ud83d"}),
+            ),
+            (
+                "a: '\\ud83d'\nb: \\ud83d\nc: |\n  \\ud83d㠀\n",
+                json!({"a": "\\ud83d", "b": "\\ud83d", "c": "\\ud83d㠀\n"}),
+            ),
             ("a: &x {n: 1}\nb: *x\n<<: *x\n", json!({"a": {"n": 1}, "b": {"n": 1}, "<<": {"n": 1}})),
             ("%YAML 1.1\n---\na: yes\nb: 017\nc: 1_000\n", json!({"a": true, "b": 15, "c": 1000})),
             (

@@ -256,7 +256,7 @@ fn ambient_headers(env: &dyn Fn(&str) -> Option<String>) -> Result<BTreeMap<Stri
     let Some(text) = env(HEADERS).filter(|text| !text.trim().is_empty()) else {
         return Ok(BTreeMap::new());
     };
-    serde_json::from_str(&text).map_err(|error| format!("{HEADERS} must be a JSON object of texts ({error})"))
+    json::parse_as(&text).map_err(|error| format!("{HEADERS} must be a JSON object of texts ({error})"))
 }
 
 /// The value of a setting of models, as far as it may be recorded: the keys in addresses and headers are left out.

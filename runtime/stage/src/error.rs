@@ -184,8 +184,18 @@ impl From<UnknownCommand> for StageError {
     }
 }
 
-/// A failure with this message, and with these hints if there are any.
-pub fn explained(mut message: String, hints: &[String]) -> StageError {
+/// A failure of a command with this message, with the keys of lobster's own that it did not receive, and with what it
+/// seems to have missed in its sandbox.
+pub fn explained(mut message: String, withheld: &[String], hints: &[String]) -> StageError {
+    let named: Vec<_> = withheld.iter().filter(|name| message.contains(*name)).collect();
+    let shown = if named.is_empty() { withheld.iter().collect() } else { named };
+    if let [first, rest @ ..] = shown.as_slice() {
+        let rest: String = rest.iter().map(|name| format!(", {name}")).collect();
+        message.push_str(&format!(
+            "\nnot passed to this step: {first}{rest} (keys of lobster's own). `env: {{ {first}: ${first} }}` grants \
+             one, LOBSTER_INHERIT_TOKENS=1 all"
+        ));
+    }
     if hints.is_empty() {
         return StageError::new(message);
     }

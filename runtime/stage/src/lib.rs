@@ -523,6 +523,8 @@ pub struct NativeOutcome {
     pub plain_json: Option<bool>,
     /// What it seems to have missed in the sandbox, if it failed there.
     pub blocked: Vec<String>,
+    /// Keys of lobster's own that are set and that it did not receive, if it failed.
+    pub withheld: Vec<String>,
 }
 
 /// Who reads the result.

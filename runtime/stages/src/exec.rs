@@ -143,7 +143,12 @@ impl Stage for Exec {
             return Err(failure(self.name(), &outcome).into());
         }
         if self.json {
-            output::json(&outcome.stdout, outcome.plain_json, out)
+            if output::json(&outcome.stdout, outcome.plain_json, out)? {
+                host.note(
+                    "warning: exec --json: the output escapes half a surrogate pair, which is read as U+FFFD",
+                );
+            }
+            Ok(())
         } else {
             output::lines(&outcome.stdout, self.all_lines, out)
         }
@@ -160,7 +165,7 @@ fn failure(name: &str, outcome: &NativeOutcome) -> StageError {
         .filter_map(|payload| output::excerpt(payload, MESSAGE_BYTES).ok())
         .find(|text| !text.is_empty());
     let message = format!("exec failed ({code}): {}", said.as_deref().unwrap_or(name));
-    explained(message, &outcome.blocked).or_code(Code::CommandFailed)
+    explained(message, &outcome.withheld, &outcome.blocked).or_code(Code::CommandFailed)
 }
 
 /// Input for the program, on disk once it is large.

@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 
 use super::date;
 use super::template::split_outside_quotes;
-use lobster_base::json::{js_number, js_string, number_text, pretty};
+use lobster_base::json::{js_number, js_string, number_text, pretty, trim_js};
 use lobster_stage::StageError;
 
 /// A filter with its arguments, read once.
@@ -74,7 +74,7 @@ impl Filter {
         match self {
             Self::Upper => of(text().to_uppercase()),
             Self::Lower => of(text().to_lowercase()),
-            Self::Trim => of(trim(&text()).to_owned()),
+            Self::Trim => of(trim_js(&text()).to_owned()),
             Self::Truncate(max) => of(truncate(text(), *max)),
             Self::Replace { from, to } => of(text().replace(from.as_str(), to)),
             Self::Split(separator) => Ok(Some(split(&text(), separator))),
@@ -137,15 +137,11 @@ fn words(text: &str) -> Vec<String> {
 
 /// ECMA-262 `parseInt(text, 10)`.
 fn leading_integer(text: &str) -> Option<i64> {
-    let text = trim(text);
+    let text = trim_js(text);
     let digits_at = usize::from(text.starts_with(['-', '+']));
     let digits = text[digits_at..].bytes().take_while(u8::is_ascii_digit).count();
     let number = text.get(..digits_at + digits).filter(|_| digits > 0)?;
     Some(number.parse().unwrap_or(if text.starts_with('-') { i64::MIN } else { i64::MAX }))
-}
-
-fn trim(text: &str) -> &str {
-    text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}')
 }
 
 /// The first `max` UTF-16 units and `...`; a negative `max` cuts from the end.

@@ -202,6 +202,7 @@ impl Host for RecordingHost {
             stderr: payload(stderr),
             plain_json: None,
             blocked: Vec::new(),
+            withheld: Vec::new(),
         })
     }
 

@@ -10,10 +10,11 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::compare::{Num, text_order};
+use super::compare::text_order;
 use super::item_path::Path;
 use super::text_arena::{Slot, TextArena};
-use lobster_base::json::{float_text, js_string};
+use lobster_base::json::exact::Exact;
+use lobster_base::json::js_string;
 use lobster_stage::{
     Flag, Flow, Host, Sink, Stage, StageKind, StageSpec, Stop, args_schema, option_schema, words_schema,
 };
@@ -52,7 +53,7 @@ struct Sort {
     descending: bool,
     items: TextArena,
     texts: TextArena,
-    by_number: Vec<Entry<Num>>,
+    by_number: Vec<Entry<Exact>>,
     by_text: Vec<Entry<Slot>>,
     last: Vec<Slot>,
 }
@@ -75,7 +76,7 @@ impl Stage for Sort {
         match key.as_deref() {
             None | Some(Value::Null) => self.last.push(slot),
             Some(Value::Number(number)) => {
-                self.by_number.push(Entry { key: Num::of(number), item: slot, place })
+                self.by_number.push(Entry { key: Exact::of(number), item: slot, place })
             }
             Some(Value::String(text)) => {
                 let key = self.texts.push_text(text)?;
@@ -126,7 +127,7 @@ impl Sort {
         let mut words = words.into_iter().peekable();
         let mut numbers = numbers.into_iter().peekable();
         while let Some(number) = numbers.next() {
-            let number_text = if words.peek().is_some() { text_of(number.key) } else { String::new() };
+            let number_text = if words.peek().is_some() { number.key.text() } else { String::new() };
             while let Some(word) = words.next_if(|word| {
                 let by_text = text_order(texts.text(word.key), &number_text);
                 by_text.then_with(|| tie(word.place, number.place)) == Ordering::Less
@@ -145,14 +146,6 @@ impl Sort {
         }
         order.extend(words.map(|word| word.item));
         order
-    }
-}
-
-fn text_of(number: Num) -> String {
-    match number {
-        Num::Int(int) => int.to_string(),
-        Num::Big(big) => big.to_string(),
-        Num::Float(float) => float_text(float),
     }
 }
 

@@ -158,6 +158,7 @@ impl Host for FakeHost {
             stderr: payload(output.stderr),
             plain_json: None,
             blocked: Vec::new(),
+            withheld: Vec::new(),
         })
     }
 

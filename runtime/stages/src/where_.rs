@@ -8,10 +8,11 @@ use std::cmp::Ordering;
 
 use serde_json::Value;
 
-use super::compare::{Num, text_order};
+use super::compare::text_order;
 use super::item_path::Path;
+use lobster_base::json::exact::Exact;
+use lobster_base::json::js_string;
 use lobster_base::json::raw::RawItem;
-use lobster_base::json::{js_number, js_string};
 use lobster_stage::{
     Flow, Host, Mode, Sink, Stage, StageError, StageKind, StageSpec, Stop, args_schema, read_raw,
     words_schema,
@@ -106,7 +107,7 @@ const OPERATORS: [(&str, Operator); 7] = [
 enum Literal {
     Null,
     Bool(bool),
-    Number(Num),
+    Number(Exact),
     Text(String),
 }
 
@@ -162,19 +163,19 @@ impl Literal {
             "true" => Self::Bool(true),
             "false" => Self::Bool(false),
             _ if text.trim().is_empty() => Self::Text(text.to_owned()),
-            _ => match js_number(text) {
+            _ => match Exact::of_text(text) {
                 number if number.is_nan() => Self::Text(text.to_owned()),
-                number => Self::Number(Num::from_text(text, number)),
+                number => Self::Number(number),
             },
         }
     }
 
-    fn number(&self) -> Num {
+    fn number(&self) -> Exact {
         match self {
-            Self::Null => Num::Int(0),
-            Self::Bool(bool) => Num::Int((*bool).into()),
+            Self::Null => Exact::Int(0),
+            Self::Bool(bool) => Exact::Int((*bool).into()),
             Self::Number(number) => *number,
-            Self::Text(text) => number_of(text),
+            Self::Text(text) => Exact::of_text(text),
         }
     }
 
@@ -187,7 +188,7 @@ impl Literal {
             (_, Self::Null) => false,
             (Value::String(left), Self::Text(right)) => left == right,
             (Value::Array(_) | Value::Object(_), Self::Text(right)) => js_string(left) == *right,
-            _ => left_number(left).order(self.number()) == Some(Ordering::Equal),
+            _ => left_number(left).is(self.number()),
         }
     }
 }
@@ -203,18 +204,14 @@ fn order(left: &Value, right: &Literal) -> Option<Ordering> {
     }
 }
 
-fn left_number(value: &Value) -> Num {
+fn left_number(value: &Value) -> Exact {
     match value {
-        Value::Null => Num::Int(0),
-        Value::Bool(bool) => Num::Int((*bool).into()),
-        Value::Number(number) => Num::of(number),
-        Value::String(text) => number_of(text),
-        Value::Array(_) | Value::Object(_) => number_of(&js_string(value)),
+        Value::Null => Exact::Int(0),
+        Value::Bool(bool) => Exact::Int((*bool).into()),
+        Value::Number(number) => Exact::of(number),
+        Value::String(text) => Exact::of_text(text),
+        Value::Array(_) | Value::Object(_) => Exact::of_text(&js_string(value)),
     }
-}
-
-fn number_of(text: &str) -> Num {
-    Num::from_text(text, js_number(text))
 }
 
 #[cfg(test)]

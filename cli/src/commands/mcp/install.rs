@@ -272,7 +272,7 @@ impl Config {
         if text.trim().is_empty() {
             return Ok(Self::Json(Map::new()));
         }
-        let map: Map<String, Value> = serde_json::from_str(&text).map_err(|error| {
+        let map: Map<String, Value> = lobster_runtime::json::parse_as(&text).map_err(|error| {
             not_read(format!("it is not a plain JSON object ({error}); comments would be lost"))
         })?;
         let mut inside = &map;

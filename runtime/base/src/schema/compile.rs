@@ -10,6 +10,7 @@ use super::{
     Additional, ArrayRules, Condition, Contains, Dialect, Items, Node, NumberRules, ObjectRules, Pattern,
     Rest, Schema, StringRules, Type, Types, Unique, validate,
 };
+use crate::json::exact::Exact;
 use crate::json::{js_string, parse};
 use crate::percent;
 
@@ -360,11 +361,12 @@ fn number(map: &Map<String, Value>, keyword: &str) -> Option<f64> {
 }
 
 fn number_rules(map: &Map<String, Value>) -> NumberRules {
+    let limit = |keyword| map.get(keyword).and_then(Value::as_number).map(Exact::of);
     NumberRules {
-        maximum: number(map, "maximum"),
-        minimum: number(map, "minimum"),
-        exclusive_maximum: number(map, "exclusiveMaximum"),
-        exclusive_minimum: number(map, "exclusiveMinimum"),
+        maximum: limit("maximum"),
+        minimum: limit("minimum"),
+        exclusive_maximum: limit("exclusiveMaximum"),
+        exclusive_minimum: limit("exclusiveMinimum"),
         multiple_of: number(map, "multipleOf"),
     }
 }

@@ -1,14 +1,16 @@
 //! Values against [`Node`]s, keyword by keyword in the order of Ajv.
 
 use std::cell::Cell;
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Number, Value};
 
 use super::{
     Additional, ArrayRules, Contains, Dialect, Items, Node, NumberRules, ObjectRules, Pattern, Rest, Schema,
     SchemaError, StringRules, Type, Types, Unique,
 };
+use crate::json::exact::Exact;
 use crate::json::{float_text, stable};
 
 /// Most schemas that one value and its parts are checked against, each time
@@ -147,10 +149,7 @@ impl<'s> Check<'s> {
     /// The keywords of the value's own type.
     fn own(&mut self, node: &'s Node, value: &Value, branch: bool) -> bool {
         match value {
-            Value::Number(number) => {
-                let number = number.as_f64().unwrap_or(f64::NAN);
-                node.number.as_ref().is_none_or(|rules| self.number(rules, number))
-            }
+            Value::Number(number) => node.number.as_ref().is_none_or(|rules| self.number(rules, number)),
             Value::String(text) => node.string.as_ref().is_none_or(|rules| self.string(rules, text)),
             Value::Array(items) => node.array.as_ref().is_none_or(|rules| self.array(rules, items, branch)),
             Value::Object(map) => {
@@ -189,18 +188,23 @@ impl<'s> Check<'s> {
         self.fail("must match exactly one schema in oneOf")
     }
 
-    fn number(&mut self, rules: &NumberRules, number: f64) -> bool {
+    fn number(&mut self, rules: &NumberRules, number: &Number) -> bool {
+        let exact = Exact::of(number);
+        let fits = |limit: Option<Exact>, holds: fn(Ordering) -> bool| {
+            limit.is_none_or(|limit| exact.order(limit).is_some_and(holds))
+        };
         let limits = [
-            (rules.maximum, "<=", rules.maximum.is_none_or(|limit| number <= limit)),
-            (rules.minimum, ">=", rules.minimum.is_none_or(|limit| number >= limit)),
-            (rules.exclusive_maximum, "<", rules.exclusive_maximum.is_none_or(|limit| number < limit)),
-            (rules.exclusive_minimum, ">", rules.exclusive_minimum.is_none_or(|limit| number > limit)),
+            (rules.maximum, "<=", fits(rules.maximum, Ordering::is_le)),
+            (rules.minimum, ">=", fits(rules.minimum, Ordering::is_ge)),
+            (rules.exclusive_maximum, "<", fits(rules.exclusive_maximum, Ordering::is_lt)),
+            (rules.exclusive_minimum, ">", fits(rules.exclusive_minimum, Ordering::is_gt)),
         ];
+        let number = number.as_f64().unwrap_or(f64::NAN);
         let multiple = |of: f64| of != 0.0 && (number / of).fract() == 0.0;
         in_order!(
             self,
             self.each(&limits, |check, (limit, sign, fits)| {
-                *fits || check.fail(format!("must be {sign} {}", float_text(limit.unwrap_or_default())))
+                *fits || check.fail(format!("must be {sign} {}", limit.map(Exact::text).unwrap_or_default()))
             }),
             rules.multiple_of.is_none_or(|of| {
                 multiple(of) || self.fail(format!("must be multiple of {}", float_text(of)))
@@ -460,7 +464,7 @@ fn as_float(count: usize) -> f64 {
 /// Whether two values are the same JSON: key order does not count, `1` is `1.0`.
 fn equal(a: &Value, b: &Value) -> bool {
     match (a, b) {
-        (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
+        (Value::Number(a), Value::Number(b)) => Exact::of(a).is(Exact::of(b)),
         (Value::Array(a), Value::Array(b)) => a.len() == b.len() && a.iter().zip(b).all(|(a, b)| equal(a, b)),
         (Value::Object(a), Value::Object(b)) => {
             a.len() == b.len() && a.iter().all(|(key, a)| b.get(key).is_some_and(|b| equal(a, b)))

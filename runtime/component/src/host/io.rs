@@ -231,7 +231,7 @@ fn parse_to_check(item: &str) -> Result<Value, String> {
     if item.len() + values * 4 * size_of::<Value>() > MAX_CHECKED {
         return Err(format!("it is too large to be checked ({} bytes, about {values} values)", item.len()));
     }
-    serde_json::from_str(item).map_err(|error| format!("it is not JSON: {error}"))
+    lobster_base::json::parse_message(item.as_bytes()).map_err(|error| format!("it is not JSON: {error}"))
 }
 
 /// What one read gives, at most `max` bytes. Programs ask for far more than there

@@ -34,7 +34,7 @@ pub(super) struct Reply {
 impl Reply {
     /// The body, if it is a JSON object.
     pub(super) fn object(&self) -> Option<Value> {
-        serde_json::from_slice(&self.body).ok().filter(Value::is_object)
+        lobster_base::json::parse_message(&self.body).ok().filter(Value::is_object)
     }
 }
 

@@ -48,6 +48,9 @@ pub(crate) fn stop_grace(extras: Option<&Extras>) -> Duration {
     extras.and_then(|extras| extras.stop_grace_ms).map_or(STOP_GRACE, Duration::from_millis)
 }
 
+/// In the detail of a failed outcome: the keys of lobster's own that were set and did not reach the process.
+const WITHHELD: &str = "withheld";
+
 /// What to run: shell text, or a program and its arguments.
 #[derive(Clone, Debug)]
 pub(crate) enum ShellText {
@@ -104,14 +107,16 @@ pub(crate) struct Finished {
     pub(crate) plain_json: Option<bool>,
     /// What it seems to have missed in the sandbox.
     pub(crate) blocked: Vec<String>,
+    /// Keys of lobster's own that are set and that it did not receive.
+    pub(crate) withheld: Vec<String>,
     /// What it changed in files, if that was kept apart.
     changes: Option<Blob>,
 }
 
 impl Finished {
-    /// A failure with this message, and with what the sandbox had to do with it.
+    /// A failure with this message, and with what the sandbox and keys that were withheld had to do with it.
     pub(crate) fn failure(&self, message: String) -> StageError {
-        explained(message, &self.blocked).or_code(Code::CommandFailed)
+        explained(message, &self.withheld, &self.blocked).or_code(Code::CommandFailed)
     }
 
     /// What a failed command says for itself: its stderr, else its stdout, else its own text.
@@ -202,10 +207,19 @@ fn run_process(
     };
     record.decision = decision.statement.clone();
     let mut plain_json = None;
+    let withheld: Vec<&str> = job.env.withheld_tokens().collect();
+    let received = |name: &str| decision.env.iter().any(|(received, _)| received == name);
+    let withheld = json!(withheld.into_iter().filter(|name| !received(name)).collect::<Vec<_>>());
     let pending = job.pile.total(run)?.map(|total| total.blob).filter(|_| !layered.is_empty());
     let prepared = Prepared { argv, stdin, action: record.preimage.digest, layered, pending };
     let perform = || match order(run, path, &job, &prepared, &decision) {
-        Ok(order) => execute(run, order, &decision, cancel, &mut plain_json),
+        Ok(order) => {
+            let mut outcome = execute(run, order, &decision, cancel, &mut plain_json);
+            if outcome.exit.is_some_and(|exit| exit != 0) && withheld != json!([]) {
+                outcome.detail[WITHHELD] = withheld.clone();
+            }
+            outcome
+        }
         Err(error) => failed(&error),
     };
     let decode = |outcome: &StepOutcome| finished(store, outcome);
@@ -308,14 +322,18 @@ fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
     }
     let text = |blob: Option<Blob>| blob.map_or_else(|| Text::inline(""), |blob| Text::stored(store, blob));
     let (stdout, stderr) = (text(outcome.stdout), text(outcome.stderr));
-    let blocked = outcome.detail.get(SANDBOX_BLOCKED).and_then(Value::as_array).into_iter().flatten();
-    let blocked = blocked.filter_map(Value::as_str).map(str::to_owned).collect();
+    let noted = |name: &str| -> Vec<String> {
+        let noted = outcome.detail.get(name).and_then(Value::as_array).into_iter().flatten();
+        noted.filter_map(Value::as_str).map(str::to_owned).collect()
+    };
+    let (blocked, withheld) = (noted(SANDBOX_BLOCKED), noted(WITHHELD));
     Ok(Finished {
         exit: outcome.exit,
         stdout,
         stderr,
         plain_json: None,
         blocked,
+        withheld,
         changes: changes::of_outcome(outcome),
     })
 }

@@ -87,7 +87,7 @@ impl Transport<RoleClient> for Lines {
                     return None;
                 }
             }
-            let read = serde_json::from_slice(self.line.trim_ascii());
+            let read = lobster_base::json::parse_message(self.line.trim_ascii());
             let length = self.line.len();
             self.line.clear();
             match read {

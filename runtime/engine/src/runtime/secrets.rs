@@ -5,7 +5,7 @@ use std::path::Path;
 
 use lobster_language::codes;
 use lobster_language::diagnostic::Diagnostic;
-use lobster_language::plan::{Plan, Step, Workflow};
+use lobster_language::plan::{Plan, Step, Work, Workflow};
 use lobster_language::workflow::Places;
 
 use super::Runtime;
@@ -55,6 +55,45 @@ impl Runtime {
                 places.warning(codes::BOUND_SECRET, step, &[field], message)
             };
             found.map(warn).collect::<Vec<_>>()
+        };
+        workflow.all_steps().into_iter().flat_map(of_step).collect()
+    }
+
+    /// The keys of lobster's own that are set here and that steps do not receive ([`crate::own_tokens`]).
+    #[must_use]
+    pub fn withheld_keys(&self) -> Vec<&str> {
+        self.services.env.withheld_tokens().collect()
+    }
+
+    /// Warns of commands that name such a key without being granted it.
+    #[must_use]
+    pub fn check_withheld_keys(&self, path: &Path) -> Vec<Diagnostic> {
+        let keys = self.withheld_keys();
+        if keys.is_empty() {
+            return Vec::new();
+        }
+        let (Ok((workflow, _)), Ok(source)) = (super::load_workflow(path), super::read_source(path)) else {
+            return Vec::new();
+        };
+        let places = Places::new(source);
+        let of_step = |step: &Step| {
+            let text = match &step.work {
+                Work::Shell(text) => text.clone(),
+                Work::Exec(argv) => argv.join(" "),
+                _ => return Vec::new(),
+            };
+            let is_granted = |key: &str| {
+                step.env.iter().chain(&workflow.env).any(|(name, _)| name == key)
+                    || step.extras.secrets.iter().any(|grant| grant.variable == key)
+            };
+            let named = keys.iter().filter(|key| text.contains(**key) && !is_granted(key));
+            let warn = |key: &&str| {
+                let message = format!("Workflow step {} does not receive {key}, which is set here", step.id);
+                places
+                    .warning(codes::WITHHELD, step, &["run", "command", "exec"], message)
+                    .with_help(format!("grant it with `env: {{ {key}: ${key} }}`"))
+            };
+            named.map(warn).collect::<Vec<_>>()
         };
         workflow.all_steps().into_iter().flat_map(of_step).collect()
     }

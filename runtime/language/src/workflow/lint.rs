@@ -151,6 +151,7 @@ impl Lowering<'_> {
                 self.lint_texts(value);
             }
         }
+        self.lint_unfilled_variables(node);
         if let Some(every) = node.get("repeat").and_then(|repeat| repeat.get("every")) {
             self.lint_text(every, false);
         }
@@ -166,6 +167,7 @@ impl Lowering<'_> {
         for (range, reference) in condition.as_text().into_iter().flat_map(template::references_in) {
             self.lint_record_field(condition, range, &reference);
         }
+        self.lint_output_as_text(condition);
     }
 
     fn lint_texts(&mut self, node: &Node) {

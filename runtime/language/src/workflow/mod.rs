@@ -9,6 +9,7 @@ mod args;
 mod budget;
 mod control;
 mod credentials;
+mod doubts;
 mod extensions;
 mod fields;
 mod js;
@@ -171,6 +172,7 @@ impl<'a> Loading<'a> {
     fn file_without(&mut self, source: &Arc<Source>, aside: &BTreeSet<usize>) -> Checked<Workflow> {
         let mut root = source.parse()?;
         let aside = set_aside(&mut root, aside);
+        doubts::warn_of_half_pairs(source, &root, &mut self.warnings);
         validate::workflow(source, &root)?;
         let mut lowering = Lowering {
             aside,
@@ -181,6 +183,7 @@ impl<'a> Loading<'a> {
             arguments: HashSet::new(),
             variables: HashSet::new(),
             gates: HashMap::new(),
+            line_printers: HashSet::new(),
             lint: self.lint,
             is_for_drawing: self.is_for_drawing,
             is_tolerated: self.is_tolerated,
@@ -340,6 +343,8 @@ struct Lowering<'a> {
     variables: HashSet<String>,
     /// Steps that only ask, with the part of their record that has the answer.
     gates: HashMap<String, &'static str>,
+    /// Steps whose output most likely ends with a line break.
+    line_printers: HashSet<String>,
     /// Ids of steps that were set aside for their errors: nothing is known about them.
     aside: HashSet<String>,
     lint: Option<&'a Registry>,
@@ -382,6 +387,8 @@ impl Lowering<'_> {
             self.arguments = args.iter().map(|spec| spec.name.clone()).collect();
             self.variables = self.env(root, "env")?.into_iter().map(|(name, _)| name).collect();
             lint::collect_ids(root, &mut self.declared);
+            self.lint_one_variable(root, &args);
+            self.lint_unfilled_variables(root);
         }
         let steps = self.file_steps(root, &secrets)?;
         Ok(Workflow {

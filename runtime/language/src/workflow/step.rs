@@ -12,7 +12,7 @@ use super::super::template::{self, Reference};
 use super::super::{codes, pipeline};
 use super::mistakes::Meant;
 use super::validate::shell_text;
-use super::{Lowering, certain_failure, fields};
+use super::{Lowering, certain_failure, doubts, fields};
 use lobster_base::variable_name::check_variable_name;
 
 /// The defaults of `retry`.
@@ -97,6 +97,9 @@ impl Lowering<'_> {
             (Work::Input(_), _) => drop(self.gates.insert(step.id.clone(), "response")),
             (Work::Nothing, Some(_)) => drop(self.gates.insert(step.id.clone(), "approved")),
             _ => {}
+        }
+        if self.lint.is_some() && doubts::prints_lines(&step.work) {
+            self.line_printers.insert(step.id.clone());
         }
         self.known.add(&step.id);
         Ok(step)

@@ -48,7 +48,9 @@ pub(super) fn lines(payload: &Payload, all: bool, out: &mut dyn Sink) -> Result<
 /// What comes later may act on the first item at once, so no item leaves before
 /// the whole output is known to be JSON. `plain` says so, if it was looked at
 /// while it came; else large output is read twice instead of held.
-pub(super) fn json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -> Result<(), Stop> {
+///
+/// True if half a surrogate pair was read as U+FFFD.
+pub(super) fn json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -> Result<bool, Stop> {
     let small = match payload {
         Payload::Bytes(_) => true,
         Payload::File(path) => std::fs::metadata(path).is_ok_and(|file| file.len() <= SMALL),
@@ -57,9 +59,10 @@ pub(super) fn json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -
         return whole(payload, out);
     }
     match first_byte(payload).map_err(unreadable)? {
-        Some(b'[') => items(payload, out),
-        _ => single(payload, out),
+        Some(b'[') => items(payload, out)?,
+        _ => single(payload, out)?,
     }
+    Ok(false)
 }
 
 /// The first byte that is no blank: the bracket of a list or an object.
@@ -89,34 +92,35 @@ fn single(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
 }
 
 /// Decodes as leniently as JSON text may come: byte order mark, invalid UTF-8,
-/// numbers beyond doubles.
-fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
+/// numbers beyond doubles, half a surrogate pair.
+fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
     let mut bytes = Vec::new();
     payload.open().and_then(|mut reader| reader.read_to_end(&mut bytes)).map_err(unreadable)?;
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => String::from_utf8_lossy(error.as_bytes()).into_owned(),
     };
-    let text = text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}');
+    let text = json::trim_js(&text);
     let value = if text.is_empty() {
         Value::Null
     } else {
         json::parse(text).map_err(|error| {
-            // What JavaScript would take and we do not (nesting, lone surrogates) has our own words.
+            // Nesting, which JavaScript would take, has our own words.
             let why = complaint(text).unwrap_or_else(|| error.to_string());
             StageError::permanent(format!("exec --json could not parse stdout as JSON: {why}"))
         })?
     };
+    let is_mended = json::has_half_pair(text);
     let Value::Array(items) = value else {
         out.item(value)?;
-        return Ok(());
+        return Ok(is_mended);
     };
     for item in items {
         if out.item(item)? == Flow::Enough {
             break;
         }
     }
-    Ok(())
+    Ok(is_mended)
 }
 
 /// Whether the output is one JSON value and needs none of the leniency of [`whole`].
@@ -217,14 +221,10 @@ pub(super) fn excerpt(payload: &Payload, max: usize) -> std::io::Result<String> 
     }
     if left_out == 0 {
         head.append(&mut tail);
-        return Ok(trim(&String::from_utf8_lossy(&head)).to_owned());
+        return Ok(json::trim_js(&String::from_utf8_lossy(&head)).to_owned());
     }
     let (head, tail) = (String::from_utf8_lossy(&head), String::from_utf8_lossy(&tail));
     Ok(format!("{}\n... {left_out} bytes left out ...\n{}", head.trim_start(), tail.trim_end()))
-}
-
-fn trim(text: &str) -> &str {
-    text.trim_matches(|c: char| c.is_whitespace() || c == '\u{feff}')
 }
 
 #[cfg(test)]
@@ -249,7 +249,7 @@ mod tests {
     fn read(payload: &Payload, most: usize) -> Result<Vec<Value>, String> {
         let mut out = Collect(Vec::new(), most);
         match json(payload, None, &mut out) {
-            Ok(()) => Ok(out.0),
+            Ok(_) => Ok(out.0),
             Err(Stop::Failed(error)) => Err(format!("{} after {}", error.message, out.0.len())),
             Err(stop) => Err(format!("{stop:?}")),
         }
@@ -275,6 +275,7 @@ mod tests {
             (b"\"\xff\"", json!(["\u{fffd}"])),
             (b"[1e400, 12345678901234567890]", json!([null, 12_345_678_901_234_567_890_u64])),
             (b"\xc2\xa0[true]", json!([true])),
+            (br#"["\ud800", "\ud83d\ude80"]"#, json!(["\u{fffd}", "🚀"])),
         ] {
             assert_eq!(
                 read(&bytes(text), 99).map(Value::from),
@@ -283,7 +284,7 @@ mod tests {
                 String::from_utf8_lossy(text)
             );
         }
-        for text in ["[1,]", "{", "[1] 2", "nope", "[\"\\ud800\"]", "\u{0}"] {
+        for text in ["[1,]", "{", "[1] 2", "nope", "[\"\\ud80\"]", "\u{0}", "\u{85}1"] {
             let error = read(&bytes(text), 99).unwrap_err();
             assert!(
                 error.starts_with("exec --json could not parse stdout as JSON: ")
@@ -308,6 +309,7 @@ mod tests {
         for text in [
             "[1, {\"a\":[null]}, \"\\u00e9\", 1e400]",
             "{\"a\": {\"b\": 1}}",
+            "[{\"\\ud83d\": \"\\ude80\"}]",
             "\"x\"",
             "true",
             "null",
