@@ -12,6 +12,7 @@ use crate::served::{Reply, Served, agent, register, token};
 /// The least role of each route; none lets in anybody. A route that is not here fails the test.
 const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/healthz", None),
+    ("GET", "/readyz", None),
     ("POST", "/api/v1/login", None),
     ("POST", "/hooks/{*path}", None),
     ("GET", "/metrics", Some("viewer")),
