@@ -71,7 +71,7 @@ fn starts_wait_while_neither_a_process_nor_a_thread_can_be_started() {
     assert_eq!(held_up["status"], "queued", "{held_up}");
     assert!(held_up["error"].as_str().unwrap().contains("no process can be started now"), "{held_up}");
     let shown = home.lobster(["show", held_up["id"].as_str().unwrap()]).run();
-    assert!(shown.stderr.contains("no process can be started now"), "{shown:?}");
+    assert!(shown.stdout.contains("no process can be started now"), "{shown:?}");
     // As many requests at once as there are threads, and more: none ends the server.
     std::thread::scope(|scope| {
         for _ in 0..20 {

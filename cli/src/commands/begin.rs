@@ -91,9 +91,15 @@ enum Unbegun {
     NotNow(CommandError),
 }
 
-impl<E: Into<CommandError>> From<E> for Unbegun {
-    fn from(error: E) -> Self {
+impl From<StoreError> for Unbegun {
+    fn from(error: StoreError) -> Self {
         Self::NotNow(error.into())
+    }
+}
+
+impl From<CommandError> for Unbegun {
+    fn from(error: CommandError) -> Self {
+        Self::NotNow(error)
     }
 }
 
@@ -110,7 +116,7 @@ fn begin(service: &Service, start: &Start) -> Result<RunResult, Unbegun> {
         Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             Unbegun::NotNow(failure.into())
         }
-        _ if failure.code == Code::Store.into() => Unbegun::NotNow(failure.into()),
+        _ if failure.code.known() == Some(Code::Store) => Unbegun::NotNow(failure.into()),
         _ => Unbegun::Never(failure.message),
     })?;
     // What was read is what will run, so nothing can come between this and the run.

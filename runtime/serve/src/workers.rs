@@ -156,7 +156,7 @@ pub struct Dispatcher {
 impl Dispatcher {
     /// A dispatcher, and what wakes it.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         service: Service,
         server: String,
         (listen, url): (String, String),
