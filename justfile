@@ -75,9 +75,9 @@ bench-compiling *PROGRAMS:
     cargo run --release -p lobster-component --example compiling -- {{PROGRAMS}}
 
 # the ledger of ticks against its model; two servers of which one is frozen or killed; webhooks and waiting runs under kill -9; starts, schedules and connections in numbers; nightly
-serve MODELS="6" TICKS="1000" DELIVERIES="1000" KILLS="20" WAITS="10000" STARTS="500" SCHEDULES="10000" CONNECTIONS="10000":
+serve MODELS="6" TICKS="1000" DELIVERIES="1000" KILLS="20" WAITS="10000" STARTS="500" SCHEDULES="10000" CONNECTIONS="10000" EVENTS="200" EVENT_KILLS="64":
     LOBSTER_SCHEDULE_MODELS={{MODELS}} LOBSTER_SCHEDULES=10000 cargo test --release -p lobster-serve --lib schedule -- --nocapture
-    LOBSTER_SERVE_TICKS={{TICKS}} LOBSTER_SERVE_DELIVERIES={{DELIVERIES}} LOBSTER_SERVE_KILLS={{KILLS}} LOBSTER_SERVE_WAITS={{WAITS}} LOBSTER_SERVE_STARTS={{STARTS}} LOBSTER_SERVE_SCHEDULES={{SCHEDULES}} LOBSTER_SERVE_CONNECTIONS={{CONNECTIONS}} cargo test --release --workspace --test lobster -- schedules:: serve_ --nocapture
+    LOBSTER_SERVE_TICKS={{TICKS}} LOBSTER_SERVE_DELIVERIES={{DELIVERIES}} LOBSTER_SERVE_KILLS={{KILLS}} LOBSTER_SERVE_WAITS={{WAITS}} LOBSTER_SERVE_STARTS={{STARTS}} LOBSTER_SERVE_SCHEDULES={{SCHEDULES}} LOBSTER_SERVE_CONNECTIONS={{CONNECTIONS}} LOBSTER_SERVE_EVENTS={{EVENTS}} LOBSTER_SERVE_EVENT_KILLS={{EVENT_KILLS}} cargo test --release --workspace --test lobster -- schedules:: serve_ --nocapture
 
 # bytes from outside, mutated, a minute for each target of fuzz/src/lib.rs; nightly
 fuzz SECONDS="60" *TARGETS:

@@ -130,6 +130,7 @@ mod serve_notices;
 mod serve_passkeys;
 mod serve_proxy;
 mod serve_routes;
+mod serve_scarce;
 mod serve_slack;
 mod serve_waits;
 mod serve_watch;

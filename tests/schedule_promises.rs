@@ -21,7 +21,10 @@ const PROMISES: [(&str, &[&str]); 17] = [
     ("intervals follow real time", &["runtime/language/src/triggers/tests.rs::intervals_follow_real_time"]),
     (
         "a clock that jumps fires nothing twice",
-        &["runtime/serve/src/schedule/tests/mod.rs::a_clock_that_jumps_fires_nothing_twice"],
+        &[
+            "runtime/serve/src/schedule/tests/mod.rs::a_clock_that_jumps_fires_nothing_twice",
+            "runtime/serve/src/schedule/tests/mod.rs::what_a_wrong_clock_queued_is_withdrawn_and_due_again",
+        ],
     ),
     (
         "a server that is killed between due and started loses no tick",

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use lobster_serve::access::{Role, Verb};
-use lobster_serve::http::{Access, Of, Route, routes};
+use lobster_serve::access::Role;
+use lobster_serve::http::{Access, Of, Route, Takes, routes};
 use serde_json::json;
 
 use crate::home::{Home, wait_until};
@@ -12,6 +12,7 @@ use crate::served::{Reply, Served, agent, register, token};
 /// The least role of each route; none lets in anybody. A route that is not here fails the test.
 const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("GET", "/healthz", None),
+    ("GET", "/readyz", None),
     ("POST", "/api/v1/login", None),
     ("POST", "/hooks/{*path}", None),
     ("GET", "/metrics", Some("viewer")),
@@ -99,6 +100,30 @@ const TABLE: &[(&str, &str, Option<&str>)] = &[
     ("POST", "/store/backup", Some("admin")),
     ("GET", "/doctor", Some("viewer")),
     ("GET", "/policy", Some("viewer")),
+];
+
+/// The routes that take the token of an agent; no other one does.
+const FOR_AGENTS: &[(&str, &str)] = &[
+    ("POST", "/mcp"),
+    ("GET", "/mcp"),
+    ("DELETE", "/mcp"),
+    ("GET", "/api/v1/openapi.json"),
+    ("GET", "/api/v1/me"),
+    ("POST", "/api/v1/logout"),
+    ("GET", "/api/v1/workflows"),
+    ("GET", "/api/v1/workflows/{workflow}"),
+    ("POST", "/api/v1/workflows/{workflow}/runs"),
+    ("GET", "/api/v1/workflows/{workflow}/schedules/{schedule}/ticks"),
+    ("GET", "/api/v1/runs"),
+    ("GET", "/api/v1/runs/{run}"),
+    ("POST", "/api/v1/runs/{run}/cancel"),
+    ("GET", "/api/v1/runs/{run}/events"),
+    ("GET", "/api/v1/runs/{run}/stream"),
+    ("GET", "/api/v1/changes"),
+    ("GET", "/api/v1/gates"),
+    ("GET", "/api/v1/gates/{gate}"),
+    ("GET", "/api/v1/schedules"),
+    ("GET", "/api/v1/waits"),
 ];
 
 /// The routes of the API and of the console.
@@ -262,17 +287,13 @@ fn every_route_lets_in_whom_the_table_says_and_nobody_else() {
         // Agents read and start, and that is all.
         for (role, token) in agents.iter().filter(|_| !route.path.ends_with("/logout")) {
             let reply = world.ask(route, Some(token), &[]);
-            let may = matches!(
-                route.access,
-                Access::To(Verb::Read | Verb::Operate | Verb::Converse, _) if *role >= needs
-            );
+            let may = *role >= needs && FOR_AGENTS.contains(&(route.method, route.path));
             let is_denied = reply.status == 403 && code(&reply).as_deref() == Some("role");
             assert_eq!(is_denied, !may, "{name} as an agent, {role}: {reply:?}");
             asked += 1;
         }
         // An admin of something else.
-        let is_elsewhere =
-            matches!(route.access, Access::To(_, Of::Everything | Of::Workflow | Of::Run | Of::Gate));
+        let is_elsewhere = matches!(route.access, Access::To(_, of) if of != Of::List);
         if !route.path.ends_with("/logout") {
             let reply = world.ask(route, Some(&elsewhere), &[]);
             let is_denied = is_elsewhere || route.path == "/mcp";
@@ -287,6 +308,70 @@ fn every_route_lets_in_whom_the_table_says_and_nobody_else() {
     assert!(gate["status"] == "open" || gate["status"] == "cancelled", "{gate}");
     assert_eq!(runs["runs"].as_array().unwrap().len(), 1);
     assert_eq!(world.home.read("said"), "");
+}
+
+/// Looks at a text that is sent along, or is noted by the runs that it starts.
+const NOT_NOTED: [&str; 3] =
+    ["/api/v1/workflows/{workflow}/check", "/api/v1/workflows/{workflow}/complete", "/mcp"];
+
+#[test]
+fn each_change_that_is_asked_for_is_in_the_trail() {
+    let world = World::new();
+    let admin = token(&world.home, "admin", None);
+    let mut noted: Vec<&Route> = all_routes().collect();
+    noted.retain(|route| {
+        route.method != "GET" && route.access != Access::Open && !NOT_NOTED.contains(&route.path)
+    });
+    for route in &noted {
+        // Whatever comes of it: some of them end their own token.
+        let bearer = format!("Bearer {}", token(&world.home, "admin", None));
+        let (kind, body) = match route.takes {
+            Takes::Json(_) => ("application/json", &b"{}"[..]),
+            Takes::Form => ("application/x-www-form-urlencoded", &b""[..]),
+            Takes::Nothing | Takes::Bytes => ("text/plain", &b""[..]),
+        };
+        let headers = [("Authorization", bearer.as_str()), ("Content-Type", kind)];
+        world.served.send(route.method, &world.path(route), &headers, body);
+    }
+    let trail = world.served.get(&admin, "/api/v1/trail?limit=1000").good();
+    let has = |object: &str| trail["trail"].as_array().unwrap().iter().any(|deed| deed["object"] == object);
+    for route in noted {
+        assert!(has(&format!("{} {}", route.method, route.path)), "{} {}", route.method, route.path);
+    }
+}
+
+#[test]
+fn what_is_not_registered_is_run_again_by_authors_alone_and_by_no_agent() {
+    let world = World::new();
+    let (operator, author) = (token(&world.home, "operator", None), token(&world.home, "author", None));
+    let coder = agent(&world.home, "operator", None);
+    world
+        .home
+        .write("adhoc.lobster", "args: {who: {default: a}}\nsteps: [{id: a, run: 'echo ran >> log'}]\n");
+    world.home.lobster(["run", "adhoc.lobster"]).run();
+    let adhoc = crate::home::newest(&world.home);
+    let again = |token: &str, run: &str, act: &str| {
+        let bearer = format!("Bearer {token}");
+        let headers =
+            [("Authorization", bearer.as_str()), ("Content-Type", "application/x-www-form-urlencoded")];
+        world.served.send("POST", &format!("/runs/{run}/{act}"), &headers, b"act=fork&from=a").status
+    };
+    for act in ["fork", "replay"] {
+        assert_eq!([again(&coder, &adhoc, act), again(&operator, &adhoc, act)], [403; 2], "{act}");
+        assert_eq!(again(&coder, &world.run, act), 403, "an agent starts registered workflows: {act}");
+    }
+    assert_eq!(world.home.read("log"), "ran\n");
+    assert_eq!(again(&author, &adhoc, "replay"), 200);
+    assert_ne!(again(&operator, &world.run, "replay"), 403);
+    // Of the version that another one has replaced since, as of one that nobody registered.
+    world.home.write("ask.lobster", "steps: [{id: a, run: 'true'}]\n");
+    register(&world.home, &["ask.lobster"]);
+    assert_eq!(again(&operator, &world.run, "replay"), 403);
+    assert_eq!(again(&author, &adhoc, "fork"), 303);
+    wait_until("the fork ran", || world.home.read("log") == "ran\nran\n");
+    let admin = token(&world.home, "admin", None);
+    let trail = world.served.get(&admin, "/api/v1/trail").good().to_string();
+    assert!(trail.contains("POST /runs/{run}/fork") && trail.contains(&adhoc), "{trail}");
 }
 
 #[test]

@@ -108,7 +108,7 @@ impl Unbegun {
             StartState::Refused => format!("run {run} of {workflow} was refused and never began{why}"),
             StartState::Withdrawn => format!("run {run} of {workflow} was cancelled before it began{why}"),
             StartState::Queued | StartState::Taken | StartState::Parked | StartState::Over => {
-                format!("run {run} is queued and has not begun")
+                format!("run {run} is queued and has not begun{why}")
             }
         };
         CommandError::usage(message).with_hint(self.advice())

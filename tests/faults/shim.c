@@ -12,7 +12,8 @@
  *   count nothing happens
  * LOBSTER_SHIM_COUNT=<file> gets the number of calls, and how many of them were syncs,
  * when the process ends by itself.
- * LOBSTER_SHIM_CLOCK=<seconds> is added to what the wall clock says. */
+ * LOBSTER_SHIM_CLOCK=<seconds> is added to what the wall clock says.
+ * LOBSTER_SHIM_SCARCE=<file>: while the file exists, no process and no thread can be started. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -20,6 +21,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <stdlib.h>
@@ -29,6 +31,7 @@
 #include <time.h>
 #include <unistd.h>
 
+static const char *scarce;
 static long nth;
 static char how[8], dir[PATH_MAX];
 static size_t dir_len;
@@ -37,6 +40,7 @@ static long passed, synced, later;
 __attribute__((constructor)) static void begin(void) {
     const char *plan = getenv("LOBSTER_SHIM"), *clock = getenv("LOBSTER_SHIM_CLOCK");
     if (clock) later = atol(clock);
+    scarce = getenv("LOBSTER_SHIM_SCARCE");
     if (plan && sscanf(plan, "%ld:%7[a-z]:%4095s", &nth, how, dir) == 3) dir_len = strlen(dir);
 }
 
@@ -279,4 +283,26 @@ int clock_gettime(clockid_t id, struct timespec *now) {
     int result = REAL(clock_gettime)(id, now);
     if (!result && id == CLOCK_REALTIME) now->tv_sec += later;
     return result;
+}
+
+static int is_scarce(void) { return scarce && !access(scarce, F_OK); }
+
+int posix_spawn(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+                const posix_spawnattr_t *attributes, char *const words[], char *const variables[]) {
+    return is_scarce() ? EAGAIN : REAL(posix_spawn)(pid, path, actions, attributes, words, variables);
+}
+
+int posix_spawnp(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions,
+                 const posix_spawnattr_t *attributes, char *const words[], char *const variables[]) {
+    return is_scarce() ? EAGAIN : REAL(posix_spawnp)(pid, path, actions, attributes, words, variables);
+}
+
+pid_t fork(void) {
+    if (!is_scarce()) return REAL(fork)();
+    errno = EAGAIN;
+    return -1;
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*work)(void *), void *with) {
+    return is_scarce() ? EAGAIN : REAL(pthread_create)(thread, attributes, work, with);
 }

@@ -1,7 +1,9 @@
 //! `lobster begin`: what the service's workers run
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use lobster_runtime::code::Code;
 use lobster_runtime::engine::{Interrupted, Progress};
 use lobster_runtime::envelope::Envelope;
 use lobster_runtime::replay;
@@ -58,10 +60,11 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Err(error) => return Err(error.into()),
     }
     match begin(&service, &start) {
-        Err(Refusal(why)) => {
+        Err(Unbegun::Never(why)) => {
             service.stand(id, &Standing::Refused(why.clone()))?;
             Err(CommandError::failed(why))
         }
+        Err(Unbegun::NotNow(error)) => Err(error),
         // A secret that is missing is found another time; what does not fit was refused above.
         Ok(result) => exit_of(result),
     }
@@ -80,24 +83,45 @@ fn exit_of(result: RunResult) -> CommandResult {
     }
 }
 
-/// The start cannot begin, now or later.
-struct Refusal(String);
+/// Why a start does not begin.
+enum Unbegun {
+    /// It can never work: the server is told, and does not try again.
+    Never(String),
+    /// Something about this machine is in its way; the server tries again.
+    NotNow(CommandError),
+}
 
-fn begin(service: &Service, start: &Start) -> Result<RunResult, Refusal> {
-    let workflow = service.workflow_by_number(start.workflow).map_err(|error| Refusal(error.to_string()))?;
-    let workflow = workflow.ok_or_else(|| Refusal("its workflow is not registered".to_owned()))?;
+impl From<StoreError> for Unbegun {
+    fn from(error: StoreError) -> Self {
+        Self::NotNow(error.into())
+    }
+}
+
+impl From<CommandError> for Unbegun {
+    fn from(error: CommandError) -> Self {
+        Self::NotNow(error)
+    }
+}
+
+fn begin(service: &Service, start: &Start) -> Result<RunResult, Unbegun> {
+    let workflow = service.workflow_by_number(start.workflow)?;
+    let workflow = workflow.ok_or_else(|| Unbegun::Never("its workflow is not registered".to_owned()))?;
     let path = PathBuf::from(&workflow.path);
     let policies = PolicySources { place: Some(path.parent().unwrap_or(Path::new("/"))), run: None };
-    let mut runtime = match prepare::runtime_telling(Mode::Tool, &policies, None) {
-        Ok(runtime) => runtime,
-        Err(error) => return Err(Refusal(error.message)),
-    };
+    let mut runtime = prepare::runtime_telling(Mode::Tool, &policies, None)?;
     runtime.services.progress = progress();
     let request = RunRequest { target: Target::File(path.clone()), args: Some(start.args.clone()) };
-    let planned = runtime.plan(&request).map_err(|failure| Refusal(failure.message))?;
+    let planned = runtime.plan(&request).map_err(|failure| match std::fs::read(&path) {
+        // A file that is gone, or not what was registered, stays so until somebody changes it.
+        Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
+            Unbegun::NotNow(failure.into())
+        }
+        _ if failure.code.known() == Some(Code::Store) => Unbegun::NotNow(failure.into()),
+        _ => Unbegun::Never(failure.message),
+    })?;
     // What was read is what will run, so nothing can come between this and the run.
     if digest_of(&planned.plan) != start.digest {
-        return Err(Refusal(format!(
+        return Err(Unbegun::Never(format!(
             "{} is not what was registered; read it, then `lobster schedule register {0}`",
             path.display()
         )));

@@ -18,7 +18,7 @@ use lobster_runtime::store::Store;
 use lobster_serve::http::Fronts;
 use lobster_serve::net::{Tls, TlsFiles};
 use lobster_serve::notify::NotifySettings;
-use lobster_serve::server::{Server, ServerSettings};
+use lobster_serve::server::{Server, ServerSettings, THREAD_KEEP_ALIVE};
 use lobster_serve::workers::WorkerSettings;
 
 use self::config::Config;
@@ -162,6 +162,7 @@ fn serve(args: &Serve) -> CommandResult {
     let tokio = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
         .enable_all()
+        .thread_keep_alive(THREAD_KEEP_ALIVE)
         .build()
         .map_err(|error| CommandError::failed(format!("no thread can be started: {error}")))?;
     tokio.block_on(work(args, settings, store, (runtimes, agents), cancel))
@@ -230,7 +231,7 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
     }
     let dirs: Vec<&PathBuf> = args.workflows.iter().chain(&config.workflows).collect();
     let folders = dirs.into_iter().map(|dir| folder(dir)).collect::<Result<_, _>>()?;
-    let program = std::env::current_exe()
+    let program = lobster_serve::program::own()
         .map_err(|error| CommandError::failed(format!("this program cannot be found again: {error}")))?;
     let max_runs = args.max_runs.or(config.max_runs).map(usize::try_from);
     let max_time = args.max_time.or(config.time("max_time", config.max_time.as_deref())?);

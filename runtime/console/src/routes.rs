@@ -16,6 +16,7 @@ const LIST: Access = Access::To(Verb::Read, Of::List);
 const ALL: Access = Access::To(Verb::Read, Of::Everything);
 const RUN: Access = Access::To(Verb::Read, Of::Run);
 const OPERATE_RUN: Access = Access::To(Verb::Operate, Of::Run);
+const RERUN: Access = Access::To(Verb::Operate, Of::Rerun);
 const WORKFLOW: Access = Access::To(Verb::Read, Of::Workflow);
 const OPERATE: Access = Access::To(Verb::Operate, Of::Workflow);
 const ADMINISTER: Access = Access::To(Verb::Administer, Of::Everything);
@@ -56,9 +57,9 @@ pub(crate) static ROUTES: &[Route] = &[
     page("/runs/{run}/bundle", RUN, "The run as one file, without the results of its effects", bundle::show),
     form("/runs/{run}/cancel", OPERATE_RUN, "Has a run cancelled", run::cancel),
     form("/runs/{run}/resume", OPERATE_RUN, "Has a run continued", run::resume),
-    form("/runs/{run}/replay", OPERATE_RUN, "Has a run replayed, and shows what differs", run::replay),
-    page("/runs/{run}/fork", OPERATE_RUN, "What to change in a fork", fork::show),
-    form("/runs/{run}/fork", OPERATE_RUN, "Shows what a fork would do, or starts it", fork::act),
+    form("/runs/{run}/replay", RERUN, "Has a run replayed, and shows what differs", run::replay),
+    page("/runs/{run}/fork", RERUN, "What to change in a fork", fork::show),
+    form("/runs/{run}/fork", RERUN, "Shows what a fork would do, or starts it", fork::act),
     page("/questions/{gate}", Access::To(Verb::Read, Of::Gate), "One question", question::show),
     form("/questions/{gate}", Access::To(Verb::Answer, Of::Gate), "Answers a question", question::answer),
     page("/workflows", LIST, "The workflows", workflows::show),

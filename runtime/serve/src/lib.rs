@@ -14,6 +14,8 @@ pub mod notify;
 mod passkeys;
 pub mod probe;
 pub mod program;
+mod rate;
+mod readiness;
 mod run_process;
 pub mod schedule;
 pub mod server;

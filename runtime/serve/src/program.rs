@@ -5,8 +5,8 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -50,9 +50,25 @@ impl<'a> Behalf<'a> {
     }
 }
 
+/// This very program, even if its file is being replaced or is gone: a server and its workers are one version, and an
+/// upgrade takes effect when the server is started again.
+///
+/// # Errors
+/// When the system does not say which program this is.
+pub fn own() -> std::io::Result<PathBuf> {
+    let path = std::env::current_exe()?;
+    Ok(if cfg!(target_os = "linux") { PathBuf::from(OPEN_PROGRAM) } else { path })
+}
+
+/// The file that a process executes, under whatever name.
+const OPEN_PROGRAM: &str = "/proc/self/exe";
+
 /// Lobster with these words, in a group of its own.
 pub fn command(program: &Path, behalf: &Behalf<'_>, words: &[impl AsRef<OsStr>]) -> Command {
     let mut command = Command::new(program);
+    if program == Path::new(OPEN_PROGRAM) {
+        command.arg0("lobster");
+    }
     command.args(words).env("LOBSTER_ACTOR", behalf.actor);
     // Whatever the environment of the server says of people, this process has nothing to do with.
     for (variable, value) in [
@@ -109,14 +125,18 @@ impl Started {
     /// When no process can be started.
     pub fn spawn(mut command: Command, on_end: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
         let (out, err) = (tempfile::tempfile()?, tempfile::tempfile()?);
-        let mut child = command.stdout(out.try_clone()?).stderr(err.try_clone()?).spawn()?;
-        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        let (done, ended) = channel();
+        command.stdout(out.try_clone()?).stderr(err.try_clone()?);
+        // The thread first: of a process without one, nobody would see the end.
+        let ((give, given), (done, ended)) = (channel::<Child>(), channel());
         std::thread::Builder::new().name("program".to_owned()).spawn(move || {
+            let Ok(mut child) = given.recv() else { return };
             let code = child.wait().ok().and_then(|status| status.code());
             let _ = done.send(code);
             on_end();
         })?;
+        let child = command.spawn()?;
+        let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let _ = give.send(child);
         Ok(Self { ended, group, out, err })
     }
 

@@ -17,6 +17,7 @@ use crate::http::{App, AppSettings, Fronts, Hosts, NamedByProxy, Reached, is_own
 use crate::net::{self, Port, SocketListener, Tls};
 use crate::notify::{NotifySettings, Teller, listen};
 use crate::passkeys::Challenges;
+use crate::readiness::Readiness;
 use crate::schedule::Scheduler;
 use crate::tidings::Tidings;
 use crate::watch::{self, Watcher};
@@ -168,10 +169,15 @@ impl Server {
         let service = store.service()?;
         let name = format!("{}:{}", std::process::id(), address.port());
         let program = settings.workers.program.clone();
-        let tidings = Tidings::default();
+        let (tidings, readiness) = (Tidings::default(), Readiness::default());
         let place = (address.to_string(), settings.url(address));
-        let (dispatcher, waker) =
-            Dispatcher::new(service.clone(), name, place, settings.workers, tidings.clone());
+        let (dispatcher, waker) = Dispatcher::new(
+            service.clone(),
+            name,
+            place,
+            settings.workers,
+            (tidings.clone(), readiness.clone()),
+        );
         let files = WorkflowFiles::new(settings.folders.clone(), settings.trusted_by.is_some());
         let (folders, problems) = Folders::new(settings.folders, settings.trusted_by);
         let (for_requests, for_folders) = runtimes;
@@ -196,6 +202,7 @@ impl Server {
             proxy: settings.proxy.map(|proxy| proxy.named),
             fronts,
             tidings,
+            readiness,
         })?;
         let app = Arc::new(app);
         let (end_schedules, schedules) = decide_schedules(&store, waker.clone())?;
@@ -210,11 +217,13 @@ impl Server {
             stop.await;
             app.end();
         };
+        let spare = tokio::spawn(keep_threads());
         let port = Port { listener, tls: settings.tls, is_behind_proxy: settings.is_behind_proxy };
         net::serve(port, of_proxy, router(&app), stop).await;
         // Nothing new begins; what has begun is given its time.
         problems.stop();
         listening.abort();
+        spare.abort();
         drop(end_schedules);
         drop((notices.0, watched.0));
         waker.stop();
@@ -223,6 +232,29 @@ impl Server {
             workers.join().unwrap_or_default()
         });
         Ok(left.await.unwrap_or_default())
+    }
+}
+
+/// Threads that answer requests when the system gives no further one.
+const SPARE_THREADS: usize = 4;
+
+/// They are given something to do so often, which keeps them.
+const THREADS_KEPT_EVERY: Duration = Duration::from_secs(60);
+
+/// For so long each of them: the next one needs a thread of its own meanwhile.
+const THREAD_BUSY: Duration = Duration::from_millis(10);
+
+/// An idle thread of the pool ends after this; longer than [`THREADS_KEPT_EVERY`].
+pub const THREAD_KEEP_ALIVE: Duration = Duration::from_secs(300);
+
+/// Has threads of the pool for requests started now, and keeps them: without any, a request that comes while the
+/// system gives no thread could not even be refused.
+async fn keep_threads() {
+    loop {
+        for _ in 0..SPARE_THREADS {
+            tokio::task::spawn_blocking(|| std::thread::sleep(THREAD_BUSY));
+        }
+        tokio::time::sleep(THREADS_KEPT_EVERY).await;
     }
 }
 

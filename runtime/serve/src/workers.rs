@@ -18,10 +18,12 @@ use lobster_runtime::store::service::{SAME_DELIVERY_MS, Service, Standing, Start
 use lobster_runtime::store::{
     Event, GateFilter, GateStatus, RunId, RunProcess, RunStatus, RunSummary, StoreError,
 };
+use rustix::fs::Access;
 use rustix::process::Signal;
 
 use crate::after;
 use crate::program::{self, Behalf};
+use crate::readiness::{Ability, Readiness, rest_ms};
 use crate::run_process::Process;
 use crate::tidings::Tidings;
 use crate::usage::Processes;
@@ -43,15 +45,15 @@ const LEASE_MS: i64 = 15_000;
 /// whoever answered may be about to do that.
 const RIPE: Duration = Duration::from_secs(3);
 
-/// How often a run is given to a process that dies.
+/// How often a run that has begun is given to a process that dies.
 const ATTEMPTS: u32 = 3;
 
-/// How long a run that waits and could not go on is left alone after the first time, in milliseconds; each further
-/// time for twice as long. What keeps it from going on is often the whole store's, and there may be many such runs.
-const FIRST_REST_MS: i64 = 2_000;
-
-/// The longest such rest, in milliseconds.
+/// The longest that a run is left alone that could not begin or go on, in milliseconds. What keeps it from that is
+/// often the whole store's, and there may be many such runs.
 const LONGEST_REST_MS: i64 = 600_000;
+
+/// The same for a server that could start no process, in milliseconds: to try that again costs nothing.
+const LONGEST_PROCESS_REST_MS: i64 = 30_000;
 
 /// What is read of the end of a worker's stderr.
 const TAIL: u64 = 2000;
@@ -146,17 +148,20 @@ pub struct Dispatcher {
     ripe: HashMap<RunId, Instant>,
     followers: after::Followers,
     tidings: Tidings,
+    readiness: Readiness,
+    /// How often in a row no process could be started, and until when none is tried.
+    rest: Option<(u32, Instant)>,
 }
 
 impl Dispatcher {
     /// A dispatcher, and what wakes it.
     #[must_use]
-    pub fn new(
+    pub(crate) fn new(
         service: Service,
         server: String,
         (listen, url): (String, String),
         settings: WorkerSettings,
-        tidings: Tidings,
+        (tidings, readiness): (Tidings, Readiness),
     ) -> (Self, Waker) {
         let (say, heard) = mpsc::channel();
         let waker = Waker(say.clone());
@@ -173,6 +178,8 @@ impl Dispatcher {
             ripe: HashMap::new(),
             followers: after::Followers::default(),
             tidings,
+            readiness,
+            rest: None,
         };
         (dispatcher, waker)
     }
@@ -191,7 +198,9 @@ impl Dispatcher {
             }
             if round.is_none_or(|at| at.elapsed() >= ROUND) {
                 round = Some(Instant::now());
-                self.or_say("look after runs", Self::look_after);
+                let round = self.look_after();
+                self.readiness.note(Ability::Record, round.as_ref().err().map(ToString::to_string));
+                self.or_say("look after runs", |_| round);
             }
             self.or_say("take up runs that waited", |this| this.service.wake_due(AT_ONCE).map(|_| ()));
             self.or_say("take starts", Self::take);
@@ -231,14 +240,46 @@ impl Dispatcher {
     }
 
     fn take(&mut self) -> Result<(), StoreError> {
-        let room = self.settings.max_runs.saturating_sub(self.workers.len() + self.adopted.len());
+        let mut room = self.settings.max_runs.saturating_sub(self.workers.len() + self.adopted.len());
+        if let Some((_, until)) = self.rest {
+            // One start is tried. The others would fail as it does, if it does.
+            room = if Instant::now() < until { 0 } else { room.min(1) };
+        }
         let lease = self.service.store().clock_ms() + LEASE_MS;
-        for start in self.service.take_starts(&self.server, lease, room)? {
-            if let Err(error) = self.start_worker(Order::Execute, &start) {
-                self.stand(start.run, &Standing::Refused(format!("no process can be started: {error}")));
-            }
+        let mut failed = None;
+        let starts = self.service.take_starts(&self.server, lease, room)?;
+        if starts.is_empty() && self.rest.is_some_and(|(_, until)| until.elapsed() > ROUND) {
+            // What could not be started was cancelled, or another server has started it.
+            self.rest = None;
+            self.readiness.note(Ability::Workers, None);
+        }
+        for start in starts {
+            let (why, due) = match failed.clone() {
+                Some(failed) => failed,
+                None => match self.start_worker(Order::Execute, &start) {
+                    Ok(()) => {
+                        self.rest = None;
+                        self.readiness.note(Ability::Workers, None);
+                        continue;
+                    }
+                    Err(error) => failed.insert(self.rest_from_starting(&error)).clone(),
+                },
+            };
+            self.or_say("put a start back", |this| this.service.put_back(start.run, due, &why));
         }
         Ok(())
+    }
+
+    /// Starts no process for a while, since none can be started: that is temporary whatever it is, for it says
+    /// something of this machine and nothing of a start. Gives the reason, and when starts are tried again.
+    fn rest_from_starting(&mut self, error: &std::io::Error) -> (String, i64) {
+        let why = format!("no process can be started now, which is tried again: {error}");
+        tracing::error!(why, "starts wait");
+        let times = self.rest.map_or(0, |(times, _)| times) + 1;
+        let ms = rest_ms(times, LONGEST_PROCESS_REST_MS);
+        self.rest = Some((times, Instant::now() + Duration::from_millis(ms.unsigned_abs())));
+        self.readiness.note(Ability::Workers, Some(why.clone()));
+        (why, self.service.store().clock_ms() + ms)
     }
 
     /// Starts a process that works on a run.
@@ -267,9 +308,19 @@ impl Dispatcher {
             .stderr(said.try_clone()?);
         let workflow = self.service.workflow_by_number(start.workflow).ok().flatten();
         let dir = workflow.as_ref().and_then(|workflow| Path::new(&workflow.path).parent());
-        if let Some(dir) = dir.filter(|dir| dir.is_dir()) {
+        // A directory that cannot be entered is for the worker to report: it is this start's, not the server's.
+        let may_enter = |dir: &&Path| dir.is_dir() && rustix::fs::access(*dir, Access::EXEC_OK).is_ok();
+        if let Some(dir) = dir.filter(may_enter) {
             command.current_dir(dir);
         }
+        // The thread first: of a process without one, nobody would see the end.
+        let (give, given) = mpsc::channel::<std::process::Child>();
+        let say = self.say.clone();
+        std::thread::Builder::new().name("worker".to_owned()).spawn(move || {
+            let Ok(mut child) = given.recv() else { return };
+            let status = child.wait().unwrap_or_default();
+            let _ = say.send(Heard::Ended(run, status, tail(&mut said)));
+        })?;
         let mut child = command.spawn()?;
         let process = Process::Started(child.id());
         if let Some(stdout) = child.stdout.take() {
@@ -279,11 +330,7 @@ impl Dispatcher {
                 tidings.listen(run, workflow.as_ref().map(|workflow| workflow.name.as_str()), stdout);
             });
         }
-        let say = self.say.clone();
-        std::thread::Builder::new().name("worker".to_owned()).spawn(move || {
-            let status = child.wait().unwrap_or_default();
-            let _ = say.send(Heard::Ended(run, status, tail(&mut said)));
-        })?;
+        let _ = give.send(child);
         self.workers.insert(run, Worker { order, process, begun: Instant::now(), told_to_end: None });
         Ok(())
     }
@@ -303,10 +350,10 @@ impl Dispatcher {
                 RunStatus::Waiting => Some(self.waiting(run, ended)),
                 // Somebody else resumed it.
                 RunStatus::Running if store.is_claimed(run) => None,
-                RunStatus::Running => Some(self.retried_or_refused(run, ended)),
+                RunStatus::Running => Some(self.retried(run, ended, true)),
             },
             Err(StoreError::UnknownRun(_)) if store.is_claimed(run) => None,
-            Err(StoreError::UnknownRun(_)) => Some(self.retried_or_refused(run, ended)),
+            Err(StoreError::UnknownRun(_)) => Some(self.retried(run, ended, false)),
             Err(error) => {
                 tracing::error!(%error, %run, "a run cannot be looked at");
                 None
@@ -356,7 +403,7 @@ impl Dispatcher {
         let last = self.service.store().events_after(summary.id, summary.records.saturating_sub(1), 1);
         let last = last.ok().and_then(|mut records| records.pop());
         match last.map(|record| record.event) {
-            Some(Event::RetryRequested { .. }) => self.retried_or_refused(summary.id, ended),
+            Some(Event::RetryRequested { .. }) => self.retried(summary.id, ended, true),
             Some(Event::RunEnded { detail, .. }) if replay::is_stopped_between_effects(&detail) => {
                 Standing::Again
             }
@@ -368,16 +415,26 @@ impl Dispatcher {
     fn waiting(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
         match ended {
             Some((status, _)) if !status.success() && !self.service.store().is_claimed(run) => {
-                let rest = FIRST_REST_MS.checked_shl(self.attempts(run).saturating_sub(1).min(16));
-                let rest = rest.map_or(LONGEST_REST_MS, |rest| rest.min(LONGEST_REST_MS));
-                Standing::Later { due: self.service.store().clock_ms() + rest, why: how(ended) }
+                self.later(run, ended)
             }
             _ => Standing::Parked,
         }
     }
 
-    fn retried_or_refused(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
+    fn later(&self, run: RunId, ended: Option<(ExitStatus, &str)>) -> Standing {
+        let rest = rest_ms(self.attempts(run), LONGEST_REST_MS);
+        Standing::Later { due: self.service.store().clock_ms() + rest, why: how(ended) }
+    }
+
+    /// How a run stands whose process did not get on with it. A process that ends by itself says why it could not
+    /// work now: a start that can never work it has refused. One that dies again and again in the middle of its run
+    /// is left for a person.
+    fn retried(&self, run: RunId, ended: Option<(ExitStatus, &str)>, has_begun: bool) -> Standing {
         let attempts = self.attempts(run);
+        let could_not = ended.is_some_and(|(status, _)| status.code().is_some_and(|code| code != 0));
+        if could_not || (!has_begun && attempts >= ATTEMPTS) {
+            return self.later(run, ended);
+        }
         if attempts < ATTEMPTS {
             return Standing::Again;
         }
@@ -403,7 +460,7 @@ impl Dispatcher {
         }
         match standing {
             Standing::Refused(why) => tracing::error!(%run, why, "a run cannot begin or go on"),
-            Standing::Later { why, .. } => tracing::error!(%run, why, "a run cannot go on now"),
+            Standing::Later { why, .. } => tracing::error!(%run, why, "a run cannot begin or go on now"),
             Standing::Parked | Standing::Over | Standing::Again => {}
         }
         self.or_say("write down how a run stands", |this| this.service.stand(run, standing));
@@ -416,7 +473,9 @@ impl Dispatcher {
         let place = (self.listen.as_str(), self.url.as_str());
         self.service.beat(&self.server, std::process::id(), place, now - 8 * LEASE_MS)?;
         self.service.prolong(&self.server, now + LEASE_MS)?;
-        for start in self.service.abandoned_starts(now, AT_ONCE)? {
+        // Its own as well: a full disk may have kept the end of a worker from being written down.
+        let most = AT_ONCE + self.workers.len() + self.adopted.len();
+        for start in self.service.taken_starts(&self.server, now, most)? {
             if !self.workers.contains_key(&start.run) {
                 self.judge(start.run, Order::Execute, None);
             }

@@ -4,7 +4,6 @@
 //! the start that it makes before its sender hears that it was taken. What it says is data: it fills
 //! declared arguments and nothing else.
 
-mod rate;
 pub(crate) mod verify;
 
 use axum::http::StatusCode;
@@ -15,13 +14,10 @@ use lobster_runtime::store::service::{Accepted, NewDelivery, NewStart, Registere
 use serde_json::{Value, json};
 
 use crate::http::{App, Asked, Problem, Reply};
+use crate::rate::admit;
 use crate::workflows::{Content, check_args};
 
-pub(crate) use rate::Rates;
 pub(crate) use verify::{Verified, verify};
-
-/// Starts that may wait before senders are told to come back.
-const QUEUE_AT_MOST: u64 = 10_000;
 
 /// Headers that are kept with a delivery.
 const KEPT: [&str; 4] = ["content-type", "user-agent", "x-github-event", "x-github-delivery"];
@@ -53,23 +49,7 @@ pub(crate) fn receive(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         refused()
     })?;
     asked.door.belongs();
-    app.rates.take(path).map_err(|wait| {
-        let seconds = u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX);
-        Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate", "this webhook gets more deliveries than it may")
-            .retry_after(seconds)
-    })?;
-    let waiting: u64 = app
-        .service
-        .count_starts()?
-        .iter()
-        .filter(|(state, _)| state.as_str() == "queued")
-        .map(|(_, n)| n)
-        .sum();
-    if waiting >= QUEUE_AT_MOST {
-        return Err(
-            Problem::new(StatusCode::TOO_MANY_REQUESTS, "queue", "too many runs wait").retry_after(30)
-        );
-    }
+    admit(app, &format!("webhook {path}"))?;
     let delivery = delivery_of(asked, &workflow, &hook, verified, now)?;
     match app.service.accept(&delivery)? {
         Accepted::New(run) => {
@@ -167,6 +147,7 @@ pub(crate) fn redeliver(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     };
     let detail = json!({ "hook": hook.path, "delivery": delivery.id, "redelivered": true });
     let start = start_of(&workflow, &hook, body, detail, asked.name().unwrap_or_default().to_owned())?;
+    admit(app, asked.name().unwrap_or_default())?;
     let run = app.service.redeliver(&delivery, &start, &asked.origin())?;
     app.waker.wake();
     Ok(Reply::json(&json!({ "run": run.to_string() })))

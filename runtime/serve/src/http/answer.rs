@@ -7,6 +7,7 @@ use axum::http::StatusCode;
 use lobster_runtime::schema::Schema;
 use lobster_runtime::store::RunId;
 use lobster_runtime::store::service::CredentialKind;
+use serde_json::json;
 
 use super::routes::{Access, Handler, Of, Route, Takes};
 use super::{App, Asked, Problem, Reply, blocking, changes, stream, streamed_rest};
@@ -22,14 +23,15 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
             "a token or a session is needed; `lobster serve token new` makes one",
         ));
     };
-    let denied = || {
+    let may_ask = actor.kind != CredentialKind::Agent || route.is_for_agents();
+    let denied = |verb: Verb| {
         let needs = verb.needs();
         let detail = match (verb, actor.kind) {
             (Verb::Converse, kind) if kind != CredentialKind::Agent => {
                 "this is for agents, which have tokens of their own: `lobster serve token new --agent`"
                     .to_owned()
             }
-            (Verb::Answer | Verb::Register | Verb::Administer, CredentialKind::Agent) => {
+            (_, CredentialKind::Agent) if verb != Verb::Converse && !may_ask => {
                 format!("{} is an agent: it reads and starts runs, and people do the rest", actor.name)
             }
             _ => format!("{} has the role {}; this needs {needs} for what it names", actor.name, actor.role),
@@ -37,15 +39,19 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
         Problem::new(StatusCode::FORBIDDEN, "role", detail)
     };
     // The role is asked first: whoever may not do it learns nothing of what there is.
-    if !can(actor, verb, Object::List) {
-        return Err(denied());
+    if !may_ask || !can(actor, verb, Object::List) {
+        return Err(denied(verb));
     }
+    let verb = match of {
+        Of::Rerun if !is_registered_version(app, run_of(app, asked)?)? => Verb::Register,
+        _ => verb,
+    };
     let owner;
     let object = match of {
         Of::List => Object::List,
         Of::Everything => Object::Everything,
         Of::Workflow => Object::Workflow(asked.param("workflow")),
-        Of::Run => {
+        Of::Run | Of::Rerun => {
             owner = workflow_of_run(app, run_of(app, asked)?)?;
             owner.as_deref().map_or(Object::Everything, Object::Workflow)
         }
@@ -54,7 +60,7 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
             owner.as_deref().map_or(Object::Everything, Object::Workflow)
         }
     };
-    if can(actor, verb, object) { Ok(()) } else { Err(denied()) }
+    if can(actor, verb, object) { Ok(()) } else { Err(denied(verb)) }
 }
 
 /// The run that a request names: one that has begun, or one that is to begin.
@@ -80,8 +86,29 @@ pub fn workflow_of_run(app: &App, run: RunId) -> Result<Option<String>, Problem>
     Ok(app.service.workflow_by_number(start.workflow)?.map(|workflow| workflow.name))
 }
 
+/// True if a run is one of a version that is registered now: then an operator may start it anyway.
+fn is_registered_version(app: &App, run: RunId) -> Result<bool, Problem> {
+    let Some(start) = app.service.start_of(run)? else { return Ok(false) };
+    let workflow = app.service.workflow_by_number(start.workflow)?;
+    Ok(workflow.is_some_and(|workflow| workflow.digest == start.digest))
+}
+
+/// Writes down who asks for a change before it is made: the one place for all routes.
+async fn note(app: Arc<App>, route: &'static Route, asked: Asked) -> Result<Asked, Problem> {
+    blocking(move || {
+        let object = format!("{} {}", route.method, route.path);
+        app.service.note_request(&object, (asked.name(), &asked.origin()), json!(asked.params))?;
+        Ok(asked)
+    })
+    .await
+}
+
 /// Has the route do it.
 pub(super) async fn answer(app: &Arc<App>, route: &'static Route, asked: Asked) -> Result<Reply, Problem> {
+    let asked = match asked.actor.is_some() && route.is_noted() {
+        true => note(Arc::clone(app), route, asked).await?,
+        false => asked,
+    };
     if let Takes::Json(schema) = route.takes {
         check_schema(&schema(), &asked)?;
     }

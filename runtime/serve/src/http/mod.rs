@@ -40,10 +40,11 @@ use lobster_runtime::store::service::{CredentialKind, Service};
 use serde_json::Value;
 
 use crate::access::{Actor, Object, can};
-use crate::hooks::Rates;
 use crate::net::Door;
 use crate::passkeys::Challenges;
 use crate::program::{self, Behalf, Started};
+use crate::rate::Rates;
+use crate::readiness::Readiness;
 use crate::workers::Waker;
 
 pub use guard::COOKIE;
@@ -98,6 +99,8 @@ pub struct App {
     changes: changes::Watch,
     /// What is heard of runs that are being executed.
     pub tidings: crate::tidings::Tidings,
+    /// What the server cannot do now.
+    pub(crate) readiness: Readiness,
     /// How a proxy names its callers.
     proxy: Option<NamedByProxy>,
     /// Whether a person's yes counts only with a passkey that was unlocked for it.
@@ -125,6 +128,7 @@ pub struct AppSettings {
     pub challenges: Challenges,
     pub fronts: Fronts,
     pub tidings: crate::tidings::Tidings,
+    pub(crate) readiness: Readiness,
 }
 
 /// Whom a server serves besides programs that use its API.
@@ -178,6 +182,7 @@ impl App {
             is_ending: AtomicBool::new(false),
             changes: changes::Watch::default(),
             tidings: settings.tidings,
+            readiness: settings.readiness,
             confirms_by_passkey: settings.confirms_by_passkey,
             challenges: settings.challenges,
             failures: guard::Failures::default(),
@@ -214,8 +219,8 @@ impl App {
     pub fn start(&self, command: Command) -> Result<Started, Problem> {
         let waker = self.waker.clone();
         Started::spawn(command, move || waker.wake()).map_err(|error| {
-            let why = format!("no process can be started: {error}");
-            Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "failed", why)
+            let why = format!("no process can be started now: {error}");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, "processes", why).retry_after(5)
         })
     }
 

@@ -25,6 +25,8 @@ pub enum Of {
     Workflow,
     /// The workflow of `{run}`.
     Run,
+    /// The same, to execute its steps again: of a version that is not registered now, for authors alone.
+    Rerun,
     /// The workflow of `{gate}`.
     Gate,
 }
@@ -127,6 +129,47 @@ const fn agents(method: &'static str, summary: &'static str, takes: Takes) -> Ro
     }
 }
 
+/// The routes that take the token of an agent: it starts what is registered, reads, and cancels. Every other route
+/// refuses it.
+const FOR_AGENTS: [(&str, &str); 20] = [
+    ("POST", "/mcp"),
+    ("GET", "/mcp"),
+    ("DELETE", "/mcp"),
+    ("GET", "/api/v1/openapi.json"),
+    ("GET", "/api/v1/me"),
+    ("POST", "/api/v1/logout"),
+    ("GET", "/api/v1/workflows"),
+    ("GET", "/api/v1/workflows/{workflow}"),
+    ("POST", "/api/v1/workflows/{workflow}/runs"),
+    ("GET", "/api/v1/workflows/{workflow}/schedules/{schedule}/ticks"),
+    ("GET", "/api/v1/runs"),
+    ("GET", "/api/v1/runs/{run}"),
+    ("POST", "/api/v1/runs/{run}/cancel"),
+    ("GET", "/api/v1/runs/{run}/events"),
+    ("GET", "/api/v1/runs/{run}/stream"),
+    ("GET", "/api/v1/changes"),
+    ("GET", "/api/v1/gates"),
+    ("GET", "/api/v1/gates/{gate}"),
+    ("GET", "/api/v1/schedules"),
+    ("GET", "/api/v1/waits"),
+];
+
+/// Routes of another method than GET that change nothing: they look at a text that is sent with them.
+const LOOKS_AT_TEXTS: [&str; 2] =
+    ["/api/v1/workflows/{workflow}/check", "/api/v1/workflows/{workflow}/complete"];
+
+impl Route {
+    /// True if the token of an agent is taken.
+    pub(super) fn is_for_agents(&self) -> bool {
+        FOR_AGENTS.contains(&(self.method, self.path))
+    }
+
+    /// True if the trail has who asked for it. The runs that an agent's messages start have entries of their own.
+    pub(super) fn is_noted(&self) -> bool {
+        self.method != "GET" && !LOOKS_AT_TEXTS.contains(&self.path) && self.path != "/mcp"
+    }
+}
+
 /// All routes.
 #[must_use]
 pub fn routes() -> &'static [Route] {
@@ -135,6 +178,7 @@ pub fn routes() -> &'static [Route] {
 
 static ROUTES: &[Route] = &[
     get("/healthz", Access::Open, "Whether the server can use its store", state::health),
+    get("/readyz", Access::Open, "What the server cannot do now; 503 if there is anything", state::ready),
     get("/metrics", Access::To(Verb::Read, Of::Everything), "Figures for Prometheus", state::metrics),
     get("/api/v1/openapi.json", READ_LIST, "This description", state::openapi),
     post(

@@ -14,6 +14,8 @@ use lobster_runtime::language::triggers::Due;
 use lobster_runtime::store::service::{NewStart, NewTick, ScheduleRow, Service, Settlement, TickState};
 use lobster_runtime::store::{Store, StoreError};
 
+use crate::readiness::EARLIEST_MS;
+
 pub use decide::{CLOCK_TOLERANCE_MS, View, decide};
 pub use spec::{SpecError, next_after, parse_spec, specs_of};
 
@@ -192,6 +194,10 @@ impl Scheduler {
     }
 
     fn settlement(&self, row: &ScheduleRow, now: i64) -> Result<Settlement, StoreError> {
+        if now < EARLIEST_MS {
+            // Nothing is taken back for a clock that lost the time: what was due stays due.
+            return Ok(decide::nothing(row, row.next));
+        }
         let active = self.service.active_starts(row.n)?;
         let digest = self.service.workflow_by_number(row.workflow)?.map(|workflow| workflow.digest);
         let decided = parse_spec(&row.spec).map(|schedule| {

@@ -1,7 +1,7 @@
 //! Events: named, with data, sent once and taken by every run that waits for the name.
 //!
-//! A run takes events that were sent since it began, the oldest first and each of them once. So one
-//! that comes before its step is reached is not lost, and a loop takes one a round. What a place has
+//! A run takes events that were sent since its start was accepted, the oldest first and each of them once. So an
+//! event that comes while the start is queued, or before its step is reached, is not lost, and a loop takes one a round. What a place has
 //! taken stands in the store before the run's journal knows of it: a crash in between takes the same.
 
 use rusqlite::{Connection, OptionalExtension, params};
@@ -65,8 +65,8 @@ impl Service {
         })
     }
 
-    /// The event for a place of a run, among those sent at `since` or later; the same one whenever it
-    /// is asked for.
+    /// The event for a place of a run, among the events sent at `since` or later, or since the run's start was
+    /// accepted; the same event whenever it is asked for.
     ///
     /// # Errors
     /// When it cannot be read or written.
@@ -128,7 +128,8 @@ pub(super) fn next_for(
     name: &str,
     since: i64,
 ) -> Result<Option<SentEvent>, StoreError> {
-    let sql = "SELECT n, name, data, at, by FROM events WHERE name = ?2 AND at >= ?3
+    let sql = "SELECT n, name, data, at, by FROM events WHERE name = ?2
+               AND at >= min(?3, coalesce((SELECT queued FROM starts WHERE starts.run = ?1), ?3))
                AND NOT EXISTS (SELECT 1 FROM taken_events WHERE run = ?1 AND event = events.n) ORDER BY n LIMIT 1";
     Ok(db.prepare_cached(sql)?.query_row(params![run.as_bytes(), name, since], event).optional()?)
 }

@@ -358,7 +358,7 @@ fn apply(tx: &Transaction<'_>, one: &Settlement, now: i64) -> Result<bool, Store
         return Ok(false);
     }
     if let Some(retraction) = &one.retraction {
-        retract(tx, one, retraction)?;
+        retract(tx, one, retraction, now)?;
     }
     let mut runs = Vec::with_capacity(one.starts.len());
     for (at, start) in one.starts.iter().enumerate() {
@@ -406,7 +406,23 @@ fn extend(tx: &Transaction<'_>, one: &Settlement, tick: &NewTick, now: i64) -> R
     Ok(true)
 }
 
-fn retract(tx: &Transaction<'_>, one: &Settlement, what: &Retraction) -> Result<(), StoreError> {
+/// Takes entries of ticks back with the starts that they made, except those that a process has begun with: they ran.
+fn retract(tx: &Transaction<'_>, one: &Settlement, what: &Retraction, now: i64) -> Result<(), StoreError> {
+    const WHY: &str = "its tick is not due yet: the clock was ahead when it was queued, and was set back";
+    let queued: Vec<[u8; 16]> = {
+        let mut statement = tx.prepare_cached(
+            "SELECT starts.run FROM ticks JOIN starts ON starts.run = ticks.run
+             WHERE ticks.schedule = ?1 AND ticks.revision = ?2 AND ticks.due > ?3 AND ticks.state <> 'backfilled'
+             AND starts.state = 'queued' AND NOT EXISTS (SELECT 1 FROM runs WHERE runs.id = starts.run)",
+        )?;
+        let rows = statement.query_map([one.schedule, one.revision, what.after], |row| row.get(0))?;
+        rows.collect::<Result<_, _>>()?
+    };
+    for run in queued {
+        starts::want_cancelled(tx, RunId(Uuid::from_bytes(run)), WHY, now)?;
+        tx.prepare_cached("UPDATE ticks SET run = NULL WHERE schedule = ?1 AND run = ?2")?
+            .execute(params![one.schedule, run])?;
+    }
     tx.prepare_cached(
         "DELETE FROM ticks WHERE schedule = ?1 AND revision = ?2 AND due > ?3 AND run IS NULL",
     )?

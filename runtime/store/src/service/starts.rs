@@ -118,7 +118,8 @@ pub enum Standing {
     Refused(String),
     /// It is tried again.
     Again,
-    /// Its run waits still, and could not go on. It is tried again at `due`, in milliseconds since 1970.
+    /// It could not begin or go on now. It is tried again at `due`, in milliseconds since 1970; a run that waits for
+    /// a person, a time or an event waits on meanwhile.
     Later { due: i64, why: String },
 }
 
@@ -252,7 +253,7 @@ impl Service {
             Standing::Over => (StartState::Over, None),
             Standing::Refused(why) => (StartState::Refused, Some(why.as_str())),
             Standing::Again => (StartState::Queued, None),
-            Standing::Later { why, .. } => (StartState::Parked, Some(why.as_str())),
+            Standing::Later { why, .. } => (StartState::Queued, Some(why.as_str())),
         };
         let why = why.map(|why| self.store.hide(why).into_owned());
         let durability = match standing {
@@ -263,6 +264,10 @@ impl Service {
         self.write(durability, |tx| {
             // A process that got as far as a wait did what it was tried for.
             let is_done = *standing == Standing::Parked;
+            let state = match standing {
+                Standing::Later { .. } if is_waiting(tx, run)? => StartState::Parked,
+                _ => state,
+            };
             let changed = tx
                 .prepare_cached(
                     "UPDATE starts SET state = ?2, why = CASE WHEN ?5 THEN NULL ELSE coalesce(?3, why) END, ended = ?4,
@@ -282,13 +287,36 @@ impl Service {
         })
     }
 
-    /// Those of which no living server is known: taken under a lease that is over. At most `limit`.
+    /// Queues a start again for which no process could be started, until `due`: a fault of the server and not of the
+    /// start, so this attempt is not one.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn put_back(&self, run: RunId, due: i64, why: &str) -> Result<(), StoreError> {
+        let why = self.store.hide(why);
+        self.write(Durability::Lazy, |tx| {
+            let changed = tx
+                .prepare_cached(
+                    "UPDATE starts SET state = 'queued', why = ?2, server = NULL, lease = NULL,
+                         attempts = max(attempts - 1, 0) WHERE run = ?1 AND state = 'taken'",
+                )?
+                .execute(params![run.as_bytes(), why])?;
+            if changed > 0 {
+                waits::add(tx, run, &NewWait { path: String::new(), due: Some(due), event: None })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The taken starts of this server, and those of which no living server is known: taken under a lease that is
+    /// over. At most `limit`.
     ///
     /// # Errors
     /// When they cannot be read.
-    pub fn abandoned_starts(&self, now: i64, limit: usize) -> Result<Vec<Start>, StoreError> {
-        let sql = "WHERE state = 'taken' AND (lease IS NULL OR lease < ?1) ORDER BY n LIMIT ?2";
-        self.select(sql, [now, i64::try_from(limit).unwrap_or(i64::MAX)])
+    pub fn taken_starts(&self, server: &str, now: i64, limit: usize) -> Result<Vec<Start>, StoreError> {
+        let sql =
+            "WHERE state = 'taken' AND (server = ?1 OR lease IS NULL OR lease < ?2) ORDER BY n LIMIT ?3";
+        self.select(sql, params![server, now, i64::try_from(limit).unwrap_or(i64::MAX)])
     }
 
     /// Those that are parked though their run has ended, or waits neither for a person nor for anything else.
@@ -408,6 +436,17 @@ impl Service {
         self.select(sql, [i64::try_from(limit).unwrap_or(i64::MAX)])
     }
 
+    /// How many starts wait for a process.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn count_queued(&self) -> Result<u64, StoreError> {
+        self.read(|db| {
+            let mut statement = db.prepare_cached("SELECT count(*) FROM starts WHERE state = 'queued'")?;
+            Ok(statement.query_row([], |row| row.get::<_, i64>(0))?.cast_unsigned())
+        })
+    }
+
     /// How many starts stand how.
     ///
     /// # Errors
@@ -442,8 +481,8 @@ impl Service {
         })
     }
 
-    fn select<P: rusqlite::Params + Clone>(&self, rest: &str, values: P) -> Result<Vec<Start>, StoreError> {
-        self.read(|db| select(db, rest, values.clone()))
+    fn select<P: rusqlite::Params + Copy>(&self, rest: &str, values: P) -> Result<Vec<Start>, StoreError> {
+        self.read(|db| select(db, rest, values))
     }
 }
 
@@ -466,7 +505,7 @@ struct Queue {
     waiting: std::collections::VecDeque<Start>,
 }
 
-/// The oldest of each workflow that wait for nothing but a place.
+/// The oldest of each workflow that wait for nothing but a place: none that rests until it is tried again.
 fn queues(db: &Connection, limit: usize) -> Result<Vec<Queue>, StoreError> {
     let workflows: Vec<i64> = {
         let mut statement =
@@ -482,7 +521,9 @@ fn queues(db: &Connection, limit: usize) -> Result<Vec<Queue>, StoreError> {
                 db,
                 "WHERE state = 'queued' AND workflow = ?1 AND (serial = 0 OR NOT EXISTS (
                      SELECT 1 FROM starts AS other WHERE other.schedule = starts.schedule AND other.n < starts.n
-                     AND other.state IN ('queued', 'taken', 'parked'))) ORDER BY n LIMIT ?2",
+                     AND other.state IN ('queued', 'taken', 'parked')))
+                 AND NOT EXISTS (SELECT 1 FROM waits WHERE waits.run = starts.run AND waits.path = '')
+                 ORDER BY n LIMIT ?2",
                 [workflow, limit],
             )?;
             let at_work = db
@@ -535,8 +576,14 @@ pub(super) fn want_cancelled(
     if begun == Some(false) {
         tx.prepare_cached("UPDATE starts SET state = 'withdrawn', why = ?2, ended = ?3 WHERE run = ?1")?
             .execute(params![run.as_bytes(), why, now])?;
+        waits::forget(tx, run)?;
     }
     Ok(begun.is_some())
+}
+
+fn is_waiting(db: &Connection, run: RunId) -> Result<bool, StoreError> {
+    let mut found = db.prepare_cached("SELECT 1 FROM runs WHERE id = ?1 AND status = 'waiting'")?;
+    Ok(found.exists([run.as_bytes()])?)
 }
 
 fn start(row: &Row<'_>) -> rusqlite::Result<Start> {

@@ -197,8 +197,8 @@ fn a_crowd_of_one_workflow_keeps_no_other_waiting() {
         service.take_starts("two", 9_000_000, 100).unwrap().iter().map(|s| s.run).collect();
     assert_eq!(more.len(), 47);
     assert!(taken.iter().all(|start| !more.contains(&start.run)));
-    assert!(service.abandoned_starts(9_000_000, 100).unwrap().is_empty());
-    assert_eq!(service.abandoned_starts(9_000_001, 100).unwrap().len(), 51);
+    assert!(service.taken_starts("other", 9_000_000, 100).unwrap().is_empty());
+    assert_eq!(service.taken_starts("other", 9_000_001, 100).unwrap().len(), 51);
 }
 
 #[test]
@@ -369,7 +369,7 @@ fn a_run_is_queued_when_one_of_its_waits_is_over_and_not_before() {
     let held_up = service.start_of(run).unwrap().unwrap();
     assert_eq!(
         (held_up.state, held_up.attempts, held_up.why.as_deref()),
-        (StartState::Parked, 1, Some("no space"))
+        (StartState::Queued, 1, Some("no space"))
     );
     assert_eq!((service.wake_due(9).unwrap(), service.next_wake().unwrap()), (0, Some(1_700_000)));
     time.store(1_700_000, Ordering::SeqCst);
@@ -381,6 +381,33 @@ fn a_run_is_queued_when_one_of_its_waits_is_over_and_not_before() {
     service.stand(run, &Standing::Over).unwrap();
     assert!(service.waits(9).unwrap().is_empty());
     assert_eq!(service.deeds(1).unwrap()[0].verb, "send-event");
+}
+
+#[test]
+fn a_start_without_a_process_is_put_back_and_rests() {
+    let (service, time) = service();
+    let workflow = service.register(&registration("a", &[]), None, "cli", None).unwrap();
+    let runs = [(); 2].map(|()| service.enqueue(&start(workflow, None, false), "a", "cli").unwrap());
+    assert_eq!(service.take_starts("s", 9_000_000, 9).unwrap().len(), 2);
+    for run in runs {
+        service.put_back(run, 1_002_000, "no process").unwrap();
+    }
+    let found = service.start_of(runs[0]).unwrap().unwrap();
+    assert_eq!(
+        (found.state, found.attempts, found.why.as_deref()),
+        (StartState::Queued, 0, Some("no process"))
+    );
+    assert!(service.take_starts("s", 9_000_000, 9).unwrap().is_empty());
+    assert!(service.cancel_start(runs[1], "no need", None, "cli").unwrap());
+    assert_eq!((service.wake_due(9).unwrap(), service.next_wake().unwrap()), (0, Some(1_002_000)));
+    time.store(1_002_000, Ordering::SeqCst);
+    assert_eq!((service.wake_due(9).unwrap(), service.next_wake().unwrap()), (1, None));
+    assert_eq!(service.take_starts("s", 9_000_000, 9).unwrap()[0].run, runs[0]);
+    // An event counts from when the start was accepted, whenever its run begins.
+    service.send_event("paid", &json!(1), None, "cli").unwrap();
+    time.store(5_000_000, Ordering::SeqCst);
+    assert_eq!(service.take_event(runs[0], "w", "paid", 5_000_000).unwrap().map(|event| event.n), Some(1));
+    assert_eq!(service.take_event(RunId::new().unwrap(), "w", "paid", 5_000_000).unwrap(), None);
 }
 
 #[test]

@@ -84,6 +84,20 @@ impl Service {
         self.write(Durability::Synced, |tx| deed(verb, object, actor, origin, detail).note(tx, self.now()))
     }
 
+    /// Writes down a request that may change something, before it is carried out; the change itself is made durable
+    /// by its own transaction.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn note_request(
+        &self,
+        object: &str,
+        (actor, origin): (Option<&str>, &str),
+        detail: Value,
+    ) -> Result<(), StoreError> {
+        self.write(Durability::Lazy, |tx| deed("request", object, actor, origin, detail).note(tx, self.now()))
+    }
+
     /// What was done, the newest first; at most `limit`.
     ///
     /// # Errors

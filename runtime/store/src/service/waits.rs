@@ -14,8 +14,8 @@ use crate::event::RunId;
 /// Something that a run waits for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NewWait {
-    /// The place in the run; empty for a run that is taken up for another reason: it could not go on and is tried
-    /// again, or somebody has answered it.
+    /// The place in the run; empty for a run that is taken up for another reason: it could not begin or go on and is
+    /// tried again, or somebody has answered it.
     pub path: String,
     /// When it is over in any case, in milliseconds since 1970.
     pub due: Option<i64>,
@@ -70,13 +70,14 @@ impl Service {
         })
     }
 
-    /// Queues parked runs of which something is due, at most `limit`; gives how many.
+    /// Queues parked runs of which something is due, and frees queued ones whose rest is over; at most `limit`.
+    /// Gives how many.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn wake_due(&self, limit: usize) -> Result<usize, StoreError> {
         const DUE: &str = "SELECT DISTINCT waits.run FROM waits CROSS JOIN starts ON starts.run = waits.run
-             WHERE waits.due <= ?1 AND starts.state = 'parked' LIMIT ?2";
+             WHERE waits.due <= ?1 AND starts.state IN ('parked', 'queued') LIMIT ?2";
         let (now, limit) = (self.now(), i64::try_from(limit).unwrap_or(i64::MAX));
         if !self.read(|db| Ok(db.prepare_cached(DUE)?.exists([now, 1])?))? {
             return Ok(0);
@@ -96,14 +97,16 @@ impl Service {
         })
     }
 
-    /// When the next wait is over, in milliseconds since 1970.
+    /// When the next wait of a run without a process is over, in milliseconds since 1970.
     ///
     /// # Errors
     /// When it cannot be read.
     pub fn next_wake(&self) -> Result<Option<i64>, StoreError> {
         self.read(|db| {
-            let mut next =
-                db.prepare_cached("SELECT due FROM waits WHERE due IS NOT NULL ORDER BY due LIMIT 1")?;
+            let mut next = db.prepare_cached(
+                "SELECT waits.due FROM waits CROSS JOIN starts ON starts.run = waits.run
+                 WHERE waits.due IS NOT NULL AND starts.state IN ('parked', 'queued') ORDER BY waits.due LIMIT 1",
+            )?;
             Ok(next.query_row([], |row| row.get(0)).optional()?)
         })
     }

@@ -25,6 +25,21 @@ pub(in super::super) fn health(app: &App, _: &Asked) -> Result<Reply, Problem> {
     })
 }
 
+pub(in super::super) fn ready(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+    let missing = app.readiness.missing(&app.store);
+    if missing.is_empty() {
+        return Ok(Reply::json(&json!({ "status": "ready" })));
+    }
+    // Why is for those who may read everything; the log has it as well.
+    let may_know = asked.may_read(None);
+    let rows = missing.iter().map(|(ability, why)| {
+        tracing::error!(ability = ability.as_str(), why, "the server is not ready");
+        json!({ "what": ability.as_str(), "why": may_know.then_some(why) })
+    });
+    let body = json!({ "status": "failing", "cannot": rows.collect::<Vec<_>>() });
+    Ok(Reply::json(&body).status(StatusCode::SERVICE_UNAVAILABLE))
+}
+
 pub(in super::super) fn openapi(_: &App, _: &Asked) -> Result<Reply, Problem> {
     Ok(Reply::json(&openapi::document()))
 }

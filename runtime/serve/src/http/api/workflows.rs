@@ -16,6 +16,7 @@ use lobster_runtime::store::{RunId, iso};
 use serde_json::{Map, Value, json};
 
 use super::{App, Asked, Problem, Reply};
+use crate::rate::admit;
 use crate::workflow_files::{Content as FileContent, FileProblem, MOST, Place};
 use crate::workflows::{self, Content};
 
@@ -83,7 +84,7 @@ pub struct Cause {
 /// Has a run of a registered version started for whoever asks.
 ///
 /// # Errors
-/// When the arguments do not fit, or the store cannot be written.
+/// When the arguments do not fit, too many runs wait, or the store cannot be written.
 pub fn enqueue_for(
     app: &App,
     asked: &Asked,
@@ -97,6 +98,7 @@ pub fn enqueue_for(
         detail["agent"] = json!(agent);
     }
     workflows::check_args(&Content::of(&workflow), &args).map_err(Problem::bad_request)?;
+    admit(app, asked.name().unwrap_or_default())?;
     let start = NewStart {
         workflow: workflow.n,
         digest: workflow.digest,

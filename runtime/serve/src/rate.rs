@@ -1,18 +1,42 @@
-//! How many deliveries of one webhook are taken in a time.
+//! The limits of starts, one for each sender and one for the queue: the same for webhooks, the API, the console and
+//! agents.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use axum::http::StatusCode;
 use lobster_runtime::sync::lock;
 
-/// Deliveries of one webhook a second, in the long run.
+use crate::http::{App, Problem};
+
+/// Starts that may wait; further ones are refused for a while.
+const QUEUE_AT_MOST: u64 = 10_000;
+
+/// Starts of one sender a second, in the long run.
 const RATE: f64 = 100.0;
 
 /// So many may come at once.
 const BURST: f64 = 1000.0;
 
-/// What is left of each webhook's share.
+/// Takes one more start, if its sender and the queue have room for it.
+///
+/// # Errors
+/// 429, with the seconds after which another start is taken.
+pub(crate) fn admit(app: &App, sender: &str) -> Result<(), Problem> {
+    let problem = |code, detail: String| Problem::new(StatusCode::TOO_MANY_REQUESTS, code, detail);
+    app.rates.take(sender).map_err(|wait| {
+        let seconds = u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX);
+        problem("rate", format!("{sender} starts more runs than it may")).retry_after(seconds)
+    })?;
+    if app.service.count_queued()? >= QUEUE_AT_MOST {
+        let detail = format!("{QUEUE_AT_MOST} runs wait for their turn; nothing was started");
+        return Err(problem("queue", detail).retry_after(30));
+    }
+    Ok(())
+}
+
+/// The rest of each sender's share.
 #[derive(Default)]
 pub(crate) struct Rates(Mutex<HashMap<String, Share>>);
 
@@ -22,17 +46,17 @@ struct Share {
 }
 
 impl Rates {
-    /// Takes one delivery.
+    /// Takes one start.
     ///
     /// # Errors
     /// After how long the next one is taken.
-    pub(crate) fn take(&self, hook: &str) -> Result<(), Duration> {
-        self.take_at(hook, Instant::now())
+    pub(crate) fn take(&self, sender: &str) -> Result<(), Duration> {
+        self.take_at(sender, Instant::now())
     }
 
-    fn take_at(&self, hook: &str, now: Instant) -> Result<(), Duration> {
+    fn take_at(&self, sender: &str, now: Instant) -> Result<(), Duration> {
         let mut all = lock(&self.0);
-        let share = all.entry(hook.to_owned()).or_insert(Share { left: BURST, at: now });
+        let share = all.entry(sender.to_owned()).or_insert(Share { left: BURST, at: now });
         let passed = now.saturating_duration_since(share.at).as_secs_f64();
         *share = Share { left: (share.left + passed * RATE).min(BURST), at: now.max(share.at) };
         if share.left < 1.0 {
