@@ -502,13 +502,18 @@ impl<'a> Search<'a> {
             files.push(BoundFile { path: shown, target, digest, bytes, role: entry.role, compared });
         }
         files.sort();
-        for (names, what) in [
-            (&self.loads, "what they run, load and read by themselves"),
-            (&self.directories, "what is in them"),
+        for (names, of_one, of_many) in [
+            (
+                &self.loads,
+                "what it runs, loads and reads by itself",
+                "what they run, load and read by themselves",
+            ),
+            (&self.directories, "what is in it", "what is in them"),
         ] {
-            if !names.is_empty() {
-                let names: Vec<&str> = names.iter().map(String::as_str).collect();
-                self.not_covered.insert(format!("{}: {what}", names.join(", ")));
+            let shown: Vec<&str> = names.iter().map(String::as_str).collect();
+            let what = if shown.len() == 1 { of_one } else { of_many };
+            if !shown.is_empty() {
+                self.not_covered.insert(format!("{}: {what}", shown.join(", ")));
             }
         }
         Ok(Covered { files, not_covered: self.not_covered.into_iter().collect() })
