@@ -531,8 +531,9 @@ fn what_runs_swapped_bytes_has_said_that_it_is_not_covered() {
                 silent.push(id.to_owned());
             }
             let shown = home.lobster(["show", "@", "--full"]).run().stdout;
-            let held = shown.lines().find(|line| line.trim_start().starts_with("held"));
-            if held.is_some_and(|line| line.contains("approved-files")) {
+            let enforced = shown.lines().find_map(|line| line.trim_start().strip_prefix("enforced "));
+            let record: Value = serde_json::from_str(enforced.unwrap_or("null")).unwrap();
+            if record["held"].to_string().contains("approved-files") {
                 claimed.push(id.to_owned());
             }
         }
