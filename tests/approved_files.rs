@@ -483,7 +483,10 @@ fn the_question_lists_what_would_run() {
     let mut found = files(&asked);
     found.sort();
     assert_eq!(found, expected, "{asked:?}");
-    assert!(not_covered(&asked).contains("p.py loads or runs by itself"), "{asked:?}");
+    let gaps = not_covered(&asked);
+    for part in ["p.py", "python3", "what they run, load and read by themselves"] {
+        assert!(gaps.contains(part), "{part}: {asked:?}");
+    }
     // What it writes is not frozen.
     let done = approve(&home, "a", &asked);
     assert_eq!((done.code(), home.read("a/out.txt")), (0, "inc\ndata\n".to_owned()), "{done:?}");
@@ -498,6 +501,46 @@ fn the_question_lists_what_would_run() {
     std::fs::remove_file(home.dir().join("a/q.py")).unwrap();
     let stale = approve(&home, "a", &asked).error();
     assert!(stale.contains("a/q.py (it is gone"), "{stale}");
+}
+
+/// Between the question and the approval a file is swapped, of which the text says more or less clearly
+/// that it will run. Either the approval is stale, or the question has named a gap.
+#[test]
+fn what_runs_swapped_bytes_has_said_that_it_is_not_covered() {
+    let cases =
+        include_str!("policy/swaps.jsonl").lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let home = Home::new();
+    let (mut silent, mut swapped, mut claimed) = (Vec::new(), 0, Vec::new());
+    for case in cases {
+        let id = case["id"].as_str().unwrap();
+        workflow(&home, id, case["command"].as_str().unwrap());
+        let write = |files: &Value| {
+            for (name, text) in files.as_object().unwrap() {
+                home.write(&format!("{id}/{name}"), text.as_str().unwrap());
+                let path = home.dir().join(id).join(name);
+                std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            }
+        };
+        write(&case["before"]);
+        let asked = ask(&home, id);
+        write(&case["after"]);
+        let done = approve(&home, id, &asked);
+        if format!("{done:?}").contains("SWAPPED-RAN") {
+            swapped += 1;
+            if not_covered(&asked) == "null" {
+                silent.push(id.to_owned());
+            }
+            let shown = home.lobster(["show", "@", "--full"]).run().stdout;
+            let enforced = shown.lines().find_map(|line| line.trim_start().strip_prefix("enforced "));
+            let record: Value = serde_json::from_str(enforced.unwrap_or("null")).unwrap();
+            if record["held"].to_string().contains("approved-files") {
+                claimed.push(id.to_owned());
+            }
+        }
+    }
+    println!("{swapped} ran other bytes, each with a gap");
+    assert!(silent.is_empty(), "not covered, and not said: {silent:?}");
+    assert!(claimed.is_empty(), "recorded as held: {claimed:?}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ pub struct Reading<'c> {
     pub change: &'c Change,
     /// The path that the same file had before.
     pub renamed_from: Option<&'c RelPath>,
-    /// A program wrote it for itself.
+    /// A program wrote it for itself: it had that name before, and nobody can run it.
     pub is_generated: bool,
 }
 
@@ -54,7 +54,7 @@ impl ChangeSet {
                         root: &of_root.root,
                         change,
                         renamed_from: renamed.get(&change.path).copied(),
-                        is_generated: is_generated(&change.path),
+                        is_generated: is_generated(change),
                     });
                 }
             }
@@ -84,9 +84,12 @@ pub fn is_executable(entry: Option<&Entry>) -> bool {
     matches!(entry, Some(Entry::File { mode, .. }) if mode & 0o111 != 0)
 }
 
-fn is_generated(path: &RelPath) -> bool {
-    let name = String::from_utf8_lossy(path.name());
-    GENERATED.contains(&&*name) || GENERATED_ENDS.iter().any(|end| name.ends_with(end))
+fn is_generated(change: &Change) -> bool {
+    // A step chooses the names of what it makes.
+    let is_old = matches!(change.before, Some(Entry::File { .. }));
+    let runs = [&change.before, &change.after].into_iter().any(|entry| is_executable(entry.as_ref()));
+    let name = String::from_utf8_lossy(change.path.name());
+    is_old && !runs && (GENERATED.contains(&&*name) || GENERATED_ENDS.iter().any(|end| name.ends_with(end)))
 }
 
 /// The old path of each file that has the content and mode of the only file like it that is gone.
@@ -138,7 +141,10 @@ mod tests {
             ("c-new", None, file("moved", 0o644)),
             ("empty", file("", 0o644), None),
             ("empty2", None, file("", 0o644)),
+            ("go.sum", file("1", 0o644), file("2", 0o755)),
+            ("helper_pb2.py", None, file("3", 0o644)),
             ("m", file("m", 0o644), file("m", 0o755)),
+            ("old_pb2.py", file("1", 0o644), file("4", 0o644)),
             ("run", None, file("run", 0o755)),
             ("twice", file("x", 0o644), None),
             ("x1", None, file("x", 0o644)),
@@ -163,7 +169,22 @@ mod tests {
             .collect();
         assert_eq!(
             told,
-            ["empty", "twice", "z", "m", "run", "b-old > c-new", "a", "empty2", "x1", "x2", "Cargo.lock"]
+            [
+                "empty",
+                "twice",
+                "z",
+                "m",
+                "run",
+                "b-old > c-new",
+                "a",
+                "go.sum",
+                "empty2",
+                "helper_pb2.py",
+                "x1",
+                "x2",
+                "Cargo.lock",
+                "old_pb2.py"
+            ]
         );
     }
 }

@@ -389,8 +389,13 @@ async fn exchange(request: &HttpRequest, first: &Url, told: &dyn Fn(u64)) -> Res
         let Some(target) = redirect_target(&response, &url, &origin)? else {
             return read(response, &origin, limits, told).await;
         };
-        with_body &=
+        // What is counted as one call is sent once: no redirect repeats it.
+        let repeats =
             matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
+        if with_body && repeats {
+            return Err(HttpError::TooManyRedirects { origin, most: 0 });
+        }
+        with_body = false;
         url = target;
     }
     Err(HttpError::TooManyRedirects { origin: url.origin().ascii_serialization(), most: MAX_REDIRECTS })

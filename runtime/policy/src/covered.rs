@@ -12,7 +12,7 @@ mod programs;
 use std::collections::BTreeMap;
 
 use self::programs::{attached_values, is_file_option, script_operands, tool};
-use super::analysis::{Analysis, Arg, Input};
+use super::analysis::{Analysis, Arg, Finding, Input, Level};
 use super::command::Invocation;
 use super::decide::Command;
 use super::decision_env::DecisionEnv;
@@ -99,6 +99,9 @@ impl Policy {
             .iter()
             .any(|f| matches!(f.code.as_str(), "syntax" | "ambiguous") || f.code.starts_with("limit:"));
         let mut mentions = analysis.mentions.take().map(|mentions| *mentions).unwrap_or_default();
+        if mentions.dynamic || !analysis.findings.iter().all(is_of_its_command) {
+            mentions.not_covered.insert("what is only known when it runs".to_owned());
+        }
         if unread {
             mentions.runs_code = true;
             mentions.not_covered.insert("text that cannot be read with certainty".to_owned());
@@ -113,6 +116,23 @@ impl Policy {
         let mut system = trusted.chain(super::SYSTEM_READ_ONLY.iter().copied()).chain(["/dev", "/run"]);
         system.any(|directory| super::paths::is_under(path, directory)) && !roots.is_writable(path)
     }
+}
+
+/// True if what a finding speaks of is a command that is known by its name, or only data.
+fn is_of_its_command(finding: &Finding) -> bool {
+    const KNOWN: &[&str] = &[
+        "write",
+        "uncovered",
+        "not-read-only",
+        "untrusted-program",
+        "unknown-program",
+        "network",
+        "script",
+        "opaque-code",
+        "wrapper",
+        "mixed-grants",
+    ];
+    finding.level == Level::Ask && (finding.rule.is_some() || KNOWN.contains(&finding.code.as_str()))
 }
 
 impl Analysis<'_> {
@@ -135,6 +155,9 @@ impl Analysis<'_> {
         // the value stands here for all files that match.
         let is_pattern = arg.glob || name.contains(['*', '?', '[']);
         let lookup = if is_pattern { Lookup::Glob } else { Lookup::File };
+        if is_pattern && role != FileRole::Read {
+            mentions.not_covered.insert(format!("files that match {name} only then"));
+        }
         mentions.add(Mention { name, lookup, role, language, may_write, vars });
     }
 
@@ -256,10 +279,14 @@ impl Analysis<'_> {
         self.mention_program(&full, rest);
         let reads_only = covered.iter().any(|by| by == "catalogue") && !is_shell(&name);
         let writes = super::touches::is_writer(&name) && self.resolve(&full).is_some();
-        if !(reads_only || writes)
-            && let Some(mentions) = &mut self.mentions
-        {
-            mentions.runs_code = true;
+        // Scripts of shells, and files that are programs themselves, are read where they are found.
+        let is_found = is_shell(&name) || (full.contains('/') && self.resolve(&full).is_none());
+        let is_settled = rest.iter().all(|arg| !arg.unknown && !arg.glob) || catalogue::is_text_only(&name);
+        if let Some(mentions) = &mut self.mentions {
+            mentions.runs_code |= !(reads_only || writes);
+            if !(is_found || is_settled && (reads_only || writes)) {
+                mentions.loads.insert(name.clone());
+            }
         }
         match name.as_str() {
             "ls" | "dir" | "vdir" | "fd" | "fdfind" | "rg" | "tree" => {
@@ -402,6 +429,13 @@ impl Analysis<'_> {
                 self.mention(&value, FileRole::Read, Language::Data, may_write);
             }
             after_option = false;
+        }
+    }
+
+    /// A program that runs or loads more than the text names.
+    pub(crate) fn mention_loader(&mut self, name: &str) {
+        if let Some(mentions) = &mut self.mentions {
+            mentions.loads.insert(name.to_owned());
         }
     }
 

@@ -167,6 +167,7 @@ impl Analysis<'_> {
         self.record(&inv.args, None, Vec::new());
         self.judge_rules_quietly(name, inv);
         if inv.args[1..].iter().any(|a| a.text == "--login" || starts_interactively(&a.text)) {
+            self.mention_loader(name);
             self.ask("script", format!("{name} runs start-up files whose content is not shown"));
         }
         if is_foreign(name) {

@@ -108,6 +108,8 @@ pub struct Mentions {
     pub shell_reads: bool,
     /// Something runs that is not known to do no more than read and write.
     pub runs_code: bool,
+    /// Programs that are not known to run, load and read no more than the text names.
+    pub loads: BTreeSet<String>,
     /// What is executed or sourced and cannot be covered, in words.
     pub not_covered: BTreeSet<String>,
 }
@@ -132,8 +134,10 @@ impl Mentions {
             words,
             shell_reads,
             runs_code,
+            loads,
             not_covered,
         } = other;
+        self.loads.extend(loads);
         self.words.extend(words);
         files.into_iter().for_each(|file| self.add(file));
         directories.iter().for_each(|directory| self.add_directory(directory));

@@ -110,8 +110,11 @@ static WRITE_FLAGS: &[(&[&str], &[&str])] = &[
 
 /// Whether `name` does nothing with its operands but write or remove them.
 pub(crate) fn is_writer(name: &str) -> bool {
-    const RUN_OTHERS: &[&str] = &["rsync", "scp", "install", "gcc", "cc", "clang", "g++", "ld", "as"];
-    WRITERS.iter().any(|(names, ..)| names.contains(&name)) && !RUN_OTHERS.contains(&name)
+    const RUN_NOTHING: &[&str] = &[
+        "touch", "mkdir", "mkfifo", "mknod", "rm", "unlink", "rmdir", "shred", "truncate", "tee", "chmod",
+        "chown", "chgrp", "cp", "mv", "ln", "link", "dd",
+    ];
+    RUN_NOTHING.contains(&name)
 }
 
 impl Analysis<'_> {

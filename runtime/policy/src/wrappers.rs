@@ -108,6 +108,7 @@ impl Analysis<'_> {
         match wrapper.kind {
             Kind::Through => {}
             Kind::Ask(why) => {
+                self.mention_loader(name);
                 if !matches!(name, "busybox" | "toybox") {
                     self.draw(name, Vec::new(), false);
                 }

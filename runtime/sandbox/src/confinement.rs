@@ -73,7 +73,7 @@ impl Confinement {
         if !spec.protect.is_empty() || spec.protect_repositories {
             promises.push(Promise::FsProtect);
         }
-        if !spec.replaced.is_empty() || !spec.uncopied.is_empty() {
+        if !(spec.replaced.is_empty() && spec.uncopied.is_empty() && spec.uncovered.is_empty()) {
             promises.push(Promise::ApprovedFiles);
         }
         if matches!(self, Self::Jail(_)) {
@@ -122,8 +122,11 @@ pub struct JailSpec {
     /// stand in their places: it writes them itself, or they are very large. The statement
     /// says that what was approved is not held for these.
     pub uncopied: Vec<PathBuf>,
-    /// Whether a run is refused where `uncopied` names anything. A degraded run says so in
-    /// its minimum.
+    /// What it may run, load and read that no approval covers, in words: then what was approved
+    /// is not held.
+    pub uncovered: Vec<String>,
+    /// Whether a run is refused where `uncopied` or `uncovered` names anything. A degraded run
+    /// says so in its minimum.
     pub copies_only: bool,
     /// Layers over roots of `write`: what the process changes there stays in them. They are
     /// made where the process is started, so they do not travel either.
@@ -226,6 +229,7 @@ impl Default for JailSpec {
             protect: Vec::new(),
             replaced: Vec::new(),
             uncopied: Vec::new(),
+            uncovered: Vec::new(),
             copies_only: false,
             layers: Vec::new(),
             protect_repositories: false,

@@ -212,7 +212,8 @@ fn open_folder(folder: &Path) -> Result<OwnedFd, FileProblem> {
 fn is_fit(name: &str) -> bool {
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     name.len() <= 120
-        && !name.starts_with('.')
+        // A leading dash would make it an option of whatever is run on `*.lobster`.
+        && !name.starts_with(['.', '-'])
         && name.chars().all(fits)
         && has_workflow_extension(Path::new(name))
 }
@@ -339,7 +340,7 @@ mod tests {
         let outside = tempfile::tempdir().unwrap();
         std::fs::write(outside.path().join("secret.lobster"), "secret").unwrap();
         symlink(outside.path().join("secret.lobster"), folder.path().join("link.lobster")).unwrap();
-        for name in ["../secret", "a/b", "", ".", "..", ".hidden", "a\nb", "ü"] {
+        for name in ["../secret", "a/b", "", ".", "..", ".hidden", "-x", "--help", "a\nb", "ü"] {
             assert!(files.new_place(name).is_none(), "{name:?}");
         }
         assert!(files.place_of(&outside.path().join("secret.lobster")).is_none());

@@ -112,6 +112,9 @@ struct Search<'a> {
     files: BTreeMap<PathBuf, Entry>,
     queue: VecDeque<Pending>,
     written: BTreeSet<PathBuf>,
+    /// What may run, load and read more than is found here.
+    loads: BTreeSet<String>,
+    directories: BTreeSet<String>,
     not_covered: BTreeSet<String>,
     texts: usize,
     entries: usize,
@@ -125,6 +128,8 @@ impl<'a> Search<'a> {
             files: BTreeMap::new(),
             queue: VecDeque::new(),
             written: BTreeSet::new(),
+            loads: BTreeSet::new(),
+            directories: BTreeSet::new(),
             not_covered: BTreeSet::new(),
             texts: 0,
             entries: 0,
@@ -141,9 +146,11 @@ impl<'a> Search<'a> {
             dynamic,
             words,
             shell_reads,
+            loads,
             not_covered,
             ..
         } = mentions;
+        self.loads.extend(loads);
         for file in files.iter_mut().filter(|file| shell_reads && !file.may_write) {
             if file.role == FileRole::Read && file.language == Language::Data {
                 // Which shell reads it is not known.
@@ -153,7 +160,13 @@ impl<'a> Search<'a> {
         self.written.extend(written.into_iter().filter_map(|path| fs::canonicalize(path).ok()));
         self.not_covered.extend(not_covered);
         for mention in &files {
-            for path in self.paths(mention, &directories) {
+            let paths = self.paths(mention, &directories);
+            let is_run = mention.role != FileRole::Read && mention.lookup == Lookup::File;
+            let is_script = matches!(mention.language, Language::Unknown | Language::Shell(_));
+            if is_run && is_script && !paths.iter().any(|path| path.is_file()) {
+                self.loads.insert(mention.name.clone());
+            }
+            for path in paths {
                 self.add(&path, mention, &directories, depth);
             }
         }
@@ -323,8 +336,8 @@ impl<'a> Search<'a> {
         // Neither opened nor waited for: it may be anything.
         let Ok(real) = fs::canonicalize(&path) else { return };
         let Ok(meta) = fs::metadata(&real) else { return };
-        if meta.is_dir() && matches!(mention.language, Language::Script(_)) {
-            self.not_covered.insert(format!("the directory {}", path.display()));
+        if meta.is_dir() && !is_kernels(&real) {
+            self.directories.insert(self.shown(&path));
         }
         if !meta.is_file() || is_kernels(&real) {
             return;
@@ -350,6 +363,8 @@ impl<'a> Search<'a> {
             return;
         }
         if is_system(&real) {
+            // A program of the system under another name, which may make it another program.
+            self.loads.insert(self.shown(&path));
             return;
         }
         if depth >= MAX_DEPTH {
@@ -380,10 +395,7 @@ impl<'a> Search<'a> {
             let content = match read_script(&pending.real) {
                 Ok(Some(content)) => content,
                 Ok(None) => {
-                    // A large program is one; a large script is not read.
-                    if !is_binary(&pending.real) {
-                        self.not_covered.insert(format!("what {shown} runs: it is too large to be read"));
-                    }
+                    self.loads.insert(self.shown(&pending.path));
                     continue;
                 }
                 // Reported with the digests.
@@ -411,8 +423,11 @@ impl<'a> Search<'a> {
     }
 
     fn take_inside(&mut self, pending: &Pending, inside: Inside) {
-        let Inside { shell, files, not_covered } = inside;
+        let Inside { shell, files, loads, not_covered } = inside;
         self.not_covered.extend(not_covered);
+        if loads {
+            self.loads.insert(self.shown(&pending.path));
+        }
         let mut directories = pending.directories.clone();
         let own = pending.path.parent().map(|parent| parent.display().to_string());
         if let Some(own) = own.filter(|own| !directories.contains(own)) {
@@ -436,6 +451,12 @@ impl<'a> Search<'a> {
             mentions.not_covered = mentions.not_covered.into_iter().map(of_script).collect();
             self.take(mentions, pending.depth);
         }
+    }
+
+    /// A path as a question's notes name it: within the workspace, if it is there.
+    fn shown(&self, path: &Path) -> String {
+        let inside = path.strip_prefix(&self.place.env.workspace).ok();
+        inside.filter(|inside| !inside.as_os_str().is_empty()).unwrap_or(path).display().to_string()
     }
 
     /// Reads the content of all that was found.
@@ -481,6 +502,20 @@ impl<'a> Search<'a> {
             files.push(BoundFile { path: shown, target, digest, bytes, role: entry.role, compared });
         }
         files.sort();
+        for (names, of_one, of_many) in [
+            (
+                &self.loads,
+                "what it runs, loads and reads by itself",
+                "what they run, load and read by themselves",
+            ),
+            (&self.directories, "what is in it", "what is in them"),
+        ] {
+            let shown: Vec<&str> = names.iter().map(String::as_str).collect();
+            let what = if shown.len() == 1 { of_one } else { of_many };
+            if !shown.is_empty() {
+                self.not_covered.insert(format!("{}: {what}", shown.join(", ")));
+            }
+        }
         Ok(Covered { files, not_covered: self.not_covered.into_iter().collect() })
     }
 }
@@ -494,12 +529,6 @@ fn read_script(path: &Path) -> io::Result<Option<Vec<u8>>> {
     let mut content = Vec::new();
     file.take(MAX_SCRIPT + 1).read_to_end(&mut content)?;
     Ok(Some(content))
-}
-
-fn is_binary(path: &Path) -> bool {
-    let mut head = [0; 512];
-    let read = regular_file::open(path).and_then(|mut file| file.read(&mut head));
-    read.is_ok_and(|length| head[..length].contains(&0))
 }
 
 /// Whether a path names an entry of the kernel's views, which are not files.

@@ -31,9 +31,16 @@ pub(crate) struct Decided {
 }
 
 impl Decided {
-    /// Sees to it that the step finds `files` as they were approved, and nothing else.
-    pub(super) fn hold(&mut self, files: &[BoundFile], state_dir: &Path) -> Result<(), Stop> {
+    /// Sees to it that the step finds `files` as they were approved, and that its record says what
+    /// the approval does not cover.
+    pub(super) fn hold(
+        &mut self,
+        files: &[BoundFile],
+        not_covered: Vec<String>,
+        state_dir: &Path,
+    ) -> Result<(), Stop> {
         let Confinement::Jail(spec) = &mut self.confinement else { return Ok(()) };
+        spec.uncovered = not_covered;
         if files.is_empty() {
             return Ok(());
         }

@@ -27,7 +27,7 @@ use lobster_base::digest::Digest;
 use lobster_language::plan::{ChangesMode, Extras};
 use lobster_observe::telemetry::TRACEPARENT;
 use lobster_policy::{LeastChanges, Shell};
-use lobster_sandbox::{Enforcement, HeldRoot, ProcessLimits, Promise};
+use lobster_sandbox::{Enforcement, HeldRoot, JailSpec, ProcessLimits, Promise};
 use lobster_stage::{
     MAX_OUTPUT, Payload, SANDBOX_BLOCKED, StageError, Stop, byte_limit, explained, store_failure,
 };
@@ -531,7 +531,8 @@ fn execute(
         None => (start(cancel), None),
     };
     let changed = changed.or_else(|| {
-        let approved = decision.approved.as_ref().filter(|_| ran_uncopied(&outcome.step))?;
+        let spec = decision.confinement.spec()?;
+        let approved = decision.approved.as_ref().filter(|_| ran_uncopied(&outcome.step, spec))?;
         approved.uncopied()
     });
     // Whatever it did or printed, it was not what was approved.
@@ -548,11 +549,14 @@ fn execute(
 }
 
 /// Whether a process ran to its own end where no copies of approved files could stand in their places.
-fn ran_uncopied(outcome: &StepOutcome) -> bool {
+fn ran_uncopied(outcome: &StepOutcome, spec: &JailSpec) -> bool {
     let enforcement = serde_json::from_value::<Enforcement>(outcome.enforcement.clone()).ok();
-    let lacks = enforcement
-        .is_some_and(|enforcement| enforcement.missing.iter().any(|it| it.promise == Promise::ApprovedFiles));
-    lacks && outcome.detail.get(PARTIAL_STDOUT).is_none()
+    let lacks = |promise| {
+        enforcement.as_ref().is_some_and(|it| it.missing.iter().any(|missing| missing.promise == promise))
+    };
+    // Beside what an approval does not cover, copies stand wherever there is a mount namespace.
+    let has_copies = !spec.uncovered.is_empty() && spec.uncopied.is_empty() && !lacks(Promise::FsMetadata);
+    lacks(Promise::ApprovedFiles) && !has_copies && outcome.detail.get(PARTIAL_STDOUT).is_none()
 }
 
 /// Text short enough for a message: its beginning and its end.

@@ -52,7 +52,7 @@ pub(crate) fn decide(
     if let Some(shell) = &shell {
         statement["shell"] = json!(shell);
     }
-    let mut approved_files = None;
+    let mut approved = None;
     match decision.verdict {
         Verdict::Allow => {}
         Verdict::Deny => {
@@ -63,7 +63,7 @@ pub(crate) fn decide(
             return Err(Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied)));
         }
         Verdict::Ask => {
-            approved_files = Some(ask(run, path, job, (&proposal, &place, &decision), &statement, cancel)?);
+            approved = Some(ask(run, path, job, (&proposal, &place, &decision), &statement, cancel)?);
         }
     }
     // Who only looks ahead starts nothing, and leaves nothing in the state.
@@ -72,8 +72,9 @@ pub(crate) fn decide(
     let mut decided = decided(run.services, &decision, statement, &job.env, &place, &network, &homes)?;
     decided.shell = shell;
     admit_credentials(run, job, &mut decided).inspect_err(|_| run.record_failure(path))?;
-    if let Some(files) = approved_files.filter(|_| run.journals()) {
-        decided.hold(&files, &run.services.state_dir).inspect_err(|_| run.record_failure(path))?;
+    if let Some((files, not_covered)) = approved.filter(|_| run.journals()) {
+        let held = decided.hold(&files, not_covered, &run.services.state_dir);
+        held.inspect_err(|_| run.record_failure(path))?;
     }
     if !policy.is_open()
         && let Some(git) = catalogued_git(&decision)
@@ -85,7 +86,7 @@ pub(crate) fn decide(
 }
 
 /// Asks a person whether the command may run, unless an equal one was approved for the run.
-/// Gives the files that the approval covers.
+/// Gives the files that the approval covers, and what it does not cover.
 fn ask(
     run: &Run<'_>,
     path: &StepPath,
@@ -93,7 +94,7 @@ fn ask(
     (proposal, place, decision): (&Proposal, &DecisionEnv, &Decision),
     statement: &Value,
     cancel: &CancelToken,
-) -> Result<Vec<BoundFile>, Stop> {
+) -> Result<(Vec<BoundFile>, Vec<String>), Stop> {
     let stdin = match &job.stdin {
         Some(payload) => Some(Digest::of_reader(payload.open()?)?),
         None => None,
@@ -169,7 +170,7 @@ fn ask(
             propose(run, path, &rule)?;
         }
     }
-    Ok(binding.files)
+    Ok((binding.files, not_covered))
 }
 
 /// Credentials as a question shows them.

@@ -129,7 +129,8 @@ fn show(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
         let path = path_of(reading);
         let Some(text) = difference_of(store, &path, reading.change) else { continue };
         let lines: Vec<&str> = text.lines().collect();
-        if reading.is_generated {
+        // A script is read, whatever it is called.
+        if reading.is_generated && !is_script(store, reading.change) {
             let _ = writeln!(difference, "[… {path} is generated: {} lines of difference]", lines.len());
             continue;
         }
@@ -226,6 +227,11 @@ fn difference_of(store: &Store, path: &str, change: &Change) -> Option<String> {
         _ => format!("--- {old}\n+++ {new}\nnot shown: {}\n", sizes(change)),
     };
     Some(store.hide(&text).into_owned())
+}
+
+/// True if the content names a program that runs it, or nobody can read what it is.
+fn is_script(store: &Store, change: &Change) -> bool {
+    text_of(store, change.after.as_ref()).is_none_or(|text| text.starts_with("#!"))
 }
 
 /// The content as text, if it can be shown.

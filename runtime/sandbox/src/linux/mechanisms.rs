@@ -179,12 +179,14 @@ impl Walls {
                 .filter(|open| open.promise == promise)
                 .map(|open| open.why.as_str())
                 .collect();
-            let uncopied = match promise {
-                Promise::ApprovedFiles => confinement.spec().map_or(&[][..], |spec| &spec.uncopied),
-                _ => &[],
-            };
+            let approved = confinement.spec().filter(|_| promise == Promise::ApprovedFiles);
+            let uncopied = approved.map_or(&[][..], |spec| &spec.uncopied);
+            let uncovered = approved.map_or(&[][..], |spec| &spec.uncovered);
             if !mechanisms.is_empty() && !uncopied.is_empty() {
                 missing.push(Missing { promise, why: why_uncopied(uncopied) });
+            } else if !mechanisms.is_empty() && !uncovered.is_empty() {
+                let why = format!("the approval does not cover {}", uncovered.join("; "));
+                missing.push(Missing { promise, why });
             } else if !mechanisms.is_empty() && !open.is_empty() {
                 missing.push(Missing { promise, why: open.join("; ") });
             } else if mechanisms.is_empty() {

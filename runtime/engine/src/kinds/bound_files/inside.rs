@@ -16,6 +16,8 @@ pub(super) struct Inside {
     pub(super) shell: Vec<(Dialect, String)>,
     /// Other files, named relative to the working directory or to the file's own.
     pub(super) files: Vec<Mention>,
+    /// It may run and load more than its text tells.
+    pub(super) loads: bool,
     pub(super) not_covered: Vec<String>,
 }
 
@@ -29,10 +31,11 @@ pub(super) fn read(
     content: &[u8],
     shell_of: &dyn Fn(&str) -> Dialect,
 ) -> Inside {
-    let Ok(text) = std::str::from_utf8(content) else { return Inside::default() };
+    let Ok(text) = std::str::from_utf8(content) else { return Inside { loads: true, ..Inside::default() } };
     let mut inside = Inside::default();
-    let shown = path.display();
     let first = first_line(text);
+    // What a shell reads is found in its text, unless the first line makes it read something else.
+    inside.loads = *language == Language::Unknown && first.as_ref().is_some_and(|line| !line.is_plain);
     // Who starts it, if it is started by itself.
     if let (Language::Unknown, Some(line)) = (language, &first) {
         inside.files.push(Mention::new(line.program, Lookup::File, FileRole::Executed, Language::Unknown));
@@ -57,9 +60,9 @@ pub(super) fn read(
         Language::Package(scripts) => package(text, &scripts, &mut inside, shell_of(SH)),
         Language::Script(name) => {
             script(name, text, &mut inside);
-            inside.not_covered.push(format!("what {shown} loads or runs by itself"));
+            inside.loads = true;
         }
-        Language::Unknown | Language::Data => {}
+        Language::Unknown | Language::Data => inside.loads = true,
     }
     inside
 }
@@ -69,17 +72,25 @@ struct FirstLine<'a> {
     program: &'a str,
     /// What `env` is to start, or the program.
     name: Option<&'a str>,
+    /// It names one of the system's shells, with nothing but letters for options.
+    is_plain: bool,
 }
 
 fn first_line(text: &str) -> Option<FirstLine<'_>> {
     let line = text.lines().next()?.strip_prefix("#!")?.trim();
     let mut words = line.split_whitespace();
     let program = words.next()?;
+    let rest: Vec<&str> = words.collect();
+    let is_system = |path: &str| ["/bin/", "/usr/bin/"].iter().any(|root| path.starts_with(root));
+    let is_letters =
+        |word: &str| word.strip_prefix('-').is_some_and(|rest| rest.bytes().all(|b| b"eufxvn".contains(&b)));
     if program.rsplit('/').next() != Some("env") {
-        return Some(FirstLine { program, name: None });
+        let is_plain = is_system(program) && rest.iter().all(|word| is_letters(word));
+        return Some(FirstLine { program, name: None, is_plain });
     }
-    let name = words.find(|word| !word.starts_with('-') && !word.contains('='));
-    Some(FirstLine { program, name })
+    let name = rest.iter().copied().find(|word| !word.starts_with('-') && !word.contains('='));
+    let is_plain = is_system(program) && matches!(rest[..], [name] if !name.contains('/'));
+    Some(FirstLine { program, name, is_plain })
 }
 
 /// A shell script in which the usual ways to name its own place are written out.
