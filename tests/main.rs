@@ -49,6 +49,7 @@ mod executor_requests;
 mod executors;
 mod failed_runs;
 mod faults;
+mod figures;
 mod first_hour;
 mod first_workflow;
 mod flows;
