@@ -332,10 +332,10 @@ pub mod stages {
 pub mod store {
     pub use lobster_store::{
         Answerer, Blob, BlobReader, BrokenChain, CopyReport, DaySpent, Durability, Event, Gate, GateAnswer,
-        GateFilter, GateKind, GateRecord, GateStatus, GcPolicy, GcReport, KeptOutput, NewRun, Problem, ReadOn,
-        ReadTo, Record,
-        Redactions, RunFilter, RunId, RunProcess, RunStatus, RunSummary, StepOutcome, StepStatus, Store,
-        StoreError, StoreStats, damage_met, end_with_run, iso, state_dir, system_clock, unreadable_blobs,
+        GateFilter, GateKind, GateRecord, GateStatus, GcPolicy, GcReport, KeptOutput, NewRun, Problem,
+        ReadOn, ReadTo, Record, Redactions, RunFilter, RunId, RunProcess, RunStatus, RunSummary, StepOutcome,
+        StepStatus, Store, StoreError, StoreStats, damage_met, end_with_run, iso, state_dir, system_clock,
+        unreadable_blobs,
     };
 
     /// What a service keeps beside runs.

@@ -359,6 +359,8 @@ fn clipped(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -370,6 +372,7 @@ mod tests {
         assert_eq!(tool_name(&long), long);
         // Stems of up to three parts, each plain or of characters that do not fit.
         let parts = ["", "a", "b", " ", ".", "-", "_", "部", "署", "备份", "é", "\u{202e}", "run", &long];
+        let parts = &parts;
         let stems: BTreeSet<String> = parts
             .iter()
             .flat_map(|a| parts.iter().flat_map(move |b| parts.iter().map(move |c| format!("{a}{b}{c}"))))
