@@ -335,7 +335,7 @@ fn a_gate_is_answered_once() {
                 binding,
                 answer: GateAnswer::Approved,
                 by: Some("ann".into()),
-                author: Value::Null,
+                author: serde_json::Value::Null,
                 from: None
             },
         ]

@@ -74,7 +74,7 @@ fn copy() {
             let store = Store::open(&dir).unwrap();
             let me = std::process::id().to_string();
             for key in rest.split(' ') {
-                match store.answer_gate(key.parse().unwrap(), GateAnswer::Approved, Some(&me)) {
+                match store.answer_gate(key.parse().unwrap(), GateAnswer::Approved, Some(me.as_str())) {
                     Ok(gate) => println!("> {}", gate.id),
                     Err(StoreError::ConsumedGate { .. }) => {}
                     Err(other) => panic!("{other}"),
