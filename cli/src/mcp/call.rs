@@ -155,13 +155,13 @@ pub(super) fn perform(runtime: &Runtime, work: Work, limits: Limits) -> Answer {
 
 enum Ready {
     Run(Box<Planned>),
-    Resume(ResumeRequest),
+    Resume(Box<ResumeRequest>),
     Changed,
 }
 
 fn plan(runtime: &Runtime, work: Work) -> Result<Ready, Failure> {
     let (request, pinned) = match work {
-        Work::Resume(request) => return Ok(Ready::Resume(request)),
+        Work::Resume(request) => return Ok(Ready::Resume(Box::new(request))),
         // Its runs execute in processes of their own.
         Work::Start(_) => return Err(Failure::new(Code::Failed, "the service alone starts this")),
         Work::Component { digest, name, args, input } => {

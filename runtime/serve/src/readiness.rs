@@ -14,8 +14,11 @@ const FRESH: Duration = Duration::from_secs(1);
 /// A disk without room for so many bytes is full.
 const PROBE: usize = 64 << 10;
 
-/// A clock before 1 January 2024 is wrong: this version of lobster is younger.
-pub(crate) const EARLIEST_MS: i64 = 1_704_067_200_000;
+/// A clock before 1 January 2010 is wrong: a machine without a battery for its clock starts in 1970 or 2000.
+pub(crate) const EARLIEST_MS: i64 = 1_262_304_000_000;
+
+/// The abilities that fail, each with the reason.
+type Failing = BTreeMap<Ability, String>;
 
 /// Something that a server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,7 +48,7 @@ impl Ability {
 #[derive(Clone, Default)]
 pub(crate) struct Readiness {
     noted: Arc<Mutex<BTreeMap<Ability, String>>>,
-    probed: Arc<Mutex<Option<(Instant, BTreeMap<Ability, String>)>>>,
+    probed: Arc<Mutex<Option<(Instant, Failing)>>>,
 }
 
 impl Readiness {

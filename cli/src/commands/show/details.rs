@@ -148,8 +148,8 @@ fn last_lines(bytes: &[u8]) -> Vec<String> {
 
 /// The last lines that a step has printed so far, or had when lobster died.
 fn last_of_unrecorded(record: Recorded<'_>, path: &str) -> Vec<String> {
-    let kept = kept_outputs(record.store, record.run, Some(path)).into_iter();
-    let Some(mut output) = kept.filter(|output| output.path == path).next_back() else { return Vec::new() };
+    let mut kept = kept_outputs(record.store, record.run, Some(path)).into_iter();
+    let Some(mut output) = kept.rfind(|output| output.path == path) else { return Vec::new() };
     let end = end_of_output(&mut output, None, LINE * SHOWN);
     end.map(|(bytes, _)| last_lines(&bytes)).unwrap_or_default()
 }

@@ -321,8 +321,6 @@ fn propose(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
     run.append(vec![note], Durability::Lazy)
 }
 
-/// How the names of steps' homes begin.
-
 /// What a process may do that has been decided on. `network` names the one that
 /// it shares with others of its run, where it is granted ports. Its home is made in `homes`.
 pub(crate) fn decided(
