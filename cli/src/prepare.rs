@@ -240,7 +240,7 @@ fn operators_command(flag: Option<&str>, governed: bool) -> Result<Option<Notify
 pub(crate) fn note_withheld_keys(runtime: &Runtime) {
     let withheld = runtime.withheld_keys();
     if let Some(first) = withheld.first() {
-        crate::render::say(&format!(
+        say(&format!(
             "note: steps do not receive {}, which lobster keeps for itself; `env: {{ {first}: ${first} }}` grants one",
             withheld.join(", ")
         ));
@@ -251,7 +251,7 @@ pub(crate) fn note_withheld_keys(runtime: &Runtime) {
 pub(crate) fn json_option(value: &str, option: &str) -> Result<serde_json::Value, Failure> {
     let text = or_stdin(value, option)?;
     if json::has_half_pair(&text) {
-        crate::render::say(&format!(
+        say(&format!(
             "warning: {option} escapes half a surrogate pair, which is read as U+FFFD"
         ));
     }
