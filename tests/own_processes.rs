@@ -57,5 +57,5 @@ pub(crate) fn tree_of(child: &Child) -> Vec<(Pid, Kind)> {
 /// Sends a signal to the processes of these kinds; gives their number.
 pub(crate) fn signal(child: &Child, signal: Signal, kinds: impl Fn(Kind) -> bool) -> usize {
     let fitting = tree_of(child).into_iter().filter(|(_, kind)| kinds(*kind));
-    fitting.map(|(pid, _)| kill_process(pid, signal)).count()
+    fitting.filter(|(pid, _)| kill_process(*pid, signal).is_ok()).count()
 }

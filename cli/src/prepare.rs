@@ -251,9 +251,7 @@ pub(crate) fn note_withheld_keys(runtime: &Runtime) {
 pub(crate) fn json_option(value: &str, option: &str) -> Result<serde_json::Value, Failure> {
     let text = or_stdin(value, option)?;
     if json::has_half_pair(&text) {
-        say(&format!(
-            "warning: {option} escapes half a surrogate pair, which is read as U+FFFD"
-        ));
+        say(&format!("warning: {option} escapes half a surrogate pair, which is read as U+FFFD"));
     }
     json::parse(&text).map_err(|error| Failure::parse(format!("{option} must be valid JSON ({error})")))
 }

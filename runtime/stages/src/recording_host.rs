@@ -178,7 +178,7 @@ impl Host for RecordingHost {
                 state_dir: host.state.path(),
                 is_under_policy: false,
                 env: &env,
-                plan_env: &std::collections::BTreeMap::new(),
+                plan_env: &BTreeMap::new(),
                 token: &|name: &str| Ok(env(name).map(lobster_stage::Token::of_environment)),
                 credential: &|_| Ok(None),
                 cwd: host.cwd.path(),
