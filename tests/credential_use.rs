@@ -331,7 +331,7 @@ fn the_same_in_the_jail() {
         place.host()
     );
     place.home.write("Makefile", targets);
-    let rule = "[[rule]]\nid = \"make\"\neffect = \"allow\"\nprogram = \"make\"\n\
+    let rule = "[[rule]]\nid = \"make\"\neffect = \"allow\"\nprogram = \"make\"\nargs = { allow_flags = [\"-s\"] }\n\
                 grant = { fs_write = [\"@workspace\"] }\n";
     let policy = |secret: &str, rule: &str| {
         let text = format!("version = 1\n[secrets.key]\nenv = \"THE_KEY\"\n{secret}\n{rule}");

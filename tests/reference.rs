@@ -131,7 +131,7 @@ fn names_in_tables(document: &Document) -> BTreeSet<String> {
 }
 
 /// Names of variables that are not settings: they are for tests, or stand for many.
-const NO_SETTINGS: [&str; 13] = [
+const NO_SETTINGS: [&str; 15] = [
     "LOBSTER_ARG_NAME",
     "LOBSTER_CATALOGUE_CASES",
     "LOBSTER_CATALOGUE_ROUNDS",
@@ -140,7 +140,9 @@ const NO_SETTINGS: [&str; 13] = [
     "LOBSTER_DOCTOR_SECRET",
     "LOBSTER_ORACLE_CASES",
     "LOBSTER_ORACLE_SEED",
+    "LOBSTER_PROBE_SHARE",
     "LOBSTER_REQUIRE_SHELLS",
+    "LOBSTER_REQUIRE_STRACE",
     "LOBSTER_SHELL_FUZZ_SEED",
     "LOBSTER_SHELL_FUZZ_TEXTS",
     "LOBSTER_WRAPPER_TEXTS",

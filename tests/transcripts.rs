@@ -132,7 +132,11 @@ impl Session {
     /// Runs one command on a terminal, typing what `expected` has behind each prompt.
     pub(crate) fn run_on_terminal(&mut self, text: &str, expected: &[String]) -> Printed {
         let place = self.run("pwd").text;
-        let call = self.home.program("sh", ["-c", text]).dir(Path::new(place.trim_end()));
+        // As at any terminal: it controls the processes that read from it.
+        let call = self
+            .home
+            .program("setsid", ["--ctty", "--wait", "sh", "-c", text])
+            .dir(Path::new(place.trim_end()));
         let call = call.env("TERM", "xterm").env("LOBSTER_PAGER", "cat");
         let mut terminal = Terminal::start(call, 120, 60);
         let asked = |line: &String| {

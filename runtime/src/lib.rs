@@ -73,8 +73,9 @@ pub mod digest {
 
 /// What a program gives a run and gets from it: questions, progress, notices, output.
 pub mod engine {
-    pub use lobster_engine::author::{ANSWER_TOKEN, Author};
-    pub use lobster_engine::origin::{FOR_AGENT, TOKEN_MODE, is_inside_a_run};
+    pub use lobster_engine::author::Author;
+    pub use lobster_engine::known_settings::{ANSWER_TOKEN, FOR_AGENT};
+    pub use lobster_engine::origin::{TOKEN_MODE, is_inside_a_run};
     pub use lobster_engine::{
         AT_ONCE, Ahead, Asked, AskedCommand, Caller, Fact, Heard, Interrupted, NOTIFY_TIMEOUT,
         NOTIFY_VARIABLE, Notify, Occasions, Output, Progress, PromptError, Prompter, QuestionKind,

@@ -10,7 +10,6 @@ use serde_json::{Value, json};
 use super::ancestors::ancestors_in_session;
 use super::env::Env;
 use super::origin::{Origin, surrounding_run};
-use lobster_base::setting::Setting;
 
 /// The variables by which agents mark the shells that they open.
 pub const AGENT_MARKS: [&str; 15] = [
@@ -30,9 +29,6 @@ pub const AGENT_MARKS: [&str; 15] = [
     "OPENCODE",
     "OPENCODE_CLIENT",
 ];
-
-/// A token of `lobster serve` whose owner may answer: it proves a person where there is no terminal.
-pub const ANSWER_TOKEN: Setting<String> = Setting::text("LOBSTER_APPROVAL_TOKEN").kept_secret();
 
 /// The ways in which people answer, as the error of an unproven answer lists them.
 const WAYS: &str = "A person answers it: at a terminal of their own, in the console, with a passkey, or with the token \

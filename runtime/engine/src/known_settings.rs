@@ -4,8 +4,6 @@
 use std::ffi::OsString;
 use std::time::Duration;
 
-use crate::author::ANSWER_TOKEN;
-use crate::origin::FOR_AGENT;
 use lobster_base::json;
 use lobster_base::setting::{BadSetting, Checked, Setting, read_count};
 use lobster_models::{channel, http};
@@ -42,6 +40,12 @@ pub(crate) const INHERIT: Setting<bool> = Setting::switch("LOBSTER_INHERIT_TOKEN
 /// Who starts a run, for gates that do not say it.
 pub const INITIATED_BY: Setting<String> = Setting::text("LOBSTER_APPROVAL_INITIATED_BY");
 
+/// A token of `lobster serve` whose owner may answer: it proves a person where there is no terminal.
+pub const ANSWER_TOKEN: Setting<String> = Setting::text("LOBSTER_APPROVAL_TOKEN").kept_secret();
+
+/// The agent for which a server of lobster starts this process.
+pub const FOR_AGENT: Setting<String> = Setting::text("LOBSTER_FOR_AGENT");
+
 /// The settings that have values of their own.
 static FORMED: [&dyn Checked; 13] = [
     &INITIATED_BY,
@@ -65,14 +69,13 @@ const RETRIES: Setting<f64> = Setting::new("LOBSTER_LLM_VALIDATION_RETRIES", "a 
 });
 
 /// Any text.
-const TEXTS: [&str; 21] = [
+const TEXTS: [&str; 20] = [
     "HOME",
     "XDG_CONFIG_HOME",
     "LOBSTER_ACTOR",
     "LOBSTER_APPROVAL_APPROVED_BY",
     "LOBSTER_APPROVAL_REASON",
     "LOBSTER_APPROVAL_REQUIRED_APPROVER",
-    ANSWER_TOKEN.name,
     "LOBSTER_CACHE_DIR",
     FOR_AGENT.name,
     "LOBSTER_LLM_FORCE_REFRESH",
@@ -90,7 +93,8 @@ const TEXTS: [&str; 21] = [
 ];
 
 /// Text that may hold what is not for everybody: tokens, addresses with them, commands.
-const HIDDEN: [&str; 29] = [
+const HIDDEN: [&str; 30] = [
+    ANSWER_TOKEN.name,
     "LOBSTER_EXECUTOR",
     "LOBSTER_NOTIFY",
     "LOBSTER_LLM_ADAPTER_TOKEN",

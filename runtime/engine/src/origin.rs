@@ -8,12 +8,9 @@ use serde_json::Value;
 use super::ancestors::ancestors;
 use super::beginning::Beginning;
 use super::env::Env;
+use super::known_settings::FOR_AGENT;
 use super::services::Caller;
-use lobster_base::setting::Setting;
 use lobster_store::{Event, RunId, Store, StoreError};
-
-/// The agent for which a server of lobster starts this process.
-pub const FOR_AGENT: Setting<String> = Setting::text("LOBSTER_FOR_AGENT");
 
 /// The field of a run's first record.
 const FIELD: &str = "origin";

@@ -222,6 +222,9 @@ impl Settings {
             return Ok(());
         };
         let (_, text) = self.env.swap_remove(place);
+        if text.to_str().is_some_and(|text| text.trim().is_empty()) {
+            return Ok(());
+        }
         let wrong =
             |why: &str| Failure::new(Code::Setting, format!("{HOST_FUNCTIONS} cannot be used: {why}"));
         // The text holds a token, so no message quotes it.

@@ -13,7 +13,6 @@ use serde::Serialize;
 
 use super::Policy;
 use super::any_time::Assigned;
-use super::catalogue::is_pure;
 use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
 use super::file::Rule;
@@ -374,8 +373,6 @@ pub(crate) struct Draw<'a> {
     pub(crate) rules: Vec<&'a Rule>,
     /// It runs because the catalogue knows it.
     pub(crate) catalogued: bool,
-    /// Rights of others mean nothing to it.
-    pub(crate) pure: bool,
 }
 
 /// What a command was seen to touch.
@@ -595,8 +592,7 @@ impl<'a> Analysis<'a> {
 
     /// Notes that `name` runs, on which grounds.
     pub(crate) fn draw(&mut self, name: &str, rules: Vec<&'a Rule>, catalogued: bool) {
-        let pure = catalogued && is_pure(name);
-        let draw = Draw { name: name.to_owned(), rules, catalogued, pure };
+        let draw = Draw { name: name.to_owned(), rules, catalogued };
         if !self.has_draw(&draw) {
             self.draws.push(draw);
         }
@@ -605,7 +601,7 @@ impl<'a> Analysis<'a> {
     /// Whether something runs on the grounds of `draw`.
     pub(crate) fn has_draw(&self, draw: &Draw<'_>) -> bool {
         self.draws.iter().any(|own| {
-            (own.catalogued, own.pure) == (draw.catalogued, draw.pure)
+            own.catalogued == draw.catalogued
                 && own.rules.len() == draw.rules.len()
                 && own.rules.iter().zip(&draw.rules).all(|(a, b)| std::ptr::eq(*a, *b))
                 // What nothing covers counts each by itself.

@@ -9,6 +9,7 @@
 
 use super::Policy;
 use super::analysis::{Analysis, Draw};
+use super::catalogue::is_pure;
 use super::decide::{Grant, NetGrant};
 use super::decision_env::DecisionEnv;
 use super::file::{NetGrantSpec, NetWord, Rule};
@@ -55,7 +56,8 @@ impl Policy {
         } else if let Some(ruled) = ruled.first() {
             let talks = grants.iter().any(|grant| grant.net != NetGrant::None);
             let writes = grants.iter().any(|grant| !grant.fs_write.is_empty());
-            let reached = others.iter().find(|other| talks || (writes && !other.pure));
+            let reached =
+                others.iter().find(|other| talks || (writes && !(other.catalogued && is_pure(&other.name))));
             if let Some(other) = reached {
                 let rights = if talks { "the network" } else { "the directories" };
                 let message = format!("{} would run with {rights} of {}", other.name, ruled.name);

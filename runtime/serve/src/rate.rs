@@ -5,36 +5,16 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use axum::http::StatusCode;
 use lobster_runtime::sync::lock;
 
-use crate::http::{App, Problem};
-
 /// Starts that may wait; further ones are refused for a while.
-const QUEUE_AT_MOST: u64 = 10_000;
+pub(crate) const QUEUE_AT_MOST: u64 = 10_000;
 
 /// Starts of one sender a second, in the long run.
 const RATE: f64 = 100.0;
 
 /// So many may come at once.
 const BURST: f64 = 1000.0;
-
-/// Takes one more start, if its sender and the queue have room for it.
-///
-/// # Errors
-/// 429, with the seconds after which another start is taken.
-pub(crate) fn admit(app: &App, sender: &str) -> Result<(), Problem> {
-    let problem = |code, detail: String| Problem::new(StatusCode::TOO_MANY_REQUESTS, code, detail);
-    app.rates.take(sender).map_err(|wait| {
-        let seconds = u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX);
-        problem("rate", format!("{sender} starts more runs than it may")).retry_after(seconds)
-    })?;
-    if app.service.count_queued()? >= QUEUE_AT_MOST {
-        let detail = format!("{QUEUE_AT_MOST} runs wait for their turn; nothing was started");
-        return Err(problem("queue", detail).retry_after(30));
-    }
-    Ok(())
-}
 
 /// The rest of each sender's share.
 #[derive(Default)]

@@ -367,6 +367,20 @@ impl StepOutcome {
         serde_json::from_value(self.detail.get(name)?.clone()).ok()
     }
 
+    /// Every stream of the step that the record keeps, each with its name for a person.
+    pub fn streams(&self) -> impl Iterator<Item = (&'static str, Blob)> {
+        let noted = [
+            (PARTIAL_STDOUT, "unfinished stdout"),
+            (WHOLE_STDERR, "whole stderr"),
+            (OUTPUT_ORDER, "order of stdout and stderr"),
+        ]
+        .map(|(field, name)| (name, self.noted_blob(field)));
+        [("output", self.output), ("stdout", self.stdout), ("stderr", self.stderr)]
+            .into_iter()
+            .chain(noted)
+            .filter_map(|(name, blob)| Some((name, blob?)))
+    }
+
     /// What came on stdout, even if the process was stopped.
     #[must_use]
     pub fn kept_stdout(&self) -> Option<Blob> {

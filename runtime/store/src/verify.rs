@@ -624,10 +624,9 @@ impl Event {
             Self::RunStarted { plan, args, .. } => std::iter::once(*plan).chain(*args).collect(),
             Self::RunEnded { output, .. } => output.iter().map(|blob| blob.digest).collect(),
             Self::StepStarted { action, .. } => action.iter().copied().collect(),
-            Self::StepEnded { begun, outcome, .. } => [outcome.stdout, outcome.stderr, outcome.output]
-                .into_iter()
-                .flatten()
-                .map(|blob| blob.digest)
+            Self::StepEnded { begun, outcome, .. } => outcome
+                .streams()
+                .map(|(_, blob)| blob.digest)
                 .chain(begun.iter().map(|begun| begun.action))
                 .collect(),
             Self::GateOpened { question, .. } => vec![*question],

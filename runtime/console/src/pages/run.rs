@@ -17,7 +17,7 @@ use lobster_runtime::store::{GateFilter, GateStatus, RunId, RunStatus, RunSummar
 use lobster_runtime::visible::harmless;
 use lobster_runtime::{figures, text};
 use lobster_serve::access::Verb;
-use lobster_serve::http::{App, Asked, Problem, Reply, acts, run_of, workflow_of_run};
+use lobster_serve::http::{App, Asked, Problem, Reply, acts, rerun_verb, run_of, workflow_of_run};
 use lobster_serve::program::Behalf;
 use maud::{Markup, html};
 use serde_json::Value;
@@ -116,7 +116,7 @@ fn page(
         }
         (questions(app, &seen)?)
         (failure(app, &seen))
-        (buttons(asked, &seen))
+        (buttons(app, asked, &seen)?)
         div class="split late" {
             div class="stack" {
                 section id="timeline" data-live="" {
@@ -256,12 +256,13 @@ fn last_words(app: &App, outcome: &StepOutcome) -> String {
     }
 }
 
-fn buttons(asked: &Asked, seen: &Seen) -> Markup {
+fn buttons(app: &App, asked: &Asked, seen: &Seen) -> Result<Markup, Problem> {
     let id = seen.run.id;
     let may = asked.may(Verb::Operate, seen.workflow.as_deref());
+    let may_rerun = asked.may(rerun_verb(app, id)?, seen.workflow.as_deref());
     let post = |what: &str| format!("/runs/{id}/{what}");
     let failed = seen.failed().map(|(path, _)| path);
-    html! {
+    Ok(html! {
         div id="buttons" data-live="" class="bar" {
             @if may {
                 @if matches!(seen.state, Standing::Failed | Standing::Interrupted) {
@@ -276,10 +277,10 @@ fn buttons(asked: &Asked, seen: &Seen) -> Markup {
                 @if matches!(seen.state, Standing::Running | Standing::Waiting | Standing::Interrupted) {
                     form method="post" action=(post("cancel")) { button class="danger" data-confirm="Cancel this run? Its processes are ended." { "Cancel" } }
                 }
-                @if matches!(seen.state, Standing::Ok | Standing::Failed | Standing::Cancelled) {
-                    form method="post" action=(post("replay")) { button { "Replay and compare" } }
-                    a class="button" href=(post("fork")) { "Fork" }
-                }
+            }
+            @if may_rerun && matches!(seen.state, Standing::Ok | Standing::Failed | Standing::Cancelled) {
+                form method="post" action=(post("replay")) { button { "Replay and compare" } }
+                a class="button" href=(post("fork")) { "Fork" }
             }
             @if let Some(good) = &seen.good {
                 @if let Some(step) = failed.filter(|_| seen.state == Standing::Failed) {
@@ -289,7 +290,7 @@ fn buttons(asked: &Asked, seen: &Seen) -> Markup {
             }
             @if seen.run.status.is_over() { a class="button" href=(post("bundle")) download { "Bundle" } }
         }
-    }
+    })
 }
 
 pub(crate) fn step_address(run: RunId, path: &str) -> String {

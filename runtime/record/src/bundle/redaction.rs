@@ -39,17 +39,12 @@ const WORDS: [&str; 8] = ["value", "error", "detail", "decision", "answer", "tex
 pub(super) fn payload(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest> {
     match &record.event {
         Event::StepEnded { path, outcome, .. } if redact.contains(path) => {
-            let blobs = [outcome.stdout, outcome.stderr, outcome.output].into_iter().flatten();
             let detail = &outcome.detail;
-            let beside = [
-                &detail["host_calls"],
-                &detail["kept_values"],
-                &detail["partial_stdout"]["digest"],
-                &detail["changes"]["digest"],
-            ];
-            blobs
-                .filter(|blob| blob.len > 0)
-                .map(|blob| blob.digest)
+            let beside = [&detail["host_calls"], &detail["kept_values"], &detail["changes"]["digest"]];
+            outcome
+                .streams()
+                .filter(|(_, blob)| blob.len > 0)
+                .map(|(_, blob)| blob.digest)
                 .chain(beside.into_iter().filter_map(|text| text.as_str()?.parse().ok()))
                 .filter(|digest| *digest != Digest::of(b""))
                 .collect()

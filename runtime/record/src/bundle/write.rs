@@ -204,12 +204,8 @@ fn names(journal: &[Record]) -> HashMap<Digest, String> {
                 if let Some(begun) = begun {
                     name(begun.action, format!("action of step {path}"));
                 }
-                for (blob, which) in
-                    [(outcome.output, "output"), (outcome.stdout, "stdout"), (outcome.stderr, "stderr")]
-                {
-                    if let Some(blob) = blob {
-                        name(blob.digest, format!("{which} of step {path}"));
-                    }
+                for (which, blob) in outcome.streams() {
+                    name(blob.digest, format!("{which} of step {path}"));
                 }
             }
             Event::GateOpened { path, question, .. } => name(*question, format!("question at {path}")),

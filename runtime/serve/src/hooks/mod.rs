@@ -14,7 +14,6 @@ use lobster_runtime::store::service::{Accepted, NewDelivery, NewStart, Registere
 use serde_json::{Value, json};
 
 use crate::http::{App, Asked, Problem, Reply};
-use crate::rate::admit;
 use crate::workflows::{Content, check_args};
 
 pub(crate) use verify::{Verified, verify};
@@ -49,7 +48,7 @@ pub(crate) fn receive(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         refused()
     })?;
     asked.door.belongs();
-    admit(app, &format!("webhook {path}"))?;
+    app.admit(&format!("webhook {path}"))?;
     let delivery = delivery_of(asked, &workflow, &hook, verified, now)?;
     match app.service.accept(&delivery)? {
         Accepted::New(run) => {
@@ -147,7 +146,7 @@ pub(crate) fn redeliver(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     };
     let detail = json!({ "hook": hook.path, "delivery": delivery.id, "redelivered": true });
     let start = start_of(&workflow, &hook, body, detail, asked.name().unwrap_or_default().to_owned())?;
-    admit(app, asked.name().unwrap_or_default())?;
+    app.admit(asked.name().unwrap_or_default())?;
     let run = app.service.redeliver(&delivery, &start, &asked.origin())?;
     app.waker.wake();
     Ok(Reply::json(&json!({ "run": run.to_string() })))

@@ -43,7 +43,7 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
         return Err(denied(verb));
     }
     let verb = match of {
-        Of::Rerun if !is_registered_version(app, run_of(app, asked)?)? => Verb::Register,
+        Of::Rerun => rerun_verb(app, run_of(app, asked)?)?,
         _ => verb,
     };
     let owner;
@@ -86,11 +86,16 @@ pub fn workflow_of_run(app: &App, run: RunId) -> Result<Option<String>, Problem>
     Ok(app.service.workflow_by_number(start.workflow)?.map(|workflow| workflow.name))
 }
 
-/// True if a run is one of a version that is registered now: then an operator may start it anyway.
-fn is_registered_version(app: &App, run: RunId) -> Result<bool, Problem> {
-    let Some(start) = app.service.start_of(run)? else { return Ok(false) };
+/// What a caller must be allowed to do to fork or replay a run. A run of a version that is registered now could be
+/// started by an operator anyway; any other runs what only an author may register.
+///
+/// # Errors
+/// When the store cannot be read.
+pub fn rerun_verb(app: &App, run: RunId) -> Result<Verb, Problem> {
+    let Some(start) = app.service.start_of(run)? else { return Ok(Verb::Register) };
     let workflow = app.service.workflow_by_number(start.workflow)?;
-    Ok(workflow.is_some_and(|workflow| workflow.digest == start.digest))
+    let is_registered = workflow.is_some_and(|workflow| workflow.digest == start.digest);
+    Ok(if is_registered { Verb::Operate } else { Verb::Register })
 }
 
 /// Writes down who asks for a change before it is made: the one place for all routes.

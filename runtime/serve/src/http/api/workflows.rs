@@ -16,7 +16,6 @@ use lobster_runtime::store::{RunId, iso};
 use serde_json::{Map, Value, json};
 
 use super::{App, Asked, Problem, Reply};
-use crate::rate::admit;
 use crate::workflow_files::{Content as FileContent, FileProblem, MOST, Place};
 use crate::workflows::{self, Content};
 
@@ -98,7 +97,7 @@ pub fn enqueue_for(
         detail["agent"] = json!(agent);
     }
     workflows::check_args(&Content::of(&workflow), &args).map_err(Problem::bad_request)?;
-    admit(app, asked.name().unwrap_or_default())?;
+    app.admit(asked.name().unwrap_or_default())?;
     let start = NewStart {
         workflow: workflow.n,
         digest: workflow.digest,
