@@ -23,6 +23,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     code.push_str("];\n");
     fs::write(Path::new(&std::env::var("OUT_DIR")?).join("templates.rs"), code)?;
+    link_at_fixed_address()
+}
+
+/// Links the program at a fixed address. A position-independent one has 128,000 places that the loader rewrites at each
+/// start, and each process that lobster forks copies those pages. Libraries, heap, stack and compiled WebAssembly stay at
+/// random addresses (docs/security.md).
+fn link_at_fixed_address() -> Result<(), Box<dyn Error>> {
+    let target = |part: &str| std::env::var(format!("CARGO_CFG_TARGET_{part}"));
+    if target("OS")? == "linux" && target("ENV")? == "gnu" {
+        println!("cargo::rustc-link-arg-bins=-no-pie");
+    }
     Ok(())
 }
 

@@ -279,7 +279,9 @@ pub(crate) fn wasm_config(allocation: Allocation) -> wasmtime::Config {
         .collector(Collector::Copying)
         // The same bits on every machine (invariant C3).
         .cranelift_nan_canonicalization(true)
-        .relaxed_simd_deterministic(true);
+        .relaxed_simd_deterministic(true)
+        // Traps and backtraces follow frame pointers. A static build would remove one table entry for each function.
+        .native_unwind_info(false);
     if allocation == Allocation::Pooling {
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool()));
     }

@@ -601,7 +601,7 @@ impl<'a> Analysis<'a> {
     /// Whether something runs on the grounds of `draw`.
     pub(crate) fn has_draw(&self, draw: &Draw<'_>) -> bool {
         self.draws.iter().any(|own| {
-            own.catalogued == draw.catalogued
+            (own.catalogued, &own.name) == (draw.catalogued, &draw.name)
                 && own.rules.len() == draw.rules.len()
                 && own.rules.iter().zip(&draw.rules).all(|(a, b)| std::ptr::eq(*a, *b))
                 // What nothing covers counts each by itself.

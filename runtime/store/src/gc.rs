@@ -418,10 +418,7 @@ impl Collector<'_> {
             // file; a file that a crash leaves behind is an orphan for the next time.
             page = store.write(Durability::Synced, |tx| self.sweep_page(tx, read, after))?;
             for path in &page.files {
-                fault::point("remove")
-                    .and_then(|()| fs::remove_file(path))
-                    .or_else(|e| if e.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(e) })
-                    .map_err(|e| StoreError::io("remove", path, e))?;
+                self.remove(path)?;
             }
             page.shelf = None;
             if page.last == after {
@@ -480,13 +477,21 @@ impl Collector<'_> {
         }
     }
 
+    /// Removes a file, which its writer may have removed or renamed just now.
+    fn remove(&self, path: &Path) -> Result<(), StoreError> {
+        match fault::point("remove").and_then(|()| fs::remove_file(path)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(StoreError::io("remove", path, error))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Removes a file unless it was written lately; false when it stays.
     fn remove_if_old(&self, path: &Path) -> Result<bool, StoreError> {
         let old = self.is_old(path)?;
         if old && !self.policy.dry_run {
-            fault::point("remove")
-                .and_then(|()| fs::remove_file(path))
-                .map_err(|e| StoreError::io("remove", path, e))?;
+            self.remove(path)?;
         }
         Ok(old)
     }

@@ -198,10 +198,11 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_fcntl, vec![SeccompRule::new(vec![lease])?]);
 
     // Pushing input into a terminal that a person will use later.
-    let requests = [libc::TIOCSTI, libc::TIOCLINUX];
+    // Their type is another one in musl.
+    let requests: [libc::Ioctl; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
     let ioctls = requests
         .iter()
-        .map(|request| SeccompRule::new(vec![condition(1, Eq, *request)?]))
+        .map(|request| SeccompRule::new(vec![condition(1, Eq, *request as u64)?]))
         .collect::<Result<_, _>>()?;
     rules.insert(libc::SYS_ioctl, ioctls);
 

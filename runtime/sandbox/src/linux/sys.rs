@@ -69,7 +69,7 @@ pub(super) fn loopback_up() -> io::Result<()> {
         None,
     )?;
     // SAFETY: the request is complete for this call and outlives it.
-    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request) } {
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &request) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }

@@ -347,6 +347,7 @@ fn a_run_is_queued_when_one_of_its_waits_is_over_and_not_before() {
     service.beat("s", 1, ("127.0.0.1:1", "http://127.0.0.1:1"), 0).unwrap();
     assert!(service.looks_after(run, 1_000_000).unwrap() && !service.looks_after(run, 1_000_001).unwrap());
     assert!(!service.looks_after(RunId::new().unwrap(), 0).unwrap(), "nobody started it here");
+    assert_eq!(service.take_starts("s", 9_000_000, 1).unwrap()[0].run, run);
     service.park(run, 0, &[wait("a", Some(2_000_000), None), wait("b", None, Some("paid"))]).unwrap();
     time.store(2_000_000, Ordering::SeqCst);
     assert_eq!(service.wake_due(9).unwrap(), 0, "its process is not gone yet");
