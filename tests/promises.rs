@@ -133,6 +133,13 @@ const PROMISES: &[(&str, &[&str])] = &[
         "compare names that the resuming process gives",
         &["tests/gates.rs::who_may_answer_holds_for_gates_as_for_resume"],
     ),
+    (
+        "No agent answers its own question",
+        &[
+            "tests/who_answers.rs::whoever_may_answers_and_nobody_else",
+            "tests/self_approval.rs::no_step_and_no_agent_answers_its_own_question",
+        ],
+    ),
     ("The state directory is private", &["tests/state.rs::state_is_the_owners_alone"]),
     (
         "mode 0700 and files with 0600",
@@ -162,6 +169,8 @@ const PROMISES: &[(&str, &[&str])] = &[
 
 /// What the sentences say that promise nothing: who is trusted, what is not stopped, what to do.
 const NO_PROMISES: &[&str] = &[
+    "is linked at a fixed address",
+    "stay at random addresses",
     "*Explanation.*",
     "is trusted",
     "are not",

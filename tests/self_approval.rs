@@ -53,7 +53,7 @@ fn no_step_and_no_agent_answers_its_own_question() {
     let exec: Vec<&str> = ["perl", "attack.pl"].into_iter().chain(words.iter().map(String::as_str)).collect();
     home.write("attack.lobster", json!({ "steps": [{ "id": "a", "exec": exec }] }).to_string());
     register(&home, &["attack.lobster"]);
-    let before = state_of(&home, &served, &admin);
+    let mut before = state_of(&home, &served, &admin);
     let run = served.post(&admin, "/api/v1/workflows/attack/runs", &json!({})).good();
     let run = run["run"].as_str().unwrap();
     let ended = served.ended(&admin, run);
@@ -104,7 +104,9 @@ fn no_step_and_no_agent_answers_its_own_question() {
     // What this test did itself.
     let begins = "POST /api/v1/workflows/{workflow}/runs";
     let own = |deed: &Value| deed["object"] == "attack" || deed["object"] == begins;
-    after["trail"].as_array_mut().unwrap().retain(|deed| !own(deed));
+    for state in [&mut before, &mut after] {
+        state["trail"].as_array_mut().unwrap().retain(|deed| !own(deed));
+    }
     assert_eq!(after, before);
     println!("{} ways of a step, {tries} of an agent: none worked", ways.len());
 }

@@ -132,7 +132,7 @@ impl Server {
                 // The question itself goes to the person; what the agent says is not an answer.
                 let asked = match &open.others {
                     Some(who) => Asked::Open(who.clone()),
-                    None => gates::ask(&open.question, &open.shown(), context, &open.token).await,
+                    None => gates::ask(&open.question, &open.to_shown(), context, &open.token).await,
                 };
                 match asked {
                     Asked::Answered(reply) => (reply, user),
@@ -221,7 +221,7 @@ impl Server {
         let asked = match gates::brought(&open.question, &open.place, responses) {
             Some(asked) => asked,
             // An answer to something else, or to nothing: it is asked again.
-            None => gates::ask(&open.question, &open.shown(), context, &open.token).await,
+            None => gates::ask(&open.question, &open.to_shown(), context, &open.token).await,
         };
         Ok(match asked {
             Asked::Answered(reply) => {
@@ -263,7 +263,7 @@ struct OpenGate {
 }
 
 impl OpenGate {
-    fn shown(&self) -> Shown<'_> {
+    fn to_shown(&self) -> Shown<'_> {
         Shown { view: &self.view, run: self.run.short(), gate: &self.id, place: &self.place }
     }
 }

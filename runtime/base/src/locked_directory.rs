@@ -33,14 +33,7 @@ impl LockedDirectory {
         remove_left(&place, prefix);
         let mut builder = tempfile::Builder::new();
         builder.prefix(prefix).permissions(fs::Permissions::from_mode(0o700));
-        // Nobody takes it for one that was left between its creation and its lock. In a place that others use as well,
-        // anybody may have this lock for ever, so it is not waited for long.
-        let since = Instant::now();
-        let mut making = lock(&place, FlockOperation::NonBlockingLockShared);
-        while making.is_err() && since.elapsed() < PATIENCE {
-            std::thread::sleep(Duration::from_millis(1));
-            making = lock(&place, FlockOperation::NonBlockingLockShared);
-        }
+        let _creation = announce_creation(&place);
         let directory = builder.tempdir_in(place)?;
         let lock = lock(directory.path(), FlockOperation::NonBlockingLockExclusive)?;
         Ok(Self { directory, _lock: lock })
@@ -58,6 +51,46 @@ impl Drop for LockedDirectory {
         // A step may have left directories that it cannot write itself, as caches of modules are.
         let _ = remove_tree(self.directory.path());
     }
+}
+
+/// Creates a file in `place` that this process has locked. [`remove_left_files`] removes it once the lock is gone.
+///
+/// # Errors
+/// When it cannot be created.
+pub fn create_locked_file(place: &Path, prefix: &str) -> io::Result<tempfile::NamedTempFile> {
+    let _creation = announce_creation(place);
+    let file = tempfile::Builder::new().prefix(prefix).tempfile_in(place)?;
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
+}
+
+/// Removes the files under such names that no process has locked.
+pub fn remove_left_files(place: &Path, prefix: &str) {
+    let names = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut named = names.filter(|path| is_own(path, prefix, fs::Metadata::is_file)).peekable();
+    if named.peek().is_none() {
+        return;
+    }
+    let Ok(_alone) = lock(place, FlockOperation::NonBlockingLockExclusive) else { return };
+    for path in named {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let Ok(file) = open(&path, flags, Mode::empty()) else { continue };
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            let _ = fs::remove_file(&path);
+        }
+    }
+}
+
+/// Keeps whoever looks through `place` from taking something for abandoned between its creation and its lock. In a
+/// place that others use as well, anybody may hold this lock for ever, so the wait is short.
+fn announce_creation(place: &Path) -> io::Result<OwnedFd> {
+    let since = Instant::now();
+    let mut creation = lock(place, FlockOperation::NonBlockingLockShared);
+    while creation.is_err() && since.elapsed() < PATIENCE {
+        std::thread::sleep(Duration::from_millis(1));
+        creation = lock(place, FlockOperation::NonBlockingLockShared);
+    }
+    creation
 }
 
 fn lock(path: &Path, how: FlockOperation) -> io::Result<OwnedFd> {
@@ -94,7 +127,7 @@ impl LeftDirectory {
 #[must_use]
 pub fn left_in(place: &Path, prefix: &str) -> Vec<LeftDirectory> {
     let names = fs::read_dir(place).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut named = names.filter(|path| is_named(path, prefix)).peekable();
+    let mut named = names.filter(|path| is_own(path, prefix, fs::Metadata::is_dir)).peekable();
     if named.peek().is_none() {
         return Vec::new();
     }
@@ -116,12 +149,12 @@ pub fn remove_left(place: &Path, prefix: &str) -> u64 {
     count
 }
 
-/// Whether there is a directory of this user under such a name.
-fn is_named(path: &Path, prefix: &str) -> bool {
+/// True if the path has such a name and is this user's.
+fn is_own(path: &Path, prefix: &str, is_kind: fn(&fs::Metadata) -> bool) -> bool {
     let name = path.file_name().and_then(|name| name.to_str());
     // In what belongs to somebody else, a link could be put in the way while it is removed.
     name.is_some_and(|name| name.starts_with(prefix))
-        && fs::symlink_metadata(path).is_ok_and(|meta| meta.is_dir() && meta.uid() == geteuid().as_raw())
+        && fs::symlink_metadata(path).is_ok_and(|meta| is_kind(&meta) && meta.uid() == geteuid().as_raw())
 }
 
 /// Removes a directory whose owner may have taken the right to do so from itself.
@@ -164,6 +197,25 @@ mod tests {
         fs::set_permissions(gone.join("closed"), fs::Permissions::from_mode(0o500)).unwrap();
         drop(next);
         assert!(!gone.exists());
+    }
+
+    #[test]
+    fn a_file_stays_as_long_as_it_is_locked() {
+        let place = tempfile::tempdir().unwrap();
+        fs::write(place.path().join("blob-left"), "x").unwrap();
+        fs::write(place.path().join("other"), "x").unwrap();
+        let in_use = create_locked_file(place.path(), "blob-").unwrap();
+        remove_left_files(place.path(), "blob-");
+        let mut names: Vec<_> =
+            fs::read_dir(place.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+        names.sort();
+        assert_eq!(names, [in_use.path(), &place.path().join("other")]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..300).for_each(|_| remove_left_files(place.path(), "blob-")));
+            for _ in 0..300 {
+                assert!(create_locked_file(place.path(), "blob-").unwrap().path().exists());
+            }
+        });
     }
 
     #[test]

@@ -306,11 +306,7 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
             )
         }),
         Event::GateClosed { gate, status, by, author, .. } => found.push(AuditEntry {
-            actor: match author {
-                // Its time was over, or it is open again.
-                Value::Null => by.clone().or_else(|| whose.actor.clone()),
-                author => Some(answered_by(by.as_deref(), author, whose)),
-            },
+            actor: closed_by(by.as_deref(), author, whose),
             author: author.clone(),
             reason: Some(gate.clone()),
             ..entry(Kind::Approval, status.as_str())
@@ -326,6 +322,14 @@ fn describe(store: &Store, record: &Record, whose: &Behalf, found: &mut Vec<Audi
             let kind = value.get("type").and_then(Value::as_str).unwrap_or("unknown");
             found.push(entry(Kind::Note, kind));
         }
+    }
+}
+
+/// Who closed a question: nobody who is known if its time was over or it is open again.
+fn closed_by(name: Option<&str>, author: &Value, whose: &Behalf) -> Option<String> {
+    match author {
+        Value::Null => name.map(str::to_owned).or_else(|| whose.actor.clone()),
+        author => Some(answered_by(name, author, whose)),
     }
 }
 

@@ -73,7 +73,7 @@ pub enum HttpError {
     TooLarge { origin: String, limit: u64 },
     #[error("fetch failed: {origin} redirects to what is not an http(s) address without user and password")]
     BadRedirect { origin: String },
-    #[error("fetch failed: more than {most} redirects, the last from {origin}")]
+    #[error("fetch failed: {}", describe_redirects(origin, *most))]
     TooManyRedirects { origin: String, most: usize },
     #[error("fetch failed: {0}")]
     Setup(String),
@@ -81,6 +81,16 @@ pub enum HttpError {
     #[error("{0}")]
     #[serde(skip)]
     Executor(String),
+}
+
+/// A POST is never repeated at another address.
+fn describe_redirects(origin: &str, most: usize) -> String {
+    match most {
+        0 => {
+            format!("{origin} redirects, and a POST is not sent again: give the address that it redirects to")
+        }
+        most => format!("more than {most} redirects, the last from {origin}"),
+    }
 }
 
 impl HttpError {

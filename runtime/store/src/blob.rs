@@ -21,8 +21,9 @@ use super::error::StoreError;
 use super::file_lock::Sharing;
 use super::pending::{Batch, Held, in_index_order};
 use super::redact::Redactor;
-use super::{Store, fault, private};
+use super::{Store, UNFINISHED_BLOB, fault, private};
 use lobster_base::digest::Digest;
+use lobster_base::locked_directory::create_locked_file;
 use lobster_base::regular_file;
 use lobster_base::sync::lock;
 
@@ -310,21 +311,18 @@ impl Store {
         checked.insert(digest, print);
     }
 
-    /// A temporary file in the store. Its lock, which ends with the process,
-    /// tells gc that somebody is still writing it.
+    /// A temporary file in the store, locked as long as it is written.
     fn temp_file(&self) -> Result<NamedTempFile, StoreError> {
         let dir = self.inner.dir.join("tmp");
         let make = || -> io::Result<NamedTempFile> {
             fault::point("blob file")?;
-            let file = match tempfile::Builder::new().prefix("blob-").tempfile_in(&dir) {
+            match create_locked_file(&dir, UNFINISHED_BLOB) {
                 Err(e) if e.kind() == io::ErrorKind::NotFound => {
                     private::make_dir(&dir)?;
-                    tempfile::Builder::new().prefix("blob-").tempfile_in(&dir)?
+                    create_locked_file(&dir, UNFINISHED_BLOB)
                 }
-                other => other?,
-            };
-            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
-            Ok(file)
+                other => other,
+            }
         };
         make().map_err(|e| StoreError::io("write in", &dir, e))
     }

@@ -1,7 +1,11 @@
 //! Wall-clock time, in milliseconds since 1970, passed in so that tests own it.
 
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+/// How long a writer waits for other processes. A write takes well under a
+/// millisecond, so this much means that a process is stuck or stopped.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Says what time it is: milliseconds since 1970-01-01 UTC.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;

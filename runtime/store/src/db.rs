@@ -16,6 +16,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tempfile::TempDir;
 
+use super::clock::PATIENCE;
 use super::error::StoreError;
 use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
@@ -24,10 +25,6 @@ use super::rescue::{Rescued, rescue};
 use super::wal_file::{LogFile, log_path};
 use super::{fault, private};
 use lobster_base::sync::lock;
-
-/// How long a writer waits for other processes. A write takes well under a
-/// millisecond, so this much means that a process is stuck or stopped.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The layout that this code reads and writes; `PRAGMA user_version`.
 const VERSION: i64 = 1;

@@ -20,7 +20,8 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
-use super::db::{self, Durability};
+use super::clock::PATIENCE;
+use super::db::Durability;
 use super::error::StoreError;
 use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
@@ -691,10 +692,10 @@ impl Store {
         let shelf = self.inner.dir.join("blobs");
         let take = || {
             private::make_dir(&shelf)?;
-            FileLock::take(File::open(&shelf)?, sharing, db::PATIENCE)
+            FileLock::take(File::open(&shelf)?, sharing, PATIENCE)
         };
         take()
             .map_err(|e| StoreError::io("lock", &shelf, e))?
-            .ok_or(StoreError::Busy { path: shelf, seconds: db::PATIENCE.as_secs() })
+            .ok_or(StoreError::Busy { path: shelf, seconds: PATIENCE.as_secs() })
     }
 }

@@ -100,6 +100,9 @@ use lobster_base::sync::lock;
 /// How the names of directories begin that hold stores which nobody means to keep.
 const SCRATCH: &str = "lobster-scratch-";
 
+/// How the names of unfinished blobs begin.
+const UNFINISHED_BLOB: &str = "blob-";
+
 /// The store of one state directory. Clones are the same store.
 #[derive(Clone)]
 pub struct Store {

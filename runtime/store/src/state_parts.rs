@@ -6,12 +6,13 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use lobster_base::locked_directory::{left_in, remove_left};
+use lobster_base::locked_directory::{left_in, remove_left, remove_left_files};
+
 use serde::Serialize;
 
 use super::error::StoreError;
 use super::gc::entries;
-use super::{SCRATCH, Store};
+use super::{SCRATCH, Store, UNFINISHED_BLOB};
 
 /// How the names of the directories begin that the layers of one staged step are in.
 pub const LAYERS_PREFIX: &str = "lobster-layers-";
@@ -65,7 +66,7 @@ pub const STATE_PARTS: &[StatePart] = &[
     part(
         "store/tmp/",
         "blobs being written, and bundles being read",
-        "the end of the write; after a kill `store gc`",
+        "the end of the write; after a kill the next run, or `store gc`",
     ),
     part(
         "store/locks/",
@@ -220,6 +221,7 @@ impl Store {
     /// The same, beside what the caller does.
     #[must_use]
     pub fn sweep(&self) -> Sweep {
+        remove_left_files(&self.state_dir().join("store/tmp"), UNFINISHED_BLOB);
         let mut left = Vec::new();
         for (dir, prefix) in LOCKED {
             left.extend(left_in(&self.state_dir().join(dir), prefix));

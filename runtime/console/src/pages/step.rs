@@ -73,9 +73,8 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let place = views::plan(&app.store, &run.plan).and_then(|plan| place_in_plan(&plan, path));
     let waited: i64 =
         line.spans.iter().filter(|span| span.is_wait).filter_map(|span| Some(span.ended? - span.begun)).sum();
-    let mut unrecorded =
-        if outcome.is_none() { kept_outputs(&app.store, id, Some(path)) } else { Vec::new() };
-    unrecorded.retain(|output| output.path == path);
+    let mut unrecorded = kept_outputs(&app.store, id, Some(path));
+    unrecorded.retain(|output| outcome.is_none() && output.path == path);
     let heard = app.tidings.of_run(id).remove(path).filter(|_| outcome.is_none() && unrecorded.is_empty());
     let body = html! {
         header class="stack" id="head" data-live="" data-run=(id) {

@@ -198,8 +198,8 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_fcntl, vec![SeccompRule::new(vec![lease])?]);
 
     // Pushing input into a terminal that a person will use later.
-    // Their type is another one in musl.
     let requests: [libc::Ioctl; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
+    #[allow(clippy::unnecessary_cast, reason = "musl has another type of requests")]
     let ioctls = requests
         .iter()
         .map(|request| SeccompRule::new(vec![condition(1, Eq, *request as u64)?]))

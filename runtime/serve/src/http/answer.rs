@@ -12,6 +12,7 @@ use serde_json::json;
 use super::routes::{Access, Handler, Of, Route, Takes};
 use super::{App, Asked, Problem, Reply, blocking, changes, stream, streamed_rest};
 use crate::access::{Object, Verb, can};
+use crate::rate::QUEUE_AT_MOST;
 
 /// Whether the caller may ask this route about what it names.
 pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<(), Problem> {
@@ -61,6 +62,25 @@ pub(super) fn check_access(app: &App, route: &Route, asked: &Asked) -> Result<()
         }
     };
     if can(actor, verb, object) { Ok(()) } else { Err(denied(verb)) }
+}
+
+impl App {
+    /// Takes one more start, if its sender and the queue have room for it.
+    ///
+    /// # Errors
+    /// 429, with the seconds after which another start is taken.
+    pub(crate) fn admit(&self, sender: &str) -> Result<(), Problem> {
+        let problem = |code, detail: String| Problem::new(StatusCode::TOO_MANY_REQUESTS, code, detail);
+        self.rates.take(sender).map_err(|wait| {
+            let seconds = u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX);
+            problem("rate", format!("{sender} starts more runs than it may")).retry_after(seconds)
+        })?;
+        if self.service.count_queued()? >= QUEUE_AT_MOST {
+            let detail = format!("{QUEUE_AT_MOST} runs wait for their turn; nothing was started");
+            return Err(problem("queue", detail).retry_after(30));
+        }
+        Ok(())
+    }
 }
 
 /// The run that a request names: one that has begun, or one that is to begin.

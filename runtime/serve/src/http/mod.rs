@@ -43,7 +43,7 @@ use crate::access::{Actor, Object, can};
 use crate::net::Door;
 use crate::passkeys::Challenges;
 use crate::program::{self, Behalf, Started};
-use crate::rate::{QUEUE_AT_MOST, Rates};
+use crate::rate::Rates;
 use crate::readiness::Readiness;
 use crate::workers::Waker;
 
@@ -222,23 +222,6 @@ impl App {
             let why = format!("no process can be started now: {error}");
             Problem::new(StatusCode::SERVICE_UNAVAILABLE, "processes", why).retry_after(5)
         })
-    }
-
-    /// Takes one more start, if its sender and the queue have room for it.
-    ///
-    /// # Errors
-    /// 429, with the seconds after which another start is taken.
-    pub(crate) fn admit(&self, sender: &str) -> Result<(), Problem> {
-        let problem = |code, detail: String| Problem::new(StatusCode::TOO_MANY_REQUESTS, code, detail);
-        self.rates.take(sender).map_err(|wait| {
-            let seconds = u32::try_from(wait.as_secs() + 1).unwrap_or(u32::MAX);
-            problem("rate", format!("{sender} starts more runs than it may")).retry_after(seconds)
-        })?;
-        if self.service.count_queued()? >= QUEUE_AT_MOST {
-            let detail = format!("{QUEUE_AT_MOST} runs wait for their turn; nothing was started");
-            return Err(problem("queue", detail).retry_after(30));
-        }
-        Ok(())
     }
 
     /// Who calls, if somebody that the service knows does.

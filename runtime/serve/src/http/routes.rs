@@ -178,7 +178,12 @@ pub fn routes() -> &'static [Route] {
 
 static ROUTES: &[Route] = &[
     get("/healthz", Access::Open, "Whether the server can use its store", state::health),
-    get("/readyz", Access::Open, "What the server cannot do now; 503 if there is anything", state::ready),
+    get(
+        "/readyz",
+        Access::Open,
+        "What the server cannot do now; 503 if there is anything",
+        state::check_readiness,
+    ),
     get("/metrics", Access::To(Verb::Read, Of::Everything), "Figures for Prometheus", state::metrics),
     get("/api/v1/openapi.json", READ_LIST, "This description", state::openapi),
     post(

@@ -25,7 +25,7 @@ pub(in super::super) fn health(app: &App, _: &Asked) -> Result<Reply, Problem> {
     })
 }
 
-pub(in super::super) fn ready(app: &App, asked: &Asked) -> Result<Reply, Problem> {
+pub(in super::super) fn check_readiness(app: &App, asked: &Asked) -> Result<Reply, Problem> {
     let missing = app.readiness.missing(&app.store);
     if missing.is_empty() {
         return Ok(Reply::json(&json!({ "status": "ready" })));
