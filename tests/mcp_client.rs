@@ -162,6 +162,30 @@ fn servers_that_stall_flood_or_die_are_errors_in_time() {
     assert_eq!(say(&home).output(), json!([{"said": {"text": "hi"}}]));
 }
 
+/// Whichever answer does not come: the one to the handshake, the list of tools, or that of the tool.
+#[test]
+fn the_limit_of_a_step_ends_each_wait_for_a_server() {
+    let deaf = Server::start(|_, _| Reply::Silence);
+    for mode in ["no-handshake", "no-list", "silent", "address"] {
+        let home = Home::new();
+        configure(&home, mode, "Says it back.", "timeout = \"60s\"");
+        if mode == "address" {
+            let url = format!("{}/mcp", deaf.url());
+            home.write(
+                "lobster.mcp.toml",
+                format!("version = 1\n[server.s]\nurl = \"{url}\"\ntimeout = \"60s\"\n"),
+            );
+        }
+        home.write("flow.lobster", "steps:\n  - {id: a, timeout_ms: 2000, mcp: {server: s, tool: say}}\n");
+        let answer = home.tool(["flow.lobster"]);
+        assert!(answer.error().contains("2000"), "{mode}: {answer:?}");
+        assert!(answer.took < Duration::from_secs(40), "{mode}: {:?}", answer.took);
+        if mode != "address" {
+            assert_gone(&home);
+        }
+    }
+}
+
 #[test]
 fn a_server_that_does_not_end_is_ended() {
     let home = server("deaf");

@@ -80,6 +80,8 @@ for line in sys.stdin:
     elif method == "tools/list":
         schema = {"type": "object", "properties": {"item": {}, "text": {"type": "string"}}}
         result = {"tools": [{"name": "say", "description": description, "inputSchema": schema}]}
+        if mode == "no-list":
+            time.sleep(3600)
         if mode == "endless":
             result["nextCursor"] = "more"
     elif method == "tools/call":

@@ -159,8 +159,13 @@ impl Session {
             thread: Some(thread),
         };
         // The thread has limits of its own for connecting and for the list.
-        let tools = session.wait(&connected, terms.timeout.saturating_mul(2) + FAREWELL, cancel)?;
-        session.tools = Mutex::new(tools);
+        match session.wait(&connected, terms.timeout.saturating_mul(2) + FAREWELL, cancel) {
+            Ok(tools) => session.tools = Mutex::new(tools),
+            Err(problem) => {
+                session.cut_off("nobody waits for its connection any more");
+                return Err(problem);
+            }
+        }
         Ok(session)
     }
 
@@ -318,7 +323,7 @@ impl Connection {
     }
 
     fn address(
-        self,
+        mut self,
         url: &Url,
         token: Option<&Secret>,
         credential: Option<&CredentialGrant>,
@@ -350,7 +355,7 @@ impl Connection {
         })
     }
 
-    fn program(self, launch: Launch, ready: &Ready) -> Result<(), Broken> {
+    fn program(mut self, launch: Launch, ready: &Ready) -> Result<(), Broken> {
         let io = |error: io::Error| format!("cannot open a pipe: {error}");
         let (stdin, to) = io::pipe().map_err(io)?;
         let (from, stdout) = io::pipe().map_err(io)?;
@@ -401,7 +406,7 @@ impl Connection {
 
     /// Connects, by the handshake that servers had before 2026-07-28 or the question that they have since.
     async fn connect<T>(
-        &self,
+        &mut self,
         transport: T,
         way: ClientLifecycleMode,
         shown: &str,
@@ -414,7 +419,13 @@ impl Connection {
         info.client_info = Implementation::new("lobster", env!("CARGO_PKG_VERSION"));
         let client = Client { info, changed: Arc::clone(&self.changed) };
         let limit = self.terms.timeout;
-        match tokio::time::timeout(limit, client.serve_with_lifecycle(transport, way)).await {
+        let connecting = tokio::time::timeout(limit, client.serve_with_lifecycle(transport, way));
+        let connected = tokio::select! {
+            connected = connecting => connected,
+            // No order comes before the tools are known: the step that connects has ended.
+            _ = self.orders.recv() => return Err(Unconnected::Otherwise(abandoned(shown))),
+        };
+        match connected {
             Ok(Ok(service)) => Ok(service),
             Ok(Err(error)) => {
                 let message = match settle(&self.cause).await {
@@ -439,7 +450,11 @@ impl Connection {
     /// Tells that it is ready, and does what is ordered until nobody orders any more.
     async fn serve(mut self, service: Service, ready: &Ready, shown: &str) -> Result<(), Broken> {
         let limit = self.terms.timeout;
-        let tools = match tokio::time::timeout(limit, list(&service)).await {
+        let listed = tokio::select! {
+            listed = tokio::time::timeout(limit, list(&service)) => listed,
+            _ = self.orders.recv() => return Err(abandoned(shown)),
+        };
+        let tools = match listed {
             Ok(Ok(tools)) => tools,
             Ok(Err(Broken { message, is_unauthorized })) => {
                 let message = format!("{shown} does not tell its tools: {message}");
@@ -461,6 +476,10 @@ impl Connection {
         let _ = tokio::time::timeout(FAREWELL, service.cancel()).await;
         Ok(())
     }
+}
+
+fn abandoned(shown: &str) -> Broken {
+    format!("nobody waits for the connection to {shown} any more").into()
 }
 
 /// The reason for an end, which may become known a little after it.
