@@ -27,20 +27,22 @@ pub(super) fn kill(root: Pid) {
 
 /// `root` and lobster's processes below it, each with whether it is stopped.
 fn own(root: Pid) -> Vec<(Pid, bool)> {
-    let (mut found, mut next) = (Vec::new(), vec![root]);
-    while let Some(pid) = next.pop() {
+    let (mut found, mut next) = (Vec::new(), vec![(root, 0)]);
+    while let Some((pid, depth)) = next.pop() {
         let number = pid.as_raw_nonzero();
         let Ok(stat) = fs::read_to_string(format!("/proc/{number}/stat")) else { continue };
         // The name may contain anything, but nothing after it contains a parenthesis.
         let Some((name, rest)) = stat.rsplit_once(')') else { continue };
         let is_own = name.split_once('(').is_some_and(|(_, name)| name.as_bytes() == NAME.to_bytes());
-        if pid != root && !is_own {
+        // The child of the guard is the helper, which may not have its name yet.
+        if depth > 1 && !is_own {
             continue;
         }
         found.push((pid, rest.trim_start().starts_with('T')));
         let children = fs::read_to_string(format!("/proc/{number}/task/{number}/children"));
         let children = children.unwrap_or_default();
-        next.extend(children.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)));
+        let children = children.split_ascii_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?));
+        next.extend(children.map(|child| (child, depth + 1)));
     }
     found
 }
