@@ -64,15 +64,12 @@ fn leave(exit: Exit) -> ! {
 /// Runs the program: `main` of `lobster`.
 #[must_use]
 pub fn main() -> ExitCode {
+    if let Some(code) = lobster_runtime::init() {
+        return code;
+    }
     let mut args = std::env::args_os();
     let name = args.next().unwrap_or_default();
     let words: Vec<OsString> = args.collect();
-    if words.first().is_some_and(|word| word == lobster_runtime::sandbox::HELPER_ARGUMENT) {
-        return lobster_runtime::sandbox::helper_main();
-    }
-    if words.first().is_some_and(|word| word == lobster_runtime::component::COMPILE_ARGUMENT) {
-        return lobster_runtime::component::compile_main();
-    }
     if matches!(words.as_slice(), [word] if word == "version" || word == "--version" || word == "-v") {
         return commands::version::print().into();
     }
@@ -84,6 +81,7 @@ pub fn main() -> ExitCode {
     let records = words.first().is_some_and(|word| ["run", "resume", "fork"].iter().any(|name| word == name));
     let work = move || -> Exit {
         let exit = commands::dispatch(&name, words);
+        lobster_runtime::sandbox::release_helper();
         if records {
             retention::collect_if_due();
             leave(exit);

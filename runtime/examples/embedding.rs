@@ -6,14 +6,12 @@
 //! `runtime/tests/embedding.rs` runs this file and holds what it prints.
 
 use std::error::Error;
-use std::ffi::OsStr;
 use std::process::ExitCode;
 
 use lobster_runtime::code::{Code, FailureCode};
 use lobster_runtime::envelope::Envelope;
 use lobster_runtime::replay::{GateRef, Reply, ResumeRequest, resume};
 use lobster_runtime::runtime::{RunRequest, Runtime, Settings, Target};
-use lobster_runtime::sandbox;
 use lobster_runtime::stage::{Flow, Host, Sink, Stage, StageArgs, StageError, StageKind, StageSpec, Stop};
 use lobster_runtime::stages::builtin;
 use serde_json::{Value, json};
@@ -53,10 +51,9 @@ impl Stage for Shout {
 }
 
 pub(crate) fn main() -> ExitCode {
-    // `exec` starts processes through a helper, and the helper is this very program under
-    // another first argument. Without these lines no native step can run.
-    if std::env::args_os().nth(1).as_deref() == Some(OsStr::new(sandbox::HELPER_ARGUMENT)) {
-        return sandbox::helper_main();
+    // lobster starts this program again: to start processes, and to compile components.
+    if let Some(code) = lobster_runtime::init() {
+        return code;
     }
     match run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -88,6 +85,12 @@ fn run() -> Result<(), Box<dyn Error>> {
     let answer = ResumeRequest { gate: GateRef::Token(token), reply: Reply::Approve, author: None };
     match resume(&runtime, &answer).envelope {
         Envelope::Done(output) => println!("said: {}", Value::Array(output.to_vec()?)),
+        other => return Err(format!("it did not end well: {other:?}").into()),
+    }
+
+    // A component is compiled in a process of its own and sees nothing but its input.
+    match runtime.run(&pipeline("exec --json echo '[1, 2]' | js 'input + 1'")).envelope {
+        Envelope::Done(output) => println!("computed: {}", Value::Array(output.to_vec()?)),
         other => return Err(format!("it did not end well: {other:?}").into()),
     }
 

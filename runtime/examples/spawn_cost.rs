@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 
 use lobster_runtime::cancel::CancelToken;
 use lobster_runtime::sandbox::{
-    Confinement, HELPER_ARGUMENT, JailSpec, OutputSinks, ProcessLimits, Sandbox, SandboxConfig, SpawnRequest,
-    Stdin, helper_main,
+    Confinement, JailSpec, OutputSinks, ProcessLimits, Sandbox, SandboxConfig, SpawnRequest, Stdin,
 };
 
 type Way<'a> = (&'a str, Box<dyn Fn() -> Result<(), String> + 'a>);
@@ -197,8 +196,8 @@ fn bench() -> Result<(), String> {
 }
 
 fn main() -> ExitCode {
-    if std::env::args().nth(1).as_deref() == Some(HELPER_ARGUMENT) {
-        return helper_main();
+    if let Some(code) = lobster_runtime::init() {
+        return code;
     }
     match bench() {
         Ok(()) => ExitCode::SUCCESS,

@@ -10,7 +10,7 @@
 //! use lobster_runtime::envelope::Envelope;
 //! use lobster_runtime::runtime::{RunRequest, Runtime, Settings, Target};
 //!
-//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # fn run() -> Result<(), Box<dyn std::error::Error>> {
 //! let runtime = Runtime::new(Settings::from_process()?)?;
 //! let request = RunRequest { target: Target::Pipeline("exec date".to_owned()), args: None };
 //! match runtime.run(&request).envelope {
@@ -24,8 +24,7 @@
 //! # }
 //! ```
 //!
-//! Native steps are started by this very program under another first argument, so `main`
-//! begins with what `examples/embedding.rs` begins with.
+//! `main` begins with [`init`].
 //!
 //! Text becomes a plan ([`language`]), the [`engine`] drives it, steps do the work, the
 //! [`store`] remembers it, and [`replay`] does with the record what a record is good for.
@@ -34,6 +33,30 @@
 //! their tests do not use is not shown. `docs/ARCHITECTURE.md` has the boundaries.
 
 #![deny(missing_docs)]
+
+/// Begins `main` of a program that embeds lobster, before any thread is started. lobster starts this program again to set
+/// up sandboxes and to compile components: in such a process this does the work and gives the code to exit with.
+///
+/// ```no_run
+/// fn main() -> std::process::ExitCode {
+///     if let Some(code) = lobster_runtime::init() {
+///         return code;
+///     }
+///     std::process::ExitCode::SUCCESS
+/// }
+/// ```
+#[must_use]
+pub fn init() -> Option<std::process::ExitCode> {
+    let word = std::env::args_os().nth(1);
+    match word.as_deref().and_then(std::ffi::OsStr::to_str) {
+        Some(lobster_sandbox::HELPER_ARGUMENT) => Some(lobster_sandbox::helper_main()),
+        Some(lobster_component::COMPILE_ARGUMENT) => Some(lobster_component::compile_main()),
+        _ => {
+            lobster_base::own_program::note_that_it_answers();
+            None
+        }
+    }
+}
 
 /// The history of runs for auditors: who did what, and whether the record is whole.
 pub mod audit {
@@ -58,10 +81,10 @@ pub mod code {
 /// WebAssembly components by themselves: loading, inspecting, running one under limits.
 pub mod component {
     pub use lobster_component::{
-        BlobError, BlobRead, BlobWrite, COMPILE_ARGUMENT, Cancel, Capability, Ceilings, CodeLimits, CodeUse,
-        Component, Description, DirGrant, Grants, HostCall, HostCallTrace, HostServices, Input, Invocation,
-        Kind, Level, Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError,
-        WritesError, compile_main, open_file, read_file,
+        BlobError, BlobRead, BlobWrite, Cancel, Capability, Ceilings, CodeLimits, CodeUse, Component,
+        Description, DirGrant, Grants, HostCall, HostCallTrace, HostServices, Input, Invocation, Kind, Level,
+        Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError, WritesError,
+        open_file, read_file,
     };
     pub use lobster_engine::component_lock::{ComponentLock, ComponentLockError, LockedStep};
 }
@@ -297,11 +320,11 @@ pub mod runtime {
     };
 }
 
-/// Native processes, started and confined. A program that embeds the runtime calls [`sandbox::helper_main`] first thing.
+/// Native processes, started and confined.
 pub mod sandbox {
     pub use lobster_sandbox::{
-        Confinement, HELPER_ARGUMENT, JailSpec, OutputSinks, ProcessLimits, Sandbox, SandboxConfig,
-        SpawnRequest, Stdin, fork_helper, helper_main,
+        Confinement, JailSpec, OutputSinks, ProcessLimits, Sandbox, SandboxConfig, SpawnRequest, Stdin,
+        fork_helper, release_helper,
     };
 }
 

@@ -15,6 +15,7 @@ pub mod file_identity;
 pub mod glob;
 pub mod json;
 pub mod locked_directory;
+pub mod own_program;
 pub mod percent;
 pub mod place;
 pub mod quantity;

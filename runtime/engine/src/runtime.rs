@@ -89,9 +89,14 @@ impl Runtime {
     /// A runtime with these settings.
     ///
     /// # Errors
-    /// When a setting cannot be read, no state directory can be named (neither `LOBSTER_STATE_DIR`
+    /// When `main` did not begin with `lobster_runtime::init()`, a setting cannot be read, no state directory can be named (neither `LOBSTER_STATE_DIR`
     /// nor a home), or a policy could not protect it.
     pub fn new(settings: Settings) -> Result<Self, Failure> {
+        if !lobster_base::own_program::answers() {
+            let message = "this program has not called lobster_runtime::init() at the beginning of main: lobster starts it \
+                           again for sandboxes and to compile components";
+            return Err(Failure::new(Code::Setting, message));
+        }
         let env = Env::inherited(settings.env);
         check_settings(&|name| env.bytes(name))?;
         let tokens = crate::own_tokens::names(&env, &settings.cwd);

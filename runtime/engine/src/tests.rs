@@ -9,6 +9,7 @@ use crate::runtime::{RunRequest, RunResult, Runtime, Settings, Target};
 use lobster_store::Event;
 
 fn runtime(dir: &Path) -> Runtime {
+    lobster_base::own_program::note_that_it_answers();
     let mut settings = Settings::from_process().unwrap();
     settings.env = vec![("LOBSTER_STATE_DIR".into(), dir.join("state").into())];
     settings.cwd = dir.to_owned();

@@ -161,5 +161,11 @@ pub fn fork_helper() -> std::io::Result<()> {
     platform::fork_helper()
 }
 
+/// Lets the helper of [`fork_helper`] end if nothing has used it, even if somebody has stopped it. For a process that is about
+/// to exit.
+pub fn release_helper() {
+    platform::release_helper();
+}
+
 #[cfg(test)]
 mod tests;

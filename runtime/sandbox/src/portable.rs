@@ -35,6 +35,8 @@ pub(super) fn fork_helper() -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
+pub(super) fn release_helper() {}
+
 /// Starts processes directly.
 #[derive(Debug)]
 pub(super) struct Sandbox;

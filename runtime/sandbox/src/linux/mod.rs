@@ -98,6 +98,17 @@ pub(super) fn fork_helper() -> io::Result<()> {
     Ok(())
 }
 
+/// See [`super::release_helper`].
+pub(super) fn release_helper() {
+    let Some(mut helper) = lock(&FORKED).take() else { return };
+    helper.socket = None;
+    if let Some(pid) = helper.pid() {
+        stopped::wake(pid);
+    }
+    // It ends by itself.
+    std::mem::forget(helper);
+}
+
 impl Helper {
     fn start(config: &SandboxConfig) -> io::Result<Self> {
         let (ours, theirs) = socket_pair()?;
