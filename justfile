@@ -115,6 +115,10 @@ backups COPIES="50":
 damages DAMAGES="200":
     LOBSTER_DAMAGES={{DAMAGES}} LOBSTER_DAMAGE_SEED=$(date +%j) cargo test --release --workspace --test lobster -- record_damages store_copies::any_damaged_page --nocapture
 
+# everyday commands in the jail of every template of `policy init`; nightly
+everyday TEMPLATES="plain node python rust go":
+    LOBSTER_EVERYDAY_TEMPLATES="{{TEMPLATES}}" cargo test --release --workspace --test lobster -- everyday:: --nocapture
+
 # granted roots and policy files exchanged while steps start; nightly
 roots TRIES="500":
     LOBSTER_ROOT_SWAPS={{TRIES}} cargo test --release --workspace --test lobster -- swapped_roots --nocapture

@@ -199,6 +199,101 @@ fn a_socket_in_the_workspace_is_out_of_reach_until_it_is_granted() {
     assert!(directory.error().contains("name each socket by its own path"), "{directory:?}");
 }
 
+/// Says of each address whether a stream connects to it and a datagram arrives at it.
+const REACH: &str = "use Socket;\n\
+    sub reach { my ($name, $path) = @_; my $to = pack_sockaddr_un($path);\n\
+    \x20socket(my $s, PF_UNIX, SOCK_STREAM, 0) or return print \"$name: no socket\\n\";\n\
+    \x20print \"$name: \", (connect($s, $to) ? 'reached' : 'refused'), \"\\n\" }\n\
+    sub mail { my ($name, $path) = @_; my $to = pack_sockaddr_un($path);\n\
+    \x20socketpair(my $a, my $b, PF_UNIX, SOCK_DGRAM, 0) or return print \"$name: no pair\\n\";\n\
+    \x20print \"$name: \", (send($a, 'x', 0, $to) ? 'sent' : 'refused'), \"\\n\" }\n\
+    for my $path ('/tmp/own', \"\\0own\", 'own') {\n\
+    \x20socket(my $l, PF_UNIX, SOCK_STREAM, 0); bind($l, pack_sockaddr_un($path)) && listen($l, 1) or print \"no listener: $!\\n\";\n\
+    \x20push @kept, $l; reach(own => $path) }\n";
+
+#[test]
+fn a_step_has_sockets_terminals_and_users_of_its_own_and_sees_no_others() {
+    use std::os::linux::net::SocketAddrExt;
+    use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
+
+    let home = Home::new();
+    let name = format!("lobster-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&name).unwrap();
+    let _listeners = [
+        UnixListener::bind(home.dir().join("host.sock")).unwrap(),
+        UnixListener::bind(home.dir().join("../beside.sock")).unwrap(),
+        UnixListener::bind_addr(&address).unwrap(),
+    ];
+    let _mailbox = UnixDatagram::bind(home.dir().join("mail.sock")).unwrap();
+    let terminal =
+        rustix::pty::openpt(rustix::pty::OpenptFlags::RDWR | rustix::pty::OpenptFlags::NOCTTY).unwrap();
+    rustix::pty::unlockpt(&terminal).unwrap();
+    let terminal = rustix::pty::ptsname(&terminal, Vec::new()).unwrap().into_string().unwrap();
+    let beside = home.dir().join("../beside.sock").canonicalize().unwrap().display().to_string();
+    let script = format!(
+        "{REACH}reach(path => 'host.sock'); reach(beside => '{beside}'); reach(name => \"\\0{name}\"); mail(mail => 'mail.sock');\n\
+         print -e '{terminal}' ? \"terminal\\n\" : \"no terminal\\n\";\n\
+         print open(my $t, '+<', '/dev/tty') ? \"tty\\n\" : \"no tty\\n\";\n\
+         print open(my $p, '+<', '/dev/ptmx') ? \"a new one\\n\" : \"none\\n\";\n\
+         open(my $u, '<', '/etc/passwd'); my @users = <$u>; print scalar(@users), ' ', (getpwuid($<))[7] eq $ENV{{HOME}} ? 'at home' : 'elsewhere', \"\\n\";\n\
+         print -e $_ ? \"$_\\n\" : '' for qw(/etc/shadow /etc/ssl/private /etc/sudoers /etc/machine-id);\n\
+         print open(my $w, '>>', '/etc/passwd') ? \"written\\n\" : \"kept\\n\";\n",
+    );
+    let own = "own: reached\n".repeat(3);
+    let of_host = "no terminal\nno tty\na new one\n2 at home\nkept\n";
+    for network in [
+        "net = \"none\"",
+        "net = { hosts = [\"a.example:22\"] }",
+        "net = \"host-network\"",
+        "listen = [3000]",
+    ] {
+        let grant = format!("fs_write = [\"@workspace\"], {network}");
+        let held = perl(&home, "", &grant, &script);
+        if !has_jail(&held) {
+            return;
+        }
+        let others = "path: refused\nbeside: refused\nname: refused\nmail: refused\n";
+        assert_eq!(held.output()[0], format!("{own}{others}{of_host}"), "{network}: {held:?}");
+        std::fs::remove_file(home.dir().join("own")).unwrap();
+    }
+    // All of them can be reached by whoever is not in a jail.
+    assert!(UnixStream::connect(home.dir().join("host.sock")).is_ok());
+    assert!(UnixStream::connect_addr(&address).is_ok());
+    let sent = UnixDatagram::pair().unwrap().0.send_to(b"x", home.dir().join("mail.sock"));
+    assert!(sent.is_ok() && std::path::Path::new(&terminal).exists());
+}
+
+#[test]
+fn a_program_that_was_judged_is_found_wherever_it_is_installed() {
+    let home = Home::new();
+    let place = home.dir().join("../tools").canonicalize().unwrap_or_else(|_| {
+        std::fs::create_dir(home.dir().join("../tools")).unwrap();
+        home.dir().join("../tools").canonicalize().unwrap()
+    });
+    home.write("../tools/lib/hello", "#!/bin/sh\necho hello from ${0##*/}\n")
+        .write("../tools/lib/secret", SECRET);
+    symlink("lib/hello", place.join("greet")).unwrap();
+    let place = place.display();
+    home.write(
+        "p.toml",
+        format!(
+            "version = 1\n[sandbox.env]\nset = {{ PATH = \"{place}:/usr/bin:/bin\" }}\n[programs]\n\
+             pin = {{ greet = \"{place}/lib/hello\" }}\n[[rule]]\nid = \"greet\"\neffect = \"allow\"\nprogram = \"greet\"\n\
+             [[rule]]\nid = \"perl\"\neffect = \"allow\"\nprogram = \"perl\"\n"
+        ),
+    );
+    home.write("x.lobster", "steps:\n  - { id: a, run: greet }\n");
+    let answer = home.tool(["--policy", "p.toml", "x.lobster"]);
+    if !has_jail(&answer) {
+        return;
+    }
+    assert_eq!(answer.output()[0], "hello from greet\n", "{answer:?}");
+    // What lies beside it was not named.
+    home.write("x.pl", format!("print open(my $h, '<', '{place}/lib/secret') ? 'read' : 'unseen';"));
+    home.write("x.lobster", "steps:\n  - { id: a, exec: [perl, x.pl] }\n");
+    assert_eq!(home.tool(["--policy", "p.toml", "x.lobster"]).output()[0], "unseen");
+}
+
 #[test]
 fn no_set_user_id_program_is_left_behind() {
     let home = Home::new();

@@ -44,6 +44,7 @@ mod documents;
 mod drop_in;
 mod durability;
 mod escapes;
+mod everyday;
 mod examples;
 mod executor_requests;
 mod executors;

@@ -75,9 +75,10 @@ const PROMISES: &[(&str, &[&str])] = &[
         &["tests/kernel_holds.rs::a_step_changes_nothing_by_which_others_run_code"],
     ),
     (
-        "no step makes a unix socket",
+        "a unix socket that is not its own",
         &[
             "tests/kernel_holds.rs::a_socket_in_the_workspace_is_out_of_reach_until_it_is_granted",
+            "tests/kernel_holds.rs::a_step_has_sockets_terminals_and_users_of_its_own_and_sees_no_others",
             "tests/kernel_holds.rs::no_set_user_id_program_is_left_behind",
             "tests/kernel_holds.rs::the_disk_is_not_filled",
         ],

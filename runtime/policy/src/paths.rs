@@ -140,8 +140,10 @@ pub(crate) fn is_each_steps_own(root: &str) -> bool {
     root.starts_with("@tmp") || root.starts_with("@step-home")
 }
 
-/// What `@system-ro` stands for: the operating system's own read-only trees
-/// and the kernel's views of itself.
+/// What `@system-ro` stands for: the operating system's own read-only trees,
+/// the kernel's views of itself, and the files of /etc that programs look for
+/// and that hold nothing of anybody's: no keys, no accounts, no settings with
+/// passwords. Users and hosts are made for each jail by the sandbox.
 pub const SYSTEM_READ_ONLY: &[&str] = &[
     "/usr",
     "/bin",
@@ -156,8 +158,59 @@ pub const SYSTEM_READ_ONLY: &[&str] = &[
     "/etc/ld.so.cache",
     "/etc/ld.so.conf",
     "/etc/ld.so.conf.d",
+    "/etc/ld-musl-x86_64.path",
+    "/etc/ld-musl-aarch64.path",
     "/etc/localtime",
     "/etc/timezone",
+    "/etc/locale.alias",
+    "/etc/locale.conf",
+    "/etc/os-release",
+    "/etc/lsb-release",
+    "/etc/debian_version",
+    "/etc/redhat-release",
+    "/etc/alpine-release",
+    // Certificates: Debian and Alpine, Fedora, Arch, SUSE; never the private keys beside them.
+    "/etc/ssl/certs",
+    "/etc/ssl/cert.pem",
+    "/etc/ssl/ca-bundle.pem",
+    "/etc/ssl/openssl.cnf",
+    "/etc/pki/ca-trust",
+    "/etc/pki/java",
+    "/etc/pki/tls/cert.pem",
+    "/etc/pki/tls/certs",
+    "/etc/pki/tls/openssl.cnf",
+    "/etc/ca-certificates",
+    "/var/lib/ca-certificates",
+    "/etc/crypto-policies",
+    "/etc/gnutls",
+    // Names of services, types and hosts.
+    "/etc/services",
+    "/etc/protocols",
+    "/etc/rpc",
+    "/etc/networks",
+    "/etc/gai.conf",
+    "/etc/host.conf",
+    "/etc/mime.types",
+    "/etc/magic",
+    "/etc/ssh/ssh_config",
+    "/etc/ssh/ssh_known_hosts",
+    // Settings that programs do not start without, or behave oddly.
+    "/etc/fonts",
+    "/etc/terminfo",
+    "/etc/inputrc",
+    "/etc/manpath.config",
+    "/etc/man_db.conf",
+    "/etc/groff",
+    "/etc/perl",
+    "/etc/python3",
+    "/etc/java",
+    "/etc/java-8-openjdk",
+    "/etc/java-11-openjdk",
+    "/etc/java-17-openjdk",
+    "/etc/java-21-openjdk",
+    "/etc/java-25-openjdk",
+    "/etc/ImageMagick-6",
+    "/etc/ImageMagick-7",
 ];
 
 /// Device nodes that hold no data of the host.

@@ -109,7 +109,8 @@ pub struct JailSpec {
     /// that covers a path decides. What the process itself makes later is its own.
     pub deny_patterns: Vec<String>,
     /// Trees of the system: nothing is looked for there, unless a root lies
-    /// inside, or a pattern begins inside.
+    /// inside, or a pattern begins inside. A jail with any also gets the files
+    /// by which programs know users and hosts, made for it.
     pub system: Vec<PathBuf>,
     /// Read-only, also inside a write root, and also when they do not exist
     /// yet: an empty placeholder then stands there during the run.
@@ -136,9 +137,12 @@ pub struct JailSpec {
     /// read-only. One that is itself a write root may be written but for what
     /// makes git run code; a write root inside of one stays a write root.
     pub protect_repositories: bool,
-    /// The unix sockets that it may connect to. With any, it may also make
-    /// sockets of its own; other sockets in the roots are hidden.
+    /// The unix sockets that it may connect to; other sockets in the roots are hidden. With any, it
+    /// may also make sockets of its own.
     pub unix: Vec<PathBuf>,
+    /// It may make unix sockets of its own, as long as it finds none of anybody else: the sockets in the
+    /// roots are hidden, and abstract names are kept apart. Where that cannot be, it makes none.
+    pub own_sockets: bool,
     /// Directories that are its own: empty, writable, in memory, gone with it.
     /// Where they cannot be (without namespaces), one temporary directory
     /// stands in for all, named in `TMPDIR`.
@@ -201,6 +205,11 @@ impl JailSpec {
         patterns.is_hit(&patterns.along(names))
     }
 
+    /// Sockets are looked for in the roots, and hidden.
+    pub(super) fn hides_sockets(&self) -> bool {
+        self.own_sockets || !self.unix.is_empty()
+    }
+
     /// What was opened at this path when it was judged.
     pub(super) fn held_at(&self, path: &std::path::Path) -> Option<&HeldRoot> {
         self.held.iter().find(|held| held.path() == path)
@@ -234,6 +243,7 @@ impl Default for JailSpec {
             layers: Vec::new(),
             protect_repositories: false,
             unix: Vec::new(),
+            own_sockets: false,
             private: ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).to_vec(),
             private_size: 512 << 20,
             tree_limits: false,

@@ -5,6 +5,10 @@
 //! HTTP: `CONNECT`, and plain requests in absolute form. Names are resolved
 //! here, and what they resolve to is checked, so a name is never a way to the
 //! host's own services.
+//!
+//! For programs that know no proxy each granted host also has an address of its
+//! own on the jail's loopback interface, which is what its name means there:
+//! what comes in at one of its granted ports is joined to the host.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -12,6 +16,9 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use super::{Denial, HostPort, Promise, UPSTREAM};
 use lobster_base::sync::lock;
@@ -37,6 +44,68 @@ const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
 /// How long a client may take to say what it wants.
 const HEAD_PATIENCE: Duration = Duration::from_secs(60);
 
+/// Hosts that have an address in the jail; the others are reached through the proxy alone.
+pub(super) const MOST_WAYS: usize = 64;
+
+/// Where the addresses of granted names begin: 127.0.3.1.
+const FIRST_ADDRESS: u32 = 0x7f00_0301;
+
+/// Where the way to a granted host begins, on the loopback interface of the jail.
+pub(super) struct Way {
+    pub(super) address: SocketAddr,
+    host: HostPort,
+}
+
+/// The ways to all hosts that have a name or an address of their own.
+pub(super) fn ways(allowed: &[HostPort]) -> Vec<Way> {
+    let names = names(allowed);
+    let mut ways: Vec<Way> = Vec::new();
+    for host in allowed {
+        let named = || names.iter().find(|(_, name)| *name == plain(host)).map(|(ip, _)| IpAddr::V4(*ip));
+        let Some(ip) = host.host.parse().ok().or_else(named) else { continue };
+        let address = SocketAddr::new(ip, host.port);
+        let is_taken = address == SocketAddr::V4(UPSTREAM)
+            || address == SocketAddr::from((Ipv4Addr::LOCALHOST, PORT))
+            || ways.iter().any(|way| way.address == address);
+        if !is_taken && ways.len() < MOST_WAYS {
+            ways.push(Way { address, host: host.clone() });
+        }
+    }
+    ways
+}
+
+/// The granted names, each with its address in the jail. `localhost` is the jail's own.
+pub(super) fn names(allowed: &[HostPort]) -> Vec<(Ipv4Addr, String)> {
+    let mut names: Vec<(Ipv4Addr, String)> = Vec::new();
+    for name in allowed.iter().map(plain) {
+        let is_name = name.parse::<IpAddr>().is_err() && !name.contains('*') && name != "localhost";
+        let is_safe =
+            name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_'));
+        if is_name && is_safe && !names.iter().any(|(_, known)| *known == name) && names.len() < MOST_WAYS {
+            names.push((Ipv4Addr::from_bits(FIRST_ADDRESS + names.len() as u32), name));
+        }
+    }
+    names
+}
+
+/// The granted addresses that the jail's loopback interface does not have by itself.
+pub(super) fn foreign_addresses(allowed: &[HostPort]) -> Vec<Ipv4Addr> {
+    let mut addresses: Vec<Ipv4Addr> = ways(allowed)
+        .iter()
+        .filter_map(|way| match way.address.ip() {
+            IpAddr::V4(ip) if !ip.is_loopback() && !ip.is_unspecified() => Some(ip),
+            _ => None,
+        })
+        .collect();
+    addresses.sort_unstable();
+    addresses.dedup();
+    addresses
+}
+
+fn plain(host: &HostPort) -> String {
+    host.host.trim_end_matches('.').to_ascii_lowercase()
+}
+
 /// A running proxy; dropping it stops accepting.
 pub(super) struct Proxy {
     listener: Arc<TcpListener>,
@@ -52,39 +121,42 @@ struct Rules {
 }
 
 /// The variables by which programs find the proxy. What answers at [`UPSTREAM`] is reached without it.
-pub(super) fn environment(allowed: &[HostPort], has_upstream: bool) -> Vec<(&'static str, String)> {
+pub(super) fn environment(has_upstream: bool) -> Vec<(&'static str, String)> {
     let url = format!("http://127.0.0.1:{PORT}");
     let mut variables: Vec<_> =
         ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"]
             .map(|name| (name, url.clone()))
             .to_vec();
-    // A server that the step itself has started is reached directly, unless
-    // the host's own loopback addresses are what was granted.
-    let loopback = |host: &str| host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
-    let mut direct: Vec<String> = Vec::new();
-    if !allowed.iter().any(|entry| loopback(&entry.host)) {
-        direct.extend(["localhost", "127.0.0.1", "::1"].map(str::to_owned));
-    }
-    if has_upstream {
-        direct.push(UPSTREAM.ip().to_string());
-    }
-    if !direct.is_empty() {
-        let direct = direct.join(",");
-        variables.extend([("NO_PROXY", direct.clone()), ("no_proxy", direct)]);
-    }
+    // A server that the step itself has started is reached directly, and so is what was granted of the
+    // host's own loopback addresses.
+    let upstream = if has_upstream { format!(",{}", UPSTREAM.ip()) } else { String::new() };
+    let direct = format!("localhost,127.0.0.1,::1{upstream}");
+    variables.extend([("NO_PROXY", direct.clone()), ("no_proxy", direct)]);
     variables
 }
 
 impl Proxy {
-    /// Serves the hosts of `allowed` on a listening socket.
+    /// Serves the hosts of `allowed` on a listening socket, and each on those of its [`ways`].
     ///
     /// # Errors
     /// When no thread can be started.
-    pub(super) fn start(listener: OwnedFd, allowed: &[HostPort]) -> io::Result<Self> {
+    pub(super) fn start(
+        listener: OwnedFd,
+        others: impl Iterator<Item = OwnedFd>,
+        allowed: &[HostPort],
+    ) -> io::Result<Self> {
         let listener = Arc::new(TcpListener::from(listener));
+        let mut ways = ways(allowed);
+        let mut opened = vec![(Arc::clone(&listener), None)];
+        for other in others.map(TcpListener::from) {
+            let address = other.local_addr()?;
+            if let Some(found) = ways.iter().position(|way| way.address == address) {
+                opened.push((Arc::new(other), Some(ways.swap_remove(found).host)));
+            }
+        }
         let rules = Arc::new(Rules { allowed: allowed.to_vec(), ..Rules::default() });
         let proxy = Self { listener: Arc::clone(&listener), rules: Arc::clone(&rules) };
-        std::thread::Builder::new().name("sandbox-proxy".into()).spawn(move || accept(&listener, &rules))?;
+        std::thread::Builder::new().name("sandbox-proxy".into()).spawn(move || accept(&opened, &rules))?;
         Ok(proxy)
     }
 
@@ -106,21 +178,58 @@ impl Drop for Proxy {
     }
 }
 
-fn accept(listener: &TcpListener, rules: &Arc<Rules>) {
-    while let Ok((client, _)) = listener.accept() {
-        if rules.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
-            rules.connections.fetch_sub(1, Ordering::Relaxed);
-            continue;
+/// Accepts on all sockets, the proxy's and that of each way to a host, until the proxy's is shut down.
+fn accept(listeners: &[(Arc<TcpListener>, Option<HostPort>)], rules: &Arc<Rules>) {
+    let mut waiting: Vec<_> =
+        listeners.iter().map(|(listener, _)| PollFd::new(listener, PollFlags::IN)).collect();
+    loop {
+        if !matches!(poll(&mut waiting, None), Ok(_) | Err(Errno::INTR)) {
+            return;
         }
-        let own_rules = Arc::clone(rules);
-        let started = std::thread::Builder::new().name("sandbox-proxy".into()).spawn(move || {
-            // A broken connection concerns its two ends only.
-            let _ = serve(client, &own_rules);
-            own_rules.connections.fetch_sub(1, Ordering::Relaxed);
-        });
-        if started.is_err() {
-            rules.connections.fetch_sub(1, Ordering::Relaxed);
+        for ((listener, way), ready) in listeners.iter().zip(&waiting) {
+            if ready.revents().is_empty() {
+                continue;
+            }
+            match listener.accept() {
+                Ok((client, _)) => serve_client(client, way.clone(), rules),
+                Err(_) if way.is_none() => return,
+                Err(_) => {}
+            }
         }
+    }
+}
+
+fn serve_client(client: TcpStream, way: Option<HostPort>, rules: &Arc<Rules>) {
+    if rules.connections.fetch_add(1, Ordering::Relaxed) >= MOST_CONNECTIONS {
+        rules.connections.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    let own_rules = Arc::clone(rules);
+    let started = std::thread::Builder::new().name("sandbox-proxy".into()).spawn(move || {
+        // A broken connection concerns its two ends only.
+        let _ = match way {
+            None => serve(client, &own_rules),
+            Some(host) => serve_way(client, host, &own_rules),
+        };
+        own_rules.connections.fetch_sub(1, Ordering::Relaxed);
+    });
+    if started.is_err() {
+        rules.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// One connection that came on the way to a host.
+fn serve_way(client: TcpStream, host: HostPort, rules: &Rules) -> io::Result<()> {
+    match rules.connect(&host.host, host.port) {
+        Ok(server) => {
+            rules.saw(host);
+            join(client, server)
+        }
+        Err(Refusal::Denied(why)) => {
+            rules.note(format!("{host}: {why}"));
+            Ok(())
+        }
+        Err(Refusal::Failed(_)) => Ok(()),
     }
 }
 
@@ -380,6 +489,33 @@ mod tests {
         ] {
             assert_eq!(rules.names(host, port), expected, "{host}:{port}");
         }
+    }
+
+    #[test]
+    fn each_granted_host_has_a_way_of_its_own() {
+        let hosts =
+            |list: &[&str]| list.iter().map(|host| HostPort::parse(host).unwrap()).collect::<Vec<_>>();
+        let granted = hosts(&[
+            "Git.example:22",
+            "git.example.:443",
+            "*.cdn.example:443",
+            "localhost:80",
+            "127.0.0.1:5432",
+            "127.0.0.1:3128",
+            "127.0.0.2:3129",
+            "10.0.0.7:5432",
+            "[::1]:81",
+            "b.example:22",
+            "bad name:1",
+        ]);
+        let addresses: Vec<String> = ways(&granted).iter().map(|way| way.address.to_string()).collect();
+        let expected =
+            ["127.0.3.1:22", "127.0.3.1:443", "127.0.0.1:5432", "10.0.0.7:5432", "[::1]:81", "127.0.3.2:22"];
+        assert_eq!(addresses, expected);
+        assert_eq!(foreign_addresses(&granted), [Ipv4Addr::new(10, 0, 0, 7)]);
+        let many: Vec<_> =
+            (0..500).map(|number| HostPort { host: format!("h{number}"), port: 443 }).collect();
+        assert_eq!((ways(&many).len(), names(&many).len()), (MOST_WAYS, MOST_WAYS));
     }
 
     #[test]

@@ -118,6 +118,7 @@ fn only_reading(spec: &JailSpec) -> JailSpec {
     only.protect.clear();
     only.protect_repositories = false;
     only.unix.clear();
+    only.own_sockets = false;
     only.net = Net::None;
     only.ports = None;
     only

@@ -11,6 +11,9 @@ use lobster_policy::{
 use lobster_sandbox::{HostPort, JailSpec, Mode, Net, Ports, Promise};
 use lobster_stage::StageError;
 
+/// What names the hosts of the host's network; any other network has its own.
+const OF_HOST_NETWORK: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
+
 /// The jail for a command with this grant; `home` is the step's own, `network`
 /// names what the steps of its run share.
 pub(super) fn jail(
@@ -22,7 +25,7 @@ pub(super) fn jail(
 ) -> Result<JailSpec, StageError> {
     let defaults = JailSpec::default();
     let own = vec![home.to_owned()];
-    let mut spec = JailSpec { read: Vec::new(), write: own.clone(), own, ..defaults };
+    let mut spec = JailSpec { read: Vec::new(), write: own.clone(), own, own_sockets: true, ..defaults };
     let mut granted = Vec::new();
     let roots = RootOpener::of(policy, place);
     for root in &grant.fs_read {
@@ -31,6 +34,9 @@ pub(super) fn jail(
                 let trees = || SYSTEM_READ_ONLY.iter().filter(|path| **path != "/proc").map(PathBuf::from);
                 spec.read.extend(trees());
                 spec.system.extend(trees());
+                if grant.net == NetGrant::HostNetwork {
+                    spec.read.extend(OF_HOST_NETWORK.map(PathBuf::from));
+                }
             }
             "@tmp" | "@step-home" => {}
             // One that is not there is not there for the step either.

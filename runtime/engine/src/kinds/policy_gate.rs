@@ -356,6 +356,7 @@ pub(crate) fn decided(
     let own = services.own_places();
     own_places::protect(&mut jail, &own, &services.state_dir).map_err(Stop::Failed)?;
     let env = granted_env(policy, &decision.grant, env, home.path());
+    show_programs(decision, &env, &mut jail);
     check_programs(policy, decision, place, &env, &jail).map_err(Stop::Failed)?;
     Ok(Decided {
         statement,
@@ -473,6 +474,29 @@ fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(O
 fn absolute_entries(path: &OsStr) -> Option<OsString> {
     let entries = std::env::split_paths(path).filter(|dir| dir.is_absolute());
     std::env::join_paths(entries).ok().filter(|path| !path.is_empty())
+}
+
+/// Has the step see the programs that were judged, wherever they are installed, under the names by which it
+/// starts them. What lies beside a program has to be granted.
+fn show_programs(decision: &Decision, env: &[(OsString, OsString)], jail: &mut JailSpec) {
+    let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone()).unwrap_or_default();
+    for command in &decision.commands {
+        let (Some(name), Some(judged)) = (command.argv.first(), command.program.as_ref().map(PathBuf::from))
+        else {
+            continue;
+        };
+        let is_judged = |file: &PathBuf| HostPrograms.real_path(file).as_ref() == Some(&judged);
+        let named = if name.contains('/') {
+            Some(PathBuf::from(name)).filter(is_judged)
+        } else {
+            std::env::split_paths(&path).map(|dir| dir.join(name)).find(is_judged)
+        };
+        for file in [Some(judged.clone()), named].into_iter().flatten().filter(|file| file.is_absolute()) {
+            if !jail.read.iter().chain(&jail.write).any(|root| file.starts_with(root)) {
+                jail.read.push(file);
+            }
+        }
+    }
 }
 
 /// Refuses a command whose name leads to another file when it is started than the one that was judged.

@@ -11,7 +11,7 @@ use std::net::{TcpStream, UdpSocket};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{OpenOptionsExt, symlink};
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixStream};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -119,6 +119,8 @@ pub(super) struct Targets {
     /// Ports of the host's loopback interface.
     pub(super) tcp: u16,
     pub(super) udp: u16,
+    /// A terminal.
+    pub(super) terminal: PathBuf,
     /// Name of an abstract unix socket.
     pub(super) abstract_name: String,
 }
@@ -626,8 +628,17 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     (Promise::UnixDeny, "connect to a unix socket inside the write root", |t| {
         UnixStream::connect(t.work.join("socket")).map(drop)
     }),
-    (Promise::UnixDeny, "make a unix socket", |_| {
-        Ok(socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map(drop)?)
+    (Promise::UnixDeny, "send a datagram to a unix socket outside", |t| {
+        UnixDatagram::unbound()?.send_to(b"x", t.outside.join("mailbox")).map(drop)
+    }),
+    (Promise::UnixDeny, "send a datagram to a unix socket inside the write root", |t| {
+        UnixDatagram::unbound()?.send_to(b"x", t.work.join("mailbox")).map(drop)
+    }),
+    (Promise::UnixDeny, "send it from one of a pair", |t| {
+        UnixDatagram::pair()?.0.send_to(b"x", t.work.join("mailbox")).map(drop)
+    }),
+    (Promise::FsWrite, "write to a terminal outside", |t| {
+        OpenOptions::new().write(true).custom_flags(libc::O_NOCTTY).open(&t.terminal)?.write_all(b"x")
     }),
     (Promise::KernelSurface, "leave a set-user-id program behind", |t| {
         let path = t.work.join("set-user-id");

@@ -28,8 +28,8 @@ pub(super) const NETWORK: &[u8] = b"network";
 /// stderr, and the way into its control groups.
 pub(super) const JOB: &[u8] = b"job";
 
-/// More than any message of ours carries.
-const MOST_FDS: usize = 8;
+/// More than any message of ours carries: the sockets of a jail, up to [`super::super::proxy::MOST_WAYS`].
+const MOST_FDS: usize = 72;
 
 /// Longest message: an error with the text of a path.
 const LONGEST: usize = 8 * 1024;

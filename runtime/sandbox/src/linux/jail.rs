@@ -9,29 +9,37 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     Access, AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, SeekFrom, Stat, access, chmodat, fstat,
-    fstatfs, mkdirat, openat, openat2, seek, symlinkat, tell,
+    openat, openat2, seek, tell,
 };
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
-    UnmountFlags, fsconfig_create, fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change,
-    move_mount, open_tree, unmount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, OpenTreeFlags, fsconfig_create,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, mount_change, open_tree,
 };
-use rustix::process::{chdir, fchdir, pivot_root};
 
 use super::super::opened_roots::FileId;
-use super::sys;
+use super::super::proxy;
 use super::wire::{Confined, Layer, Network, Stage};
+use super::{sys, system_files};
+use new_root::Root;
+
+mod new_root;
 
 /// `TMPFS_MAGIC`.
 const TMPFS: i64 = 0x0102_1994;
 
 /// The devices every program may expect.
-pub(super) const DEVICES: [&str; 5] = ["null", "zero", "full", "random", "urandom"];
+pub(super) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", TTY];
+
+/// The terminal of whoever opens it: of a step none, unless it makes one. Not every host has it.
+const TTY: &str = "tty";
+
+/// Where the jail's own terminals are.
+pub(super) const TERMINALS: &str = "/dev/pts";
 
 /// The mode of a directory that can be gone through and not listed.
 const THROUGH: u32 = 0o111;
@@ -58,8 +66,8 @@ fn setup<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Obstacle 
 /// Who the process was outside: read before the user namespace is made.
 #[derive(Clone, Copy)]
 pub(super) struct Identity {
-    uid: u32,
-    gid: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
 }
 
 impl Identity {
@@ -84,20 +92,30 @@ impl Identity {
     }
 }
 
-/// Furnishes the namespaces this process has been started in. `stdin` is what the step will read.
-pub(super) fn furnish(spec: &Confined, identity: Identity, stdin: &mut OwnedFd) -> Result<(), Obstacle> {
+/// Furnishes the namespaces this process has been started in. `stdin` is what the step will read, `home` its
+/// home directory.
+pub(super) fn furnish(
+    spec: &Confined,
+    identity: Identity,
+    home: &[u8],
+    stdin: &mut OwnedFd,
+) -> Result<(), Obstacle> {
     identity.keep().map_err(setup("map the user"))?;
-    rustix::system::sethostname(b"lobster").map_err(setup("name the host"))?;
+    rustix::system::sethostname(system_files::HOST_NAME.as_bytes()).map_err(setup("name the host"))?;
     if matches!(spec.network, Network::None | Network::Proxy) {
         sys::loopback_up().map_err(setup("start the loopback interface"))?;
+        for (number, address) in proxy::foreign_addresses(&spec.hosts).into_iter().enumerate() {
+            sys::add_loopback_address(number, address)
+                .map_err(setup("give an address to the loopback interface"))?;
+        }
     }
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
         .map_err(setup("detach mounts"))?;
     if let Some(restricted) = read_only(stdin, identity).map_err(setup("restrict stdin"))? {
         *stdin = restricted;
     }
-    let plan = plan(spec)?;
-    let proc = file_system("proc", &[], MountAttrFlags::empty()).map_err(setup("mount /proc"))?;
+    let plan = plan(spec, identity, home)?;
+    let proc = file_system("proc", &[]).map_err(setup("mount /proc"))?;
     if let Some(processes) = spec.processes {
         bound_numbers(&proc, processes).map_err(at(Stage::ProcessNumbers, "bound the process numbers"))?;
     }
@@ -186,6 +204,10 @@ enum What {
     Tree { tree: OwnedFd, kind: Kind, exact: bool },
     /// An empty file system of its own.
     Private { tree: OwnedFd },
+    /// A symbolic link, which leads nowhere but to what is in the jail.
+    Link { to: PathBuf },
+    /// A file that the host has no part in.
+    Made { content: Vec<u8> },
     /// What is there already, mounted on itself: a mount point can be neither moved nor replaced. Unless
     /// it is `needed`, it may have gone by then.
     Held { needed: bool },
@@ -221,20 +243,27 @@ impl Kind {
 }
 
 /// Takes hold of all trees while the host's file system is still in sight.
-fn plan(spec: &Confined) -> Result<Vec<Piece>, Obstacle> {
+fn plan(spec: &Confined, identity: Identity, home: &[u8]) -> Result<Vec<Piece>, Obstacle> {
     let mut pieces = Vec::new();
     for path in &spec.private {
         let size = spec.private_size.to_string();
-        let tree = file_system("tmpfs", &[("mode", "1777"), ("size", &size)], MountAttrFlags::empty())
+        let tree = file_system("tmpfs", &[("mode", "1777"), ("size", &size)])
             .map_err(setup("mount a private directory"))?;
         pieces.push(Piece { path: path.clone(), what: What::Private { tree } });
     }
     for path in expand(&spec.read)? {
+        if let Some(to) = system_files::link_of(spec, &path) {
+            pieces.push(Piece { path, what: What::Link { to } });
+            continue;
+        }
         let what = match spec.held_at(&path) {
             Some(id) => Some(tree_of(open_held(&path, id)?, &path, true)?),
             None => tree(&path, true)?,
         };
         pieces.extend(what.map(|what| Piece { path, what }));
+    }
+    for (path, content) in system_files::made(spec, identity, home) {
+        pieces.push(Piece { path, what: What::Made { content } });
     }
     for path in expand(&spec.write)? {
         let what = match (spec.layer_at(&path), spec.held_at(&path)) {
@@ -302,7 +331,7 @@ fn close_ways(tree: &OwnedFd, path: &Path, own: &[PathBuf]) -> Result<(), Obstac
 /// A directory that can be gone through and not listed.
 fn passage(path: PathBuf) -> Result<Piece, Obstacle> {
     let options = [("mode", &*format!("{THROUGH:o}")), ("size", "1m")];
-    let tree = file_system("tmpfs", &options, MountAttrFlags::empty()).map_err(setup("hide a path"))?;
+    let tree = file_system("tmpfs", &options).map_err(setup("hide a path"))?;
     Ok(Piece { path, what: What::Passage { tree } })
 }
 
@@ -426,7 +455,7 @@ fn layer(over: Layer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
     if let Some((upper, work)) = &names {
         options.extend([("upperdir", upper.as_str()), ("workdir", work.as_str())]);
     }
-    let mount = |options: &[(&'static str, &str)]| file_system("overlay", options, MountAttrFlags::empty());
+    let mount = |options: &[(&'static str, &str)]| file_system("overlay", options);
     // A layer is thrown away after a crash: no file that is copied into it, nor its end, need wait for the disk.
     let volatile = [&options[..], &[("volatile", "")]].concat();
     let tree = match mount(if upper.is_some() { &volatile } else { &options }) {
@@ -468,8 +497,13 @@ fn restricted(tree: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obsta
     Ok(What::Tree { tree, kind, exact: false })
 }
 
-/// A new, detached file system.
-fn file_system(
+/// A new, detached file system, without devices.
+fn file_system(name: &'static str, options: &[(&'static str, &str)]) -> rustix::io::Result<OwnedFd> {
+    mounted(name, options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
+}
+
+/// The same with these attributes.
+fn mounted(
     name: &'static str,
     options: &[(&'static str, &str)],
     attributes: MountAttrFlags,
@@ -483,202 +517,5 @@ fn file_system(
         }
     }
     fsconfig_create(context.as_fd())?;
-    let attributes = attributes | MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
     fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, attributes)
-}
-
-/// The new root while it is being put together.
-struct Root {
-    root: OwnedFd,
-    /// Holds an unreadable file and directory, where something is to be hidden:
-    /// taking a mount away again is slow.
-    nothing: Option<OwnedFd>,
-}
-
-/// Where [`Root::nothing`] is mounted until the root is complete.
-const NOTHING: &str = ".nothing";
-
-impl Root {
-    fn new(hides: bool) -> Result<Self, Obstacle> {
-        let small = [("mode", "0755"), ("size", "1m")];
-        let none = MountAttrFlags::empty();
-        let root = file_system("tmpfs", &small, none).map_err(setup("mount a new root"))?;
-        move_mount(&root, "", CWD, WORKBENCH, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-            .map_err(setup("place the new root"))?;
-        if !hides {
-            return Ok(Self { root, nothing: None });
-        }
-        let nothing = file_system("tmpfs", &small, none).map_err(setup("mount a new root"))?;
-        let work = || -> rustix::io::Result<()> {
-            mkdirat(&nothing, "directory", Mode::empty())?;
-            openat(&nothing, "file", OFlags::CREATE | OFlags::CLOEXEC, Mode::empty())?;
-            mkdirat(&root, NOTHING, Mode::RWXU)?;
-            move_mount(&nothing, "", &root, NOTHING, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-        };
-        work().map_err(setup("prepare the new root"))?;
-        Ok(Self { root, nothing: Some(nothing) })
-    }
-
-    fn place(&self, piece: &Piece) -> Result<(), Obstacle> {
-        match &piece.what {
-            What::Tree { tree, kind, exact } => {
-                if *exact {
-                    self.check_same(tree, &piece.path)?;
-                }
-                self.attach(tree, &piece.path, *kind)
-            }
-            What::Private { tree } => self.attach(tree, &piece.path, Kind::Directory),
-            What::Held { needed } => self.hold(&piece.path, *needed),
-            What::Hidden => self.hide(&piece.path),
-            // Where nothing is, there is nothing to be hidden.
-            What::Passage { tree } if self.resolve(&piece.path).is_ok() => {
-                self.attach(tree, &piece.path, Kind::Directory)
-            }
-            What::Passage { .. } => Ok(()),
-        }
-    }
-
-    /// Mounts what is at `path` on itself, with whatever rights it has there.
-    fn hold(&self, path: &Path, needed: bool) -> Result<(), Obstacle> {
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
-        let target = match openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
-            Ok(target) => target,
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if !needed => return Ok(()),
-            Err(error) => return Err(at(Stage::Root, path.display().to_string())(error)),
-        };
-        let failed = || at(Stage::Namespaces, format!("hold {}", path.display()));
-        let tree = open_tree(&target, "", CLONED | OpenTreeFlags::AT_EMPTY_PATH).map_err(failed())?;
-        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        match move_mount(&tree, "", &target, "", flags) {
-            Err(Errno::NOENT) if !needed => Ok(()),
-            other => other.map_err(failed()),
-        }
-    }
-
-    /// Covers what is at `path`, whatever that is by now. Where nothing is,
-    /// there is nothing to be seen.
-    fn hide(&self, path: &Path) -> Result<(), Obstacle> {
-        let Some(nothing) = &self.nothing else { return Ok(()) };
-        let Ok(target) = self.resolve(path) else { return Ok(()) };
-        let kind = fstat(&target).map(|stat| Kind::of(&stat)).map_err(setup("hide a path"))?;
-        let name = if kind == Kind::File { "file" } else { "directory" };
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let tree = open_tree(nothing, name, flags).map_err(setup("hide a path"))?;
-        sys::set_mount_attributes(&tree, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
-            .map_err(setup("hide a path"))?;
-        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        match move_mount(&tree, "", &target, "", flags) {
-            // Removed meanwhile.
-            Ok(()) | Err(Errno::NOENT) => Ok(()),
-            Err(error) => Err(at(Stage::Namespaces, format!("hide {}", path.display()))(error)),
-        }
-    }
-
-    /// A protected path must be itself, not something that a link leads to:
-    /// the step could replace the link.
-    fn check_same(&self, tree: &OwnedFd, path: &Path) -> Result<(), Obstacle> {
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
-        let same = || -> rustix::io::Result<bool> {
-            let target = openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
-            let (one, other) = (fstat(tree)?, fstat(&target)?);
-            Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
-        };
-        match same() {
-            Ok(true) => Ok(()),
-            Ok(false) => Err(at(Stage::Root, path.display().to_string())(Errno::LOOP)),
-            Err(error) => Err(at(Stage::Root, path.display().to_string())(error)),
-        }
-    }
-
-    /// Mounts `tree` at `path` of the new root.
-    fn attach(&self, tree: &OwnedFd, path: &Path, kind: Kind) -> Result<(), Obstacle> {
-        let target = self.target(path, kind).map_err(at(Stage::Root, path.display().to_string()))?;
-        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        move_mount(tree, "", &target, "", flags)
-            .map_err(at(Stage::Namespaces, format!("mount {}", path.display())))
-    }
-
-    /// The place for a mount, made where it is missing and the file system is ours.
-    fn target(&self, path: &Path, kind: Kind) -> rustix::io::Result<OwnedFd> {
-        if let Ok(found) = self.resolve(path) {
-            return Ok(found);
-        }
-        let ours = fstat(&self.root)?.st_dev;
-        let mut current = self.resolve(Path::new("."))?;
-        let mut so_far = PathBuf::new();
-        let mut names = path.components().filter(|part| matches!(part, Component::Normal(_))).peekable();
-        while let Some(name) = names.next() {
-            so_far.push(name);
-            current = match self.resolve(&so_far) {
-                Ok(found) => found,
-                Err(Errno::NOENT) if self.may_create_in(&current, ours)? => {
-                    if names.peek().is_some() || kind == Kind::Directory {
-                        mkdirat(&current, name.as_os_str(), Mode::from_raw_mode(0o755))?;
-                    } else {
-                        let mode = Mode::from_raw_mode(0o644);
-                        openat(&current, name.as_os_str(), OFlags::CREATE | OFlags::CLOEXEC, mode)?;
-                    }
-                    self.resolve(&so_far)?
-                }
-                Err(error) => return Err(error),
-            };
-        }
-        Ok(current)
-    }
-
-    /// Only in memory; on the host's own file systems nothing is created.
-    fn may_create_in(&self, directory: &OwnedFd, ours: u64) -> rustix::io::Result<bool> {
-        Ok(fstat(directory)?.st_dev == ours || fstatfs(directory)?.f_type == TMPFS)
-    }
-
-    /// Follows links as the step will: inside the new root.
-    fn resolve(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
-        openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
-    }
-
-    /// A `/dev` with nothing in it that reaches further.
-    fn devices(&self) -> Result<(), Obstacle> {
-        for name in DEVICES {
-            let path = Path::new("/dev").join(name);
-            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            // Taken from the host's /dev, which is still the one in sight.
-            let device = open_tree(CWD, &path, flags).map_err(setup("bind a device"))?;
-            // What is written to a device is not written to its file system; its mode and times are.
-            let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID;
-            sys::set_mount_attributes(&device, attributes.bits(), false).map_err(setup("bind a device"))?;
-            self.attach(&device, &path, Kind::File)?;
-        }
-        let links = [("fd", "/proc/self/fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")];
-        let directory = self.resolve(Path::new("dev")).map_err(setup("make /dev"))?;
-        for (name, to) in links {
-            match symlinkat(to, &directory, name) {
-                Ok(()) | Err(Errno::EXIST) => {}
-                Err(error) => return Err(setup("make /dev")(error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes it the root, read-only, and lets go of the host's.
-    fn enter(self) -> Result<(), Obstacle> {
-        if self.nothing.is_some() {
-            unmount_nothing(&self.root).map_err(setup("finish the new root"))?;
-        }
-        sys::set_mount_attributes(&self.root, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
-            .map_err(setup("finish the new root"))?;
-        let pivot = || {
-            fchdir(&self.root)?;
-            pivot_root(".", ".")?;
-            // The old root lies on top of the new one now.
-            unmount(".", UnmountFlags::DETACH)?;
-            chdir("/")
-        };
-        pivot().map_err(setup("change the root"))
-    }
-}
-
-fn unmount_nothing(root: &OwnedFd) -> rustix::io::Result<()> {
-    fchdir(root)?;
-    unmount(NOTHING, UnmountFlags::DETACH)?;
-    rustix::fs::unlinkat(root, NOTHING, AtFlags::REMOVEDIR)
 }

@@ -12,8 +12,9 @@ use landlock::{
 use rustix::fs::{FileType, fstat};
 
 use super::super::opened_roots::FileId;
-use super::jail::{DEVICES, Obstacle, at, open_exactly, open_held};
+use super::jail::{DEVICES, Obstacle, TERMINALS, at, open_exactly, open_held};
 use super::sys;
+use super::system_files::MADE;
 use super::wire::{Confined, Network, Stage};
 
 /// The first version without holes in the promise: before it, files outside
@@ -101,6 +102,8 @@ fn build(
     let devices = DEVICES.map(|name| Path::new("/dev").join(name));
     let on_devices: BitFlags<AccessFs> =
         AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
+    let terminals: &[&str] = if jailed { &[TERMINALS] } else { &[] };
+    let made: &[&str] = if jailed && !spec.system.is_empty() { &MADE } else { &[] };
     // Of a network that is not its own alone it gets some ports.
     let ports = |ports: &[u16], access: AccessNet| -> Vec<NetPort> {
         if shares { ports.iter().map(|port| NetPort::new(*port, access)).collect() } else { Vec::new() }
@@ -115,6 +118,8 @@ fn build(
         .add_rules(path_beneath_rules(["/proc"], AccessFs::ReadFile | AccessFs::ReadDir))?
         .add_rules(path_beneath_rules([listed], AccessFs::ReadDir))?
         .add_rules(path_beneath_rules(devices, on_devices))?
+        .add_rules(path_beneath_rules(terminals, on_devices | AccessFs::ReadDir))?
+        .add_rules(path_beneath_rules(made, read))?
         .add_rules(path_beneath_rules(private, all))?
         .add_rules(opened.into_iter().map(Ok::<_, RulesetError>))
 }

@@ -39,6 +39,8 @@ pub(super) struct Walls {
     pub(super) fallen: Vec<(Wall, String)>,
     /// What this one run cannot promise though the mechanisms stand.
     pub(super) open: Vec<Missing>,
+    /// Sockets of others may be in sight of this one run, so it makes none of its own.
+    pub(super) sockets_in_sight: bool,
 }
 
 /// The version of Landlock that first knew of ports.
@@ -81,7 +83,7 @@ impl Walls {
         if confinement.spec().is_some() && limits.tree() {
             standing.push(Wall::ControlGroup);
         }
-        let mut walls = Self { standing, fallen: Vec::new(), open: Vec::new() };
+        let mut walls = Self { standing, fallen: Vec::new(), ..Self::default() };
         for (wall, why) in lacking {
             walls.fall(*wall, why);
         }
@@ -102,12 +104,26 @@ impl Walls {
         had
     }
 
+    /// Abstract names of unix sockets are kept apart by the network namespace, or by Landlock.
+    fn keeps_names_apart(&self, spec: &JailSpec) -> bool {
+        let own_network = spec.net != Net::Host && spec.ports.is_none();
+        self.has(Wall::Namespaces) && (own_network || self.scopes())
+    }
+
+    fn scopes(&self) -> bool {
+        self.has(Wall::Landlock) && landlock::version() >= Some(SCOPES)
+    }
+
+    /// The step may make unix sockets.
+    pub(super) fn allows_sockets(&self, spec: &JailSpec) -> bool {
+        !spec.unix.is_empty() || (spec.own_sockets && !self.sockets_in_sight && self.keeps_names_apart(spec))
+    }
+
     /// What holds `promise` now; nothing means that it is not held.
     fn mechanisms(&self, promise: Promise, spec: Option<&JailSpec>) -> Vec<Mechanism> {
         let namespaces = self.has(Wall::Namespaces);
-        // Abstract sockets belong to the network namespace, not to a directory.
         let own_network = spec.is_some_and(|spec| spec.net != Net::Host && spec.ports.is_none());
-        let scoped = self.has(Wall::Landlock) && landlock::version() >= Some(SCOPES);
+        let scoped = self.scopes();
         let candidates: &[(bool, Mechanism)] = match promise {
             Promise::FsRead | Promise::FsWrite => {
                 &[(namespaces, Mechanism::MountNamespace), (self.has(Wall::Landlock), Mechanism::Landlock)]
@@ -118,11 +134,11 @@ impl Walls {
             | Promise::FsDenyPatterns
             | Promise::ApprovedFiles => &[(namespaces, Mechanism::MountNamespace)],
             // Whoever cannot make one reaches none.
-            Promise::UnixDeny if spec.is_some_and(|spec| spec.unix.is_empty()) => {
+            Promise::UnixDeny if spec.is_some_and(|spec| !self.allows_sockets(spec)) => {
                 &[(self.has(Wall::Seccomp), Mechanism::Seccomp)]
             }
             Promise::UnixDeny => &[
-                (namespaces && (own_network || scoped), Mechanism::MountNamespace),
+                (spec.is_some_and(|spec| self.keeps_names_apart(spec)), Mechanism::MountNamespace),
                 (namespaces && own_network, Mechanism::NetNamespace),
                 (namespaces && scoped, Mechanism::Landlock),
             ],

@@ -138,8 +138,8 @@ pub(super) struct Filters {
 }
 
 impl Filters {
-    /// Compiles the filters for this machine's architecture. `unix`: whether
-    /// unix sockets may be made.
+    /// Compiles the filters for this machine's architecture. With `unix`, unix
+    /// sockets may be made.
     pub(super) fn new(sockets: Sockets, unix: bool) -> io::Result<Self> {
         let refused = refused(sockets).map_err(io::Error::other)?;
         Ok(Self { refused, absent: absent(unix) })
@@ -255,27 +255,42 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
 ///
 /// Without `unix` the kernel seems to know no unix sockets, for which programs
 /// are prepared: what they get from a service they then do without, or by
-/// themselves. Pairs of connected ones can be made all the same.
+/// themselves. Pairs of connected ones can be made all the same, but none of
+/// datagrams: those can be sent to any socket in sight.
 fn absent(unix: bool) -> BpfProgram {
     let statement = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
     let jump = |test| libc::BPF_JMP | test | libc::BPF_K;
     let give = |result| statement(libc::BPF_RET | libc::BPF_K, 0, 0, result);
     let refuse = |errno: libc::c_int| give(libc::SECCOMP_RET_ERRNO | errno.unsigned_abs());
-    // The low half of the first argument, in `seccomp_data`.
-    let family = if cfg!(target_endian = "little") { 16 } else { 20 };
+    // The low halves of the first two arguments, in `seccomp_data`.
+    let [family, kind] = if cfg!(target_endian = "little") { [16, 24] } else { [20, 28] };
     let hidden = if unix { u32::MAX } else { libc::AF_UNIX.unsigned_abs() };
+    let mask = |bits| statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, bits);
+    // The kinds whose sockets have one peer, for good.
+    let [stream, packets] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::unsigned_abs);
     vec![
         load(0),
-        statement(jump(libc::BPF_JEQ), 4, 0, libc::SYS_clone3 as u32),
-        statement(jump(libc::BPF_JEQ), 3, 0, libc::SYS_openat2 as u32),
-        statement(jump(libc::BPF_JGE), 2, 0, FIRST_UNKNOWN),
-        statement(jump(libc::BPF_JEQ), 2, 0, libc::SYS_socket as u32),
+        statement(jump(libc::BPF_JEQ), 5, 0, libc::SYS_clone3 as u32),
+        statement(jump(libc::BPF_JEQ), 4, 0, libc::SYS_openat2 as u32),
+        statement(jump(libc::BPF_JGE), 3, 0, FIRST_UNKNOWN),
+        statement(jump(libc::BPF_JEQ), 3, 0, libc::SYS_socket as u32),
+        statement(jump(libc::BPF_JEQ), 5, 0, libc::SYS_socketpair as u32),
         give(libc::SECCOMP_RET_ALLOW),
         refuse(libc::ENOSYS),
+        // A socket.
         load(family),
-        statement(jump(libc::BPF_JEQ), 1, 0, hidden),
+        statement(jump(libc::BPF_JEQ), 8, 0, hidden),
         give(libc::SECCOMP_RET_ALLOW),
+        // A pair.
+        load(family),
+        statement(jump(libc::BPF_JEQ), 0, 3, hidden),
+        load(kind),
+        mask(0xf),
+        statement(jump(libc::BPF_JEQ), 0, 1, stream),
+        give(libc::SECCOMP_RET_ALLOW),
+        statement(jump(libc::BPF_JEQ), 1, 0, packets),
         refuse(libc::EAFNOSUPPORT),
+        give(libc::SECCOMP_RET_ALLOW),
     ]
 }

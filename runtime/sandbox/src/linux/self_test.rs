@@ -5,12 +5,15 @@ use std::ffi::OsString;
 use std::fs::{self, Permissions};
 use std::io;
 use std::net::{TcpListener, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
+
+use rustix::pty::{OpenptFlags, openpt, ptsname, unlockpt};
 
 use super::super::doctor::{Checkup, Finding, Probe, Verdict};
 use super::super::{
@@ -191,6 +194,8 @@ struct Victims {
     process: Child,
     _tcp: TcpListener,
     _sockets: [UnixListener; 3],
+    _mailboxes: [UnixDatagram; 2],
+    _terminal: Option<OwnedFd>,
     _directory: tempfile::TempDir,
 }
 
@@ -224,7 +229,15 @@ impl Victims {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()?;
+        let mailboxes = [&outside, &work].map(|place| UnixDatagram::bind(place.join("mailbox")));
+        let [by_outside, by_work] = mailboxes;
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).ok();
+        let name = terminal.as_ref().and_then(|terminal| {
+            unlockpt(terminal).ok()?;
+            ptsname(terminal, Vec::new()).ok()?.into_string().ok()
+        });
         let targets = Targets {
+            terminal: name.unwrap_or_default().into(),
             outside,
             readable,
             work,
@@ -234,7 +247,16 @@ impl Victims {
             abstract_name,
         };
         let sockets = [by_path, by_name, UnixListener::bind(targets.work.join("socket"))?];
-        Ok(Self { targets, udp, process, _tcp: tcp, _sockets: sockets, _directory: directory })
+        Ok(Self {
+            targets,
+            udp,
+            process,
+            _tcp: tcp,
+            _sockets: sockets,
+            _mailboxes: [by_outside?, by_work?],
+            _terminal: terminal,
+            _directory: directory,
+        })
     }
 
     /// What is to be found in the write root, not named.
@@ -290,6 +312,7 @@ fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, E
                 copy: copy_of_approved(&targets.work),
             }],
             protect: vec![targets.work.join("guarded/file"), targets.work.join(attack::ABSENT)],
+            own_sockets: true,
             mode,
             ..JailSpec::default()
         }),

@@ -68,12 +68,18 @@ fn start_and_watch(
     let job = read_job(job).map_err(at(Stage::Setup, "read the job"))?;
     if let (Some(identity), Some(spec)) = (jail, &job.confined) {
         let [stdin, ..] = &mut inherited.stdio;
-        jail::furnish(spec, identity, stdin)?;
+        let home = job.env.iter().find_map(|entry| entry.strip_prefix(b"HOME=")).unwrap_or_default();
+        jail::furnish(spec, identity, home, stdin)?;
         if spec.network == Network::Proxy {
             let open = || {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, proxy::PORT))?;
                 let upstream = spec.upstream.then(|| TcpListener::bind(UPSTREAM)).transpose()?;
-                let sockets: Vec<_> = std::iter::once(&listener).chain(&upstream).map(AsFd::as_fd).collect();
+                // One that cannot be, as where there is no IPv6, is left out: the proxy reaches its host.
+                let ways = proxy::ways(&spec.hosts);
+                let ways: Vec<_> =
+                    ways.iter().filter_map(|way| TcpListener::bind(way.address).ok()).collect();
+                let sockets: Vec<_> =
+                    std::iter::once(&listener).chain(&upstream).chain(&ways).map(AsFd::as_fd).collect();
                 datagrams::send(control.as_fd(), &News::Listening.encode(), &sockets)
             };
             open().map_err(at(Stage::Namespaces, "open the way to the proxy"))?;

@@ -87,7 +87,7 @@ pub(super) struct Found {
 /// Walks the roots of a jail.
 pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> Found {
     // Without wishes there is nothing to look for.
-    if spec.deny_patterns.is_empty() && !spec.protect_repositories && spec.unix.is_empty() {
+    if spec.deny_patterns.is_empty() && !spec.protect_repositories && !spec.hides_sockets() {
         return Found::default();
     }
     let mut found = Found::default();
@@ -296,7 +296,7 @@ impl<'a> Sweep<'a> {
         }
         place.writable |= is_in(&self.inner_writable, &place.path);
         let guards = self.spec.protect_repositories && place.writable && !place.in_repository;
-        if !state.may_hit_below && !hit && !guards && self.spec.unix.is_empty() {
+        if !state.may_hit_below && !hit && !guards && !self.spec.hides_sockets() {
             return true;
         }
         let listing = match self.listing_of(directory, &place, hit) {
@@ -568,7 +568,7 @@ impl<'a> Sweep<'a> {
             if spec.protect_repositories {
                 lose(Promise::FsProtect);
             }
-            if !spec.unix.is_empty() {
+            if spec.hides_sockets() {
                 lose(Promise::UnixDeny);
             }
         }

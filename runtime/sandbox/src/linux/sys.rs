@@ -55,13 +55,34 @@ pub(super) fn kill_namespace() {
 
 /// Brings the loopback interface of this network namespace up.
 pub(super) fn loopback_up() -> io::Result<()> {
-    // SAFETY: all-zero bytes are a valid request.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    for (to, from) in request.ifr_name.iter_mut().zip(b"lo") {
-        *to = *from as libc::c_char;
-    }
+    let mut request = interface("lo");
     let flags = libc::IFF_UP | libc::IFF_RUNNING;
     request.ifr_ifru.ifru_flags = libc::c_short::try_from(flags).unwrap_or_default();
+    change_interface(libc::SIOCSIFFLAGS as libc::Ioctl, &request)
+}
+
+/// Has the loopback interface answer at one more address.
+pub(super) fn add_loopback_address(number: usize, address: std::net::Ipv4Addr) -> io::Result<()> {
+    let mut request = interface(&format!("lo:{number}"));
+    let mut data = [0; 14];
+    for (to, from) in data.iter_mut().skip(2).zip(address.octets()) {
+        *to = from.cast_signed();
+    }
+    let family = libc::sa_family_t::try_from(libc::AF_INET).unwrap_or_default();
+    request.ifr_ifru.ifru_addr = libc::sockaddr { sa_family: family, sa_data: data };
+    change_interface(libc::SIOCSIFADDR as libc::Ioctl, &request)
+}
+
+fn interface(name: &str) -> libc::ifreq {
+    // SAFETY: all-zero bytes are a valid request.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request
+}
+
+fn change_interface(call: libc::Ioctl, request: &libc::ifreq) -> io::Result<()> {
     let socket = rustix::net::socket_with(
         rustix::net::AddressFamily::INET,
         rustix::net::SocketType::DGRAM,
@@ -69,7 +90,7 @@ pub(super) fn loopback_up() -> io::Result<()> {
         None,
     )?;
     // SAFETY: the request is complete for this call and outlives it.
-    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS as libc::Ioctl, &request) } {
+    match unsafe { libc::ioctl(socket.as_raw_fd(), call, request) } {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     }

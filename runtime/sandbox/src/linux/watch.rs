@@ -352,17 +352,19 @@ impl<'a> Watch<'a> {
             News::Network => Ok(None),
             News::Listening => {
                 let mut sockets = fds.into_iter();
-                if let (Some(listener), Some(Net::Hosts(hosts))) =
-                    (sockets.next(), self.request.confinement.spec().map(|spec| &spec.net))
+                let proxy = sockets.next();
+                if let Some(upstream) = &self.request.upstream
+                    && let Some(listener) = sockets.next()
                 {
-                    let proxy =
-                        Proxy::start(listener, hosts).map_err(SpawnError::io("start the network proxy"))?;
-                    self.proxy = Some(proxy);
-                }
-                if let (Some(listener), Some(upstream)) = (sockets.next(), &self.request.upstream) {
                     let serving = upstream.serve(listener.into());
                     let serving = serving.map_err(SpawnError::io("answer for the hosts of credentials"))?;
                     self._upstream = Some(serving);
+                }
+                if let (Some(proxy), Some(Net::Hosts(hosts))) =
+                    (proxy, self.request.confinement.spec().map(|spec| &spec.net))
+                {
+                    let proxy = Proxy::start(proxy, sockets, hosts);
+                    self.proxy = Some(proxy.map_err(SpawnError::io("start the network proxy"))?);
                 }
                 Ok(None)
             }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::super::opened_roots::FileId;
-use super::super::{ExitStatus, JailSpec, Net, ProcessLimits, SpawnRequest, proxy};
+use super::super::{ExitStatus, HostPort, JailSpec, Net, ProcessLimits, SpawnRequest, proxy};
 use super::mechanisms::{Wall, Walls};
 use super::sweep::Found;
 
@@ -48,8 +48,10 @@ const GROUPS: [Groups; 3] = [Groups::None, Groups::Directory, Groups::Tasks];
 pub(super) struct Confined {
     pub(super) landlock: bool,
     pub(super) seccomp: bool,
-    /// Whether it may make unix sockets.
+    /// It may make unix sockets.
     pub(super) unix: bool,
+    /// See [`JailSpec::system`].
+    pub(super) system: Vec<PathBuf>,
     pub(super) read: Vec<PathBuf>,
     pub(super) write: Vec<PathBuf>,
     pub(super) own: Vec<PathBuf>,
@@ -66,6 +68,8 @@ pub(super) struct Confined {
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
     pub(super) network: Network,
+    /// With [`Network::Proxy`].
+    pub(super) hosts: Vec<HostPort>,
     /// Whether something answers at [`super::super::UPSTREAM`].
     pub(super) upstream: bool,
     /// Of a shared network.
@@ -111,7 +115,8 @@ impl Confined {
         Self {
             landlock: walls.has(Wall::Landlock),
             seccomp: walls.has(Wall::Seccomp),
-            unix: !spec.unix.is_empty(),
+            unix: walls.allows_sockets(spec),
+            system: spec.system.clone(),
             read: spec.read.iter().chain(&spec.unix).cloned().collect(),
             write: spec.write.clone(),
             own: spec.own.clone(),
@@ -140,6 +145,10 @@ impl Confined {
                 Net::None => Network::None,
                 Net::Hosts(_) => Network::Proxy,
                 Net::Host => Network::Host,
+            },
+            hosts: match &spec.net {
+                Net::Hosts(hosts) => hosts.clone(),
+                Net::None | Net::Host => Vec::new(),
             },
             upstream: false,
             processes: limits.processes.filter(|_| walls.has(Wall::ProcessNumbers)),
@@ -186,7 +195,7 @@ impl Confined {
         for paths in [&self.read, &self.write, &self.own, &self.deny, &self.protect]
             .into_iter()
             .chain(replaced)
-            .chain([&self.layers, &self.private])
+            .chain([&self.layers, &self.private, &self.system])
         {
             out.number(paths.len() as u64);
             for path in paths {
@@ -201,6 +210,7 @@ impl Confined {
         }
         out.number(self.private_size);
         out.number(self.network as u64);
+        out.list(&self.hosts.iter().map(|host| host.to_string().into_bytes()).collect::<Vec<_>>());
         out.number(u64::from(self.upstream));
         for ports in [&self.listen, &self.connect] {
             out.number(ports.len() as u64);
@@ -228,6 +238,7 @@ impl Confined {
             copies: paths(from)?,
             layers: paths(from)?,
             private: paths(from)?,
+            system: paths(from)?,
             held: (0..from.number()?)
                 .map(|_| {
                     let path = PathBuf::from(OsString::from_vec(from.bytes()?));
@@ -237,6 +248,10 @@ impl Confined {
                 .collect::<io::Result<_>>()?,
             private_size: from.number()?,
             network: *NETWORKS.get(usize::from(from.byte()?)).ok_or_else(malformed)?,
+            hosts: (from.list()?.into_iter())
+                .map(|host| HostPort::parse(&String::from_utf8(host).ok()?))
+                .collect::<Option<_>>()
+                .ok_or_else(malformed)?,
             upstream: from.number()? != 0,
             listen: from.ports()?,
             connect: from.ports()?,
@@ -249,7 +264,9 @@ impl Job {
     pub(super) fn from_request(request: &SpawnRequest, found: &Found, walls: &Walls) -> Self {
         let limits = &request.limits;
         let cpu = limits.cpu.map(|cpu| cpu.as_secs() + u64::from(cpu.subsec_nanos() > 0));
-        let values = [cpu, limits.memory, limits.processes, limits.file_size, limits.open_files];
+        // It limits what is reserved, of which engines of JavaScript take much more than they use.
+        let data = limits.memory.filter(|_| !walls.has(Wall::ControlGroup));
+        let values = [cpu, data, limits.processes, limits.file_size, limits.open_files];
         Self {
             argv: request.argv.iter().map(|arg| arg.as_bytes().to_vec()).collect(),
             env: environment(request, walls),
@@ -305,9 +322,7 @@ impl Job {
 /// The environment as given, and in a jail with granted hosts the proxy's variables.
 fn environment(request: &SpawnRequest, walls: &Walls) -> Vec<Vec<u8>> {
     let proxy = match request.confinement.spec().map(|spec| &spec.net) {
-        Some(Net::Hosts(hosts)) if walls.has(Wall::Namespaces) => {
-            proxy::environment(hosts, request.upstream.is_some())
-        }
+        Some(Net::Hosts(_)) if walls.has(Wall::Namespaces) => proxy::environment(request.upstream.is_some()),
         _ => Vec::new(),
     };
     let given = request.env.iter().filter(|(name, _)| !proxy.iter().any(|(own, _)| name == own));
@@ -401,8 +416,8 @@ pub(super) struct Report {
 pub(super) enum News {
     /// The step never started. Written by the step process itself, up to its `execve`.
     Failed { stage: Stage, errno: i32, detail: String },
-    /// The jail's listening socket comes along, for the proxy to accept on, and that of its
-    /// upstream if it has one.
+    /// The jail's listening sockets come along: the proxy's, that of its upstream if it has one, and one for
+    /// each of [`proxy::ways`] that could be opened.
     Listening,
     /// The user and the network namespace of a shared network come along.
     Network,
@@ -554,6 +569,7 @@ mod tests {
                 landlock: true,
                 seccomp: false,
                 unix: true,
+                system: vec!["/usr".into()],
                 read: vec!["/usr".into(), "/etc".into()],
                 write: vec!["/w".into(), "/state/home".into()],
                 own: vec!["/state/home".into()],
@@ -566,6 +582,7 @@ mod tests {
                 private: vec!["/tmp".into()],
                 private_size: 1 << 33,
                 network: Network::Proxy,
+                hosts: ["::1:8", "a.example:443"].map(|host| HostPort::parse(host).unwrap()).to_vec(),
                 upstream: true,
                 listen: vec![1, 65535],
                 connect: vec![3000],

@@ -1,0 +1,256 @@
+//! The file system that a jail finds, put together on an empty one.
+
+use std::os::fd::OwnedFd;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, fstat, fstatfs, mkdirat, openat, openat2, symlinkat, unlinkat,
+};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountAttrFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, move_mount, open_tree, unmount,
+};
+use rustix::process::{chdir, fchdir, pivot_root};
+
+use super::super::sys;
+use super::super::wire::Stage;
+use super::{
+    CLONED, DEVICES, Kind, Obstacle, Piece, TERMINALS, TMPFS, TTY, WORKBENCH, What, at, file_system, mounted,
+    setup,
+};
+
+/// Terminals that a step may have at a time; the kernel has 4,096 for all.
+const MOST_TERMINALS: &str = "256";
+
+/// The new root while it is being put together.
+pub(super) struct Root {
+    root: OwnedFd,
+    /// Holds an unreadable file and directory, where something is to be hidden:
+    /// taking a mount away again is slow.
+    nothing: Option<OwnedFd>,
+}
+
+/// Where [`Root::nothing`] is mounted until the root is complete.
+const NOTHING: &str = ".nothing";
+
+impl Root {
+    pub(super) fn new(hides: bool) -> Result<Self, Obstacle> {
+        let small = [("mode", "0755"), ("size", "1m")];
+        let root = file_system("tmpfs", &small).map_err(setup("mount a new root"))?;
+        move_mount(&root, "", CWD, WORKBENCH, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+            .map_err(setup("place the new root"))?;
+        if !hides {
+            return Ok(Self { root, nothing: None });
+        }
+        let nothing = file_system("tmpfs", &small).map_err(setup("mount a new root"))?;
+        let work = || -> rustix::io::Result<()> {
+            mkdirat(&nothing, "directory", Mode::empty())?;
+            openat(&nothing, "file", OFlags::CREATE | OFlags::CLOEXEC, Mode::empty())?;
+            mkdirat(&root, NOTHING, Mode::RWXU)?;
+            move_mount(&nothing, "", &root, NOTHING, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        };
+        work().map_err(setup("prepare the new root"))?;
+        Ok(Self { root, nothing: Some(nothing) })
+    }
+
+    pub(super) fn place(&self, piece: &Piece) -> Result<(), Obstacle> {
+        match &piece.what {
+            What::Tree { tree, kind, exact } => {
+                if *exact {
+                    self.check_same(tree, &piece.path)?;
+                }
+                self.attach(tree, &piece.path, *kind)
+            }
+            What::Private { tree } => self.attach(tree, &piece.path, Kind::Directory),
+            What::Link { to } => self.link(&piece.path, to).map_err(setup("make a link of the system's")),
+            What::Made { content } => {
+                self.write(&piece.path, content).map_err(setup("make a file of the system's"))
+            }
+            What::Held { needed } => self.hold(&piece.path, *needed),
+            What::Hidden => self.hide(&piece.path),
+            // Where nothing is, there is nothing to be hidden.
+            What::Passage { tree } if self.resolve(&piece.path).is_ok() => {
+                self.attach(tree, &piece.path, Kind::Directory)
+            }
+            What::Passage { .. } => Ok(()),
+        }
+    }
+
+    /// A symbolic link, unless something is there already.
+    fn link(&self, path: &Path, to: &Path) -> rustix::io::Result<()> {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        match symlinkat(to, &self.target(above, Kind::Directory)?, name) {
+            Err(Errno::EXIST) => Ok(()),
+            other => other,
+        }
+    }
+
+    /// A new file with this content.
+    fn write(&self, path: &Path, content: &[u8]) -> rustix::io::Result<()> {
+        let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+        let above = self.target(above, Kind::Directory)?;
+        let file = openat(above, name, flags, Mode::from_raw_mode(0o644))?;
+        let mut left = content;
+        while !left.is_empty() {
+            left = &left[rustix::io::write(&file, left)?..];
+        }
+        Ok(())
+    }
+
+    /// Mounts what is at `path` on itself, with whatever rights it has there.
+    fn hold(&self, path: &Path, needed: bool) -> Result<(), Obstacle> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+        let target = match openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Ok(target) => target,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) if !needed => return Ok(()),
+            Err(error) => return Err(at(Stage::Root, path.display().to_string())(error)),
+        };
+        let failed = || at(Stage::Namespaces, format!("hold {}", path.display()));
+        let tree = open_tree(&target, "", CLONED | OpenTreeFlags::AT_EMPTY_PATH).map_err(failed())?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        match move_mount(&tree, "", &target, "", flags) {
+            Err(Errno::NOENT) if !needed => Ok(()),
+            other => other.map_err(failed()),
+        }
+    }
+
+    /// Covers what is at `path`, whatever that is by now. Where nothing is,
+    /// there is nothing to be seen.
+    fn hide(&self, path: &Path) -> Result<(), Obstacle> {
+        let Some(nothing) = &self.nothing else { return Ok(()) };
+        let Ok(target) = self.resolve(path) else { return Ok(()) };
+        let kind = fstat(&target).map(|stat| Kind::of(&stat)).map_err(setup("hide a path"))?;
+        let name = if kind == Kind::File { "file" } else { "directory" };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let tree = open_tree(nothing, name, flags).map_err(setup("hide a path"))?;
+        sys::set_mount_attributes(&tree, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
+            .map_err(setup("hide a path"))?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        match move_mount(&tree, "", &target, "", flags) {
+            // Removed meanwhile.
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(error) => Err(at(Stage::Namespaces, format!("hide {}", path.display()))(error)),
+        }
+    }
+
+    /// A protected path must be itself, not something that a link leads to:
+    /// the step could replace the link.
+    pub(super) fn check_same(&self, tree: &OwnedFd, path: &Path) -> Result<(), Obstacle> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
+        let same = || -> rustix::io::Result<bool> {
+            let target = openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)?;
+            let (one, other) = (fstat(tree)?, fstat(&target)?);
+            Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+        };
+        match same() {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(at(Stage::Root, path.display().to_string())(Errno::LOOP)),
+            Err(error) => Err(at(Stage::Root, path.display().to_string())(error)),
+        }
+    }
+
+    /// Mounts `tree` at `path` of the new root.
+    pub(super) fn attach(&self, tree: &OwnedFd, path: &Path, kind: Kind) -> Result<(), Obstacle> {
+        let target = self.target(path, kind).map_err(at(Stage::Root, path.display().to_string()))?;
+        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+        move_mount(tree, "", &target, "", flags)
+            .map_err(at(Stage::Namespaces, format!("mount {}", path.display())))
+    }
+
+    /// The place for a mount, made where it is missing and the file system is ours.
+    fn target(&self, path: &Path, kind: Kind) -> rustix::io::Result<OwnedFd> {
+        if let Ok(found) = self.resolve(path) {
+            return Ok(found);
+        }
+        let ours = fstat(&self.root)?.st_dev;
+        let mut current = self.resolve(Path::new("."))?;
+        let mut so_far = PathBuf::new();
+        let mut names = path.components().filter(|part| matches!(part, Component::Normal(_))).peekable();
+        while let Some(name) = names.next() {
+            so_far.push(name);
+            current = match self.resolve(&so_far) {
+                Ok(found) => found,
+                Err(Errno::NOENT) if self.may_create_in(&current, ours)? => {
+                    if names.peek().is_some() || kind == Kind::Directory {
+                        mkdirat(&current, name.as_os_str(), Mode::from_raw_mode(0o755))?;
+                    } else {
+                        let mode = Mode::from_raw_mode(0o644);
+                        openat(&current, name.as_os_str(), OFlags::CREATE | OFlags::CLOEXEC, mode)?;
+                    }
+                    self.resolve(&so_far)?
+                }
+                Err(error) => return Err(error),
+            };
+        }
+        Ok(current)
+    }
+
+    /// Only in memory; on the host's own file systems nothing is created.
+    fn may_create_in(&self, directory: &OwnedFd, ours: u64) -> rustix::io::Result<bool> {
+        Ok(fstat(directory)?.st_dev == ours || fstatfs(directory)?.f_type == TMPFS)
+    }
+
+    /// Follows links as the step will: inside the new root.
+    fn resolve(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
+        openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
+    }
+
+    /// A `/dev` with nothing in it that reaches further, and terminals of its own.
+    pub(super) fn devices(&self) -> Result<(), Obstacle> {
+        for name in DEVICES {
+            let path = Path::new("/dev").join(name);
+            let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+            // Taken from the host's /dev, which is still the one in sight.
+            let device = match open_tree(CWD, &path, flags) {
+                Err(Errno::NOENT) if name == TTY => continue,
+                other => other.map_err(setup("bind a device"))?,
+            };
+            // What is written to a device is not written to its file system; its mode and times are.
+            let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID;
+            sys::set_mount_attributes(&device, attributes.bits(), false).map_err(setup("bind a device"))?;
+            self.attach(&device, &path, Kind::File)?;
+        }
+        let options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("max", MOST_TERMINALS)];
+        // The kernel makes what is in it, on a mount that is read-only too.
+        let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
+            | MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+        let terminals = mounted("devpts", &options, attributes).map_err(setup("mount terminals"))?;
+        self.attach(&terminals, Path::new(TERMINALS), Kind::Directory)?;
+        let links = [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "fd/0"),
+            ("stdout", "fd/1"),
+            ("stderr", "fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ];
+        for (name, to) in links {
+            self.link(&Path::new("/dev").join(name), Path::new(to)).map_err(setup("make /dev"))?;
+        }
+        Ok(())
+    }
+
+    /// Makes it the root, read-only, and lets go of the host's.
+    pub(super) fn enter(self) -> Result<(), Obstacle> {
+        if self.nothing.is_some() {
+            unmount_nothing(&self.root).map_err(setup("finish the new root"))?;
+        }
+        sys::set_mount_attributes(&self.root, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
+            .map_err(setup("finish the new root"))?;
+        let pivot = || {
+            fchdir(&self.root)?;
+            pivot_root(".", ".")?;
+            // The old root lies on top of the new one now.
+            unmount(".", UnmountFlags::DETACH)?;
+            chdir("/")
+        };
+        pivot().map_err(setup("change the root"))
+    }
+}
+
+fn unmount_nothing(root: &OwnedFd) -> rustix::io::Result<()> {
+    fchdir(root)?;
+    unmount(NOTHING, UnmountFlags::DETACH)?;
+    unlinkat(root, NOTHING, AtFlags::REMOVEDIR)
+}
