@@ -337,7 +337,7 @@ impl<'a> Search<'a> {
         let Ok(real) = fs::canonicalize(&path) else { return };
         let Ok(meta) = fs::metadata(&real) else { return };
         if meta.is_dir() && !is_kernels(&real) {
-            self.directories.insert(self.shown(&path));
+            self.directories.insert(self.relative_name(&path));
         }
         if !meta.is_file() || is_kernels(&real) {
             return;
@@ -364,7 +364,7 @@ impl<'a> Search<'a> {
         }
         if is_system(&real) {
             // A program of the system under another name, which may make it another program.
-            self.loads.insert(self.shown(&path));
+            self.loads.insert(self.relative_name(&path));
             return;
         }
         if depth >= MAX_DEPTH {
@@ -395,7 +395,7 @@ impl<'a> Search<'a> {
             let content = match read_script(&pending.real) {
                 Ok(Some(content)) => content,
                 Ok(None) => {
-                    self.loads.insert(self.shown(&pending.path));
+                    self.loads.insert(self.relative_name(&pending.path));
                     continue;
                 }
                 // Reported with the digests.
@@ -426,7 +426,7 @@ impl<'a> Search<'a> {
         let Inside { shell, files, loads, not_covered } = inside;
         self.not_covered.extend(not_covered);
         if loads {
-            self.loads.insert(self.shown(&pending.path));
+            self.loads.insert(self.relative_name(&pending.path));
         }
         let mut directories = pending.directories.clone();
         let own = pending.path.parent().map(|parent| parent.display().to_string());
@@ -454,7 +454,7 @@ impl<'a> Search<'a> {
     }
 
     /// A path as a question's notes name it: within the workspace, if it is there.
-    fn shown(&self, path: &Path) -> String {
+    fn relative_name(&self, path: &Path) -> String {
         let inside = path.strip_prefix(&self.place.env.workspace).ok();
         inside.filter(|inside| !inside.as_os_str().is_empty()).unwrap_or(path).display().to_string()
     }
