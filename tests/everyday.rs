@@ -132,7 +132,7 @@ fn ask(template: &str) {
     let is_there =
         |program: &&str| ["/usr/bin", "/bin"].iter().any(|dir| Path::new(dir).join(program).exists());
     let (there, absent): (Vec<Tool>, Vec<Tool>) =
-        tools().into_iter().partition(|tool| tool.programs.iter().all(|program| is_there(program)));
+        tools().into_iter().partition(|tool| tool.programs.iter().all(&is_there));
     for tool in &absent {
         println!("skipped, not installed here: {}", tool.name);
     }
