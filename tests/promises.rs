@@ -172,6 +172,7 @@ const PROMISES: &[(&str, &[&str])] = &[
 const NO_PROMISES: &[&str] = &[
     "is linked at a fixed address",
     "stay at random addresses",
+    "relocating it would cost",
     "*Explanation.*",
     "is trusted",
     "are not",

@@ -480,12 +480,9 @@ impl Collector<'_> {
 
     /// Removes a file, which its writer may have removed or renamed just now.
     fn remove(&self, path: &Path) -> Result<(), StoreError> {
-        match fault::point("remove").and_then(|()| fs::remove_file(path)) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(StoreError::io("remove", path, error))
-            }
-            _ => Ok(()),
-        }
+        let removed = fault::point("remove").and_then(|()| fs::remove_file(path));
+        let is_gone = removed.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+        if is_gone { Ok(()) } else { removed.map_err(|error| StoreError::io("remove", path, error)) }
     }
 
     /// Removes a file unless it was written lately; false when it stays.

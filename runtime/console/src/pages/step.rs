@@ -137,13 +137,8 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             }
         }
     };
-    Ok(shell::page(
-        app,
-        asked,
-        &format!("{} · {}", short(path, 60), short(&run.name, 40)),
-        Place::Runs,
-        &body,
-    ))
+    let title = format!("{} · {}", short(path, 60), short(&run.name, 40));
+    Ok(shell::page(app, asked, &title, Place::Runs, &body))
 }
 
 /// What the last attempt of a step used in a run.

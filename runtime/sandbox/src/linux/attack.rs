@@ -28,6 +28,7 @@ use rustix::process::{
 use serde::{Deserialize, Serialize};
 
 use super::super::{HELPER_ARGUMENT, Promise};
+use super::self_test::PORT_ACTIONS;
 use super::sys;
 
 /// The second arguments of the binary, after [`HELPER_ARGUMENT`].
@@ -35,8 +36,7 @@ pub(super) const ATTACK: &str = "attack";
 pub(super) const VICTIM: &str = "victim";
 const DAEMON: &str = "daemon";
 
-/// Attacks on the limits of the tree, each by an attacker of its own: the
-/// kernel may end all of it.
+/// Attacks on the limits of the tree, each by an attacker of its own: the kernel may end all of it.
 pub(super) const CROWD: &str = "crowd";
 pub(super) const SWELL: &str = "swell";
 pub(super) const FILL: &str = "fill";
@@ -46,15 +46,6 @@ pub(super) const PORTS: &str = "ports";
 
 /// The port that it may listen on.
 pub(super) const GRANTED_PORT: u16 = 3000;
-
-/// What it tries; see [`ports`].
-pub(super) const PORT_ACTIONS: [&str; 5] = [
-    "listen on a port that is not granted",
-    "connect to a port that is not granted",
-    "connect to it by TCP Fast Open",
-    "connect to it by MPTCP",
-    "send a datagram within the run's network",
-];
 
 /// The limits that they run against.
 pub(super) const MOST_PROCESSES: u64 = 32;
@@ -67,8 +58,7 @@ const PIECE: usize = 48 << 20;
 /// Each file of [`FILL`] takes this much, which one alone may.
 const FILE: usize = 4 << 20;
 
-/// The attacks on what only the whole tree can exceed: the promise, the
-/// attacker, and what it tries.
+/// The attacks on what only the whole tree can exceed: the promise, the attacker, and what it tries.
 pub(super) const TREE_ACTIONS: [(Promise, &str, &str); 3] = [
     (Promise::TreeLimits, CROWD, "start more processes than the step may have"),
     (Promise::TreeLimits, SWELL, "take more memory than the step may have, in several processes"),
@@ -693,8 +683,7 @@ fn prints_swapped(command: &mut Command) -> io::Result<()> {
     refused_if(output.stdout != b"swapped\n", "it is what was approved")
 }
 
-/// The victim as it is seen from here: in a process namespace its number means
-/// nobody, or somebody else.
+/// The victim as it is seen from here: in a process namespace its number means nobody, or somebody else.
 fn victim(targets: &Targets) -> io::Result<i32> {
     let name = fs::read(format!("/proc/{}/cmdline", targets.pid))?;
     let is_victim = name.split(|byte| *byte == 0).any(|word| word == VICTIM.as_bytes());

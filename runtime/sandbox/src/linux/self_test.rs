@@ -24,6 +24,15 @@ use super::attack::{self, ACTIONS, ATTACK, HEARTBEAT, MARK, Results, SECRET, TRE
 use super::{Sandbox, landlock};
 use lobster_base::cancel::CancelToken;
 
+/// What an attacker tries in a shared network, in this order.
+pub(super) const PORT_ACTIONS: [&str; 5] = [
+    "listen on a port that is not granted",
+    "connect to a port that is not granted",
+    "connect to it by TCP Fast Open",
+    "connect to it by MPTCP",
+    "send a datagram within the run's network",
+];
+
 /// What an ordinary program needs to be able to start.
 const SYSTEM: [&str; 7] =
     ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/nix/store", "/run/current-system"];
@@ -104,7 +113,7 @@ pub(super) fn doctor(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
     let (control, unconfined) = exceed_once(config, attack::PORTS, "", false)?;
     let (confined, enforcement) = exceed_once(config, attack::PORTS, "", true)?;
     let sides = Sides { control, unconfined, confined, enforcement };
-    findings.extend(attack::PORT_ACTIONS.iter().map(|action| finding(Promise::NetPorts, action, &sides)));
+    findings.extend(PORT_ACTIONS.iter().map(|action| finding(Promise::NetPorts, action, &sides)));
     Ok(Checkup { probe, findings })
 }
 
