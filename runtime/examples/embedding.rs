@@ -89,7 +89,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     }
 
     // A component is compiled in a process of its own and sees nothing but its input.
-    match runtime.run(&pipeline("exec --json echo '[1, 2]' | js 'input + 1'")).envelope {
+    match runtime.run(&pipeline("exec --json echo '[1, 2]' | js 'input.map(n => n + 1)'")).envelope {
         Envelope::Done(output) => println!("computed: {}", Value::Array(output.to_vec()?)),
         other => return Err(format!("it did not end well: {other:?}").into()),
     }
