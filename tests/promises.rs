@@ -54,6 +54,10 @@ const PROMISES: &[(&str, &[&str])] = &[
         "Shell text is read in the language",
         &["runtime/policy/src/shell_fuzz.rs::what_is_allowed_starts_nothing_that_was_not_judged"],
     ),
+    (
+        "the audit shows the parent processes",
+        &["tests/who_answers.rs::answers_to_input_and_from_a_terminal_name_their_author"],
+    ),
     ("a shell that is none of dash", &["tests/policy.rs::a_shell_that_no_policy_reads_starts_nothing"]),
     (
         "`lobster doctor --sandbox` attacks",
@@ -197,6 +201,9 @@ const NO_PROMISES: &[&str] = &[
     "memory limits hold for each process",
     "no file, variable, host, real clock",
     "writes become visible only",
+    "A program of the same user that sets out to deceive can",
+    "it can open a pseudo-terminal in a new session",
+    "Run agents as another user",
     "It does not stop a component",
     "they keep honest people apart",
     "A directory of another user",
