@@ -1,22 +1,19 @@
 //! The state of one analysis: what has been found so far about a command.
 //!
-//! An analysis reads shell text the way bash would, without running any of it;
-//! `portable` sees to it that the shell in use reads it the same way.
+//! An analysis follows shell text as every shell would, without running any of it.
 //! Wherever it cannot know, it keeps *unknown* as a value of its own; nothing
 //! unknown is ever taken for harmless.
 
-use std::collections::{HashMap, HashSet};
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::rc::Rc;
 
-use brush_parser::ast;
 use serde::Serialize;
 
 use super::Policy;
-use super::any_time::Assigned;
 use super::decision_env::DecisionEnv;
-use super::dialect::Dialect;
 use super::file::Rule;
 use super::paths::Roots;
+use super::shell;
 use lobster_base::glob::glob_match;
 
 /// Wrappers inside wrappers that are still followed.
@@ -141,11 +138,6 @@ impl Arg {
     /// blocks take it for empty; nothing is allowed because of that.
     pub(crate) fn inherited() -> Self {
         Self { inherited: true, ..Self::unset() }
-    }
-
-    /// Whether only an `unset` of the text can be meant.
-    pub(crate) fn is_surely_unset(&self) -> bool {
-        self.unset && !self.inherited
     }
 
     pub(crate) fn number() -> Self {
@@ -310,8 +302,8 @@ pub(crate) struct Scope {
     /// Possible values by variable; a variable not listed is as in the
     /// environment.
     pub(crate) vars: HashMap<String, Vec<Arg>>,
-    pub(crate) arrays: HashMap<String, Vec<Arg>>,
-    pub(crate) functions: HashMap<String, Function>,
+    /// Functions of the text, which are beyond the language.
+    pub(crate) functions: HashMap<String, Rc<shell::Command>>,
     pub(crate) positional: Vec<Arg>,
     /// The positional parameters belong to a caller that is not known.
     pub(crate) positional_unknown: bool,
@@ -320,33 +312,6 @@ pub(crate) struct Scope {
     /// that fails, or that does not happen, leaves it in one of them.
     pub(crate) visited: Vec<String>,
     pub(crate) opened: Vec<i32>,
-    /// What is sure to have been assigned before the text at hand runs; functions with `()`.
-    pub(crate) certain: HashSet<String>,
-    /// Variables that child processes are sure to get.
-    pub(crate) exported: HashSet<String>,
-}
-
-/// A function of the text, with the text its positions refer to.
-#[derive(Clone)]
-pub(crate) struct Function {
-    pub(crate) body: Arc<ast::FunctionBody>,
-    pub(crate) text: Arc<str>,
-}
-
-/// A function call or definition being followed.
-pub(crate) struct Call {
-    pub(crate) name: String,
-    /// How many pipelines and background jobs surrounded the call.
-    pub(crate) spread: usize,
-    /// What the names it declares local meant before.
-    pub(crate) locals: Vec<Local>,
-}
-
-/// A variable of the caller that a function hides.
-pub(crate) struct Local {
-    pub(crate) name: String,
-    pub(crate) values: Option<Vec<Arg>>,
-    pub(crate) array: Option<Vec<Arg>>,
 }
 
 /// One simple command that would start, as the decision reports it.
@@ -408,42 +373,25 @@ pub(crate) struct Analysis<'a> {
     pub(crate) scope: Scope,
     /// The directory in which the command starts.
     pub(crate) start: String,
-    pub(crate) calls: Vec<Call>,
+    /// Functions being followed, and how many pipelines and background jobs surround each.
+    pub(crate) calls: Vec<(String, usize)>,
     /// Nesting of code in code.
     pub(crate) depth: usize,
     /// Nesting of wrappers in wrappers.
     pub(crate) wrapped: usize,
-    /// Nesting of conditions: an assignment may or may not happen.
-    pub(crate) conditional: usize,
     /// Nesting of pipelines and background jobs.
     pub(crate) spread: usize,
     /// The facts of the command being judged.
     pub(crate) facts: Facts,
     pub(crate) budget: usize,
     pub(crate) choice: Option<Choice>,
-    /// The source of every expansion that was read as arithmetic.
-    pub(crate) arithmetic_read: Vec<String>,
     /// What the code read next finds on its standard input.
     pub(crate) child_input: Input,
     pub(crate) span: Option<TextSpan>,
     /// The names that an approval has to cover, where they are wanted.
     pub(crate) mentions: Option<Box<super::mentions::Mentions>>,
-    /// The language of the shell that runs the text being read.
-    pub(crate) dialect: Dialect,
-    /// The code of every substitution that was followed.
-    pub(crate) codes_read: Vec<String>,
     /// The command is an applet of busybox, whatever file has its name.
     pub(crate) is_applet: bool,
-    /// The text is what another shell would read in the proposed one.
-    pub(crate) is_second_reading: bool,
-    /// What the text assigns anywhere.
-    pub(crate) assigned: Assigned,
-    /// The variables whose values are being evaluated as arithmetic.
-    pub(crate) evaluated: Vec<String>,
-    /// What has been assigned so far in the line at hand.
-    pub(crate) assigned_in_line: Vec<String>,
-    /// A variable may have any value that the text ever gives it.
-    pub(crate) at_any_time: bool,
 }
 
 /// Which of its possible values each variable has in one reading of a command.
@@ -500,23 +448,14 @@ impl<'a> Analysis<'a> {
             calls: Vec::new(),
             depth: 0,
             wrapped: 0,
-            conditional: 0,
             spread: 0,
             facts: Facts::default(),
             budget: COMMAND_BUDGET,
             choice: None,
-            arithmetic_read: Vec::new(),
             child_input: Input::Empty,
             span: None,
             mentions: None,
-            dialect: env.shell.dialect,
-            codes_read: Vec::new(),
             is_applet: false,
-            is_second_reading: false,
-            assigned: Assigned::default(),
-            evaluated: Vec::new(),
-            assigned_in_line: Vec::new(),
-            at_any_time: false,
         }
     }
 
@@ -528,11 +467,6 @@ impl<'a> Analysis<'a> {
         probe.depth = self.depth + 1;
         probe.wrapped = self.wrapped;
         probe.budget = self.budget / 4;
-        probe.dialect = self.dialect;
-        probe.is_second_reading = self.is_second_reading;
-        probe.assigned = self.assigned.clone();
-        probe.at_any_time = self.at_any_time;
-        probe.scope.certain.clone_from(&self.scope.certain);
         probe
     }
 
@@ -547,7 +481,7 @@ impl<'a> Analysis<'a> {
         self.add(Finding { level, code, hard: None, message, hint, span: self.span, rule: None });
     }
 
-    fn add(&mut self, finding: Finding) {
+    pub(crate) fn add(&mut self, finding: Finding) {
         let known =
             |f: &Finding| f.level == finding.level && f.code == finding.code && f.message == finding.message;
         if !self.findings.iter().any(known) {
@@ -631,14 +565,6 @@ impl<'a> Analysis<'a> {
         let saved = self.scope.clone();
         let out = inside(self);
         self.scope = saved;
-        out
-    }
-
-    /// Runs `inside` as something that may or may not happen.
-    pub(crate) fn maybe<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
-        self.conditional += 1;
-        let out = self.uncertain(inside);
-        self.conditional -= 1;
         out
     }
 

@@ -1,14 +1,14 @@
-//! The commands bash itself carries out: what they change for later words.
+//! The commands that shells carry out themselves: what they change for later words.
 
-use super::analysis::{Analysis, Arg, Call, Flow, is_too_much};
-use super::command::{Assignment, Invocation, skip_flags, taint};
-use super::dialect::Dialect;
-use super::expand::is_name;
+use super::analysis::{Analysis, Arg, Flow};
+use super::command::{Invocation, skip_flags, taint};
 use super::output::{disputes_printf, echo, printf};
 use super::paths::normalise;
+use super::shell::is_name;
 
-/// Builtins that bash has and the others have not, or not with the same effect.
-const BASH_ONLY: &[&str] = &[
+/// Builtins that only some shells have, or not with the same effect, and those
+/// that change how later text is read.
+const BEYOND: &[&str] = &[
     "source",
     "declare",
     "typeset",
@@ -31,34 +31,41 @@ const BASH_ONLY: &[&str] = &[
     "suspend",
     "logout",
     "history",
+    "fc",
+    "eval",
+    "trap",
+    "local",
+    "readonly",
+    "getopts",
+    "shift",
+    "chdir",
+    "unalias",
 ];
 
 /// Options of `set` that leave the meaning of later words alone.
-const PLAIN_OPTIONS: &str = "efuxvnCbmhETo";
+const PLAIN_OPTIONS: &str = "efuxvnCbmh";
 
-/// Options of `shopt` that leave the meaning of later words alone.
-const HARMLESS_SHOPT: &[&str] =
-    &["nullglob", "failglob", "globstar", "nocaseglob", "nocasematch", "inherit_errexit", "checkwinsize"];
-
-/// What a declaration makes of its names.
-struct Declared {
-    exported: bool,
-    integer: bool,
-    readonly: bool,
-    local: bool,
-    array: bool,
-}
+/// Options of `set -o` that do.
+const PLAIN_NAMES: &[&str] = &[
+    "pipefail",
+    "errexit",
+    "nounset",
+    "xtrace",
+    "verbose",
+    "noglob",
+    "noclobber",
+    "noexec",
+    "notify",
+    "monitor",
+];
 
 impl Analysis<'_> {
     /// The shell's own commands. `None` when the name is a program.
     pub(crate) fn builtin(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
         let args = &inv.args[1..];
         let quiet = Flow { known: Some(String::new()), ..Flow::default() };
-        if self.dialect != Dialect::Bash && BASH_ONLY.contains(&name) {
-            let shell = self.dialect.name();
-            self.refuse_dialect(format!(
-                "{name} is a builtin of bash, and not the same or none at all of {shell}"
-            ));
+        if BEYOND.contains(&name) {
+            self.beyond(&format!("`{name}`"));
         }
         match name {
             "eval" => {
@@ -88,10 +95,7 @@ impl Analysis<'_> {
                 if rest.is_empty() {
                     return Some(quiet);
                 }
-                let saved = std::mem::take(&mut self.scope.functions);
-                let flow = self.inner(rest.to_vec(), inv, true);
-                self.scope.functions = saved;
-                return Some(flow);
+                return Some(self.inner(rest.to_vec(), inv, true));
             }
             "printf" => {
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
@@ -99,28 +103,29 @@ impl Analysis<'_> {
             }
             "echo" => {
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
-                let (known, disputed) = echo(args, self.dialect);
+                let (known, disputed) = echo(args);
                 return Some(Flow { known, disputed, taint: taint(args), ..Flow::default() });
             }
+            "[[" => args.iter().for_each(|arg| self.evaluated(arg)),
             "test" | "[" => {
                 self.test(args);
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
             }
-            "cd" | "chdir" if name == "cd" || self.dialect != Dialect::Bash => {
+            "cd" | "chdir" => {
                 let target = skip_flags(args).first().cloned();
                 self.change_directory(target.as_ref());
             }
-            "pushd" => match args.iter().find(|a| !a.text.starts_with(['-', '+'])) {
+            "pushd" | "popd" => match args.iter().find(|a| !a.text.starts_with(['-', '+'])) {
                 Some(target) => self.change_directory(Some(&target.clone())),
-                None => self.return_to_visited(),
+                None => self.note_visited(self.scope.cwd.clone()),
             },
-            "popd" => self.return_to_visited(),
-            ":" | "true" | "false" | "pwd" | "exit" | "return" | "break" | "continue" | "logout" | "jobs"
-            | "fg" | "bg" | "disown" | "times" | "dirs" | "type" | "help" | "caller" | "umask"
-            | "unalias" | "suspend" => {
+            ":" | "true" | "false" | "pwd" | "exit" | "return" | "break" | "continue" | "jobs" | "fg"
+            | "bg" | "times" | "type" | "umask" => {
                 self.record(&inv.args, None, vec!["catalogue".to_owned()]);
             }
-            _ if self.variable_builtin(name, args) || self.option_builtin(name, args) => {}
+            _ if self.variable_builtin(name, args)
+                || self.option_builtin(name, args)
+                || BEYOND.contains(&name) => {}
             _ => return None,
         }
         Some(quiet)
@@ -128,13 +133,12 @@ impl Analysis<'_> {
 
     /// `test` and `[`: bash evaluates the subscript of what follows `-v`.
     fn test(&mut self, args: &[Arg]) {
-        let may_ask_for_variable = |arg: &Arg| arg.may_be("-v") || arg.may_be("-R");
-        for (at, arg) in args.iter().enumerate().filter(|(_, arg)| may_ask_for_variable(arg)) {
-            let in_bash = self.dialect == Dialect::Bash;
-            if let Some(name) = args.get(at + 1).filter(|_| in_bash || arg.known().is_some()) {
-                self.refuse_subscript(name);
-            }
-            if in_bash && arg.depends_on_data() && (arg.loose || arg.glob) {
+        for (at, arg) in args.iter().enumerate().filter(|(_, arg)| arg.may_be("-v") || arg.may_be("-R")) {
+            let next = args.get(at + 1).cloned().unwrap_or_default();
+            self.evaluated(&next);
+            if arg.known().is_some() {
+                self.beyond("`test -v`");
+            } else if arg.loose || arg.glob || (next.depends_on_data() && !next.numeric) {
                 self.ask_hint(
                     "arithmetic-data",
                     "data that is not quoted may become -v and a subscript, which is evaluated",
@@ -147,73 +151,60 @@ impl Analysis<'_> {
     /// The builtins that change variables or positional parameters; false if it is none of them.
     fn variable_builtin(&mut self, name: &str, args: &[Arg]) -> bool {
         match name {
-            "export" | "declare" | "typeset" | "local" | "readonly" => self.declare(name, args),
+            "export" | "declare" | "typeset" | "local" | "readonly" => {
+                let is_flag = |arg: &&Arg| arg.text.starts_with(['-', '+']);
+                if name != "export" && args.iter().filter(is_flag).any(|flag| flag.text.contains('n')) {
+                    self.deny("nameref", "a name reference can stand for any variable");
+                }
+                for arg in args.iter().filter(|arg| !is_flag(arg)) {
+                    self.declare(name, arg);
+                }
+                if name == "export" && args.iter().any(|arg| arg.text.starts_with('-') && arg.text != "-p") {
+                    self.beyond("an option of `export`");
+                }
+            }
             "unset" => {
-                let names = skip_flags(args);
-                let flags = &args[..args.len() - names.len()];
-                for arg in names {
-                    self.refuse_subscript(arg);
-                    if arg.depends_on_data() {
-                        self.ask("dynamic", "unset gets a name that is not known");
-                    }
-                    let name = arg.text.split('[').next().unwrap_or("").to_owned();
-                    self.check_assignment(&name, &Arg::unset());
-                    if flags.iter().any(|flag| flag.text.contains('f') || flag.unknown)
-                        || self.assigned.functions.contains(&name)
-                    {
-                        self.ask("function", "a function that is unset leaves its name to a program");
-                    }
-                    if arg.text.contains('[') {
-                        self.set_array(&name, vec![Arg::unknown()]);
-                    } else {
-                        self.set_variable(&name, Arg::unset());
-                    }
-                }
-            }
-            "read" => self.read(args, "REPLY", "adinNptu"),
-            "mapfile" | "readarray" => self.read(args, "MAPFILE", "dnOsuCc"),
-            "getopts" => {
-                if let Some(name) = args.get(1) {
-                    self.assign_named(&name.clone(), Arg::unknown(), "getopts");
-                }
-            }
-            "let" => {
                 for arg in args {
-                    self.arithmetic_data(arg);
+                    if arg.known().is_some_and(is_name) {
+                        self.assign(&arg.text, Arg::unset());
+                    } else {
+                        self.beyond("`unset` with anything but a plain name");
+                        self.evaluated(arg);
+                        self.check_assignment(&arg.text, &Arg::unset());
+                    }
+                }
+            }
+            "read" => {
+                for arg in args {
+                    match arg.known() {
+                        Some("-r") => {}
+                        Some(name) if is_name(name) => self.assign(name, Arg::unknown()),
+                        Some(_) | None => {
+                            self.beyond("`read` with anything but `-r` and plain names");
+                            self.check_assignment(&arg.text, &Arg::unknown());
+                        }
+                    }
+                }
+                if !args.iter().any(|arg| arg.known().is_some_and(is_name)) {
+                    self.assign("REPLY", Arg::unknown());
+                }
+            }
+            "getopts" | "mapfile" | "readarray" | "let" => {
+                for arg in args {
+                    let name: &str = arg.text.split(['=', '+', '[']).next().unwrap_or("");
+                    if is_name(name) {
+                        self.assign(name, Arg::unknown());
+                    }
+                    self.evaluated(arg);
                 }
             }
             "shift" => {
-                let count = args.first().map_or(Some(1), |a| a.known()?.parse::<usize>().ok());
-                self.assigned.record_array("@", args);
-                let list = &mut self.scope.positional;
-                match count {
-                    // Shells differ on what follows if there are not as many.
-                    Some(count) if self.conditional == 0 && count <= list.len() => {
-                        // What may be several words or none moves all behind it.
-                        if list[..count].iter().any(|word| word.unknown || word.stands_for_names()) {
-                            list.clear();
-                            self.scope.positional_unknown = true;
-                        } else {
-                            list.drain(..count);
-                        }
-                    }
-                    Some(_) | None => {
-                        list.clear();
-                        self.scope.positional_unknown = true;
-                    }
-                }
+                self.scope.positional.clear();
+                self.scope.positional_unknown = true;
             }
             "wait" => {
-                for (at, arg) in args.iter().enumerate() {
-                    let Some((_, attached)) =
-                        arg.text.strip_prefix('-').and_then(|flags| flags.split_once('p'))
-                    else {
-                        continue;
-                    };
-                    let attached = Some(Arg::literal(attached)).filter(|name| !name.text.is_empty());
-                    if let Some(name) = attached.or_else(|| args.get(at + 1).cloned()) {
-                        self.assign_named(&name, Arg::unknown(), "wait");
-                    }
+                if args.iter().any(|arg| arg.may_be_flag() || arg.text.starts_with('-')) {
+                    self.beyond("an option of `wait`");
                 }
             }
             _ => return false,
@@ -221,24 +212,45 @@ impl Analysis<'_> {
         true
     }
 
+    /// One name of `export` or another declaration, with its value if it has one.
+    fn declare(&mut self, by: &str, arg: &Arg) {
+        let (name, value) = match arg.text.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (arg.text.as_str(), None),
+        };
+        if !is_name(name)
+            || (arg.unknown
+                && arg.unknown_at <= name.len()
+                && value.is_none_or(|_| arg.unknown_at < name.len()))
+        {
+            self.ask("dynamic", format!("{by} gets a name that is not known"));
+            self.check_assignment(name, &Arg::unknown());
+            return;
+        }
+        let value_at = name.len() + "=".len();
+        let value = match value {
+            Some(value) => Arg {
+                text: value.to_owned(),
+                unknown_at: arg.unknown_at.saturating_sub(value_at),
+                unknown_start: arg.unknown && arg.unknown_at <= value_at,
+                ..arg.clone()
+            },
+            None => Arg { unset: true, ..Arg::unknown() },
+        };
+        if by == "export" {
+            self.check_exported(name, &value);
+        } else {
+            self.check_assignment(name, &value);
+        }
+        if arg.text.contains('=') {
+            self.set_variable(name, value);
+        }
+    }
+
     /// The builtins that change how the shell itself works; false if it is none of them.
     fn option_builtin(&mut self, name: &str, args: &[Arg]) -> bool {
         match name {
             "set" => self.set_builtin(args),
-            "shopt" => {
-                if args.iter().any(|a| !a.text.starts_with('-') || a.unknown)
-                    && args.iter().any(|a| a.text.starts_with("-s") || a.text.starts_with("-u"))
-                {
-                    if args.iter().any(|a| a.text == "expand_aliases") {
-                        self.deny("alias", "aliases change what later words mean");
-                    }
-                    let harmless =
-                        |a: &Arg| a.text.starts_with('-') || HARMLESS_SHOPT.contains(&a.text.as_str());
-                    if !args.iter().all(|a| !a.unknown && harmless(a)) {
-                        self.ask("shell-option", "shopt changes how later text is read");
-                    }
-                }
-            }
             "alias" => {
                 if args.iter().any(|a| a.text != "-p") {
                     self.deny("alias", "an alias changes what later words mean");
@@ -262,17 +274,17 @@ impl Analysis<'_> {
             "enable" => {
                 if args.iter().any(|a| a.text.starts_with("-f") || a.unknown) {
                     self.deny("command-table", "enable -f loads code into the shell");
-                } else if args.iter().any(|a| !a.text.starts_with('-')) {
-                    self.ask("command-table", "enable changes which file a name runs");
+                }
+            }
+            "shopt" => {
+                if args.iter().any(|a| a.text == "expand_aliases") {
+                    self.deny("alias", "aliases change what later words mean");
                 }
             }
             "ulimit" => {
                 if args.iter().any(|a| !a.text.starts_with('-')) {
                     self.ask("limits", "ulimit changes the step's own limits");
                 }
-            }
-            "bind" | "complete" | "compopt" | "compgen" | "fc" | "history" => {
-                self.ask("interactive", format!("{name} belongs to interactive shells"));
             }
             _ => return false,
         }
@@ -309,19 +321,16 @@ impl Analysis<'_> {
             return;
         }
         if let Some(text) = self.code_text(std::slice::from_ref(&code), "trap") {
-            let spread = self.spread;
-            self.assigned.has_trap = true;
-            self.calls.push(Call { name: String::new(), spread, locals: Vec::new() });
             // Nobody knows where the shell will stand then, nor with which arguments.
-            let before = self.scope.visited.clone();
             let somewhere = format!("{}/*", self.scope.cwd);
-            self.note_visited(somewhere.clone());
-            let positional = std::mem::take(&mut self.scope.positional);
-            let unknown = std::mem::replace(&mut self.scope.positional_unknown, true);
-            self.maybe(|a| a.deeper(|a| a.walk_text(&text)));
-            (self.scope.positional, self.scope.positional_unknown) = (positional, unknown);
-            self.scope.visited.retain(|directory| *directory != somewhere || before.contains(directory));
-            self.calls.pop();
+            self.note_visited(somewhere);
+            self.deeper(|a| {
+                a.subshell(|a| {
+                    a.scope.positional.clear();
+                    a.scope.positional_unknown = true;
+                    a.walk_text(&text);
+                });
+            });
         }
     }
 
@@ -366,200 +375,22 @@ impl Analysis<'_> {
         self.inner(rest.to_vec(), inv, false)
     }
 
-    fn declare(&mut self, name: &str, args: &[Arg]) {
-        let is_flag = |arg: &&Arg| arg.text.starts_with(['-', '+']) && !arg.text.contains('=');
-        let flags: String = args.iter().filter(is_flag).map(|arg| &arg.text[1..]).collect();
-        let exported = name == "export" || (name != "local" && flags.contains('x'));
-        if name != "export" && flags.contains('n') {
-            self.deny("nameref", "a name reference can stand for any variable");
-        }
-        if name != "export" && flags.contains(['l', 'u', 'c']) {
-            self.ask("dynamic", format!("{name} -{flags} makes a variable change the values it is given"));
-        }
-        let shape = Declared {
-            exported: exported || flags.contains('x'),
-            integer: name != "export" && flags.contains('i'),
-            readonly: name == "readonly" || flags.contains('r'),
-            array: flags.contains(['a', 'A']),
-            // Whichever shell it is: a function's variable hides that of its caller.
-            local: !matches!(name, "export" | "readonly") && !flags.contains('g') && self.in_function(),
-        };
-        for arg in args.iter().filter(|arg| !is_flag(arg)) {
-            let equals = arg.text.find('=');
-            let name_end = equals.unwrap_or(arg.text.len());
-            let is_in_name = |at: usize| at <= name_end || equals.is_none();
-            let wildcard = arg.text.find(['*', '?', '[']).filter(|_| arg.stands_for_names());
-            if (arg.unknown && is_in_name(arg.unknown_at))
-                || (arg.depends_on_data() && wildcard.is_some_and(is_in_name))
-            {
-                self.ask("dynamic", format!("{name} gets a name that is not known"));
-                continue;
-            }
-            self.declare_one(arg, &shape);
-        }
-    }
-
-    fn in_function(&self) -> bool {
-        self.calls.last().is_some_and(|call| !call.name.is_empty())
-    }
-
-    /// One name of a declaration, with its value if it has one.
-    fn declare_one(&mut self, arg: &Arg, shape: &Declared) {
-        let (target, value) = match arg.text.split_once('=') {
-            Some((target, value)) => (target, Some(value)),
-            None => (arg.text.as_str(), None),
-        };
-        self.refuse_subscript(&Arg { text: target.to_owned(), ..Arg::default() });
-        let append = target.ends_with('+');
-        let target = target.trim_end_matches('+');
-        let plain = target.split('[').next().unwrap_or(target).to_owned();
-        if shape.local {
-            self.make_local(&plain);
-        }
-        if shape.integer {
-            self.assigned.integers.insert(plain.clone());
-        }
-        if shape.array {
-            self.assigned.declared_arrays.insert(plain.clone());
-        }
-        if shape.readonly {
-            // From now on an assignment fails, and the value stays.
-            self.assigned.has_readonly = true;
-            let value = self.initial(&plain);
-            self.assigned.record(&plain, &value);
-        }
-        let Some(value) = value else {
-            if shape.exported {
-                let value = self.variable(&plain);
-                self.check_exported(&plain, &value);
-                self.scope.exported.insert(plain);
-            } else {
-                self.check_assignment(&plain, &Arg::unset());
-                if shape.local && self.dialect == Dialect::Bash {
-                    self.set_variable(&plain, Arg::unset());
-                }
-            }
-            return;
-        };
-        // `declare a=(...)`: the parser has stored the elements.
-        if value.is_empty() && !arg.unknown && self.scope.arrays.contains_key(&plain) {
-            return;
-        }
-        if value.starts_with('(') {
-            self.deny("array-text", "the text is read as an array, and code in it runs");
-        }
-        let value_at = target.len() + usize::from(append) + "=".len();
-        let may_begin = (arg.unknown && arg.unknown_at <= value_at)
-            || (arg.stands_for_names() && value.starts_with(['*', '?', '[']));
-        if may_begin && self.assigned.may_be_array(&plain) {
-            self.ask("array-text", "data would be read as an array, and code in it would run");
-        }
-        let value = Arg {
-            text: value.to_owned(),
-            unknown_at: arg.unknown_at.saturating_sub(value_at),
-            unknown_start: arg.unknown && arg.unknown_at <= value_at,
-            ..arg.clone()
-        };
-        let index = (plain != target).then(|| "?".to_owned());
-        if shape.exported {
-            self.scope.exported.insert(plain.clone());
-        }
-        self.store(
-            Assignment { name: plain, index, array: false, append, value: vec![value] },
-            shape.exported,
-        );
-    }
-
-    fn read(&mut self, args: &[Arg], default: &str, with_value: &str) {
-        let mut names = Vec::new();
-        let mut rest = args.iter();
-        while let Some(arg) = rest.next() {
-            let Some(flags) = arg.text.strip_prefix('-').filter(|f| !f.is_empty()) else {
-                names.push(arg.clone());
-                continue;
-            };
-            if self.dialect != Dialect::Bash && flags.contains(|c| c != 'r' && c != 'p') {
-                self.refuse_dialect(format!("read {} is not the same in every shell", arg.text));
-            }
-            if let Some(at) = flags.find(|c| with_value.contains(c)) {
-                let flag = &flags[at..=at];
-                let value = match flags.get(at + 1..) {
-                    Some(attached) if !attached.is_empty() => Some(Arg::literal(attached)),
-                    _ => rest.next().cloned(),
-                };
-                if flag == "a" {
-                    names.extend(value);
-                } else if flag == "C"
-                    && let Some(code) = value
-                    && let Some(code) = self.code_text(&[code], "mapfile -C")
-                {
-                    self.walk_child(&code, Vec::new());
-                }
-            }
-        }
-        if names.is_empty() {
-            names.push(Arg::literal(default));
-        }
-        for name in names {
-            self.assign_named(&name, Arg::unknown(), "read");
-        }
-    }
-
-    /// Records the value that a builtin gives to the variable, or the element of
-    /// an array, that `name` says.
-    fn assign_named(&mut self, name: &Arg, value: Arg, by: &str) {
-        self.refuse_subscript(name);
-        if name.depends_on_data() {
-            self.ask("dynamic", format!("{by} assigns a variable whose name is not known"));
-            return;
-        }
-        let plain = name.text.split('[').next().unwrap_or("").to_owned();
-        if plain != name.text {
-            if self.is_integer(&plain) {
-                self.arithmetic_data(&value);
-            }
-            self.check_assignment(&plain, &value);
-            self.set_array(&plain, vec![Arg::unknown()]);
-        } else if is_name(&plain) {
-            self.assign(&plain, value);
-        }
-    }
-
     fn printf(&mut self, args: &[Arg]) -> Flow {
-        let mut args = args;
-        let mut target = None;
-        if let [first, name, ..] = args
-            && self.dialect == Dialect::Bash
-            && (first.may_be("-v") || first.text.starts_with("-v"))
-            && first.depends_on_data()
-        {
-            self.ask("dynamic", "the first word of printf may be -v, and then it assigns a variable");
-            self.refuse_subscript(name);
-        }
         if let Some(first) = args.first()
-            && let Some(attached) = first.text.strip_prefix("-v")
+            && (first.text.starts_with("-v") || (first.depends_on_data() && first.may_be("-v")))
         {
-            if self.dialect != Dialect::Bash {
-                self.refuse_dialect("printf -v assigns in bash only".to_owned());
+            self.beyond("`printf -v`");
+            if let Some(name) = args.get(1) {
+                self.check_assignment(&name.text, &Arg::unknown());
+                if let Some(name) = name.known().filter(|name| is_name(name)) {
+                    let value = printf(args.get(2..).unwrap_or(&[])).map_or_else(Arg::unknown, Arg::literal);
+                    self.set_variable(name, value);
+                }
             }
-            if attached.is_empty() {
-                target = args.get(1).cloned();
-                args = args.get(2..).unwrap_or(&[]);
-            } else {
-                target = Some(Arg::literal(attached));
-                args = &args[1..];
-            }
+            return Flow::default();
         }
-        if args.first().is_some_and(|a| a.text == "--") {
-            args = &args[1..];
-        }
-        let (known, disputed) = (printf(args), disputes_printf(args));
-        let Some(name) = target else {
-            return Flow { known, disputed, taint: taint(args), ..Flow::default() };
-        };
-        let value = known.filter(|_| !disputed).map_or_else(Arg::unknown, Arg::literal);
-        self.assign_named(&name, value, "printf");
-        Flow::default()
+        let args = if args.first().is_some_and(|a| a.text == "--") { &args[1..] } else { args };
+        Flow { known: printf(args), disputed: disputes_printf(args), taint: taint(args), ..Flow::default() }
     }
 
     fn change_directory(&mut self, target: Option<&Arg>) {
@@ -572,7 +403,7 @@ impl Analysis<'_> {
         };
         if let Some(arg) = target {
             if arg.known() == Some("-") {
-                return self.return_to_visited();
+                return self.note_visited(self.scope.cwd.clone());
             }
             if !arg.is_settled() {
                 self.ask("dynamic", "the directory changes to a place that is not known");
@@ -597,76 +428,33 @@ impl Analysis<'_> {
         }
     }
 
-    /// `cd -`, `popd` and `pushd` without a directory: back to some directory
-    /// that was left. Which one is not followed.
-    fn return_to_visited(&mut self) {
-        self.note_visited(self.scope.cwd.clone());
-    }
-
     fn set_builtin(&mut self, args: &[Arg]) {
         let mut rest = args.iter();
         while let Some(arg) = rest.next() {
-            match arg.text.as_str() {
-                "--" | "-" => {
-                    self.set_positional(rest.cloned().collect());
-                    return;
-                }
-                "-o" | "+o" => {
-                    let plain = |option: &str| {
-                        matches!(
-                            option,
-                            "pipefail"
-                                | "errexit"
-                                | "nounset"
-                                | "xtrace"
-                                | "verbose"
-                                | "noglob"
-                                | "noclobber"
-                                | "noexec"
-                                | "notify"
-                                | "monitor"
-                                | "errtrace"
-                                | "functrace"
-                                | "hashall"
-                        )
-                    };
-                    if let Some(option) = rest.next()
-                        && !option.known().is_some_and(plain)
-                    {
-                        self.ask("shell-option", "set -o changes how later text is read");
+            let is_plain = match arg.known() {
+                Some("-o" | "+o") => rest
+                    .next()
+                    .is_none_or(|name| name.known().is_some_and(|name| PLAIN_NAMES.contains(&name))),
+                Some(text) => match text.strip_prefix(['-', '+']) {
+                    Some(flags) if flags.ends_with('o') => {
+                        flags[..flags.len() - 1].chars().all(|c| PLAIN_OPTIONS.contains(c))
+                            && rest
+                                .next()
+                                .and_then(Arg::known)
+                                .is_some_and(|name| PLAIN_NAMES.contains(&name))
                     }
-                }
-                text if text.starts_with(['-', '+']) => {
-                    if !text[1..].chars().all(|c| PLAIN_OPTIONS.contains(c)) {
-                        self.ask("shell-option", format!("set {text} changes how later text is read"));
-                    }
-                    if text.ends_with('o') {
-                        rest.next();
-                    }
-                }
-                _ => {
-                    if arg.may_be_flag() {
-                        self.ask("shell-option", "set gets a word that may be an option; write set --");
-                    }
-                    let mut list = vec![arg.clone()];
-                    list.extend(rest.cloned());
-                    self.set_positional(list);
-                    return;
-                }
+                    Some(flags) => !flags.is_empty() && flags.chars().all(|c| PLAIN_OPTIONS.contains(c)),
+                    None => false,
+                },
+                None => false,
+            };
+            if !is_plain {
+                self.beyond("`set` with arguments, or with options that change how text is read");
+                let list = args.iter().skip_while(|arg| arg.text.starts_with(['-', '+'])).cloned();
+                self.scope.positional = list.map(Arg::after_matching).collect();
+                self.scope.positional_unknown = false;
+                return;
             }
-        }
-    }
-
-    fn set_positional(&mut self, list: Vec<Arg>) {
-        // More words than are followed are none that is known.
-        let list = if is_too_much(&list) { vec![Arg::unknown()] } else { list };
-        self.assigned.record_array("@", &list);
-        if self.conditional > 0 && self.scope.positional != list {
-            self.scope.positional.clear();
-            self.scope.positional_unknown = true;
-        } else {
-            self.scope.positional = list.into_iter().map(Arg::after_matching).collect();
-            self.scope.positional_unknown = false;
         }
     }
 }

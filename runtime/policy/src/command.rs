@@ -2,30 +2,21 @@
 //! to whatever program it starts.
 
 use super::Policy;
-use super::analysis::{Analysis, Arg, Flow, Input};
-use super::dialect::{Dialect, Shell};
+use super::analysis::{Analysis, Arg, Flow, Input, Level};
+use super::dialect::Shell;
+use super::shell::is_evaluated;
 use super::wrappers::is_shell;
 
 /// A simple command with its words expanded.
 #[derive(Debug, Default)]
 pub(crate) struct Invocation {
     pub(crate) args: Vec<Arg>,
-    pub(crate) assignments: Vec<Assignment>,
+    pub(crate) assignments: Vec<(String, Vec<Arg>)>,
     pub(crate) input: Input,
     /// Functions and shell builtins may answer to the name.
-    pub(crate) functions: bool,
+    pub(crate) builtins: bool,
     /// The command stands in the text itself, not behind a wrapper.
     pub(crate) is_plain: bool,
-}
-
-/// `name=value`, `name+=value`, `name[i]=value` or `name=(...)`.
-#[derive(Debug)]
-pub(crate) struct Assignment {
-    pub(crate) name: String,
-    pub(crate) index: Option<String>,
-    pub(crate) array: bool,
-    pub(crate) append: bool,
-    pub(crate) value: Vec<Arg>,
 }
 
 /// Variables that are lobster's own, or change how memory is checked.
@@ -199,12 +190,14 @@ impl Analysis<'_> {
     /// Judges an assignment that only this shell sees.
     pub(crate) fn check_assignment(&mut self, name: &str, value: &Arg) {
         let name = name.split('[').next().unwrap_or(name);
-        let of_zsh = self.dialect == Dialect::Unknown && Shell::is_zsh_table(name);
-        if of_zsh || Policy::is_protected_variable(name) {
+        if Policy::is_protected_variable(name) {
             self.deny(
                 "protected-variable",
                 format!("{name} changes which code runs and may not be assigned"),
             );
+        } else if is_evaluated(name) {
+            self.beyond("the value of a variable that shells evaluate or refuse");
+            self.evaluated(value);
         } else if matches_any(name, LOADED_VARIABLES, LOADED_PREFIXES) && !HARMLESS_VARIABLES.contains(&name)
         {
             self.probe_value(value);
@@ -232,22 +225,23 @@ impl Analysis<'_> {
     /// Judges a command and says what its output carries.
     pub(crate) fn invoke(&mut self, mut inv: Invocation) -> Flow {
         inv.args.iter().for_each(|arg| self.mention_word(arg));
+        let assignments = std::mem::take(&mut inv.assignments);
         if inv.args.is_empty() {
-            for assignment in std::mem::take(&mut inv.assignments) {
-                self.store(assignment, false);
+            for (name, values) in assignments {
+                self.assign_list(&name, values);
             }
             return Flow { known: Some(String::new()), ..Flow::default() };
         }
         let first = inv.args[0].clone();
         let is_read = first.known() == Some("read");
-        for assignment in std::mem::take(&mut inv.assignments) {
-            let value = assignment.value.first().cloned().unwrap_or_default();
+        for (name, values) in assignments {
+            let value = values.into_iter().next().unwrap_or_default();
             // `IFS= read` sets it for that one builtin only.
-            if !(is_read && assignment.name == "IFS" && !value.unknown) {
-                self.check_exported(&assignment.name, &value);
+            if !(is_read && name == "IFS" && !value.unknown) {
+                self.check_exported(&name, &value);
             }
             if !is_read {
-                self.maybe(|a| a.set_variable(&assignment.name, value));
+                self.maybe(|a| a.set_variable(&name, value));
             }
         }
         if first.glob {
@@ -281,21 +275,15 @@ impl Analysis<'_> {
             self.ask("program-name", "the program name is empty");
             return Flow::default();
         }
-        if inv.functions && self.scope.functions.contains_key(&first.text) {
-            if self.scope.certain.contains(&format!("{}()", first.text)) {
-                let args = inv.args.split_off(1);
-                return self.call(&first.text, &args, &inv.input);
-            }
-            // Where it has not been defined, a program of that name runs.
-            let flow = self.maybe(|a| a.call(&first.text, &inv.args[1..], &inv.input));
-            return flow.join(self.no_function(inv));
-        }
-        if inv.functions
-            && let Some(call) = self.calls.iter().find(|call| call.name == first.text)
-            && self.spread > call.spread
+        if inv.builtins
+            && let Some(flow) = self.call_function(&inv)
         {
-            self.hard("fork-bomb", format!("{} starts itself again", first.text), None);
-            return Flow::default();
+            // Where it has not been defined, a program of that name runs; the text asks anyway.
+            let mut probe = self.probe();
+            probe.no_function(inv);
+            let refusals = probe.findings.into_iter().filter(|finding| finding.level > Level::Ask);
+            refusals.for_each(|finding| self.add(finding));
+            return flow;
         }
         self.no_function(inv)
     }
@@ -304,7 +292,7 @@ impl Analysis<'_> {
     fn no_function(&mut self, inv: Invocation) -> Flow {
         let name = inv.args[0].text.clone();
         if !name.contains('/')
-            && inv.functions
+            && inv.builtins
             && let Some(flow) = self.builtin(&name, &inv)
         {
             return flow;
@@ -378,12 +366,8 @@ impl Analysis<'_> {
         }
         self.wrapped += 1;
         let saved = if builtins { Some(std::mem::take(&mut self.scope.functions)) } else { None };
-        let flow = self.invoke(Invocation {
-            args,
-            input: outer.input.clone(),
-            functions: builtins,
-            ..Invocation::default()
-        });
+        let flow =
+            self.invoke(Invocation { args, input: outer.input.clone(), builtins, ..Invocation::default() });
         if let Some(functions) = saved {
             self.scope.functions = functions;
         }

@@ -20,7 +20,7 @@ use super::dialect::Dialect;
 use super::inline_code::is_interpreter;
 use super::mentions::{FileRole, Language, Listing, Lookup, MAX_MENTIONS, MAX_NAME, Mention, Mentions};
 use super::paths::{Roots, is_harmless_device, normalise};
-use super::portable;
+use super::shell::LANGUAGE;
 use super::wrappers::is_shell;
 use super::{Policy, catalogue};
 
@@ -55,31 +55,8 @@ impl Policy {
         env: &DecisionEnv,
         around: &Surroundings,
     ) -> Mentions {
-        let mut mentions = self.mentions_read_once(command, cwd, env, around);
-        let (Command::Shell(text), Some(dialect)) = (command, around.dialect) else { return mentions };
-        // The shell that runs a script may be another one than the shell of the command. What
-        // that one reads is covered as well, and that there are two readings is said.
-        for reading in portable::other_readings(text, dialect) {
-            let again = self.mentions_read_once(&Command::Shell(reading), cwd, env, around);
-            mentions.join(again);
-            let note = format!("text that {} does not read as bash does", dialect.name());
-            mentions.not_covered.insert(note);
-        }
-        mentions
-    }
-
-    fn mentions_read_once(
-        &self,
-        command: &Command,
-        cwd: &str,
-        env: &DecisionEnv,
-        around: &Surroundings,
-    ) -> Mentions {
         let roots = self.roots(env);
         let mut analysis = Analysis::new(self, env, &roots, cwd.to_owned());
-        if let Some(dialect) = around.dialect {
-            analysis.dialect = dialect;
-        }
         let mut mentions = Mentions::default();
         mentions.add_directory(cwd);
         analysis.mentions = Some(Box::new(mentions));
@@ -97,7 +74,7 @@ impl Policy {
         let unread = analysis
             .findings
             .iter()
-            .any(|f| matches!(f.code.as_str(), "syntax" | "ambiguous") || f.code.starts_with("limit:"));
+            .any(|f| matches!(f.code.as_str(), "syntax" | LANGUAGE) || f.code.starts_with("limit:"));
         let mut mentions = analysis.mentions.take().map(|mentions| *mentions).unwrap_or_default();
         if mentions.dynamic || !analysis.findings.iter().all(is_of_its_command) {
             mentions.not_covered.insert("what is only known when it runs".to_owned());
@@ -176,7 +153,7 @@ impl Analysis<'_> {
 
     /// A file that a shell builtin reads as code.
     pub(crate) fn mention_sourced(&mut self, file: &Arg) {
-        let language = Language::Shell(self.dialect);
+        let language = Language::Shell(self.env.shell.dialect);
         self.mention(file, FileRole::Sourced, language.clone(), false);
         if let Some(mentions) = &mut self.mentions {
             mentions.runs_code = true;

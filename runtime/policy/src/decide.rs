@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use brush_parser::ast;
 use serde::{Deserialize, Serialize};
 
 use super::analysis::{Analysis, Arg, CommandFact, Finding, Level, TextSpan};
@@ -10,8 +9,8 @@ use super::command::Invocation;
 use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
 use super::file::{LeastChanges, NetDefault, NetGrantSpec, NetWord, Profile, Rule};
-use super::parse::{parse, unshowable};
 use super::paths::{Roots, expand_root, is_each_steps_own, normalise};
+use super::shell::{LANGUAGE, read, unshowable};
 use super::{ENGINE_VERSION, Policy};
 use lobster_base::digest::Digest;
 use lobster_base::quantity::Span;
@@ -192,10 +191,8 @@ impl Policy {
         analysed &= !analysis
             .findings
             .iter()
-            .any(|f| matches!(f.code.as_str(), "syntax" | "ambiguous") || f.code.starts_with("limit:"));
-        if self.file().profile != Profile::Locked {
-            self.judge_at_any_time(&mut analysis, proposal);
-        } else if !self.is_open() && analysis.hard_finding().is_none() {
+            .any(|f| matches!(f.code.as_str(), "syntax" | LANGUAGE) || f.code.starts_with("limit:"));
+        if self.file().profile == Profile::Locked && !self.is_open() && analysis.hard_finding().is_none() {
             self.judge_locked(&mut analysis, proposal);
         }
         if !self.is_open() {
@@ -295,7 +292,7 @@ impl Policy {
                 })
         });
         // Other words than the listed ones may be what the shell reads.
-        let misread = |f: &Finding| matches!(f.code.as_str(), "dialect" | "shell" | "ambiguous");
+        let misread = |f: &Finding| matches!(f.code.as_str(), LANGUAGE | "shell");
         if allowed && !analysis.findings.iter().any(misread) {
             analysis.findings.clear();
         } else {
@@ -523,37 +520,7 @@ fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
 
 /// The words of `text` when it is exactly one simple command of plain words.
 fn only_simple_command(policy: &Policy, analysis: &mut Analysis<'_>, text: &str) -> Option<Vec<String>> {
-    let program = parse(text, policy.limits().nesting).ok()?;
-    let [list] = program.complete_commands.as_slice() else {
-        return None;
-    };
-    let [ast::CompoundListItem(and_or, ast::SeparatorOperator::Sequence)] = list.0.as_slice() else {
-        return None;
-    };
-    let pipeline = &and_or.first;
-    if !and_or.additional.is_empty() || pipeline.bang || pipeline.timed.is_some() {
-        return None;
-    }
-    let [ast::Command::Simple(simple)] = pipeline.seq.as_slice() else {
-        return None;
-    };
-    if simple.prefix.as_ref().is_some_and(|prefix| !prefix.0.is_empty()) {
-        return None;
-    }
-    let mut words = vec![simple.word_or_name.as_ref()?.value.clone()];
-    for item in simple.suffix.iter().flat_map(|suffix| &suffix.0) {
-        match item {
-            ast::CommandPrefixOrSuffixItem::Word(word)
-            | ast::CommandPrefixOrSuffixItem::AssignmentWord(_, word) => words.push(word.value.clone()),
-            ast::CommandPrefixOrSuffixItem::IoRedirect(_)
-            | ast::CommandPrefixOrSuffixItem::ProcessSubstitution(..) => return None,
-        }
-    }
-    let mut out = Vec::new();
-    for word in words {
-        for arg in analysis.expand(&word) {
-            out.push(arg.known()?.to_owned());
-        }
-    }
-    Some(out)
+    let script = read(text, policy.limits().nesting).ok()?;
+    let words = script.only_words()?.iter().flat_map(|word| analysis.expand(word)).collect::<Vec<Arg>>();
+    words.iter().map(|word| word.known().map(str::to_owned)).collect()
 }

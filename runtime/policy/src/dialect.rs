@@ -129,12 +129,6 @@ impl Shell {
     pub fn decides_what_runs(name: &str) -> bool {
         DECIDE_WHAT_RUNS.contains(&name) || CODE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
     }
-
-    /// What zsh keeps its commands, functions, aliases and options in. In the
-    /// other shells these are variables like any other.
-    pub(crate) fn is_zsh_table(name: &str) -> bool {
-        ZSH_TABLES.contains(&name)
-    }
 }
 
 /// See [`Shell::is_start_up_variable`].
@@ -194,35 +188,3 @@ const DECIDE_WHAT_RUNS: &[&str] = &[
     "TZDIR",
 ];
 const CODE_PREFIXES: &[&str] = &["LD_", "DYLD_", "BASH_FUNC_"];
-/// See [`Shell::is_zsh_table`].
-const ZSH_TABLES: &[&str] = &[
-    "path",
-    "fpath",
-    "module_path",
-    "cdpath",
-    "commands",
-    "functions",
-    "functions_source",
-    "dis_functions",
-    "aliases",
-    "dis_aliases",
-    "galiases",
-    "dis_galiases",
-    "saliases",
-    "dis_saliases",
-    "builtins",
-    "dis_builtins",
-    "options",
-    "reswords",
-    "dis_reswords",
-    "nameddirs",
-    "userdirs",
-    "widgets",
-    "terminfo",
-    "precmd_functions",
-    "preexec_functions",
-    "chpwd_functions",
-    "periodic_functions",
-    "zshexit_functions",
-    "zsh_directory_name_functions",
-];

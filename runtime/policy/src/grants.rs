@@ -165,9 +165,12 @@ mod tests {
                     let decision = decide(&text);
                     let sensitive = a.starts_with("docker") || a.starts_with("kubectl");
                     // `cat` has no use for a directory to write; `find` might.
-                    let gets_rights = *with_catalogue && (sensitive || shape.contains("find"));
+                    let gets_rights = *with_catalogue && sensitive;
                     let has_rights = sensitive || a.starts_with("npm") || a.starts_with("cargo");
                     let expected = if gets_rights && has_rights { expected.max(Ask) } else { expected };
+                    // What is beyond the language asks by itself.
+                    let is_beyond = ["f()", "eval", "trap", "<("].iter().any(|word| shape.contains(word));
+                    let expected = if is_beyond { expected.max(Ask) } else { expected };
                     // Behind find and wrappers echo is a program.
                     let wraps = ["find", "env", "timeout"].iter().any(|wrapper| shape.contains(wrapper));
                     let is_program = wraps && b.starts_with("echo");

@@ -3,7 +3,8 @@
 use super::analysis::{Analysis, Arg, Flow, Input};
 use super::command::{Invocation, taint};
 use super::dialect::Dialect;
-use super::parse::{Unread, parse};
+use super::output::DISPUTED;
+use super::shell::read;
 
 /// Interpreters whose code the analysis cannot read. Versioned names such as
 /// `python3.11` count as their family.
@@ -173,11 +174,7 @@ impl Analysis<'_> {
         if is_foreign(name) {
             self.ask("shell-language", format!("{name} does not read text the way the analysis does"));
         }
-        let dialect = self.dialect_of(name);
-        let outer = std::mem::replace(&mut self.dialect, dialect);
-        let flow = self.shell_code(name, inv);
-        self.dialect = outer;
-        flow
+        self.shell_code(name, inv)
     }
 
     /// The language of the shell that `name` starts.
@@ -195,25 +192,7 @@ impl Analysis<'_> {
 
     /// Reads code that a program hands to `sh -c`.
     pub(crate) fn walk_sh(&mut self, code: &str) -> Flow {
-        let dialect = self.dialect_of("sh");
-        let outer = std::mem::replace(&mut self.dialect, dialect);
-        let flow = self.walk_child(code, Vec::new());
-        self.dialect = outer;
-        flow
-    }
-
-    /// Refuses text whose escapes the shells do not print alike.
-    pub(crate) fn refuse_disputed(&mut self, by: &str) {
-        self.deny_hint(
-            "dialect",
-            format!("{by} gets text in which shells read the backslashes differently"),
-            "let printf print it: printf '%s\\n' 'text'",
-        );
-    }
-
-    /// Refuses something that means another thing to another shell.
-    pub(crate) fn refuse_dialect(&mut self, message: String) {
-        self.deny_hint("dialect", message, "write it in the form that every POSIX shell reads alike");
+        self.walk_child(code, Vec::new())
     }
 
     /// The code a shell runs, wherever it comes from.
@@ -316,7 +295,7 @@ impl Analysis<'_> {
             );
         }
         if input.is_disputed() {
-            self.refuse_disputed(name);
+            self.beyond(DISPUTED);
         }
         if let Some(text) = input.known().map(str::to_owned) {
             // Text of a here-document stands in the command; what comes through
@@ -434,12 +413,11 @@ impl Analysis<'_> {
         }
         self.budget -= 1;
         let mut probe = self.probe();
-        match parse(text, self.policy.limits().nesting) {
-            Ok(program) => {
-                probe.program(&program, &Input::Empty, text);
-            }
-            Err(Unread::TooDeep | Unread::Syntax(_)) => return,
+        let Ok(script) = read(text, self.policy.limits().nesting) else { return };
+        if !script.is_whole {
+            return;
         }
+        probe.list(&script.list, &Input::Empty);
         let counts = |id: &String| !strong_only || STRONG.contains(&id.as_str());
         if let Some(hit) = probe.findings.iter().find(|f| f.hard.as_ref().is_some_and(counts)) {
             self.adopt_hard(hit, format!("{by} carries a command that never runs: {}", hit.message));

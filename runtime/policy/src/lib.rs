@@ -8,9 +8,7 @@
 //! harmless.
 
 mod analysis;
-mod any_time;
 mod approved;
-mod arithmetic;
 mod binding;
 mod builtins;
 mod catalogue;
@@ -21,9 +19,6 @@ mod covered;
 mod decide;
 mod decision_env;
 mod dialect;
-#[cfg(test)]
-mod evaluated_data;
-mod expand;
 mod explain;
 mod file;
 mod given;
@@ -38,14 +33,10 @@ mod metamorphic;
 #[cfg(test)]
 mod oracle;
 mod output;
-mod parse;
 mod paths;
-mod portable;
 mod touches;
 mod trust_layers;
 
-mod quoting;
-mod redirects;
 mod reference;
 mod rules;
 mod shell;

@@ -123,33 +123,6 @@ impl Mentions {
         }
     }
 
-    /// Takes over what another reading of the same text names.
-    pub(crate) fn join(&mut self, other: Self) {
-        let Self {
-            files,
-            directories,
-            written,
-            listings,
-            dynamic,
-            words,
-            shell_reads,
-            runs_code,
-            loads,
-            not_covered,
-        } = other;
-        self.loads.extend(loads);
-        self.words.extend(words);
-        files.into_iter().for_each(|file| self.add(file));
-        directories.iter().for_each(|directory| self.add_directory(directory));
-        self.listings.extend(listings);
-        // What only one reading writes may as well stay as it is.
-        self.written.extend(written);
-        self.dynamic |= dynamic;
-        self.shell_reads |= shell_reads;
-        self.runs_code |= runs_code;
-        self.not_covered.extend(not_covered);
-    }
-
     pub(crate) fn add_directory(&mut self, directory: &str) {
         if self.directories.len() < MAX_DIRECTORIES
             && !self.directories.iter().any(|known| known == directory)

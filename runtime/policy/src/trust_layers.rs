@@ -11,8 +11,8 @@ use super::analysis::{Analysis, Arg};
 use super::decide::Proposal;
 use super::decision_env::DecisionEnv;
 use super::file::{Effect, NetDefault, NetGrantSpec, NetWord, PolicyError, PolicyFile, Rule};
-use super::parse::parse;
 use super::paths::{expand_root, is_under, normalise};
+use super::shell::read;
 use super::{Policy, Stance};
 
 /// Where a policy file comes from, most trusted first.
@@ -145,7 +145,7 @@ impl Policy {
     /// Whether some command of the example text matches the rule.
     fn example_matches(&self, rule: &Rule, example: &str) -> bool {
         let env = DecisionEnv::fixture();
-        if parse(example, self.limits().nesting).is_err() {
+        if !read(example, self.limits().nesting).is_ok_and(|script| script.is_whole) {
             return false;
         }
         let decision = self.decide(&Proposal::shell(example), &env);

@@ -354,7 +354,7 @@ impl Wrapper {
             }
             // Assignments sudo and its like take before the command.
             if matches!(self.kind, Kind::Refuse(..))
-                && text.split_once('=').is_some_and(|(name, _)| super::expand::is_name(name))
+                && text.split_once('=').is_some_and(|(name, _)| super::shell::is_name(name))
             {
                 at += 1;
                 continue;

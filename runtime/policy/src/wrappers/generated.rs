@@ -300,17 +300,14 @@ fn words_that_keep_their_place_ask_nothing() {
         "echo a b | xargs -P \"$(nproc)\" cat",
         "ls | xargs -I{} head -n 1 {}",
         "ls | xargs -I{} env -u {} cat README.md",
-        "head -n $((5 + 1)) README.md",
         "head -n $N README.md",
         "sort -k \"$K\" README.md",
         "find . -newer \"$F\"",
         "find . -name '*.rs' -exec grep -n x {} +",
         "jq --arg x \"$V\" '.a' j.json",
-        "s=$(date +%s); echo $((s + 1))",
-        "n=$(wc -l < README.md); echo $((n + 1))",
+        "s=$(date +%s); echo \"$s\"",
         "cd /srv/repo && git status",
         "git -C /srv/repo status",
-        "pushd src && ls && popd",
         "E=; cat $E README.md",
     ] {
         let decision = policy.decide(&Proposal::shell(text), &env);

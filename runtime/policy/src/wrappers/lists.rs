@@ -2,6 +2,7 @@
 
 use super::super::analysis::{Analysis, Arg, Flow, Input};
 use super::super::command::Invocation;
+use super::super::output::DISPUTED;
 use super::{Kind, Split, wrapper};
 
 /// The long options of `xargs` that are known.
@@ -75,7 +76,7 @@ impl Analysis<'_> {
             template.push(Arg::literal("echo"));
         }
         if inv.input.is_disputed() && !from_file {
-            self.refuse_disputed("xargs");
+            self.beyond(DISPUTED);
         }
         let known = inv.input.known().filter(|_| !from_file);
         let mut lists: Vec<Vec<Arg>> = Vec::new();
@@ -211,7 +212,7 @@ impl Analysis<'_> {
             args[split..].iter().filter(|a| !a.text.starts_with(":::")).cloned().collect();
         if split == args.len() {
             if inv.input.is_disputed() {
-                self.refuse_disputed("parallel");
+                self.beyond(DISPUTED);
             }
             items = match inv.input.known() {
                 Some(text) => text.lines().map(Arg::literal).collect(),

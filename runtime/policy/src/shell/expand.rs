@@ -1,0 +1,478 @@
+//! Words and what they become, as far as that can be known without running anything.
+
+use super::super::analysis::{Analysis, Arg, Flow, MAX_VALUE_LEN, is_too_much};
+use super::super::dialect::Shell;
+use super::super::paths::{expand_root, normalise};
+use super::{Expansion, List, Part, Piece, Word, is_name_byte, name_len};
+
+/// Variables that some shell sets itself, with values nobody can know beforehand.
+const SHELL_SET: &[&str] = &[
+    "OLDPWD",
+    "HOSTNAME",
+    "HOSTTYPE",
+    "MACHTYPE",
+    "OSTYPE",
+    "BASH",
+    "BASH_VERSION",
+    "BASH_SOURCE",
+    "BASH_COMMAND",
+    "BASH_ARGV0",
+    "BASH_REMATCH",
+    "BASH_LINENO",
+    "FUNCNAME",
+    "PIPESTATUS",
+    "GROUPS",
+    "OPTARG",
+    "REPLY",
+    "MAPFILE",
+    "COLUMNS",
+    "LINES",
+    "EPOCHREALTIME",
+    "DIRSTACK",
+    "PS4",
+    "SHELL",
+    "SHELLOPTS",
+    "BASHOPTS",
+    "BASH_VERSINFO",
+    "BASH_ARGC",
+    "BASH_ARGV",
+    "BASH_TRAPSIG",
+    "COPROC",
+    "_",
+    "PWD",
+];
+/// Variables that a shell or lobster sets when the step starts, whatever they are in the known environment.
+const SET_AT_START: &[&str] = &["LOBSTER_RUN_ID", "TRACEPARENT", "PS1", "PS2", "OPTERR"];
+/// Integers of a shell itself: some version of bash evaluates what they are given, or refuses it.
+const SHELL_INTEGERS: &[&str] = &[
+    "RANDOM",
+    "SRANDOM",
+    "SECONDS",
+    "LINENO",
+    "BASHPID",
+    "UID",
+    "EUID",
+    "SHLVL",
+    "OPTIND",
+    "HISTCMD",
+    "EPOCHSECONDS",
+    "BASH_MONOSECONDS",
+    "BASH_SUBSHELL",
+    "PPID",
+];
+
+/// The choice between an environment that sets no variable of the text and one that sets them.
+const ENVIRONMENT: &str = "";
+
+/// The words being put together from parts.
+#[derive(Default)]
+struct Fields {
+    done: Vec<Arg>,
+    current: Option<Arg>,
+    split: bool,
+}
+
+impl Fields {
+    fn current(&mut self) -> &mut Arg {
+        self.current.get_or_insert_default()
+    }
+
+    fn push_text(&mut self, text: &str, quoted: bool) {
+        let split = self.split;
+        let current = self.current();
+        current.quoted |= quoted;
+        if !quoted && split && text.contains(['*', '?', '[']) {
+            current.glob = true;
+        }
+        current.text.push_str(text);
+    }
+
+    /// Appends a value; unquoted ones are split at blanks as shells would.
+    fn push_value(&mut self, value: &Arg, quoted: bool) {
+        const BLANKS: [char; 3] = [' ', '\t', '\n'];
+        if !quoted && self.split && value.text.is_empty() && !value.unknown {
+            // It leaves no word.
+            return;
+        }
+        if quoted || !self.split || !value.text.contains(BLANKS) {
+            self.push_text(&value.text.clone(), quoted);
+            self.mark(value, quoted);
+            return;
+        }
+        let mut parts = value.text.split(BLANKS).peekable();
+        let mut end = 0;
+        while let Some(part) = parts.next() {
+            end += part.len();
+            if !part.is_empty() {
+                self.push_text(part, false);
+                self.current().from_split = true;
+                if value.matched || (value.unknown && end >= value.unknown_at) {
+                    // What is not known may be before, in or behind this word.
+                    self.mark(value, false);
+                    self.current().unknown_start |= value.unknown;
+                }
+            }
+            if parts.peek().is_some() {
+                self.done.extend(self.current.take());
+            }
+            end += 1;
+        }
+        if value.unknown {
+            self.mark(value, false);
+        }
+    }
+
+    fn mark(&mut self, value: &Arg, quoted: bool) {
+        let may_split = self.split && !quoted;
+        let current = self.current();
+        if value.unknown {
+            if !current.unknown {
+                // Of a split value only its last word is there.
+                current.unknown_at = current.text.len().saturating_sub(value.text.len()) + value.unknown_at;
+            }
+            current.inherited |= value.inherited;
+            let begins = current.text.len() == value.text.len() && !current.unknown;
+            current.unset = value.unset && (current.unset || !current.unknown);
+            current.unknown_start |= begins && value.unknown_start;
+            // Behind a letter a digit is part of a name.
+            let before = &current.text[..current.text.len().saturating_sub(value.text.len())];
+            current.numeric =
+                value.numeric && (current.numeric || !current.unknown) && !ends_in_a_name(before);
+            current.unknown = true;
+            current.loose |= value.loose || may_split;
+        }
+        current.glob |= value.glob && !quoted;
+        current.matched |= value.matched;
+        current.supervisor |= value.supervisor;
+        current.vital |= value.vital;
+        current.taint = current.taint.join(value.taint);
+    }
+
+    fn finish(mut self) -> Vec<Arg> {
+        self.done.extend(self.current.take());
+        if self.split {
+            // A value that is empty and not quoted is no word.
+            self.done.retain(|word| word.quoted || word.unknown || !word.text.is_empty());
+        }
+        for word in &mut self.done {
+            // A bracket without its partner is not a pattern: the commands [ and [[.
+            if matches!(word.text.as_str(), "[" | "[[") {
+                word.glob = false;
+            }
+        }
+        self.done
+    }
+}
+
+impl Analysis<'_> {
+    /// The words that one word of a command line becomes.
+    pub(crate) fn expand(&mut self, word: &Word) -> Vec<Arg> {
+        let words = self.fields(&word.parts, true);
+        if !word.alternatives.is_empty() {
+            return word.alternatives.iter().flat_map(|word| self.fields(&word.parts, true)).collect();
+        }
+        self.mention_wildcards(&words);
+        words
+    }
+
+    /// The one word that an assignment, a here-document or a pattern becomes.
+    pub(super) fn expand_whole(&mut self, word: &Word) -> Arg {
+        // `"$@"` in a place that takes one word joins its parts.
+        joined(&self.fields(&word.parts, false))
+    }
+
+    fn fields(&mut self, parts: &[Part], split: bool) -> Vec<Arg> {
+        let mut fields = Fields { split, ..Fields::default() };
+        for Part { piece, quoted } in parts {
+            match piece {
+                Piece::Text(text) => fields.push_text(text, *quoted),
+                Piece::Tilde(user) => fields.push_value(&self.tilde(user), true),
+                Piece::Parameter(name) => self.parameter(name, *quoted, &mut fields),
+                Piece::Code(list) => fields.push_value(&self.substitution(list), *quoted),
+                Piece::Process(list) => {
+                    self.spread += 1;
+                    let taint = self.substitution(list).taint;
+                    self.spread -= 1;
+                    let text = "/dev/fd/63".to_owned();
+                    fields.push_value(&Arg { text, unknown: true, taint, ..Arg::default() }, true);
+                }
+                Piece::Beyond(expansion, inside) => {
+                    let value = self.beyond_value(expansion, inside);
+                    fields.push_value(&value, *quoted);
+                }
+            }
+        }
+        fields.finish()
+    }
+
+    /// The value of an expansion beyond the language: it is never known, and
+    /// hard blocks take it for the word that stands in it.
+    fn beyond_value(&mut self, expansion: &Expansion, inside: &[Part]) -> Arg {
+        let word = joined(&self.fields(inside, false));
+        let taint = word.taint;
+        let guess = Arg { unknown: true, unknown_start: true, unset: true, inherited: true, ..word.clone() };
+        match expansion {
+            Expansion::Number => Arg { taint, ..Arg::number() },
+            Expansion::Unknown => Arg { taint, ..Arg::unknown() },
+            Expansion::Unshowable => {
+                self.deny("unshowable", "a quoted escape stands for a control character");
+                Arg::unknown()
+            }
+            Expansion::Prompt => {
+                self.deny("prompt-expansion", "${...@P} runs whatever the value says");
+                Arg::unknown()
+            }
+            Expansion::Checked(name) => self.variable(name),
+            Expansion::Changed(name) => {
+                let value = self.variable(name);
+                if value.unset { value } else { Arg { taint: value.taint.join(taint), ..Arg::unknown() } }
+            }
+            Expansion::Default(name) | Expansion::Assign(name) | Expansion::Alternative(name) => {
+                if matches!(expansion, Expansion::Assign(_)) {
+                    self.check_assignment(name, &guess);
+                    self.maybe(|a| a.set_variable(name, word.clone()));
+                }
+                let value = self.variable(name);
+                let alternative = matches!(expansion, Expansion::Alternative(_));
+                match self.choice.as_mut().map(|choice| choice.pick(ENVIRONMENT, 3)) {
+                    _ if !value.unset && !alternative && !value.text.is_empty() => value,
+                    Some(0) => word,
+                    Some(1) if alternative => Arg::default(),
+                    Some(_) => Arg { taint, ..Arg::unknown() },
+                    None => guess,
+                }
+            }
+        }
+    }
+
+    fn substitution(&mut self, list: &List) -> Arg {
+        let flow = if self.choice.as_ref().is_some_and(|c| c.repeated) {
+            Flow::default()
+        } else {
+            let choice = self.choice.take();
+            let saved = (self.span, std::mem::take(&mut self.facts));
+            let input = std::mem::take(&mut self.child_input);
+            let flow = self.deeper(|a| a.subshell(|a| a.list(list, &input)));
+            (self.span, self.facts) = saved;
+            self.choice = choice;
+            flow
+        };
+        let names_vital = |text: &String| {
+            text.split_whitespace().any(|word| self.roots.is_vital(&normalise(&self.scope.cwd, word)))
+        };
+        let vital = flow.vital || flow.known.as_ref().is_some_and(names_vital);
+        Arg { taint: flow.taint, numeric: flow.numeric, vital, ..Arg::unknown() }
+    }
+
+    fn tilde(&self, user: &str) -> Arg {
+        Arg::literal(match (user, self.env.vars.get("HOME")) {
+            ("", Some(home)) => expand_root(home, self.env),
+            ("", None) => self.env.home.clone(),
+            ("root", _) => "/root".to_owned(),
+            (user, _) => format!("/home/{user}"),
+        })
+    }
+
+    fn parameter(&mut self, name: &str, quoted: bool, fields: &mut Fields) {
+        let mut values = self.values(name);
+        if quoted && name == "*" && values.len() != 1 {
+            values = vec![joined(&values)];
+        }
+        for (i, value) in values.iter().enumerate() {
+            if i > 0 {
+                if fields.split {
+                    fields.done.extend(fields.current.take());
+                } else {
+                    fields.push_text(" ", true);
+                }
+            }
+            fields.push_value(value, quoted);
+            if let Some(current) = &mut fields.current
+                && current.text.len() > MAX_VALUE_LEN
+            {
+                self.deny("limit:value", "an expanded word is too long");
+                current.text.clear();
+                current.unknown = true;
+            }
+        }
+    }
+
+    fn values(&mut self, name: &str) -> Vec<Arg> {
+        match name {
+            "@" | "*" if self.scope.positional_unknown => vec![Arg { loose: true, ..Arg::unknown() }],
+            "@" | "*" => {
+                let mut values = self.scope.positional.clone();
+                // Nobody knows how many words what is not known in a list stands for.
+                values.iter_mut().for_each(|value| value.loose = value.unknown);
+                values
+            }
+            _ if name.ends_with("[@]") => {
+                let name = name.trim_end_matches("[@]");
+                self.scope.vars.get(name).cloned().unwrap_or_else(|| vec![self.initial(name)])
+            }
+            "#" | "?" | "$" | "!" => vec![Arg::number()],
+            "-" | "0" => vec![Arg::unknown()],
+            _ if name.starts_with(|c: char| c.is_ascii_digit()) => {
+                let at = name.parse::<usize>().unwrap_or(usize::MAX).wrapping_sub(1);
+                let list = &self.scope.positional;
+                let before = &list[..at.min(list.len())];
+                let is_moved = before.iter().any(|word| word.unknown || word.stands_for_names());
+                vec![match list.get(at) {
+                    _ if is_moved => Arg::unknown(),
+                    Some(word) => word.clone(),
+                    None if self.scope.positional_unknown => Arg::unknown(),
+                    None => Arg::unset(),
+                }]
+            }
+            _ => vec![self.variable(name)],
+        }
+    }
+
+    /// The value of `name` in the reading being made.
+    fn variable(&mut self, name: &str) -> Arg {
+        let Some(values) = self.scope.vars.get(name) else { return self.initial(name) };
+        match (&mut self.choice, values.as_slice()) {
+            (_, []) => Arg::unset(),
+            (_, [value]) => value.clone(),
+            (None, _) => Arg::unknown(),
+            (Some(choice), values) => {
+                let index = choice.pick(name, values.len());
+                // An earlier reading of the same command may have changed them.
+                values.get(index).cloned().unwrap_or_else(Arg::unknown)
+            }
+        }
+    }
+
+    /// What `name` is when the text begins.
+    pub(super) fn initial(&self, name: &str) -> Arg {
+        match name {
+            "PWD" => Arg::literal(self.scope.cwd.clone()),
+            "IFS" => Arg::literal(" \t\n"),
+            "PPID" => Arg { supervisor: true, ..Arg::number() },
+            // They do not reach the shell as they are, or only some shells set them.
+            _ if SET_AT_START.contains(&name)
+                || name.starts_with("GIT_CONFIG_")
+                || Shell::is_start_up_variable(name)
+                || is_set_by_shell(name) =>
+            {
+                Arg::inherited()
+            }
+            _ => match self.env.vars.get(name) {
+                // A private home of the step is judged as the caller's.
+                Some(value) if name == "HOME" => Arg::literal(expand_root(value, self.env)),
+                Some(value) => Arg::literal(value.clone()),
+                None => Arg::inherited(),
+            },
+        }
+    }
+
+    /// Records a value, and judges the name.
+    pub(crate) fn assign(&mut self, name: &str, value: Arg) {
+        self.assign_list(name, vec![value]);
+    }
+
+    /// Records the elements of an array, or the one value of a variable.
+    pub(crate) fn assign_list(&mut self, name: &str, values: Vec<Arg>) {
+        self.check_assignment(name, values.first().unwrap_or(&Arg::default()));
+        self.add_values(name, values, false);
+    }
+
+    /// Records a value without judging the name.
+    pub(crate) fn set_variable(&mut self, name: &str, value: Arg) {
+        self.add_values(name, vec![value], false);
+    }
+
+    /// Records the values that a variable has in turn, besides those that it has.
+    pub(super) fn add_values(&mut self, name: &str, new: Vec<Arg>, keep: bool) {
+        new.iter().for_each(|value| self.mention_word(value));
+        // Another reading of the same command adds its value to that of the first.
+        let keep = keep || self.choice.as_ref().is_some_and(|choice| choice.repeated);
+        let mut values = match self.scope.vars.remove(name) {
+            Some(values) if keep => values,
+            None if keep => vec![self.initial(name)],
+            Some(_) | None => Vec::new(),
+        };
+        for value in new {
+            let value =
+                if is_set_by_shell(name) { Arg { taint: value.taint, ..Arg::unknown() } } else { value };
+            if !values.contains(&value) {
+                values.push(value);
+            }
+        }
+        if is_too_much(&values) {
+            values = vec![Arg::unknown()];
+        }
+        self.scope.vars.insert(name.to_owned(), values);
+    }
+
+    /// Runs `inside` as something that may or may not happen, or not to its end.
+    pub(crate) fn maybe<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
+        let before = self.scope.vars.clone();
+        let positional = self.scope.positional.clone();
+        let out = inside(self);
+        if self.scope.positional != positional {
+            self.scope.positional.clear();
+            self.scope.positional_unknown = true;
+        }
+        for name in self.scope.vars.keys().cloned().collect::<Vec<_>>() {
+            let values = match before.get(&name) {
+                Some(values) => values.clone(),
+                None => vec![self.initial(&name)],
+            };
+            if self.scope.vars.get(&name) != Some(&values) {
+                self.add_values(&name, values, true);
+            }
+        }
+        out
+    }
+
+    /// A child process gets what is exported, which is not followed; of the rest,
+    /// what its environment has.
+    pub(super) fn forget_unexported(&mut self) {
+        for name in self.scope.vars.keys().cloned().collect::<Vec<_>>() {
+            let initial = self.initial(&name);
+            self.add_values(&name, vec![initial], true);
+        }
+    }
+}
+
+/// True if the text is evaluated, or refused, by some shell when it becomes the value of `name`.
+pub(crate) fn is_evaluated(name: &str) -> bool {
+    SHELL_INTEGERS.contains(&name)
+}
+
+/// True if a digit behind `text` would be part of the name of a variable.
+fn ends_in_a_name(text: &str) -> bool {
+    let name = &text[text.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len()..];
+    name.contains(|c: char| !c.is_ascii_digit())
+}
+
+/// Words as one, with blanks between them.
+fn joined(words: &[Arg]) -> Arg {
+    if let [word] = words {
+        return word.clone();
+    }
+    let mut joined = Arg::default();
+    for (i, word) in words.iter().enumerate() {
+        if i > 0 {
+            joined.text.push(' ');
+        }
+        joined.text.push_str(&word.text);
+        joined.unknown |= word.unknown;
+        joined.unknown_start |= i == 0 && word.unknown_start;
+        joined.matched |= word.matched;
+        joined.taint = joined.taint.join(word.taint);
+        joined.vital |= word.vital;
+    }
+    joined
+}
+
+/// True if shells give `name` values of their own.
+pub(crate) fn is_set_by_shell(name: &str) -> bool {
+    SHELL_SET.contains(&name) || SHELL_INTEGERS.contains(&name)
+}
+
+/// True if `text` can name a shell variable.
+pub(crate) fn is_name(text: &str) -> bool {
+    name_len(text) == text.len() && !text.is_empty() && text.bytes().all(is_name_byte)
+}
