@@ -9,6 +9,7 @@ use super::shell::is_name;
 /// Builtins that only some shells have, or not with the same effect, and those
 /// that change how later text is read.
 const BEYOND: &[&str] = &[
+    "[[",
     "source",
     "declare",
     "typeset",

@@ -165,7 +165,7 @@ mod tests {
                     let decision = decide(&text);
                     let sensitive = a.starts_with("docker") || a.starts_with("kubectl");
                     // `cat` has no use for a directory to write; `find` might.
-                    let gets_rights = *with_catalogue && sensitive;
+                    let gets_rights = *with_catalogue && (sensitive || shape.contains("find"));
                     let has_rights = sensitive || a.starts_with("npm") || a.starts_with("cargo");
                     let expected = if gets_rights && has_rights { expected.max(Ask) } else { expected };
                     // What is beyond the language asks by itself.

@@ -185,7 +185,7 @@ pub(crate) struct TooDeep;
 /// Reads `text`, in which nothing may nest deeper than `nesting`.
 pub(crate) fn read(text: &str, nesting: usize) -> Result<Script, TooDeep> {
     let mut reader = Reader::new(text, nesting.min(MAX_DEPTH));
-    let end = reader.program();
+    let end = reader.read_program();
     let is_broken = matches!(end, Err(Stop::Syntax)) && reader.beyond.is_none();
     let (list, is_whole) = match end {
         Ok(list) => (list, true),
@@ -272,7 +272,7 @@ impl<'t> Reader<'t> {
         self.text.get(self.at..).unwrap_or("")
     }
 
-    fn sees(&self, text: &str) -> bool {
+    fn is_at(&self, text: &str) -> bool {
         self.bytes[self.at.min(self.bytes.len())..].starts_with(text.as_bytes())
     }
 

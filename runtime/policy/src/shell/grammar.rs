@@ -27,8 +27,8 @@ const DECLARING: &[&str] = &["export", "readonly", "local", "declare", "typeset"
 const ASSIGNMENT: &str = "an assignment such as `a[i]=x` or `a+=x`";
 
 impl<'t> Reader<'t> {
-    pub(super) fn program(&mut self) -> Read<List> {
-        let list = self.list(&[])?;
+    pub(super) fn read_program(&mut self) -> Read<List> {
+        let list = self.read_list(&[])?;
         if self.at < self.bytes.len() {
             return Err(Stop::Syntax);
         }
@@ -44,7 +44,7 @@ impl<'t> Reader<'t> {
         self.lenient = true;
         let mut list = List::new();
         while let Some(byte) = self.peek() {
-            let bare = self.bare();
+            let bare = self.read_bare();
             let is_keyword =
                 RESERVED.contains(&bare) || matches!(bare, "select" | "coproc" | "function" | "time");
             if byte == b'\n' {
@@ -57,7 +57,7 @@ impl<'t> Reader<'t> {
                 self.at += bare.len().max(1);
             } else {
                 let start = self.at;
-                match self.simple(true) {
+                match self.read_simple(true) {
                     Ok(command) => {
                         list.push(Item { pipelines: vec![vec![command]], background: false });
                     }
@@ -73,7 +73,7 @@ impl<'t> Reader<'t> {
 
     /// Commands up to the `)` that ends them, which is read as well.
     pub(super) fn list_until_paren(&mut self) -> Read<List> {
-        let list = self.list(&[")"])?;
+        let list = self.read_list(&[")"])?;
         self.expect_paren()?;
         Ok(list)
     }
@@ -123,7 +123,7 @@ impl<'t> Reader<'t> {
     }
 
     /// The characters up to the next delimiter, if a word could be reserved.
-    fn bare(&self) -> &'t str {
+    fn read_bare(&self) -> &'t str {
         let rest = &self.bytes[self.at.min(self.bytes.len())..];
         let ends = |at: &usize| is_delimiter(rest[*at]) || rest[*at..].starts_with(b"\\\n");
         let len = (0..rest.len()).find(ends).unwrap_or(rest.len());
@@ -133,7 +133,7 @@ impl<'t> Reader<'t> {
     /// Takes the reserved word `word`, which must stand here.
     fn keyword(&mut self, word: &'static str) -> Read<()> {
         self.skip_lines()?;
-        if self.bare() != word {
+        if self.read_bare() != word {
             return Err(Stop::Syntax);
         }
         self.at += word.len();
@@ -141,15 +141,15 @@ impl<'t> Reader<'t> {
     }
 
     /// Commands up to one of `ends`, which is left standing.
-    fn list(&mut self, ends: &[&str]) -> Read<List> {
+    fn read_list(&mut self, ends: &[&str]) -> Read<List> {
         let mut list = List::new();
         loop {
             self.skip_lines()?;
             let Some(byte) = self.peek() else { break };
             if ends.iter().any(|end| match *end {
                 ")" => byte == b')',
-                ";;" => self.sees(";;") || self.sees(";&"),
-                word => self.bare() == word,
+                ";;" => self.is_at(";;") || self.is_at(";&"),
+                word => self.read_bare() == word,
             }) {
                 break;
             }
@@ -172,35 +172,35 @@ impl<'t> Reader<'t> {
     }
 
     /// A list that must not be empty.
-    fn commands(&mut self, ends: &[&str]) -> Read<List> {
-        let list = self.list(ends)?;
+    fn read_commands(&mut self, ends: &[&str]) -> Read<List> {
+        let list = self.read_list(ends)?;
         if list.is_empty() { Err(Stop::Syntax) } else { Ok(list) }
     }
 
     fn and_or(&mut self) -> Read<Vec<Vec<Command>>> {
-        let mut pipelines = vec![self.pipeline()?];
+        let mut pipelines = vec![self.read_pipeline()?];
         loop {
             self.skip_blanks();
-            if !self.sees("&&") && !self.sees("||") {
+            if !self.is_at("&&") && !self.is_at("||") {
                 return Ok(pipelines);
             }
             self.at += 2;
             self.skip_lines()?;
-            pipelines.push(self.pipeline()?);
+            pipelines.push(self.read_pipeline()?);
         }
     }
 
-    fn pipeline(&mut self) -> Read<Vec<Command>> {
+    fn read_pipeline(&mut self) -> Read<Vec<Command>> {
         let mut negations = 0;
-        while self.bare() == "!" {
+        while self.read_bare() == "!" {
             self.at += 1;
             self.skip_blanks();
             negations += 1;
         }
-        if negations > 1 || (negations == 1 && self.bare() == "time") {
+        if negations > 1 || (negations == 1 && self.read_bare() == "time") {
             self.beyond("`! !`");
         }
-        let mut commands = vec![self.command(true)?];
+        let mut commands = vec![self.read_command(true)?];
         loop {
             self.skip_blanks();
             if self.peek() != Some(b'|') || self.peek_at(1) == Some(b'|') {
@@ -212,25 +212,25 @@ impl<'t> Reader<'t> {
                 self.at += 1;
             }
             self.skip_lines()?;
-            commands.push(self.command(false)?);
+            commands.push(self.read_command(false)?);
         }
     }
 
-    fn command(&mut self, first: bool) -> Read<Command> {
+    fn read_command(&mut self, first: bool) -> Read<Command> {
         self.skip_blanks();
         let compound = if self.peek() == Some(b'(') {
             if self.peek_at(1) == Some(b'(') {
                 self.beyond("`((`");
             }
             self.at += 1;
-            let list = self.deeper(|r| r.commands(&[")"]))?;
+            let list = self.deeper(|r| r.read_commands(&[")"]))?;
             self.expect_paren()?;
             Compound::Subshell(list)
         } else {
-            match self.bare() {
+            match self.read_bare() {
                 "{" => {
                     self.keyword("{")?;
-                    let list = self.deeper(|r| r.commands(&["}"]))?;
+                    let list = self.deeper(|r| r.read_commands(&["}"]))?;
                     self.keyword("}")?;
                     Compound::Group(list)
                 }
@@ -246,18 +246,18 @@ impl<'t> Reader<'t> {
                 "coproc" => {
                     self.beyond("`coproc`");
                     self.at += "coproc".len();
-                    return self.deeper(|r| r.command(false));
+                    return self.deeper(|r| r.read_command(false));
                 }
                 "time" if self.rest()[4..].trim_start().starts_with(['{', '(']) => {
                     self.beyond("`time` in front of this");
                     self.at += "time".len();
-                    return self.deeper(|r| r.command(false));
+                    return self.deeper(|r| r.read_command(false));
                 }
                 "function" => {
                     self.beyond("a function");
                     self.at += "function".len();
                     self.skip_blanks();
-                    let name = self.bare();
+                    let name = self.read_bare();
                     self.at += name.len();
                     self.skip_blanks();
                     if self.peek() == Some(b'(') {
@@ -268,13 +268,13 @@ impl<'t> Reader<'t> {
                     return self.function_body(name);
                 }
                 bare if RESERVED.contains(&bare) => return Err(Stop::Syntax),
-                _ => return self.simple(first),
+                _ => return self.read_simple(first),
             }
         };
         let mut redirects = Vec::new();
         loop {
             self.skip_blanks();
-            match self.redirect()? {
+            match self.read_redirect()? {
                 Some(redirect) => redirects.push(redirect),
                 None => return Ok(Command::Compound(compound, redirects)),
             }
@@ -284,18 +284,18 @@ impl<'t> Reader<'t> {
     fn if_clause(&mut self) -> Read<Compound> {
         self.keyword("if")?;
         let mut branches = Vec::new();
-        let mut condition = self.commands(&["then"])?;
+        let mut condition = self.read_commands(&["then"])?;
         loop {
             self.keyword("then")?;
-            branches.push((condition, self.commands(&["elif", "else", "fi"])?));
-            match self.bare() {
+            branches.push((condition, self.read_commands(&["elif", "else", "fi"])?));
+            match self.read_bare() {
                 "elif" => {
                     self.keyword("elif")?;
-                    condition = self.commands(&["then"])?;
+                    condition = self.read_commands(&["then"])?;
                 }
                 "else" => {
                     self.keyword("else")?;
-                    branches.push((List::new(), self.commands(&["fi"])?));
+                    branches.push((List::new(), self.read_commands(&["fi"])?));
                     break;
                 }
                 _ => break,
@@ -307,13 +307,13 @@ impl<'t> Reader<'t> {
 
     fn loop_clause(&mut self, word: &'static str) -> Read<Compound> {
         self.keyword(word)?;
-        let condition = self.commands(&["do"])?;
+        let condition = self.read_commands(&["do"])?;
         Ok(Compound::Loop { until: word == "until", condition, body: self.do_group()? })
     }
 
     fn do_group(&mut self) -> Read<List> {
         self.keyword("do")?;
-        let body = self.commands(&["done"])?;
+        let body = self.read_commands(&["done"])?;
         self.keyword("done")?;
         Ok(body)
     }
@@ -321,7 +321,7 @@ impl<'t> Reader<'t> {
     fn for_clause(&mut self, word: &'static str) -> Read<Compound> {
         self.keyword(word)?;
         self.skip_blanks();
-        let name = self.bare();
+        let name = self.read_bare();
         if name.is_empty() || name_len(name) != name.len() {
             return self.lose("`for` without a plain name");
         }
@@ -329,7 +329,7 @@ impl<'t> Reader<'t> {
         let name = name.to_owned();
         self.skip_lines()?;
         let mut words = None;
-        if self.bare() == "in" {
+        if self.read_bare() == "in" {
             self.keyword("in")?;
             let list: &mut Vec<Word> = words.insert(Vec::new());
             loop {
@@ -358,7 +358,7 @@ impl<'t> Reader<'t> {
         let mut arms = Vec::new();
         loop {
             self.skip_lines()?;
-            if self.bare() == "esac" {
+            if self.read_bare() == "esac" {
                 break;
             }
             if self.peek() == Some(b'(') {
@@ -376,11 +376,11 @@ impl<'t> Reader<'t> {
                 }
             }
             self.at += 1;
-            arms.push((patterns, self.list(&[";;", "esac"])?));
-            if self.sees(";&") || self.sees(";;&") {
+            arms.push((patterns, self.read_list(&[";;", "esac"])?));
+            if self.is_at(";&") || self.is_at(";;&") {
                 self.beyond("`;&`");
-                self.at += if self.sees(";&") { 2 } else { 3 };
-            } else if self.sees(";;") {
+                self.at += if self.is_at(";&") { 2 } else { 3 };
+            } else if self.is_at(";;") {
                 self.at += 2;
             }
         }
@@ -392,38 +392,36 @@ impl<'t> Reader<'t> {
     fn function_body(&mut self, name: &str) -> Read<Command> {
         self.skip_lines()?;
         let name = name.replace(['\\', '\'', '"'], "");
-        let body = Rc::new(self.deeper(|r| r.command(false))?);
+        let body = Rc::new(self.deeper(|r| r.read_command(false))?);
         Ok(Command::Compound(Compound::Function(name, body), Vec::new()))
     }
 
-    fn simple(&mut self, first: bool) -> Read<Command> {
+    fn read_simple(&mut self, first: bool) -> Read<Command> {
         let begun = self.at;
         let mut simple = Simple::default();
         let mut name: Option<&str> = None;
         loop {
             self.skip_blanks();
             let start = self.at;
-            if let Some(redirect) = self.redirect()? {
+            if let Some(redirect) = self.read_redirect()? {
                 simple.redirects.push(redirect);
                 continue;
             }
-            let begins_process = self.sees("<(") || self.sees(">(");
+            let begins_process = self.is_at("<(") || self.is_at(">(");
             if self.peek().is_none_or(|b| is_delimiter(b) && b != b'(') && !begins_process {
                 break;
             }
             if self.peek() == Some(b'(') {
-                match name {
-                    Some(name) if simple.words.len() == 1 && simple.assignments.is_empty() => {
-                        self.beyond("a function");
+                if let Some(name) = name.filter(|_| simple.words.len() == 1 && simple.assignments.is_empty())
+                {
+                    self.beyond("a function");
+                    self.at += 1;
+                    self.skip_blanks();
+                    if self.peek() == Some(b')') && simple.redirects.is_empty() {
                         self.at += 1;
-                        self.skip_blanks();
-                        if self.peek() == Some(b')') && simple.redirects.is_empty() {
-                            self.at += 1;
-                            return self.function_body(name);
-                        }
-                        self.at = start;
+                        return self.function_body(name);
                     }
-                    _ => {}
+                    self.at = start;
                 }
                 // Only a function's name may stand in front of it.
                 self.beyond("`(` behind a word");
@@ -433,7 +431,7 @@ impl<'t> Reader<'t> {
                 return Err(Stop::Lost);
             }
             if name.is_none()
-                && let Some(assignment) = self.assignment()?
+                && let Some(assignment) = self.read_assignment()?
             {
                 simple.assignments.push(assignment);
                 continue;
@@ -483,7 +481,7 @@ impl<'t> Reader<'t> {
                 None | Some(b';') => return Err(Stop::Syntax),
                 Some(byte) if is_delimiter(byte) => self.at += 1,
                 Some(_) => {
-                    let is_end = self.bare() == "]]";
+                    let is_end = self.read_bare() == "]]";
                     simple.words.push(self.word()?);
                     if is_end {
                         return Ok(());
@@ -494,7 +492,7 @@ impl<'t> Reader<'t> {
     }
 
     /// `name=word` where a command may begin; other assignments are beyond the language.
-    fn assignment(&mut self) -> Read<Option<(String, Vec<Word>)>> {
+    fn read_assignment(&mut self) -> Read<Option<(String, Vec<Word>)>> {
         let rest = self.rest();
         let len = name_len(rest);
         let (name, behind) = rest.split_at(len);
@@ -579,7 +577,7 @@ impl<'t> Reader<'t> {
     /// `time` is a keyword in bash and a program elsewhere.
     fn check_time(&mut self, may_be_keyword: bool) {
         self.skip_blanks();
-        let mut next = self.bare();
+        let mut next = self.read_bare();
         if next == "-p" {
             let rest = self.rest()[2..].trim_start_matches([' ', '\t']);
             next = &rest[..rest.bytes().position(is_delimiter).unwrap_or(rest.len())];
@@ -592,13 +590,13 @@ impl<'t> Reader<'t> {
     }
 
     /// Reads a redirect if one stands here.
-    fn redirect(&mut self) -> Read<Option<Redirect>> {
+    fn read_redirect(&mut self) -> Read<Option<Redirect>> {
         let rest = &self.bytes[self.at.min(self.bytes.len())..];
         let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
         if !matches!(self.peek_at(digits), Some(b'<' | b'>')) || self.peek_at(digits + 1) == Some(b'(') {
-            if digits == 0 && self.sees("&>") {
+            if digits == 0 && self.is_at("&>") {
                 self.beyond("`&>`");
-                self.at += if self.sees("&>>") { 3 } else { 2 };
+                self.at += if self.is_at("&>>") { 3 } else { 2 };
                 self.skip_blanks();
                 let target = Target::Write(self.word()?);
                 return Ok(Some(Redirect { descriptor: None, target }));
@@ -615,12 +613,12 @@ impl<'t> Reader<'t> {
         let descriptor = self.text[self.at..self.at + digits].parse().ok();
         self.at += digits;
         const OPERATORS: &[&str] = &["<<<", "<<-", "<<", "<&", "<>", "<", ">>", ">&", ">|", ">"];
-        let Some(operator) = OPERATORS.iter().copied().find(|operator| self.sees(operator)) else {
+        let Some(operator) = OPERATORS.iter().copied().find(|operator| self.is_at(operator)) else {
             return Err(Stop::Syntax);
         };
         self.at += operator.len();
         self.skip_blanks();
-        let is_process = self.sees("<(") || self.sees(">(");
+        let is_process = self.is_at("<(") || self.is_at(">(");
         if self.peek().is_none_or(is_delimiter) && !is_process {
             return Err(Stop::Syntax);
         }

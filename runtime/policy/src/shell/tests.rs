@@ -48,6 +48,8 @@ fn text_beyond_the_language_asks() {
         "echo $'\\'; ls; echo ' #'",
         "echo $\"x\"",
         "[[ x || ls ]]",
+        "command [[ x && wait",
+        "\\[[ x ]]",
         "((ls))",
         "(( 3 > 2 )) && echo yes",
         "echo x &>/dev/null",

@@ -49,14 +49,14 @@ impl Analysis<'_> {
             if other != text
                 && let Ok(script) = read(&other, self.policy.limits().nesting)
             {
-                self.guess(&script.list, &input);
+                self.guess_at(&script.list, &input);
             }
         }
-        if script.is_whole { self.list(&script.list, &input) } else { self.guess(&script.list, &input) }
+        if script.is_whole { self.list(&script.list, &input) } else { self.guess_at(&script.list, &input) }
     }
 
     /// Follows what may be the commands of a text: they can deny, and not put questions.
-    fn guess(&mut self, list: &List, input: &Input) -> Flow {
+    fn guess_at(&mut self, list: &List, input: &Input) -> Flow {
         let kept = self.findings.len();
         let flow = self.subshell(|a| {
             a.scope.positional_unknown = true;
@@ -110,16 +110,16 @@ impl Analysis<'_> {
         let mut flow = Flow::default();
         for (at, pipeline) in pipelines.iter().enumerate() {
             flow = match at {
-                0 => self.pipeline(pipeline, input),
-                _ => flow.join(self.maybe(|a| a.pipeline(pipeline, input))),
+                0 => self.walk_pipeline(pipeline, input),
+                _ => flow.join(self.maybe(|a| a.walk_pipeline(pipeline, input))),
             };
         }
         flow
     }
 
-    fn pipeline(&mut self, commands: &[Command], input: &Input) -> Flow {
+    fn walk_pipeline(&mut self, commands: &[Command], input: &Input) -> Flow {
         if let [command] = commands {
-            return self.command(command, input);
+            return self.walk_command(command, input);
         }
         let mut upstream = input.clone();
         let mut flow = Flow::default();
@@ -129,7 +129,7 @@ impl Analysis<'_> {
                 Input::Pipe(before) => (before.taint, before.shell),
                 _ => Default::default(),
             };
-            flow = self.subshell(|a| a.command(command, &upstream));
+            flow = self.subshell(|a| a.walk_command(command, &upstream));
             // Data keeps its origin through every filter.
             flow.taint = flow.taint.join(carried.0);
             flow.shell |= carried.1;
@@ -146,19 +146,21 @@ impl Analysis<'_> {
         flow
     }
 
-    fn command(&mut self, command: &Command, input: &Input) -> Flow {
+    fn walk_command(&mut self, command: &Command, input: &Input) -> Flow {
         match command {
-            Command::Simple(simple) => self.simple(simple, input),
-            Command::Compound(compound, redirects) if redirects.is_empty() => self.compound(compound, input),
+            Command::Simple(simple) => self.walk_simple(simple, input),
+            Command::Compound(compound, redirects) if redirects.is_empty() => {
+                self.walk_compound(compound, input)
+            }
             Command::Compound(compound, redirects) => {
                 let redirected = self.redirects(redirects, input);
                 // Where a file cannot be opened, nothing in it runs.
-                self.maybe(|a| a.compound(compound, &redirected.input))
+                self.maybe(|a| a.walk_compound(compound, &redirected.input))
             }
         }
     }
 
-    fn compound(&mut self, compound: &Compound, input: &Input) -> Flow {
+    fn walk_compound(&mut self, compound: &Compound, input: &Input) -> Flow {
         match compound {
             Compound::Group(list) => self.list(list, input),
             Compound::Subshell(list) => self.subshell(|a| a.list(list, input)),
@@ -182,9 +184,9 @@ impl Analysis<'_> {
                         Some("bound the loop, or wait for each process"),
                     );
                 }
-                self.widen(condition);
-                self.widen(body);
-                self.turns(|a| {
+                self.widen_values(condition);
+                self.widen_values(body);
+                self.walk_turns(|a| {
                     let flow = a.list(condition, input);
                     flow.join(a.list(body, input))
                 })
@@ -201,8 +203,8 @@ impl Analysis<'_> {
                 if let Some(value) = values.first() {
                     self.check_assignment(name, &value.clone());
                 }
-                self.widen(body);
-                self.turns(|a| {
+                self.widen_values(body);
+                self.walk_turns(|a| {
                     a.add_values(name, values.clone(), false);
                     a.list(body, input)
                 })
@@ -224,7 +226,7 @@ impl Analysis<'_> {
                 self.subshell(|a| {
                     a.scope.positional = Vec::new();
                     a.scope.positional_unknown = true;
-                    a.call(name, body, input)
+                    a.call_body(name, body, input)
                 });
                 Flow::default()
             }
@@ -232,7 +234,7 @@ impl Analysis<'_> {
     }
 
     /// Follows a function, with the positional parameters as they are.
-    fn call(&mut self, name: &str, body: &Command, input: &Input) -> Flow {
+    fn call_body(&mut self, name: &str, body: &Command, input: &Input) -> Flow {
         if let Some((_, outer)) = self.calls.iter().find(|(call, _)| call == name) {
             if self.spread > *outer {
                 self.hard(
@@ -244,7 +246,7 @@ impl Analysis<'_> {
             return Flow::default();
         }
         self.calls.push((name.to_owned(), self.spread));
-        let flow = self.deeper(|a| a.maybe(|a| a.command(body, input)));
+        let flow = self.deeper(|a| a.maybe(|a| a.walk_command(body, input)));
         self.calls.pop();
         flow
     }
@@ -256,13 +258,13 @@ impl Analysis<'_> {
         let args = inv.args[1..].to_vec();
         let saved = (std::mem::replace(&mut self.scope.positional, args), self.scope.positional_unknown);
         self.scope.positional_unknown = false;
-        let flow = self.call(name, &body, &inv.input);
+        let flow = self.call_body(name, &body, &inv.input);
         (self.scope.positional, self.scope.positional_unknown) = saved;
         Some(flow)
     }
 
     /// Follows the turns of a loop, until the directory in which one begins is known.
-    fn turns(&mut self, mut body: impl FnMut(&mut Self) -> Flow) -> Flow {
+    fn walk_turns(&mut self, mut body: impl FnMut(&mut Self) -> Flow) -> Flow {
         let before = (self.scope.cwd.clone(), self.scope.visited.clone());
         let flow = self.maybe(&mut body);
         if (&self.scope.cwd, &self.scope.visited) == (&before.0, &before.1) {
@@ -285,7 +287,7 @@ impl Analysis<'_> {
 
     /// Adds the values that the commands of a loop give to variables: an
     /// earlier turn may have come to them.
-    fn widen(&mut self, list: &List) {
+    fn widen_values(&mut self, list: &List) {
         let mut assigned: Vec<(String, Arg)> = Vec::new();
         assignments(list, &mut assigned);
         for (name, value) in assigned {
@@ -293,7 +295,7 @@ impl Analysis<'_> {
         }
     }
 
-    fn simple(&mut self, simple: &Simple, input: &Input) -> Flow {
+    fn walk_simple(&mut self, simple: &Simple, input: &Input) -> Flow {
         if !self.spend() {
             return Flow::default();
         }

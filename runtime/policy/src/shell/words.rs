@@ -47,14 +47,14 @@ impl Reader<'_> {
         let start = self.at;
         let mut parts = Vec::new();
         let mut has_braces = false;
-        if self.sees("<(") || self.sees(">(") {
+        if self.is_at("<(") || self.is_at(">(") {
             self.beyond("`<(...)`");
             self.at += 2;
-            let list = self.nested(Self::list_until_paren)?;
+            let list = self.read_nested(Self::list_until_paren)?;
             parts.push(Part { piece: Piece::Process(list), quoted: true });
         }
         if self.peek() == Some(b'~') {
-            self.tilde(&mut parts);
+            self.read_tilde(&mut parts);
         }
         while let Some(byte) = self.peek() {
             match byte {
@@ -65,9 +65,9 @@ impl Reader<'_> {
                     self.at += len + 2;
                 }
                 b'"' => self.double_quoted(&mut parts)?,
-                b'`' => parts.push(self.backquoted(Context::Bare)?),
-                b'$' => self.dollar(Context::Bare, &mut parts)?,
-                b'\\' => self.escaped(&mut parts),
+                b'`' => parts.push(self.read_backquoted(Context::Bare)?),
+                b'$' => self.read_dollar(Context::Bare, &mut parts)?,
+                b'\\' => self.read_escaped(&mut parts),
                 _ if is_delimiter(byte) => break,
                 _ => {
                     if byte == b'{' && self.may_be_braces() {
@@ -95,7 +95,7 @@ impl Reader<'_> {
         Ok(Word { parts, alternatives, span: Some(self.span(start, self.at)) })
     }
 
-    fn tilde(&mut self, parts: &mut Vec<Part>) {
+    fn read_tilde(&mut self, parts: &mut Vec<Part>) {
         let user = &self.rest()[1..];
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.' | '+');
         let end = user.find(|c| !is_part(c)).unwrap_or(user.len());
@@ -127,7 +127,7 @@ impl Reader<'_> {
         inner.contains(&b',') || inner.windows(2).any(|pair| pair == b"..")
     }
 
-    fn escaped(&mut self, parts: &mut Vec<Part>) {
+    fn read_escaped(&mut self, parts: &mut Vec<Part>) {
         self.at += 1;
         match self.peek() {
             None => {
@@ -189,8 +189,8 @@ impl Reader<'_> {
                     push_char(parts, c, true);
                 }
             }
-            Some(b'`') => parts.push(self.backquoted(context)?),
-            Some(b'$') => self.dollar(context, parts)?,
+            Some(b'`') => parts.push(self.read_backquoted(context)?),
+            Some(b'$') => self.read_dollar(context, parts)?,
             _ => {
                 if let Some(c) = self.take_char() {
                     push_char(parts, c, true);
@@ -201,7 +201,7 @@ impl Reader<'_> {
     }
 
     /// `` `code` ``, which is read as `$(code)`.
-    fn backquoted(&mut self, context: Context) -> Read<Part> {
+    fn read_backquoted(&mut self, context: Context) -> Read<Part> {
         let start = self.at + 1;
         let mut code = String::new();
         let mut rest = self.text[start..].char_indices();
@@ -229,7 +229,7 @@ impl Reader<'_> {
         let list = self.deeper(|outer| {
             let mut inner = Reader::new(&code, outer.nesting);
             inner.depth = outer.depth;
-            let list = inner.program();
+            let list = inner.read_program();
             if let Some(beyond) = inner.beyond {
                 outer.beyond(beyond.what);
             }
@@ -240,7 +240,7 @@ impl Reader<'_> {
     }
 
     /// Code that is not part of the words around it.
-    fn nested<T>(&mut self, inside: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
+    fn read_nested<T>(&mut self, inside: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
         let pending = std::mem::take(&mut self.pending);
         let result = self.deeper(inside);
         let unfinished = !self.pending.is_empty();
@@ -251,7 +251,7 @@ impl Reader<'_> {
         result
     }
 
-    fn dollar(&mut self, context: Context, parts: &mut Vec<Part>) -> Read<()> {
+    fn read_dollar(&mut self, context: Context, parts: &mut Vec<Part>) -> Read<()> {
         let quoted = context != Context::Bare;
         if context == Context::Document
             && self.peek_at(1).is_some_and(|b| b"({[$@*#?-!".contains(&b) || is_name_byte(b))
@@ -261,7 +261,7 @@ impl Reader<'_> {
         let name = |len: usize, text: &str| text[1..len].to_owned();
         let rest = self.rest();
         let (len, piece) = match self.peek_at(1) {
-            Some(b'(') if self.sees("$((") => {
+            Some(b'(') if self.is_at("$((") => {
                 self.beyond("arithmetic");
                 match closed_arithmetic(&rest[1..]) {
                     Some(len) => {
@@ -270,11 +270,11 @@ impl Reader<'_> {
                         let inside = self.deeper(|r| r.parts_until(end))?;
                         (2, Piece::Beyond(Expansion::Number, inside))
                     }
-                    None => return self.substitution(quoted, parts),
+                    None => return self.read_substitution(quoted, parts),
                 }
             }
-            Some(b'(') => return self.substitution(quoted, parts),
-            Some(b'{') => return self.deeper(|r| r.braced(context, parts)),
+            Some(b'(') => return self.read_substitution(quoted, parts),
+            Some(b'{') => return self.deeper(|r| r.read_braced(context, parts)),
             Some(b'\'') if context == Context::Bare => {
                 self.beyond("`$'...'`");
                 let end = ansi_c_end(rest).ok_or(Stop::Syntax)?;
@@ -317,12 +317,12 @@ impl Reader<'_> {
     }
 
     /// `$(code)`.
-    fn substitution(&mut self, quoted: bool, parts: &mut Vec<Part>) -> Read<()> {
+    fn read_substitution(&mut self, quoted: bool, parts: &mut Vec<Part>) -> Read<()> {
         self.at += 2;
         if self.rest().trim_start().starts_with('<') {
             self.beyond("`$(<file)`");
         }
-        let list = self.nested(Self::list_until_paren)?;
+        let list = self.read_nested(Self::list_until_paren)?;
         parts.push(Part { piece: Piece::Code(list), quoted });
         Ok(())
     }
@@ -337,7 +337,7 @@ impl Reader<'_> {
     }
 
     /// `${…}`; with more in it than a name it is beyond the language.
-    fn braced(&mut self, context: Context, parts: &mut Vec<Part>) -> Read<()> {
+    fn read_braced(&mut self, context: Context, parts: &mut Vec<Part>) -> Read<()> {
         let quoted = context != Context::Bare;
         let start = self.at;
         self.at += 2;
