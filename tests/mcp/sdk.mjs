@@ -78,8 +78,8 @@ async function drive(open, to) {
   stop.abort("enough");
   await assert.rejects(slow);
   await settled(log);
-  const cancelled = (await client.callTool({ name: "runs", arguments: { status: "cancelled" } })).structuredContent;
-  assert.ok(cancelled.runs.length >= 1, JSON.stringify(cancelled));
+  const interrupted = (await client.callTool({ name: "runs", arguments: { status: "interrupted" } })).structuredContent;
+  assert.ok(interrupted.runs.length >= 1, JSON.stringify(interrupted));
   rmSync(log);
 
   writeFileSync(join(work, "flows/late.lobster"), "steps:\n  - {id: a, js: '1'}\n");

@@ -58,7 +58,7 @@ async def drive(server, work: Path, to: str) -> str:
         else:
             raise AssertionError("what was cancelled still runs")
         log.unlink()
-        runs = (await client.call_tool("runs", {"status": "cancelled"})).structured_content["runs"]
+        runs = (await client.call_tool("runs", {"status": "interrupted"})).structured_content["runs"]
         assert len(runs) >= 1, runs
         return client.protocol_version
 
