@@ -20,7 +20,7 @@ const PROMISES: &[(&str, &[&str])] = &[
     ),
     (
         "is judged as the shell that will run it",
-        &["tests/policy.rs::text_is_judged_in_the_language_of_the_shell_that_runs_it"],
+        &["tests/policy.rs::text_beyond_the_common_language_asks_whatever_shell_runs_it"],
     ),
     (
         "every process a step started ends with it",
