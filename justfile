@@ -141,6 +141,11 @@ bench-record:
     cargo build --release --workspace --example fill_store
     python3 tests/bench/record.py
 
+# what it adds to a question to bind a tree of files
+bench-approvals:
+    cargo build --release
+    python3 tests/bench/approvals.py
+
 # approved files swapped between question and answer, and while the command runs; nightly
 swaps SHAPES="5000":
     LOBSTER_SWAP_SHAPES={{SHAPES}} LOBSTER_SWAP_ROUNDS=500 LOBSTER_SWAP_SEED=$(date +%j) cargo test --release --workspace --test lobster -- approved_files --nocapture

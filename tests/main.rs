@@ -15,6 +15,7 @@ mod audits;
 mod bad_input;
 mod bad_roots;
 mod binary;
+mod bound_trees;
 mod browser;
 mod budgets;
 mod bundles;

@@ -127,12 +127,18 @@ const PROMISES: &[(&str, &[&str])] = &[
     ("The answer is bound to a digest", &["tests/answers.rs::what_changed_since_is_not_what_was_approved"]),
     (
         "what a policy asks is bound to",
-        &["tests/approved_files.rs::swapped_files_never_run_and_unchanged_ones_do"],
+        &[
+            "tests/approved_files.rs::swapped_files_never_run_and_unchanged_ones_do",
+            "tests/bound_trees.rs::whatever_is_swapped_after_the_question_does_not_run",
+        ],
     ),
-    ("the question lists them", &["tests/approved_files.rs::the_question_lists_what_would_run"]),
+    ("the question says what it does not cover", &["tests/bound_trees.rs::what_no_approval_binds_is_named"]),
     (
-        "is noticed, and the command stopped",
-        &["tests/approved_files.rs::a_file_that_is_swapped_meanwhile_does_not_run_well"],
+        "is noticed and recorded, not prevented",
+        &[
+            "tests/bound_trees.rs::a_swap_while_the_command_runs_is_never_recorded_as_held",
+            "tests/approved_files.rs::a_file_that_is_swapped_meanwhile_does_not_run_well",
+        ],
     ),
     (
         "compare names that the resuming process gives",

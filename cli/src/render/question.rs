@@ -163,7 +163,17 @@ pub(crate) fn text(view: &QuestionView, max: usize, more: &str) -> String {
 /// True if [`text`] with this limit shows every command that a yes may start.
 pub(crate) fn shows_commands(view: &QuestionView, text: &str) -> bool {
     let paper = Paper { columns: TEXT_COLUMNS, rows: None, styled: false, more: "" };
-    let shown: BTreeSet<&str> = text.lines().collect();
+    shows_every_command(view, &paper, text.lines())
+}
+
+/// True if a [`screen`] of this paper shows every command that a yes may start.
+pub(crate) fn shows_every_command<'l>(
+    view: &QuestionView,
+    paper: &Paper<'_>,
+    shown: impl Iterator<Item = &'l str>,
+) -> bool {
+    let paper = paper.endless();
+    let shown: BTreeSet<&str> = shown.collect();
     let commands = view.facts.iter().filter(|fact| ["command", "starts", AT_ONCE].contains(&&*fact.label));
     let label = label_width(view);
     let mut lines = commands.flat_map(|fact| fact_lines(fact, label, &paper).lines);
@@ -321,8 +331,10 @@ fn fact_lines(fact: &Fact, label: usize, paper: &Paper<'_>) -> Block {
         .enumerate()
         .map(|(index, line)| {
             let name = if index == 0 { name.as_str() } else { "" };
+            // What is quoted cannot look like the next fact.
+            let gap = if is_exact && index > 0 { paper.paint(DIM, BAR) } else { "  ".to_owned() };
             let line = style.map_or_else(|| line.clone(), |style| paper.paint(style, line));
-            indented(&format!("{}  {line}", paper.paint(LABEL, &pad(name, label, false))))
+            indented(&format!("{}{gap}{line}", paper.paint(LABEL, &pad(name, label, false))))
                 .trim_end()
                 .to_owned()
         })

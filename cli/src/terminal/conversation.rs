@@ -10,7 +10,7 @@ use lobster_runtime::stage::Answer;
 use super::rule::{Draft, Sources, Weighed};
 use super::stdin_lines::{Deadline, Lines, Typed};
 use super::{Left, Voice};
-use crate::render::question::{BOLD, DIM, Paper, answered, screen};
+use crate::render::question::{BOLD, DIM, Paper, answered, screen, shows_every_command};
 use crate::render::text::wrap;
 use crate::render::units::count;
 use crate::render::{harmless, one_line};
@@ -71,6 +71,8 @@ pub(super) struct Conversation<'a> {
     cancel: &'a CancelToken,
     voice: Voice,
     deadline: Option<Deadline>,
+    /// True once every command was on the screen: before that, none of them can be approved.
+    has_shown_commands: bool,
 }
 
 impl<'a> Conversation<'a> {
@@ -81,7 +83,8 @@ impl<'a> Conversation<'a> {
         cancel: &'a CancelToken,
         voice: Voice,
     ) -> Self {
-        Self { question, sources, lines, cancel, voice, deadline: question.timeout.map(Deadline::after) }
+        let deadline = question.timeout.map(Deadline::after);
+        Self { question, sources, lines, cancel, voice, deadline, has_shown_commands: false }
     }
 
     /// Asks until there is an answer; of a question that is left waiting, also why.
@@ -114,6 +117,9 @@ impl<'a> Conversation<'a> {
                 }
             };
             match self.wish(&line) {
+                Wish::Answer(_) if !(self.is_input() || self.has_shown_commands) => {
+                    self.complain("The screen does not show every command that a yes starts: s shows all")?;
+                }
                 Wish::Answer(text) => match (self.question.accept)(text) {
                     Ok(answer) => {
                         self.confirm(&answer)?;
@@ -123,7 +129,10 @@ impl<'a> Conversation<'a> {
                 },
                 Wish::No => return Ok((Said::No, None)),
                 Wish::Later => return Ok((Said::Later, Some(Left::Later))),
-                Wish::ShowAll => self.show_all()?,
+                Wish::ShowAll => {
+                    self.show_all()?;
+                    self.has_shown_commands = true;
+                }
                 Wish::Help => self.help()?,
                 Wish::Rule => self.make_rule()?,
                 Wish::Unclear => {
@@ -190,10 +199,12 @@ impl<'a> Conversation<'a> {
         Paper::sized(self.voice.size(), self.voice.is_styled(), more)
     }
 
-    fn show_screen(&self) -> io::Result<()> {
+    fn show_screen(&mut self) -> io::Result<()> {
         let paper = self.paper();
-        let rows = paper.rows.map(|rows| rows.saturating_sub(BELOW));
-        self.say_lines(&screen(self.question.view, &Paper { rows, ..paper }))
+        let paper = Paper { rows: paper.rows.map(|rows| rows.saturating_sub(BELOW)), ..paper };
+        let (view, lines) = (self.question.view, screen(self.question.view, &paper));
+        self.has_shown_commands = shows_every_command(view, &paper, lines.iter().map(String::as_str));
+        self.say_lines(&lines)
     }
 
     fn show_choices(&self) -> io::Result<()> {

@@ -12,6 +12,7 @@ pub mod digest;
 pub mod fault;
 pub mod file_digests;
 pub mod file_identity;
+pub mod file_tree;
 pub mod glob;
 pub mod json;
 pub mod locked_directory;

@@ -36,6 +36,8 @@ impl Run<'_> {
                 (None, true) => return Ok(known.answer),
                 // Another run's answer, to something else: the question is asked here.
                 (Some(_), false) => {}
+                // It changed what it was asked about itself, as far as it came.
+                (None, false) if self.is_cut_off_around(at) => {}
                 (None, false) => {
                     self.record_failure(&path);
                     return Err(Stop::Failed(

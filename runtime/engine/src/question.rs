@@ -307,7 +307,8 @@ fn who_asks(
 fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact> {
     let Some(item) = item.as_object() else { return vec![Fact::main("item", json::compact(item))] };
     let mut facts = Vec::new();
-    let mut known = BTreeSet::from(["command", "cwd", "commands", "grant", "programs", "files", "binding"]);
+    let mut known =
+        BTreeSet::from(["command", "cwd", "commands", "grant", "programs", "files", "trees", "binding"]);
     let command = match item.get("command") {
         Some(Value::String(name)) => name.clone(),
         Some(Value::Object(one)) => one
@@ -322,7 +323,13 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
     let words: Vec<&Vec<Value>> = list(item, "commands").filter_map(|one| one["argv"].as_array()).collect();
     // One simple command is its own text.
     if words.len() != 1 || words.iter().any(|words| plain(words) != command && quoted(words) != command) {
-        let starts = words.iter().map(|words| quoted(words)).collect::<Vec<_>>();
+        // The same command several times is one to know about.
+        let mut starts: Vec<String> = Vec::new();
+        for words in words.iter().map(|words| quoted(words)) {
+            if !starts.contains(&words) {
+                starts.push(words);
+            }
+        }
         if !starts.is_empty() {
             facts.push(Fact::new("starts", starts, Weight::Main));
         }
@@ -343,6 +350,10 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
     let files = digests("files");
     if !files.is_empty() {
         facts.push(Fact::new("runs files", files, Weight::Main));
+    }
+    let trees: Vec<String> = list(item, "trees").map(shown_tree).collect();
+    if !trees.is_empty() {
+        facts.push(Fact::new("bound", trees, Weight::Minor));
     }
     if let Some(Value::Object(grant)) = item.get("grant") {
         if confined {
@@ -367,6 +378,14 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
         facts.push(Fact::new(name.replace('_', " "), values_of(value), Weight::Main));
     }
     facts
+}
+
+/// A tree of files that an approval covers.
+fn shown_tree(tree: &Value) -> String {
+    let (path, files) = (json::js_string(&tree["path"]), tree["files"].as_u64().unwrap_or(0));
+    let digest = tree["digest"].as_str().unwrap_or_default();
+    let noun = if files == 1 { "file" } else { "files" };
+    format!("{path}  {files} {noun}  {}", digest.get(..12).unwrap_or(digest))
 }
 
 /// What a jailed command gets, in words. A right that this version has no words for is shown by its name.

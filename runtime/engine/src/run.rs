@@ -582,6 +582,11 @@ impl<'s> Run<'s> {
         lock(&self.recall).started.contains(path)
     }
 
+    /// The same of an effect that a place belongs to.
+    pub(super) fn is_cut_off_around(&self, path: &StepPath) -> bool {
+        lock(&self.recall).started.iter().any(|started| path.is_within(started))
+    }
+
     /// Takes what was held back.
     pub(crate) fn take_buffered(&self) -> Vec<Event> {
         std::mem::take(&mut *lock(&self.buffered)).events

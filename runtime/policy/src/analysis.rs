@@ -68,7 +68,7 @@ pub(crate) struct Finding {
 
 /// One word of a command after expansion, as far as it can be known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Arg {
+pub(crate) struct Arg {
     /// The known text; unknown parts are left out.
     pub(crate) text: String,
     /// Some part is not known.
@@ -388,8 +388,6 @@ pub(crate) struct Analysis<'a> {
     /// What the code read next finds on its standard input.
     pub(crate) child_input: Input,
     pub(crate) span: Option<TextSpan>,
-    /// The names that an approval has to cover, where they are wanted.
-    pub(crate) mentions: Option<Box<super::mentions::Mentions>>,
     /// The command is an applet of busybox, whatever file has its name.
     pub(crate) is_applet: bool,
 }
@@ -454,7 +452,6 @@ impl<'a> Analysis<'a> {
             choice: None,
             child_input: Input::Empty,
             span: None,
-            mentions: None,
             is_applet: false,
         }
     }

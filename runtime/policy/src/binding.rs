@@ -10,9 +10,13 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
+use super::Policy;
 use super::decide::{Command, Decision, Proposal};
 use super::decision_env::DecisionEnv;
 use super::dialect::Shell;
+use super::inline_code::is_interpreter;
+use super::paths::{Roots, SYSTEM_READ_ONLY, is_under};
+use super::wrappers::is_shell;
 use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 
@@ -25,8 +29,20 @@ pub struct BoundProgram {
     pub digest: Digest,
 }
 
-/// A file that the command would execute, source or read, as it was when the
-/// question was put.
+/// A tree of files that the command can read, as it was when the question was put.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct BoundTree {
+    /// The real path.
+    pub path: String,
+    /// Over the names, kinds, rights and contents of all that is in it.
+    pub digest: Digest,
+    /// How many files it has.
+    pub files: u64,
+    /// Their sizes.
+    pub bytes: u64,
+}
+
+/// A file that the command would execute by its name, as it was when the question was put.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BoundFile {
     /// As the command names it, made absolute.
@@ -38,8 +54,6 @@ pub struct BoundFile {
     pub digest: Digest,
     /// Its size.
     pub bytes: u64,
-    /// What it is to the command.
-    pub role: super::FileRole,
     /// The command may write it, or it is very large: it is compared when the
     /// command starts, but no copy of it takes its place.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -71,9 +85,12 @@ pub struct Binding {
     pub stdin: Option<Digest>,
     /// The programs that would start.
     pub programs: Vec<BoundProgram>,
-    /// The files that would be executed, sourced or read, in the order of their paths.
+    /// The files that would be executed by their names, in the order of their paths.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<BoundFile>,
+    /// The trees that the command can read.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub trees: Vec<BoundTree>,
     /// The rights.
     pub grant: super::Grant,
     /// The credentials that are added to what it sends.
@@ -114,6 +131,7 @@ impl Binding {
             stdin,
             programs,
             files: Vec::new(),
+            trees: Vec::new(),
             grant: decision.grant.clone(),
             credentials: Vec::new(),
             policy: decision.policy,
@@ -126,6 +144,12 @@ impl Binding {
         files.sort();
         self.files = files;
         self
+    }
+
+    /// Binds the approval to these trees as well.
+    #[must_use]
+    pub fn with_trees(self, trees: Vec<BoundTree>) -> Self {
+        Self { trees, ..self }
     }
 
     /// Binds the approval to these credentials as well.
@@ -171,7 +195,30 @@ impl Binding {
             part(known, &format!("the program {}", program.path));
         }
         out.extend(changed_files(&self.files, &now.files));
+        for tree in self.trees.iter().chain(now.trees.iter().filter(|tree| !self.trees.contains(tree))) {
+            if !(self.trees.contains(tree) && now.trees.contains(tree)) {
+                out.push(format!("what is in {}", tree.path));
+            }
+        }
+        out.dedup();
         out
+    }
+}
+
+/// True for the name of a shell or interpreter, whose first operand is a script.
+#[must_use]
+pub fn runs_scripts(name: &str) -> bool {
+    is_shell(name) || is_interpreter(name)
+}
+
+impl Policy {
+    /// True if only the system's administrator changes what is at this real path: the place of trusted programs
+    /// and of the system's own files.
+    #[must_use]
+    pub fn is_system_file(&self, path: &str, roots: &Roots) -> bool {
+        let trusted = self.programs().trusted_dirs.iter().map(String::as_str);
+        let mut system = trusted.chain(SYSTEM_READ_ONLY.iter().copied()).chain(["/dev", "/run"]);
+        system.any(|directory| is_under(path, directory)) && !roots.is_writable(path)
     }
 }
 
@@ -181,7 +228,7 @@ pub fn changed_files(before: &[BoundFile], now: &[BoundFile]) -> Vec<String> {
     let mut out = Vec::new();
     for file in before {
         match of(now, &file.path) {
-            None => out.push(format!("the file {} (it is gone, or no longer run)", file.path)),
+            None => out.push(format!("the file {} (it is gone)", file.path)),
             Some(other) if other.digest != file.digest => {
                 let (was, is) = (file.digest.short(), other.digest.short());
                 out.push(format!("the file {} (content {was}, now {is})", file.path));
@@ -189,20 +236,20 @@ pub fn changed_files(before: &[BoundFile], now: &[BoundFile]) -> Vec<String> {
             Some(other) if other.target != file.target => {
                 out.push(format!("the file {} (it leads to another file)", file.path));
             }
-            Some(other) if other != *file => out.push(format!("what the file {} is for", file.path)),
+            Some(other) if other != *file => out.push(format!("how the file {} is held", file.path)),
             Some(_) => {}
         }
     }
     let new = now.iter().filter(|file| of(before, &file.path).is_none());
-    out.extend(new.map(|file| format!("the file {} (it is new, or newly run)", file.path)));
+    out.extend(new.map(|file| format!("the file {} (it is new)", file.path)));
     out
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Policy;
     use crate::dialect::Dialect;
-    use crate::{FileRole, Policy};
 
     fn binding(text: &str, env: &DecisionEnv, content: &[u8]) -> Binding {
         let policy = Policy::load("version = 1\n", "p.toml").unwrap();
@@ -240,7 +287,6 @@ mod tests {
             target: None,
             digest: Digest::of(content),
             bytes: content.len() as u64,
-            role: FileRole::Executed,
             compared: false,
         };
         let env = DecisionEnv::fixture();
@@ -257,8 +303,8 @@ mod tests {
             before.differences(&now),
             [
                 format!("the file /w/a (content {was}, now {is})"),
-                "the file /w/b (it is gone, or no longer run)".to_owned(),
-                "the file /w/c (it is new, or newly run)".to_owned(),
+                "the file /w/b (it is gone)".to_owned(),
+                "the file /w/c (it is new)".to_owned(),
             ]
         );
         // Without files the digest is the one that earlier versions made.

@@ -346,7 +346,6 @@ impl Analysis<'_> {
         self.draw("source", Vec::new(), false);
         self.ask("script", "source runs a file whose content is not shown");
         if let Some(file) = args.first() {
-            self.mention_sourced(file);
             self.read_path(file);
         }
     }

@@ -224,7 +224,6 @@ impl Analysis<'_> {
 
     /// Judges a command and says what its output carries.
     pub(crate) fn invoke(&mut self, mut inv: Invocation) -> Flow {
-        inv.args.iter().for_each(|arg| self.mention_word(arg));
         let assignments = std::mem::take(&mut inv.assignments);
         if inv.args.is_empty() {
             for (name, values) in assignments {

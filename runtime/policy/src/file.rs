@@ -66,11 +66,14 @@ pub struct PolicyFile {
 }
 
 /// Who may answer the questions of runs under this policy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Approvals {
     /// `person` refuses answers of shells that carry an agent's mark and have no terminal.
     pub by: AnsweredBy,
+    /// What an approval does not cover: names and paths of files, with wildcards. The question lists them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unbound: Vec<String>,
 }
 
 /// Whose answers are accepted.

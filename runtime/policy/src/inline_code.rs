@@ -2,7 +2,6 @@
 
 use super::analysis::{Analysis, Arg, Flow, Input};
 use super::command::{Invocation, taint};
-use super::dialect::Dialect;
 use super::output::DISPUTED;
 use super::shell::read;
 
@@ -168,26 +167,12 @@ impl Analysis<'_> {
         self.record(&inv.args, None, Vec::new());
         self.judge_rules_quietly(name, inv);
         if inv.args[1..].iter().any(|a| a.text == "--login" || starts_interactively(&a.text)) {
-            self.mention_loader(name);
             self.ask("script", format!("{name} runs start-up files whose content is not shown"));
         }
         if is_foreign(name) {
             self.ask("shell-language", format!("{name} does not read text the way the analysis does"));
         }
         self.shell_code(name, inv)
-    }
-
-    /// The language of the shell that `name` starts.
-    pub(crate) fn dialect_of(&self, name: &str) -> Dialect {
-        if self.is_applet {
-            return Dialect::Ash;
-        }
-        match self.resolve(name) {
-            // The fixture of corpora, where every name is a file of its own.
-            Some(path) if path.ends_with("/sh") => self.env.shell.dialect,
-            Some(path) => Dialect::of_file(std::path::Path::new(&path)),
-            None => Dialect::Unknown,
-        }
     }
 
     /// Reads code that a program hands to `sh -c`.
@@ -308,7 +293,6 @@ impl Analysis<'_> {
             return Flow { shell: true, ..Flow::default() };
         }
         self.facts.opaque = true;
-        self.mention_input_as_code(name, input);
         self.draw(name, Vec::new(), false);
         if taint.decoded {
             self.deny("obfuscated", format!("{name} runs decoded data"));

@@ -355,7 +355,6 @@ impl<'a> Analysis<'a> {
 
     /// Notes one command for the decision's report.
     pub(crate) fn record(&mut self, args: &[Arg], program: Option<String>, covered: Vec<String>) {
-        self.mention_command(args, &covered);
         let program =
             program.or_else(|| args.first().filter(|a| !a.unknown).and_then(|a| self.resolve(&a.text)));
         let fact = CommandFact {
@@ -383,7 +382,6 @@ impl<'a> Analysis<'a> {
             return;
         }
         self.facts.reads.push(path.clone());
-        self.mention_read(arg);
         if arg.unknown && path.starts_with("/proc") {
             self.ask("dynamic", format!("{} is some file of the kernel's", arg.display_text()));
         }
@@ -451,7 +449,6 @@ impl<'a> Analysis<'a> {
             return;
         }
         self.facts.writes.push(path.clone());
-        self.mention_written(arg);
         if is_raw_device(&path) {
             self.hard("raw-device", format!("{path} is a raw device"), None);
         } else if is_kernel_trigger(&path) {

@@ -15,7 +15,6 @@ mod catalogue;
 mod command;
 mod component;
 mod corpus;
-mod covered;
 mod decide;
 mod decision_env;
 mod dialect;
@@ -27,7 +26,6 @@ mod hard;
 mod inline_code;
 mod leaf;
 mod lint;
-mod mentions;
 #[cfg(test)]
 mod metamorphic;
 #[cfg(test)]
@@ -47,15 +45,13 @@ mod wrappers;
 
 pub use analysis::{CommandFact, Facts, TextSpan};
 pub use approved::PROPOSED_RULE;
-pub use binding::changed_files;
-pub use binding::{Binding, BoundFile, BoundProgram};
+pub use binding::{Binding, BoundFile, BoundProgram, BoundTree, changed_files, runs_scripts};
 pub use catalogue::{NamedSettings, catalogued_git, git_settings};
 pub use component::COMPONENT_SUBJECT;
 pub use component::{
     ComponentDecision, ComponentLimits, ComponentPolicy, ComponentProposal, GrantKind, Holds,
 };
 pub use corpus::{CaseResult, CorpusError, CorpusReport};
-pub use covered::{Surroundings, interpreter_language};
 pub use decide::denial;
 pub use decide::{Command, Decision, Grant, NetGrant, Proposal, Reason, Verdict};
 pub use decision_env::{DecisionEnv, EveryProgram, HostPrograms, Resolve};
@@ -67,7 +63,6 @@ pub use file::{
     Remember, Rule, RuleGrant, Sandbox, SandboxMode, SandboxUser,
 };
 pub use lint::{Lint, LintKind};
-pub use mentions::{FileRole, Language, Listing, Lookup, Mention, Mentions};
 pub use paths::{
     GIT_RUNS_CODE, MARKS_OUTSIDE, Roots, SYSTEM_READ_ONLY, builtin_protected, protected_places,
     secret_patterns, write_roots,

@@ -108,15 +108,6 @@ static WRITE_FLAGS: &[(&[&str], &[&str])] = &[
     (&["tcpdump"], &["-w"]),
 ];
 
-/// Whether `name` does nothing with its operands but write or remove them.
-pub(crate) fn is_writer(name: &str) -> bool {
-    const RUN_NOTHING: &[&str] = &[
-        "touch", "mkdir", "mkfifo", "mknod", "rm", "unlink", "rmdir", "shred", "truncate", "tee", "chmod",
-        "chown", "chgrp", "cp", "mv", "ln", "link", "dd",
-    ];
-    RUN_NOTHING.contains(&name)
-}
-
 impl Analysis<'_> {
     /// Judges everything `name` is known to touch. With `allowed`, a rule
     /// covers the command and its grant carries the promise; secrets stay

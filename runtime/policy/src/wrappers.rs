@@ -90,7 +90,6 @@ pub(crate) fn is_shell(name: &str) -> bool {
 impl Analysis<'_> {
     /// Follows `name` when it is a wrapper.
     pub(crate) fn wrapper(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
-        self.mention_wrapper(name, &inv.args[1..]);
         match name {
             "env" => return Some(self.env_wrapper(inv)),
             "xargs" => return Some(self.xargs(inv)),
@@ -108,7 +107,6 @@ impl Analysis<'_> {
         match wrapper.kind {
             Kind::Through => {}
             Kind::Ask(why) => {
-                self.mention_loader(name);
                 if !matches!(name, "busybox" | "toybox") {
                     self.draw(name, Vec::new(), false);
                 }

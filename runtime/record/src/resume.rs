@@ -614,7 +614,9 @@ fn go_on(
         run = run.overseen(fork);
     }
     let envelope = execute(&run, &plan, &args);
-    if let (Envelope::Failed(_), false) = (&envelope, run.has_done_effects()) {
+    // An answer about an interrupted step is valid when the step is repeated, which a person requests next.
+    let has_no_use = |failure: &Failure| failure.code.known() != Some(Code::Interrupted);
+    if matches!(&envelope, Envelope::Failed(failure) if has_no_use(failure)) && !run.has_done_effects() {
         // Nothing was done on the strength of the answers, so the person keeps them.
         for gate in &answered {
             store.reopen_gate(gate.key)?;

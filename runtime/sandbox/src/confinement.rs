@@ -73,7 +73,7 @@ impl Confinement {
         if !spec.protect.is_empty() || spec.protect_repositories {
             promises.push(Promise::FsProtect);
         }
-        if !(spec.replaced.is_empty() && spec.uncopied.is_empty() && spec.uncovered.is_empty()) {
+        if spec.is_approved || !(spec.replaced.is_empty() && spec.uncopied.is_empty()) {
             promises.push(Promise::ApprovedFiles);
         }
         if matches!(self, Self::Jail(_)) {
@@ -126,6 +126,9 @@ pub struct JailSpec {
     /// What it may run, load and read that no approval covers, in words: then what was approved
     /// is not held.
     pub uncovered: Vec<String>,
+    /// True if a person approved it: the roots are what was approved, but for what is in `uncovered`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_approved: bool,
     /// Whether a run is refused where `uncopied` or `uncovered` names anything. A degraded run
     /// says so in its minimum.
     pub copies_only: bool,
@@ -239,6 +242,7 @@ impl Default for JailSpec {
             replaced: Vec::new(),
             uncopied: Vec::new(),
             uncovered: Vec::new(),
+            is_approved: false,
             copies_only: false,
             layers: Vec::new(),
             protect_repositories: false,

@@ -202,6 +202,12 @@ pub struct Enforcement {
     /// is granted, keeps no list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reached: Vec<String>,
+    /// Directories that stayed as they were approved from before the start until after the end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub approved_roots: Vec<String>,
+    /// What changed in the others meanwhile: by the step where it may write, or by others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changed_meanwhile: Vec<String>,
     /// What kept apart the changes to files of a step with `changes: staged` or `review`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<String>,

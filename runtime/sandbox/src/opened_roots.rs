@@ -93,6 +93,12 @@ impl HeldRoot {
         &self.path
     }
 
+    /// Its device and number.
+    #[must_use]
+    pub fn identity(&self) -> (u64, u64) {
+        (self.id.device, self.id.inode)
+    }
+
     /// Whether it is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {

@@ -222,9 +222,6 @@ fn statement(request: &SpawnRequest) -> Result<Enforcement, SpawnError> {
         asked: "none".into(),
         held: vec![(Promise::EnvScrub, vec![Mechanism::Exec]), (Promise::FdClose, vec![Mechanism::Exec])],
         missing: vec![tree],
-        lacking: Vec::new(),
-        denied: Vec::new(),
-        reached: Vec::new(),
-        changes: None,
+        ..Enforcement::default()
     })
 }

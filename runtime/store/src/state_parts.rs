@@ -62,6 +62,7 @@ pub const STATE_PARTS: &[StatePart] = &[
         "what running workers keep of their orders",
         "the end of the worker; after a kill the next run, or `store gc`",
     ),
+    part("store/trees/", "listings of the files that approvals cover", "a limit of 256 MiB"),
     part("approved-*/", "copies of approved files, for running steps", NEXT_RUN),
     part(
         "store/tmp/",

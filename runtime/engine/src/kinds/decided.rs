@@ -5,7 +5,8 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::bound_files::Held;
+use super::bound_files::{Held, NotHeld};
+use super::bound_trees::Trees;
 use lobster_base::code::Code;
 use lobster_base::locked_directory::LockedDirectory;
 use lobster_policy::{BoundFile, Shell};
@@ -24,6 +25,8 @@ pub(crate) struct Decided {
     pub(crate) stdout_cap: Option<u64>,
     /// The files that an approval covers, as they were approved.
     pub(crate) approved: Option<Held>,
+    /// The trees that an approval covers, as they were when the answer was checked.
+    pub(crate) trees: Option<Trees>,
     /// The shell whose language a policy read; it and no other is started.
     pub(crate) shell: Option<Shell>,
     /// A home of its own, gone with this value.
@@ -33,14 +36,11 @@ pub(crate) struct Decided {
 impl Decided {
     /// Sees to it that the step finds `files` as they were approved, and that its record says what
     /// the approval does not cover.
-    pub(super) fn hold(
-        &mut self,
-        files: &[BoundFile],
-        not_covered: Vec<String>,
-        state_dir: &Path,
-    ) -> Result<(), Stop> {
+    pub(super) fn hold(&mut self, files: &[BoundFile], trees: Trees, state_dir: &Path) -> Result<(), Stop> {
+        let trees = self.trees.insert(trees);
         let Confinement::Jail(spec) = &mut self.confinement else { return Ok(()) };
-        spec.uncovered = not_covered;
+        spec.uncovered.clone_from(&trees.gaps);
+        spec.is_approved = true;
         if files.is_empty() {
             return Ok(());
         }
@@ -49,5 +49,19 @@ impl Decided {
         held.confine(spec);
         self.approved = Some(held);
         Ok(())
+    }
+
+    /// The same for a program that runs on after its trees were compared.
+    pub(super) fn outliving_its_check(mut self) -> Self {
+        if let (Some(_), Confinement::Jail(spec)) = (&self.trees, &mut self.confinement) {
+            spec.uncovered.push("what changes in its trees while it runs".to_owned());
+        }
+        self
+    }
+
+    /// The trees directly before the start, which are still what was approved.
+    pub(super) fn check_trees(&self) -> Result<Option<Trees>, NotHeld> {
+        let held = self.confinement.spec().map_or(&[][..], |spec| &spec.held);
+        self.trees.as_ref().map(|trees| trees.check_before_start(held)).transpose()
     }
 }

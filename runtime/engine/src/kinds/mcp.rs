@@ -104,7 +104,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             pile: Pile::of_run(ChangesMode::Direct),
             settles: true,
         };
-        decided = Some(policy_gate::decide(run, path, &job, place.cancel)?);
+        decided = Some(policy_gate::decide(run, path, &job, place.cancel)?.outliving_its_check());
     }
     let decision = decided.as_ref().map_or(Value::Null, |decided| decided.statement.clone());
     let record = ActionRecord { decision, ..record };
@@ -209,6 +209,10 @@ fn task(
         Some(session) => (session, None),
         None => {
             let session = run.order_id(path);
+            if let Some(decided) = &decided {
+                let checked = decided.check_trees();
+                checked.map_err(|error| StageError::permanent_from(error).with_code(Code::ApprovalStale))?;
+            }
             let reach = reach(target, decided.as_ref(), place)?;
             let server = Server::new(run.session_end(&session), decided)
                 .map_err(|error| StageError::new(format!("cannot start a thread: {error}")))?;

@@ -2,6 +2,7 @@
 
 pub(crate) mod blocked;
 mod bound_files;
+mod bound_trees;
 pub(crate) mod change_sets;
 pub mod changes;
 pub mod component;

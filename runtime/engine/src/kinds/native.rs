@@ -15,6 +15,7 @@ use crate::env::WORKFLOW_DIR;
 use crate::execute::{HostText, NativeProfile, NativeTask, Order, Place, StdinSource, Task};
 use crate::kinds::guarded::Maker;
 use crate::kinds::pile::Pile;
+use crate::kinds::policy_gate::PYTHON_CACHE;
 use crate::kinds::{changes, inputs};
 use crate::outcome::{failed_outcome as failed, outcome_error};
 use crate::overseer::Declared;
@@ -257,7 +258,7 @@ fn cache_key(
 ) -> Result<Digest, Stop> {
     let mut env = serde_json::Map::new();
     if !run.services.policy.is_open() {
-        for (name, value) in decision.env.iter().filter(|(name, _)| name != "HOME") {
+        for (name, value) in decision.env.iter().filter(|(name, _)| name != "HOME" && name != PYTHON_CACHE) {
             let digest = Digest::of(value.as_encoded_bytes());
             env.insert(name.to_string_lossy().into_owned(), json!(digest));
         }
@@ -525,8 +526,12 @@ fn execute(
     cancel: &CancelToken,
     plain_json: &mut Option<bool>,
 ) -> StepOutcome {
+    let trees = match decision.check_trees() {
+        Ok(trees) => trees,
+        Err(changed) => return failed(&StageError::permanent_from(changed).with_code(Code::ApprovalStale)),
+    };
     let start = |cancel: &CancelToken| run.carry_out(order, cancel);
-    let (outcome, changed) = match &decision.approved {
+    let (mut outcome, changed) = match &decision.approved {
         Some(held) => held.guard(cancel, start),
         None => (start(cancel), None),
     };
@@ -538,6 +543,9 @@ fn execute(
     // Whatever it did or printed, it was not what was approved.
     if let Some(changed) = changed {
         return failed(&StageError::permanent_from(changed).with_code(Code::ApprovalStale));
+    }
+    if let Some(trees) = trees {
+        trees.judge_end(&decision.confinement, &mut outcome.step.enforcement);
     }
     let roots = decision.confinement.spec().map_or(&[][..], |spec| &spec.write);
     let made = changes::of_outcome(&outcome.step);

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
-use super::bound_files::{self, Covered};
+use super::bound_files;
+use super::bound_trees::Trees;
 use super::decided::Decided;
 use super::decision_env::{decision_env, given_by_plan};
 use super::git_settings;
@@ -29,9 +30,9 @@ use lobster_base::digest::Digest;
 use lobster_base::locked_directory::LockedDirectory;
 use lobster_models::channel::Provider;
 use lobster_policy::{
-    AuditSync, Binding, BoundFile, Command, Decision, DecisionEnv, Grant, HostPrograms, LeastChanges, Limits,
-    Overflow, PROPOSED_RULE, Policy, Proposal, Remember, Resolve, Verdict, catalogued_git, changed_files,
-    denial,
+    AuditSync, Binding, BoundFile, BoundTree, Command, Decision, DecisionEnv, Grant, HostPrograms,
+    LeastChanges, Limits, Overflow, PROPOSED_RULE, Policy, Proposal, Remember, Resolve, Verdict,
+    catalogued_git, changed_files, denial,
 };
 use lobster_sandbox::{Confinement, JailSpec, Net, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
@@ -72,8 +73,11 @@ pub(crate) fn decide(
     let mut decided = decided(run.services, &decision, statement, &job.env, &place, &network, &homes)?;
     decided.shell = shell;
     admit_credentials(run, job, &mut decided).inspect_err(|_| run.record_failure(path))?;
-    if let Some((files, not_covered)) = approved.filter(|_| run.journals()) {
-        let held = decided.hold(&files, not_covered, &run.services.state_dir);
+    if let Some((files, trees)) = approved.filter(|_| run.journals()) {
+        if decided.confinement.spec().is_some() {
+            keep_caches_out(&mut decided.env);
+        }
+        let held = decided.hold(&files, trees, &run.services.state_dir);
         held.inspect_err(|_| run.record_failure(path))?;
     }
     if !policy.is_open()
@@ -86,7 +90,7 @@ pub(crate) fn decide(
 }
 
 /// Asks a person whether the command may run, unless an equal one was approved for the run.
-/// Gives the files that the approval covers, and what it does not cover.
+/// Gives what the approval covers.
 fn ask(
     run: &Run<'_>,
     path: &StepPath,
@@ -94,7 +98,8 @@ fn ask(
     (proposal, place, decision): (&Proposal, &DecisionEnv, &Decision),
     statement: &Value,
     cancel: &CancelToken,
-) -> Result<(Vec<BoundFile>, Vec<String>), Stop> {
+) -> Result<(Vec<BoundFile>, Trees), Stop> {
+    refuse_many_commands(decision).inspect_err(|_| run.record_failure(path))?;
     let stdin = match &job.stdin {
         Some(payload) => Some(Digest::of_reader(payload.open()?)?),
         None => None,
@@ -104,10 +109,15 @@ fn ask(
     let binding = Binding::new(proposal, decision, place, stdin, |path| {
         fs::File::open(path).and_then(Digest::of_reader)
     })?;
-    let covered =
-        covered_files(run, job, proposal, place, decision).inspect_err(|_| run.record_failure(path))?;
-    let not_covered = covered.not_covered;
-    let binding = binding.with_files(covered.files).with_credentials(job.env.credentials().to_vec());
+    let policy = &run.services.policy;
+    let files = bound_files::find_executed(policy, place, proposal, decision).map_err(|error| {
+        run.record_failure(path);
+        Stop::Failed(StageError::permanent_from(error).with_code(Code::ApprovalFiles))
+    })?;
+    let services = (&**policy, &*run.services.sandbox);
+    let trees = Trees::list_granted(services, &run.services.state_dir, decision, place, run.journals());
+    let binding = binding.with_files(files).with_trees(trees.to_bound());
+    let binding = binding.with_credentials(job.env.credentials().to_vec());
     let terms = decision.ask.clone().unwrap_or_default();
     let mut item = json!({
         "command": proposal.command,
@@ -123,8 +133,11 @@ fn ask(
     if !binding.files.is_empty() {
         item[FILES] = json!(binding.files);
     }
-    if !not_covered.is_empty() {
-        item["not_covered"] = json!(not_covered);
+    if !binding.trees.is_empty() {
+        item[TREES] = json!(binding.trees);
+    }
+    if !trees.gaps.is_empty() {
+        item["not_covered"] = json!(trees.gaps);
     }
     // They stand in no text that the person sees.
     if decision.reasons.iter().any(|reason| reason.code == "variable") {
@@ -156,7 +169,7 @@ fn ask(
     let approved = StepPath::root().gate(&format!("{APPROVED}{}", binding.digest().map_err(store_failure)?));
     if terms.remember == Remember::Never || run.kept(&approved).is_none() {
         let asked = run.gate(&gate, question, cancel);
-        asked.map_err(|stop| naming_changes(run, &gate.gate("approval"), stop, &binding.files))?;
+        asked.map_err(|stop| naming_changes(run, &gate.gate("approval"), stop, &binding.files, &trees))?;
         // An answer that a fork took over approves nothing that it does itself.
         let given = run.is_answered(&gate.gate("approval"));
         if given && terms.remember != Remember::Never {
@@ -170,7 +183,26 @@ fn ask(
             propose(run, path, &rule)?;
         }
     }
-    Ok((binding.files, not_covered))
+    Ok((binding.files, trees))
+}
+
+/// As many commands as a person can be shown, and approve, in one question.
+const MAX_COMMANDS: usize = 50;
+
+/// Refuses a text of which no question shows every command.
+fn refuse_many_commands(decision: &Decision) -> Result<(), Stop> {
+    let commands: BTreeSet<&Vec<String>> = decision.commands.iter().map(|command| &command.argv).collect();
+    if commands.len() <= MAX_COMMANDS {
+        return Ok(());
+    }
+    let message = format!(
+        "a person has to approve it, and one question shows {MAX_COMMANDS} different commands at most; this text \
+         starts {}",
+        commands.len()
+    );
+    let hint = "split it into several steps, put the commands into a script, or allow some of them by a rule";
+    let message = denial("the command", &message, "too-many-commands", Some(hint));
+    Err(Stop::Failed(StageError::permanent(message).with_code(Code::PolicyDenied)))
 }
 
 /// Credentials as a question shows them.
@@ -231,49 +263,46 @@ fn admit_credentials(run: &Run<'_>, job: &Job, decided: &mut Decided) -> Result<
     Ok(())
 }
 
-/// The field of a question's item that lists the files which the answer covers.
+/// The fields of a question's item that list the files and the trees which the answer covers.
 const FILES: &str = "files";
+const TREES: &str = "trees";
 
-/// The files that an approval of the command covers, as they are now.
-fn covered_files(
-    run: &Run<'_>,
-    job: &Job,
-    proposal: &Proposal,
-    place: &DecisionEnv,
-    decision: &Decision,
-) -> Result<Covered, Stop> {
-    let policy = &run.services.policy;
-    let env = granted_env(policy, &decision.grant, &job.env, Path::new("/"));
-    let path = env.iter().find(|(name, _)| name == "PATH");
-    let argv = super::native::argv(job);
-    let place = bound_files::Place {
-        policy,
-        env: place,
-        starts: argv.first().map(String::as_str),
-        path: path.and_then(|(_, value)| value.to_str().map(str::to_owned)),
+/// Keeps what interpreters compile for later out of the trees: it would be run instead of what was approved.
+fn keep_caches_out(env: &mut Vec<(OsString, OsString)>) {
+    let Some(home) = env.iter().find(|(name, _)| name == "HOME").map(|(_, home)| PathBuf::from(home)) else {
+        return;
     };
-    bound_files::covered(&place, proposal)
-        .map_err(|error| Stop::Failed(StageError::permanent_from(error).with_code(Code::ApprovalFiles)))
+    env.retain(|(name, _)| name != PYTHON_CACHE);
+    env.push((PYTHON_CACHE.into(), home.join(".pycache").into()));
 }
 
+/// The variable with the directory in which Python keeps compiled modules, instead of beside their sources.
+pub(super) const PYTHON_CACHE: &str = "PYTHONPYCACHEPREFIX";
+
 /// An answer that went stale, with the files that made it so.
-fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile]) -> Stop {
+fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile], trees: &Trees) -> Stop {
     let Stop::Failed(error) = stop else { return stop };
     if !error.is(Code::ApprovalStale) {
         return Stop::Failed(error);
     }
     let asked = run.store.gates(&GateFilter { run: Some(run.id), ..GateFilter::default() });
     let asked = asked.into_iter().flatten().rfind(|asked| asked.path == gate.as_str());
-    let before = asked.and_then(|asked| {
-        let item =
-            ["/question/items/0", "/items/0"].iter().find_map(|place| asked.question.pointer(place))?;
-        serde_json::from_value::<Vec<BoundFile>>(item.get(FILES).cloned().unwrap_or_else(|| json!([]))).ok()
+    let item = asked.and_then(|asked| {
+        let mut places = ["/question/items/0", "/items/0"].iter();
+        places.find_map(|place| asked.question.pointer(place)).cloned()
     });
-    let changes = before.map(|before| changed_files(&before, now)).unwrap_or_default();
+    let mut item = item.unwrap_or_default();
+    let mut changes = serde_json::from_value::<Vec<BoundTree>>(item[TREES].take())
+        .map_or_else(|_| Vec::new(), |asked| trees.changes_since(&asked));
+    if changes.is_empty() {
+        // What is outside of the trees.
+        changes = serde_json::from_value::<Vec<BoundFile>>(item[FILES].take())
+            .map_or_else(|_| Vec::new(), |asked| changed_files(&asked, now));
+    }
     if changes.is_empty() {
         return Stop::Failed(error);
     }
-    let message = format!("{} Changed since: {}.", error.message, changes.join("; "));
+    let message = format!("{} Changed since the question: {}.", error.message, changes.join(", "));
     Stop::Failed(error.reworded(message))
 }
 
@@ -341,6 +370,7 @@ pub(crate) fn decided(
             env: open_env(decision, env),
             stdout_cap: None,
             approved: None,
+            trees: None,
             shell: None,
             _home: None,
         });
@@ -368,6 +398,7 @@ pub(crate) fn decided(
             Overflow::Truncate => limits.stdout.spill.0,
         }),
         approved: None,
+        trees: None,
         shell: None,
         _home: Some(home),
     })

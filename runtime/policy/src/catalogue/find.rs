@@ -111,7 +111,6 @@ impl Analysis<'_> {
         let mut at = 0;
         let mut covered = true;
         let starts = self.find_starts(&args, &mut at, &mut covered);
-        self.mention_listing(&starts, &args, true);
         let mut acts = false;
         let mut selects = false;
         let mut secret_hunt = false;

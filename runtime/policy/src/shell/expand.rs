@@ -168,11 +168,10 @@ impl Analysis<'_> {
     /// The words that one word of a command line becomes.
     pub(crate) fn expand(&mut self, word: &Word) -> Vec<Arg> {
         let words = self.fields(&word.parts, true);
-        if !word.alternatives.is_empty() {
-            return word.alternatives.iter().flat_map(|word| self.fields(&word.parts, true)).collect();
+        match word.alternatives.is_empty() {
+            true => words,
+            false => word.alternatives.iter().flat_map(|word| self.fields(&word.parts, true)).collect(),
         }
-        self.mention_wildcards(&words);
-        words
     }
 
     /// The one word that an assignment, a here-document or a pattern becomes.
@@ -384,7 +383,6 @@ impl Analysis<'_> {
 
     /// Records the values that a variable has in turn, besides those that it has.
     pub(super) fn add_values(&mut self, name: &str, new: Vec<Arg>, keep: bool) {
-        new.iter().for_each(|value| self.mention_word(value));
         // Another reading of the same command adds its value to that of the first.
         let keep = keep || self.choice.as_ref().is_some_and(|choice| choice.repeated);
         let mut values = match self.scope.vars.remove(name) {

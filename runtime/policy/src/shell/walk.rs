@@ -365,7 +365,6 @@ impl Analysis<'_> {
             match target {
                 Target::Document(body) => {
                     let body = body.get().map(|word| self.expand_whole(word)).unwrap_or_default();
-                    self.mention_word(&body);
                     to.input = Input::Text((!body.unknown).then_some(body.text), body.taint);
                 }
                 Target::Duplicate(None) => {}

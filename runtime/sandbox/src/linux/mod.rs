@@ -542,7 +542,8 @@ fn statement(request: &SpawnRequest, walls: &Walls, finished: watch::Finished) -
     let layers = request.confinement.spec().map_or(&[][..], |spec| &spec.layers);
     let has_copy = layers.iter().any(|layer| layer.copy.is_some());
     let changes = (!layers.is_empty()).then(|| if has_copy { "snapshot" } else { "overlay" }.to_owned());
-    Enforcement { asked, held, missing, lacking, denied: finished.denied, reached, changes }
+    let denied = finished.denied;
+    Enforcement { asked, held, missing, lacking, denied, reached, changes, ..Enforcement::default() }
 }
 
 /// Bytes that `execve` would have to copy, for the message of `E2BIG`.

@@ -16,7 +16,7 @@ use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 use lobster_base::locked_directory::LockedDirectory;
 use lobster_base::regular_file;
-use lobster_policy::{BoundFile, FileRole};
+use lobster_policy::BoundFile;
 use lobster_sandbox::{JailSpec, Replaced};
 use lobster_store::COPIES_PREFIX;
 
@@ -32,6 +32,9 @@ pub(crate) enum NotHeld {
          approve what it shows"
     )]
     Changed { path: String, when: &'static str },
+    /// The trees that it reads are not as they were approved.
+    #[error("changed since it was approved: {changes}. Start the run again and approve what it shows")]
+    Trees { changes: String },
     #[error("cannot hold on to the approved file {path}: {source}")]
     Io { path: String, source: io::Error },
 }
@@ -76,8 +79,7 @@ impl Held {
                 replaced.push(Replaced { path: real.to_owned(), copy });
             }
         }
-        let runs = |file: &&BoundFile| file.compared && file.role != FileRole::Read;
-        let uncopied = files.iter().filter(runs).map(|file| PathBuf::from(file.real()));
+        let uncopied = files.iter().filter(|file| file.compared).map(|file| PathBuf::from(file.real()));
         let uncopied = uncopied.filter(|path| is_visible(spec, path)).collect();
         let held = Self { replaced, uncopied, watch, _copies: copies };
         match held.watch.changed() {

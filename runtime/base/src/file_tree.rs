@@ -1,0 +1,690 @@
+//! What is in a tree of files: a listing that names each file with the digest of its content, and one digest of
+//! the whole.
+//!
+//! No user can set the time of change (ctime) of a file, so a file whose name, number, size and time of change
+//! are those of an earlier listing still has the bytes that were read then, and is not read again. That holds if
+//! two writes cannot get the same time (a file is read again if it was that young when it was read) and if a write
+//! through mapped memory gets a time of its own: it does after a sync, so a file of the last minute is synced
+//! before it is read. Other file systems than [`KEEPS_TIMES`] promise less; their files are always read.
+//!
+//! A listing is a file, sorted as the tree is walked, so memory does not grow with the tree.
+
+use std::cmp::Ordering;
+use std::ffi::CString;
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::{
+    AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, fsync, openat, readlinkat, statat, syncfs,
+};
+use rustix::io::Errno;
+
+use crate::digest::Digest;
+
+/// A file that changed within this time before it is read is synced first. The kernel writes mapped memory back
+/// every 30 s by itself.
+const SYNCED_WITHIN: i128 = 60_000_000_000;
+
+/// Two writes within this time can have the same time of change: a kernel counts in steps of at most 10 ms …
+const FINE_CLOCK: i128 = 20_000_000;
+
+/// … and a file system without nanoseconds in seconds.
+const COARSE_CLOCK: i128 = 2_500_000_000;
+
+/// So many files are synced one by one; if there are more, their file system is.
+const SYNCED_ALONE: u32 = 8;
+
+/// File systems on which each change of a file's bytes gives it another time of change: ext2 to ext4, XFS, btrfs,
+/// overlayfs, F2FS, ZFS and bcachefs. Memory mapped from tmpfs changes without one, and servers do as they like.
+const KEEPS_TIMES: [i128; 7] =
+    [0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e];
+
+/// Directories inside directories that are still entered.
+const MAX_DEPTH: usize = 200;
+
+/// Most gaps of one tree that are named.
+const MAX_GAPS: usize = 20;
+
+/// Bytes of listings that are kept.
+const MAX_KEPT: u64 = 256 << 20;
+
+/// Names of differences that are given.
+const MAX_NAMED: usize = 10;
+
+/// Why a tree has no listing.
+#[derive(Debug, thiserror::Error)]
+pub enum TreeError {
+    /// It is larger than what is left of the limits.
+    #[error("it has more than {files} files or {} GiB", .bytes >> 30)]
+    TooLarge { files: u64, bytes: u64 },
+    #[error("{path}: {source}")]
+    Io { path: String, source: io::Error },
+}
+
+/// How much may be listed.
+#[derive(Clone, Copy, Debug)]
+pub struct TreeLimits {
+    pub files: u64,
+    pub bytes: u64,
+}
+
+/// How a tree is listed.
+pub struct TreeReader<'a> {
+    /// Where listings are kept.
+    pub kept_in: &'a Path,
+    /// True to keep this one as well.
+    pub keeps: bool,
+    pub limits: TreeLimits,
+    /// True for a path, relative to the root, that is left out with all that is below it.
+    pub leaves_out: &'a dyn Fn(&Path) -> bool,
+}
+
+/// What was in a tree when it was listed.
+#[derive(Debug)]
+pub struct Listing {
+    pub root: PathBuf,
+    /// Over all names, kinds, rights and contents.
+    pub digest: Digest,
+    pub files: u64,
+    pub bytes: u64,
+    /// What is in it that no digest covers, in words.
+    pub gaps: Vec<String>,
+    /// The device and the number of the root.
+    pub identity: (u64, u64),
+    records: File,
+}
+
+/// How two listings differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Differences {
+    named: Vec<String>,
+    count: usize,
+}
+
+impl Differences {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// The first names, and how many more there are.
+    #[must_use]
+    pub fn named_changes(&self) -> Vec<String> {
+        let mut lines = self.named.clone();
+        let more = self.count - lines.len();
+        if more > 0 {
+            lines.push(format!("{more} more"));
+        }
+        lines
+    }
+
+    fn add_path(&mut self, path: &[u8], what: &str) {
+        self.count += 1;
+        if self.named.len() < MAX_NAMED {
+            let path = if path.is_empty() { "the root".into() } else { String::from_utf8_lossy(path) };
+            self.named.push(format!("{path} ({what})"));
+        }
+    }
+}
+
+impl TreeReader<'_> {
+    /// Lists what is at `root`, a directory or a file.
+    ///
+    /// # Errors
+    /// When the root cannot be read, the tree is too large, or the listing cannot be written.
+    pub fn list_root(&self, root: &Path) -> Result<Listing, TreeError> {
+        let of_path = |path: &Path| {
+            let path = path.display().to_string();
+            move |source: io::Error| TreeError::Io { path, source }
+        };
+        let latest = self.kept_in.join(latest_name(root));
+        if self.keeps {
+            fs::create_dir_all(self.kept_in).map_err(of_path(self.kept_in))?;
+        }
+        let spool = if self.keeps { tempfile::tempfile_in(self.kept_in) } else { tempfile::tempfile() };
+        let records = spool.map_err(of_path(self.kept_in))?;
+        let known = crate::regular_file::open_own(File::options().read(true), &latest).ok();
+        let mut walk = Walk {
+            reader: self,
+            known: known.map(|file| Records::new(file)),
+            next: None,
+            is_new: false,
+            out: BufWriter::new(records),
+            hasher: blake3::Hasher::new(),
+            device: None,
+            synced: Synced::default(),
+            files: 0,
+            bytes: 0,
+            gaps: Vec::new(),
+        };
+        walk.is_new = walk.known.is_none();
+        walk.read_next().map_err(of_path(&latest))?;
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let top = openat(rustix::fs::CWD, root, flags, Mode::empty()).map_err(|e| of_path(root)(e.into()))?;
+        let stat = fstat(&top).map_err(|error| of_path(root)(error.into()))?;
+        if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
+            walk.note_entry(b'd', &stat, None, b"").map_err(of_path(root))?;
+            walk.walk_directory(&top, &mut Vec::new(), 0)?;
+        } else {
+            // A file is looked at by its name in the directory above.
+            let above = root.parent().unwrap_or(Path::new("/"));
+            let dir = openat(rustix::fs::CWD, above, flags, Mode::empty());
+            let dir = dir.map_err(|error| of_path(above)(error.into()))?;
+            let name = root.file_name().unwrap_or_default().as_bytes();
+            let name = CString::new(name).map_err(|error| of_path(root)(error.into()))?;
+            walk.walk_entry(&dir, &name, &mut Vec::new(), 0)?;
+        }
+        walk.is_new |= walk.next.is_some();
+        let digest = Digest::from(walk.hasher.finalize());
+        let records = walk.out.into_inner().map_err(|error| of_path(&latest)(error.into_error()))?;
+        let listing = Listing {
+            root: root.to_owned(),
+            digest,
+            files: walk.files,
+            bytes: walk.bytes,
+            gaps: walk.gaps,
+            identity: identity(&stat),
+            records,
+        };
+        if self.keeps && walk.is_new {
+            self.keep_listing(&listing).map_err(of_path(self.kept_in))?;
+        }
+        Ok(listing)
+    }
+
+    /// Keeps a listing under two names: as the latest of its root, and by its digest for [`Self::changes_since`].
+    fn keep_listing(&self, listing: &Listing) -> io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(self.kept_in)?;
+        io::copy(&mut listing.rewound_records()?, &mut file)?;
+        let by_digest = self.kept_in.join(kept_name(&listing.root, &listing.digest));
+        file.persist(&by_digest)?;
+        let latest =
+            tempfile::Builder::new().make_in(self.kept_in, |path| fs::hard_link(&by_digest, path))?;
+        latest.into_temp_path().persist(self.kept_in.join(latest_name(&listing.root)))?;
+        remove_oldest(self.kept_in)
+    }
+
+    /// How a tree differs from the one that had this digest; none if that listing is gone.
+    pub fn changes_since(&self, before: &Digest, now: &Listing) -> Option<Differences> {
+        let kept = self.kept_in.join(kept_name(&now.root, before));
+        let kept = crate::regular_file::open_own(File::options().read(true), &kept).ok()?;
+        compare_listings(kept, now.rewound_records().ok()?, &|_, _| false).ok()
+    }
+}
+
+impl Listing {
+    /// How a later listing of the same root differs from this one, even if only in when a file was changed. What
+    /// entered and left the directories that `ignores` names is not seen.
+    ///
+    /// # Errors
+    /// When a listing cannot be read.
+    pub fn changes_until(&self, later: &Self, ignores: &dyn Fn(&Path) -> bool) -> io::Result<Differences> {
+        compare_listings(self.rewound_records()?, later.rewound_records()?, &|path, kind| {
+            kind != b'd' || !ignores(&self.root.join(std::ffi::OsStr::from_bytes(path)))
+        })
+    }
+
+    fn rewound_records(&self) -> io::Result<&File> {
+        (&self.records).rewind()?;
+        Ok(&self.records)
+    }
+}
+
+/// Compares two listings by what they say of the files, and where `stamps` says so by when they were changed.
+fn compare_listings(
+    before: impl Read,
+    now: impl Read,
+    stamps: &dyn Fn(&[u8], u8) -> bool,
+) -> io::Result<Differences> {
+    let (mut before, mut now) = (Records::new(before), Records::new(now));
+    let (mut old, mut new) = (before.next()?, now.next()?);
+    let mut differences = Differences::default();
+    loop {
+        let order = match (&old, &new) {
+            (None, None) => return Ok(differences),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (Some(old), Some(new)) => in_order(old.path(), new.path()),
+        };
+        match (&old, &new, order) {
+            (Some(old), _, Ordering::Less) => differences.add_path(old.path(), "gone"),
+            (_, Some(new), Ordering::Greater) => differences.add_path(new.path(), "new"),
+            (Some(old), Some(new), _) if old.line != new.line => differences.add_path(new.path(), "changed"),
+            (Some(old), Some(new), _) if old.stamp() != new.stamp() && stamps(new.path(), new.line[0]) => {
+                let what = if new.line[0] == b'd' { "entries came and went" } else { "written" };
+                differences.add_path(new.path(), what);
+            }
+            _ => {}
+        }
+        if order != Ordering::Greater {
+            old = before.next()?;
+        }
+        if order != Ordering::Less {
+            new = now.next()?;
+        }
+    }
+}
+
+/// One entry: what an approval binds, and by what the entry is known again.
+#[derive(Debug)]
+struct Record {
+    /// The kind and the rights, the digest, the path.
+    line: Vec<u8>,
+    /// Device, number, time of change and size, after a `!` if that does not prove the content.
+    stamp: Vec<u8>,
+}
+
+impl Record {
+    fn path(&self) -> &[u8] {
+        self.line.splitn(3, |byte| *byte == b' ').nth(2).unwrap_or_default()
+    }
+
+    fn stamp(&self) -> &[u8] {
+        self.stamp.strip_prefix(b"!").unwrap_or(&self.stamp)
+    }
+}
+
+struct Records<R>(BufReader<R>);
+
+impl<R: Read> Records<R> {
+    fn new(from: R) -> Self {
+        Self(BufReader::with_capacity(64 << 10, from))
+    }
+
+    fn next(&mut self) -> io::Result<Option<Record>> {
+        let (mut line, mut stamp) = (Vec::with_capacity(128), Vec::with_capacity(64));
+        self.0.read_until(0, &mut line)?;
+        self.0.read_until(0, &mut stamp)?;
+        // A record without its end is none.
+        Ok((line.pop() == Some(0) && stamp.pop() == Some(0) && !line.is_empty())
+            .then_some(Record { line, stamp }))
+    }
+}
+
+/// The order in which a tree is walked: a directory, then what is in it, then what comes after it.
+fn in_order(one: &[u8], other: &[u8]) -> Ordering {
+    let names = |path: &'_ [u8]| path.split(|byte| *byte == b'/').map(<[u8]>::to_vec).collect::<Vec<_>>();
+    match one.iter().zip(other).position(|(a, b)| a != b) {
+        // The usual case needs no names: the first difference is inside of a name.
+        Some(at) if one[at] != b'/' && other[at] != b'/' => one[at].cmp(&other[at]),
+        Some(_) => names(one).cmp(&names(other)),
+        None => one.len().cmp(&other.len()),
+    }
+}
+
+/// What was synced since the walk began.
+#[derive(Default)]
+struct Synced {
+    alone: u32,
+    /// When a whole file system was: one tree seldom has two.
+    whole: Option<(i128, String)>,
+}
+
+struct Walk<'a> {
+    reader: &'a TreeReader<'a>,
+    known: Option<Records<File>>,
+    /// The next entry of the earlier listing.
+    next: Option<Record>,
+    /// True if the earlier listing does not say the same.
+    is_new: bool,
+    out: BufWriter<File>,
+    hasher: blake3::Hasher,
+    /// The device that was met last, and whether its times prove something.
+    device: Option<(String, bool)>,
+    synced: Synced,
+    files: u64,
+    bytes: u64,
+    gaps: Vec<String>,
+}
+
+/// What could be found out about a file's content.
+enum Content {
+    Digest {
+        digest: Digest,
+        is_proven: bool,
+        stat: Box<Stat>,
+    },
+    /// In words, why not.
+    Gap(String),
+}
+
+impl Walk<'_> {
+    fn read_next(&mut self) -> io::Result<()> {
+        self.next = match &mut self.known {
+            Some(known) => known.next()?,
+            None => None,
+        };
+        Ok(())
+    }
+
+    /// What the earlier listing says of this path.
+    fn take_known(&mut self, path: &[u8]) -> io::Result<Option<Record>> {
+        while let Some(next) = &self.next {
+            match in_order(next.path(), path) {
+                Ordering::Less => {
+                    self.is_new = true;
+                    self.read_next()?;
+                }
+                Ordering::Equal => {
+                    let found = self.next.take();
+                    self.read_next()?;
+                    return Ok(found);
+                }
+                Ordering::Greater => break,
+            }
+        }
+        Ok(None)
+    }
+
+    fn walk_directory(&mut self, dir: &OwnedFd, path: &mut Vec<u8>, depth: usize) -> Result<(), TreeError> {
+        let names = match names_in(dir) {
+            Ok(names) => names,
+            Err(error) => {
+                self.add_gap(path, &format!("it cannot be listed ({error})"));
+                return Ok(());
+            }
+        };
+        let length = path.len();
+        for name in &names {
+            if length > 0 {
+                path.push(b'/');
+            }
+            path.extend_from_slice(name.as_bytes());
+            let done = self.walk_entry(dir, name, path, depth);
+            path.truncate(length);
+            done?;
+        }
+        Ok(())
+    }
+
+    fn walk_entry(
+        &mut self,
+        dir: &OwnedFd,
+        name: &CString,
+        path: &mut Vec<u8>,
+        depth: usize,
+    ) -> Result<(), TreeError> {
+        let shown = Path::new(std::ffi::OsStr::from_bytes(path));
+        if (self.reader.leaves_out)(shown) {
+            return Ok(());
+        }
+        let wrong =
+            |source: io::Error| TreeError::Io { path: String::from_utf8_lossy(path).into_owned(), source };
+        let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(error) => {
+                self.add_gap(path, &format!("it cannot be looked at ({})", io::Error::from(error)));
+                return Ok(());
+            }
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                self.note_entry(b'd', &stat, None, path).map_err(wrong)?;
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let opened = openat(dir, name, flags, Mode::empty());
+                match opened.and_then(|inner| Ok((fstat(&inner)?, inner))) {
+                    Ok((own, inner)) if identity(&own) == identity(&stat) && depth < MAX_DEPTH => {
+                        self.walk_directory(&inner, path, depth + 1)?;
+                    }
+                    Ok(_) => self.add_gap(path, "it changes, or directories lie too deep in it"),
+                    Err(error) => {
+                        self.add_gap(path, &format!("it cannot be read ({})", io::Error::from(error)))
+                    }
+                }
+            }
+            FileType::Symlink => {
+                let target = readlinkat(dir, name, Vec::new()).map_err(|error| wrong(error.into()))?;
+                self.note_entry(b'l', &stat, Some((Digest::of(target.as_bytes()), true)), path)
+                    .map_err(wrong)?;
+            }
+            FileType::RegularFile => self.walk_file(dir, name, &stat, path)?,
+            _ => {
+                self.note_entry(b'p', &stat, None, path).map_err(wrong)?;
+                self.add_gap(path, "it is a pipe, a socket or a device");
+            }
+        }
+        Ok(())
+    }
+
+    fn walk_file(
+        &mut self,
+        dir: &OwnedFd,
+        name: &CString,
+        stat: &Stat,
+        path: &[u8],
+    ) -> Result<(), TreeError> {
+        let wrong =
+            |source: io::Error| TreeError::Io { path: String::from_utf8_lossy(path).into_owned(), source };
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(u64::try_from(stat.st_size).unwrap_or(0));
+        let TreeLimits { files, bytes } = self.reader.limits;
+        if self.files > files || self.bytes > bytes {
+            return Err(TreeError::TooLarge { files, bytes });
+        }
+        let stamp = stamp(stat);
+        let proves = self.device_proves(dir.as_fd(), stat);
+        if let Some(known) = self.take_known(path).map_err(wrong)? {
+            if proves && known.stamp == stamp.as_bytes() {
+                return self.write_record(&known).map_err(wrong);
+            }
+            self.is_new = true;
+        }
+        match self.read_content(dir, name, stat) {
+            Content::Digest { digest, is_proven, stat } => {
+                self.note_new(b'f', &stat, Some((digest, is_proven && proves)), path).map_err(wrong)
+            }
+            Content::Gap(why) => {
+                self.add_gap(path, &why);
+                self.note_new(b'f', stat, None, path).map_err(wrong)
+            }
+        }
+    }
+
+    /// Reads a file that holds still while it is read.
+    fn read_content(&mut self, dir: &OwnedFd, name: &CString, stat: &Stat) -> Content {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let unreadable = |error: io::Error| Content::Gap(format!("it cannot be read ({error})"));
+        let file = match openat(dir, name, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(error) => return unreadable(error.into()),
+        };
+        for _ in 0..3 {
+            let looked = fstat(&file).map_err(io::Error::from).and_then(|before| {
+                if identity(&before) != identity(stat) {
+                    return Err(io::Error::other("another file took its name"));
+                }
+                let now = since_epoch();
+                if now - changed(&before) < SYNCED_WITHIN {
+                    self.sync_written(&file, &before, now)?;
+                }
+                let read_from = since_epoch();
+                (&file).rewind()?;
+                let size = u64::try_from(before.st_size).unwrap_or(0);
+                let digest = Digest::of_reader((&file).take(size.saturating_add(1)))?;
+                let after = fstat(&file)?;
+                let clock = if changed(&after) % 1_000_000_000 == 0 { COARSE_CLOCK } else { FINE_CLOCK };
+                let is_proven = changed(&after) + clock <= read_from;
+                let is_same = stamp(&before) == stamp(&after);
+                Ok(is_same.then(|| Content::Digest { digest, is_proven, stat: Box::new(after) }))
+            });
+            match looked {
+                Ok(Some(content)) => return content,
+                Ok(None) => {}
+                Err(error) => return unreadable(error),
+            }
+        }
+        Content::Gap("it is being written".to_owned())
+    }
+
+    /// Writes back what was changed in memory, so that the next such change gives the file another time.
+    fn sync_written(&mut self, file: &File, stat: &Stat, now: i128) -> io::Result<()> {
+        let device = device(stat);
+        if let Some((at, whole)) = &self.synced.whole
+            && *whole == device
+            && changed(stat) < *at
+        {
+            return Ok(());
+        }
+        if self.synced.alone < SYNCED_ALONE {
+            self.synced.alone += 1;
+            fsync(file)?;
+        } else {
+            syncfs(file)?;
+            self.synced.whole = Some((now, device));
+        }
+        Ok(())
+    }
+
+    /// True if a file of this device that has the same times has the same bytes.
+    fn device_proves(&mut self, on: BorrowedFd<'_>, stat: &Stat) -> bool {
+        let device = device(stat);
+        match &self.device {
+            Some((known, proves)) if *known == device => *proves,
+            _ => {
+                let proves = keeps_times(on);
+                self.device = Some((device, proves));
+                proves
+            }
+        }
+    }
+
+    /// Notes an entry, which the earlier listing may have.
+    fn note_entry(
+        &mut self,
+        kind: u8,
+        stat: &Stat,
+        digest: Option<(Digest, bool)>,
+        path: &[u8],
+    ) -> io::Result<()> {
+        let record = record(kind, stat, digest, path);
+        let known = self.take_known(path)?;
+        self.is_new |= !known.is_some_and(|known| known.line == record.line && known.stamp == record.stamp);
+        self.write_record(&record)
+    }
+
+    /// Notes an entry of which the earlier listing does not say this.
+    fn note_new(
+        &mut self,
+        kind: u8,
+        stat: &Stat,
+        digest: Option<(Digest, bool)>,
+        path: &[u8],
+    ) -> io::Result<()> {
+        self.is_new = true;
+        self.write_record(&record(kind, stat, digest, path))
+    }
+
+    fn write_record(&mut self, record: &Record) -> io::Result<()> {
+        self.hasher.update(&record.line);
+        self.hasher.update(&[0]);
+        for part in [&record.line, &record.stamp] {
+            self.out.write_all(part)?;
+            self.out.write_all(&[0])?;
+        }
+        Ok(())
+    }
+
+    fn add_gap(&mut self, path: &[u8], why: &str) {
+        match self.gaps.len().cmp(&MAX_GAPS) {
+            Ordering::Less => self.gaps.push(format!("{}: {why}", String::from_utf8_lossy(path))),
+            Ordering::Equal => self.gaps.push("more files that cannot be read".to_owned()),
+            Ordering::Greater => {}
+        }
+    }
+}
+
+fn record(kind: u8, stat: &Stat, digest: Option<(Digest, bool)>, path: &[u8]) -> Record {
+    let mut line = vec![kind];
+    let (digest, is_proven) = match digest {
+        Some((digest, is_proven)) => (digest.to_string(), is_proven),
+        None => ("-".to_owned(), kind != b'f'),
+    };
+    line.extend_from_slice(format!("{:o} {digest} ", stat.st_mode & 0o7777).as_bytes());
+    line.extend_from_slice(path);
+    let mark = if is_proven { "" } else { "!" };
+    Record { line, stamp: format!("{mark}{}", stamp(stat)).into_bytes() }
+}
+
+/// What tells a file from any other, and from itself after a change.
+fn stamp(stat: &Stat) -> String {
+    format!("{:x} {:x} {:x} {:x}", stat.st_dev, stat.st_ino, changed(stat), stat.st_size)
+}
+
+/// When it was changed last, in nanoseconds since 1970.
+fn changed(stat: &Stat) -> i128 {
+    i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec)
+}
+
+fn device(stat: &Stat) -> String {
+    format!("{:x}", stat.st_dev)
+}
+
+fn identity(stat: &Stat) -> (u64, u64) {
+    #[allow(clippy::useless_conversion, clippy::unnecessary_fallible_conversions)]
+    (u64::try_from(stat.st_dev).unwrap_or(0), stat.st_ino)
+}
+
+fn since_epoch() -> i128 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    i128::try_from(now.as_nanos()).unwrap_or(i128::MAX)
+}
+
+#[cfg(target_os = "linux")]
+fn keeps_times(on: BorrowedFd<'_>) -> bool {
+    rustix::fs::fstatfs(on).is_ok_and(|system| KEEPS_TIMES.contains(&i128::from(system.f_type)))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn keeps_times(_: BorrowedFd<'_>) -> bool {
+    false
+}
+
+/// The names in a directory, sorted by their bytes.
+fn names_in(dir: &OwnedFd) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        if !matches!(name.to_bytes(), b"." | b"..") {
+            names.push(name.to_owned());
+        }
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+fn latest_name(root: &Path) -> String {
+    Digest::of(root.as_os_str().as_bytes()).short()
+}
+
+fn kept_name(root: &Path, digest: &Digest) -> String {
+    format!("{}-{digest}", latest_name(root))
+}
+
+/// Removes the oldest listings beyond what is kept.
+fn remove_oldest(dir: &Path) -> io::Result<()> {
+    let mut all: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if let Ok(meta) = entry.metadata() {
+            all.push((meta.modified()?, meta.len(), entry.path()));
+        }
+    }
+    all.sort();
+    let mut kept = 0_u64;
+    for (_, bytes, path) in all.iter().rev() {
+        kept = kept.saturating_add(*bytes);
+        if kept > MAX_KEPT {
+            let _ = fs::remove_file(path);
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,263 @@
+//! The trees of files that an approval binds: the command can read them, and its caller can change them.
+//!
+//! A jail shows a command the roots that the policy grants it, and the system's own files. So what is in these
+//! roots is listed when the question is asked, when the answer arrives and directly before the start: another
+//! digest stops the command. The question names as a gap everything that this does not prove.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use lobster_base::file_tree::{Listing, TreeError, TreeLimits, TreeReader};
+use lobster_base::glob::glob_match;
+use lobster_policy::{
+    BoundTree, Control, Decision, DecisionEnv, NetGrant, Policy, SYSTEM_READ_ONLY, SandboxMode,
+};
+use lobster_sandbox::{Confinement, Enforcement, HeldRoot, Missing, Promise, Sandbox};
+
+use super::bound_files::NotHeld;
+use super::jail_spec::real;
+
+/// The most that one approval binds: a larger tree is not covered.
+const LIMITS: TreeLimits = TreeLimits { files: 200_000, bytes: 4 << 30 };
+
+/// These are no files, and differ whenever they are read.
+const KERNEL_VIEWS: [&str; 2] = ["/proc", "/sys"];
+
+/// Where listings are kept, in the state directory.
+const KEPT_IN: &str = "store/trees";
+
+/// The trees of one approval, as they were when they were listed last.
+#[derive(Debug)]
+pub(crate) struct Trees {
+    kept_in: PathBuf,
+    keeps: bool,
+    /// Patterns that the policy leaves out (`unbound`): names, or paths from the root of the file system.
+    unbound: Vec<String>,
+    /// Lobster's state directory, which is hidden from steps.
+    own: PathBuf,
+    roots: Vec<PathBuf>,
+    listings: Vec<Listing>,
+    /// Files and data that the command may run, load and read, and that the trees do not cover, in words.
+    pub(crate) gaps: Vec<String>,
+}
+
+impl Trees {
+    /// Lists what a command may read of the caller's, and names what that does not cover.
+    pub(super) fn list_granted(
+        (policy, sandbox): (&Policy, &Sandbox),
+        state_dir: &Path,
+        decision: &Decision,
+        place: &DecisionEnv,
+        keeps: bool,
+    ) -> Self {
+        let expand = |text: &String| match text.strip_prefix("@workspace") {
+            Some(rest) => format!("{}{rest}", place.workspace),
+            None => match (text.strip_prefix("~/"), &place.home) {
+                (Some(rest), home) => format!("{home}/{rest}"),
+                (None, _) => text.clone(),
+            },
+        };
+        let mut trees = Self {
+            kept_in: state_dir.join(KEPT_IN),
+            keeps,
+            unbound: policy.file().approvals.unbound.iter().map(expand).collect(),
+            own: real(state_dir),
+            roots: granted_roots(decision, place, policy.is_open()),
+            listings: Vec::new(),
+            gaps: Vec::new(),
+        };
+        let (mut gaps, mut left) = (Vec::new(), LIMITS);
+        for root in &trees.roots {
+            if trees.is_unbound(root) {
+                continue;
+            }
+            match trees.list_tree(root, left) {
+                Ok(listing) => {
+                    left.files -= listing.files;
+                    left.bytes -= listing.bytes;
+                    let within = listing.gaps.iter().map(|gap| format!("{}/{gap}", root.display()));
+                    gaps.extend(within);
+                    trees.listings.push(listing);
+                }
+                // The most important gap is named first.
+                Err(error @ TreeError::TooLarge { .. }) => {
+                    trees.gaps.push(format!("the tree {}: {error}", root.display()));
+                }
+                Err(TreeError::Io { source, .. }) => {
+                    gaps.push(format!("the tree {}: it cannot be listed ({source})", root.display()));
+                }
+            }
+        }
+        trees.gaps.extend(gaps);
+        let unbound = policy.file().approvals.unbound.iter();
+        trees.gaps.extend(unbound.map(|name| format!("{name}: the policy leaves it out (unbound)")));
+        let grant = &decision.grant;
+        if policy.is_open() {
+            trees
+                .gaps
+                .push("what else you can read: without a policy nothing confines the command".to_owned());
+        } else {
+            if grant.net != NetGrant::None || !grant.listen.is_empty() || !grant.connect.is_empty() {
+                trees.gaps.push("what it receives over the network".to_owned());
+            }
+            trees.gaps.extend(grant.unix.iter().map(|socket| format!("what it receives through {socket}")));
+            // In the strict mode a command does not start where this is not held.
+            let wanted = &policy.file().sandbox;
+            let is_kept_in = wanted.mode == SandboxMode::Strict || wanted.minimum.contains(&Control::FsRead);
+            let reads_are_held = || {
+                let probe = sandbox.probe();
+                probe.is_ok_and(|probe| probe.jail.held.iter().any(|(held, _)| *held == Promise::FsRead))
+            };
+            if !is_kept_in && !reads_are_held() {
+                trees.gaps.push("what else you can read: this system cannot confine the command".to_owned());
+            }
+        }
+        trees
+    }
+
+    fn is_unbound(&self, path: &Path) -> bool {
+        let (whole, name) = (path.to_string_lossy(), path.file_name().unwrap_or_default().to_string_lossy());
+        self.unbound.iter().any(|pattern| match pattern.contains('/') {
+            true => glob_match(pattern.trim_end_matches('/'), &whole),
+            false => glob_match(pattern, &name),
+        })
+    }
+
+    fn list_tree(&self, root: &Path, limits: TreeLimits) -> Result<Listing, TreeError> {
+        let leaves_out = |path: &Path| {
+            let whole = root.join(path);
+            whole == self.own || self.is_unbound(&whole)
+        };
+        let reader =
+            TreeReader { kept_in: &self.kept_in, keeps: self.keeps, limits, leaves_out: &leaves_out };
+        reader.list_root(root)
+    }
+
+    /// The trees as an approval binds them.
+    pub(super) fn to_bound(&self) -> Vec<BoundTree> {
+        let bound = |listing: &Listing| BoundTree {
+            path: listing.root.display().to_string(),
+            digest: listing.digest,
+            files: listing.files,
+            bytes: listing.bytes,
+        };
+        self.listings.iter().map(bound).collect()
+    }
+
+    /// The changes since these trees were bound, file by file while the earlier listing is kept.
+    pub(super) fn changes_since(&self, asked: &[BoundTree]) -> Vec<String> {
+        let mut changes = Vec::new();
+        let now = self.to_bound();
+        for (listing, tree) in self.listings.iter().zip(&now) {
+            match asked.iter().find(|asked| asked.path == tree.path) {
+                Some(asked) if asked.digest == tree.digest => {}
+                Some(asked) => changes.extend(self.name_differences(&asked.digest, listing)),
+                None => changes.push(format!("{} (newly read)", tree.path)),
+            }
+        }
+        let gone = asked.iter().filter(|asked| now.iter().all(|tree| tree.path != asked.path));
+        changes.extend(gone.map(|asked| format!("{} (no longer read)", asked.path)));
+        changes
+    }
+
+    fn name_differences(&self, before: &lobster_base::digest::Digest, now: &Listing) -> Vec<String> {
+        let leaves_out = |_: &Path| false;
+        let reader =
+            TreeReader { kept_in: &self.kept_in, keeps: false, limits: LIMITS, leaves_out: &leaves_out };
+        match reader.changes_since(before, now) {
+            Some(differences) if !differences.is_empty() => differences.named_changes(),
+            _ => vec![format!("{} (its earlier listing is gone)", now.root.display())],
+        }
+    }
+
+    /// Lists the trees again directly before the start: they have to be as they were approved, and the very
+    /// directories that the jail shows.
+    pub(super) fn check_before_start(&self, held: &[HeldRoot]) -> Result<Self, NotHeld> {
+        let mut now = Self {
+            kept_in: self.kept_in.clone(),
+            keeps: self.keeps,
+            unbound: self.unbound.clone(),
+            own: self.own.clone(),
+            roots: self.roots.clone(),
+            listings: Vec::new(),
+            gaps: self.gaps.clone(),
+        };
+        let changed = |changes: Vec<String>| NotHeld::Trees { changes: changes.join(", ") };
+        let is_known = |path: &Path| is_system(path) || self.roots.iter().any(|root| path.starts_with(root));
+        if let Some(new) = held.iter().find(|held| !held.is_socket() && !is_known(held.path())) {
+            return Err(changed(vec![format!("{} (newly read)", new.path().display())]));
+        }
+        for before in &self.listings {
+            let root = &before.root;
+            let listing = self
+                .list_tree(root, LIMITS)
+                .map_err(|error| changed(vec![format!("{} ({error})", root.display())]))?;
+            if listing.digest != before.digest {
+                return Err(changed(self.name_differences(&before.digest, &listing)));
+            }
+            if held.iter().any(|held| held.path() == *root && held.identity() != listing.identity) {
+                return Err(changed(vec![format!("{} (replaced)", root.display())]));
+            }
+            now.listings.push(listing);
+        }
+        Ok(now)
+    }
+
+    /// Puts into the statement of a step that ended which trees stayed as they were approved, and what changed
+    /// while it ran: by the step where it may write, or by others.
+    pub(super) fn judge_end(&self, confinement: &Confinement, statement: &mut serde_json::Value) {
+        let Confinement::Jail(spec) = confinement else { return };
+        let Ok(mut enforcement) = serde_json::from_value::<Enforcement>(statement.clone()) else { return };
+        // For what is protected and does not exist, the jail puts placeholders into these directories.
+        let has_placeholders = |dir: &Path| spec.protect.iter().any(|path| path.parent() == Some(dir));
+        for before in &self.listings {
+            let changes = self
+                .list_tree(&before.root, LIMITS)
+                .map_err(|error| error.to_string())
+                .and_then(|now| {
+                    before.changes_until(&now, &has_placeholders).map_err(|error| error.to_string())
+                })
+                .map_or_else(|error| vec![error], |differences| differences.named_changes());
+            if changes.is_empty() {
+                enforcement.approved_roots.push(before.root.display().to_string());
+            }
+            enforcement
+                .changed_meanwhile
+                .extend(changes.into_iter().map(|change| format!("{}: {change}", before.root.display())));
+        }
+        if !enforcement.changed_meanwhile.is_empty() {
+            let held = enforcement.held.len();
+            enforcement.held.retain(|(promise, _)| *promise != Promise::ApprovedFiles);
+            if enforcement.held.len() < held {
+                let why = "files changed while the command ran, by itself or by others".to_owned();
+                enforcement.missing.push(Missing { promise: Promise::ApprovedFiles, why });
+            }
+        }
+        if let Ok(value) = serde_json::to_value(enforcement) {
+            *statement = value;
+        }
+    }
+}
+
+/// The roots that a command may read, without the system's and without roots inside of other roots.
+fn granted_roots(decision: &Decision, place: &DecisionEnv, is_open: bool) -> Vec<PathBuf> {
+    let granted = decision.grant.fs_read.iter().chain(&decision.grant.fs_write);
+    let granted = granted.filter(|root| !root.starts_with('@') && !is_system(Path::new(root)));
+    let mut roots: Vec<PathBuf> = match is_open {
+        true => vec![PathBuf::from(&place.workspace)],
+        false => granted.map(PathBuf::from).collect(),
+    };
+    roots = roots.iter().filter_map(|root| fs::canonicalize(root).ok()).collect();
+    roots.retain(|root| !is_system(root));
+    roots.sort();
+    roots.dedup();
+    let all = roots.clone();
+    roots.retain(|root| !all.iter().any(|other| root != other && root.starts_with(other)));
+    roots
+}
+
+/// True for the system's own directories. A project may be inside of one, as in `/usr/src/app`.
+fn is_system(root: &Path) -> bool {
+    let is_view = KERNEL_VIEWS.iter().any(|view| root.starts_with(view));
+    is_view || SYSTEM_READ_ONLY.iter().any(|system| root == Path::new(system))
+}
