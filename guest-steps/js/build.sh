@@ -22,6 +22,7 @@ out=$scratch/js-eval.wasm
 # import, no grant can give it.
 (cd "$here/eval" && LD_PRELOAD=$scratch/still.so "$tool" --wit "$here/../../wit" --world step --js eval.js \
   --sync --stub-wasi --minify --output "$scratch/libraries.wasm" >/dev/null)
+node "$here/../templates/js/stack.mjs" "$scratch/libraries.wasm"
 cargo run --quiet --release --locked --manifest-path "$here/link/Cargo.toml" -- \
   "$here/../../wit" "$scratch/libraries.wasm" "$out"
 line="js-eval $(b3sum --no-names "$out") $(stat -c %s "$out") component componentize-qjs-$version"

@@ -18,3 +18,5 @@ world=step
 # a grant for one of them.
 node_modules/.bin/componentize-qjs --wit wit --world $world --js step.js --module-root . \
   --sync --stub-wasi --opt-size --minify --output step-name.wasm
+# Endless recursion is an error that the step can catch.
+node stack.mjs step-name.wasm

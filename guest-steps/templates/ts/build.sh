@@ -24,3 +24,5 @@ world=step
 # a grant for one of them.
 componentize-qjs --wit wit --world $world --js build/step.js --module-root build \
   --sync --stub-wasi --opt-size --minify --output step-name.wasm
+# Endless recursion is an error that the step can catch.
+node stack.mjs step-name.wasm

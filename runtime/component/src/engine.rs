@@ -266,6 +266,13 @@ pub(crate) fn too_large(size: u64) -> LoadError {
     LoadError::TooComplex { what: "bytes".into(), found: size, limit: MAX_PROGRAM }
 }
 
+/// Most bytes of call stack that a program takes: enough that QuickJS reaches its own limit
+/// first, which `guest-steps/templates/js/stack.mjs` sets, and scripts can catch.
+const MAX_STACK: usize = 16 << 20;
+
+/// Call stack that is left to the functions of the host.
+const HOST_STACK: usize = 2 << 20;
+
 pub(crate) fn wasm_config(allocation: Allocation) -> wasmtime::Config {
     let mut config = wasmtime::Config::new();
     config
@@ -273,6 +280,8 @@ pub(crate) fn wasm_config(allocation: Allocation) -> wasmtime::Config {
         .concurrency_support(false)
         .consume_fuel(true)
         .epoch_interruption(true)
+        .max_wasm_stack(MAX_STACK)
+        .async_stack_size(MAX_STACK + HOST_STACK)
         // Exceptions live in a heap that is collected; no other proposal that has one runs.
         .wasm_exceptions(true)
         .wasm_gc(false)

@@ -5,11 +5,12 @@ use std::collections::BTreeSet;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use wasmtime::component::{
-    ComponentNamedList, Instance, InstancePre, Lift, Lower, Resource, ResourceTable, ResourceTableError,
+    ComponentNamedList, InstancePre, Lift, Lower, Resource, ResourceTable, ResourceTableError,
 };
 use wasmtime::{CallHook, Store, ThrownException, Trap, UpdateDeadline, WasmBacktrace};
 use wasmtime_wasi::{I32Exit, WasiCtxBuilder};
@@ -324,25 +325,20 @@ impl<'a> Run<'a> {
         }
         let component = self.component;
         let _ticking = component.core.ticker.start(&component.core.engine)?;
-        let function =
-            |instance: &Instance, store: &mut Store<State>| instance.get_typed_func::<P, R>(store, index);
-        if !component.may_wait {
-            let instance = pre.instantiate(&mut self.store)?;
-            return function(&instance, &mut self.store)?.call(&mut self.store, params);
-        }
         let store = &mut self.store;
         let call = async {
             let instance = pre.instantiate_async(&mut *store).await?;
-            function(&instance, store)?.call_async(&mut *store, params).await
+            instance.get_typed_func::<P, R>(&mut *store, index)?.call_async(&mut *store, params).await
         };
+        if !component.may_wait {
+            return run_on_own_stack(call);
+        }
         let watch = watch(&self.stop, &self.host_calls);
         block_on(async {
             let (mut call, mut watch) = (pin!(call), pin!(watch));
             std::future::poll_fn(|context| match call.as_mut().poll(context) {
-                std::task::Poll::Ready(result) => std::task::Poll::Ready(result),
-                std::task::Poll::Pending => {
-                    watch.as_mut().poll(context).map(|e| Err(wasmtime::Error::new(e)))
-                }
+                Poll::Ready(result) => Poll::Ready(result),
+                Poll::Pending => watch.as_mut().poll(context).map(|e| Err(wasmtime::Error::new(e))),
             })
             .await
         })?
@@ -355,8 +351,11 @@ impl<'a> Run<'a> {
         }
         let core = &self.component.core;
         let _ticking = core.ticker.start(&core.engine)?;
-        let instance = pre.instantiate(&mut self.store)?;
-        instance.get_typed_func::<(), ()>(&mut self.store, "_start")?.call(&mut self.store, ())
+        let store = &mut self.store;
+        run_on_own_stack(async {
+            let instance = pre.instantiate_async(&mut *store).await?;
+            instance.get_typed_func::<(), ()>(&mut *store, "_start")?.call_async(&mut *store, ()).await
+        })
     }
 
     /// What the call's result means once limits and broken streams are counted in.
@@ -550,6 +549,18 @@ async fn watch(stop: &Stop, host_calls: &AtomicU64) -> RunError {
             call = (current, Instant::now());
         } else if call.1.elapsed() > stop.limits.host_call {
             return RunError::HostCallTimeout { limit: stop.limits.host_call };
+        }
+    }
+}
+
+/// Runs a program that never waits in the host. The engine gives an asynchronous call a stack of
+/// its own, whose size does not depend on the calling thread.
+fn run_on_own_stack<T>(call: impl Future<Output = Result<T, wasmtime::Error>>) -> Result<T, wasmtime::Error> {
+    let (mut call, mut context) = (pin!(call), Context::from_waker(Waker::noop()));
+    loop {
+        // Only the collector of exceptions pauses, and it can continue at once.
+        if let Poll::Ready(result) = call.as_mut().poll(&mut context) {
+            return result;
         }
     }
 }

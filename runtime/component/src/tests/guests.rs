@@ -35,6 +35,61 @@ fn the_evaluator_evaluates_and_names_errors() {
     assert!(matches!(ran.name(), "memory-limit" | "step-error"), "{:?}", ran.result);
 }
 
+/// A function `f(n)` that calls itself `n` times, each in its own way.
+const RECURSIONS: [(&str, &str); 16] = [
+    ("plain", "function f(n) { return n ? 1 + f(n - 1) : 0 }"),
+    ("map", "const f = n => n ? 1 + [n].map(m => f(m - 1))[0] : 0"),
+    ("reduce", "const f = n => n ? Object.entries({n}).reduce((sum, [_, m]) => sum + 1 + f(m - 1), 0) : 0"),
+    ("spread", "const f = n => n ? 1 + [{...{n}, c: [f(n - 1)]}][0].c[0] : 0"),
+    ("apply", "function f(n) { return n ? 1 + f.apply(null, [n - 1]) : 0 }"),
+    ("bound", "function f(n) { return n ? 1 + f.bind(null, n - 1)() : 0 }"),
+    ("getter", "const f = n => n ? 1 + ({ get m() { return f(n - 1) } }).m : 0"),
+    ("proxy", "const f = n => n ? 1 + new Proxy({}, { get: () => f(n - 1) }).m : 0"),
+    (
+        "class",
+        "class C { constructor(n) { this.n = n ? 1 + new C(n - 1).n : 0 } }; const f = n => new C(n).n",
+    ),
+    ("generator", "function* g(n) { if (n) yield* g(n - 1); yield 1 }; const f = n => [...g(n)].length - 1"),
+    ("iterator", "const f = n => n ? 1 + [...{ *[Symbol.iterator]() { yield f(n - 1) } }][0] : 0"),
+    ("replace", "const f = n => n ? 1 + Number('x'.replace(/x/, () => f(n - 1))) : 0"),
+    ("sort", "const f = n => { let m = 0; if (n) [1, 2].sort(() => (m = 1 + f(n - 1), 0)); return m }"),
+    ("toJSON", "const f = n => n ? 1 + Number(JSON.stringify({ toJSON: () => f(n - 1) })) : 0"),
+    ("reviver", "const f = n => n ? 1 + JSON.parse('1', () => f(n - 1)) : 0"),
+    ("eval", "globalThis.f = n => n ? 1 + eval('f(n - 1)') : 0; const f = globalThis.f"),
+];
+
+/// What a script of the evaluator gives.
+fn evaluated(js: &Component, code: &str) -> (String, Option<u64>) {
+    let args = serde_json::json!({ "code": code }).to_string();
+    let ran = run(js, &args, |invocation| {
+        invocation.described_limits = false;
+        invocation.limits.fuel = u64::MAX / 2;
+    });
+    let fuel = ran.result.as_ref().ok().map(|outcome| outcome.fuel_used);
+    (if fuel.is_some() { ran.output } else { format!("{:?}", ran.result) }, fuel)
+}
+
+#[test]
+fn scripts_recurse_deeply_and_can_catch_endless_recursion() {
+    let js = shipped("js-eval.wasm");
+    for (name, function) in RECURSIONS {
+        let levels = if name == "plain" { 2_000 } else { 500 };
+        let deep = evaluated(&js, &format!("{function}; return f({levels})")).0;
+        assert_eq!(deep.trim(), levels.to_string(), "{name}");
+        let endless = format!("{function}; try {{ f(1e9) }} catch (error) {{ return error.name + f(9) }}");
+        let (caught, fuel) = evaluated(&js, &endless);
+        assert_eq!(caught.trim(), "\"RangeError9\"", "{name}");
+        assert_eq!(evaluated(&js, &endless), (caught, fuel), "{name}");
+    }
+    for nested in ["eval('('.repeat(1e6))", "new RegExp('('.repeat(1e6))"] {
+        let code = format!("try {{ {nested} }} catch (error) {{ return error.name }}");
+        let given = evaluated(&js, &code).0;
+        assert!(given.contains("Error\""), "{nested}: {given}");
+    }
+    let code = "JSON.stringify(JSON.parse('['.repeat(2000) + ']'.repeat(2000))).length";
+    assert_eq!(evaluated(&js, code).0.trim(), "4000");
+}
+
 #[test]
 fn the_mail_step_reads_a_granted_directory() {
     let categorize = shipped("categorize-mail.wasm");
