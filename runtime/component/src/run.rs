@@ -131,9 +131,9 @@ pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> 
 pub(crate) fn check_grants(component: &Inner, grants: &Grants) -> Result<(), RunError> {
     NetGrants::read(&grants.net)?;
     let Some((import, hint)) = names::ungranted(&component.imports, grants) else { return Ok(()) };
-    // A step says what it needs. One that asks for no host was given sockets by its language, and
-    // finds them closed.
-    if component.described()?.is_some_and(|described| !described.description.wants_hosts()) {
+    // A step says what it needs. One that can do without hosts, or was given sockets by its
+    // language, finds them closed.
+    if component.described()?.is_some_and(|described| !described.description.needs_hosts()) {
         return Ok(());
     }
     Err(RunError::NotGranted { import, hint })

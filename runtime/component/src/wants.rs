@@ -59,9 +59,9 @@ impl Description {
         })
     }
 
-    /// Whether the description asks for any host.
-    pub(crate) fn wants_hosts(&self) -> bool {
-        self.wants.iter().any(|want| matches!(want.capability, Capability::Net(_)))
+    /// True if the step cannot run without some host.
+    pub(crate) fn needs_hosts(&self) -> bool {
+        self.wants.iter().any(|want| matches!(want.capability, Capability::Net(_)) && !want.optional)
     }
 
     /// A directory is asked for if it will stand at the path of a want, or below it.
@@ -158,6 +158,14 @@ mod tests {
             "net c.example:443",
         ];
         assert_eq!(withheld, refused);
+    }
+
+    #[test]
+    fn optional_hosts_are_not_needed() {
+        let mut asks = description(vec![Capability::Net("a.example".into()), Capability::Clock]);
+        assert!(asks.needs_hosts());
+        asks.wants[0].optional = true;
+        assert!(!asks.needs_hosts(), "optional hosts are closed without a grant");
     }
 
     #[test]
