@@ -223,17 +223,29 @@ pub struct Ceilings {
     pub wall: Option<Duration>,
 }
 
+/// How long a run may take if nobody sets it.
+const DEFAULT_WALL: Duration = Duration::from_mins(2);
+
+/// Fuel for each second that a run may take: about as much as compiled code uses on a fast
+/// machine, so that without a limit of its own a step ends by time.
+const FUEL_PER_SECOND: u64 = 10_000_000_000;
+
+/// The fuel of a run that may take this long, if nobody sets it: an exact number in JSON.
+fn default_fuel(wall: Duration) -> u64 {
+    wall.as_secs().max(DEFAULT_WALL.as_secs()).saturating_mul(FUEL_PER_SECOND).min(1 << 53)
+}
+
 impl Default for Limits {
     /// Enough for an ordinary step, little enough that a broken one ends.
     fn default() -> Self {
         Self {
-            fuel: 50_000_000_000,
+            fuel: default_fuel(DEFAULT_WALL),
             memory: 256 << 20,
             tables: 200_000,
             instances: 256,
             output: 64 << 20,
             files: 1 << 30,
-            wall: Duration::from_mins(2),
+            wall: DEFAULT_WALL,
             host_call: Duration::from_secs(30),
             set_by: LimitsSetBy::default(),
         }
@@ -241,7 +253,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The defaults, but for what the step sets.
+    /// The defaults, but for what the step sets. Default fuel follows the time.
     #[must_use]
     pub fn of_step(step: Ceilings) -> Self {
         fn set<T>(limit: &mut T, set_by: &mut SetBy, own: Option<T>) {
@@ -255,6 +267,9 @@ impl Limits {
         set(&mut limits.memory, &mut limits.set_by.memory, memory);
         set(&mut limits.output, &mut limits.set_by.output, output);
         set(&mut limits.wall, &mut limits.set_by.wall, wall);
+        if fuel.is_none() {
+            limits.fuel = default_fuel(limits.wall);
+        }
         limits
     }
 

@@ -19,8 +19,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
 returns. An array is passed on item by item, undefined passes nothing. There is no clock, no file and
 no network; Math.random is seeded, so the same input always gives the same items.
 
-The whole input is held in memory. The limits are those of every component (50 000 000 000 of fuel,
-256 MiB), unless the stage sets its own; the policy can lower them:
+The whole input is held in memory. The limits are those of every component (2 minutes, 256 MiB,
+fuel for the whole time), unless the stage sets its own; the policy can lower them:
   --fuel N       most WebAssembly operations    --output SIZE    most output: 8MiB
   --memory SIZE  most memory: 512MiB            --timeout TIME   longest time: 5s
 In a workflow a `js:` step has `limits:` and `timeout_ms:` for this.
