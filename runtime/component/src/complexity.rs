@@ -129,7 +129,7 @@ pub(crate) fn refused(program: &[u8], error: LoadError) -> LoadError {
         | LoadError::UnknownImport { .. }
         | LoadError::Mismatch { .. }
         | LoadError::MissingExport { .. }
-        | LoadError::ModuleIsNoCommand => match used_but_off(program) {
+        | LoadError::Library { .. } => match used_but_off(program) {
             used if used.is_empty() => error,
             used => LoadError::Unsupported { proposals: used.join(", ") },
         },

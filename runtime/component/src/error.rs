@@ -24,9 +24,9 @@ pub enum LoadError {
     )]
     UnknownEncoding { version: [u8; 4] },
     #[error(
-        "a core WebAssembly module without `_start`: a step is a component; build it for wasm32-wasip2, or wrap it with `wasm-tools component new`"
+        "a library, not a program: a core WebAssembly module without `_start`; it exports {exports} for a host that calls these{imports}; a step is a command (`_start`) or a component of lobster:step or wasi:cli"
     )]
-    ModuleIsNoCommand,
+    Library { exports: String, imports: String },
     #[error("malformed WebAssembly: {message}")]
     Malformed { message: String },
     #[error(

@@ -3,7 +3,8 @@
 
 use std::borrow::Cow;
 
-use wasmparser::{Parser, Payload};
+use lobster_base::text::{self, Count};
+use wasmparser::{ExternalKind, Parser, Payload};
 use wit_component::ComponentEncoder;
 
 use crate::LoadError;
@@ -58,12 +59,15 @@ pub(crate) fn form(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
 /// A core module is a preview-1 command, or carries the description of a
 /// component's world, as the output of wit-bindgen does, and is wrapped.
 fn module(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
-    let (mut start, mut described, mut imports) = (false, false, Vec::new());
+    let (mut exported, mut described, mut imports) = (Vec::new(), false, Vec::new());
     for payload in Parser::new(0).parse_all(bytes) {
         match payload.map_err(malformed)? {
             Payload::ExportSection(exports) => {
                 for export in exports {
-                    start |= export.map_err(malformed)?.name == "_start";
+                    let export = export.map_err(malformed)?;
+                    if export.kind == ExternalKind::Func {
+                        exported.push(export.name);
+                    }
                 }
             }
             Payload::ImportSection(section) => {
@@ -79,15 +83,28 @@ fn module(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
     if described {
         return wrap(bytes).map(|component| Form::Component(Cow::Owned(component)));
     }
-    if !start {
-        return Err(LoadError::ModuleIsNoCommand);
+    let foreign = imports.iter().find(|(from, _)| *from != PREVIEW1);
+    if !exported.contains(&"_start") {
+        let imports = foreign.map_or_else(String::new, |(from, name)| format!(" and offers `{from}.{name}`"));
+        return Err(LoadError::Library { exports: list(&exported), imports });
     }
-    match imports.iter().find(|(from, _)| *from != PREVIEW1) {
+    match foreign {
         Some((from, _)) if from.starts_with("wasi_unstable") => {
             Err(LoadError::UnsupportedVersion { found: (*from).to_owned(), spoken: PREVIEW1.into() })
         }
         Some((from, name)) => Err(LoadError::UnknownImport { import: format!("{from}.{name}") }),
         None => Ok(Form::Module(bytes)),
+    }
+}
+
+/// The first of some names.
+fn list(names: &[&str]) -> String {
+    const SHOWN: usize = 8;
+    let shown: Vec<_> = names.iter().take(SHOWN).map(|name| text::clip(name, 100, Count::Bytes)).collect();
+    match names.len().saturating_sub(SHOWN) {
+        0 if names.is_empty() => "nothing".to_owned(),
+        0 => shown.join(", "),
+        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 
@@ -116,13 +133,32 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_library_is_named_with_its_exports() {
+        let said = |text: &str| form(&wat::parse_str(text).expect("parses")).err().map(|e| e.to_string());
+        let exports = (0..9).map(|n| format!(r#"(func (export "f{n}"))"#)).collect::<String>();
+        let said = [
+            said(r#"(module (import "env" "now" (func)) (func (export "redact")))"#),
+            said(&format!("(module (memory (export \"memory\") 1) {exports})")),
+        ]
+        .map(Option::unwrap_or_default);
+        assert!(
+            said[0].contains("it exports redact for a host that calls these and offers `env.now`;"),
+            "{said:?}"
+        );
+        assert!(
+            said[1].contains("it exports f0, f1, f2, f3, f4, f5, f6, f7 and 1 more for a host"),
+            "{said:?}"
+        );
+    }
+
+    #[test]
     fn says_what_the_bytes_are_instead() {
         let name = |bytes: &[u8]| form(bytes).map(|_| ()).map_err(|e| e.to_string());
         assert_eq!(name(b"#!/bin/sh"), Err("not WebAssembly: it does not start with \\0asm".into()));
         assert!(matches!(form(b""), Err(LoadError::NotWasm)));
         assert!(matches!(form(b"\0asm\x01\0"), Err(LoadError::Malformed { .. })));
         assert!(matches!(form(b"\0asm\x02\0\0\0"), Err(LoadError::UnknownEncoding { .. })));
-        assert!(matches!(form(b"\0asm\x01\0\0\0"), Err(LoadError::ModuleIsNoCommand)));
+        assert!(matches!(form(b"\0asm\x01\0\0\0"), Err(LoadError::Library { .. })));
         assert!(matches!(form(b"\0asm\x01\0\0\0\x01"), Err(LoadError::Malformed { .. })));
     }
 }

@@ -22,7 +22,7 @@ pub(crate) fn check(component: &[u8]) -> Result<(), LoadError> {
             Payload::Version { encoding, .. } => {
                 depth += 1;
                 if depth == 1 && encoding != Encoding::Component {
-                    return Err(LoadError::ModuleIsNoCommand);
+                    return Err(LoadError::NotWasm);
                 }
             }
             Payload::End(_) => depth = depth.saturating_sub(1),
