@@ -437,26 +437,36 @@ impl Lowering<'_> {
         let path = |node: &Node| match node.as_text().filter(|text| !text.trim().is_empty()) {
             Some(text) => Ok(text.to_owned()),
             None => {
-                let message =
-                    format!("{name} must hold directories, or {{from: <directory>, to: <guest path>}}");
+                let message = format!(
+                    "{name} must hold directories, DIR:GUEST or {{from: <directory>, to: <guest path>}}"
+                );
                 self.error(codes::FIELD_TYPE, node, message)
             }
         };
-        if item.as_map().is_none() {
-            return Ok(DirGrant { from: path(item)?, to: None });
-        }
-        self.only(item, &["from", "to"], name)?;
-        let to = item.get_some("to").map(path).transpose()?;
-        if let (Some(guest), Some(node)) = (&to, item.get("to"))
+        let grant = if item.as_map().is_none() {
+            let text = path(item)?;
+            // As on the command line; only a map can name a directory with `:/` in its path.
+            match text.rsplit_once(":/") {
+                Some((from, guest)) if !from.is_empty() => {
+                    DirGrant { from: from.to_owned(), to: Some(format!("/{guest}")) }
+                }
+                _ => DirGrant { from: text, to: None },
+            }
+        } else {
+            self.only(item, &["from", "to"], name)?;
+            let to = item.get_some("to").map(path).transpose()?;
+            DirGrant { from: path(item.get("from").unwrap_or(item))?, to }
+        };
+        if let Some(guest) = &grant.to
             && (!guest.starts_with('/') || guest.split('/').any(|part| part == ".."))
         {
             return self.error(
                 codes::FIELD_TYPE,
-                node,
+                item.get("to").unwrap_or(item),
                 format!("{name} guest path must be absolute, without `..`"),
             );
         }
-        Ok(DirGrant { from: path(item.get("from").unwrap_or(item))?, to })
+        Ok(grant)
     }
 
     fn hosts(&self, grants: &Node, name: &str) -> Checked<Vec<String>> {

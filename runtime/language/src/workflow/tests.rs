@@ -358,7 +358,7 @@ fn work_and_input_are_read_as_the_incumbent_reads_them() {
 fn own_fields_are_typed() {
     let workflow = good(
         "secrets: [TOKEN]\nsteps:\n- id: a\n  component: ./x.wasm\n  args: {m: small}\n\
-         \x20 grants: {read: [./data, {from: ./d, to: /in}], env: [TZ], net: ['api.example.com:443'], clock: true}\n\
+         \x20 grants: {read: [./data, './e:/e', {from: ./d, to: /in}], env: [TZ], net: ['api.example.com:443'], clock: true}\n\
          \x20 limits: {fuel: 2_000_000_000, memory: 64MiB, output: 8MiB}\n  secrets: [TOKEN]\n\
          - {id: b, run: x, cache: {ttl: 10m}, inputs: ./inbox/**, idempotent: true}\n",
     );
@@ -366,7 +366,8 @@ fn own_fields_are_typed() {
     assert_eq!(
         serde_json::to_value(extras).unwrap(),
         json!({"idempotent": false, "secrets": ["TOKEN"],
-            "grants": {"read": [{"from": "./data"}, {"from": "./d", "to": "/in"}], "env": ["TZ"],
+            "grants": {"read": [{"from": "./data"}, {"from": "./e", "to": "/e"}, {"from": "./d", "to": "/in"}],
+                "env": ["TZ"],
                 "net": ["api.example.com:443"], "clock": true, "random": false},
             "limits": {"fuel": 2_000_000_000_u64, "memory": 64 << 20, "output": 8 << 20}})
     );
@@ -383,6 +384,7 @@ fn own_fields_are_typed() {
             "{id: a, component: x, grants: {read: [{from: ., to: ../x}]}}",
             "Workflow step a grants.read guest path",
         ),
+        ("{id: a, component: x, grants: {read: ['.:/../x']}}", "Workflow step a grants.read guest path"),
         ("{id: a, component: 'blake3:xyz'}", "Workflow step a component digest"),
         ("{id: a, component: x, run: y}", "Workflow step a can only define one of"),
         ("{id: a, exec: {command: x}}", "Workflow step a exec must be a list"),
