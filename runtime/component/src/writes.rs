@@ -56,6 +56,16 @@ pub enum WritesError {
         /// The directory.
         path: PathBuf,
     },
+    /// Whoever follows the link would write to what was not granted.
+    #[error("the step left a link that leads {why}: {link} -> {target}", link = .link.display())]
+    LeadsAway {
+        /// The link.
+        link: PathBuf,
+        /// Where it leads, in words.
+        why: &'static str,
+        /// Its target.
+        target: String,
+    },
     /// There is no room for the contents.
     #[error("cannot keep what the step wrote: {0}")]
     Aside(io::Error),
@@ -146,6 +156,9 @@ impl StagedWrites {
             let root = self.real_root(tree)?;
             let mut written = BTreeMap::new();
             for (path, change) in &tree.changes {
+                if let Change::Link { target, .. } = change {
+                    refuse_link_that_leads_away(tree, path, target)?;
+                }
                 let kept = |source: io::Error| match source.downcast() {
                     Ok(reason) => WritesError::Stopped(reason),
                     Err(source) => WritesError::Keep { path: tree.host.join(path), source },
@@ -194,6 +207,40 @@ impl StagedWrites {
             Err(WritesError::Replaced { path: tree.host.clone() })
         }
     }
+}
+
+/// Refuses a link that leads out of the granted directory or into a repository's `.git`: whoever
+/// follows it later would write there. A link that was there before may stay.
+fn refuse_link_that_leads_away(tree: &Tree, path: &str, target: &str) -> Result<(), WritesError> {
+    let why = match inside(path, target) {
+        Some(names) if !names.iter().any(|name| name.eq_ignore_ascii_case(".git")) => return Ok(()),
+        Some(_) => "into `.git`",
+        None => "out of the granted directory",
+    };
+    if tree.lower().read_link_contents(path).is_ok_and(|before| before == Path::new(target)) {
+        return Ok(());
+    }
+    Err(WritesError::LeadsAway { link: tree.host.join(path), why, target: target.to_owned() })
+}
+
+/// The names from the granted directory to where a link at `path` leads; none if that is, or could be,
+/// outside. A name of the target may be a link itself, so `..` after one could lead anywhere.
+fn inside<'p>(path: &'p str, target: &'p str) -> Option<Vec<&'p str>> {
+    if target.starts_with('/') {
+        return None;
+    }
+    let mut names: Vec<&str> = path.split('/').collect();
+    names.pop();
+    let mut descended = false;
+    for name in target.split('/').filter(|name| !matches!(*name, "" | ".")) {
+        if name != ".." {
+            names.push(name);
+            descended = true;
+        } else if descended || names.pop().is_none() {
+            return None;
+        }
+    }
+    Some(names)
 }
 
 /// One change, its content kept.

@@ -1,7 +1,7 @@
 use std::fs;
 use std::io::Read;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
 use proptest::prelude::*;
@@ -10,7 +10,7 @@ use super::{fixture, load, run};
 use crate::host::filesystem::{ErrorCode, Filesystem, FsError, Mount};
 use crate::host::overlay::{Kind, Open, Stage, Tree};
 use crate::state::Stop;
-use crate::{DirGrant, Grants, RunError, StagedWrites, WrittenKind};
+use crate::{DirGrant, Grants, RunError, StagedWrites, WritesError, WrittenKind};
 
 /// A stage of a run that has begun, for one directory.
 pub(super) fn stage(dir: &Path, budget: u64, stop: Arc<Stop>) -> Arc<Stage> {
@@ -339,6 +339,111 @@ proptest! {
         prop_assert_eq!(all(real.path()), before);
         commit(tree);
         prop_assert_eq!(all(real.path()), all(model.path()));
+    }
+}
+
+/// Where `path` leads, link by link; none if that is outside of `root`.
+fn end_of_links(root: &Path, path: &Path) -> Option<PathBuf> {
+    let (mut at, mut left) = (PathBuf::new(), vec![path.to_owned()]);
+    for _ in 0..100 {
+        let Some(next) = left.pop() else { return Some(at) };
+        let mut parts = next.components();
+        match parts.next() {
+            None => continue,
+            Some(Component::ParentDir) => {
+                if !at.pop() {
+                    return None;
+                }
+            }
+            Some(Component::Normal(name)) => at.push(name),
+            Some(Component::CurDir) => {}
+            Some(Component::RootDir | Component::Prefix(_)) => return None,
+        }
+        left.push(parts.as_path().to_owned());
+        if let Ok(target) = fs::read_link(root.join(&at)) {
+            at.pop();
+            left.push(target);
+        }
+    }
+    Some(at) // a loop leads nowhere
+}
+
+proptest! {
+    /// A hostile program changes a tree, run after run. Whatever was committed, no link leads out of it or into
+    /// `.git`. `PROPTEST_CASES` sets how many trees there are.
+    #[test]
+    fn no_committed_link_leads_away(
+        runs in prop::collection::vec(prop::collection::vec(
+            prop_oneof![
+                4 => (
+                    prop::sample::select(vec![
+                        "..", "../a", "../../a", "../../../a", "d/..", "d/../../a", "l/../..", ".", "./..", "a", "e/f", "l/x",
+                        "../.git", ".git/config", "../.GIT/config", "../e/../../a", "f/../../..", "m/..", "../d/x",
+                    ]).prop_map(str::to_owned),
+                    name(),
+                ).prop_map(|(target, path)| Op::Link(target, path)),
+                4 => op(),
+            ],
+            1..6,
+        ), 1..6),
+    ) {
+        let real = tempfile::tempdir().expect("dir");
+        seed_dir(real.path());
+        fs::create_dir(real.path().join(".git")).expect("creates");
+        for ops in &runs {
+            let mut tree = tree(real.path());
+            for op in ops {
+                // What the program may not do fails, and it goes on.
+                let _ = match op {
+                    Op::Put(path, _) | Op::MakeDir(path) => {
+                        tree.resolve("", path, false).and_then(|path| tree.create_dir(&path))
+                    }
+                    Op::Remove(path) => tree.resolve("", path, false).and_then(|path| tree.remove_file(&path)),
+                    Op::RemoveDir(path) => tree.resolve("", path, false).and_then(|path| tree.remove_dir(&path)),
+                    Op::Link(target, path) => {
+                        tree.resolve("", path, false).and_then(|path| tree.symlink(target, &path, false))
+                    }
+                    Op::Rename(from, to) => tree.resolve("", from, false).and_then(|from| {
+                        let to = tree.resolve("", to, false)?;
+                        tree.rename(&from, &to)
+                    }),
+                };
+            }
+            let mounts = vec![Mount { guest: "/w".to_owned(), tree }];
+            let committed = StagedWrites::collect(mounts).expect("collects").commit();
+            let is_fine = matches!(committed, Ok(_) | Err(WritesError::LeadsAway { .. }));
+            prop_assert!(is_fine, "{:?}", committed.err());
+            for (path, what) in all(real.path()) {
+                if what.is_some_and(|what| what.starts_with("-> ")) {
+                    let end = end_of_links(real.path(), Path::new(&path));
+                    prop_assert!(end.as_ref().is_some_and(|end| !end.starts_with(".git")), "{path}: {end:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_link_that_leads_away_is_refused_with_its_path() {
+    let outer = tempfile::tempdir().expect("temporary directory");
+    let root = outer.path().join("out");
+    fs::create_dir(&root).expect("creates");
+    symlink("../kept", root.join("old")).expect("links");
+    for (path, target, why) in [
+        ("result.txt", "../.git/config", Some("out of the granted directory")),
+        ("x", ".git/config", Some("into `.git`")),
+        ("old", "../kept", None),
+        ("x", "result.txt", None),
+    ] {
+        let mut tree = tree(&root);
+        let _ = tree.remove_file(path);
+        assert_eq!(code(tree.symlink(target, path, false)), None);
+        let staged = StagedWrites::collect(vec![Mount { guest: "/w".to_owned(), tree }]).expect("collects");
+        let said = staged.commit().err().map(|error| error.to_string());
+        let link = root.join(path);
+        let wanted =
+            why.map(|why| format!("the step left a link that leads {why}: {} -> {target}", link.display()));
+        assert_eq!(said, wanted);
     }
 }
 
