@@ -132,59 +132,7 @@ impl Shell {
 }
 
 /// See [`Shell::is_start_up_variable`].
-const START_UP: &[&str] = &[
-    "ENV",
-    "BASH_ENV",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "BASH_COMPAT",
-    "POSIXLY_CORRECT",
-    "POSIX_PEDANTIC",
-    "PS4",
-    "PROMPT_COMMAND",
-    "IFS",
-    "CDPATH",
-    "BASH_XTRACEFD",
-    "BASH_LOADABLES_PATH",
-    "EXECIGNORE",
-    "GLOBIGNORE",
-    "FUNCNEST",
-];
+const START_UP: &[&str] = word_list!("lists/start-up-variables.txt");
 /// See [`Shell::decides_what_runs`].
-const DECIDE_WHAT_RUNS: &[&str] = &[
-    // Every shell.
-    "PATH",
-    "IFS",
-    "ENV",
-    "PS4",
-    // bash.
-    "BASH_ENV",
-    "BASH_CMDS",
-    "BASH_ALIASES",
-    "SHELLOPTS",
-    "BASHOPTS",
-    "POSIXLY_CORRECT",
-    "PROMPT_COMMAND",
-    "BASH_XTRACEFD",
-    "BASH_LOADABLES_PATH",
-    "EXECIGNORE",
-    "TEXTDOMAIN",
-    "TEXTDOMAINDIR",
-    // zsh.
-    "ZDOTDIR",
-    "FPATH",
-    "MODULE_PATH",
-    "NULLCMD",
-    "READNULLCMD",
-    "STTY",
-    // The loader and the C library of any program.
-    "GLIBC_TUNABLES",
-    "GCONV_PATH",
-    "HOSTALIASES",
-    "LOCALDOMAIN",
-    "LOCPATH",
-    "RES_OPTIONS",
-    "NLSPATH",
-    "TZDIR",
-];
+const DECIDE_WHAT_RUNS: &[&str] = word_list!("lists/shell-variables.txt");
 const CODE_PREFIXES: &[&str] = &["LD_", "DYLD_", "BASH_FUNC_"];

@@ -7,6 +7,9 @@
 //! holds the command to it. What the analysis cannot read is never taken for
 //! harmless.
 
+#[macro_use]
+mod word_list;
+
 mod analysis;
 mod approved;
 mod binding;

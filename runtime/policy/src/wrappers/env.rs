@@ -5,21 +5,7 @@ use super::super::command::Invocation;
 use super::super::paths::normalise;
 
 /// The long options of `env` that are known.
-const ENV_LONG: &[&str] = &[
-    "ignore-environment",
-    "null",
-    "unset",
-    "chdir",
-    "split-string",
-    "argv0",
-    "block-signal",
-    "default-signal",
-    "ignore-signal",
-    "list-signal-handling",
-    "debug",
-    "help",
-    "version",
-];
+const ENV_LONG: &[&str] = word_list!("../lists/env-long-options.txt");
 
 impl Analysis<'_> {
     pub(super) fn env_wrapper(&mut self, inv: &Invocation) -> Flow {

@@ -6,26 +6,7 @@ use super::super::output::DISPUTED;
 use super::{Kind, Split, wrapper};
 
 /// The long options of `xargs` that are known.
-const XARGS_LONG: &[&str] = &[
-    "null",
-    "no-run-if-empty",
-    "verbose",
-    "interactive",
-    "exit",
-    "open-tty",
-    "show-limits",
-    "eof",
-    "max-lines",
-    "replace",
-    "arg-file",
-    "delimiter",
-    "max-args",
-    "max-procs",
-    "max-chars",
-    "process-slot-var",
-    "help",
-    "version",
-];
+const XARGS_LONG: &[&str] = word_list!("../lists/xargs-long-options.txt");
 
 /// Options of `xargs` that take a value: letter, name, and whether it may be
 /// missing, so that it must be attached.
