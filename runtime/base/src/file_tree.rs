@@ -150,7 +150,7 @@ impl TreeReader<'_> {
         let known = crate::regular_file::open_own(File::options().read(true), &latest).ok();
         let mut walk = Walk {
             reader: self,
-            known: known.map(|file| Records::new(file)),
+            known: known.map(Records::new),
             next: None,
             is_new: false,
             out: BufWriter::new(records),
