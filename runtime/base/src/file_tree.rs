@@ -43,6 +43,9 @@ const SYNCED_ALONE: u32 = 8;
 const KEEPS_TIMES: [i128; 7] =
     [0xef53, 0x5846_5342, 0x9123_683e, 0x794c_7630, 0xf2f5_2010, 0x2fc1_2fc1, 0xca45_1a4e];
 
+/// Bytes of lines that are hashed and written at a time.
+const BUFFER: usize = 64 << 10;
+
 /// Directories inside directories that are still entered.
 const MAX_DEPTH: usize = 200;
 
@@ -153,8 +156,9 @@ impl TreeReader<'_> {
             known: known.map(Records::new),
             next: None,
             is_new: false,
-            out: BufWriter::new(records),
-            hasher: blake3::Hasher::new(),
+            out: BufWriter::with_capacity(BUFFER, records),
+            hasher: BufWriter::with_capacity(BUFFER, blake3::Hasher::new()),
+            stamp: Vec::new(),
             device: None,
             synced: Synced::default(),
             files: 0,
@@ -179,7 +183,8 @@ impl TreeReader<'_> {
             walk.walk_entry(&dir, &name, &mut Vec::new(), 0)?;
         }
         walk.is_new |= walk.next.is_some();
-        let digest = Digest::from(walk.hasher.finalize());
+        let hasher = walk.hasher.into_inner().map_err(|error| of_path(root)(error.into_error()))?;
+        let digest = Digest::from(hasher.finalize());
         let records = walk.out.into_inner().map_err(|error| of_path(&latest)(error.into_error()))?;
         let listing = Listing {
             root: root.to_owned(),
@@ -292,7 +297,7 @@ struct Records<R>(BufReader<R>);
 
 impl<R: Read> Records<R> {
     fn new(from: R) -> Self {
-        Self(BufReader::with_capacity(64 << 10, from))
+        Self(BufReader::with_capacity(BUFFER, from))
     }
 
     fn next(&mut self) -> io::Result<Option<Record>> {
@@ -321,7 +326,7 @@ fn in_order(one: &[u8], other: &[u8]) -> Ordering {
 struct Synced {
     alone: u32,
     /// When a whole file system was: one tree seldom has two.
-    whole: Option<(i128, String)>,
+    whole: Option<(i128, u64)>,
 }
 
 struct Walk<'a> {
@@ -332,9 +337,12 @@ struct Walk<'a> {
     /// True if the earlier listing does not say the same.
     is_new: bool,
     out: BufWriter<File>,
-    hasher: blake3::Hasher,
+    /// Hashes many lines at a time: a short one costs as much as a whole block.
+    hasher: BufWriter<blake3::Hasher>,
+    /// Room for the stamp of the file that is looked at.
+    stamp: Vec<u8>,
     /// The device that was met last, and whether its times prove something.
-    device: Option<(String, bool)>,
+    device: Option<(u64, bool)>,
     synced: Synced,
     files: u64,
     bytes: u64,
@@ -466,10 +474,11 @@ impl Walk<'_> {
         if self.files > files || self.bytes > bytes {
             return Err(TreeError::TooLarge { files, bytes });
         }
-        let stamp = stamp(stat);
         let proves = self.device_proves(dir.as_fd(), stat);
         if let Some(known) = self.take_known(path).map_err(wrong)? {
-            if proves && known.stamp == stamp.as_bytes() {
+            self.stamp.clear();
+            write_stamp(&mut self.stamp, stat);
+            if proves && known.stamp == self.stamp {
                 return self.write_record(&known).map_err(wrong);
             }
             self.is_new = true;
@@ -523,10 +532,10 @@ impl Walk<'_> {
 
     /// Writes back what was changed in memory, so that the next such change gives the file another time.
     fn sync_written(&mut self, file: &File, stat: &Stat, now: i128) -> io::Result<()> {
-        let device = device(stat);
-        if let Some((at, whole)) = &self.synced.whole
-            && *whole == device
-            && changed(stat) < *at
+        let (device, _) = identity(stat);
+        if let Some((at, whole)) = self.synced.whole
+            && whole == device
+            && changed(stat) < at
         {
             return Ok(());
         }
@@ -542,9 +551,9 @@ impl Walk<'_> {
 
     /// True if a file of this device that has the same times has the same bytes.
     fn device_proves(&mut self, on: BorrowedFd<'_>, stat: &Stat) -> bool {
-        let device = device(stat);
-        match &self.device {
-            Some((known, proves)) if *known == device => *proves,
+        let (device, _) = identity(stat);
+        match self.device {
+            Some((known, proves)) if known == device => proves,
             _ => {
                 let proves = keeps_times(on);
                 self.device = Some((device, proves));
@@ -580,8 +589,8 @@ impl Walk<'_> {
     }
 
     fn write_record(&mut self, record: &Record) -> io::Result<()> {
-        self.hasher.update(&record.line);
-        self.hasher.update(&[0]);
+        self.hasher.write_all(&record.line)?;
+        self.hasher.write_all(&[0])?;
         for part in [&record.line, &record.stamp] {
             self.out.write_all(part)?;
             self.out.write_all(&[0])?;
@@ -606,22 +615,26 @@ fn record(kind: u8, stat: &Stat, digest: Option<(Digest, bool)>, path: &[u8]) ->
     };
     line.extend_from_slice(format!("{:o} {digest} ", stat.st_mode & 0o7777).as_bytes());
     line.extend_from_slice(path);
-    let mark = if is_proven { "" } else { "!" };
-    Record { line, stamp: format!("{mark}{}", stamp(stat)).into_bytes() }
+    let mut marked = if is_proven { Vec::new() } else { b"!".to_vec() };
+    write_stamp(&mut marked, stat);
+    Record { line, stamp: marked }
 }
 
 /// What tells a file from any other, and from itself after a change.
-fn stamp(stat: &Stat) -> String {
-    format!("{:x} {:x} {:x} {:x}", stat.st_dev, stat.st_ino, changed(stat), stat.st_size)
+fn stamp(stat: &Stat) -> Vec<u8> {
+    let mut stamp = Vec::new();
+    write_stamp(&mut stamp, stat);
+    stamp
+}
+
+fn write_stamp(to: &mut Vec<u8>, stat: &Stat) {
+    // A vector takes whatever is written.
+    let _ = write!(to, "{:x} {:x} {:x} {:x}", stat.st_dev, stat.st_ino, changed(stat), stat.st_size);
 }
 
 /// When it was changed last, in nanoseconds since 1970.
 fn changed(stat: &Stat) -> i128 {
     i128::from(stat.st_ctime) * 1_000_000_000 + i128::from(stat.st_ctime_nsec)
-}
-
-fn device(stat: &Stat) -> String {
-    format!("{:x}", stat.st_dev)
 }
 
 fn identity(stat: &Stat) -> (u64, u64) {

@@ -124,9 +124,9 @@ impl Trees {
     }
 
     fn list_tree(&self, root: &Path, limits: TreeLimits) -> Result<Listing, TreeError> {
+        let own = self.own.strip_prefix(root).ok().map(Path::as_os_str);
         let leaves_out = |path: &Path| {
-            let whole = root.join(path);
-            whole == self.own || self.is_unbound(&whole)
+            own == Some(path.as_os_str()) || (!self.unbound.is_empty() && self.is_unbound(&root.join(path)))
         };
         let reader =
             TreeReader { kept_in: &self.kept_in, keeps: self.keeps, limits, leaves_out: &leaves_out };
