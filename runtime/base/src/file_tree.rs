@@ -158,7 +158,6 @@ impl TreeReader<'_> {
             is_new: false,
             out: BufWriter::with_capacity(BUFFER, records),
             hasher: BufWriter::with_capacity(BUFFER, blake3::Hasher::new()),
-            stamp: Vec::new(),
             device: None,
             synced: Synced::default(),
             files: 0,
@@ -339,8 +338,6 @@ struct Walk<'a> {
     out: BufWriter<File>,
     /// Hashes many lines at a time: a short one costs as much as a whole block.
     hasher: BufWriter<blake3::Hasher>,
-    /// Room for the stamp of the file that is looked at.
-    stamp: Vec<u8>,
     /// The device that was met last, and whether its times prove something.
     device: Option<(u64, bool)>,
     synced: Synced,
@@ -476,9 +473,7 @@ impl Walk<'_> {
         }
         let proves = self.device_proves(dir.as_fd(), stat);
         if let Some(known) = self.take_known(path).map_err(wrong)? {
-            self.stamp.clear();
-            write_stamp(&mut self.stamp, stat);
-            if proves && known.stamp == self.stamp {
+            if proves && known.stamp == stamp(stat).as_bytes() {
                 return self.write_record(&known).map_err(wrong);
             }
             self.is_new = true;
@@ -615,21 +610,13 @@ fn record(kind: u8, stat: &Stat, digest: Option<(Digest, bool)>, path: &[u8]) ->
     };
     line.extend_from_slice(format!("{:o} {digest} ", stat.st_mode & 0o7777).as_bytes());
     line.extend_from_slice(path);
-    let mut marked = if is_proven { Vec::new() } else { b"!".to_vec() };
-    write_stamp(&mut marked, stat);
-    Record { line, stamp: marked }
+    let mark = if is_proven { "" } else { "!" };
+    Record { line, stamp: format!("{mark}{}", stamp(stat)).into_bytes() }
 }
 
 /// What tells a file from any other, and from itself after a change.
-fn stamp(stat: &Stat) -> Vec<u8> {
-    let mut stamp = Vec::new();
-    write_stamp(&mut stamp, stat);
-    stamp
-}
-
-fn write_stamp(to: &mut Vec<u8>, stat: &Stat) {
-    // A vector takes whatever is written.
-    let _ = write!(to, "{:x} {:x} {:x} {:x}", stat.st_dev, stat.st_ino, changed(stat), stat.st_size);
+fn stamp(stat: &Stat) -> String {
+    format!("{:x} {:x} {:x} {:x}", stat.st_dev, stat.st_ino, changed(stat), stat.st_size)
 }
 
 /// When it was changed last, in nanoseconds since 1970.
