@@ -8,7 +8,7 @@ use super::shell::is_name;
 
 /// Builtins that only some shells have, or not with the same effect, and those
 /// that change how later text is read.
-const BEYOND: &[&str] = word_list!("lists/builtins-beyond.txt");
+const BEYOND: &[&str] = text_list!("lists/builtins-beyond.txt");
 
 /// Options of `set` that leave the meaning of later words alone.
 const PLAIN_OPTIONS: &str = "efuxvnCbmh";

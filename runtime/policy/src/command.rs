@@ -23,11 +23,11 @@ pub(crate) struct Invocation {
 const OWN_PREFIXES: &[&str] = &["LOBSTER_", "MALLOC_"];
 
 /// Variables any command may be given.
-const HARMLESS_VARIABLES: &[&str] = word_list!("lists/harmless-variables.txt");
+const HARMLESS_VARIABLES: &[&str] = text_list!("lists/harmless-variables.txt");
 
 /// Variables whose value some common program runs or loads.
-const LOADED_VARIABLES: &[&str] = word_list!("lists/loaded-variables.txt");
-const LOADED_PREFIXES: &[&str] = word_list!("lists/loaded-prefixes.txt");
+const LOADED_VARIABLES: &[&str] = text_list!("lists/loaded-variables.txt");
+const LOADED_PREFIXES: &[&str] = text_list!("lists/loaded-prefixes.txt");
 
 fn matches_any(name: &str, exact: &[&str], prefixes: &[&str]) -> bool {
     exact.contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix))

@@ -132,7 +132,7 @@ impl Shell {
 }
 
 /// See [`Shell::is_start_up_variable`].
-const START_UP: &[&str] = word_list!("lists/start-up-variables.txt");
+const START_UP: &[&str] = text_list!("lists/start-up-variables.txt");
 /// See [`Shell::decides_what_runs`].
-const DECIDE_WHAT_RUNS: &[&str] = word_list!("lists/shell-variables.txt");
+const DECIDE_WHAT_RUNS: &[&str] = text_list!("lists/shell-variables.txt");
 const CODE_PREFIXES: &[&str] = &["LD_", "DYLD_", "BASH_FUNC_"];

@@ -7,13 +7,13 @@ use super::shell::read;
 
 /// Interpreters whose code the analysis cannot read. Versioned names such as
 /// `python3.11` count as their family.
-const INTERPRETERS: &[&str] = word_list!("lists/interpreters.txt");
+const INTERPRETERS: &[&str] = text_list!("lists/interpreters.txt");
 
 /// Words of a program that hand text to a shell or start a program.
-const EXEC_WORDS: &[&str] = word_list!("lists/words-that-execute.txt");
+const EXEC_WORDS: &[&str] = text_list!("lists/words-that-execute.txt");
 
 /// Words that turn unreadable data into code.
-const DECODE_WORDS: &[&str] = word_list!("lists/words-that-decode.txt");
+const DECODE_WORDS: &[&str] = text_list!("lists/words-that-decode.txt");
 
 /// Whether `name` is an interpreter.
 pub(crate) fn is_interpreter(name: &str) -> bool {

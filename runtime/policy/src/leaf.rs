@@ -14,7 +14,7 @@ use super::paths::{
 };
 
 /// Programs whose output or effect is the network's.
-const NETWORK: &[&str] = word_list!("lists/network-programs.txt");
+const NETWORK: &[&str] = text_list!("lists/network-programs.txt");
 
 /// Programs that can bring something down from the network.
 const DOWNLOADERS: &[&str] = &[

@@ -8,7 +8,7 @@
 //! harmless.
 
 #[macro_use]
-mod word_list;
+mod text_list;
 
 mod analysis;
 mod approved;

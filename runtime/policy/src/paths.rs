@@ -11,7 +11,7 @@ use super::decision_env::DecisionEnv;
 use lobster_base::glob::glob_match;
 
 /// Files nobody needs to name in a policy for them to be secret.
-const BUILTIN_SECRETS: &[&str] = word_list!("lists/secrets.txt");
+const BUILTIN_SECRETS: &[&str] = text_list!("lists/secrets.txt");
 
 /// Places a step never changes, whatever the policy file says: of the workspace, and what lobster itself
 /// keeps; so is what [`GIT_RUNS_CODE`] names in `@workspace/.git`. The rest of that it changes only by a grant
@@ -89,7 +89,7 @@ pub(crate) fn is_each_steps_own(root: &str) -> bool {
 /// the kernel's views of itself, and the files of /etc that programs look for
 /// and that hold nothing of anybody's: no keys, no accounts, no settings with
 /// passwords. Users and hosts are made for each jail by the sandbox.
-pub const SYSTEM_READ_ONLY: &[&str] = word_list!("lists/system-read-only.txt");
+pub const SYSTEM_READ_ONLY: &[&str] = text_list!("lists/system-read-only.txt");
 
 /// Device nodes that hold no data of the host.
 const HARMLESS_DEVICES: &[&str] = &[

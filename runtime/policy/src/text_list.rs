@@ -1,17 +1,17 @@
-//! Lists of words that live in text files of `lists/` and are divided while compiling.
+//! Lists that live in text files, which are divided into lines while compiling.
 
-/// The words of a file beside this one, as a `&'static [&'static str]`: one on each line, where `#` begins a comment.
-macro_rules! word_list {
+/// The lines of a file, as a `&'static [&'static str]`, without empty lines and those that begin with `#`.
+macro_rules! text_list {
     ($file:literal) => {{
         const TEXT: &str = include_str!($file);
-        const WORDS: [&str; $crate::word_list::divide::<0>(TEXT).1] = $crate::word_list::divide(TEXT).0;
-        &WORDS
+        const LINES: [&str; $crate::text_list::divide::<0>(TEXT).1] = $crate::text_list::divide(TEXT).0;
+        &LINES
     }};
 }
 
-/// The first `N` words of a text, and how many words it has.
+/// The first `N` entries of a text, and how many it has.
 pub(crate) const fn divide<const N: usize>(text: &str) -> ([&str; N], usize) {
-    let (mut words, mut count, mut rest) = ([""; N], 0, text);
+    let (mut entries, mut count, mut rest) = ([""; N], 0, text);
     while !rest.is_empty() {
         let bytes = rest.as_bytes();
         let mut end = 0;
@@ -22,12 +22,12 @@ pub(crate) const fn divide<const N: usize>(text: &str) -> ([&str; N], usize) {
         rest = after.split_at(1).1;
         if end > 0 && bytes[0] != b'#' {
             if count < N {
-                words[count] = line;
+                entries[count] = line;
             }
             count += 1;
         }
     }
-    (words, count)
+    (entries, count)
 }
 
 #[cfg(test)]
@@ -35,7 +35,7 @@ mod tests {
     use super::divide;
 
     #[test]
-    fn comments_and_empty_lines_are_no_words() {
+    fn comments_and_empty_lines_are_no_entries() {
         const TEXT: &str = "# List.\n\nfirst\n# More.\nsecond word\n";
         assert_eq!(divide::<2>(TEXT), (["first", "second word"], 2));
         assert_eq!(divide::<0>(TEXT).1, 2);

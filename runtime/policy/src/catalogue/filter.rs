@@ -8,7 +8,7 @@ use super::super::analysis::Arg;
 use super::options::Line;
 
 /// Functions and words that only compute.
-const PURE: &[&str] = word_list!("../lists/jq-functions.txt");
+const PURE: &[&str] = text_list!("../lists/jq-functions.txt");
 
 /// The `@name` formats.
 const FORMATS: &[&str] = &["text", "json", "html", "uri", "csv", "tsv", "sh", "base64", "base64d"];

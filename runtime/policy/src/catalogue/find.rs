@@ -7,10 +7,10 @@ use super::super::wrappers::substitute;
 
 const EXEC: &[&str] = &["-exec", "-execdir", "-ok", "-okdir"];
 /// Tests that take a value which is text or a number.
-const TEXT_VALUES: &[&str] = word_list!("../lists/find-text-values.txt");
+const TEXT_VALUES: &[&str] = text_list!("../lists/find-text-values.txt");
 const PATH_VALUES: &[&str] = &["-newer", "-anewer", "-cnewer", "-samefile", "-files0-from"];
 /// Tests, actions and operators that take nothing and only print.
-const PLAIN: &[&str] = word_list!("../lists/find-plain.txt");
+const PLAIN: &[&str] = text_list!("../lists/find-plain.txt");
 const WRITE_VALUES: &[&str] = &["-fprint", "-fprint0", "-fls", "-fprintf"];
 
 /// Whether a test compares times as `-newermt` does: its value is a time or a

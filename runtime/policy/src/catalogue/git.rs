@@ -5,7 +5,7 @@ use super::super::paths::normalise;
 use super::options::{Line, Operands, Part, entry, read};
 
 /// Words whose value is a message, a pattern or a format.
-const TEXT_FLAGS: &[&str] = word_list!("../lists/git-text-flags.txt");
+const TEXT_FLAGS: &[&str] = text_list!("../lists/git-text-flags.txt");
 
 const SWITCH: &[&str] = &["", "true", "false", "yes", "no", "on", "off", "1", "0", "auto", "always", "never"];
 

@@ -20,7 +20,7 @@ use super::analysis::{Analysis, Arg};
 use options::{Entry, Line, Operands, Part, entry, read};
 
 /// Questions for a version, and the programs that only answer them.
-const VERSIONS: &str = include_str!("versions-1.txt");
+const VERSIONS: &[&str] = text_list!("versions-1.txt");
 
 /// Programs of which no option of any version writes a file, runs a program, loads code or
 /// connects. Should their line of the table be wrong, they still only read.
@@ -40,8 +40,7 @@ pub(crate) fn is_pure(name: &str) -> bool {
 pub(crate) fn is_version_query(name: &str, args: &[Arg]) -> bool {
     let bare = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
     let answers = |word: &str| {
-        let lines = VERSIONS.lines().filter(|line| !line.starts_with('#'));
-        let mut lines = lines.filter_map(|line| line.split_once('|'));
+        let mut lines = VERSIONS.iter().filter_map(|line| line.split_once('|'));
         lines.any(|(question, programs)| {
             question.trim() == word
                 && programs.split_whitespace().any(|program| program == name || program == bare)

@@ -11,7 +11,7 @@ use std::sync::{LazyLock, OnceLock};
 
 use super::super::analysis::Arg;
 
-const TABLE: &str = include_str!("readonly-1.txt");
+const TABLE: &[&str] = text_list!("readonly-1.txt");
 
 /// What a program's operands are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,8 +224,7 @@ struct Rows {
 }
 
 static ROWS: LazyLock<Rows> = LazyLock::new(|| {
-    let lines = TABLE.lines().filter(|line| !line.starts_with('#') && !line.trim().is_empty());
-    let rows: Vec<Row> = lines.map(|text| Row { text, entry: OnceLock::new() }).collect();
+    let rows: Vec<Row> = TABLE.iter().map(|text| Row { text, entry: OnceLock::new() }).collect();
     let names = |text: &'static str| text.split('|').next().unwrap_or("").split_whitespace();
     let places = rows.iter().enumerate().flat_map(|(at, row)| names(row.text).map(move |name| (name, at)));
     let places = places.collect();
@@ -542,7 +541,7 @@ mod tests {
 
     #[test]
     fn every_line_of_the_table_is_an_entry() {
-        for text in TABLE.lines().filter(|l| !l.starts_with('#') && !l.trim().is_empty()) {
+        for text in TABLE {
             assert!((2..=4).contains(&text.split('|').count()), "{text}");
             for name in text.split('|').next().unwrap().split_whitespace() {
                 assert!(named(name).is_some(), "{name}: {text}");

@@ -185,7 +185,7 @@ fn forms(share: usize) -> BTreeSet<Vec<String>> {
             }
         }
     }
-    for (question, programs) in VERSIONS.lines().filter_map(|line| line.split_once('|')) {
+    for (question, programs) in VERSIONS.iter().filter_map(|line| line.split_once('|')) {
         all.extend(programs.split_whitespace().map(|name| vec![name.to_owned(), question.trim().to_owned()]));
     }
     all

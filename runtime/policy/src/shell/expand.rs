@@ -6,11 +6,11 @@ use super::super::paths::{expand_root, normalise};
 use super::{Expansion, List, Part, Piece, Word, is_name_byte, name_len};
 
 /// Variables that some shell sets itself, with values nobody can know beforehand.
-const SHELL_SET: &[&str] = word_list!("../lists/set-by-shells.txt");
+const SHELL_SET: &[&str] = text_list!("../lists/set-by-shells.txt");
 /// Variables that a shell or lobster sets when the step starts, whatever they are in the known environment.
 const SET_AT_START: &[&str] = &["LOBSTER_RUN_ID", "TRACEPARENT", "PS1", "PS2", "OPTERR"];
 /// Integers of a shell itself: some version of bash evaluates what they are given, or refuses it.
-const SHELL_INTEGERS: &[&str] = word_list!("../lists/shell-integers.txt");
+const SHELL_INTEGERS: &[&str] = text_list!("../lists/shell-integers.txt");
 
 /// The choice between an environment that sets no variable of the text and one that sets them.
 const ENVIRONMENT: &str = "";

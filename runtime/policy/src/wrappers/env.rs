@@ -5,7 +5,7 @@ use super::super::command::Invocation;
 use super::super::paths::normalise;
 
 /// The long options of `env` that are known.
-const ENV_LONG: &[&str] = word_list!("../lists/env-long-options.txt");
+const ENV_LONG: &[&str] = text_list!("../lists/env-long-options.txt");
 
 impl Analysis<'_> {
     pub(super) fn env_wrapper(&mut self, inv: &Invocation) -> Flow {

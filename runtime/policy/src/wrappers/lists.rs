@@ -6,7 +6,7 @@ use super::super::output::DISPUTED;
 use super::{Kind, Split, wrapper};
 
 /// The long options of `xargs` that are known.
-const XARGS_LONG: &[&str] = word_list!("../lists/xargs-long-options.txt");
+const XARGS_LONG: &[&str] = text_list!("../lists/xargs-long-options.txt");
 
 /// Options of `xargs` that take a value: letter, name, and whether it may be
 /// missing, so that it must be attached.
