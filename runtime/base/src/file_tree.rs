@@ -13,17 +13,18 @@ use std::cmp::Ordering;
 use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use rustix::fs::{
-    AtFlags, Dir, FileType, Mode, OFlags, Stat, fstat, fsync, openat, readlinkat, statat, syncfs,
-};
-use rustix::io::Errno;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat, fstat, fsync, openat, readlinkat, statat, syncfs};
 
 use crate::digest::Digest;
+use entries::{Entry, Found};
+
+mod entries;
 
 /// A file that changed within this time before it is read is synced first. The kernel writes mapped memory back
 /// every 30 s by itself.
@@ -45,9 +46,6 @@ const KEEPS_TIMES: [i128; 7] =
 
 /// Bytes of lines that are hashed and written at a time.
 const BUFFER: usize = 64 << 10;
-
-/// Directories inside directories that are still entered.
-const MAX_DEPTH: usize = 200;
 
 /// Most gaps of one tree that are named.
 const MAX_GAPS: usize = 20;
@@ -83,7 +81,7 @@ pub struct TreeReader<'a> {
     pub keeps: bool,
     pub limits: TreeLimits,
     /// True for a path, relative to the root, that is left out with all that is below it.
-    pub leaves_out: &'a dyn Fn(&Path) -> bool,
+    pub leaves_out: &'a (dyn Fn(&Path) -> bool + Sync),
 }
 
 /// What was in a tree when it was listed.
@@ -171,7 +169,7 @@ impl TreeReader<'_> {
         let stat = fstat(&top).map_err(|error| of_path(root)(error.into()))?;
         if FileType::from_raw_mode(stat.st_mode) == FileType::Directory {
             walk.note_entry(b'd', &stat, None, b"").map_err(of_path(root))?;
-            walk.walk_directory(&top, &mut Vec::new(), 0)?;
+            entries::each_entry(top, self.leaves_out, |found| walk.note_found(found))?;
         } else {
             // A file is looked at by its name in the directory above.
             let above = root.parent().unwrap_or(Path::new("/"));
@@ -179,7 +177,8 @@ impl TreeReader<'_> {
             let dir = dir.map_err(|error| of_path(above)(error.into()))?;
             let name = root.file_name().unwrap_or_default().as_bytes();
             let name = CString::new(name).map_err(|error| of_path(root)(error.into()))?;
-            walk.walk_entry(&dir, &name, &mut Vec::new(), 0)?;
+            let at = statat(&dir, &name, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| of_path(root)(e.into()))?;
+            walk.note_found(Found::Entry(Entry::new(Arc::new(dir), at, name, 0)))?;
         }
         walk.is_new |= walk.next.is_some();
         let hasher = walk.hasher.into_inner().map_err(|error| of_path(root)(error.into_error()))?;
@@ -385,100 +384,49 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    fn walk_directory(&mut self, dir: &OwnedFd, path: &mut Vec<u8>, depth: usize) -> Result<(), TreeError> {
-        let names = match names_in(dir) {
-            Ok(names) => names,
-            Err(error) => {
-                self.add_gap(path, &format!("it cannot be listed ({error})"));
+    fn note_found(&mut self, found: Found) -> Result<(), TreeError> {
+        let entry = match found {
+            Found::Entry(entry) => entry,
+            Found::Gap(path, why) => {
+                self.add_gap(&path, &why);
                 return Ok(());
             }
         };
-        let length = path.len();
-        for name in &names {
-            if length > 0 {
-                path.push(b'/');
-            }
-            path.extend_from_slice(name.as_bytes());
-            let done = self.walk_entry(dir, name, path, depth);
-            path.truncate(length);
-            done?;
-        }
-        Ok(())
-    }
-
-    fn walk_entry(
-        &mut self,
-        dir: &OwnedFd,
-        name: &CString,
-        path: &mut Vec<u8>,
-        depth: usize,
-    ) -> Result<(), TreeError> {
-        let shown = Path::new(std::ffi::OsStr::from_bytes(path));
-        if (self.reader.leaves_out)(shown) {
-            return Ok(());
-        }
-        let wrong =
-            |source: io::Error| TreeError::Io { path: String::from_utf8_lossy(path).into_owned(), source };
-        let stat = match statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => stat,
-            Err(Errno::NOENT) => return Ok(()),
-            Err(error) => {
-                self.add_gap(path, &format!("it cannot be looked at ({})", io::Error::from(error)));
-                return Ok(());
-            }
-        };
+        let (path, stat) = (entry.path(), &entry.stat);
+        let wrong = wrong_at(path);
         match FileType::from_raw_mode(stat.st_mode) {
-            FileType::Directory => {
-                self.note_entry(b'd', &stat, None, path).map_err(wrong)?;
-                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let opened = openat(dir, name, flags, Mode::empty());
-                match opened.and_then(|inner| Ok((fstat(&inner)?, inner))) {
-                    Ok((own, inner)) if identity(&own) == identity(&stat) && depth < MAX_DEPTH => {
-                        self.walk_directory(&inner, path, depth + 1)?;
-                    }
-                    Ok(_) => self.add_gap(path, "it changes, or directories lie too deep in it"),
-                    Err(error) => {
-                        self.add_gap(path, &format!("it cannot be read ({})", io::Error::from(error)))
-                    }
-                }
-            }
+            FileType::RegularFile => self.note_file(&entry)?,
+            FileType::Directory => self.note_entry(b'd', stat, None, path).map_err(wrong)?,
             FileType::Symlink => {
-                let target = readlinkat(dir, name, Vec::new()).map_err(|error| wrong(error.into()))?;
-                self.note_entry(b'l', &stat, Some((Digest::of(target.as_bytes()), true)), path)
-                    .map_err(wrong)?;
+                let target = readlinkat(&entry.dir, entry.name(), Vec::new());
+                let target = Digest::of(target.map_err(|error| wrong(error.into()))?.as_bytes());
+                self.note_entry(b'l', stat, Some((target, true)), path).map_err(wrong)?;
             }
-            FileType::RegularFile => self.walk_file(dir, name, &stat, path)?,
             _ => {
-                self.note_entry(b'p', &stat, None, path).map_err(wrong)?;
+                self.note_entry(b'p', stat, None, path).map_err(wrong)?;
                 self.add_gap(path, "it is a pipe, a socket or a device");
             }
         }
         Ok(())
     }
 
-    fn walk_file(
-        &mut self,
-        dir: &OwnedFd,
-        name: &CString,
-        stat: &Stat,
-        path: &[u8],
-    ) -> Result<(), TreeError> {
-        let wrong =
-            |source: io::Error| TreeError::Io { path: String::from_utf8_lossy(path).into_owned(), source };
+    fn note_file(&mut self, entry: &Entry) -> Result<(), TreeError> {
+        let (path, stat) = (entry.path(), &entry.stat);
+        let wrong = wrong_at(path);
         self.files += 1;
         self.bytes = self.bytes.saturating_add(u64::try_from(stat.st_size).unwrap_or(0));
         let TreeLimits { files, bytes } = self.reader.limits;
         if self.files > files || self.bytes > bytes {
             return Err(TreeError::TooLarge { files, bytes });
         }
-        let proves = self.device_proves(dir.as_fd(), stat);
+        let proves = self.device_proves(entry.dir.as_fd(), stat);
         if let Some(known) = self.take_known(path).map_err(wrong)? {
             if proves && known.stamp == stamp(stat).as_bytes() {
                 return self.write_record(&known).map_err(wrong);
             }
             self.is_new = true;
         }
-        match self.read_content(dir, name, stat) {
+        match self.read_content(entry) {
             Content::Digest { digest, is_proven, stat } => {
                 self.note_new(b'f', &stat, Some((digest, is_proven && proves)), path).map_err(wrong)
             }
@@ -490,16 +438,16 @@ impl Walk<'_> {
     }
 
     /// Reads a file that holds still while it is read.
-    fn read_content(&mut self, dir: &OwnedFd, name: &CString, stat: &Stat) -> Content {
+    fn read_content(&mut self, entry: &Entry) -> Content {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let unreadable = |error: io::Error| Content::Gap(format!("it cannot be read ({error})"));
-        let file = match openat(dir, name, flags, Mode::empty()) {
+        let file = match openat(&entry.dir, entry.name(), flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(error) => return unreadable(error.into()),
         };
         for _ in 0..3 {
             let looked = fstat(&file).map_err(io::Error::from).and_then(|before| {
-                if identity(&before) != identity(stat) {
+                if identity(&before) != identity(&entry.stat) {
                     return Err(io::Error::other("another file took its name"));
                 }
                 let now = since_epoch();
@@ -602,6 +550,11 @@ impl Walk<'_> {
     }
 }
 
+/// Says of an error at which path of the tree it came up.
+fn wrong_at(path: &[u8]) -> impl Fn(io::Error) -> TreeError + Copy + '_ {
+    |source| TreeError::Io { path: String::from_utf8_lossy(path).into_owned(), source }
+}
+
 fn record(kind: u8, stat: &Stat, digest: Option<(Digest, bool)>, path: &[u8]) -> Record {
     let mut line = vec![kind];
     let (digest, is_proven) = match digest {
@@ -642,20 +595,6 @@ fn keeps_times(on: BorrowedFd<'_>) -> bool {
 #[cfg(not(target_os = "linux"))]
 fn keeps_times(_: BorrowedFd<'_>) -> bool {
     false
-}
-
-/// The names in a directory, sorted by their bytes.
-fn names_in(dir: &OwnedFd) -> io::Result<Vec<CString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(dir)? {
-        let entry = entry?;
-        let name = entry.file_name();
-        if !matches!(name.to_bytes(), b"." | b"..") {
-            names.push(name.to_owned());
-        }
-    }
-    names.sort_unstable();
-    Ok(names)
 }
 
 fn latest_name(root: &Path) -> String {

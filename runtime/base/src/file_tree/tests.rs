@@ -33,7 +33,7 @@ impl Place {
     fn list_with(
         &self,
         limits: TreeLimits,
-        leaves_out: &dyn Fn(&Path) -> bool,
+        leaves_out: &(dyn Fn(&Path) -> bool + Sync),
     ) -> Result<Listing, TreeError> {
         TreeReader { kept_in: self.state.path(), keeps: true, limits, leaves_out }.list_root(&self.root())
     }
