@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use rusqlite::Connection;
 use serde_json::{Value, json};
 
+use crate::home::wait_until;
 use crate::home::{Answer, Home, copy_tree};
-use crate::served::{Served, token};
+use crate::served::{Served, register, token};
 
 const ASKING: &str = "
 name: NAME
@@ -332,4 +333,41 @@ fn a_salvaged_question_is_what_its_journal_says() {
             }
         }
     }
+}
+
+/// What waited in a copy may have run in the store since: it does not run again, also when the copy is accepted.
+#[test]
+fn a_start_that_waited_in_a_copy_runs_once() {
+    let home = Home::new();
+    home.write("counts.lobster", "steps:\n  - { id: a, run: echo ran >> effects }\n");
+    register(&home, &["counts.lobster"]);
+    for _ in 0..3 {
+        assert_eq!(home.lobster(["schedule", "run-now", "counts"]).run().code(), 0);
+    }
+    let copy = home.dir().join("copy");
+    assert_eq!(home.lobster(["store", "backup", copy.to_str().unwrap()]).run().code(), 0);
+    let server = Served::start(&home, &[]);
+    wait_until("all have run", || home.read("effects") == "ran\nran\nran\n");
+    drop(server);
+    std::fs::rename(home.state(), home.dir().join("state-before")).unwrap();
+    std::fs::rename(&copy, home.state()).unwrap();
+
+    let operator = token(&home, "operator", None);
+    let refused = |server: &Served| {
+        let runs = server.get(&operator, "/api/v1/runs").good();
+        let runs = runs["runs"].as_array().unwrap().clone();
+        runs.iter().filter(|run| run["status"] == "refused").count()
+    };
+    let server = Served::start(&home, &[]);
+    let ready = || server.get("", "/readyz");
+    wait_until("it says why nothing begins", || ready().body.contains(OLDER));
+    assert_eq!((home.read("effects").as_str(), refused(&server)), ("ran\nran\nran\n", 0));
+    drop(server);
+    assert_eq!(home.lobster(["store", "verify", "--accept-rollback"]).run().code(), 0);
+    let server = Served::start(&home, &[]);
+    assert_eq!(refused(&server), 3);
+    // A new start runs, after whatever waited before it.
+    assert_eq!(home.lobster(["schedule", "run-now", "counts"]).run().code(), 0);
+    wait_until("the new one has run", || home.read("effects") == "ran\nran\nran\nran\n");
+    drop(server);
 }

@@ -22,7 +22,7 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, Once};
 
 use rusqlite::{Connection, OptionalExtension};
 use serde::{Deserialize, Serialize};
@@ -46,6 +46,9 @@ const KEPT_END: u64 = 128 * 1024;
 
 /// So many bytes of its end hold the newest lines in all but odd cases: a line has some 300.
 const NEWEST_LINES: u64 = 4 * 1024;
+
+/// Said once in a process: a mark cannot be written.
+static WARNED: Once = Once::new();
 
 /// A durable record of a journal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -268,10 +271,16 @@ impl HighWater {
             State { name: Some(name), rollback: None } => name.clone(),
             State { .. } => return,
         };
-        // A line is one write, so lines of several processes do not mix. A mark that finds no room is not there.
+        // A line is one write, so lines of several processes do not mix.
         let line = self.line(&name, Said::Durable(mark));
         for file in self.files(&name) {
-            let _ = append(&file, line.as_bytes());
+            if let Err(error) = append(&file, line.as_bytes()) {
+                let path = file.display();
+                WARNED.call_once(|| {
+                    tracing::warn!(%error, %path, "the newest record cannot be marked there, so a store that is \
+                        put back to an earlier state may not be recognised");
+                });
+            }
         }
     }
 

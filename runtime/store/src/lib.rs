@@ -61,7 +61,7 @@ pub use blob::{Blob, BlobReader, BlobWriter, INLINE_MAX};
 pub use cache::is_reserved_key;
 pub use chain::{ReadOn, ReadTo};
 pub use claim::{RunClaim, RunProcess, end_with_run};
-pub use clock::{Clock, iso, system_clock};
+pub use clock::{Clock, iso, shorten_patience, system_clock};
 pub use commits::COMMITS;
 pub use db::{Durability, damage_met};
 pub use error::StoreError;
@@ -276,15 +276,19 @@ impl Store {
         self.inner.db.read(|db| self.inner.high_water.rollback(db))
     }
 
-    /// Continues with what the database has, as a store of its own: gates can be answered again. False if nothing
-    /// was missing.
+    /// Continues with what the database has, as a store of its own: gates can be answered again. Starts that wait
+    /// may have run after the copy was made, so a person decides about them. False if nothing was missing.
     ///
     /// # Errors
     /// When the database cannot be read or written.
     pub fn accept_rollback(&self) -> Result<bool, StoreError> {
         let is_behind = self.rollback()?.is_some();
         if is_behind {
-            self.write(Durability::Synced, |tx| self.inner.high_water.accept(tx))?;
+            let now = self.clock_ms();
+            self.write(Durability::Synced, |tx| {
+                self.inner.high_water.accept(tx)?;
+                service::refuse_waiting_starts(tx, now)
+            })?;
         }
         Ok(is_behind)
     }

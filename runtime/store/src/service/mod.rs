@@ -35,6 +35,7 @@ pub use events::{MAX_EVENT_DATA, Sent, SentEvent};
 pub use notices::{NewNotice, Notice, NoticeState, Occasion};
 pub use passkeys::{Counted, Passkey, Signed};
 pub use schedules::{NewTick, Retraction, ScheduleRow, Settlement, Tick, TickState};
+pub(super) use starts::refuse_waiting_starts;
 pub use starts::{ListedStart, NewStart, Standing, Start, StartState};
 pub use trail::{Deed, Served};
 pub use waits::{NewWait, WaitRow};

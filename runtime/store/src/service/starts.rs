@@ -21,6 +21,7 @@ use crate::error::StoreError;
 use crate::event::{RunId, words};
 use crate::journal::{RunSummary, runs_with_ids, word};
 use crate::listing::ids;
+use crate::service_tables::has_table;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 
@@ -147,6 +148,8 @@ impl Service {
         if limit == 0 || !self.read(has_queued)? {
             return Ok(Vec::new());
         }
+        // In an older copy of the store, what waits may have run.
+        self.store.check_rollback()?;
         self.write(Durability::Lazy, |tx| {
             let mut queues = queues(tx, limit)?;
             let mut taken = Vec::new();
@@ -493,6 +496,19 @@ fn select(db: &Connection, rest: &str, values: impl rusqlite::Params) -> Result<
     ))?;
     let rows = statement.query_map(values, start)?;
     Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// Leaves to a person what waited in a store that was put back to an earlier state: it may have run since then.
+pub(crate) fn refuse_waiting_starts(tx: &Transaction<'_>, now: i64) -> Result<(), StoreError> {
+    if has_table(tx, "starts")? {
+        let why = "the store was put back to an earlier state, so this may have run already; start it again if it has not";
+        let sql =
+            "UPDATE starts SET state = 'refused', why = ?1, ended = ?2 WHERE state IN ('queued', 'taken')";
+        tx.execute(sql, params![why, now])?;
+        // Ticks since the copy was made may have run as well.
+        tx.execute("UPDATE schedules SET decided = ?1 WHERE decided < ?1", [now])?;
+    }
+    Ok(())
 }
 
 fn has_queued(db: &Connection) -> Result<bool, StoreError> {
