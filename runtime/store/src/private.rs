@@ -8,8 +8,10 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::Path;
 
 use lobster_base::file_identity::leads_to_file_of;
+use lobster_base::glob::glob_match;
 
 use super::error::StoreError;
+use super::state_parts::STATE_PARTS;
 
 /// What others may do with a file or directory.
 const OTHERS: u32 = 0o077;
@@ -43,6 +45,13 @@ pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
         let path = if name.is_empty() { state_dir.to_owned() } else { state_dir.join(name) };
         let Some(meta) = look(&path)? else { continue };
         check_owner(&path, &meta)?;
+        let (is_expected, expected) = match name.contains("lobster.db") {
+            true => (meta.is_file(), "file"),
+            false => (meta.is_dir(), "directory"),
+        };
+        if !is_expected {
+            return Err(unusable(&path, io::Error::other(format!("it is not a {expected}"))));
+        }
         let is_shared = name.is_empty() && is_shared(&path, &meta);
         open |= meta.mode() & OTHERS != 0 && !is_shared;
     }
@@ -51,6 +60,10 @@ pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
     }
     let meta = fs::metadata(state_dir).map_err(|source| unusable(state_dir, source))?;
     if is_shared(state_dir, &meta) {
+        if meta.mode() & OTHERS_WRITE != 0 && meta.mode() & STICKY == 0 && state_dir.parent().is_some() {
+            let why = "others may write to it, and it has files of other programs; give lobster a directory of its own";
+            return Err(unusable(state_dir, io::Error::other(why)));
+        }
         return close_below(&state_dir.join("store"));
     }
     close_below(state_dir)
@@ -88,10 +101,18 @@ fn check_owner(path: &Path, meta: &Metadata) -> Result<(), StoreError> {
     Err(unusable(path, io::Error::other(why)))
 }
 
-/// Places that are not a directory of lobster's own, though somebody keeps its state in them.
+/// Places that are not a directory of lobster's own, though somebody keeps its state in them: `/tmp`, the home
+/// directory, any directory that other programs have files in.
 fn is_shared(dir: &Path, meta: &Metadata) -> bool {
+    let is_ours = |name: &str| {
+        STATE_PARTS.iter().any(|part| glob_match(part.path.split('/').next().unwrap_or_default(), name))
+    };
+    let has_other_files = || {
+        let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        entries.any(|entry| entry.file_name().to_str().is_none_or(|name| !is_ours(name)))
+    };
     let is_home = || std::env::var_os("HOME").is_some_and(|home| leads_to_file_of(Path::new(&home), meta));
-    meta.mode() & STICKY != 0 || dir.parent().is_none() || is_home()
+    meta.mode() & STICKY != 0 || dir.parent().is_none() || is_home() || has_other_files()
 }
 
 /// Closes a directory and everything below it, without following links.
@@ -190,6 +211,29 @@ mod tests {
         fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).unwrap();
         mend(dir.path()).unwrap();
         assert_eq!((mode(dir.path()), mode(&dir.path().join("store"))), (0o1777, 0o700));
+    }
+
+    #[test]
+    fn what_is_no_state_directory_keeps_its_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, other) = (dir.path().join("file"), dir.path().join("etc"));
+        fs::write(&file, "x").unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+        assert!(mend(&file).unwrap_err().to_string().contains("it is not a directory"));
+        assert_eq!(mode(&file), 0o644);
+        fs::create_dir_all(other.join("ssl")).unwrap();
+        for path in [&other, &other.join("ssl")] {
+            fs::set_permissions(path, Permissions::from_mode(0o755)).unwrap();
+        }
+        mend(&other).unwrap();
+        fs::create_dir(other.join("store")).unwrap();
+        fs::set_permissions(other.join("store"), Permissions::from_mode(0o755)).unwrap();
+        mend(&other).unwrap();
+        fs::set_permissions(&other, Permissions::from_mode(0o777)).unwrap();
+        assert!(mend(&other).unwrap_err().to_string().contains("a directory of its own"));
+        fs::set_permissions(&other, Permissions::from_mode(0o755)).unwrap();
+        let modes = ["", "ssl", "store"].map(|name| mode(&other.join(name)));
+        assert_eq!(modes, [0o755, 0o755, 0o700]);
     }
 
     #[test]
