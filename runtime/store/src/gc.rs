@@ -20,7 +20,7 @@ use std::time::{Duration, SystemTime};
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 use serde::Serialize;
 
-use super::clock::PATIENCE;
+use super::clock::patience;
 use super::db::Durability;
 use super::error::StoreError;
 use super::event::RunId;
@@ -281,28 +281,36 @@ impl Collector<'_> {
         if run.pinned || is_busy {
             return Ok(true);
         }
-        let Some(ended) = run.ended else {
-            let Some(silence) = self.policy.abandoned_ms else { return Ok(true) };
-            return Ok(self.last_heard(run)? > self.now.saturating_sub(silence));
-        };
+        let was_heard = |silence: i64| Ok(self.last_heard(run)? > self.now.saturating_sub(silence));
+        let Some(ended) = run.ended else { return self.policy.abandoned_ms.map_or(Ok(true), was_heard) };
         let stays = self.policy.max_age_ms.is_none_or(|age| ended >= self.now.saturating_sub(age))
             && self.policy.max_runs.is_none_or(|most| *over_kept < most)
             && self.policy.max_bytes.is_none_or(|most| self.kept_bytes < most);
+        if !stays && run.has_failed && self.is_interrupted(run)? {
+            return self.policy.abandoned_ms.map_or(Ok(true), was_heard);
+        }
         *over_kept += u64::from(stays);
         Ok(stays)
     }
 
+    /// True for a run that a signal or an effect of unknown outcome stopped: it can be resumed.
+    fn is_interrupted(&self, run: &Candidate) -> Result<bool, StoreError> {
+        Ok(self.last_record(run)?.is_some_and(|record| record["event"]["detail"]["cut_off"].is_array()))
+    }
+
     /// When the last record of a run was written.
     fn last_heard(&self, run: &Candidate) -> Result<i64, StoreError> {
+        let at = self.last_record(run)?.and_then(|record| record["at"].as_i64());
+        Ok(at.unwrap_or(run.started))
+    }
+
+    fn last_record(&self, run: &Candidate) -> Result<Option<serde_json::Value>, StoreError> {
         let text: Option<String> = self.read(|db| {
             let mut statement =
                 db.prepare_cached("SELECT record FROM journal WHERE run = ?1 AND seq = ?2")?;
             Ok(statement.query_row([run.n, run.head_seq], |row| record_text_of(row, 0)).optional()?)
         })?;
-        let at = text
-            .and_then(|text| lobster_base::json::parse(&text).ok())
-            .and_then(|record| record.get("at").and_then(serde_json::Value::as_i64));
-        Ok(at.unwrap_or(run.started))
+        Ok(text.and_then(|text| lobster_base::json::parse(&text).ok()))
     }
 
     fn keep_run(&mut self, run: &Candidate) -> Result<(), StoreError> {
@@ -583,6 +591,7 @@ struct Candidate {
     ended: Option<i64>,
     started: i64,
     head_seq: i64,
+    has_failed: bool,
 }
 
 fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Candidate> {
@@ -596,6 +605,7 @@ fn candidate(row: &rusqlite::Row<'_>) -> rusqlite::Result<Candidate> {
         ended: status.is_over().then(|| ended.unwrap_or(started)),
         started,
         head_seq: row.get(5)?,
+        has_failed: status == super::event::RunStatus::Failed,
     })
 }
 
@@ -689,10 +699,10 @@ impl Store {
         let shelf = self.inner.dir.join("blobs");
         let take = || {
             private::make_dir(&shelf)?;
-            FileLock::take(File::open(&shelf)?, sharing, PATIENCE)
+            FileLock::take(File::open(&shelf)?, sharing, patience())
         };
         take()
             .map_err(|e| StoreError::io("lock", &shelf, e))?
-            .ok_or(StoreError::Busy { path: shelf, seconds: PATIENCE.as_secs() })
+            .ok_or(StoreError::Busy { path: shelf, seconds: patience().as_secs() })
     }
 }
