@@ -236,6 +236,31 @@ fn a_stopped_supervisor_or_helper_holds_up_neither_a_time_limit_nor_the_end() {
 }
 
 #[test]
+fn nothing_survives_a_killed_lobster_whose_other_processes_are_stopped() {
+    let kinds = [Kind::Guard, Kind::Helper, Kind::Supervisor];
+    // Before the guard has become a shell, and after it.
+    for (stopped, later) in (1..8_usize).flat_map(|stopped| [(stopped, false), (stopped, true)]) {
+        let home = step("    run: 'touch began; sleep 600.8'\n");
+        let mut child = home.lobster(["run", "--mode", "tool", "flow.lobster"]).start();
+        wait_until("the step began", || home.dir().join("began").exists());
+        let is_shell = || {
+            let guard = tree_of(&child).into_iter().find(|(_, kind)| *kind == Kind::Guard);
+            let words = guard.map(|(pid, _)| std::fs::read_to_string(format!("/proc/{pid}/cmdline")));
+            words.is_some_and(|words| words.is_ok_and(|words| words.contains("trap")))
+        };
+        if later {
+            wait_until("the guard is a shell", is_shell);
+        }
+        signal(&child, Signal::STOP, |kind| {
+            kinds.iter().position(|one| *one == kind).is_some_and(|at| stopped & (1 << at) != 0)
+        });
+        child.kill().unwrap();
+        wait(&mut child, &stopped);
+        home.assert_deserted();
+    }
+}
+
+#[test]
 fn a_process_is_asked_to_end_before_it_is_killed() {
     let trap = "run: 'trap \"echo asked >> log; exit 0\" TERM; touch began; while :; do sleep 0.05; done'";
     let deaf = "run: 'trap \"\" TERM; touch began; while :; do sleep 0.05; done'";

@@ -135,7 +135,9 @@ pub enum SpawnError {
     #[error("its supervisor was killed, and the process with it: how far it came is not known")]
     SupervisorKilled,
     /// A string that C cannot carry.
-    #[error("{place} contains a NUL byte")]
+    #[error(
+        "{place} contains a NUL byte, which no program can receive there: pass the data by stdin or in a file"
+    )]
     NulByte {
         /// Where.
         place: String,

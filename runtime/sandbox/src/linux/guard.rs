@@ -7,17 +7,22 @@
 //! It is the subreaper above the helper, so a process whose supervisor and helper are both
 //! gone becomes its child. A pipe that only those two kinds of process hold open tells it
 //! that they are gone. After a moment it becomes a shell that waits for the same, because
-//! `pkill lobster` kills every process of this program.
+//! `pkill lobster` kills every process of this program. A helper or supervisor that is stopped
+//! (SIGSTOP) would not see that lobster is gone, so the guard has them continue then: the
+//! kernel sends it SIGCONT, which also reaches a guard that is stopped itself.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, getppid, kill_process, set_child_subreaper,
+    set_parent_process_death_signal, wait, waitpid,
+};
 
 use super::sys::Strings;
-use super::{sys, tree};
+use super::{stopped, sys, tree};
 
 /// The name of the process.
 pub(super) const NAME: &std::ffi::CStr = c"step-guard";
@@ -28,9 +33,26 @@ const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// How long it insists on killing.
 const INSIST: Duration = Duration::from_secs(3);
 
-/// The guard as a shell. The command in parentheses is a child to wait for, which collects the others.
+/// Between two looks, of a guard that is no shell.
+const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+
+/// The guard as a shell. A thread of lobster that ends sends it SIGCONT as well, which does no harm. The command in
+/// parentheses is a child to wait for, which collects the others.
 const SCRIPT: &std::ffi::CStr = c"trap '' HUP INT QUIT TERM
-read -r _
+wake() {
+  list=
+  read -r list < /proc/$1/task/$1/children
+  for pid in $list; do
+    name=
+    read -r name < /proc/$pid/comm
+    [ \"$name\" = lobster-sandbox ] || continue
+    kill -CONT $pid
+    wake $pid
+  done
+}
+trap 'woken=1; wake $$' CONT
+wake $$
+while woken=; ! read -r _ && [ -n \"$woken\" ]; do :; done
 n=0
 while [ $n -lt 150 ]; do
   left=
@@ -45,28 +67,34 @@ done";
 /// pipe that it and its supervisors hold open.
 pub(super) fn continue_below(socket: &mut Option<OwnedFd>) -> std::io::Result<OwnedFd> {
     set_child_subreaper(Some(getpid()))?;
+    let lobster = getppid();
     let (alive, held) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
     match sys::fork()? {
         sys::Fork::Child => Ok(held),
         sys::Fork::Parent(helper) => {
             // lobster has to see that the helper is gone, and this process that both kinds are.
             drop((held, socket.take()));
+            let _ = set_parent_process_death_signal(Some(Signal::CONT));
             let _ = rustix::thread::set_name(NAME);
             // It holds no directory that somebody may want to unmount.
             let _ = rustix::process::chdir("/");
-            keep(&alive, helper)
+            keep(&alive, helper, lobster)
         }
     }
 }
 
-fn keep(alive: &OwnedFd, helper: Pid) -> ! {
+fn keep(alive: &OwnedFd, helper: Pid, lobster: Option<Pid>) -> ! {
     let is_over = |timeout: Option<&Timespec>| {
         let mut fds = [PollFd::new(alive, PollFlags::IN)];
         poll(&mut fds, timeout).is_ok_and(|ready| ready > 0)
     };
     if !is_over(Some(&MOMENT)) {
         become_shell(alive);
-        while !is_over(None) {}
+        while !is_over(Some(&LOOK)) {
+            if getppid() != lobster {
+                stopped::wake(getpid());
+            }
+        }
     }
     // It held the pipe, so it is ending. What it took counts as lobster's own.
     let _ = waitpid(Some(helper), WaitOptions::empty());
