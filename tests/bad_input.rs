@@ -69,6 +69,14 @@ fn a_file_that_may_not_be_read() {
 }
 
 #[test]
+fn a_start_without_room_for_a_thread_is_answered_with_an_envelope() {
+    let home = Home::new();
+    let limited = ["-c", "ulimit -v 250000; exec \"$0\" run --mode tool \"$@\""];
+    let call = home.program("sh", limited).words([binary::lobster()]).words(["exec --shell true"]);
+    refused(&call.run(), &["lobster cannot start", "ulimit -v"]);
+}
+
+#[test]
 fn files_that_are_no_workflow_point_at_the_place() {
     for (text, parts) in [
         ("", &["flow.lobster"][..]),

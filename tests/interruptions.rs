@@ -58,6 +58,8 @@ fn a_signal_between_two_effects_interrupts_and_the_run_continues() {
         assert!(show.contains("interrupted") && show.contains(&format!("Received {name}")), "{show}");
         assert_eq!(home.lobster(["replay", run]).run().code(), 0);
         if name == "SIGTERM" {
+            let collected = home.lobster(["store", "gc", "--keep", "0"]).run();
+            assert!(collected.stdout.starts_with("removed 0 of "), "{collected:?}");
             assert_eq!(home.lobster(["resume", run]).run().envelope()["status"], "ok");
             assert_eq!(home.read("log"), "before\nafter\n");
         } else {
@@ -66,6 +68,51 @@ fn a_signal_between_two_effects_interrupts_and_the_run_continues() {
             assert_eq!(listed(&home, &[])[0]["status"], "cancelled");
             home.lobster(["resume", run]).run().error();
         }
+    }
+}
+
+#[test]
+fn a_signal_ends_a_run_that_waits_for_a_locked_store_with_one_envelope() {
+    for (has_begun, signals) in [(false, 1), (false, 2), (true, 1), (true, 2)] {
+        let home = Home::new();
+        assert_eq!(home.tool(["exec --shell true"]).code(), 0);
+        home.write(
+            "flow.lobster",
+            "steps:\n  - { id: a, run: 'touch began; until [ -e go ]; do sleep 0.05; done' }\n",
+        );
+        let lock = rusqlite::Connection::open(home.state().join("store/lobster.db")).unwrap();
+        let words = ["run", "--mode", "tool", "flow.lobster"];
+        let mut child;
+        if has_begun {
+            child = home.lobster(words).start();
+            wait_until("the step began", || home.dir().join("began").exists());
+            lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+            home.write("go", "");
+        } else {
+            lock.execute_batch("BEGIN IMMEDIATE").unwrap();
+            child = home.lobster(words).start();
+        }
+        // Then its first thread is no longer the only one.
+        let threads = format!("/proc/{}/task", child.id());
+        wait_until("it listens to signals", || {
+            let names = std::fs::read_dir(&threads).unwrap().flatten();
+            let mut names =
+                names.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+            names.any(|name| name.trim() == "signals")
+        });
+        let begun = std::time::Instant::now();
+        for _ in 0..signals {
+            kill(&child, Signal::TERM);
+            std::thread::sleep(std::time::Duration::from_millis(100));
+        }
+        let mut said = String::new();
+        child.stdout.as_mut().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!(wait(&mut child, &signals).code(), Some(143), "{said}");
+        assert!(begun.elapsed().as_secs() < 15, "{:?}", begun.elapsed());
+        let envelope: Value = serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said:?}"));
+        assert_eq!(envelope["ok"], false);
+        drop(lock);
+        home.assert_deserted();
     }
 }
 

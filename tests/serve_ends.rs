@@ -127,6 +127,26 @@ fn the_time_of_a_run_is_limited_after_an_answer_and_after_a_restart() {
 }
 
 #[test]
+fn a_run_that_reaches_a_limit_between_effects_is_resumed_by_a_person() {
+    let home = Home::new();
+    let counts = "steps:\n  - id: count\n    repeat: { until: $turn.json == 12, every: 500ms, max: 60 }\n    \
+                  steps: [{ id: turn, run: 'echo $index.json' }]\n";
+    home.write("counts.lobster", counts);
+    register(&home, &["counts.lobster"]);
+    let served = Served::start(&home, &["--max-time", "2s"]);
+    let operator = token(&home, "operator", None);
+    let run = start(&served, &operator, "counts");
+    let ended = served.ended(&operator, &run);
+    assert_eq!(ended["status"], "interrupted", "{ended}");
+    assert!(ended["error"].to_string().contains("`--max-time` of `lobster serve`"), "{ended}");
+    // The server starts what it resumes by itself before this.
+    let later = start(&served, &operator, "counts");
+    served.ended(&operator, &later);
+    assert_eq!(served.ended(&operator, &run)["status"], "interrupted");
+    assert_eq!(home.lobster(["resume", &run]).run().code(), 0);
+}
+
+#[test]
 fn a_run_that_has_too_much_in_memory_says_so() {
     let home = Home::new();
     let step = "awk 'BEGIN { s = \"0123456789abcdef\"; while (length(s) < 600000000) s = s s; system(\"sleep 30\") }'";

@@ -31,7 +31,6 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use exit::Exit;
-use render::say;
 
 /// The system's allocator spends a fifth of a loop over components on locks, and
 /// on growing the heaps of threads page by page.
@@ -78,6 +77,7 @@ pub fn main() -> ExitCode {
         // Else it is started when it is needed.
         let _ = lobster_runtime::sandbox::fork_helper();
     }
+    let given = words.clone();
     let records = words.first().is_some_and(|word| ["run", "resume", "fork"].iter().any(|name| word == name));
     let work = move || -> Exit {
         let exit = commands::dispatch(&name, words);
@@ -92,9 +92,6 @@ pub fn main() -> ExitCode {
     match thread.map(std::thread::JoinHandle::join) {
         Ok(Ok(exit)) => exit.into(),
         Ok(Err(_)) => Exit::Code(1).into(), // the panic has told its message
-        Err(error) => {
-            say(&format!("Error: cannot start: {error}"));
-            Exit::Code(1).into()
-        }
+        Err(error) => commands::refuse_start(&given, &error).into(),
     }
 }

@@ -1,7 +1,9 @@
 //! How results and failures are told: one envelope for a program, text for a person.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use lobster_runtime::code::Code;
 use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
 use lobster_runtime::json;
 use lobster_runtime::runtime::{RunResult, Runtime};
@@ -17,15 +19,33 @@ use crate::render::say;
 use crate::stdout::stdout;
 use crate::terminal::{self, Left};
 
+/// True while a program waits for an envelope that nobody has begun to print.
+static OWES_ENVELOPE: AtomicBool = AtomicBool::new(false);
+
 /// How results are told.
 pub(crate) struct Reply {
     pub(crate) mode: Mode,
 }
 
+/// Prints the envelope of a command that a second signal ends, if it has printed none.
+pub(crate) fn print_owed_envelope(signal: &str) {
+    if OWES_ENVELOPE.load(Ordering::SeqCst) {
+        let message =
+            format!("Received {signal} twice, and ended without waiting for the run to be recorded");
+        let failure = Failure::new(Code::Cancelled, message);
+        let _ = Reply { mode: Mode::Tool }.envelope(&Envelope::Failed(failure));
+    }
+}
+
 impl Reply {
+    pub(crate) fn new(mode: Mode) -> Self {
+        OWES_ENVELOPE.store(mode == Mode::Tool, Ordering::SeqCst);
+        Self { mode }
+    }
+
     /// For commands that answer a program with an envelope, and tell a person at a terminal.
     pub(crate) fn for_reader() -> Self {
-        Self { mode: if stdout().is_terminal() { Mode::Human } else { Mode::Tool } }
+        Self::new(if stdout().is_terminal() { Mode::Human } else { Mode::Tool })
     }
 
     /// A result of a run, for the program or the person who asked.
@@ -105,6 +125,7 @@ impl Reply {
 
     pub(crate) fn envelope(&self, envelope: &Envelope) -> CommandResult {
         let exit = Exit::Code(envelope.exit_code());
+        OWES_ENVELOPE.store(false, Ordering::SeqCst);
         let mut out = std::io::BufWriter::with_capacity(64 << 10, stdout());
         match envelope.write(&mut out) {
             Ok(()) => Ok(exit),

@@ -16,6 +16,9 @@ static FIRST: AtomicI32 = AtomicI32::new(0);
 /// How long after the second signal an orderly end may take.
 const GRACE: Duration = Duration::from_millis(800);
 
+/// How long the printing of the envelope may take after that.
+const PRINTING: Duration = Duration::from_millis(150);
+
 /// Cancels `token` when the process is told to end. The last three are how a server tells which of its limits
 /// the run has reached.
 pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
@@ -36,13 +39,25 @@ pub(crate) fn watch(token: &CancelToken) -> std::io::Result<()> {
             };
             let reason = CancelReason::Signal(name.to_owned());
             match FIRST.compare_exchange(0, signal, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => token.cancel(reason),
+                Ok(_) => {
+                    // A store that another process keeps locked must not keep this one from its end.
+                    lobster_runtime::store::shorten_patience();
+                    token.cancel(reason);
+                }
                 Err(first) => {
                     token.force(reason);
                     // A thread of its own, so that nothing that waits keeps it from its work.
                     // Processes of steps end with the sandbox's helper, which sees us gone.
                     let end = move || {
                         std::thread::sleep(GRACE);
+                        // Nobody may read it, so its writing ends nothing.
+                        let (say, said) = std::sync::mpsc::channel();
+                        let print = move || {
+                            crate::reply::print_owed_envelope(name);
+                            let _ = say.send(());
+                        };
+                        let _ = std::thread::Builder::new().name("envelope".to_owned()).spawn(print);
+                        let _ = said.recv_timeout(PRINTING);
                         signal_hook::low_level::exit(128 + first);
                     };
                     if std::thread::Builder::new().name("end".to_owned()).spawn(end).is_err() {

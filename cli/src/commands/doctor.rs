@@ -46,7 +46,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.service {
         return attack_servers(args.json);
     }
-    let reply = crate::reply::Reply { mode: Mode::Tool };
+    let reply = crate::reply::Reply::new(Mode::Tool);
     let runtime = match prepare::runtime(Mode::Tool) {
         Ok(runtime) => runtime,
         // What keeps everything from running is what doctor is asked for.

@@ -179,12 +179,15 @@ fn find(
         return question_of(store, which::run(store, id)?);
     }
     let foreign = || replay::incumbent_refusal(runtime, id, reply).map(CommandError::failed);
-    store.find_gate(id).map_err(|error| match error {
-        unknown @ StoreError::UnknownGate(_) => foreign().unwrap_or_else(|| CommandError::usage(unknown)),
+    store.find_gate(id).or_else(|error| match error {
+        unknown @ StoreError::UnknownGate(_) => match which::run(store, id) {
+            Ok(run) => question_of(store, run),
+            Err(_) => Err(foreign().unwrap_or_else(|| CommandError::usage(unknown))),
+        },
         wrong @ (StoreError::ShortGate { .. } | StoreError::AmbiguousGate { .. }) => {
-            CommandError::usage(wrong)
+            Err(CommandError::usage(wrong))
         }
-        other => other.into(),
+        other => Err(other.into()),
     })
 }
 

@@ -132,10 +132,7 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
             Ok(()) => named(name, &words),
             Err(error) => run::refuse(&words, error.into()),
         },
-        Err(error) => {
-            let shown: Vec<String> = words.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-            run::refuse(&shown, error)
-        }
+        Err(error) => run::refuse(&shown(&words), error),
     };
     let mut exit = result.unwrap_or_else(CommandError::report);
     if let Some(database) = lobster_runtime::store::damage_met() {
@@ -155,6 +152,19 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
         exit = Exit::FAILED;
     }
     signals::received().map_or(exit, Exit::Signal)
+}
+
+/// Answers these words where the system gives lobster no thread to work in.
+pub(crate) fn refuse_start(words: &[OsString], error: &std::io::Error) -> Exit {
+    stdout::begin();
+    let message = format!(
+        "lobster cannot start ({error}): it needs a thread with 256 MiB of address space (`ulimit -u`, `ulimit -v`)"
+    );
+    run::refuse(&shown(words), CommandError::failed(message)).unwrap_or_else(CommandError::report)
+}
+
+fn shown(words: &[OsString]) -> Vec<String> {
+    words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
 /// Runs what a program of this name does with these words.
@@ -248,7 +258,11 @@ fn own_command(words: &[String]) -> CommandResult {
         crate::render::pager::turn_off();
     }
     let shows_record = cli.command.shows_record();
-    if shows_record || matches!(cli.command, Command::Gates(_) | Command::Store(_) | Command::Schedule(_)) {
+    let needs_store_only = matches!(
+        cli.command,
+        Command::Gates(_) | Command::Store(_) | Command::Schedule(_) | Command::Event(_)
+    );
+    if shows_record || needs_store_only {
         prepare::work_without_directory();
     }
     let result = match cli.command {

@@ -305,8 +305,8 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     };
     let reply = match words.mode.as_deref() {
         None => reply,
-        Some("tool") => crate::reply::Reply { mode: Mode::Tool },
-        Some("human") => crate::reply::Reply { mode: Mode::Human },
+        Some("tool") => crate::reply::Reply::new(Mode::Tool),
+        Some("human") => crate::reply::Reply::new(Mode::Human),
         Some(other) => {
             return reply
                 .failure(&Failure::parse(format!("resume --mode must be human or tool, not {other:?}")));

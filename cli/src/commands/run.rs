@@ -189,7 +189,7 @@ pub(crate) fn refuse(words: &[String], error: CommandError) -> CommandResult {
     if first == Some("doctor") && failure.kind == FailureKind::Runtime {
         failure.kind = FailureKind::Doctor;
     }
-    Reply { mode: Mode::Tool }.failure(&failure)
+    Reply::new(Mode::Tool).failure(&failure)
 }
 
 pub(crate) fn run(words: &[String]) -> CommandResult {
@@ -205,7 +205,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
             return Err(CommandError::usage(format!("--mode must be human or tool, not {other:?}")));
         }
     };
-    let reply = Reply { mode };
+    let reply = Reply::new(mode);
     let words = match mode {
         Mode::Human if words.names_nothing() && which::can_ask() => {
             Words { file: Some(which::pick_file("run")?.display().to_string()), ..words }

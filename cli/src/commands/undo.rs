@@ -77,7 +77,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let result = runtime.run_planned(&undo.planned);
     let done = result.run.map(|run| run.short());
     let is_waiting = matches!(result.envelope, Envelope::NeedsApproval(_));
-    let exit = Reply { mode: Mode::Human }.result(&runtime, result, false)?;
+    let exit = Reply::new(Mode::Human).result(&runtime, result, false)?;
     if exit == Exit::OK {
         tell_done(&undo, done, is_waiting);
     }

@@ -340,7 +340,7 @@ fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, Str
                 Event::RunEnded { detail, .. } => Some(detail),
                 _ => None,
             });
-            if end.is_some_and(replay::is_stopped_between_effects) {
+            if end.is_some_and(replay::is_resumed_by_service) {
                 // The service resumes it.
                 return Ok(None);
             }

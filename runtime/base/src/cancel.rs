@@ -48,15 +48,20 @@ impl CancelReason {
         }
     }
 
-    /// True if nobody decided about the work: it can continue later. A person, a rule of the file and a limit of
-    /// `lobster serve` decide; a signal and a lost client do not.
+    /// True if the work can continue later. A person and a rule of the file end it for good; a signal and a lost
+    /// client do not.
     #[must_use]
     pub fn interrupts(&self) -> bool {
         match self {
-            Self::Signal(name) => meaning(name).is_none(),
-            Self::Lost(_) => true,
+            Self::Signal(_) | Self::Lost(_) => true,
             Self::Timeout(_) | Self::Superseded | Self::Requested(_) => false,
         }
+    }
+
+    /// True for a limit of `lobster serve`: the service does not resume the run by itself.
+    #[must_use]
+    pub fn is_service_limit(&self) -> bool {
+        matches!(self, Self::Signal(name) if meaning(name).is_some())
     }
 
     /// The same for an executor, which may be older than [`Self::Lost`].
@@ -303,14 +308,13 @@ mod tests {
     fn only_a_signal_and_a_lost_client_interrupt() {
         let (signal, text) = (|name: &str| CancelReason::Signal(name.into()), || "x".to_owned());
         for reason in [signal("SIGTERM"), signal("SIGINT"), signal("SIGHUP"), CancelReason::Lost(text())] {
-            assert!(reason.interrupts(), "{reason:?}");
+            assert!(reason.interrupts() && !reason.is_service_limit(), "{reason:?}");
         }
-        // The last three are limits of `lobster serve`.
-        let decided = ["SIGALRM", "SIGUSR1", "SIGUSR2"].map(signal).into_iter().chain([
-            CancelReason::Timeout(text()),
-            CancelReason::Superseded,
-            CancelReason::Requested(text()),
-        ]);
+        for reason in ["SIGALRM", "SIGUSR1", "SIGUSR2"].map(signal) {
+            assert!(reason.interrupts() && reason.is_service_limit(), "{reason:?}");
+        }
+        let decided =
+            [CancelReason::Timeout(text()), CancelReason::Superseded, CancelReason::Requested(text())];
         for reason in decided {
             assert!(!reason.interrupts(), "{reason:?}");
         }

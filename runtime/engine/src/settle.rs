@@ -50,10 +50,14 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
                 interrupted_by.filter(|_| code.and_then(FailureCode::known) == Some(Code::Cancelled))
             {
                 (detail["cut_off"], detail["interrupted_by"]) = (json!([]), json!(by));
+                if run.cancel.reason().is_some_and(|reason| reason.is_service_limit()) {
+                    detail["limit"] = Value::Bool(true);
+                }
             }
             tell_unseen(&mut detail, &unseen);
         }
-        let resumes = detail["cut_off"].as_array().is_some_and(Vec::is_empty) && run.is_of_service();
+        let is_between_effects = detail["cut_off"].as_array().is_some_and(Vec::is_empty);
+        let resumes = is_between_effects && detail["limit"] != true && run.is_of_service();
         // What only computed is computed again if a power cut takes its end away (E1).
         let durability = if status == RunStatus::Ok && !run.has_done_effects() {
             Durability::Lazy
@@ -109,10 +113,8 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
         }
         Err(Stop::Cancelled) => {
             let reason = run.cancel.reason();
-            // Only a person or a rule ends a run for good. An effect that a limit of the service stopped half-way
-            // waits for a decision.
-            let limited = matches!(reason, Some(CancelReason::Signal(_))) && !run.unseen()?.is_empty();
-            let interrupted = run.interrupted_by().is_some() || limited;
+            // Only a person or a rule ends a run for good.
+            let interrupted = run.interrupted_by().is_some();
             let status = if interrupted { RunStatus::Failed } else { RunStatus::Cancelled };
             let message = reason.map_or_else(|| "cancelled".to_owned(), |reason| reason.message());
             end(status, None, Some(message.clone()), Some(&Code::Cancelled.into()))?;

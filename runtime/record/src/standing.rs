@@ -204,11 +204,12 @@ fn starts_among(store: &Store, runs: &[RunId]) -> HashMap<RunId, ListedStart> {
 /// In the end of a run that is not over: the effects that were cut off, none if it stopped between two.
 const CUT_OFF: &str = "cut_off";
 
-/// True if a signal or a lost client stopped the run between two effects: it can continue without a question.
-/// `end`: the detail of its last end.
+/// True if a signal or a lost client stopped the run between two effects: the service that started it resumes it
+/// without a question. A run that reached a limit of the service waits for a person. `end`: the detail of its last
+/// end.
 #[must_use]
-pub fn is_stopped_between_effects(end: &Value) -> bool {
-    end[CUT_OFF].as_array().is_some_and(Vec::is_empty)
+pub fn is_resumed_by_service(end: &Value) -> bool {
+    end[CUT_OFF].as_array().is_some_and(Vec::is_empty) && end["limit"] != true
 }
 
 fn is_cut_off(event: &Event) -> bool {

@@ -404,9 +404,7 @@ impl Dispatcher {
         let last = last.ok().and_then(|mut records| records.pop());
         match last.map(|record| record.event) {
             Some(Event::RetryRequested { .. }) => self.retried(summary.id, ended, true),
-            Some(Event::RunEnded { detail, .. }) if replay::is_stopped_between_effects(&detail) => {
-                Standing::Again
-            }
+            Some(Event::RunEnded { detail, .. }) if replay::is_resumed_by_service(&detail) => Standing::Again,
             _ => Standing::Over,
         }
     }

@@ -1,11 +1,22 @@
 //! Wall-clock time, in milliseconds since 1970, passed in so that tests own it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// How long a writer waits for other processes. A write takes well under a
-/// millisecond, so this much means that a process is stuck or stopped.
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a writer waits for other processes. A write takes well under a millisecond, so this much means that a
+/// process is stuck or stopped.
+pub(super) fn patience() -> Duration {
+    Duration::from_secs(if IS_ENDING.load(Ordering::Relaxed) { 5 } else { 30 })
+}
+
+/// True once this process was told to end.
+static IS_ENDING: AtomicBool = AtomicBool::new(false);
+
+/// From now on this process waits for a locked store for 5 seconds instead of 30, also where it waits already.
+pub fn shorten_patience() {
+    IS_ENDING.store(true, Ordering::Relaxed);
+}
 
 /// Says what time it is: milliseconds since 1970-01-01 UTC.
 pub type Clock = Arc<dyn Fn() -> i64 + Send + Sync>;

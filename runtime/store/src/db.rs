@@ -16,7 +16,7 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior};
 use tempfile::TempDir;
 
-use super::clock::PATIENCE;
+use super::clock::patience;
 use super::error::StoreError;
 use super::file_lock::{FileLock, Sharing};
 use super::group::Group;
@@ -443,7 +443,7 @@ fn wait_patiently(connection: &mut Connection) -> rusqlite::Result<()> {
             since = Instant::now();
         }
         std::thread::sleep(Duration::from_micros(50 << turn.clamp(0, 6)));
-        since.elapsed() < PATIENCE
+        since.elapsed() < patience()
     }))
 }
 
@@ -460,8 +460,8 @@ pub(super) fn create(dir: &Path, path: &Path) -> Result<(), StoreError> {
     let fresh = make_dirs(dir).map_err(unusable)?;
     // One process makes it; the others find it made.
     let guard = File::open(dir).map_err(unusable)?;
-    let Some(_lock) = FileLock::take(guard, Sharing::Exclusive, PATIENCE).map_err(unusable)? else {
-        return Err(StoreError::Busy { path: dir.to_owned(), seconds: PATIENCE.as_secs() });
+    let Some(_lock) = FileLock::take(guard, Sharing::Exclusive, patience()).map_err(unusable)? else {
+        return Err(StoreError::Busy { path: dir.to_owned(), seconds: patience().as_secs() });
     };
     if path.exists() {
         return Ok(());

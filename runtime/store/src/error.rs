@@ -230,7 +230,7 @@ impl StoreError {
             rusqlite::ErrorCode::DiskFull => Self::Full { path: at },
             rusqlite::ErrorCode::ReadOnly => Self::ReadOnly { path: at },
             rusqlite::ErrorCode::DatabaseBusy | rusqlite::ErrorCode::DatabaseLocked => {
-                Self::Busy { path: at, seconds: super::clock::PATIENCE.as_secs() }
+                Self::Busy { path: at, seconds: super::clock::patience().as_secs() }
             }
             rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase => {
                 Self::Damaged { path: at, what: error.to_string() }
