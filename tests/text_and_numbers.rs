@@ -256,3 +256,19 @@ fn keys_that_are_withheld_are_named() {
     let granted = call(&["run", "--mode", "tool", "granted.lobster"]).error();
     assert!(granted.contains("this step: OPENROUTER_API_KEY (keys"), "{granted}");
 }
+
+#[test]
+fn a_variable_of_a_caller_does_not_stand_for_an_argument_that_is_left_out() {
+    let home = Home::new();
+    let shows = "printf '%s|%s' \"${LOBSTER_ARG_T-none}\" \"${LOBSTER_ARGS_JSON-none}\"";
+    home.write("sub.lobster", format!("args: {{ t: {{}} }}\nsteps:\n  - id: a\n    run: {}\n", json!(shows)))
+        .write(
+            "main.lobster",
+            "args: { t: { default: of the caller } }\nsteps:\n  - { id: big, run: \"printf '%200000s' y\" }\n  \
+             - { id: s, workflow: sub.lobster, workflow_args: { t: $big.stdout } }\n",
+        );
+    assert_eq!(tool(&home, &["main.lobster"]).output(), json!(["none|none"]));
+    let outer = home.lobster(["run", "--mode", "tool", "sub.lobster", "--args-json", r#"{"t":"\u0000x"}"#]);
+    let shown = outer.env("LOBSTER_ARG_T", "of another run").run().output();
+    assert_eq!(shown, json!(["none|{\"t\":\"\\u0000x\"}"]));
+}

@@ -101,6 +101,19 @@ impl Env {
         Self { granted: Arc::new(granted), ..self.clone() }
     }
 
+    /// This environment without these variables, wherever they come from.
+    pub(crate) fn without(&self, names: &[String]) -> Self {
+        if names.is_empty() {
+            return self.clone();
+        }
+        let (mut inherited, mut granted) = (BTreeMap::clone(&self.inherited), BTreeMap::clone(&self.granted));
+        for name in names {
+            inherited.remove(OsStr::new(name));
+            granted.remove(name);
+        }
+        Self { inherited: Arc::new(inherited), granted: Arc::new(granted), ..self.clone() }
+    }
+
     /// This environment with one more inherited variable.
     pub(crate) fn with_inherited(&self, name: &str, value: &str) -> Self {
         let mut inherited = BTreeMap::clone(&self.inherited);
@@ -305,15 +318,20 @@ pub const ARG_PREFIX: &str = "LOBSTER_ARG_";
 /// `LOBSTER_ARGS_JSON` and `LOBSTER_ARG_<NAME>` for a workflow's arguments.
 /// A value too long for a variable is left out; steps get it by `stdin` or `${name}`.
 pub fn argument_vars(args: &Map<String, Value>) -> Vec<(String, String)> {
+    split_argument_vars(args).0
+}
+
+/// The same, and the names of the variables that are left out. An argument of a caller may have the same name.
+pub(crate) fn split_argument_vars(args: &Map<String, Value>) -> (Vec<(String, String)>, Vec<String>) {
     let all = (ARGS_JSON.to_owned(), json::compact(args));
     let each = args.iter().filter_map(|(name, value)| {
         let name = variable_name::for_argument(name);
         (!name.is_empty()).then(|| (format!("{ARG_PREFIX}{name}"), json::js_string(value)))
     });
-    std::iter::once(all)
-        .chain(each)
-        .filter(|(_, value)| value.len() < MAX_VARIABLE && !value.contains('\0'))
-        .collect()
+    let all = std::iter::once(all).chain(each);
+    let (kept, left_out): (Vec<_>, Vec<_>) =
+        all.partition(|(_, value)| value.len() < MAX_VARIABLE && !value.contains('\0'));
+    (kept, left_out.into_iter().map(|(name, _)| name).collect())
 }
 
 #[cfg(test)]
@@ -395,5 +413,9 @@ mod tests {
         ]);
         let vars = argument_vars(&args);
         assert_eq!(vars, [("LOBSTER_ARG_K".to_owned(), "1".to_owned())]);
+        let caller = Env::inherited([("LOBSTER_ARG_BIG".into(), "of the caller".into())])
+            .with([("LOBSTER_ARGS_JSON".to_owned(), "{}".to_owned())]);
+        let own = caller.without(&split_argument_vars(&args).1);
+        assert_eq!((own.get("LOBSTER_ARG_BIG"), own.get("LOBSTER_ARGS_JSON")), (None, None));
     }
 }

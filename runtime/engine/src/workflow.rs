@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 
 use super::binding::{Asker, GateQuestion};
 use super::budget;
-use super::env::{Env, argument_vars};
+use super::env::{Env, split_argument_vars};
 use super::path::StepPath;
 use super::pipeline::{self, PipelineInput};
 use super::record::{Json, Record, Scope};
@@ -132,7 +132,6 @@ impl Frame<'_> {
             Ok(record) => record,
             Err(Stop::Failed(error)) if step.on_error.passes_over() && !ends_the_run(&error) => {
                 self.run.clear_failure_within(&path);
-                self.run.committed.forget_undo_within(&path);
                 self.summarise(step, &path, StepStatus::Failed, Some(&error), begun)?;
                 self.count_cost(&step.id, None)?;
                 scope.insert(Arc::new(Record { error: Some(error.message), ..Record::new(&step.id) }));
@@ -143,9 +142,6 @@ impl Frame<'_> {
                     Stop::Failed(error) => Stop::Failed(error.or_code(Code::StepValue)),
                     other => other,
                 };
-                if matches!(&stop, Stop::Failed(_)) && step.on_error == OnError::Undo {
-                    self.run.committed.undo_for(&path);
-                }
                 // What could not be recorded is not a failure of the step: whatever the journal says of it stands.
                 if let Stop::Failed(error) = &stop
                     && !error.is(Code::Store)
@@ -530,14 +526,15 @@ impl Frame<'_> {
         scope: &Scope<'_>,
         enclosing: &Enclosing,
     ) -> Result<Env, ExprError> {
-        let arguments = argument_vars(self.args);
+        let (arguments, left_out) = split_argument_vars(self.args);
+        let outer = self.env.without(&left_out);
         let mut layers = arguments.clone();
         if let Some(dir) = self.workflow.file.parent() {
             layers.push((crate::env::WORKFLOW_DIR.to_owned(), dir.display().to_string()));
         }
         // What a value inserts is what the step would have without this layer.
         let fill = |layers: &mut Vec<(String, String)>, vars: &[(String, String)]| {
-            let env = self.env.with(layers.iter().cloned());
+            let env = outer.with(layers.iter().cloned());
             let inserted = |name: &str| env.inserted(name, &self.run.services.policy);
             for (name, value) in vars {
                 layers.push((name.clone(), template::fill_variable(value, self.args, scope, &inserted)?));
@@ -552,11 +549,8 @@ impl Frame<'_> {
             }
         }
         fill(&mut layers, &step.env)?;
-        Ok(self
-            .env
-            .with(layers)
-            .with_secrets(&step.extras.secrets)
-            .with_credentials(&step.extras.credentials))
+        let env = outer.with(layers).with_secrets(&step.extras.secrets);
+        Ok(env.with_credentials(&step.extras.credentials))
     }
 
     pub(super) fn step_cwd(&self, step: &Step, enclosing: &Enclosing) -> PathBuf {
