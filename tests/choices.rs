@@ -166,62 +166,6 @@ fn an_undo_goes_on_from_what_was_edited_since() {
 }
 
 #[test]
-fn a_step_that_fails_undoes_what_the_run_has_committed() {
-    let home = home(
-        "steps:
-  - {id: one, cwd: tree, changes: staged, run: 'echo 1 > p; rm notes'}
-  - {id: two, cwd: tree, changes: staged, run: 'echo 2 >> p'}
-  - {id: three, run: 'cat tree/p; exit 3', on_error: undo}
-  - {id: four, run: 'echo never'}
-",
-    );
-    let before = tree(&home.dir().join("tree"));
-    let failed = home.tool(["flow.lobster"]);
-    assert!(failed.error().contains("(3)"), "{failed:#?}");
-    assert!(failed.stderr.contains("undid 2 changes"), "{failed:#?}");
-    assert!(output_of(&home, "three").ends_with("1\n2\n"));
-    assert_eq!(tree(&home.dir().join("tree")), before);
-    assert_eq!(home.lobster(["replay", "@"]).run().code(), 0);
-    let resumed = home.lobster(["resume", "@"]).run().error();
-    assert!(resumed.contains("on_error: undo"), "{resumed}");
-    let again = home.lobster(["undo", "@"]).run();
-    assert!(again.code() != 0 && tree(&home.dir().join("tree")) == before, "{again:#?}");
-}
-
-fn output_of(home: &Home, step: &str) -> String {
-    home.lobster(["logs", "@", step]).run().stdout
-}
-
-#[test]
-fn an_undo_of_a_failed_step_overwrites_nobody_and_one_that_is_passed_over_undoes_nothing() {
-    let home = home(
-        "steps:
-  - {id: one, cwd: tree, changes: staged, run: 'echo 1 > p'}
-  - {id: two, run: 'echo mine > tree/p; exit 3', on_error: undo}
-",
-    );
-    let error = home.tool(["flow.lobster"]).error();
-    assert!(error.contains("undo of the run failed") && error.contains("p in"), "{error}");
-    assert_eq!(home.read("tree/p"), "mine\n");
-
-    home.write(
-        "passed.lobster",
-        "steps:
-  - {id: one, cwd: tree, changes: staged, run: 'echo 1 > q'}
-  - id: both
-    on_error: continue
-    parallel:
-      branches:
-        - {id: two, run: 'exit 3', on_error: undo}
-        - {id: three, run: 'true'}
-  - {id: four, run: 'exit 4'}
-",
-    );
-    home.tool(["passed.lobster"]).error();
-    assert_eq!(home.read("tree/q"), "1\n");
-}
-
-#[test]
 fn a_fork_commits_again_what_was_undone() {
     let home = home(
         "steps:

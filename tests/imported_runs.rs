@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::forged::Bundle;
 use crate::home::{Answer, Home};
 
-const STAGED: &str = "name: staged\nsteps:\n  - { id: fix, cwd: tree, changes: staged, run: 'echo new > a' }\n  - { id: no, on_error: undo, run: exit 3 }\n";
+const STAGED: &str = "name: staged\nsteps:\n  - { id: fix, cwd: tree, changes: staged, run: 'echo new > a' }\n  - { id: no, run: exit 3 }\n";
 
 /// What the record of a change says of a file that nobody here ever changed.
 #[derive(Clone, Copy, Debug)]
@@ -203,7 +203,7 @@ fn a_forged_change_of_files_is_neither_undone_nor_committed() {
     for claim in [Claim::Deleted, Claim::Made] {
         let mut whole = Elsewhere::staged(STAGED);
         whole.forge_step(claim);
-        assert_does_nothing(&mut whole, &format!("{claim:?}, failed and undone"));
+        assert_does_nothing(&mut whole, &format!("{claim:?}, failed"));
 
         // As if it had been killed at each of these places.
         for (kind, path) in

@@ -28,7 +28,6 @@ pub mod beginning;
 pub mod binding;
 pub mod budget;
 mod child_workflow;
-mod committed;
 mod current_values;
 mod effects;
 pub mod env;

@@ -68,7 +68,7 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
         least_changes,
         pile: Arc::clone(&pile),
     };
-    let last = frame.steps(&run.cancel).map_err(|stop| run.undo_committed(stop))?;
+    let last = frame.steps(&run.cancel)?;
     pile.settle(run, &run.cancel)?;
     if let Some(meta) = lock(&cost).summary() {
         run.append_unsynced(Event::Note { path: None, text: "cost".to_owned(), detail: meta })?;

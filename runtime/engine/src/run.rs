@@ -18,7 +18,6 @@ use super::activity::Activity;
 use super::approval::identity_from_env;
 use super::binding::PendingGate;
 use super::binding::{Binding, Identity, KnownAnswer};
-use super::committed::Committed;
 use super::env::Env;
 use super::execute::{Executor, Order, OrderId, Outcome, SecretSource, SessionEnd};
 use super::outcome::failed_outcome;
@@ -114,8 +113,6 @@ pub struct Run<'s> {
     pub(super) registry: OnceLock<Registry>,
     /// Nothing is taken from the action cache.
     cache_disabled: bool,
-    /// What it has committed in files.
-    pub(crate) committed: Committed,
     /// The trace that its spans go to, if they go anywhere.
     pub(crate) trace: Option<RunTrace>,
     /// What carries out its effects.
@@ -186,7 +183,6 @@ impl<'s> Run<'s> {
             overseer: None,
             interrupted: Interrupted::Ask,
             recall: Mutex::default(),
-            committed: Committed::default(),
             buffered: Mutex::default(),
             pending: Mutex::default(),
             unconfirmed: Mutex::default(),

@@ -523,7 +523,7 @@ mod tests {
 
     #[test]
     fn values_are_those_of_the_field() {
-        assert_eq!(labels("steps:\n  - id: a\n    on_error: ‸"), ["stop", "continue", "skip_rest", "undo"]);
+        assert_eq!(labels("steps:\n  - id: a\n    on_error: ‸"), ["stop", "continue", "skip_rest"]);
         assert_eq!(labels("steps:\n  - {id: a, on_error: st‸"), ["stop"]);
         assert_eq!(labels("steps:\n  - id: a\n    idempotent: ‸"), ["true", "false"]);
         assert_eq!(labels("steps:\n  - id: a\n    pipeline: json | wh‸"), ["where"]);

@@ -529,12 +529,12 @@ pub struct Retry {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnError {
+    /// In plans of earlier versions `undo` also undid what the run had committed in files.
     #[default]
+    #[serde(alias = "undo")]
     Stop,
     Continue,
     SkipRest,
-    /// As with [`OnError::Stop`], and what the run has committed in files is undone.
-    Undo,
 }
 
 impl OnError {
@@ -543,7 +543,7 @@ impl OnError {
     pub fn passes_over(self) -> bool {
         match self {
             Self::Continue | Self::SkipRest => true,
-            Self::Stop | Self::Undo => false,
+            Self::Stop => false,
         }
     }
 }

@@ -197,11 +197,6 @@ pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepP
     commit_checked(run, path, set, steps, guarded::check_all)
 }
 
-/// Commits the inverse of a change set that was committed: a repository that it brought goes with it.
-pub(crate) fn take_back(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
-    commit_checked(run, path, set, &[], guarded::check_protected)
-}
-
 fn commit_checked(
     run: &Run<'_>,
     path: &StepPath,
@@ -240,13 +235,7 @@ fn commit_checked(
         }
     };
     run.perform_once(&path, &record, perform, |outcome| match outcome.status {
-        StepStatus::Ok => {
-            // What was committed elsewhere is not here, so nothing here takes it back.
-            if !run.is_from_elsewhere(&path) {
-                run.committed.note(set);
-            }
-            Ok(())
-        }
+        StepStatus::Ok => Ok(()),
         _ => Err(Stop::Failed(outcome_error(outcome))),
     })
 }
@@ -305,5 +294,6 @@ pub(crate) fn commit_step(run: &Run<'_>, path: &StepPath, set: Digest) -> Result
     // What cannot be read now could be read when the plan was made.
     load(&run.store, &set).map_err(store_failure)?;
     run.refuse_plan_from_elsewhere()?;
-    take_back(run, path, set)
+    // The inverse of what was committed: a repository that it brought goes with it.
+    commit_checked(run, path, set, &[], guarded::check_protected)
 }

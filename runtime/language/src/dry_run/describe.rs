@@ -260,9 +260,6 @@ impl Planner<'_> {
             OnError::SkipRest => {
                 line!(out, "{indent}on_error: skip_rest");
             }
-            OnError::Undo => {
-                line!(out, "{indent}on_error: undo");
-            }
         }
         if let Some(retry) = step.retry.as_ref().filter(|retry| retry.max > 1) {
             line!(out, "{indent}{}", retry_line(retry));

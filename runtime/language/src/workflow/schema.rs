@@ -314,9 +314,7 @@ fn around(name: &str) -> Option<Value> {
             "Trying again when it fails",
         ),
         "timeout_ms" => note(json!({ "type": ["number", "string"] }), "For each attempt"),
-        "on_error" => {
-            note(json!({ "enum": ["stop", "continue", "skip_rest", "undo"] }), "What a failure means")
-        }
+        "on_error" => note(json!({ "enum": ["stop", "continue", "skip_rest"] }), "What a failure means"),
         _ => None,
     }
 }

@@ -65,7 +65,6 @@ impl Lowering<'_> {
         let on_error = match node.get("on_error").and_then(Node::as_text) {
             Some("continue") => OnError::Continue,
             Some("skip_rest") => OnError::SkipRest,
-            Some("undo") => OnError::Undo,
             _ => OnError::Stop,
         };
         let when = self.condition(node, fatal)?;

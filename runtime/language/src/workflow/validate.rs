@@ -428,7 +428,7 @@ impl Check<'_> {
         self.approval(step, prefix)?;
         self.timeout(step, prefix)?;
         if let Some(on_error) = step.get("on_error")
-            && !matches!(on_error.as_text(), Some("stop" | "continue" | "skip_rest" | "undo"))
+            && !matches!(on_error.as_text(), Some("stop" | "continue" | "skip_rest"))
         {
             let message = "on_error must be \"stop\", \"continue\", or \"skip_rest\"";
             return self.refuse(on_error, prefix, message);
