@@ -228,6 +228,20 @@ fn an_input_gate_takes_a_value_that_fits() {
 }
 
 #[test]
+fn a_gate_is_named_by_the_run_that_asks() {
+    let (home, gate) = waiting(WORKFLOW);
+    let run = gate["run"].as_str().unwrap();
+    for name in ["@", run, &run[..8], &run[run.len() - 8..]] {
+        let shown = home.lobster(["gates", "show", name]).run();
+        assert!(shown.code() == 0 && shown.stdout.contains(id(&gate)), "{name}: {shown:?}");
+    }
+    assert_eq!(
+        home.lobster(["gates", "reject", &run[run.len() - 8..]]).run().envelope()["status"],
+        "cancelled"
+    );
+}
+
+#[test]
 fn ids_that_name_no_gate_are_refused() {
     let (home, gate) = waiting(WORKFLOW);
     for text in ["", "4", "abc"] {

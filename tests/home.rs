@@ -257,10 +257,11 @@ pub(crate) fn wait(child: &mut Child, what: &dyn fmt::Debug) -> ExitStatus {
             return status;
         }
         if begun.elapsed() > PATIENCE {
+            let processes = crate::own_processes::describe_tree(child);
             if let Some(pid) = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw) {
                 let _ = rustix::process::kill_process_group(pid, rustix::process::Signal::KILL);
             }
-            panic!("still running after {PATIENCE:?}: {what:?}");
+            panic!("still running after {PATIENCE:?}: {what:?}\n{processes}");
         }
         std::thread::sleep(Duration::from_millis(2));
     }

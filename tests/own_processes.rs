@@ -59,3 +59,21 @@ pub(crate) fn signal(child: &Child, signal: Signal, kinds: impl Fn(Kind) -> bool
     let fitting = tree_of(child).into_iter().filter(|(_, kind)| kinds(*kind));
     fitting.filter(|(pid, _)| kill_process(*pid, signal).is_ok()).count()
 }
+
+/// One line for each process of `child`: what it is, its state, and where in the kernel it waits.
+pub(crate) fn describe_tree(child: &Child) -> String {
+    let mut lines = String::new();
+    for (pid, kind) in tree_of(child) {
+        let read = |name: &str| {
+            let text = std::fs::read_to_string(format!("/proc/{}/{name}", pid.as_raw_nonzero()));
+            text.unwrap_or_default().replace('\0', " ")
+        };
+        let status = read("status");
+        let kept = ["State:", "PPid:", "SigQ:", "SigBlk:", "SigIgn:", "Threads:"];
+        let fields = status.lines().filter(|line| kept.iter().any(|field| line.starts_with(field)));
+        let fields = fields.collect::<Vec<_>>().join(" ").replace('\t', " ");
+        let (waits_in, call, words) = (read("wchan"), read("syscall"), read("cmdline"));
+        lines += &format!("{pid:?} {kind:?} {fields} wchan {waits_in} syscall {} {words}\n", call.trim());
+    }
+    lines
+}
