@@ -319,10 +319,10 @@ fn a_command_that_the_sandbox_blocked_is_told_which_grant_it_lacks() {
         if message.contains("cannot enforce") || message.contains("not found") {
             return println!("no jail, or no make, here: {message}");
         }
-        let built = home.dir().canonicalize().unwrap().join("built");
+        let work = home.dir().canonicalize().unwrap();
         let hint = format!(
-            "\nsandbox_blocked: it may not write {0}; missing grant: fs_write = [\"{0}\"]",
-            built.display()
+            "\nsandbox_blocked: it may not write {0}/built; missing grant: fs_write = [\"{0}\"]",
+            work.display()
         );
         assert!(message.contains(&hint), "{failed:?}");
     }
@@ -561,4 +561,48 @@ fn a_repository_cannot_make_a_reading_git_run_code() {
     assert!(git(&["config", "diff.external", &evil]));
     let stopped = run("diff.lobster");
     assert!(!stopped.stdout.contains("FOREIGN") && stopped.error().contains("cannot run"), "{stopped:?}");
+}
+
+/// `~` is the caller's home and `@step-home` the step's, and each is shown by its name wherever a person reads a path.
+#[test]
+fn each_home_has_its_own_name() {
+    let home = Home::new();
+    let caller = home.dir().canonicalize().unwrap().join("../home");
+    std::fs::create_dir_all(caller.join("notes")).unwrap();
+    let caller = caller.canonicalize().unwrap();
+    home.write(
+        "p.toml",
+        "version = 1\n[sandbox.fs]\nwrite = [\"@workspace\"]\ndeny = [\"~/.netrc\"]\n[[rule]]\nid = \"t\"\neffect = \"allow\"\n\
+         program = \"sort\"\ngrant = { fs_read = [\"~/notes\", \"@step-home/in\"] }\n",
+    );
+    let written = caller.join("made").display().to_string();
+    for (text, shown) in [
+        ("mkdir ~/.made", "ask: creates a directory: @step-home/.made [write]"),
+        ("mkdir \"$HOME/.made\"", "ask: creates a directory: @step-home/.made [write]"),
+        ("cd && mkdir .made", "ask: creates a directory: @step-home/.made [write]"),
+        ("mkdir ~/.made", "mkdir @step-home/.made\n"),
+        ("mkdir ~/.made", "writes: @step-home/.made\n"),
+        ("mkdir ~/.made", "never: ~/.netrc\n"),
+        (&format!("mkdir {written}"), "deny: ~/made is outside the write roots: creates a directory"),
+        ("cat ~/.netrc", "deny: @step-home/.netrc is a secret"),
+        (&format!("cat {written}"), "ask: ~/made is outside the read roots"),
+        ("sort a", "read: @workspace @system-ro ~/notes @step-home/in\n"),
+        ("rm -rf ~", "deny: rm removes @step-home and everything below [hard:rm-root]"),
+    ] {
+        let shown = shown.replace("@workspace", &home.dir().canonicalize().unwrap().display().to_string());
+        let answer = home.lobster(["policy", "explain", "--policy", "p.toml", text]).run();
+        assert!(answer.stdout.contains(&shown), "{text}: {answer:?}");
+    }
+
+    home.write("a.lobster", "steps:\n  - { id: a, run: 'mkdir ~/.made && ls -d ~/.made' }\n");
+    let waits = home.tool(["--policy", "p.toml", "a.lobster"]);
+    let question = waits.envelope().to_string();
+    if question.contains("cannot enforce") {
+        return println!("no jail here: {question}");
+    }
+    let (word, own) = ("creates a directory: @step-home/.made", caller.display().to_string());
+    assert!(question.contains(word) && !question.contains(&own), "{question}");
+    let answered = home.lobster(["resume", "--token", &waits.token(), "--approve", "yes"]).run();
+    assert!(answered.stdout.contains("/lobster-home-") && answered.stdout.contains("/.made"), "{answered:?}");
+    assert!(!caller.join(".made").exists(), "the step's home is not the caller's");
 }

@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             let place = PolicySources { place: Some(Path::new(".")), run: None };
             let runtime = prepare::runtime_under(Mode::Human, &place)?;
             let policy = policy_or(policy.as_deref(), &runtime)?;
-            let mut env = runtime.decision_env();
+            let mut env = runtime.decision_env_under(&policy);
             if let Some(dialect) = shell {
                 env = env.with_shell(Shell::example(*dialect));
             }
@@ -158,7 +158,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             } else {
                 let room = Room::of_stdout();
                 let mut paged = Output::paged();
-                for (index, line) in decision.explain().lines().enumerate() {
+                for (index, line) in decision.explain(&env).lines().enumerate() {
                     let style = if index == 0 { state_style(line) } else { anstyle::Style::new() };
                     writeln!(paged, "{}", room.paint(style, line))?;
                 }

@@ -16,7 +16,7 @@ use crate::recorded_plan::recorded;
 use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_language::plan::Plan;
-use lobster_policy::Policy;
+use lobster_policy::{Policy, name_step_home};
 use lobster_stage::Question;
 use lobster_stages as stages;
 use lobster_store::{Event, Gate, RunId, RunSummary, Store, StoreError, iso};
@@ -528,11 +528,11 @@ fn plain(words: &[Value]) -> String {
 /// Words so that a reader can tell where one ends.
 pub(crate) fn quoted(words: &[Value]) -> String {
     let bare = |c: char| c.is_alphanumeric() || "-_./:=@%+,‹›?~".contains(c);
-    let quoted =
-        words.iter().map(json::js_string).map(|word| match word.is_empty() || !word.chars().all(bare) {
-            true => format!("'{}'", word.replace('\'', r"'\''")),
-            false => word,
-        });
+    let shown = words.iter().map(|word| name_step_home(&json::js_string(word)));
+    let quoted = shown.map(|word| match word.is_empty() || !word.chars().all(bare) {
+        true => format!("'{}'", word.replace('\'', r"'\''")),
+        false => word,
+    });
     quoted.collect::<Vec<_>>().join(" ")
 }
 

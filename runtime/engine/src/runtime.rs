@@ -197,13 +197,14 @@ impl Runtime {
     /// The facts about this place that a decision may use.
     #[must_use]
     pub fn decision_env(&self) -> DecisionEnv {
+        self.decision_env_under(&self.services.policy)
+    }
+
+    /// The same, for a decision of another policy.
+    #[must_use]
+    pub fn decision_env_under(&self, policy: &Policy) -> DecisionEnv {
         let surroundings = self.services.surroundings();
-        crate::kinds::decision_env(
-            &self.services.policy,
-            &surroundings,
-            &self.services.cwd,
-            &self.services.env,
-        )
+        crate::kinds::decision_env(policy, &surroundings, &self.services.cwd, &self.services.env)
     }
 
     /// The commands that pipelines may use.

@@ -12,7 +12,7 @@ use serde::Serialize;
 use super::Policy;
 use super::decision_env::DecisionEnv;
 use super::file::Rule;
-use super::paths::Roots;
+use super::paths::{Roots, name_step_home};
 use super::shell;
 use lobster_base::glob::glob_match;
 
@@ -478,7 +478,8 @@ impl<'a> Analysis<'a> {
         self.add(Finding { level, code, hard: None, message, hint, span: self.span, rule: None });
     }
 
-    pub(crate) fn add(&mut self, finding: Finding) {
+    pub(crate) fn add(&mut self, mut finding: Finding) {
+        finding.message = name_step_home(&finding.message);
         let known =
             |f: &Finding| f.level == finding.level && f.code == finding.code && f.message == finding.message;
         if !self.findings.iter().any(known) {

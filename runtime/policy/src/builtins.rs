@@ -361,7 +361,7 @@ impl Analysis<'_> {
     }
 
     fn change_directory(&mut self, target: Option<&Arg>) {
-        let home = self.env.home.clone();
+        let home = self.tilde("").text;
         let next = match target {
             None => home,
             // An empty unquoted word is not a word: cd goes home.

@@ -9,7 +9,7 @@ use super::command::Invocation;
 use super::decision_env::DecisionEnv;
 use super::dialect::Dialect;
 use super::file::{LeastChanges, NetDefault, NetGrantSpec, NetWord, Profile, Rule};
-use super::paths::{Roots, expand_root, is_each_steps_own, normalise};
+use super::paths::{Roots, expand_root, is_each_steps_own, named, normalise};
 use super::shell::{LANGUAGE, read, unshowable};
 use super::{ENGINE_VERSION, Policy};
 use lobster_base::digest::Digest;
@@ -148,8 +148,8 @@ pub enum NetGrant {
     HostNetwork,
 }
 
-/// The rights of one command. Paths are absolute, except `@system-ro`, `@tmp`
-/// and `@step-home`, which the sandbox provides.
+/// The rights of one command. Paths are absolute or begin with `~`, the caller's home, except `@system-ro`,
+/// `@tmp` and `@step-home`, which the sandbox provides.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Grant {
     /// Readable roots.
@@ -412,19 +412,22 @@ impl Policy {
     ) -> Grant {
         let sandbox = &self.file().sandbox;
         let resolve = |path: &String| {
-            if let Some(path) = path.strip_prefix('!') {
-                return format!("!{}", expand_root(path, env));
-            }
-            if path.starts_with("@system-ro") || path.starts_with("@tmp") || path.starts_with("@step-home") {
-                path.clone()
-            } else {
-                expand_root(path, env)
+            let (not, path) = path.strip_prefix('!').map_or(("", path.as_str()), |path| ("!", path));
+            match path.starts_with("@tmp") {
+                true => path.to_owned(),
+                false => format!("{not}{}", named(&expand_root(path, env), env)),
             }
         };
         let mut grant = Grant {
             fs_read: sandbox.fs.read.iter().map(resolve).collect(),
             fs_deny: sandbox.fs.deny.iter().map(resolve).collect(),
-            fs_protect: sandbox.fs.protect.iter().map(resolve).chain(env.protected.iter().cloned()).collect(),
+            fs_protect: sandbox
+                .fs
+                .protect
+                .iter()
+                .map(resolve)
+                .chain(env.protected.iter().map(resolve))
+                .collect(),
             env: sandbox.env.pass.clone(),
             net: match sandbox.net.default {
                 _ if quiet => NetGrant::None,
@@ -462,7 +465,7 @@ impl Policy {
             }
         }
         // No rule can grant what is protected.
-        grant.fs_write.retain(|path| !roots.is_protected(path));
+        grant.fs_write.retain(|path| !roots.is_protected(&expand_root(path, env)));
         for list in [
             &mut grant.fs_read,
             &mut grant.fs_write,

@@ -3,20 +3,22 @@
 use std::fmt::Write as _;
 
 use super::decide::{Decision, NetGrant, Verdict};
+use super::decision_env::DecisionEnv;
 use super::file::LeastChanges;
+use super::paths::{name_step_home, named};
 
 impl Decision {
     /// The whole derivation: the verdict, each reason, each command that would
     /// start with what it touches, and the rights it would get.
     #[must_use]
-    pub fn explain(&self) -> String {
+    pub fn explain(&self, env: &DecisionEnv) -> String {
         let mut out = String::new();
         // Writing to a String cannot fail.
-        let _ = self.write_explanation(&mut out);
+        let _ = self.write_explanation(&mut out, env);
         out
     }
 
-    fn write_explanation(&self, out: &mut String) -> std::fmt::Result {
+    fn write_explanation(&self, out: &mut String, env: &DecisionEnv) -> std::fmt::Result {
         writeln!(out, "{}: {} [{}]", self.verdict.as_str(), self.message, self.reason_code)?;
         if let Some(hint) = &self.hint {
             writeln!(out, "  hint: {hint}")?;
@@ -43,7 +45,8 @@ impl Decision {
             writeln!(out, "commands it would start:")?;
         }
         for command in &self.commands {
-            let words: Vec<String> = command.argv.iter().map(|word| quote_word(word)).collect();
+            let words: Vec<String> =
+                command.argv.iter().map(|word| quote_word(&name_step_home(word))).collect();
             writeln!(out, "  {}", words.join(" "))?;
             if let Some(program) = &command.program {
                 writeln!(out, "    program: {program}")?;
@@ -54,7 +57,7 @@ impl Decision {
             let facts = &command.facts;
             for (name, list) in [("reads", &facts.reads), ("writes", &facts.writes)] {
                 if !list.is_empty() {
-                    let list: Vec<String> = list.iter().map(|path| quote_word(path)).collect();
+                    let list: Vec<String> = list.iter().map(|path| quote_word(&named(path, env))).collect();
                     writeln!(out, "    {name}: {}", list.join(" "))?;
                 }
             }
@@ -143,7 +146,7 @@ mod tests {
         .unwrap();
         let decision =
             policy.decide(&Proposal::shell("systemctl restart nginx && cat 'a b'"), &DecisionEnv::fixture());
-        let text = decision.explain();
+        let text = decision.explain(&DecisionEnv::fixture());
         let without_digest = &text[..text.rfind("policy ").unwrap()];
         assert_eq!(
             without_digest.trim_end(),
@@ -164,7 +167,8 @@ grant:
 
     #[test]
     fn without_a_policy_no_right_is_shown_as_held() {
-        let text = Policy::builtin().decide(&Proposal::shell("git push"), &DecisionEnv::fixture()).explain();
+        let env = DecisionEnv::fixture();
+        let text = Policy::builtin().decide(&Proposal::shell("git push"), &env).explain(&env);
         assert!(text.contains("confined: no") && !text.contains("network: none"), "{text}");
     }
 }

@@ -10,7 +10,7 @@ use super::decision_env::DecisionEnv;
 use super::file::{Effect, Rule};
 use super::inline_code::is_interpreter;
 use super::paths::{
-    Roots, is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, normalise,
+    Roots, is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, named, normalise,
 };
 
 /// Programs whose output or effect is the network's.
@@ -313,7 +313,7 @@ impl<'a> Analysis<'a> {
         } else if is_raw_device(&path) {
             self.deny("raw-device", format!("{path} is a raw device"));
         } else if !self.roots.is_readable(&path) {
-            self.ask("read-outside", format!("{path} is outside the read roots"));
+            self.ask("read-outside", format!("{} is outside the read roots", named(&path, self.env)));
         }
     }
 
@@ -330,7 +330,7 @@ impl<'a> Analysis<'a> {
             if before.starts_with('/') && directory.is_empty() { "/" } else { directory },
         );
         if !self.refuse_secret(&path, false) && !self.roots.is_readable(&path) && path != "/dev" {
-            self.ask("read-outside", format!("{path} is outside the read roots"));
+            self.ask("read-outside", format!("{} is outside the read roots", named(&path, self.env)));
         }
     }
 
@@ -340,7 +340,7 @@ impl<'a> Analysis<'a> {
         if secret {
             self.deny_hint(
                 "secret",
-                format!("{path} is a secret"),
+                format!("{} is a secret", named(path, self.env)),
                 "pass the value as a secret reference of the step",
             );
         }
@@ -377,16 +377,16 @@ impl<'a> Analysis<'a> {
         } else if is_net_pseudo_device(&path) {
             self.deny("net-device", format!("{path} is a network connection of bash"));
         } else if self.roots.is_protected(&path) {
-            self.deny("protected", format!("{path} is protected: {what}"));
+            self.deny("protected", format!("{} is protected: {what}", named(&path, self.env)));
         } else if self.refuse_secret(&path, arg.stands_for_names()) {
         } else if !self.roots.is_writable(&path) {
             self.deny_hint(
                 "write-outside",
-                format!("{path} is outside the write roots: {what}"),
+                format!("{} is outside the write roots: {what}", named(&path, self.env)),
                 "write below the workspace, or have the policy grant the path",
             );
         } else {
-            self.ask("write", format!("{what}: {path}"));
+            self.ask("write", format!("{what}: {}", named(&path, self.env)));
         }
     }
 
@@ -416,7 +416,7 @@ impl<'a> Analysis<'a> {
             self.refuse_secret_where_it_may_be(arg, text);
             self.refuse_secret(&path, arg.stands_for_names());
             if may_write && self.roots.is_protected(&path) {
-                self.deny("protected", format!("{path} is protected"));
+                self.deny("protected", format!("{} is protected", named(&path, self.env)));
             }
         }
     }

@@ -166,13 +166,16 @@ fn covers(pattern: &[String], path: &[&str]) -> bool {
     }
 }
 
-/// Replaces `@workspace`, `@tmp`, `@state`, `@step-home` and a leading `~`.
-pub(crate) fn expand_root(text: &str, env: &DecisionEnv) -> String {
+/// The step's own home in a decision: the jail makes it later. No file of the host has this name.
+pub(crate) const STEP_HOME: &str = "/@step-home";
+
+/// Replaces `@workspace`, `@tmp`, `@state`, `@step-home` and a leading `~`, which is the caller's home.
+pub fn expand_root(text: &str, env: &DecisionEnv) -> String {
     for (name, root) in [
         ("@workspace", env.workspace.as_str()),
         ("@tmp", env.tmp.as_str()),
         ("@state", env.state.as_str()),
-        ("@step-home", env.home.as_str()),
+        ("@step-home", STEP_HOME),
         ("~", env.home.as_str()),
     ] {
         if let Some(rest) = text.strip_prefix(name)
@@ -182,6 +185,17 @@ pub(crate) fn expand_root(text: &str, env: &DecisionEnv) -> String {
         }
     }
     text.to_owned()
+}
+
+/// A path as rules write it: the caller's home is `~`, the step's is `@step-home`. The workspace keeps its path.
+pub fn named(path: &str, env: &DecisionEnv) -> String {
+    let is_below_home = env.home.len() > 1 && is_under(path, &env.home) && !is_under(path, &env.workspace);
+    if is_below_home { format!("~{}", &path[env.home.len()..]) } else { name_step_home(path) }
+}
+
+/// Words of a decision as people see them.
+pub fn name_step_home(text: &str) -> String {
+    text.replace(STEP_HOME, "@step-home")
 }
 
 /// Joins `text` to `cwd` and removes `.`, `..` and doubled slashes without
@@ -279,7 +293,13 @@ impl Roots {
                 .iter()
                 .copied()
                 .chain(deny.iter().map(String::as_str))
-                .map(|text| PathPattern::new(text, env))
+                .flat_map(|text| {
+                    // In the step's home the same names mean the caller's secrets.
+                    let own = text.starts_with(['~', '!']).then(|| text.replacen("~/", "@step-home/", 1));
+                    [Some(text.to_owned()), own]
+                })
+                .flatten()
+                .map(|text| PathPattern::new(&text, env))
                 .collect(),
             home: env.home.clone(),
             workspace: env.workspace.clone(),
@@ -343,12 +363,12 @@ impl Roots {
 
     /// Whether steps may read `path`.
     pub(crate) fn is_readable(&self, path: &str) -> bool {
-        self.read.iter().chain(&self.write).any(|root| is_under(path, root))
+        is_under(path, STEP_HOME) || self.read.iter().chain(&self.write).any(|root| is_under(path, root))
     }
 
     /// Whether steps may write `path`, protection aside.
     pub(crate) fn is_writable(&self, path: &str) -> bool {
-        self.write.iter().any(|root| is_under(path, root))
+        is_under(path, STEP_HOME) || self.write.iter().any(|root| is_under(path, root))
     }
 
     /// Whether `path` is git's, and no write root says so by its own name.
@@ -365,7 +385,7 @@ impl Roots {
     /// Whether losing everything at `path` ends the system or the user's
     /// work: the root, a top directory, the home directory, anything above
     /// home or workspace. `path` may carry wildcards.
-    pub(crate) fn is_vital(&self, path: &str) -> bool {
+    pub fn is_vital(&self, path: &str) -> bool {
         let mut parts = components(path);
         // `/etc/*` empties /etc; `/*/x` reaches into every top directory.
         while parts.last().is_some_and(|last| last.chars().all(|c| matches!(c, '*' | '.' | '?'))) {

@@ -2,6 +2,7 @@
 
 use super::analysis::{Analysis, Arg};
 use super::file::{ArgPattern, ArgShape, Effect, HardRule, Rule};
+use super::paths::name_step_home;
 use lobster_base::percent;
 
 /// Whether `rule` matches the command `args` whose program is called `name`.
@@ -61,7 +62,10 @@ fn matches_exactly(
     };
     same_program
         && args.len() == pattern.len()
-        && rest.iter().zip(&args[1..]).all(|(p, a)| a.known().is_some_and(|text| accepts(p, text)))
+        && rest
+            .iter()
+            .zip(&args[1..])
+            .all(|(p, a)| a.known().is_some_and(|text| accepts(p, &name_step_home(text))))
 }
 
 fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {

@@ -10,7 +10,7 @@ use super::Policy;
 use super::decide::{Command, Decision, Proposal, Verdict};
 use super::decision_env::DecisionEnv;
 use super::file::Effect;
-use super::paths::{is_under, normalise};
+use super::paths::{is_under, name_step_home, named, normalise};
 use lobster_sandbox::HostPort;
 
 /// Different argument lists of one verb before a rule speaks of the verb
@@ -356,7 +356,7 @@ fn covers(granted: &str, reached: &str) -> bool {
 }
 
 pub(super) fn text(value: &str) -> String {
-    toml::Value::from(value).to_string()
+    toml::Value::from(name_step_home(value)).to_string()
 }
 
 pub(super) fn list<'a>(values: impl IntoIterator<Item = &'a String>) -> String {
@@ -364,14 +364,14 @@ pub(super) fn list<'a>(values: impl IntoIterator<Item = &'a String>) -> String {
     format!("[{}]", items.join(", "))
 }
 
-/// `path` with the workspace and home written as their names.
+/// `path` with the workspace and the homes written as their names.
 fn rooted(path: &str, env: &DecisionEnv) -> String {
-    for (root, name) in [(&env.workspace, "@workspace"), (&env.tmp, "@tmp"), (&env.home, "~")] {
+    for (root, name) in [(&env.workspace, "@workspace"), (&env.tmp, "@tmp")] {
         if is_under(path, root) {
             return format!("{name}{}", &path[root.len()..]);
         }
     }
-    path.to_owned()
+    named(path, env)
 }
 
 /// The directories that hold all of `paths`: one level below the root they are

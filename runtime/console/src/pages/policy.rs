@@ -29,8 +29,8 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
         return Err(Problem::bad_request("the command is too long"));
     }
     let policy = app.runtime.policy();
-    let decision = (!command.trim().is_empty())
-        .then(|| policy.decide(&Proposal::shell(command), &app.runtime.decision_env()));
+    let env = app.runtime.decision_env();
+    let decision = (!command.trim().is_empty()).then(|| policy.decide(&Proposal::shell(command), &env));
     let body = html! {
         div class="top" { div class="title" { h1 { "Policy" } } }
         p class="lead" { "What the policy of this server says to a command, and why. Nothing is run." }
@@ -40,7 +40,7 @@ pub(crate) fn show(app: &App, asked: &Asked) -> Result<Reply, Problem> {
             div class="bar" { button class="primary" { "Explain" } }
         }
         @if let Some(decision) = &decision {
-            section { header { h2 { "The decision" } (state(word(decision.verdict), true)) } pre class="out" tabindex="0" { (harmless(&decision.explain())) } }
+            section { header { h2 { "The decision" } (state(word(decision.verdict), true)) } pre class="out" tabindex="0" { (harmless(&decision.explain(&env))) } }
         }
         (look_back(app, asked)?)
     };

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use lobster_base::file_tree::{Listing, TreeError, TreeLimits, TreeReader};
 use lobster_base::glob::glob_match;
 use lobster_policy::{
-    BoundTree, Control, Decision, DecisionEnv, NetGrant, Policy, SYSTEM_READ_ONLY, SandboxMode,
+    BoundTree, Control, Decision, DecisionEnv, NetGrant, Policy, SYSTEM_READ_ONLY, SandboxMode, expand_root,
 };
 use lobster_sandbox::{Confinement, Enforcement, HeldRoot, Missing, Promise, Sandbox};
 
@@ -50,17 +50,10 @@ impl Trees {
         place: &DecisionEnv,
         keeps: bool,
     ) -> Self {
-        let expand = |text: &String| match text.strip_prefix("@workspace") {
-            Some(rest) => format!("{}{rest}", place.workspace),
-            None => match (text.strip_prefix("~/"), &place.home) {
-                (Some(rest), home) => format!("{home}/{rest}"),
-                (None, _) => text.clone(),
-            },
-        };
         let mut trees = Self {
             kept_in: state_dir.join(KEPT_IN),
             keeps,
-            unbound: policy.file().approvals.unbound.iter().map(expand).collect(),
+            unbound: policy.file().approvals.unbound.iter().map(|text| expand_root(text, place)).collect(),
             own: real(state_dir),
             roots: granted_roots(decision, place, policy.is_open()),
             listings: Vec::new(),
@@ -245,7 +238,7 @@ fn granted_roots(decision: &Decision, place: &DecisionEnv, is_open: bool) -> Vec
     let granted = granted.filter(|root| !root.starts_with('@') && !is_system(Path::new(root)));
     let mut roots: Vec<PathBuf> = match is_open {
         true => vec![PathBuf::from(&place.workspace)],
-        false => granted.map(PathBuf::from).collect(),
+        false => granted.map(|root| PathBuf::from(expand_root(root, place))).collect(),
     };
     roots = roots.iter().filter_map(|root| fs::canonicalize(root).ok()).collect();
     roots.retain(|root| !is_system(root));

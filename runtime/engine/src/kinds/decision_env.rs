@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use lobster_base::credential::ADDRESS;
 use lobster_policy::{DecisionEnv, HostPrograms, Policy, Shell};
 
 use crate::env::Env;
@@ -23,11 +24,13 @@ pub(crate) fn decision_env(
             .collect()
     } else {
         let mut vars = policy.file().sandbox.env.set.clone();
+        vars.entry("HOME".to_owned()).or_insert_with(|| "@step-home".to_owned());
         vars.extend(given_by_plan(env));
+        // The address is known when the step starts: `{url}` stands for it.
+        vars.extend(env.credentials().iter().flat_map(|grant| grant.environment(ADDRESS)));
         vars
     };
     let mut given: BTreeMap<String, String> = given_by_plan(env).collect();
-    // The address that stands in these is known when the step starts.
     given.extend(env.credentials().iter().flat_map(|grant| grant.variables.clone()));
     DecisionEnv {
         workspace: workspace.display().to_string(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::granted_roots::RootOpener;
 use lobster_policy::{
     Control, DecisionEnv, Grant, NetGrant, Policy, SYSTEM_READ_ONLY, SandboxMode, builtin_protected,
-    secret_patterns,
+    expand_root, secret_patterns,
 };
 use lobster_sandbox::{HostPort, JailSpec, Mode, Net, Ports, Promise};
 use lobster_stage::StageError;
@@ -38,10 +38,10 @@ pub(super) fn jail(
                     spec.read.extend(OF_HOST_NETWORK.map(PathBuf::from));
                 }
             }
-            "@tmp" | "@step-home" => {}
+            path if path.starts_with('@') => {}
             // One that is not there is not there for the step either.
             path => {
-                let Some(held) = roots.open("read", path)? else { continue };
+                let Some(held) = roots.open("read", &expand_root(path, place))? else { continue };
                 spec.read.push(held.path().to_owned());
                 granted.push(held.path().to_owned());
                 spec.held.push(held);
@@ -49,18 +49,26 @@ pub(super) fn jail(
         }
     }
     for root in grant.fs_write.iter().filter(|root| !root.starts_with('@')) {
-        let Some(held) = roots.open("write", root)? else { continue };
+        let Some(held) = roots.open("write", &expand_root(root, place))? else { continue };
         spec.write.push(held.path().to_owned());
         granted.push(held.path().to_owned());
         spec.held.push(held);
     }
-    open_sockets(&mut spec, &roots, &grant.unix)?;
+    open_sockets(&mut spec, &roots, grant.unix.iter().map(|path| expand_root(path, place)))?;
     // What is named by its path is hidden by it, whatever the walk for patterns comes to.
-    spec.deny = grant.fs_deny.iter().filter(|path| is_plain(path)).map(real).collect();
+    let expanded = |paths: &[String]| -> Vec<String> {
+        let whole = |path: &String| match path.strip_prefix('!') {
+            Some(path) => format!("!{}", expand_root(path, place)),
+            None => expand_root(path, place),
+        };
+        paths.iter().map(whole).collect()
+    };
+    let (denied, protected) = (expanded(&grant.fs_deny), expanded(&grant.fs_protect));
+    spec.deny = denied.iter().filter(|path| is_plain(path)).map(real).collect();
     spec.deny_patterns = secret_patterns(place, &granted);
-    spec.deny_patterns.extend(grant.fs_deny.iter().map(|pattern| real_pattern(pattern)));
+    spec.deny_patterns.extend(denied.iter().map(|pattern| real_pattern(pattern)));
     let repository = real(&place.workspace).join(".git");
-    let protected = grant.fs_protect.iter().filter(|path| is_plain(path)).map(real);
+    let protected = protected.iter().filter(|path| is_plain(path)).map(real);
     // The sandbox knows what to protect in a repository, here and below.
     let builtin = builtin_protected(place).map(|path| real(&path));
     let builtin = builtin.filter(|path| !path.starts_with(&repository));
@@ -115,10 +123,14 @@ fn protect_repository(spec: &mut JailSpec, repository: &Path) {
 }
 
 /// Each socket is granted by its own path: what else lies in a directory was not meant.
-fn open_sockets(spec: &mut JailSpec, roots: &RootOpener, paths: &[String]) -> Result<(), StageError> {
+fn open_sockets(
+    spec: &mut JailSpec,
+    roots: &RootOpener,
+    paths: impl Iterator<Item = String>,
+) -> Result<(), StageError> {
     for path in paths {
         // One that is not there yet cannot be reached, as ever.
-        let Some(held) = roots.open("reach", path)? else { continue };
+        let Some(held) = roots.open("reach", &path)? else { continue };
         if !held.is_socket() {
             let message = format!(
                 "the policy grants unix = [{path:?}], which is not a socket; name each socket by its own path"

@@ -1,7 +1,7 @@
 //! git: its reading verbs, and the many ways it runs programs.
 
 use super::super::analysis::{Analysis, Arg};
-use super::super::paths::normalise;
+use super::super::paths::{named, normalise};
 use super::options::{Line, Operands, Part, entry, read};
 
 /// Words whose value is a message, a pattern or a format.
@@ -308,9 +308,9 @@ impl Analysis<'_> {
         let path = normalise(&self.scope.cwd, path);
         self.refuse_secret(&path, operand.stands_for_names());
         if writes && self.roots.is_protected(&path) {
-            self.deny("protected", format!("{path} is protected"));
+            self.deny("protected", format!("{} is protected", named(&path, self.env)));
         } else if text.starts_with('/') && !writes && !self.roots.is_readable(&path) {
-            self.ask("read-outside", format!("{path} is outside the read roots"));
+            self.ask("read-outside", format!("{} is outside the read roots", named(&path, self.env)));
         }
     }
 }

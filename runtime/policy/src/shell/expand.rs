@@ -214,7 +214,7 @@ impl Analysis<'_> {
         Arg { taint: flow.taint, numeric: flow.numeric, vital, ..Arg::unknown() }
     }
 
-    fn tilde(&self, user: &str) -> Arg {
+    pub(crate) fn tilde(&self, user: &str) -> Arg {
         Arg::literal(match (user, self.env.vars.get("HOME")) {
             ("", Some(home)) => expand_root(home, self.env),
             ("", None) => self.env.home.clone(),
@@ -308,7 +308,6 @@ impl Analysis<'_> {
                 Arg::inherited()
             }
             _ => match self.env.vars.get(name) {
-                // A private home of the step is judged as the caller's.
                 Some(value) if name == "HOME" => Arg::literal(expand_root(value, self.env)),
                 Some(value) => Arg::literal(value.clone()),
                 None => Arg::inherited(),
