@@ -274,24 +274,47 @@ fn a_program_that_was_judged_is_found_wherever_it_is_installed() {
         .write("../tools/lib/secret", SECRET);
     symlink("lib/hello", place.join("greet")).unwrap();
     let place = place.display();
-    home.write(
-        "p.toml",
+    let policy = |path: &str| {
         format!(
-            "version = 1\n[sandbox.env]\nset = {{ PATH = \"{place}:/usr/bin:/bin\" }}\n[programs]\n\
+            "version = 1\n[sandbox.env]\nset = {{ PATH = \"{path}/usr/bin:/bin\" }}\n[programs]\n\
              pin = {{ greet = \"{place}/lib/hello\" }}\n[[rule]]\nid = \"greet\"\neffect = \"allow\"\nprogram = \"greet\"\n\
              [[rule]]\nid = \"perl\"\neffect = \"allow\"\nprogram = \"perl\"\n"
-        ),
-    );
-    home.write("x.lobster", "steps:\n  - { id: a, run: greet }\n");
-    let answer = home.tool(["--policy", "p.toml", "x.lobster"]);
-    if !has_jail(&answer) {
-        return;
+        )
+    };
+    // A name that no search path leads to is found, too.
+    for path in [String::new(), format!("{place}:")] {
+        for step in ["run: greet", "run: greet | cat", "exec: [greet]"] {
+            home.write("p.toml", policy(&path))
+                .write("x.lobster", format!("steps:\n  - {{ id: a, {step} }}\n"));
+            let answer = home.tool(["--policy", "p.toml", "x.lobster"]);
+            if !has_jail(&answer) {
+                return;
+            }
+            assert_eq!(answer.output()[0], "hello from greet\n", "{step}, {path:?}: {answer:?}");
+        }
     }
-    assert_eq!(answer.output()[0], "hello from greet\n", "{answer:?}");
     // What lies beside it was not named.
     home.write("x.pl", format!("print open(my $h, '<', '{place}/lib/secret') ? 'read' : 'unseen';"));
     home.write("x.lobster", "steps:\n  - { id: a, exec: [perl, x.pl] }\n");
     assert_eq!(home.tool(["--policy", "p.toml", "x.lobster"]).output()[0], "unseen");
+}
+
+/// A runtime reserves much more memory than it uses.
+#[test]
+fn reserved_memory_is_limited_only_where_no_control_group_holds_the_limit() {
+    let home = Home::new();
+    let script = "open(my $h, '<', '/proc/self/limits'); print grep { /data size/ } <$h>;";
+    let held = perl(&home, "[limits]\nmemory = \"3GiB\"", "", script);
+    if !has_jail(&held) {
+        return;
+    }
+    let shown = home.lobster(["show", "@", "--full"]).run().stdout;
+    let statement = shown.lines().find_map(|line| line.trim().strip_prefix("enforced ")).unwrap();
+    let statement: serde_json::Value = serde_json::from_str(statement).unwrap();
+    let by_group = statement["held"].as_array().unwrap().iter().any(|held| held[0] == "tree-limits");
+    let limit = if by_group { "unlimited" } else { "3221225472" };
+    let output = held.output()[0].to_string();
+    assert!(output.contains(limit), "{limit}: {output}");
 }
 
 #[test]

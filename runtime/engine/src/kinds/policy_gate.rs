@@ -385,8 +385,8 @@ pub(crate) fn decided(
     jail.protect.extend(services.protected().iter().map(real));
     let own = services.own_places();
     own_places::protect(&mut jail, &own, &services.state_dir).map_err(Stop::Failed)?;
-    let env = granted_env(policy, &decision.grant, env, home.path());
-    show_programs(decision, &env, &mut jail);
+    let mut env = granted_env(policy, &decision.grant, env, home.path());
+    show_programs(decision, &mut env, &mut jail, home.path()).map_err(store_failure)?;
     check_programs(policy, decision, place, &env, &jail).map_err(Stop::Failed)?;
     Ok(Decided {
         statement,
@@ -507,10 +507,17 @@ fn absolute_entries(path: &OsStr) -> Option<OsString> {
     std::env::join_paths(entries).ok().filter(|path| !path.is_empty())
 }
 
-/// Has the step see the programs that were judged, wherever they are installed, under the names by which it
-/// starts them. What lies beside a program has to be granted.
-fn show_programs(decision: &Decision, env: &[(OsString, OsString)], jail: &mut JailSpec) {
-    let path = env.iter().find(|(name, _)| name == "PATH").map(|(_, path)| path.clone()).unwrap_or_default();
+/// Shows a step the programs that were judged, wherever they are installed, under the names by which it starts
+/// them. A name that is not on its search path is found in its home. A rule has to grant what a program reads.
+fn show_programs(
+    decision: &Decision,
+    env: &mut [(OsString, OsString)],
+    jail: &mut JailSpec,
+    home: &Path,
+) -> std::io::Result<()> {
+    let Some((_, path)) = env.iter_mut().find(|(name, _)| name == "PATH") else { return Ok(()) };
+    let mut dirs: Vec<PathBuf> = std::env::split_paths(path).collect();
+    let own = home.join(".lobster-programs");
     for command in &decision.commands {
         let (Some(name), Some(judged)) = (command.argv.first(), command.program.as_ref().map(PathBuf::from))
         else {
@@ -520,14 +527,26 @@ fn show_programs(decision: &Decision, env: &[(OsString, OsString)], jail: &mut J
         let named = if name.contains('/') {
             Some(PathBuf::from(name)).filter(is_judged)
         } else {
-            std::env::split_paths(&path).map(|dir| dir.join(name)).find(is_judged)
+            dirs.iter().map(|dir| dir.join(name)).find(is_judged)
         };
+        if named.is_none() && !name.contains('/') && judged.is_absolute() {
+            fs::create_dir_all(&own)?;
+            let _ = fs::remove_file(own.join(name));
+            std::os::unix::fs::symlink(&judged, own.join(name))?;
+            if !dirs.contains(&own) {
+                dirs.push(own.clone());
+            }
+        }
         for file in [Some(judged.clone()), named].into_iter().flatten().filter(|file| file.is_absolute()) {
             if !jail.read.iter().chain(&jail.write).any(|root| file.starts_with(root)) {
                 jail.read.push(file);
             }
         }
     }
+    if dirs.contains(&own) {
+        *path = std::env::join_paths(dirs).map_err(std::io::Error::other)?;
+    }
+    Ok(())
 }
 
 /// Refuses a command whose name leads to another file when it is started than the one that was judged.
