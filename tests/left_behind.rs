@@ -96,6 +96,7 @@ fn killed_steps_of_every_kind_leave_nothing_but_their_record() {
             kill_process(Pid::from_child(&child), Signal::KILL).unwrap();
             child.wait().unwrap();
             home.assert_deserted();
+            wait_until("its placeholders are gone", || placeholders(&home).is_empty());
             let _ = fs::remove_file(home.dir().join("ready"));
             fs::read_dir(home.state().join("store/output")).into_iter().flatten().flatten().for_each(
                 |file| {
@@ -132,6 +133,32 @@ fn killed_steps_of_every_kind_leave_nothing_but_their_record() {
         let locks = fs::read_dir(home.state().join("store/locks")).map_or(0, Iterator::count);
         assert_eq!(locks, 0, "{name}");
     }
+}
+
+/// What a jail puts into a workspace for what it protects and is not there.
+fn placeholders(home: &Home) -> Vec<&'static str> {
+    let names = [".git", ".lobster", ".lobster-cache", "lobster.policy.toml"];
+    names.into_iter().filter(|name| home.dir().join(name).exists()).collect()
+}
+
+/// If nothing of a killed lobster is left to do it, the next run removes its placeholders, and nothing of a person's.
+#[test]
+fn placeholders_of_a_lost_machine_go_with_the_next_run() {
+    let home = Home::new();
+    home.write("policy.toml", POLICY).write("flow.lobster", "steps: [{id: a, exec: [perl, a.pl]}]\n");
+    home.write(
+        "a.pl",
+        "mkdir('.git/hooks') and print 'made'; opendir(my $d, '.lobster') and print 'seen';\n",
+    );
+    for name in [".git", ".lobster", ".lobster-cache"] {
+        fs::create_dir(home.dir().join(name)).unwrap();
+    }
+    // As lobster marks them.
+    let marked = home.program("/bin/touch", ["-d", "@987654322", ".git", ".lobster"]).run();
+    assert_eq!(marked.code(), 0, "{marked:?}");
+    let answer = home.tool(["--policy", "policy.toml", "flow.lobster"]);
+    assert_eq!(answer.output(), serde_json::json!(["seen"]));
+    assert_eq!(placeholders(&home), [".lobster-cache"]);
 }
 
 fn bytes_on_disk(home: &Home) -> u64 {

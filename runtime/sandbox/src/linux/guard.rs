@@ -6,8 +6,9 @@
 //! ```
 //! It is the subreaper above the helper, so a process whose supervisor and helper are both
 //! gone becomes its child. A pipe that only those two kinds of process hold open tells it
-//! that they are gone. After a moment it becomes a shell that waits for the same, because
-//! `pkill lobster` kills every process of this program. A helper or supervisor that is stopped
+//! that they are gone, and on it supervisors list where lobster made placeholders, which the guard
+//! removes. After a moment it becomes a shell that does the same, because `pkill lobster` kills
+//! every process of this program. A helper or supervisor that is stopped
 //! (SIGSTOP) would not see that lobster is gone, so the guard has them continue then: the
 //! kernel sends it SIGCONT, which also reaches a guard that is stopped itself.
 
@@ -22,23 +23,24 @@ use rustix::process::{
 };
 
 use super::sys::Strings;
-use super::{stopped, sys, tree};
+use super::{mount_stubs, stopped, sys, tree};
 
 /// The name of the process.
 pub(super) const NAME: &std::ffi::CStr = c"step-guard";
 
 /// Shorter runs do not pay for starting a program.
-const MOMENT: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const MOMENT: Duration = Duration::from_millis(100);
 
 /// How long it insists on killing.
 const INSIST: Duration = Duration::from_secs(3);
 
 /// Between two looks, of a guard that is no shell.
-const LOOK: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
+const LOOK: Duration = Duration::from_secs(1);
 
 /// The guard as a shell. A thread of lobster that ends sends it SIGCONT as well, which does no harm. The command in
-/// parentheses is a child to wait for, which collects the others.
+/// parentheses is a child to wait for, which collects the others. The number is the time by which a placeholder is known.
 const SCRIPT: &std::ffi::CStr = c"trap '' HUP INT QUIT TERM
+stubs=$1
 wake() {
   list=
   read -r list < /proc/$1/task/$1/children
@@ -52,16 +54,25 @@ wake() {
 }
 trap 'woken=1; wake $$' CONT
 wake $$
-while woken=; ! read -r _ && [ -n \"$woken\" ]; do :; done
+while woken= path=; IFS= read -r path || [ -n \"$woken\" ]; do
+  case \"$stubs\" in *\"$path
+\"*) ;; *) stubs=\"$stubs$path
+\" ;; esac
+done
 n=0
 while [ $n -lt 150 ]; do
   left=
   read -r left < /proc/$$/task/$$/children
-  [ -n \"$left\" ] || exit 0
+  [ -n \"$left\" ] || break
   kill -KILL $left
   ([ $n -lt 3 ] || exec sleep 0.02)
   n=$((n + 1))
-done";
+done
+printf %s \"$stubs\" | while IFS= read -r path; do
+  [ -e \"$path\" ] && [ \"$(stat -c %Y \"$path\")\" = 987654322 ] && printf '%s\\n' \"$path\"
+done 2>/dev/null | while IFS= read -r path; do
+  flock -n \"$path\" rmdir \"$path\" || [ -s \"$path\" ] || flock -n \"$path\" rm \"$path\"
+done 2>/dev/null";
 
 /// Makes this process the guard, and returns in a child of it, which continues as the helper, with the end of the
 /// pipe that it and its supervisors hold open.
@@ -84,13 +95,14 @@ pub(super) fn continue_below(socket: &mut Option<OwnedFd>) -> std::io::Result<Ow
 }
 
 fn keep(alive: &OwnedFd, helper: Pid, lobster: Option<Pid>) -> ! {
-    let is_over = |timeout: Option<&Timespec>| {
-        let mut fds = [PollFd::new(alive, PollFlags::IN)];
-        poll(&mut fds, timeout).is_ok_and(|ready| ready > 0)
-    };
-    if !is_over(Some(&MOMENT)) {
-        become_shell(alive);
-        while !is_over(Some(&LOOK)) {
+    let (mut placeholders, begin, mut is_over) = (Vec::new(), Instant::now(), false);
+    while !is_over && begin.elapsed() < MOMENT {
+        let left = MOMENT.saturating_sub(begin.elapsed());
+        is_over = read_on(alive, left, &mut placeholders).is_none();
+    }
+    if !is_over {
+        become_shell(alive, &placeholders);
+        while read_on(alive, LOOK, &mut placeholders).is_some() {
             if getppid() != lobster {
                 stopped::wake(getpid());
             }
@@ -103,6 +115,7 @@ fn keep(alive: &OwnedFd, helper: Pid, lobster: Option<Pid>) -> ! {
         while matches!(wait(WaitOptions::NOHANG), Ok(Some(_))) {}
         let left = tree::children();
         if left.is_empty() || begin.elapsed() > INSIST {
+            mount_stubs::remove_left(&placeholders);
             sys::exit_now(0);
         }
         for pid in left {
@@ -112,8 +125,24 @@ fn keep(alive: &OwnedFd, helper: Pid, lobster: Option<Pid>) -> ! {
     }
 }
 
+/// Appends the next bytes of the pipe to `read`, if any come in time; none at the end of the pipe.
+fn read_on(alive: &OwnedFd, timeout: Duration, read: &mut Vec<u8>) -> Option<()> {
+    let timeout = Timespec::try_from(timeout).ok();
+    if !matches!(poll(&mut [PollFd::new(alive, PollFlags::IN)], timeout.as_ref()), Ok(1..)) {
+        return Some(());
+    }
+    // As much as a pipe holds, so that no line is cut.
+    let mut bytes = vec![0; 1 << 16];
+    match rustix::io::read(alive, &mut bytes) {
+        Ok(0) => return None,
+        Ok(length) => read.extend(&bytes[..length]),
+        Err(_) => {}
+    }
+    Some(())
+}
+
 /// Returns if the system has no shell or does not list children.
-fn become_shell(alive: &OwnedFd) {
+fn become_shell(alive: &OwnedFd, placeholders: &[u8]) {
     let own = getpid().as_raw_nonzero();
     if !Path::new(&format!("/proc/self/task/{own}/children")).exists()
         || rustix::stdio::dup2_stdin(alive.as_fd()).is_err()
@@ -121,7 +150,9 @@ fn become_shell(alive: &OwnedFd) {
         return;
     }
     sys::unblock_signals();
-    let argv = [NAME, c"-c", SCRIPT].map(std::ffi::CStr::to_owned);
+    let Ok(placeholders) = std::ffi::CString::new(placeholders) else { return };
+    let mut argv = [NAME, c"-c", SCRIPT, NAME].map(std::ffi::CStr::to_owned).to_vec();
+    argv.push(placeholders);
     let env = [c"PATH=/usr/bin:/bin".to_owned()];
-    let _ = sys::exec(c"/bin/sh", &Strings::new(argv.into()), &Strings::new(env.into()));
+    let _ = sys::exec(c"/bin/sh", &Strings::new(argv), &Strings::new(env.into()));
 }

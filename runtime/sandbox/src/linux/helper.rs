@@ -90,7 +90,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
     sys::block_signals();
     sys::default_signals();
     let mut socket = Some(socket);
-    let _held = guard::continue_below(&mut socket)?;
+    let held = guard::continue_below(&mut socket)?;
     let socket = socket.ok_or(io::ErrorKind::NotConnected)?;
     let _ = setsid();
     let _ = rustix::thread::set_name(stopped::NAME);
@@ -133,8 +133,8 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
                     drop((socket, ended));
                     match message.as_slice() {
                         datagrams::NETWORK => give_network(&control, identity),
-                        datagrams::JAIL_IN_NETWORK => supervise_in(&network, &control, identity),
-                        _ => supervise(&control, (namespaces != 0).then_some(identity)),
+                        datagrams::JAIL_IN_NETWORK => supervise_in(&network, &control, &held, identity),
+                        _ => supervise(&control, &held, (namespaces != 0).then_some(identity)),
                     }
                 }
                 Err(error) => {
@@ -161,7 +161,7 @@ fn give_network(control: &OwnedFd, identity: Identity) -> ! {
 
 /// Makes a jail in a network: its owner, the user namespace, has to be entered
 /// first, and the process that did that is not the jail's own.
-fn supervise_in(network: &[OwnedFd], control: &OwnedFd, identity: Identity) -> ! {
+fn supervise_in(network: &[OwnedFd], control: &OwnedFd, guard: &OwnedFd, identity: Identity) -> ! {
     let enter = || -> io::Result<sys::Fork> {
         let [user, net] = network else { return Err(io::ErrorKind::InvalidInput.into()) };
         move_into_link_name_space(user.as_fd(), Some(LinkNameSpaceType::User))?;
@@ -169,7 +169,7 @@ fn supervise_in(network: &[OwnedFd], control: &OwnedFd, identity: Identity) -> !
         sys::fork_into(NAMESPACES)
     };
     match enter() {
-        Ok(sys::Fork::Child) => supervise(control, Some(identity)),
+        Ok(sys::Fork::Child) => supervise(control, guard, Some(identity)),
         Ok(sys::Fork::Parent(pid)) => {
             // Its end is told as if it were the helper's own child.
             let status = loop {

@@ -178,7 +178,6 @@ pub(super) struct Sandbox {
     helpers: Mutex<Helpers>,
     /// What this host was found to lack.
     lacking: Mutex<Vec<(Wall, String)>>,
-    placeholders: mount_stubs::Register,
     networks: network::Register,
     /// What directories held when a jail was last made.
     listings: listing::Memory,
@@ -193,7 +192,6 @@ impl Sandbox {
             helpers: Mutex::default(),
             idle: Mutex::default(),
             lacking: Mutex::new(Vec::new()),
-            placeholders: mount_stubs::Register::default(),
             networks: network::Register::default(),
             listings: listing::Memory::default(),
             groups: OnceLock::new(),
@@ -316,7 +314,7 @@ impl Sandbox {
                     walls.open = std::mem::take(&mut found.missing);
                     walls.check(&request.confinement, &request.limits)?;
                 }
-                Some(Placeholders::stand_in(spec, &found.stand_ins, &self.placeholders)?)
+                Some(Placeholders::stand_in(spec, &found.stand_ins)?)
             }
             _ => None,
         };

@@ -5,23 +5,26 @@
 //! Made and removed by lobster, outside the jail. Whoever needs one holds a
 //! shared lock on it; it is removed only by someone who gets the exclusive
 //! one, because removing the mount point of another run would lift that run's
-//! protection.
+//! protection. Its time of change tells whose it is: so a killed lobster's are
+//! removed by its guard, else by the next run that needs them.
 
-use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Mutex;
 
 use rustix::fs::{
-    AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, flock, mkdirat, open, openat, openat2, unlinkat,
+    AtFlags, CWD, FlockOperation, Mode, OFlags, ResolveFlags, Timespec, Timestamps, flock, mkdirat, open,
+    openat, openat2, statat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
 use super::super::{JailSpec, SpawnError};
-use lobster_base::sync::lock;
+
+/// The modification time of every placeholder, in seconds. Any later change of the file or directory replaces it.
+const STAMP: i64 = 987_654_322;
 
 /// What stands where nothing is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,27 +35,19 @@ pub(super) enum Stand {
     File(&'static [u8]),
 }
 
-/// What this process has made and must remove.
-#[derive(Debug, Default)]
-pub(super) struct Register(Mutex<BTreeMap<PathBuf, Stand>>);
-
 /// The protected paths of one run; dropping it tidies up.
-pub(super) struct Placeholders<'a> {
-    register: &'a Register,
+#[derive(Default)]
+pub(super) struct Placeholders {
     held: Vec<(PathBuf, OwnedFd)>,
 }
 
-impl<'a> Placeholders<'a> {
+impl Placeholders {
     /// Makes sure that every protected path inside a write root exists.
     ///
     /// Refuses a path that is, or lies behind, a symbolic link: the step could
     /// replace the link and make the path anew.
-    pub(super) fn stand_in(
-        spec: &JailSpec,
-        more: &[(PathBuf, Stand)],
-        register: &'a Register,
-    ) -> Result<Self, SpawnError> {
-        let mut all = Self { register, held: Vec::new() };
+    pub(super) fn stand_in(spec: &JailSpec, more: &[(PathBuf, Stand)]) -> Result<Self, SpawnError> {
+        let mut all = Self::default();
         let named = spec.protect.iter().map(|path| (path, Stand::Directory));
         for (path, stand) in named.chain(more.iter().map(|(path, stand)| (path, *stand))) {
             let Some(root) = spec.write.iter().find(|root| path.starts_with(root)) else { continue };
@@ -80,7 +75,7 @@ impl<'a> Placeholders<'a> {
             current = match step_into(&parent, name) {
                 Err(Errno::NOENT) => {
                     match stand.make(&parent, name) {
-                        Ok(()) => _ = self.register.lock().insert(so_far.clone(), stand),
+                        Ok(()) => {}
                         // Another run was faster.
                         Err(Errno::EXIST) => {}
                         // Where this user can make nothing the step can make nothing either: it runs as the same
@@ -92,9 +87,8 @@ impl<'a> Placeholders<'a> {
                 }
                 other => other?,
             };
-            // What exists is locked only if it is ours, or may be another lobster's:
-            // nobody ever removes anything else.
-            if self.register.lock().contains_key(&so_far) || stand.looks_like(&so_far) {
+            // What exists is locked only if it may be lobster's: nobody ever removes anything else.
+            if stand.looks_like(&so_far) || is_stamped(&parent, name) {
                 let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
                 let lock = openat2(&parent, name, flags, Mode::empty(), resolve)?;
@@ -108,14 +102,20 @@ impl<'a> Placeholders<'a> {
 
 impl Stand {
     fn make(self, parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+        let is_in_placeholder = is_stamped(parent, OsStr::new("."));
         match self {
-            Self::Directory => mkdirat(parent, name, Mode::from_raw_mode(0o755)),
+            Self::Directory => mkdirat(parent, name, Mode::from_raw_mode(0o755))?,
             Self::File(content) => {
                 let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
                 let file = openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
-                rustix::io::write(&file, content).map(drop)
+                rustix::io::write(&file, content)?;
             }
         }
+        stamp(parent, name);
+        if is_in_placeholder {
+            stamp(parent, OsStr::new("."));
+        }
+        Ok(())
     }
 
     /// Whether what is at this path may be such a placeholder.
@@ -125,15 +125,47 @@ impl Stand {
             Self::File(content) => fs::read(path).is_ok_and(|now| now == content),
         }
     }
+}
 
-    /// Only what nobody has put anything into.
-    fn remove(self, path: &Path) {
-        let flags = match self {
-            Self::Directory => AtFlags::REMOVEDIR,
-            Self::File(content) if fs::read(path).is_ok_and(|now| now == content) => AtFlags::empty(),
-            Self::File(_) => return,
-        };
-        let _ = unlinkat(CWD, path, flags);
+fn is_stamped(directory: impl AsFd, name: &OsStr) -> bool {
+    statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_mtime == STAMP)
+}
+
+/// If the time cannot be set, the placeholder stays as an empty directory or file.
+fn stamp(directory: impl AsFd, name: &OsStr) {
+    let time = Timespec { tv_sec: STAMP, tv_nsec: 0 };
+    let times = Timestamps { last_access: time, last_modification: time };
+    let _ = utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+}
+
+/// Removes a placeholder that is still empty.
+fn remove(path: &Path) {
+    if !is_stamped(CWD, path.as_os_str()) {
+        return;
+    }
+    let above = path.parent().map(Path::as_os_str).filter(|above| is_stamped(CWD, above));
+    let _ = unlinkat(CWD, path, AtFlags::REMOVEDIR).or_else(|_| unlinkat(CWD, path, AtFlags::empty()));
+    above.into_iter().for_each(|above| stamp(CWD, above));
+}
+
+/// The paths of a jail where placeholders may be, the innermost first, each on a line.
+pub(super) fn listed(protect: &[PathBuf], write: &[PathBuf]) -> Vec<u8> {
+    let root = |path: &&Path| write.iter().any(|root| path.starts_with(root) && *path != root);
+    let mut all: Vec<&Path> = protect.iter().flat_map(|path| path.ancestors().take_while(root)).collect();
+    all.sort_by_key(|path| std::cmp::Reverse((path.components().count(), path.as_os_str())));
+    all.dedup();
+    let lines = all.iter().map(|path| path.as_os_str().as_bytes()).filter(|path| !path.contains(&b'\n'));
+    lines.flat_map(|path| [path, b"\n"].concat()).collect()
+}
+
+/// Removes the placeholders of a lobster that was killed, from such a list.
+pub(super) fn remove_left(list: &[u8]) {
+    for path in list.split(|byte| *byte == b'\n').map(OsStr::from_bytes).map(Path::new) {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(lock) = open(path, flags, Mode::empty()) else { continue };
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+            remove(path);
+        }
     }
 }
 
@@ -147,24 +179,13 @@ fn step_into(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     openat2(directory, name, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve)
 }
 
-impl Drop for Placeholders<'_> {
+impl Drop for Placeholders {
     fn drop(&mut self) {
         // The innermost first, so that their parents are empty in turn.
         while let Some((path, lock)) = self.held.pop() {
-            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
-                continue;
-            }
-            let mut register = self.register.lock();
-            // One that is not empty any more is the user's now.
-            if let Some(stand) = register.remove(&path) {
-                stand.remove(&path);
+            if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
+                remove(&path);
             }
         }
-    }
-}
-
-impl Register {
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<PathBuf, Stand>> {
-        lock(&self.0)
     }
 }

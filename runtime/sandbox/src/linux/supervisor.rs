@@ -18,7 +18,7 @@ use super::jail::{self, Identity, Obstacle, at};
 use super::launch::{Bonds, Inherited, Program};
 use super::tree::{self, Tree};
 use super::wire::{Groups, Job, Network, News, Order, Report, Stage};
-use super::{datagrams, launch, sys};
+use super::{datagrams, launch, mount_stubs, sys};
 
 /// How a step left its supervisor.
 enum After {
@@ -31,8 +31,8 @@ enum After {
 }
 
 /// Runs jobs that come over `control` and exits. With an identity, this is the
-/// first process of new namespaces, made for one job.
-pub(super) fn supervise(control: &OwnedFd, jail: Option<Identity>) -> ! {
+/// first process of new namespaces, made for one job. `guard` is the pipe to the guard.
+pub(super) fn supervise(control: &OwnedFd, guard: &OwnedFd, jail: Option<Identity>) -> ! {
     let helper = getppid();
     loop {
         let mut fds = match datagrams::receive(control.as_fd()) {
@@ -44,7 +44,7 @@ pub(super) fn supervise(control: &OwnedFd, jail: Option<Identity>) -> ! {
         let groups = fds.split_off(fds.len().min(4));
         let Ok([job, stdin, stdout, stderr]) = <[OwnedFd; 4]>::try_from(fds) else { sys::exit_now(0) };
         let inherited = Inherited { stdio: [stdin, stdout, stderr], groups };
-        match start_and_watch(control, job, inherited, jail, helper) {
+        match start_and_watch((control, guard), job, inherited, jail, helper) {
             Ok(After::Clean) => {}
             Ok(After::Spent) => sys::exit_now(0),
             // A code other than 0 asks the helper to look after what is left.
@@ -59,7 +59,7 @@ pub(super) fn supervise(control: &OwnedFd, jail: Option<Identity>) -> ! {
 }
 
 fn start_and_watch(
-    control: &OwnedFd,
+    (control, guard): (&OwnedFd, &OwnedFd),
     job: OwnedFd,
     mut inherited: Inherited,
     jail: Option<Identity>,
@@ -67,6 +67,10 @@ fn start_and_watch(
 ) -> Result<After, Obstacle> {
     let job = read_job(job).map_err(at(Stage::Setup, "read the job"))?;
     if let (Some(identity), Some(spec)) = (jail, &job.confined) {
+        // The guard may be gone; then the next run removes them. Each line alone is written at once.
+        for line in mount_stubs::listed(&spec.protect, &spec.write).split_inclusive(|byte| *byte == b'\n') {
+            let _ = rustix::io::write(guard, line);
+        }
         let [stdin, ..] = &mut inherited.stdio;
         let home = job.env.iter().find_map(|entry| entry.strip_prefix(b"HOME=")).unwrap_or_default();
         jail::furnish(spec, identity, home, stdin)?;
