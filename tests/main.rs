@@ -61,6 +61,7 @@ mod gates;
 mod gateway_fields;
 mod guest_languages;
 mod guests;
+mod hinted_grants;
 mod home;
 mod imported_runs;
 mod incumbent_gates;

@@ -288,6 +288,14 @@ impl Secrets {
         }
     }
 
+    /// The secret that the operator has bound to `host`, as `name:port`.
+    pub(crate) fn bound_to_host(&self, host: &str) -> Option<&str> {
+        let is_its = |bound: &CredentialHost| format!("{}:{}", bound.name, bound.port) == host;
+        self.references
+            .iter()
+            .find_map(|(name, known)| known.hosts.iter().any(is_its).then_some(name.as_str()))
+    }
+
     /// Whether it is the token of a login.
     pub(crate) fn is_login(&self, secret: &str) -> bool {
         let reference = self.references.get(secret);

@@ -360,22 +360,23 @@ fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
 }
 
 enum Refusal {
-    Denied(&'static str),
+    Denied(String),
     Failed(io::Error),
 }
 
 impl Rules {
     fn connect(&self, host: &str, port: u16) -> Result<TcpStream, Refusal> {
         if !self.names(host, port) {
-            return Err(Refusal::Denied("not among the granted hosts"));
+            return Err(Refusal::Denied("not among the granted hosts".to_owned()));
         }
         let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().map_err(Refusal::Failed)?.collect();
         let mut last = Refusal::Failed(io::ErrorKind::AddrNotAvailable.into());
         for address in addresses {
             if !is_public(address.ip()) && !self.names(&address.ip().to_canonical().to_string(), port) {
-                last = Refusal::Denied(
-                    "it resolves to a private or local address, which must be granted by itself",
-                );
+                last = Refusal::Denied(format!(
+                    "it resolves to {}, a private or local address, which must be granted by itself",
+                    address.ip()
+                ));
                 continue;
             }
             match TcpStream::connect_timeout(&address, CONNECT_PATIENCE) {

@@ -13,7 +13,6 @@ use super::layers::{CHANGES, Layers};
 use super::{Host, NativeTask, OrderId, Outcome, StdinSource, Watcher};
 
 use crate::audience::Heard;
-use crate::kinds::blocked;
 use crate::outcome::failed_outcome as failed;
 use crate::unseen::{Lost, UnseenEnd};
 use crate::upstream::{CREDENTIALS, StepUpstream};
@@ -195,12 +194,11 @@ fn stdin(source: &StdinSource, store: &Store) -> Result<Stdin, SpawnFailure> {
 }
 
 fn ended(task: &NativeTask, store: &Store, exit: Exit, sinks: Sinks, cancel: &CancelToken) -> StepOutcome {
-    let (confinement, limits) = (&task.confinement, &task.limits);
+    let limits = &task.limits;
     let cut = exit.ended != Ended::ByItself;
     let mut hints = Vec::new();
     let kept = sinks.finish(cut).and_then(|Kept { stdout, stderr, is_short, log }| {
-        if let (false, Some(spec)) = (exit.status == ExitStatus::Code(0), confinement.spec()) {
-            hints = blocked::hints(&stderr, task.cwd.as_path(), spec, &exit.enforcement);
+        if exit.status != ExitStatus::Code(0) {
             hints.extend(across_layers(task, &stderr));
             hints.extend(of_foreign_group(task, &stderr));
         }

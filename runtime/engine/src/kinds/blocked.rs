@@ -1,124 +1,376 @@
-//! What a failed command in the sandbox most likely lacked: read from its own
-//! words and from what the sandbox has refused. A hint to a person, who may
-//! grant it; it grants nothing and decides nothing.
+//! Hints for a person: the narrowest grant that a failed command in the sandbox
+//! most likely lacks, from its output and from the sandbox's denials. A hint
+//! grants nothing and decides nothing.
 
+mod endpoints;
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use lobster_sandbox::{Enforcement, JailSpec, Net, Promise};
+use serde_json::{Value, json};
+
+use super::decided::Decided;
+use super::decision_env::decision_env;
+use super::native::Job;
+use crate::run::Run;
+use crate::value::Text;
+use lobster_base::credential::CredentialGrant;
+use lobster_policy::{DecisionEnv, HostPrograms, Resolve, Roots, named, secret_patterns};
+use lobster_sandbox::{Denial, Enforcement, JailSpec, Net, Promise};
+use lobster_stage::SANDBOX_BLOCKED;
+use lobster_store::{StepOutcome, StepStatus};
 
 /// More hints than a person would read.
 const MOST: usize = 5;
 
-/// How C libraries say that something may not be written, in lower case, as other languages write it.
+/// The words of C libraries for a write that is refused, in lower case as other languages write them.
 const READ_ONLY: &str = "read-only file system";
-/// How they say that something was refused.
-const REFUSED: [&str; 3] = [READ_ONLY, "permission denied", "operation not permitted"];
-/// How they say that something is not there, as what was not granted is not.
-const ABSENT: &str = "no such file or directory";
-/// How programs say that there is no network.
-const UNREACHABLE: [&str; 5] = [
-    "Could not resolve",
-    "Temporary failure in name resolution",
-    "Name or service not known",
-    "Network is unreachable",
-    "unable to resolve host address",
-];
+/// Their words for a mount point, such as a granted file, that cannot be replaced.
+const BUSY: &str = "device or resource busy";
+/// Their words for a refusal.
+const REFUSED: [&str; 5] =
+    [READ_ONLY, BUSY, "directory nonexistent", "permission denied", "operation not permitted"];
+/// Their words for a missing path, such as one that is not granted; shells have their own for programs.
+const ABSENT: [&str; 2] = ["no such file or directory", "not found"];
+/// Verbs of programs for changes of a directory rather than of the file in it.
+const REPLACES: [&str; 7] = ["remove", "unlink", "rename", "move", "rmdir", "delete", "->"];
+/// Verbs for a write, beside which a plain refusal is that of a write.
+const WRITES: [&str; 4] = ["create", "touch", "write", "mkdir"];
+/// Words of programs for a file that they could not make, without the reason.
+const NOT_MADE: [&str; 5] =
+    ["not create", "not open", "unable to open", "unable to create", "unable to (re)create"];
+/// Words of programs that miss a variable.
+const UNSET: [&str; 7] =
+    ["unbound variable", "not set", "keyerror", "undefined", "missing", "required", "environment variable"];
 
-/// The grants that the command seems to have missed, each with its reason.
-pub(crate) fn hints(stderr: &[u8], cwd: &Path, spec: &JailSpec, enforcement: &Enforcement) -> Vec<String> {
-    let mut hints = Vec::new();
-    let mut say = |hint: String| {
-        if !hints.contains(&hint) && hints.len() < MOST {
-            hints.push(hint);
-        }
-    };
-    for denial in &enforcement.denied {
-        match denial.promise {
-            Promise::NetHosts => {
-                // As the proxy says it: the host, a colon and a space, the reason.
-                let host = denial.what.split(": ").next().unwrap_or_default();
-                say(format!(
-                    "it may not connect to {}; missing grant: net = {{ hosts = [{host:?}] }}",
-                    denial.what
-                ));
-            }
-            Promise::TreeLimits => say(format!("it wanted {}; see [limits] of the policy", denial.what)),
-            _ => say(format!("it was refused {}", denial.what)),
-        }
+/// Adds hints to the outcome of a command that failed in its sandbox.
+pub(super) fn note_hints(
+    run: &Run<'_>,
+    job: &Job,
+    argv: &[String],
+    decision: &Decided,
+    outcome: &mut StepOutcome,
+) {
+    let is_cut_off = outcome.detail.get("permanent").is_some();
+    if outcome.status != StepStatus::Failed || outcome.exit == Some(0) || is_cut_off {
+        return;
     }
-    let text = String::from_utf8_lossy(stderr);
-    let has_net = enforcement.denied.iter().any(|denial| denial.promise == Promise::NetHosts);
-    for line in text.lines() {
-        if !has_net && spec.net != Net::Host && UNREACHABLE.iter().any(|words| line.contains(words)) {
-            say("it has no network; missing grant: net = { hosts = [\"HOST:PORT\"] }".to_owned());
+    let (Some(spec), Some(stderr)) = (decision.confinement.spec(), outcome.stderr) else { return };
+    let (policy, secrets) = (&run.services.policy, &run.services.secrets);
+    let place = decision_env(policy, &run.surroundings, &run.cwd, &job.env);
+    let enforcement = serde_json::from_value::<Enforcement>(outcome.enforcement.clone()).unwrap_or_default();
+    let mut hints = Blocked {
+        stderr: &Text::stored(&run.store, stderr).load().unwrap_or_default(),
+        argv,
+        cwd: &job.cwd,
+        spec,
+        denied: &enforcement.denied,
+        env: &decision.env,
+        roots: &policy.roots(&place),
+        place: &place,
+        credentials: job.env.credentials(),
+        bound: &|host| secrets.bound_to_host(host).map(str::to_owned),
+        variable: &|name| job.env.passed(name),
+    }
+    .hints();
+    let known = outcome.detail.get(SANDBOX_BLOCKED).and_then(Value::as_array).cloned().unwrap_or_default();
+    hints.extend(known.iter().filter_map(Value::as_str).map(str::to_owned));
+    if !hints.is_empty() {
+        outcome.note(SANDBOX_BLOCKED, json!(hints));
+    }
+}
+
+/// The purpose for which a command wanted a path.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Want {
+    /// To find it: it was missing.
+    Read,
+    /// Not known: it was refused.
+    See,
+    Write,
+    /// To remove, rename or replace it, which changes its directory.
+    Replace,
+}
+
+/// A command that failed in its sandbox, and what it was allowed.
+struct Blocked<'a> {
+    stderr: &'a str,
+    /// The command that ran.
+    argv: &'a [String],
+    cwd: &'a Path,
+    spec: &'a JailSpec,
+    denied: &'a [Denial],
+    /// The environment that it got.
+    env: &'a [(OsString, OsString)],
+    place: &'a DecisionEnv,
+    roots: &'a Roots,
+    credentials: &'a [CredentialGrant],
+    /// The secret that the operator has bound to a host, given as `host:port`.
+    bound: &'a dyn Fn(&str) -> Option<String>,
+    /// The value of a variable of the caller's.
+    variable: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Blocked<'_> {
+    /// The grants that the command seems to have missed, each with its reason.
+    fn hints(&self) -> Vec<String> {
+        let mut hints = Vec::new();
+        let mut say = |hint: String| {
+            if !hints.contains(&hint) && hints.len() < MOST {
+                hints.push(hint);
+            }
+        };
+        for denial in self.denied {
+            match denial.promise {
+                Promise::NetHosts => say(self.host(&denial.what, &endpoints::granted_host(&denial.what))),
+                Promise::TreeLimits => say(format!("it wanted {}; see [limits] of the policy", denial.what)),
+                _ => say(format!("it was refused {}", denial.what)),
+            }
         }
+        let all = format!("{}\n{}", self.stderr, self.argv.join(" "));
+        let has_net = self.denied.iter().any(|denial| denial.promise == Promise::NetHosts);
+        let mut cwd = self.cwd.to_owned();
+        // Some programs name the path on the next line.
+        let stderr = self.stderr.replace(":\n/", ": /");
+        for line in stderr.lines() {
+            // As make says it.
+            if let Some((_, entered)) = line.split_once(": Entering directory ") {
+                cwd = cwd.join(entered.trim_matches(is_quote));
+            }
+            if !has_net && self.spec.net != Net::Host && self.spec.ports.is_none() {
+                let host = endpoints::unresolved(line, &all);
+                host.into_iter().for_each(|host| say(self.host(&host, &host)));
+                let port = endpoints::refused_on_loopback(line, &all).map(endpoints::loopback);
+                port.into_iter().for_each(|host| say(self.host(&host, &host)));
+            }
+            self.lacked_variable(line).into_iter().for_each(&mut say);
+            let lower = line.to_ascii_lowercase();
+            let said = REFUSED.iter().chain(&ABSENT).find_map(|words| Some((lower.find(words)?, *words)));
+            let Some((at, words)) = said else {
+                if NOT_MADE.iter().any(|words| lower.contains(words)) {
+                    self.not_made(line, &cwd).into_iter().for_each(&mut say);
+                }
+                continue;
+            };
+            if ABSENT.contains(&words) {
+                self.lacked_program(&line[..at]).into_iter().for_each(&mut say);
+            }
+            let says = |verbs: &[&str]| lower.split_whitespace().any(|word| verbs.contains(&word));
+            let want = match words {
+                _ if ABSENT.contains(&words) => Want::Read,
+                READ_ONLY | BUSY | "directory nonexistent" if says(&REPLACES) => Want::Replace,
+                BUSY => Want::Replace,
+                READ_ONLY | "directory nonexistent" => Want::Write,
+                _ if says(&REPLACES) => Want::Replace,
+                _ if says(&WRITES) => Want::Write,
+                _ => Want::See,
+            };
+            for path in paths(line, at, words, &cwd) {
+                self.about(&path, want).into_iter().for_each(&mut say);
+            }
+        }
+        self.lacked_sockets(&all).into_iter().for_each(say);
+        hints
+    }
+
+    /// The way to a host that the command did not reach: a credential, else the network.
+    fn host(&self, what: &str, grant: &str) -> String {
+        if let Some(own) =
+            self.credentials.iter().find(|own| format!("{}:{}", own.host.name, own.host.port) == grant)
+        {
+            let names: Vec<String> = own.environment("").into_iter().map(|(name, _)| name).collect();
+            return format!(
+                "it may not connect to {grant}, which it reaches with the secret {} at the address in {}",
+                own.secret,
+                names.join(" or ")
+            );
+        }
+        if let Some(secret) = (self.bound)(grant) {
+            let host = grant.strip_suffix(":443").unwrap_or(grant);
+            return format!(
+                "it may not connect to {grant}, which is reached through a credential; missing at the step: \
+                 credentials: {{ {host:?}: {secret} }}"
+            );
+        }
+        format!("it may not connect to {what}; missing grant: net = {{ hosts = [{grant:?}] }}")
+    }
+
+    /// A variable that the caller has and the step does not get.
+    fn lacked_variable(&self, line: &str) -> Option<String> {
         let lower = line.to_ascii_lowercase();
-        let said = REFUSED.iter().chain([&ABSENT]).find_map(|words| Some((lower.find(words)?, *words)));
-        let Some((at, words)) = said else { continue };
-        for path in paths(line, at, words, cwd) {
-            if let Some(hint) = about(&path, words != ABSENT, spec) {
-                say(hint);
+        UNSET.iter().find(|words| lower.contains(*words))?;
+        let mut words = line.split(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        let name = words.find(|word| {
+            !word.is_empty() && self.received(word).is_none() && (self.variable)(word).is_some()
+        })?;
+        Some(format!("it does not get the variable {name}; missing grant: env = [{name:?}]"))
+    }
+
+    fn received(&self, name: &str) -> Option<&OsStr> {
+        self.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_os_str())
+    }
+
+    /// A program that is on the caller's search path, and that the step does not find or may not read.
+    fn lacked_program(&self, before: &str) -> Option<String> {
+        let name = before.trim_end_matches([' ', ':']);
+        let name = name.strip_suffix(" command").unwrap_or(name).trim_end_matches(':');
+        let name = name.rsplit([' ', ':']).next()?.trim_matches(is_quote);
+        if name.is_empty() || name.contains('/') {
+            return None;
+        }
+        let own: Vec<PathBuf> =
+            self.received("PATH").map(|path| std::env::split_paths(path).collect()).unwrap_or_default();
+        let callers = (self.variable)("PATH").unwrap_or_default();
+        let file = own.iter().cloned().chain(std::env::split_paths(&callers)).map(|dir| dir.join(name));
+        let (file, real) =
+            file.filter_map(|file| Some((file.clone(), HostPrograms.real_path(&file)?))).next()?;
+        let mut files: Vec<String> = [&file, &real]
+            .into_iter()
+            .filter(|file| !self.is_seen(file))
+            .map(|file| self.name(file))
+            .collect();
+        files.dedup();
+        let on_path = own.iter().any(|dir| file.parent() == Some(dir));
+        let path = (!on_path).then(|| {
+            format!("{} in the PATH of [sandbox.env] set", self.name(file.parent().unwrap_or(&file)))
+        });
+        let grant = (!files.is_empty()).then(|| format!("fs_read = {files:?}"));
+        let missing: Vec<String> = grant.into_iter().chain(path).collect();
+        (!missing.is_empty()).then(|| {
+            format!("it does not find the program {name}; missing grant: {}", missing.join(", and "))
+        })
+    }
+
+    /// Sockets of the host that the command spoke of and may not connect to.
+    fn lacked_sockets(&self, all: &str) -> Vec<String> {
+        let words = all.split(|c: char| c.is_whitespace() || is_quote(c) || "=,()".contains(c));
+        let paths =
+            words.map(|word| word.strip_prefix("unix://").unwrap_or(word).trim_end_matches([':', '.', ';']));
+        let is_socket = |path: &Path| path.metadata().is_ok_and(|file| file.file_type().is_socket());
+        let lacked = paths.filter(|path| path.starts_with('/')).map(Path::new).filter(|path| is_socket(path));
+        let lacked = lacked.filter(|path| !self.spec.unix.iter().any(|granted| granted == path));
+        lacked
+            .map(|path| {
+                format!("it may not reach the socket {0}; missing grant: unix = [{0:?}]", self.name(path))
+            })
+            .collect()
+    }
+
+    /// The first file of a line that is not there, in a directory that the command may only read.
+    fn not_made(&self, line: &str, cwd: &Path) -> Option<String> {
+        let words = line.split(|c: char| c.is_whitespace() || is_quote(c) || "()".contains(c));
+        let files = words.filter(|word| word.contains('/')).map(|word| cwd.join(word.trim_end_matches(':')));
+        let is_made_there = |file: &PathBuf| {
+            let parent = file.parent().filter(|_| file.symlink_metadata().is_err());
+            parent.is_some_and(|parent| self.is_seen(parent) && parent.is_dir())
+        };
+        files.filter(is_made_there).find_map(|file| self.about(&file, Want::Write))
+    }
+
+    /// A path as rules write it.
+    fn name(&self, path: &Path) -> String {
+        named(&path.to_string_lossy(), self.place)
+    }
+
+    fn is_seen(&self, path: &Path) -> bool {
+        self.spec
+            .read
+            .iter()
+            .chain(&self.spec.write)
+            .chain(&self.spec.private)
+            .any(|root| path.starts_with(root))
+    }
+
+    /// What the sandbox has to do with a path that a command wanted.
+    fn about(&self, path: &Path, want: Want) -> Option<String> {
+        let spec = self.spec;
+        let shown = self.name(path);
+        if want != Want::Read && spec.hides(path) {
+            return Some(self.hidden(path, &shown));
+        }
+        if want != Want::Read
+            && let Some(hint) = self.in_repository(path)
+        {
+            return Some(hint);
+        }
+        // The innermost root decides, of equal ones the strictest.
+        let depth = |roots: &[PathBuf]| {
+            let under = roots.iter().filter(|root| path.starts_with(root));
+            under.map(|root| root.components().count()).max()
+        };
+        let roots =
+            [&spec.deny, &spec.protect, &spec.write, &spec.read, &spec.private].map(|roots| depth(roots));
+        let innermost = roots.iter().flatten().max();
+        let root =
+            innermost.and_then(|innermost| roots.iter().position(|depth| depth.as_ref() == Some(innermost)));
+        match (root, want) {
+            (Some(0), _) => Some(format!("it may not see {shown}: sandbox.fs.deny hides it")),
+            (Some(1), Want::Read) => None,
+            (Some(1), _) => Some(format!("it may not change {shown}: sandbox.fs.protect keeps it as it is")),
+            // A file that is a root of its own cannot be replaced.
+            (Some(2), Want::Write | Want::Replace) if spec.write.iter().any(|root| root == path) => {
+                Some(self.lacks_write(path, &shown, Want::Replace))
             }
+            (Some(3) | None, Want::Write | Want::Replace) => Some(self.lacks_write(path, &shown, want)),
+            // A link there may lead to what it does not see.
+            (Some(2 | 3), Want::Read) => {
+                let real = path.canonicalize().ok().filter(|real| real != path && !self.is_seen(real))?;
+                self.about(&real, want)
+            }
+            (Some(4) | None, Want::Read | Want::See) => {
+                path.symlink_metadata().ok()?;
+                Some(format!("it may not read {shown}; missing grant: fs_read = [{shown:?}]"))
+            }
+            (Some(_), _) => None,
         }
     }
-    hints
-}
 
-/// What the sandbox has to do with a path that was refused, or not found.
-fn about(path: &Path, refused: bool, spec: &JailSpec) -> Option<String> {
-    if refused && spec.hides(path) {
-        let shown = path.display();
-        return Some(format!("it may not see {shown}: a built-in secret, or a pattern of sandbox.fs.deny"));
-    }
-    if refused && let Some(hint) = in_repository(path, spec) {
-        return Some(hint);
-    }
-    // The innermost root decides, of equal ones the strictest.
-    let depth = |roots: &[PathBuf]| {
-        let under = roots.iter().filter(|root| path.starts_with(root));
-        under.map(|root| root.components().count()).max()
-    };
-    let roots = [&spec.deny, &spec.protect, &spec.write, &spec.read, &spec.private].map(|roots| depth(roots));
-    let innermost = roots.iter().flatten().max();
-    let shown = path.display().to_string();
-    let lacks_write = || format!("it may not write {shown}; missing grant: fs_write = [{shown:?}]");
-    match innermost.and_then(|innermost| roots.iter().position(|depth| depth.as_ref() == Some(innermost))) {
-        Some(0) => return Some(format!("it may not see {shown}: sandbox.fs.deny hides it")),
-        Some(1) => {
-            return refused
-                .then(|| format!("it may not change {shown}: sandbox.fs.protect keeps it as it is"));
+    /// The root that has to be writable for this: a file or directory that is there, else the directory of what is to
+    /// be made. Outside of the workspace that would be too much, so what is to be made has to be there first.
+    fn lacks_write(&self, path: &Path, shown: &str, want: Want) -> String {
+        let is_there = |path: &Path| path.symlink_metadata().is_ok();
+        let made = path.ancestors().take_while(|above| !is_there(above)).last().unwrap_or(path);
+        let replaces = want == Want::Replace;
+        let root = if replaces || !is_there(path) { made.parent().unwrap_or(path) } else { path };
+        let is_too_much = !replaces && !is_there(path) && !root.starts_with(&self.place.workspace);
+        if is_too_much || self.roots.is_vital(&root.to_string_lossy()) {
+            let made = self.name(made);
+            return format!(
+                "it may not write {shown}; missing grant: fs_write = [{made:?}], and that has to be there before"
+            );
         }
-        Some(3) => return refused.then(lacks_write),
-        Some(_) => return None,
-        None => {}
+        format!("it may not write {shown}; missing grant: fs_write = [{:?}]", self.name(root))
     }
-    // There, but not for the step.
-    let there = path.symlink_metadata().is_ok();
-    match (there, refused) {
-        (true, false) => Some(format!("it may not read {shown}; missing grant: fs_read = [{shown:?}]")),
-        (_, true) => Some(lacks_write()),
-        (false, false) => {
-            let parent = path.parent().filter(|parent| parent.parent().is_some() && parent.is_dir())?;
-            let may_see = spec.read.iter().chain(&spec.write).any(|root| parent.starts_with(root));
-            (!may_see)
-                .then(|| format!("it may not see {0}; missing grant: fs_read = [{0:?}]", parent.display()))
-        }
-    }
-}
 
-/// A directory of git's is read-only unless it is granted by its name.
-fn in_repository(path: &Path, spec: &JailSpec) -> Option<String> {
-    let repository = path.ancestors().find(|above| above.file_name().is_some_and(|name| name == ".git"))?;
-    if !spec.protect_repositories || !spec.write.iter().any(|root| repository.starts_with(root)) {
-        return None;
+    /// A secret is shown to a command whose rule names it, unless the policy's own list hides it.
+    fn hidden(&self, path: &Path, shown: &str) -> String {
+        let builtin = secret_patterns(self.place, &[]);
+        if self.spec.deny.iter().any(|denied| path.starts_with(denied)) {
+            return format!("it may not see {shown}: sandbox.fs.deny hides it");
+        }
+        let own = self.spec.deny_patterns.iter().filter(|pattern| !builtin.contains(pattern));
+        if (JailSpec { deny_patterns: own.cloned().collect(), ..JailSpec::default() }).hides(path) {
+            return format!("it may not see {shown}: a pattern of sandbox.fs.deny hides it");
+        }
+        format!("it may not see {shown}, a built-in secret; missing grant: fs_read = [{shown:?}]")
     }
-    let shown = path.display();
-    Some(if spec.write.iter().any(|root| root == repository) {
-        format!("it may not change {shown}: by it git would run programs, so no grant reaches it")
-    } else {
-        let repository = repository.display().to_string();
-        format!("it may not change {shown}; missing grant: fs_write = [{repository:?}]")
-    })
+
+    /// A directory of git's is read-only unless it is granted by its name.
+    fn in_repository(&self, path: &Path) -> Option<String> {
+        let spec = self.spec;
+        let repository =
+            path.ancestors().find(|above| above.file_name().is_some_and(|name| name == ".git"))?;
+        if !spec.protect_repositories || !spec.write.iter().any(|root| repository.starts_with(root)) {
+            return None;
+        }
+        let shown = self.name(path);
+        Some(if spec.write.iter().any(|root| root == repository) {
+            format!("it may not change {shown}: by it git would run programs, so no grant reaches it")
+        } else {
+            format!("it may not change {shown}; missing grant: fs_write = [{:?}]", self.name(repository))
+        })
+    }
 }
 
 /// The paths that a message is about, which has these words at `at`: what stands just before them, as C libraries
@@ -132,24 +384,26 @@ fn paths(line: &str, at: usize, words: &str, cwd: &Path) -> Vec<PathBuf> {
         parts.push(speaker);
     }
     let last = parts.last().copied().unwrap_or_default();
-    let found = named(last, cwd);
+    let found = paths_in(last, cwd);
     if !found.is_empty() {
         return found;
     }
     // Perl says where in its script.
     let after = &line[at + words.len()..];
     let after = if after.contains(" line ") { after.split(" at ").next().unwrap_or_default() } else { after };
-    let found = named(after, cwd);
+    let found = paths_in(after, cwd);
     if !found.is_empty() {
         return found;
     }
-    // A relative name without quotes is taken for one only where nothing but a write fails like this.
+    // A relative name without quotes is one only if the file exists, or if nothing but a write fails like this.
     let word = last.rsplit(' ').next().unwrap_or_default();
     let is_object = last != speaker || last.contains(' ');
-    if (words == READ_ONLY || last.starts_with("cannot create ")) && is_object && is_name(word) {
+    let is_there = || cwd.join(word).symlink_metadata().is_ok();
+    if is_object && is_name(word) && (words == READ_ONLY || last.starts_with("cannot create ") || is_there())
+    {
         return vec![cwd.join(word)];
     }
-    let earlier = parts.iter().rev().skip(1).map(|part| named(part, cwd));
+    let earlier = parts.iter().rev().skip(1).map(|part| paths_in(part, cwd));
     earlier.into_iter().find(|found| !found.is_empty()).unwrap_or_default()
 }
 
@@ -161,9 +415,12 @@ fn is_name(word: &str) -> bool {
         && !word.bytes().all(|byte| byte.is_ascii_digit())
 }
 
+fn is_quote(c: char) -> bool {
+    "'\"`‘’“”".contains(c)
+}
+
 /// What is quoted, and words that begin with a slash.
-fn named(text: &str, cwd: &Path) -> Vec<PathBuf> {
-    let is_quote = |c: char| "'\"`‘’“”".contains(c);
+fn paths_in(text: &str, cwd: &Path) -> Vec<PathBuf> {
     let quoted = text.split(is_quote).skip(1).step_by(2);
     let quoted = quoted.filter(|word| !word.is_empty() && !word.contains(char::is_whitespace));
     let words = text.split(|c: char| c.is_whitespace() || is_quote(c));
@@ -177,89 +434,190 @@ fn named(text: &str, cwd: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use lobster_policy::Policy;
+
     use super::*;
-    use lobster_sandbox::Denial;
+
+    fn hints_on(stderr: &str, spec: &JailSpec, denied: &[Denial], place: &DecisionEnv) -> String {
+        let roots = Policy::builtin().roots(place);
+        let bound = |host: &str| (host == "api.example.com:443").then(|| "api_key".to_owned());
+        let variable = |name: &str| (name == "DEPLOY_TO").then(|| "prod".to_owned());
+        let blocked = Blocked {
+            stderr,
+            argv: &["sh".to_owned(), "-c".to_owned(), "curl https://example.com".to_owned()],
+            cwd: Path::new(&place.workspace),
+            spec,
+            denied,
+            env: &[],
+            place,
+            roots: &roots,
+            credentials: &[],
+            bound: &bound,
+            variable: &variable,
+        };
+        blocked.hints().join(" | ")
+    }
 
     #[test]
     fn refusals_name_the_missing_grant() {
         let other = tempfile::tempdir_in("/var/tmp").unwrap();
-        let there = other.path().join("there");
-        std::fs::write(&there, "x").unwrap();
-        let there = there.display();
+        let (work, home) = (other.path().join("w"), other.path().join("home"));
+        for (path, text) in [
+            ("there", "x"),
+            ("w/old", "x"),
+            ("w/run.sh", ""),
+            ("w/src/f", ""),
+            ("w/out/.git/config", ""),
+            ("home/x", ""),
+        ] {
+            let path = other.path().join(path);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        }
+        std::os::unix::fs::symlink(other.path().join("there"), work.join("link")).unwrap();
+        let place = DecisionEnv {
+            workspace: work.display().to_string(),
+            home: home.display().to_string(),
+            ..DecisionEnv::fixture()
+        };
         let spec = JailSpec {
-            read: vec!["/usr".into(), "/srv/repo".into()],
-            write: vec!["/srv/repo/out".into()],
-            deny: vec!["/srv/repo/.env".into()],
-            protect: vec!["/srv/repo/out/.git".into()],
+            read: vec!["/usr".into(), work.clone()],
+            write: vec![work.join("out")],
+            deny: vec![work.join(".env")],
+            protect: vec![work.join("out/.git")],
             private: vec!["/tmp".into()],
+            deny_patterns: secret_patterns(&place, &[]).into_iter().chain(["**/*.key".to_owned()]).collect(),
             ..JailSpec::default()
         };
-        let hints = |stderr: &str| {
-            hints(stderr.as_bytes(), Path::new("/srv/repo"), &spec, &Enforcement::default()).join(" | ")
+        // W is the workspace, T what is around it.
+        let filled = |text: &str| {
+            text.replace("W/", &format!("{}/", work.display()))
+                .replace("W\"", &format!("{}\"", work.display()))
+                .replace("T/", &format!("{}/", other.path().display()))
         };
-        assert_eq!(
-            hints("touch: cannot touch 'ran': Read-only file system\n"),
-            "it may not write /srv/repo/ran; missing grant: fs_write = [\"/srv/repo/ran\"]"
-        );
-        assert_eq!(
-            hints(&format!("cat: {there}: No such file or directory\n")),
-            format!("it may not read {there}; missing grant: fs_read = [\"{there}\"]")
-        );
-        assert_eq!(
-            hints("/bin/sh: 1: cannot create /opt/x: Permission denied"),
-            "it may not write /opt/x; missing grant: fs_write = [\"/opt/x\"]"
-        );
-        assert_eq!(
-            hints("cat: /srv/repo/.env: Permission denied"),
-            "it may not see /srv/repo/.env: sandbox.fs.deny hides it"
-        );
-        assert_eq!(
-            hints("[Errno 30] Read-only file system: '/srv/repo/out/.git/config'"),
-            "it may not change /srv/repo/out/.git/config: sandbox.fs.protect keeps it as it is"
-        );
-        // It names what was written, and not the script that did it.
-        for said in [
-            "/srv/repo/run.sh: line 3: made: Read-only file system",
-            "/srv/repo/run.sh: 3: cannot create made: Permission denied",
-            "/srv/repo/run.sh: 3: cannot create made: Read-only file system",
-            "cannot open made: Read-only file system at /srv/repo/run.pl line 3.",
-            "cannot open 'made': Read-only file system at /srv/repo/run.pl line 3.",
-            "OSError: [Errno 30] Read-only file system: 'made'",
-            "Error: EROFS: read-only file system, open '/srv/repo/made'",
-            "open /srv/repo/made: read-only file system",
-            "touch: cannot touch 'made': Read-only file system",
-            "error: unable to create file made: Read-only file system",
+        let hints = |stderr: &str| hints_on(&filled(stderr), &spec, &[], &place);
+        let made = "it may not write W/made; missing grant: fs_write = [\"W\"]";
+        for (said, told) in [
+            ("touch: cannot touch 'made': Read-only file system", made),
+            (
+                "sh: 1: cannot create old: Read-only file system",
+                "it may not write W/old; missing grant: fs_write = [\"W/old\"]",
+            ),
+            (
+                "rm: cannot remove 'old': Read-only file system",
+                "it may not write W/old; missing grant: fs_write = [\"W\"]",
+            ),
+            (
+                "Error: EROFS: read-only file system, rename 'W/old'",
+                "it may not write W/old; missing grant: fs_write = [\"W\"]",
+            ),
+            (
+                "cat: T/there: No such file or directory",
+                "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
+            ),
+            (
+                "cat: W/link: No such file or directory",
+                "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
+            ),
+            (
+                "cat: T/home/x: No such file or directory",
+                "it may not read ~/x; missing grant: fs_read = [\"~/x\"]",
+            ),
+            (
+                "/bin/sh: 1: cannot create T/home/c/new: Permission denied",
+                "it may not write ~/c/new; missing grant: fs_write = [\"~/c\"], and that has to be there before",
+            ),
+            (
+                "cat: link: No such file or directory",
+                "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
+            ),
+            (
+                "make: Entering directory 'W/out'\ncp: cannot create regular file 'x': Read-only file system",
+                "",
+            ),
+            ("cat: W/.env: Permission denied", "it may not see W/.env: sandbox.fs.deny hides it"),
+            (
+                "cat: W/id_rsa: Permission denied",
+                "it may not see W/id_rsa, a built-in secret; missing grant: fs_read = [\"W/id_rsa\"]",
+            ),
+            (
+                "cat: W/a.key: Permission denied",
+                "it may not see W/a.key: a pattern of sandbox.fs.deny hides it",
+            ),
+            (
+                "[Errno 30] Read-only file system: 'W/out/.git/config'",
+                "it may not change W/out/.git/config: sandbox.fs.protect keeps it as it is",
+            ),
+            (
+                "x.sh: 3: DEPLOY_TO: parameter not set",
+                "it does not get the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
+            ),
+            (
+                "KeyError: 'DEPLOY_TO'",
+                "it does not get the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
+            ),
+            // It names what was written, and not the script that did it.
+            ("W/run.sh: line 3: made: Read-only file system", made),
+            ("W/run.sh: 3: cannot create made: Permission denied", made),
+            ("cannot open made: Read-only file system at W/run.pl line 3.", made),
+            ("cannot open 'made': Read-only file system at W/run.pl line 3.", made),
+            ("OSError: [Errno 30] Read-only file system: 'made'", made),
+            ("Error: EROFS: read-only file system, open 'W/made'", made),
+            ("open W/made: read-only file system", made),
+            ("error: unable to create file made: Read-only file system", made),
+            (
+                "curl: (6) Could not resolve host: example.com",
+                "it may not connect to example.com:443; missing grant: net = { hosts = [\"example.com:443\"] }",
+            ),
+            (
+                "zip error: Could not create output file (src/x.zip)",
+                "it may not write W/src/x.zip; missing grant: fs_write = [\"W/src\"]",
+            ),
+            (
+                "Error: unable to open database \"src/x.db\": unable to open database file",
+                "it may not write W/src/x.db; missing grant: fs_write = [\"W/src\"]",
+            ),
+            ("Could not open file : W/run.sh", ""),
+            ("cat: W/typo: No such file or directory", ""),
+            ("rm: cannot remove 'out/x': Permission denied", ""),
+            ("cat: old: Permission denied", ""),
+            ("/tmp/x: No such file or directory", ""),
+            ("./run.sh: Permission denied", ""),
+            ("W/run.sh: line 3: run: Permission denied", ""),
+            ("PermissionError: [Errno 13] Permission denied", ""),
+            ("Error: Read-only file system (os error 30)", ""),
+            ("Error: EROFS: read-only file system, write", ""),
+            ("error: something else in /opt/x", ""),
+            ("cat: T/nothing: No such file or directory", ""),
+            ("sh: 1: typo: not found", ""),
         ] {
-            let told = "it may not write /srv/repo/made; missing grant: fs_write = [\"/srv/repo/made\"]";
-            assert_eq!(hints(said), told, "{said}");
-        }
-        assert!(hints("curl: (6) Could not resolve host: example.com").contains("missing grant: net"));
-        for ordinary in [
-            "cat: /srv/repo/typo: No such file or directory",
-            "rm: cannot remove 'out/x': Permission denied",
-            "/tmp/x: No such file or directory",
-            "./run.sh: Permission denied",
-            "/srv/repo/run.sh: line 3: run: Permission denied",
-            "PermissionError: [Errno 13] Permission denied",
-            "Error: Read-only file system (os error 30)",
-            "Error: EROFS: read-only file system, write",
-            "error: something else in /opt/x",
-            "cat: /nonexistent-at-all: No such file or directory",
-        ] {
-            assert_eq!(hints(ordinary), "", "{ordinary}");
+            assert_eq!(hints(said), filled(told), "{said}");
         }
     }
 
     #[test]
     fn what_the_sandbox_saw_itself_is_told_first() {
         let spec = JailSpec { net: Net::Hosts(Vec::new()), ..JailSpec::default() };
-        let what = "example.com:443: not among the granted hosts".to_owned();
-        let denied = vec![Denial { promise: Promise::NetHosts, what }];
-        let enforcement = Enforcement { denied, ..Enforcement::default() };
-        assert_eq!(
-            hints(b"curl: (6) Could not resolve host: example.com", Path::new("/"), &spec, &enforcement),
-            ["it may not connect to example.com:443: not among the granted hosts; missing grant: net = \
-              { hosts = [\"example.com:443\"] }"]
-        );
+        for (what, told) in [
+            (
+                "example.com:443: not among the granted hosts",
+                "it may not connect to example.com:443: not among the granted hosts; missing grant: net = \
+                 { hosts = [\"example.com:443\"] }",
+            ),
+            (
+                "db.example.com:5432: it resolves to 10.0.0.5, a private or local address, which must be granted by itself",
+                "it may not connect to db.example.com:5432: it resolves to 10.0.0.5, a private or local address, which \
+                 must be granted by itself; missing grant: net = { hosts = [\"10.0.0.5:5432\"] }",
+            ),
+            (
+                "api.example.com:443: not among the granted hosts",
+                "it may not connect to api.example.com:443, which is reached through a credential; missing at the step: \
+                 credentials: { \"api.example.com\": api_key }",
+            ),
+        ] {
+            let denied = [Denial { promise: Promise::NetHosts, what: what.to_owned() }];
+            let stderr = "curl: (6) Could not resolve host: example.com";
+            assert_eq!(hints_on(stderr, &spec, &denied, &DecisionEnv::fixture()), told);
+        }
     }
 }

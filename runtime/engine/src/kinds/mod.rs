@@ -1,6 +1,6 @@
 //! One module per kind of step that does something outside the engine.
 
-pub(crate) mod blocked;
+mod blocked;
 mod bound_files;
 mod bound_trees;
 pub(crate) mod change_sets;

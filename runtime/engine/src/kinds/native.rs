@@ -16,7 +16,7 @@ use crate::execute::{HostText, NativeProfile, NativeTask, Order, Place, StdinSou
 use crate::kinds::guarded::Maker;
 use crate::kinds::pile::Pile;
 use crate::kinds::policy_gate::PYTHON_CACHE;
-use crate::kinds::{changes, inputs};
+use crate::kinds::{blocked, changes, inputs};
 use crate::outcome::{failed_outcome as failed, outcome_error};
 use crate::overseer::Declared;
 use crate::path::StepPath;
@@ -216,6 +216,7 @@ fn run_process(
     let perform = || match order(run, path, &job, &prepared, &decision) {
         Ok(order) => {
             let mut outcome = execute(run, order, &decision, cancel, &mut plain_json);
+            blocked::note_hints(run, &job, &prepared.argv, &decision, &mut outcome);
             if outcome.exit.is_some_and(|exit| exit != 0) && withheld != json!([]) {
                 outcome.detail[WITHHELD] = withheld.clone();
             }
