@@ -11,7 +11,7 @@ pub struct CodePage {
 
 /// Every page: first those of mistakes in files, then those of failures.
 pub fn pages() -> impl Iterator<Item = &'static CodePage> {
-    PAGES.iter().chain(super::failures::PAGES)
+    PAGES.iter().chain(super::failures::PAGES.iter())
 }
 
 /// The page of a code, in any letter case.
