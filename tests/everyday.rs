@@ -8,6 +8,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
+use crate::hinted_grants::Granted;
 use crate::home::Home;
 
 struct Tool {
@@ -37,9 +38,15 @@ const DRIVER: &str = "import json, subprocess, sys, tempfile, os\n\
     \x20r = subprocess.run(['bash', '-o', 'pipefail', '-c', command], capture_output=True, timeout=100)\n\
     \x20print(json.dumps([name, r.returncode, (r.stdout + r.stderr)[-600:].decode(errors='replace')]))\n";
 
+/// As many grants as a command may ask for in turn.
+const MOST_GRANTS: usize = 5;
+
 /// The same for one, whose words are the step's own.
-const ALONE: &str = "import json, subprocess, sys\n\
-    sys.exit(subprocess.run(['bash', '-o', 'pipefail', '-c', json.load(open('commands.json'))[0][1]]).returncode)\n";
+const ALONE: &str = "import json, os, subprocess, sys\n\
+    os.environ['TMPDIR'] = '/tmp'\n\
+    command = json.load(open('commands.json'))[0][1]\n\
+    print('+', command, file=sys.stderr, flush=True)\n\
+    sys.exit(subprocess.run(['bash', '-o', 'pipefail', '-c', command]).returncode)\n";
 
 /// Serves files of a directory over HTTP, and to whoever speaks otherwise an end.
 fn serve(root: &Path) -> u16 {
@@ -120,12 +127,6 @@ fn run(home: &Home, commands: &[(&str, String)], driver: &str) -> Value {
     home.tool(["--policy", "../p.toml", "x.lobster"]).envelope()
 }
 
-/// The workspace can be read only: a template may grant it to every step.
-fn without_writing(home: &Home) {
-    let text = home.read("../p.toml").replace("write = [\"@workspace\", \"@tmp\"]", "write = [\"@tmp\"]");
-    home.write("../p.toml", text);
-}
-
 fn ask(template: &str) {
     let home = project();
     let port = serve(&home.dir().join("../served"));
@@ -156,29 +157,27 @@ fn ask(template: &str) {
     assert!(failed.is_empty(), "{template}: {failed:#?}");
     println!("{template}: {} of {} work", results.len() - failed.len(), results.len());
 
-    // Without what they need they fail, and say what that is.
+    // Without what they need they fail, and work with the grants that their errors name.
     let mut wrong = Vec::new();
     for tool in there.iter().filter(|tool| !tool.needs.is_empty()) {
         let home = project();
-        for (need, other) in
-            [("write", "net = \"none\""), ("host", "fs_write = [\"@workspace\", \"@workspace/.git\"]")]
-        {
-            if tool.needs != [need] {
-                continue;
-            }
-            policy(&home, template, other);
-            if need == "write" {
-                without_writing(&home);
-            }
+        let mut granted = Granted::default();
+        let error = (0..MOST_GRANTS).find_map(|_| {
+            policy(&home, template, &granted.text());
             let answer = run(&home, &[(tool.name, with_host(tool.command))], ALONE);
-            let said = answer["error"]["message"].as_str().unwrap_or_default();
-            let names = if need == "write" { "missing grant: fs_write" } else { "missing grant: net" };
-            if answer["ok"] == true || !said.contains(names) {
-                wrong.push(format!("{}: {said}", tool.name));
-            }
+            let error = answer["error"]["message"].as_str().unwrap_or_default();
+            let is_over = answer["ok"] == true || !granted.add(error);
+            is_over.then(|| error.to_owned())
+        });
+        let needs = |key: &str| tool.needs.contains(if key == "net" { &"host" } else { &"write" });
+        if error.as_deref() != Some("")
+            || !granted.keys().all(needs)
+            || granted.keys().count() != tool.needs.len()
+        {
+            wrong.push(format!("{}: {}: {error:?}", tool.name, granted.text()));
         }
     }
-    println!("{template}: {} name no grant: {wrong:#?}", wrong.len());
+    assert!(wrong.is_empty(), "{template}: {wrong:#?}");
 }
 
 #[test]
