@@ -115,9 +115,15 @@ backups COPIES="50":
 damages DAMAGES="200":
     LOBSTER_DAMAGES={{DAMAGES}} LOBSTER_DAMAGE_SEED=$(date +%j) cargo test --release --workspace --test lobster -- record_damages store_copies::any_damaged_page --nocapture
 
-# everyday commands in the jail of every template of `policy init`; nightly
+# everyday commands in the jail of every template of `policy init`; as root installs what is missing; nightly
 everyday TEMPLATES="plain node python rust go":
+    tests/everyday/install.sh
     LOBSTER_EVERYDAY_TEMPLATES="{{TEMPLATES}}" cargo test --release --workspace --test lobster -- everyday:: --nocapture
+
+# four coding agents from npm in the jail of the node template, against a fake model; nightly
+agents DIR="target/agents":
+    cargo build --release
+    tests/agents/run.sh target/release/lobster {{DIR}}
 
 # granted roots and policy files exchanged while steps start; nightly
 roots TRIES="500":
