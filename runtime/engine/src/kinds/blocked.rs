@@ -19,7 +19,10 @@ use lobster_base::credential::CredentialGrant;
 use lobster_policy::{DecisionEnv, HostPrograms, Resolve, Roots, named, secret_patterns};
 use lobster_sandbox::{Denial, Enforcement, JailSpec, Net, Promise};
 use lobster_stage::SANDBOX_BLOCKED;
-use lobster_store::{StepOutcome, StepStatus};
+use lobster_store::{Blob, StepOutcome, StepStatus};
+
+/// A longer stdout holds data rather than errors.
+const MOST_STDOUT: u64 = 64 << 10;
 
 /// More hints than a person would read.
 const MOST: usize = 5;
@@ -60,20 +63,29 @@ pub(super) fn note_hints(
     let (policy, secrets) = (&run.services.policy, &run.services.secrets);
     let place = decision_env(policy, &run.surroundings, &run.cwd, &job.env);
     let enforcement = serde_json::from_value::<Enforcement>(outcome.enforcement.clone()).unwrap_or_default();
-    let mut hints = Blocked {
-        stderr: &Text::stored(&run.store, stderr).load().unwrap_or_default(),
-        argv,
-        cwd: &job.cwd,
-        spec,
-        denied: &enforcement.denied,
-        env: &decision.env,
-        roots: &policy.roots(&place),
-        place: &place,
-        credentials: job.env.credentials(),
-        bound: &|host| secrets.bound_to_host(host).map(str::to_owned),
-        variable: &|name| job.env.passed(name),
+    let blocked = |said: Blob| {
+        Blocked {
+            stderr: &Text::stored(&run.store, said).load().unwrap_or_default(),
+            argv,
+            cwd: &job.cwd,
+            spec,
+            denied: &enforcement.denied,
+            env: &decision.env,
+            roots: &policy.roots(&place),
+            place: &place,
+            credentials: job.env.credentials(),
+            bound: &|host| secrets.bound_to_host(host).map(str::to_owned),
+            variable: &|name| job.env.passed(name),
+        }
+        .hints()
+    };
+    let mut hints = blocked(stderr);
+    // Some programs print their errors to stdout.
+    if hints.is_empty()
+        && let Some(stdout) = outcome.stdout.filter(|stdout| stdout.len <= MOST_STDOUT)
+    {
+        hints = blocked(stdout);
     }
-    .hints();
     let known = outcome.detail.get(SANDBOX_BLOCKED).and_then(Value::as_array).cloned().unwrap_or_default();
     hints.extend(known.iter().filter_map(Value::as_str).map(str::to_owned));
     if !hints.is_empty() {
@@ -263,7 +275,7 @@ impl Blocked<'_> {
         let files = words.filter(|word| word.contains('/')).map(|word| cwd.join(word.trim_end_matches(':')));
         let is_made_there = |file: &PathBuf| {
             let parent = file.parent().filter(|_| file.symlink_metadata().is_err());
-            parent.is_some_and(|parent| self.is_seen(parent) && parent.is_dir())
+            parent.is_some_and(|parent| self.is_seen(parent) && (parent.is_dir() || line.contains("create")))
         };
         files.filter(is_made_there).find_map(|file| self.about(&file, Want::Write))
     }
