@@ -349,8 +349,8 @@ fn a_start_that_waited_in_a_copy_runs_once() {
     let server = Served::start(&home, &[]);
     wait_until("all have run", || home.read("effects") == "ran\nran\nran\n");
     drop(server);
-    std::fs::rename(home.state(), home.dir().join("state-before")).unwrap();
-    std::fs::rename(&copy, home.state()).unwrap();
+    fs::rename(home.state(), home.dir().join("state-before")).unwrap();
+    fs::rename(&copy, home.state()).unwrap();
 
     let operator = token(&home, "operator", None);
     let refused = |server: &Served| {
@@ -359,7 +359,7 @@ fn a_start_that_waited_in_a_copy_runs_once() {
         runs.iter().filter(|run| run["status"] == "refused").count()
     };
     let server = Served::start(&home, &[]);
-    let ready = || server.get("", "/readyz");
+    let ready = || server.get(&operator, "/readyz");
     wait_until("it says why nothing begins", || ready().body.contains(OLDER));
     assert_eq!((home.read("effects").as_str(), refused(&server)), ("ran\nran\nran\n", 0));
     drop(server);

@@ -132,7 +132,7 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
             Ok(()) => named(name, &words),
             Err(error) => run::refuse(&words, error.into()),
         },
-        Err(error) => run::refuse(&shown(&words), error),
+        Err(error) => run::refuse(&show_words(&words), error),
     };
     let mut exit = result.unwrap_or_else(CommandError::report);
     if let Some(database) = lobster_runtime::store::damage_met() {
@@ -160,10 +160,10 @@ pub(crate) fn refuse_start(words: &[OsString], error: &std::io::Error) -> Exit {
     let message = format!(
         "lobster cannot start ({error}): it needs a thread with 256 MiB of address space (`ulimit -u`, `ulimit -v`)"
     );
-    run::refuse(&shown(words), CommandError::failed(message)).unwrap_or_else(CommandError::report)
+    run::refuse(&show_words(words), CommandError::failed(message)).unwrap_or_else(CommandError::report)
 }
 
-fn shown(words: &[OsString]) -> Vec<String> {
+fn show_words(words: &[OsString]) -> Vec<String> {
     words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 

@@ -1,21 +1,23 @@
 //! Wall-clock time, in milliseconds since 1970, passed in so that tests own it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// How long a writer waits for other processes. A write takes well under a millisecond, so this much means that a
 /// process is stuck or stopped.
 pub(super) fn patience() -> Duration {
-    Duration::from_secs(if IS_ENDING.load(Ordering::Relaxed) { 5 } else { 30 })
+    match ENDS_AT.get() {
+        None => Duration::from_secs(30),
+        Some(at) => at.saturating_duration_since(Instant::now()).max(Duration::from_millis(200)),
+    }
 }
 
-/// True once this process was told to end.
-static IS_ENDING: AtomicBool = AtomicBool::new(false);
+/// When a process that was told to end has waited enough.
+static ENDS_AT: OnceLock<Instant> = OnceLock::new();
 
-/// From now on this process waits for a locked store for 5 seconds instead of 30, also where it waits already.
+/// From now on this process waits for a locked store for 5 seconds in all, also where it waits already.
 pub fn shorten_patience() {
-    IS_ENDING.store(true, Ordering::Relaxed);
+    let _ = ENDS_AT.set(Instant::now() + Duration::from_secs(5));
 }
 
 /// Says what time it is: milliseconds since 1970-01-01 UTC.

@@ -8,8 +8,7 @@ use rusqlite::params;
 use super::Store;
 use super::error::StoreError;
 use super::event::RunId;
-use super::gc::{looks_like_json, read_json};
-use super::named_blobs::{NAMES_AT_MOST, digests_in};
+use super::named_blobs::{NAMES_AT_MOST, digests_in, looks_like_json, read_json};
 use super::verify::Problem;
 use lobster_base::digest::Digest;
 

@@ -12,7 +12,7 @@
 
 use std::collections::HashSet;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
@@ -26,7 +26,7 @@ use super::error::StoreError;
 use super::event::RunId;
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
-use super::named_blobs::{Marks, NAMES_AT_MOST, digests_in};
+use super::named_blobs::{Marks, NAMES_AT_MOST, digests_in, looks_like_json, read_json};
 use super::{Store, claim_tables, fault, private};
 use lobster_base::digest::Digest;
 use lobster_base::regular_file;
@@ -645,21 +645,6 @@ fn run_exists(db: &Connection, run: RunId) -> Result<bool, StoreError> {
 
 fn row_exists(db: &Connection, digest: &Digest) -> Result<bool, StoreError> {
     Ok(db.prepare_cached("SELECT 1 FROM blobs WHERE digest = ?1")?.exists([digest.as_bytes()])?)
-}
-
-pub(super) fn looks_like_json(content: &[u8]) -> bool {
-    matches!(content.first(), Some(b'{' | b'['))
-}
-
-/// The content of a file that looks like JSON; nothing of any other.
-pub(super) fn read_json(path: &Path) -> io::Result<Vec<u8>> {
-    let mut content = vec![0];
-    let mut file = regular_file::open_own(File::options().read(true), path)?;
-    file.read_exact(&mut content)?;
-    if looks_like_json(&content) {
-        file.take(NAMES_AT_MOST).read_to_end(&mut content)?;
-    }
-    Ok(content)
 }
 
 /// Whether a file was written within `grace_ms`, or at a time to come.

@@ -5,9 +5,13 @@
 //! a blob, and so does a collision in the set, but a named blob is never missed.
 //! Nor is what a blob names in turn: whether that was read is never told by a collision.
 
+use std::fs::File;
 use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read};
+use std::path::Path;
 
 use lobster_base::digest::Digest;
+use lobster_base::regular_file;
 
 /// Bits in the set: 8 MiB. At a million live blobs one dead blob in 75,000 is
 /// kept by a collision; the next collection, with other blobs alive, may take it.
@@ -89,6 +93,21 @@ pub(super) fn digests_in(text: &[u8], mut found: impl FnMut(Digest)) {
         }
         at += HEX + longer;
     }
+}
+
+pub(super) fn looks_like_json(content: &[u8]) -> bool {
+    matches!(content.first(), Some(b'{' | b'['))
+}
+
+/// The content of a file that looks like JSON; nothing of any other.
+pub(super) fn read_json(path: &Path) -> io::Result<Vec<u8>> {
+    let mut content = vec![0];
+    let mut file = regular_file::open_own(File::options().read(true), path)?;
+    file.read_exact(&mut content)?;
+    if looks_like_json(&content) {
+        file.take(NAMES_AT_MOST).read_to_end(&mut content)?;
+    }
+    Ok(content)
 }
 
 #[cfg(test)]
