@@ -1,5 +1,5 @@
 //! Compiling is part of a step (invariant C6): generated programs that keep a
-//! compiler busy end within the step's time and a bounded memory, and whoever wants
+//! compiler busy end within their time and a bounded memory, and whoever wants
 //! to end lobster meanwhile can.
 
 use std::io::Read;
@@ -195,7 +195,9 @@ fn compile_bombs_end_in_time_and_in_bounded_memory() {
         let (kind, program) = bomb(seed);
         home.write("bomb.wasm", &program);
         let begun = Instant::now();
-        let ran = watch(start(&home, &["step", "run", "bomb.wasm", "--timeout", &time]), begun);
+        let command = home.lobster(["step", "run", "bomb.wasm"]);
+        let limits = command.env("LOBSTER_COMPILE_TIME", &time).env("LOBSTER_COMPILE_MEMORY", "900MiB");
+        let ran = watch(limits.start(), begun);
         let what = format!(
             "{seed}, {kind}, {} bytes: {:?}, {} MiB, {}",
             program.len(),
@@ -209,8 +211,8 @@ fn compile_bombs_end_in_time_and_in_bounded_memory() {
         let end = match &ran.stderr {
             _ if ran.success => 0,
             text if text.contains("too much to compile") => 1,
-            text if text.contains("timeout: ") => 2,
-            text if text.contains("more memory than") => 3,
+            text if text.contains("took longer than") => 2,
+            text if text.contains("takes more than 900MiB") => 3,
             _ => panic!("{what}"),
         };
         ends[end] += 1;
@@ -250,21 +252,59 @@ fn every_way_to_a_component_ends_its_compiling() {
     home.write("late.lobster", late.replace("steps:\n", "steps:\n  - id: first\n    run: echo true\n"));
     let each = "steps:\n  - id: list\n    js: '[1, 2]'\n  - id: all\n    for_each: $list.json\n    steps:\n      - id: a\n        component: slow.wasm\n        timeout_ms: 300\n";
     home.write("each.lobster", each);
-    for words in [
+    // A program that was refused is compiled again under a higher limit.
+    for (limit, words) in (300..).step_by(10).zip([
         &["run", "--mode", "tool", "flow.lobster"][..],
         &["run", "--mode", "tool", "late.lobster"],
         &["run", "--mode", "tool", "each.lobster"],
-        &["run", "--mode", "tool", "component ./slow.wasm --timeout 300ms"],
-        &["step", "run", "slow.wasm", "--timeout", "300ms"],
-    ] {
+        &["run", "--mode", "tool", "component ./slow.wasm"],
+        &["step", "run", "slow.wasm"],
+        &["step", "compile", "slow.wasm"],
+    ]) {
         let begun = Instant::now();
-        let answer = home.lobster(words).run();
+        let answer = home.lobster(words).env("LOBSTER_COMPILE_TIME", format!("{limit}ms")).run();
         assert!(begun.elapsed() < LATE, "{words:?}: {:?}", begun.elapsed());
         let said = format!("{}{}", answer.stdout, answer.stderr);
-        // The step's clock and the compiler's run out together; which of them says so is chance.
-        let by_compiler = said.contains("compiling the program took longer than 300ms");
-        let by_step = said.contains("Step 'a' timed out after 300ms");
+        let by_compiler = said.contains(&format!("compiling the program took longer than {limit}ms"));
+        // The time of the step itself ends it as well, and the error names the way out.
+        let by_step =
+            said.contains("timed out after 300ms; it was being compiled, which `lobster step compile");
         assert!(by_compiler || by_step, "{words:?}: {said}");
+    }
+}
+
+#[test]
+fn a_refusal_is_remembered_until_the_program_is_compiled_ahead() {
+    let home = Home::new();
+    let program =
+        wat::parse_str(r#"(module (memory (export "memory") 1) (func (export "_start")))"#).unwrap();
+    home.write("a.wasm", program);
+    let run = || home.lobster(["step", "run", "a.wasm"]).env("LOBSTER_COMPILE_MEMORY", "1MiB").run();
+    let first = run();
+    assert!(
+        first.stderr.contains("compiling the program takes more than 1MiB of memory"),
+        "{}",
+        first.stderr
+    );
+    assert_eq!(run().stderr, first.stderr);
+    // The note answers, not the compiler.
+    let code = home.state().join("store/code");
+    let dir = std::fs::read_dir(code).unwrap().flatten().map(|entry| entry.path()).next().unwrap();
+    let notes = || -> Vec<_> {
+        let files = std::fs::read_dir(&dir).unwrap().flatten().map(|entry| entry.path());
+        files.filter(|path| path.extension().is_some_and(|end| end == "refused")).collect()
+    };
+    let note = std::fs::read_to_string(&notes()[0]).unwrap();
+    std::fs::write(&notes()[0], note.replace("1048576", "2097152")).unwrap();
+    assert!(run().stderr.contains("takes more than 2MiB"), "{}", run().stderr);
+    let again = home.lobster(["step", "compile", "a.wasm", "--memory", "1MiB"]).run();
+    assert!(again.stderr.contains("takes more than 1MiB"), "{}", again.stderr);
+    let ahead = home.lobster(["step", "compile", "a.wasm", "--memory", "1GiB", "--timeout", "1m"]).run();
+    assert!(ahead.status.success(), "{}", ahead.stderr);
+    assert!(notes().is_empty() && run().status.success());
+    for (name, value) in [("LOBSTER_COMPILE_MEMORY", "much"), ("LOBSTER_COMPILE_TIME", "20")] {
+        let refused = home.lobster(["step", "run", "a.wasm"]).env(name, value).run();
+        assert!(refused.stderr.contains(name), "{}", refused.stderr);
     }
 }
 

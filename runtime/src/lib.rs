@@ -81,10 +81,10 @@ pub mod code {
 /// WebAssembly components by themselves: loading, inspecting, running one under limits.
 pub mod component {
     pub use lobster_component::{
-        BlobError, BlobRead, BlobWrite, Cancel, Capability, Ceilings, CodeLimits, CodeUse, Component,
-        Description, DirGrant, Grants, HostCall, HostCallTrace, HostServices, Input, Invocation, Kind, Level,
-        Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError, WritesError,
-        open_file, read_file,
+        BlobError, BlobRead, BlobWrite, Cancel, Capability, Ceilings, CodeLimits, CodeUse, CompileLimits,
+        Component, Description, DirGrant, Grants, HostCall, HostCallTrace, HostServices, Input, Invocation,
+        Kind, Level, Limits, LoadError, MAX_CODE, Outcome, OutputSink, Patience, RunError, SetBy, StepError,
+        WritesError, open_file, read_file,
     };
     pub use lobster_engine::component_lock::{ComponentLock, ComponentLockError, LockedStep};
 }

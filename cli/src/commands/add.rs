@@ -8,7 +8,7 @@ use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::component::{Component, ComponentLock, ComponentLockError, Limits, LockedStep};
+use lobster_runtime::component::{Component, ComponentLock, ComponentLockError, LockedStep};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::stage::Mode;
@@ -223,10 +223,9 @@ fn signed(args: &Args, known: Option<&str>, taken: &Taken) -> Result<(Option<Str
 /// Loads a program and says what it is, in the words of `step inspect`.
 fn program(runtime: &Runtime, bytes: &[u8], told: &str) -> Result<(Component, String), CommandError> {
     let refuse = |why: String| CommandError::failed(format!("{told}: {why}"));
-    let patience = step::patience(runtime, &Limits::default());
     let component = runtime
         .components()
-        .load_bytes_within(bytes, &patience)
+        .load_bytes_within(bytes, &step::patience(runtime))
         .map_err(|error| refuse(error.to_string()))?;
     let about = {
         let description = component.describe().map_err(|error| refuse(step::failure(&error)))?;

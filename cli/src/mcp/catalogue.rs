@@ -27,6 +27,7 @@ use super::builtin::{self, BuiltinTool};
 use super::call;
 use super::hints::{self, Reach};
 use super::schema::{self, Layout};
+use crate::commands::step;
 
 /// The key of a digest in `_meta`.
 pub(super) const DIGEST: &str = "lobster/digest";
@@ -108,7 +109,7 @@ fn within<T>(runtime: &Runtime, call_time: Option<Duration>, read: impl FnOnce(&
             if ended.recv_timeout(time) == Err(RecvTimeoutError::Timeout) {
                 let ms = time.as_millis();
                 cancel.cancel(CancelReason::Timeout(format!(
-                    "loading it took longer than {ms} ms, the time of a call; `lobster step inspect` compiles a component beforehand"
+                    "loading it took longer than {ms} ms, the time of a call; `lobster step compile` compiles a component ahead"
                 )));
             }
         });
@@ -228,12 +229,12 @@ impl Catalogue {
     }
 
     fn add_component(&mut self, runtime: &Runtime, file: PathBuf) {
-        let cancel = runtime.cancel().clone();
-        let cancel = move || cancel.reason().map(|reason| reason.message());
-        let patience = component::Patience::new(&component::Limits::default(), Arc::new(cancel));
         let loaded = component::read_file(&file).map_err(|error| error.to_string()).and_then(|bytes| {
             runtime.keep_component(&bytes).map_err(|error| error.to_string())?;
-            runtime.components().load_bytes_within(&bytes, &patience).map_err(|error| error.to_string())
+            runtime
+                .components()
+                .load_bytes_within(&bytes, &step::patience(runtime))
+                .map_err(|error| error.to_string())
         });
         let described = loaded.and_then(|component| {
             let description = component.describe().map_err(|error| error.to_string())?.cloned();

@@ -10,7 +10,7 @@ mod eviction;
 mod seen;
 
 use std::fs::{DirBuilder, File, TryLockError};
-use std::hash::{Hash, Hasher};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use lobster_base::regular_file;
 use wasmtime::component::Component;
 use wasmtime::{Module, Precompiled};
 
-use crate::compiler::Patience;
+use crate::compiler::{CompileLimits, Patience};
 use crate::{Digest, LoadError};
 use seen::Mark;
 
@@ -49,11 +49,12 @@ pub(crate) struct CodeCache {
 impl CodeCache {
     /// The cache in `dir`; none if there can be none, which costs time and not the run.
     pub(crate) fn open(dir: &Path, engine: &wasmtime::Engine) -> Result<Option<Self>, LoadError> {
-        let mut setting = SettingHasher(blake3::Hasher::new());
+        // Another hash, as of another release of Rust, only compiles anew.
+        let mut setting = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut setting);
         HOW_COMPILED.hash(&mut setting);
-        let name = setting.0.finalize().to_hex();
-        for dir in [dir, &dir.join(&name[..16])] {
+        let own = dir.join(format!("{:016x}", setting.finish()));
+        for dir in [dir, &own] {
             match private_dir(dir) {
                 Ok(()) => {}
                 Err(Refused::Absent(error)) => {
@@ -65,7 +66,7 @@ impl CodeCache {
                 }
             }
         }
-        Ok(Some(Self { root: dir.to_owned(), dir: dir.join(&name[..16]) }))
+        Ok(Some(Self { root: dir.to_owned(), dir: own }))
     }
 
     /// The component from its cached code, or compiled by `compile` and cached.
@@ -78,7 +79,7 @@ impl CodeCache {
         compile: impl FnOnce() -> Result<Vec<u8>, E>,
     ) -> Result<Compiled, E> {
         if let Some(component) = self.read(engine, digest) {
-            eviction::note_use(&self.record_path(digest));
+            eviction::note_use(&self.path(digest, "blake3"));
             return Ok(component);
         }
         let lock = match self.lock(digest, patience)? {
@@ -92,6 +93,9 @@ impl CodeCache {
         if let Some(component) = self.read(engine, digest) {
             return Ok(component);
         }
+        if let Some(refusal) = self.refusal(digest, &patience.limits).filter(|_| !patience.anew) {
+            return Err(refusal.into());
+        }
         let code = compile()?;
         let stored = self.write(digest, &code).inspect_err(|error| {
             tracing::warn!(dir = %self.dir.display(), %error, "compiled code is not cached");
@@ -103,21 +107,32 @@ impl CodeCache {
         component.map_or_else(|| Ok(from_fresh_code(engine, &code)?), Ok)
     }
 
-    fn code_path(&self, digest: Digest) -> PathBuf {
-        self.dir.join(format!("{}.cwasm", digest.to_hex()))
+    /// Notes that a program took more than it may, so that the next start says so at once.
+    pub(crate) fn note_refusal(&self, digest: Digest, error: &LoadError) {
+        if matches!(error, LoadError::CompilerMemory { .. } | LoadError::Timeout { .. }) {
+            // Without the note it is compiled again.
+            let _ = self.put(&self.path(digest, "refused"), &serde_json::to_vec(error).unwrap_or_default());
+        }
     }
 
-    fn record_path(&self, digest: Digest) -> PathBuf {
-        self.dir.join(format!("{}.blake3", digest.to_hex()))
+    /// Why the program did not compile before, unless it may take more now.
+    fn refusal(&self, digest: Digest, now: &CompileLimits) -> Option<LoadError> {
+        let text = regular_file::read_own_text(&self.path(digest, "refused")).ok()?;
+        serde_json::from_str(&text).ok().filter(|error| match error {
+            LoadError::CompilerMemory { limit } => now.memory <= *limit,
+            LoadError::Timeout { limit } => now.time <= *limit,
+            _ => false,
+        })
     }
 
-    fn seen_path(&self, digest: Digest) -> PathBuf {
-        self.dir.join(format!("{}.seen", digest.to_hex()))
+    /// A file of a program: `cwasm`, `blake3`, `seen`, `refused` or `lock`.
+    fn path(&self, digest: Digest, extension: &str) -> PathBuf {
+        self.dir.join(format!("{}.{extension}", digest.to_hex()))
     }
 
     /// Waits for whoever compiles the same, as long as there is time.
     fn lock(&self, digest: Digest, patience: &Patience) -> Result<io::Result<File>, LoadError> {
-        let path = self.dir.join(format!("{}.lock", digest.to_hex()));
+        let path = self.path(digest, "lock");
         let mut options = File::options();
         options.create(true).truncate(false).write(true).mode(0o600);
         let file = match regular_file::open_own(&mut options, &path) {
@@ -133,12 +148,12 @@ impl CodeCache {
     }
 
     pub(crate) fn read(&self, engine: &wasmtime::Engine, digest: Digest) -> Option<Compiled> {
-        let path = self.code_path(digest);
-        let recorded = regular_file::read_own_text(&self.record_path(digest)).ok()?;
+        let path = self.path(digest, "cwasm");
+        let recorded = regular_file::read_own_text(&self.path(digest, "blake3")).ok()?;
         // From here on the code is opened by name.
         regular_file::open_own(File::options().read(true), &path).ok()?;
         // Taken before the bytes are looked at, so that a change meanwhile shows.
-        let (mark, seen) = (Mark::of(&path), self.seen_path(digest));
+        let (mark, seen) = (Mark::of(&path), self.path(digest, "seen"));
         if !mark.as_ref().is_some_and(|mark| mark.is_noted(&seen)) {
             let mut hasher = blake3::Hasher::new();
             hasher.update_mmap(&path).ok()?;
@@ -171,8 +186,9 @@ impl CodeCache {
     /// Code first, record last: a record without its code never exists, and code
     /// without a record is not read.
     fn write(&self, digest: Digest, code: &[u8]) -> io::Result<()> {
-        self.put(&self.code_path(digest), code)?;
-        self.put(&self.record_path(digest), blake3::hash(code).to_hex().as_bytes())
+        self.put(&self.path(digest, "cwasm"), code)?;
+        let _ = std::fs::remove_file(self.path(digest, "refused"));
+        self.put(&self.path(digest, "blake3"), blake3::hash(code).to_hex().as_bytes())
     }
 
     /// Writes a file of this cache whole or not at all.
@@ -225,20 +241,4 @@ fn private_dir(dir: &Path) -> Result<(), Refused> {
         return Err(Refused::Unsafe(format!("others may write to it (mode {:o})", meta.mode() & 0o7777)));
     }
     Ok(())
-}
-
-/// Feeds a `Hash` value into BLAKE3: unlike the default hasher its result may
-/// be kept on disk.
-struct SettingHasher(blake3::Hasher);
-
-impl Hasher for SettingHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    fn finish(&self) -> u64 {
-        let mut first = [0; 8];
-        self.0.finalize_xof().fill(&mut first);
-        u64::from_le_bytes(first)
-    }
 }

@@ -1,7 +1,7 @@
 //! Compiling is the part of a step that a program's author decides most about, and
-//! that the engine cannot interrupt. So it is done in a process of its own, under
-//! the time and the memory that the step may have, and is killed when those are
-//! used up or the step is cancelled (invariant C6).
+//! that the engine cannot interrupt. So it is done in a process of its own, within
+//! [`CompileLimits`], and is killed when these are used up or the step is cancelled
+//! (invariant C6).
 //!
 //! That process is the same program started again; it gets the component on its
 //! stdin and nothing else: no environment, no other descriptor. This is the one
@@ -19,20 +19,32 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, Signal};
 
 use crate::engine::{Allocation, machine_code, wasm_config};
-use crate::{Cancel, Limits, LoadError, SetBy};
+use crate::{Cancel, LoadError};
 
 /// The first argument that turns the program into the compiler.
 pub const COMPILE_ARGUMENT: &str = "__compile";
 
-/// Memory of the process for any program, and for each byte of one.
-const MEMORY: u64 = 768 << 20;
-const MEMORY_PER_BYTE: u64 = 24;
+/// What compiling one program may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CompileLimits {
+    /// Bytes of resident memory.
+    pub memory: u64,
+    /// Wall-clock time.
+    pub time: Duration,
+}
+
+impl Default for CompileLimits {
+    /// Twice what yosys takes (69 MB of WebAssembly), one of the largest programs in use.
+    fn default() -> Self {
+        Self { memory: 4 << 30, time: Duration::from_mins(10) }
+    }
+}
 
 /// What the process ends with when its stderr says why, as JSON.
 const REFUSED: u8 = 3;
 
-/// How long a wait for the process goes on before it looks whether to stop.
-const LOOK: Duration = Duration::from_millis(5);
+/// How often a wait looks at the process, its memory and its time.
+const LOOK: Duration = Duration::from_millis(2);
 
 /// The program that compiles.
 #[derive(Clone, Debug)]
@@ -43,7 +55,7 @@ pub struct CompilerProgram {
 }
 
 impl Default for CompilerProgram {
-    /// This very executable, also when its file has been replaced meanwhile.
+    /// This executable, even if its file has been replaced meanwhile.
     fn default() -> Self {
         let program = if cfg!(target_os = "linux") {
             PathBuf::from("/proc/self/exe")
@@ -54,43 +66,41 @@ impl Default for CompilerProgram {
     }
 }
 
-/// How long loading a program may take, and what ends it before.
+/// The limits and the cancellation of loading a program.
 #[derive(Clone)]
 pub struct Patience {
     begun: Instant,
-    wall: Duration,
-    set_by: SetBy,
+    pub(crate) limits: CompileLimits,
+    /// The engine's limits do not apply, and an earlier refusal is no answer.
+    pub(crate) anew: bool,
     cancel: Cancel,
 }
 
 impl Default for Patience {
-    /// As long as a step may run by default.
     fn default() -> Self {
-        Self::new(&Limits::default(), Arc::new(|| None))
+        Self::new(Arc::new(|| None))
     }
 }
 
 impl Patience {
-    /// As long as a run with these limits may take, from now on.
+    /// Begins now, with the limits of the engine.
     #[must_use]
-    pub fn new(limits: &Limits, cancel: Cancel) -> Self {
-        Self { begun: Instant::now(), wall: limits.wall, set_by: limits.set_by.wall, cancel }
+    pub fn new(cancel: Cancel) -> Self {
+        Self { begun: Instant::now(), limits: CompileLimits::default(), anew: false, cancel }
     }
 
-    /// The time that has gone since it was made.
+    /// Compiles within these limits, even a program that was refused before.
     #[must_use]
-    pub fn spent(&self) -> Duration {
-        self.begun.elapsed()
+    pub fn compiling_anew(self, limits: CompileLimits) -> Self {
+        Self { limits, anew: true, ..self }
     }
 
     fn check(&self) -> Result<(), LoadError> {
         if let Some(reason) = (self.cancel)() {
             return Err(LoadError::Cancelled { reason });
         }
-        if self.spent() >= self.wall {
-            return Err(LoadError::Timeout { limit: self.wall, set_by: self.set_by });
-        }
-        Ok(())
+        let limit = self.limits.time;
+        if self.begun.elapsed() >= limit { Err(LoadError::Timeout { limit }) } else { Ok(()) }
     }
 
     /// Tries until it comes to something.
@@ -134,7 +144,6 @@ impl CompilerProgram {
         patience: &Patience,
     ) -> Result<Vec<u8>, LoadError> {
         patience.check()?;
-        let memory = MEMORY + MEMORY_PER_BYTE * bytes.len() as u64;
         let broken = |doing: &str| {
             let message = format!("{doing} {}", self.program.display());
             move |error: io::Error| LoadError::Compiler { message: format!("{message}: {error}") }
@@ -146,18 +155,14 @@ impl CompilerProgram {
             Ok((input, output, errors))
         };
         let (input, mut output, mut errors) = hand().map_err(broken("cannot hand the program to"))?;
-        let left = patience.wall.saturating_sub(patience.spent());
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         let mut command = Command::new(&self.program);
         command
             .args(&self.args)
             .arg(if allocation == Allocation::Pooling { "pooling" } else { "on-demand" })
-            .arg(memory.to_string())
-            .arg(left.as_secs().saturating_add(1).saturating_mul(cores).to_string())
+            .arg(patience.limits.time.as_secs().saturating_add(1).saturating_mul(cores).to_string())
             .arg(std::process::id().to_string())
             .env_clear()
-            // The allocator takes memory as it needs it, so that the limit counts that.
-            .env("MIMALLOC_ARENA_EAGER_COMMIT", "0")
             .current_dir("/")
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output.try_clone().map_err(broken("cannot start"))?))
@@ -171,7 +176,7 @@ impl CompilerProgram {
             let _ = errors.rewind().and_then(|()| (&errors).take(64 << 10).read_to_string(&mut text));
             text
         };
-        self.judge(status, memory, said)?;
+        self.judge(status, said)?;
         let mut code = Vec::new();
         output.rewind().and_then(|()| output.read_to_end(&mut code)).map_err(broken("cannot read from"))?;
         if wasmtime::Engine::detect_precompiled(&code).is_none() {
@@ -185,7 +190,7 @@ impl CompilerProgram {
         Ok(code)
     }
 
-    fn judge(&self, status: ExitStatus, memory: u64, said: impl FnOnce() -> String) -> Result<(), LoadError> {
+    fn judge(&self, status: ExitStatus, said: impl FnOnce() -> String) -> Result<(), LoadError> {
         use std::os::unix::process::ExitStatusExt;
         if status.success() {
             return Ok(());
@@ -195,9 +200,6 @@ impl CompilerProgram {
             && let Ok(error) = serde_json::from_str(&said)
         {
             return Err(error);
-        }
-        if said.contains("memory allocation of") || said.contains("Cannot allocate memory") {
-            return Err(LoadError::CompilerMemory { limit: memory });
         }
         let line = said.lines().next().unwrap_or("it said nothing").to_owned();
         let message = match status.signal() {
@@ -222,32 +224,28 @@ fn scratch(name: &str) -> io::Result<File> {
     }
 }
 
+/// The memory that a process holds and shares with no file; none where the system does not tell.
+fn resident(pid: u32) -> Option<u64> {
+    let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
+    let mut pages = pages.split_whitespace().skip(1).map(str::parse::<u64>);
+    let held = pages.next()?.ok()?.saturating_sub(pages.next()?.ok()?);
+    Some(held * rustix::param::page_size() as u64)
+}
+
 fn wait(child: &mut Child, patience: &Patience) -> Result<ExitStatus, LoadError> {
-    #[cfg(target_os = "linux")]
-    let ended = {
-        use rustix::process::{Pid, PidfdFlags, pidfd_open};
-        pidfd_open(Pid::from_child(child), PidfdFlags::empty()).ok()
-    };
-    loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Ok(status),
-            Ok(None) => {}
-            Err(error) => return Err(LoadError::Compiler { message: format!("it is lost: {error}") }),
+    let limit = patience.limits.memory;
+    let ended = patience.until(|| match child.try_wait() {
+        Ok(None) if resident(child.id()).is_some_and(|held| held > limit) => {
+            Some(Err(LoadError::CompilerMemory { limit }))
         }
-        patience.check()?;
-        #[cfg(target_os = "linux")]
-        if let Some(ended) = &ended {
-            use rustix::event::{PollFd, PollFlags, Timespec, poll};
-            let most = Timespec { tv_sec: 0, tv_nsec: i64::from(LOOK.subsec_nanos()) };
-            let _ = poll(&mut [PollFd::new(ended, PollFlags::IN)], Some(&most));
-            continue;
-        }
-        std::thread::sleep(LOOK);
-    }
+        Ok(status) => status.map(Ok),
+        Err(error) => Some(Err(LoadError::Compiler { message: format!("it is lost: {error}") })),
+    });
+    ended?
 }
 
 /// The `main` of the compiler's process: the words after [`COMPILE_ARGUMENT`] are the
-/// memory and the processor time that it may have and whose child it is.
+/// form of the code, the processor time that it may have and whose child it is.
 #[must_use]
 pub fn compile_main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(2).collect();
@@ -263,11 +261,11 @@ pub fn compile_main() -> ExitCode {
 
 fn compile_here(words: &[String]) -> Result<(), LoadError> {
     let broken = |message: String| LoadError::Compiler { message };
-    let [allocation, memory, seconds, parent] = words else {
-        return Err(broken(format!("it takes four words, not {}", words.len())));
+    let [allocation, seconds, parent] = words else {
+        return Err(broken(format!("it takes three words, not {}", words.len())));
     };
     let number = |word: &String| word.parse::<u64>().map_err(|error| broken(format!("{word}: {error}")));
-    confine(number(memory)?, number(seconds)?, number(parent)?).map_err(|e| broken(e.to_string()))?;
+    confine(number(seconds)?, number(parent)?).map_err(|e| broken(e.to_string()))?;
     let allocation = if allocation == "pooling" { Allocation::Pooling } else { Allocation::OnDemand };
     let mut bytes = Vec::new();
     io::stdin().read_to_end(&mut bytes).map_err(|error| broken(format!("cannot read: {error}")))?;
@@ -279,7 +277,7 @@ fn compile_here(words: &[String]) -> Result<(), LoadError> {
 }
 
 /// Takes the limits upon this process. It is ours until it looks at the program.
-fn confine(memory: u64, seconds: u64, parent: u64) -> io::Result<()> {
+fn confine(seconds: u64, parent: u64) -> io::Result<()> {
     let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
     #[cfg(target_os = "linux")]
     {
@@ -288,17 +286,10 @@ fn confine(memory: u64, seconds: u64, parent: u64) -> io::Result<()> {
         if above.is_none_or(|above| u64::from(above.unsigned_abs()) != parent) {
             return Err(io::Error::other("the caller is gone"));
         }
-        // What is there already, the stacks of the threads that share the work included.
-        let held = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| {
-            let line = status.lines().find_map(|line| line.strip_prefix("VmData:"))?;
-            line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()
-        });
-        let held = held.unwrap_or(0) << 10;
-        rustix::process::setrlimit(Resource::Data, limit(memory + held))?;
     }
     #[cfg(not(target_os = "linux"))]
     {
-        let _ = (memory, parent, Signal::KILL);
+        let _ = (parent, Signal::KILL);
     }
     rustix::process::setrlimit(Resource::Core, limit(0))?;
     rustix::process::setrlimit(Resource::Cpu, limit(seconds))?;

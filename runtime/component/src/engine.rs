@@ -11,7 +11,7 @@ use wasmtime::component::Linker;
 use wasmtime::{Collector, Enabled, InstanceAllocationStrategy, PoolingAllocationConfig};
 
 use crate::cache::{CodeCache, Compiled, from_fresh_code};
-use crate::compiler::{CompilerProgram, Patience};
+use crate::compiler::{CompileLimits, CompilerProgram, Patience};
 use crate::complexity::MAX_PROGRAM;
 use crate::component::{Component, Inner};
 use crate::file::read_file;
@@ -43,6 +43,8 @@ pub struct EngineConfig {
     /// The program that compiles in a process of its own; none compiles in this
     /// process, where neither time nor memory is bounded: for programs that are trusted.
     pub compiler: Option<CompilerProgram>,
+    /// What that program may take, unless a [`Patience`] says otherwise.
+    pub compile_limits: CompileLimits,
     /// Where what a run writes is kept until it is committed; the system's temporary directory if none.
     pub staging: Option<PathBuf>,
 }
@@ -128,6 +130,10 @@ impl Engine {
         if size > MAX_PROGRAM {
             return Err(too_large(size).into());
         }
+        let mut patience = patience.clone();
+        if !patience.anew {
+            patience.limits = self.0.config.compile_limits;
+        }
         let slot = {
             let mut loaded = lock(&self.0.loaded);
             loaded.retain(|_, slot| {
@@ -141,10 +147,16 @@ impl Engine {
             return Ok(Component(inner));
         }
         let core = self.core()?;
-        let compiled = core.compile(bytes, digest, patience)?;
+        let compiled = core.compile(bytes, digest, &patience)?;
         let inner = Arc::new(Inner::new(core, &compiled, digest, size)?);
         *held = Arc::downgrade(&inner);
         Ok(Component(inner))
+    }
+
+    /// What compiling one program may take if a [`Patience`] does not say it.
+    #[must_use]
+    pub fn compile_limits(&self) -> CompileLimits {
+        self.0.config.compile_limits
     }
 
     /// What compiled code takes on disk.
@@ -232,10 +244,13 @@ impl Core {
     ) -> Result<Compiled, E> {
         let compile = || {
             let bytes = bytes()?;
-            Ok(match &self.config.compiler {
-                Some(compiler) => compiler.compile(&bytes, self.config.allocation, patience)?,
-                None => machine_code(&self.engine, &bytes)?,
-            })
+            let code = match &self.config.compiler {
+                Some(compiler) => compiler.compile(&bytes, self.config.allocation, patience),
+                None => machine_code(&self.engine, &bytes),
+            };
+            Ok(code.inspect_err(|error| {
+                self.cache.iter().for_each(|cache| cache.note_refusal(digest, error));
+            })?)
         };
         match &self.cache {
             Some(cache) => cache.load(&self.engine, digest, patience, compile),

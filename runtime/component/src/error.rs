@@ -1,6 +1,7 @@
 //! Why a component does not load, and why a run does not succeed.
 
 use lobster_base::code::Code;
+use lobster_base::quantity::{Bytes, Span};
 use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,12 +57,14 @@ pub enum LoadError {
     Unsupported { proposals: String },
     #[error("the program is too much to compile: it has {found} {what}, and {limit} is the most")]
     TooComplex { what: Cow<'static, str>, found: u64, limit: u64 },
-    #[serde(skip)]
-    #[error("compiling the program took longer than {limit:?}, the time of the whole step; {}", WALL.advice(*.set_by))]
-    Timeout { limit: Duration, set_by: SetBy },
-    #[serde(skip)]
     #[error(
-        "compiling the program takes more memory than {limit} bytes, which is what one of its size may take"
+        "compiling the program took longer than {}: `lobster step compile FILE --timeout TIME` compiles it ahead with more, LOBSTER_COMPILE_TIME sets the limit for all programs",
+        Span(*.limit)
+    )]
+    Timeout { limit: Duration },
+    #[error(
+        "compiling the program takes more than {} of memory: `lobster step compile FILE --memory SIZE` compiles it ahead with more, LOBSTER_COMPILE_MEMORY sets the limit for all programs",
+        Bytes(*.limit)
     )]
     CompilerMemory { limit: u64 },
     #[serde(skip)]

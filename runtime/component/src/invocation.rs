@@ -33,8 +33,6 @@ pub struct Invocation {
     pub credentials: Vec<Credential>,
     /// What it may use up.
     pub limits: Limits,
-    /// What of its time is gone already: loading the program belongs to it.
-    pub spent: Duration,
     /// Whether its description may lower the limits.
     pub described_limits: bool,
     /// The root of all randomness it sees, unless `grants.random`.
@@ -66,7 +64,6 @@ impl Invocation {
             opened: None,
             credentials: Vec::new(),
             limits: Limits::default(),
-            spent: Duration::ZERO,
             described_limits: true,
             seed: [0; 32],
             start_time: SystemTime::UNIX_EPOCH + DEFAULT_START_TIME,

@@ -34,7 +34,7 @@ mod writes;
 mod tests;
 
 pub use cache::{CodeLimits, CodeUse, MAX_CODE};
-pub use compiler::{COMPILE_ARGUMENT, CompilerProgram, Patience, compile_main};
+pub use compiler::{COMPILE_ARGUMENT, CompileLimits, CompilerProgram, Patience, compile_main};
 pub use complexity::MAX_PROGRAM;
 pub use component::{Capability, Component, Description, Example, Inspection, Want};
 pub use engine::{Allocation, Engine, EngineConfig};

@@ -3,6 +3,7 @@
 
 use wasmparser::{ComponentTypeRef, Encoding, Parser, Payload};
 
+use crate::kind::malformed;
 use crate::{Grants, LoadError};
 
 /// The contract's version that this host implements.
@@ -13,8 +14,6 @@ const WASI_PACKAGES: [&str; 7] = ["cli", "clocks", "filesystem", "http", "io", "
 
 /// Refuses what could never run, before any time goes into compiling it.
 pub(crate) fn check(component: &[u8]) -> Result<(), LoadError> {
-    let malformed =
-        |error: wasmparser::BinaryReaderError| LoadError::Malformed { message: error.to_string() };
     let mut depth = 0u32;
     let mut exports = Vec::new();
     for payload in Parser::new(0).parse_all(component) {

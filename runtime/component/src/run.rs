@@ -246,7 +246,7 @@ impl<'a> Run<'a> {
         wasi.socket_addr_check(move |address, purpose| {
             Box::pin(std::future::ready(checked.allows(address, purpose)))
         });
-        let deadline = Instant::now().checked_add(limits.wall.saturating_sub(invocation.spent));
+        let deadline = Instant::now().checked_add(limits.wall);
         let stop = Arc::new(Stop { deadline, limits, cancel: invocation.cancel });
         let files = Filesystem::open(
             &grants,

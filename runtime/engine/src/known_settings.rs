@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use lobster_base::json;
+use lobster_base::quantity::{Bytes, Span};
 use lobster_base::setting::{BadSetting, Checked, Setting, read_count};
 use lobster_models::{channel, http};
 
@@ -31,6 +32,16 @@ pub(crate) const ENVELOPE_LIMIT: Setting<usize> =
 pub(crate) const HELLO: Setting<u64> =
     Setting::new("LOBSTER_EXECUTOR_HELLO_MS", "a number of milliseconds above 0", read_count);
 
+/// What compiling one component may take: resident memory, and time.
+pub(crate) const COMPILE_MEMORY: Setting<u64> =
+    Setting::new("LOBSTER_COMPILE_MEMORY", "a size such as 8GiB", |text| {
+        Bytes::parse_or_bytes(text).ok().map(|size| size.0)
+    });
+pub(crate) const COMPILE_TIME: Setting<Duration> =
+    Setting::new("LOBSTER_COMPILE_TIME", "a time such as 20m", |text| {
+        text.parse::<Span>().ok().map(|span| span.0)
+    });
+
 /// `LOBSTER_PROJECT_POLICY=off`: the operator wants no project to have a say.
 pub(crate) const PROJECT_POLICY: Setting<bool> = Setting::switch("LOBSTER_PROJECT_POLICY");
 
@@ -47,7 +58,9 @@ pub const ANSWER_TOKEN: Setting<String> = Setting::text("LOBSTER_APPROVAL_TOKEN"
 pub const FOR_AGENT: Setting<String> = Setting::text("LOBSTER_FOR_AGENT");
 
 /// The settings that have values of their own.
-static FORMED: [&dyn Checked; 13] = [
+static FORMED: [&dyn Checked; 15] = [
+    &COMPILE_MEMORY,
+    &COMPILE_TIME,
     &INITIATED_BY,
     &DIFFERENT_APPROVER,
     &INPUT_TIMEOUT,

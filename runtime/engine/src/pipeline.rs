@@ -560,15 +560,8 @@ impl Host for StageHost<'_, '_, '_> {
             None => JobInput::Items(Vec::new().into()),
         };
         let pinned = run.kept(&pin(self.path));
-        let program = component::of_stage(
-            run,
-            &path,
-            &place.cwd,
-            &call.program,
-            pinned.as_ref(),
-            Limits::of_step(call.limits),
-            &place.cancel,
-        )?;
+        let program =
+            component::of_stage(run, &path, &place.cwd, &call.program, pinned.as_ref(), &place.cancel)?;
         let dirs = |dirs: Vec<ComponentDir>| {
             let grant = |dir: ComponentDir| DirGrant { host: place.cwd.join(dir.host), guest: dir.guest };
             dirs.into_iter().map(grant).collect()

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use lobster_component::{CompilerProgram, Component, Engine, EngineConfig};
+use lobster_component::{CompileLimits, CompilerProgram, Component, Engine, EngineConfig};
 use serde_json::{Map, Value};
 
 use super::audience::{Notify, Progress, Prompter, Screen, Shown};
@@ -16,6 +16,7 @@ use super::execute::{Executor, LocalExecutor, SecretSource};
 use super::path::StepPath;
 use super::surroundings::{PolicyFileUsed, Surroundings};
 use crate::envelope::{Envelope, Failure};
+use crate::known_settings::{COMPILE_MEMORY, COMPILE_TIME};
 use crate::mcp;
 use crate::secrets::{self, Reader, SecretError, Secrets};
 use lobster_base::cancel::CancelToken;
@@ -196,7 +197,13 @@ impl Services {
         self.components.get_or_init(|| {
             let code_cache = Some(self.state_dir.join("store").join("code"));
             let compiler = self.compiler.clone();
-            Engine::new(EngineConfig { code_cache, compiler, ..EngineConfig::default() })
+            let usual = CompileLimits::default();
+            // Values that cannot be read were refused at the start.
+            let compile_limits = CompileLimits {
+                memory: self.env.value_of(&COMPILE_MEMORY).ok().flatten().unwrap_or(usual.memory),
+                time: self.env.value_of(&COMPILE_TIME).ok().flatten().unwrap_or(usual.time),
+            };
+            Engine::new(EngineConfig { code_cache, compiler, compile_limits, ..EngineConfig::default() })
         })
     }
 

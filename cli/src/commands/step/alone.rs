@@ -5,8 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use crate::render::harmless;
-use crate::render::say;
+use crate::render::{harmless, say};
 use lobster_runtime::component::{BlobError, BlobRead, BlobWrite, HostServices, Level};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::sync::lock;
@@ -33,13 +32,7 @@ impl HostServices for Alone {
         if self.quiet {
             return;
         }
-        let level = match level {
-            Level::Error => "error",
-            Level::Warn => "warn",
-            Level::Info => "info",
-            Level::Debug => "debug",
-            Level::Trace => "trace",
-        };
+        let level = format!("{level:?}").to_lowercase();
         let gap = if fields.is_empty() { "" } else { " " };
         say(&format!("{level}: {}{gap}{}", harmless(message), harmless(fields)));
     }

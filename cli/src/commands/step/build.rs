@@ -7,7 +7,6 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 
-use lobster_runtime::component::Limits;
 use lobster_runtime::json;
 use lobster_runtime::stage::Mode;
 use serde_json::Value;
@@ -47,7 +46,7 @@ pub(super) fn build(dir: &Path) -> Result<PathBuf, CommandError> {
 pub(super) fn run(args: &Args) -> CommandResult {
     let file = build(&args.dir)?;
     let runtime = prepare::runtime(Mode::Human)?;
-    let component = super::load(&runtime, &file, &super::patience(&runtime, &Limits::default()))?;
+    let component = super::load(&runtime, &file, &super::patience(&runtime))?;
     component
         .describe()
         .map_err(|error| CommandError::failed(format!("{}: {}", file.display(), super::failure(&error))))?;

@@ -95,11 +95,11 @@ fn count(text: &str) -> Result<u64, String> {
     parse_count(text).ok_or_else(|| format!("{text:?} is not a number such as 2_000_000"))
 }
 
-fn size(text: &str) -> Result<u64, String> {
+pub(super) fn size(text: &str) -> Result<u64, String> {
     Bytes::parse_or_bytes(text).map(|bytes| bytes.0)
 }
 
-fn time(text: &str) -> Result<Duration, String> {
+pub(super) fn time(text: &str) -> Result<Duration, String> {
     text.parse::<Span>().map(|span| span.0)
 }
 

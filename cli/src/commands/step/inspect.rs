@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use lobster_runtime::component::{Capability, Component, Description, Kind, Limits};
+use lobster_runtime::component::{Capability, Component, Description};
 use lobster_runtime::json;
 use lobster_runtime::stage::Mode;
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Human)?;
-    let component = super::load(&runtime, &args.file, &super::patience(&runtime, &Limits::default()))?;
+    let component = super::load(&runtime, &args.file, &super::patience(&runtime))?;
     let description = component.describe().map_err(|error| {
         CommandError::failed(format!("{}: {}", args.file.display(), super::failure(&error)))
     })?;
@@ -123,11 +123,6 @@ fn capability(capability: &Capability) -> String {
 
 fn object(component: &Component, description: Option<&Description>) -> Value {
     let seen = component.inspect();
-    let kind = match seen.kind {
-        Kind::Step => "step",
-        Kind::Command => "command",
-        Kind::Module => "module",
-    };
     let schema = |text: &str| json::parse(text).unwrap_or(Value::Null);
     let described = description.map(|step| {
         let wants: Vec<_> = step
@@ -172,7 +167,7 @@ fn object(component: &Component, description: Option<&Description>) -> Value {
         })
     });
     json!({
-        "kind": kind,
+        "kind": format!("{:?}", seen.kind).to_lowercase(),
         "digest": format!("blake3:{}", seen.digest.to_hex()),
         "size": seen.size,
         "imports": seen.imports,

@@ -3,6 +3,7 @@
 mod alone;
 mod build;
 mod case;
+mod compile;
 mod exchanges;
 mod grants;
 pub(super) mod inspect;
@@ -15,12 +16,12 @@ pub(super) use self::new::step_name;
 
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::component::{Component, Limits, LoadError, Patience, RunError};
+use lobster_runtime::component::{Component, LoadError, Patience, RunError};
 use lobster_runtime::runtime::Runtime;
 
 use crate::exit::{CommandError, CommandResult};
 
-/// Creates, builds, tests, inspects and runs WebAssembly steps.
+/// Creates, builds, tests, inspects, compiles and runs WebAssembly steps.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -33,6 +34,7 @@ enum StepCommand {
     Build(build::Args),
     Test(test::Args),
     Inspect(inspect::Args),
+    Compile(compile::Args),
     Run(Box<run::Args>),
 }
 
@@ -42,6 +44,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         StepCommand::Build(args) => build::run(args),
         StepCommand::Test(args) => test::run(args),
         StepCommand::Inspect(args) => inspect::run(args),
+        StepCommand::Compile(args) => compile::run(args),
         StepCommand::Run(args) => run::run(args),
     }
 }
@@ -50,15 +53,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
 fn load(runtime: &Runtime, file: &Path, patience: &Patience) -> Result<Component, CommandError> {
     runtime.components().load_file_within(file, patience).map_err(|error| match error {
         LoadError::Read { .. } => CommandError::usage(error),
-        LoadError::Timeout { .. } => CommandError::failed(format!("timeout: {error}")),
         LoadError::Cancelled { .. } => CommandError::failed(error),
         other => CommandError::failed(format!("{}: {other}", file.display())),
     })
 }
 
-/// How long loading may take: as long as a run with these limits, and until we are told to end.
-pub(super) fn patience(runtime: &Runtime, limits: &Limits) -> Patience {
-    Patience::new(limits, run::cancelled_by(runtime.cancel()))
+/// Loads within the limits of compiling, until a signal comes.
+pub(crate) fn patience(runtime: &Runtime) -> Patience {
+    Patience::new(run::cancelled_by(runtime.cancel()))
 }
 
 /// Whether there are programs beside the sources of a project.
@@ -85,11 +87,8 @@ fn built(dir: &Path) -> Result<PathBuf, CommandError> {
             ),
         )),
         several => {
-            let names: Vec<_> = several
-                .iter()
-                .filter_map(|path| path.file_name())
-                .map(|name| name.to_string_lossy())
-                .collect();
+            let name = |path: &PathBuf| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let names: Vec<_> = several.iter().map(name).collect();
             Err(CommandError::usage(format!(
                 "{} holds several programs: {}",
                 dir.display(),

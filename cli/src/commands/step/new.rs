@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::io::{self, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use super::templates::{files, languages};
@@ -62,10 +63,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
 fn ask() -> Result<String, CommandError> {
     let known = languages();
     if !which::can_ask() {
-        return Err(CommandError::usage(format!(
-            "name the programming language: --lang {}",
-            known.join("|")
-        )));
+        let message = format!("name the programming language: --lang {}", known.join("|"));
+        return Err(CommandError::usage(message));
     }
     let rows: Vec<_> = known.iter().map(|language| vec![(*language).to_owned()]).collect();
     Ok(known[which::pick(&rows, "Which programming language?")?].to_owned())
@@ -74,7 +73,6 @@ fn ask() -> Result<String, CommandError> {
 /// Writes the template's files with the step's name filled in; gives their number.
 fn create(dir: &Path, language: &str, name: &str) -> io::Result<usize> {
     let fill = |text: &str| text.replace("step-name", name).replace("step_name", &name.replace('-', "_"));
-    let mut count = 0;
     for file in files(language) {
         let path = dir.join(fill(file.path));
         match std::str::from_utf8(file.bytes) {
@@ -83,23 +81,11 @@ fn create(dir: &Path, language: &str, name: &str) -> io::Result<usize> {
             Err(_) => write_new(&path, file.bytes)?,
         }
         if file.path.ends_with(".sh") {
-            make_executable(&path)?;
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
         }
-        count += 1;
     }
     write_new(&dir.join("README.md"), fill(README))?;
-    Ok(count + 1)
-}
-
-#[cfg(unix)]
-fn make_executable(path: &Path) -> io::Result<()> {
-    use std::os::unix::fs::PermissionsExt;
-    fs::set_permissions(path, fs::Permissions::from_mode(0o755))
-}
-
-#[cfg(not(unix))]
-fn make_executable(_: &Path) -> io::Result<()> {
-    Ok(())
+    Ok(files(language).count() + 1)
 }
 
 /// Checks a step's name.

@@ -63,7 +63,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let runtime = prepare::runtime(Mode::Human)?;
     let began = Instant::now();
     let limits = args.limits.limits();
-    let component = super::load(&runtime, &args.file, &super::patience(&runtime, &limits))?;
+    let component = super::load(&runtime, &args.file, &super::patience(&runtime))?;
     let loaded = began.elapsed();
     let out = Arc::new(Mutex::new(Out {
         to: BufWriter::new(screen(stdout(), stdout().is_terminal())),
@@ -85,7 +85,6 @@ pub(super) fn run(args: &Args) -> CommandResult {
         }
     }
     invocation.limits = limits;
-    invocation.spent = loaded;
     invocation.services = Arc::new(Alone::default());
     invocation.cancel = cancelled_by(runtime.cancel());
     let began = Instant::now();

@@ -3,7 +3,6 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use lobster_runtime::component::Limits;
 use lobster_runtime::stage::Mode;
 
 use super::build;
@@ -61,7 +60,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
         None => built_now(&args.dir, args.build)?,
     };
     let runtime = prepare::runtime(Mode::Human)?;
-    let component = super::load(&runtime, &file, &super::patience(&runtime, &Limits::default()))?;
+    let component = super::load(&runtime, &file, &super::patience(&runtime))?;
     let color = stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
     let mut out = stdout();
     let mut failed = 0;

@@ -71,7 +71,7 @@ impl Entry {
             return false;
         }
         // The record first: code without a record is not read.
-        let gone = ["blake3", "seen", "cwasm"].iter().all(|extension| {
+        let gone = ["blake3", "seen", "cwasm", "refused"].iter().all(|extension| {
             let removed = fs::remove_file(self.file(extension));
             removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
         });
@@ -135,7 +135,7 @@ fn entries(dir: &Path) -> Vec<Entry> {
         let used = fs::metadata(stem.with_extension("blake3")).unwrap_or_else(|_| code.clone()).modified();
         Some(Entry { stem, bytes: code.len(), used: used.ok()? })
     };
-    let is_code = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "cwasm");
+    let is_code = |path: &PathBuf| path.extension().is_some_and(|end| end == "cwasm" || end == "refused");
     files(dir).into_iter().filter(is_code).filter_map(entry).collect()
 }
 

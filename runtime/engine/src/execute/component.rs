@@ -5,7 +5,6 @@ mod run_services;
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use lobster_component::{
     Component, Grants, HostCallTrace, Input, Invocation, Limits, LoadError, MAX_PROGRAM, OpenedDirs,
@@ -43,8 +42,6 @@ pub(crate) struct Prepared {
     /// With the values of secrets, which do not reach it.
     pub(crate) credentials: Vec<Credential>,
     pub(crate) limits: Limits,
-    /// What of its time is gone already.
-    pub(crate) spent: Duration,
     pub(crate) described_limits: bool,
     /// The root of the randomness that it sees.
     pub(crate) action: Digest,
@@ -85,7 +82,7 @@ fn prepare(
     cancel: &CancelToken,
 ) -> Result<Prepared, Box<StepOutcome>> {
     let failed = |error: StageError| Box::new(failed_outcome(&error));
-    let patience = Patience::new(&task.limits, told_by(cancel));
+    let patience = Patience::new(told_by(cancel));
     let component = load(task.program, host, &patience).map_err(|error| not_loaded(&error, task, cancel))?;
     let unread = |error: io::Error| failed(StageError::new(format!("cannot read the step's input: {error}")));
     let args = task.args.read(host.store).map_err(unread)?;
@@ -119,7 +116,6 @@ fn prepare(
         opened: Some(opened),
         credentials,
         limits: task.limits,
-        spent: Duration::from_micros(task.spent_us).saturating_add(patience.spent()),
         described_limits: task.described_limits,
         action,
         enforcement: task.enforcement.clone(),
@@ -197,7 +193,6 @@ pub(crate) fn run(work: Prepared, store: &Store, cancel: &CancelToken) -> StepOu
         opened: work.opened,
         credentials: work.credentials,
         limits: work.limits,
-        spent: work.spent,
         described_limits: work.described_limits,
         seed: *work.action.as_bytes(),
         services: work.services,

@@ -34,7 +34,7 @@ pub struct ComponentTask {
     pub credentials: Vec<CredentialGrant>,
     /// What it may use up.
     pub limits: Limits,
-    /// What of its time is gone already, in microseconds.
+    /// Always 0: loading a component has a limit of its own. Executors of version 1 expect the field.
     pub spent_us: u64,
     /// Whether its description may lower the limits.
     pub described_limits: bool,

@@ -185,7 +185,7 @@ pub(crate) fn step(
     cancel: &CancelToken,
 ) -> Result<Record, Stop> {
     let run = frame.run;
-    let patience = loading::patience(run, grants::limits(step), cancel);
+    let patience = loading::patience(cancel);
     let (program, args) = match &step.work {
         Work::Component { component, args } => {
             let named = frame.fill(component, scope, path)?;
@@ -245,7 +245,7 @@ pub(crate) fn may_use_values(frame: &Frame<'_>, step: &Step, path: &StepPath, ca
     // What runs code in the evaluator reaches nothing outside.
     let Work::Component { component, .. } = &step.work else { return false };
     let Some(pinned) = frame.workflow.components.get(component) else { return true };
-    let patience = loading::patience(frame.run, grants::limits(step), cancel);
+    let patience = loading::patience(cancel);
     let base = frame.workflow.file.parent().unwrap_or(Path::new("/"));
     load(frame.run, path, base, component, Some(pinned), &patience)
         .map_or(true, |program| program.component.uses_values())
@@ -482,7 +482,6 @@ fn compute(
         // What it is computed with needs no host, or answers from a record.
         credentials: Vec::new(),
         limits: job.limits,
-        spent: job.program.spent,
         described_limits,
         action,
         enforcement,

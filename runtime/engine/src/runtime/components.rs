@@ -5,11 +5,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
 
 use lobster_component::{
-    Ceilings, Component, DirGrant, Grants, Limits, LoadError, MAX_PROGRAM, Patience, RunError, SetBy,
-    open_file, read_file,
+    Component, DirGrant, Grants, LoadError, MAX_PROGRAM, Patience, RunError, open_file, read_file,
 };
 use serde_json::{Map, Value};
 
@@ -204,12 +202,9 @@ fn look_at_step(
     found: &mut Found,
 ) -> Result<(), Problem> {
     let Some(pinned) = workflow.components.get(component) else { return Ok(()) };
-    let limits =
-        Limits::of_step(Ceilings { wall: step.timeout_ms.map(Duration::from_millis), ..Ceilings::default() });
-    let loaded =
-        load_pinned(services, &base(workflow).join(component), *pinned, limits).map_err(|error| {
-            Problem::new(format!("Workflow step {} component {component}: {error}", step.id), &["component"])
-        })?;
+    let loaded = load_pinned(services, &base(workflow).join(component), *pinned).map_err(|error| {
+        Problem::new(format!("Workflow step {} component {component}: {error}", step.id), &["component"])
+    })?;
     let name = format!("Workflow step {} component", step.id);
     check_args(&loaded, args, &name)?;
     let (grants, withheld) = admitted(&loaded, literal(services, workflow, step));
@@ -291,8 +286,7 @@ fn look_at_stage(
         .and_then(Digest::of_reader)
         .map_err(|source| wrong(&LoadError::Read { path: path.clone(), source }))?;
     component_lock::check(&path, &digest).map_err(|error| wrong(&error))?;
-    let loaded =
-        load_pinned(services, &path, digest, Limits::of_step(call.limits)).map_err(|error| wrong(&error))?;
+    let loaded = load_pinned(services, &path, digest).map_err(|error| wrong(&error))?;
     let fitting = loaded.check_args(&json::compact(&call.args));
     fitting.or_else(forgiving).map_err(|error| Problem::new(format!("{name}: {error}"), &[]))?;
     let dirs = |dirs: &[lobster_stage::ComponentDir]| {
@@ -317,21 +311,9 @@ fn look_at_stage(
 
 /// The component that was found in this file, which is read again only if it has
 /// to be compiled.
-fn load_pinned(
-    services: &Services,
-    path: &Path,
-    pinned: Digest,
-    limits: Limits,
-) -> Result<Component, LoadError> {
+fn load_pinned(services: &Services, path: &Path, pinned: Digest) -> Result<Component, LoadError> {
     let token = services.cancel.clone();
-    let policy = &services.policy;
-    let most = [policy.file().limits.timeout.0]
-        .into_iter()
-        .chain(policy.file().components.limits.timeout.map(|span| span.0))
-        .min()
-        .filter(|_| !policy.is_open());
-    let limits = limits.lowered(Ceilings { wall: most, ..Ceilings::default() }, SetBy::Policy);
-    let patience = Patience::new(&limits, Arc::new(move || token.reason().map(|reason| reason.message())));
+    let patience = Patience::new(Arc::new(move || token.reason().map(|reason| reason.message())));
     let fail = |source| LoadError::Read { path: path.to_owned(), source };
     let size = std::fs::metadata(path).map_err(fail)?.len();
     let digest = blake3::Hash::from_bytes(*pinned.as_bytes());

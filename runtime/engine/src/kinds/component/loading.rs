@@ -2,12 +2,10 @@
 
 use lobster_base::code::Code;
 use std::path::Path;
-use std::time::Duration;
 
-use lobster_component::{Component, Limits, LoadError, MAX_PROGRAM, Patience, read_file};
+use lobster_component::{Component, LoadError, MAX_PROGRAM, Patience, read_file};
 use serde_json::Value;
 
-use super::grants::policy_limits;
 use crate::component_lock;
 use crate::execute::{LoadProblem, told_by};
 use crate::overseer::{Profile, RecordedLimits, RecordedProgram};
@@ -24,24 +22,23 @@ pub(crate) const JS_EVALUATOR: &[u8] = include_bytes!("../../../../../guest-step
 /// A component that is about to run.
 pub(crate) struct Program {
     pub(crate) component: Component,
-    /// What loading it took of the step's time.
-    pub(crate) spent: Duration,
     /// What the record says of how it ran, where there is one.
     pub(crate) recorded: Option<(RecordedLimits, Profile)>,
 }
 
-/// How long loading may take: as long as the step with these limits may, under the policy.
-pub(super) fn patience(run: &Run<'_>, limits: Limits, cancel: &CancelToken) -> Patience {
-    let mut limits = limits;
-    policy_limits(run, &mut limits);
-    Patience::new(&limits, told_by(cancel))
+/// Loads within the limits of compiling, until the step is cancelled.
+pub(super) fn patience(cancel: &CancelToken) -> Patience {
+    Patience::new(told_by(cancel))
 }
 
 /// A step whose component cannot be had.
 pub(super) fn not_loaded(error: &LoadProblem, named: &str, cancel: &CancelToken) -> Stop {
     match error {
         LoadProblem::Load(LoadError::Cancelled { .. }) => match cancel.reason() {
-            Some(CancelReason::Timeout(message)) => StageError::new(message).with_code(Code::Timeout).into(),
+            Some(CancelReason::Timeout(message)) => {
+                let hint = "it was being compiled, which `lobster step compile FILE` does ahead";
+                StageError::new(format!("{message}; {hint}")).with_code(Code::Timeout).into()
+            }
             _ => Stop::Cancelled,
         },
         LoadProblem::Load(LoadError::Timeout { .. }) => {
@@ -71,7 +68,7 @@ pub(super) fn load(
         (None, None) => base.join(named).display().to_string(),
     };
     let component = run.loaded(&key, || load_now(run, base, named, pinned, patience))?;
-    Ok(Program { component, spent: patience.spent(), recorded: None })
+    Ok(Program { component, recorded: None })
 }
 
 fn load_now(
@@ -121,7 +118,7 @@ pub(super) fn recorded_program(
 ) -> Result<Program, LoadProblem> {
     let RecordedProgram { component: digest, limits, profile } = recorded;
     let component = run.loaded(&digest.to_string(), || load_stored(run, &digest, patience))?;
-    Ok(Program { component, spent: patience.spent(), recorded: Some((limits, profile)) })
+    Ok(Program { component, recorded: Some((limits, profile)) })
 }
 
 /// Keeps a component in the store, so that the run can be replayed without its file.
@@ -148,7 +145,7 @@ pub(super) fn js_evaluator(
         load_kept(run, &digest, JS_EVALUATOR, patience)
     };
     let component = run.loaded("js", load)?;
-    Ok(Program { component, spent: patience.spent(), recorded: None })
+    Ok(Program { component, recorded: None })
 }
 
 /// What the policy knows the evaluator by.
@@ -163,10 +160,9 @@ pub(crate) fn of_stage(
     cwd: &Path,
     program: &ComponentProgram,
     pinned: Option<&Value>,
-    limits: Limits,
     cancel: &CancelToken,
 ) -> Result<Program, Stop> {
-    let patience = patience(run, limits, cancel);
+    let patience = patience(cancel);
     match program {
         ComponentProgram::Js => {
             js_evaluator(run, path, &patience).map_err(|error| not_loaded(&error, "js", cancel))

@@ -1,7 +1,6 @@
 //! Components that are effects, as orders for whatever carries them out.
 
 use std::io;
-use std::time::Duration;
 
 use super::{Job, JobInput, argv, grants, values_not_kept};
 use crate::execute::{
@@ -84,7 +83,7 @@ fn task(run: &Run<'_>, mut job: Job, argv: Vec<String>) -> Result<ComponentTask,
         secrets: job.secrets,
         credentials: job.credentials,
         limits: job.limits,
-        spent_us: micros(job.program.spent),
+        spent_us: 0,
         described_limits,
         blobs,
         values: values(run).map_err(store_failure)?,
@@ -131,8 +130,4 @@ fn values(run: &Run<'_>) -> Result<Option<Blob>, StoreError> {
         return Ok(None);
     }
     run.store.put(json::compact(&values).as_bytes()).map(Some)
-}
-
-fn micros(duration: Duration) -> u64 {
-    u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }

@@ -75,7 +75,7 @@ pub fn compute_recorded(run: &Run<'_>, action: &Digest, cancel: &CancelToken) ->
             JobInput::Items(Items::Stored { store, blob: blob(digest)?, count: 0 })
         }
     };
-    let patience = loading::patience(run, Limits::default(), cancel);
+    let patience = loading::patience(cancel);
     let mut job = Job {
         name: None,
         program: recorded_program(run, recorded.program, &patience).ok()?,
