@@ -52,18 +52,23 @@ pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
         if !is_expected {
             return Err(unusable(&path, io::Error::other(format!("it is not a {expected}"))));
         }
-        let is_shared = name.is_empty() && is_shared(&path, &meta);
-        open |= meta.mode() & OTHERS != 0 && !is_shared;
+        let is_open = meta.mode() & OTHERS != 0;
+        let is_shared = is_open && name.is_empty() && is_shared(&path, &meta);
+        if is_shared
+            && meta.mode() & OTHERS_WRITE != 0
+            && meta.mode() & STICKY == 0
+            && path.parent().is_some()
+        {
+            let why = "others may write to it, and it has files of other programs; give lobster a directory of its own";
+            return Err(unusable(&path, io::Error::other(why)));
+        }
+        open |= is_open && !is_shared;
     }
     if !open {
         return Ok(());
     }
     let meta = fs::metadata(state_dir).map_err(|source| unusable(state_dir, source))?;
     if is_shared(state_dir, &meta) {
-        if meta.mode() & OTHERS_WRITE != 0 && meta.mode() & STICKY == 0 && state_dir.parent().is_some() {
-            let why = "others may write to it, and it has files of other programs; give lobster a directory of its own";
-            return Err(unusable(state_dir, io::Error::other(why)));
-        }
         return close_below(&state_dir.join("store"));
     }
     close_below(state_dir)
