@@ -289,10 +289,13 @@ fn a_refusal_is_remembered_until_the_program_is_compiled_ahead() {
     assert_eq!(run().stderr, first.stderr);
     // The note answers, not the compiler.
     let code = home.state().join("store/code");
-    let dir = std::fs::read_dir(code).unwrap().flatten().map(|entry| entry.path()).next().unwrap();
     let notes = || -> Vec<_> {
-        let files = std::fs::read_dir(&dir).unwrap().flatten().map(|entry| entry.path());
-        files.filter(|path| path.extension().is_some_and(|end| end == "refused")).collect()
+        let dirs = std::fs::read_dir(&code).unwrap().flatten();
+        let files = dirs.flat_map(|dir| std::fs::read_dir(dir.path()).unwrap().flatten());
+        files
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|end| end == "refused"))
+            .collect()
     };
     let note = std::fs::read_to_string(&notes()[0]).unwrap();
     std::fs::write(&notes()[0], note.replace("1048576", "2097152")).unwrap();

@@ -58,7 +58,10 @@ const PROMISES: &[(&str, &[&str])] = &[
         "the audit shows the parent processes",
         &["tests/who_answers.rs::answers_to_input_and_from_a_terminal_name_their_author"],
     ),
-    ("a shell that is none of dash", &["tests/policy.rs::a_shell_that_no_policy_reads_starts_nothing"]),
+    (
+        "only dash, busybox ash and bash are accepted",
+        &["tests/policy.rs::a_shell_that_no_policy_reads_starts_nothing"],
+    ),
     (
         "`lobster doctor --sandbox` attacks",
         &["runtime/sandbox/src/tests/confined.rs::the_doctor_finds_nothing_broken"],
@@ -105,11 +108,11 @@ const PROMISES: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "it happens in a process of its own",
+        "so is compiling, in a separate process",
         &["tests/compiling.rs::compile_bombs_end_in_time_and_in_bounded_memory"],
     ),
     (
-        "What the host holds for a component",
+        "handles that the host holds for a component are counted",
         &["tests/components.rs::a_memory_limit_bounds_the_whole_process"],
     ),
     (
@@ -132,9 +135,9 @@ const PROMISES: &[(&str, &[&str])] = &[
             "tests/bound_trees.rs::whatever_is_swapped_after_the_question_does_not_run",
         ],
     ),
-    ("the question says what it does not cover", &["tests/bound_trees.rs::what_no_approval_binds_is_named"]),
+    ("the question lists its gaps", &["tests/bound_trees.rs::what_no_approval_binds_is_named"]),
     (
-        "is noticed and recorded, not prevented",
+        "are recorded, not prevented",
         &[
             "tests/bound_trees.rs::a_swap_while_the_command_runs_is_never_recorded_as_held",
             "tests/approved_files.rs::a_file_that_is_swapped_meanwhile_does_not_run_well",
@@ -157,7 +160,7 @@ const PROMISES: &[(&str, &[&str])] = &[
         &["tests/state.rs::the_state_is_its_users_alone_whatever_the_umask_is"],
     ),
     (
-        "are kept from steps and hidden by themselves",
+        "are withheld from steps and hidden automatically",
         &["tests/secrets.rs::lobsters_own_tokens_are_not_for_steps_that_do_not_name_them"],
     ),
     (
@@ -169,8 +172,11 @@ const PROMISES: &[(&str, &[&str])] = &[
         &["tests/kernel_holds.rs::the_store_and_what_lobster_was_started_with_are_out_of_sight"],
     ),
     (
-        "A directory that is not lobster's alone",
-        &["runtime/store/src/private.rs::a_directory_for_everybody_stays_one_and_the_store_in_it_is_closed"],
+        "In a shared directory",
+        &[
+            "runtime/store/src/private.rs::a_directory_for_everybody_stays_one_and_the_store_in_it_is_closed",
+            "runtime/store/src/private.rs::what_is_no_state_directory_keeps_its_mode",
+        ],
     ),
     ("A collector", &["tests/telemetry.rs::a_run_and_its_steps_arrive_as_one_trace"]),
     ("a notify command", &["tests/agents.rs::an_operators_command_hears_of_a_question_and_how_to_answer_it"]),
@@ -212,7 +218,7 @@ const NO_PROMISES: &[&str] = &[
     "Run agents as another user",
     "It does not stop a component",
     "they keep honest people apart",
-    "A directory of another user",
+    "It refuses a directory of another user",
     "The store holds arguments",
     "name credentials as secrets",
     "other variables are not",

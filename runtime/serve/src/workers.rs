@@ -247,7 +247,12 @@ impl Dispatcher {
         }
         let lease = self.service.store().clock_ms() + LEASE_MS;
         let mut failed = None;
-        let starts = self.service.take_starts(&self.server, lease, room)?;
+        let taken = self.service.take_starts(&self.server, lease, room);
+        if matches!(taken, Err(StoreError::RolledBack { .. } | StoreError::OtherStore { .. })) {
+            // A person decides, and the log says so now and then.
+            self.rest = Some((0, Instant::now() + ROLLED_BACK_REST));
+        }
+        let starts = taken?;
         if starts.is_empty() && self.rest.is_some_and(|(_, until)| until.elapsed() > ROUND) {
             // What could not be started was cancelled, or another server has started it.
             self.rest = None;
@@ -580,6 +585,9 @@ impl Dispatcher {
         }
     }
 }
+
+/// How long nothing is taken from a store that was put back to an earlier state.
+const ROLLED_BACK_REST: Duration = Duration::from_secs(30);
 
 /// How long a worker may take to end by itself: longer than the longest `stop_grace` of a step.
 const GRACE: Duration = Duration::from_secs(70);
