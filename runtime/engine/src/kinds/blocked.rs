@@ -470,6 +470,98 @@ mod tests {
         blocked.hints().join(" | ")
     }
 
+    const MADE: &str = "it may not write W/made; missing grant: fs_write = [\"W\"]";
+
+    /// What a program says of a refusal, and the hint. W is the workspace, T what is around it.
+    const REFUSALS: &[(&str, &str)] = &[
+        ("touch: cannot touch 'made': Read-only file system", MADE),
+        (
+            "sh: 1: cannot create old: Read-only file system",
+            "it may not write W/old; missing grant: fs_write = [\"W/old\"]",
+        ),
+        (
+            "rm: cannot remove 'old': Read-only file system",
+            "it may not write W/old; missing grant: fs_write = [\"W\"]",
+        ),
+        (
+            "Error: EROFS: read-only file system, rename 'W/old'",
+            "it may not write W/old; missing grant: fs_write = [\"W\"]",
+        ),
+        (
+            "cat: T/there: No such file or directory",
+            "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
+        ),
+        (
+            "cat: W/link: No such file or directory",
+            "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
+        ),
+        (
+            "cat: T/home/x: No such file or directory",
+            "it may not read ~/x; missing grant: fs_read = [\"~/x\"]",
+        ),
+        (
+            "/bin/sh: 1: cannot create T/home/c/new: Permission denied",
+            "it may not write ~/c/new; missing grant: fs_write = [\"~/c\"], and that has to be there before",
+        ),
+        (
+            "cat: link: No such file or directory",
+            "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
+        ),
+        ("make: Entering directory 'W/out'\ncp: cannot create regular file 'x': Read-only file system", ""),
+        ("cat: W/.env: Permission denied", "it may not see W/.env: sandbox.fs.deny hides it"),
+        (
+            "cat: W/id_rsa: Permission denied",
+            "it may not see W/id_rsa, a built-in secret; missing grant: fs_read = [\"W/id_rsa\"]",
+        ),
+        ("cat: W/a.key: Permission denied", "it may not see W/a.key: a pattern of sandbox.fs.deny hides it"),
+        (
+            "[Errno 30] Read-only file system: 'W/out/.git/config'",
+            "it may not change W/out/.git/config: sandbox.fs.protect keeps it as it is",
+        ),
+        (
+            "x.sh: 3: DEPLOY_TO: parameter not set",
+            "it does not get the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
+        ),
+        (
+            "KeyError: 'DEPLOY_TO'",
+            "it does not get the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
+        ),
+        // It names what was written, and not the script that did it.
+        ("W/run.sh: line 3: made: Read-only file system", MADE),
+        ("W/run.sh: 3: cannot create made: Permission denied", MADE),
+        ("cannot open made: Read-only file system at W/run.pl line 3.", MADE),
+        ("cannot open 'made': Read-only file system at W/run.pl line 3.", MADE),
+        ("OSError: [Errno 30] Read-only file system: 'made'", MADE),
+        ("Error: EROFS: read-only file system, open 'W/made'", MADE),
+        ("open W/made: read-only file system", MADE),
+        ("error: unable to create file made: Read-only file system", MADE),
+        (
+            "curl: (6) Could not resolve host: example.com",
+            "it may not connect to example.com:443; missing grant: net = { hosts = [\"example.com:443\"] }",
+        ),
+        (
+            "zip error: Could not create output file (src/x.zip)",
+            "it may not write W/src/x.zip; missing grant: fs_write = [\"W/src\"]",
+        ),
+        (
+            "Error: unable to open database \"src/x.db\": unable to open database file",
+            "it may not write W/src/x.db; missing grant: fs_write = [\"W/src\"]",
+        ),
+        ("Could not open file : W/run.sh", ""),
+        ("cat: W/typo: No such file or directory", ""),
+        ("rm: cannot remove 'out/x': Permission denied", ""),
+        ("cat: old: Permission denied", ""),
+        ("/tmp/x: No such file or directory", ""),
+        ("./run.sh: Permission denied", ""),
+        ("W/run.sh: line 3: run: Permission denied", ""),
+        ("PermissionError: [Errno 13] Permission denied", ""),
+        ("Error: Read-only file system (os error 30)", ""),
+        ("Error: EROFS: read-only file system, write", ""),
+        ("error: something else in /opt/x", ""),
+        ("cat: T/nothing: No such file or directory", ""),
+        ("sh: 1: typo: not found", ""),
+    ];
+
     #[test]
     fn refusals_name_the_missing_grant() {
         let other = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -508,101 +600,7 @@ mod tests {
                 .replace("T/", &format!("{}/", other.path().display()))
         };
         let hints = |stderr: &str| hints_on(&filled(stderr), &spec, &[], &place);
-        let made = "it may not write W/made; missing grant: fs_write = [\"W\"]";
-        for (said, told) in [
-            ("touch: cannot touch 'made': Read-only file system", made),
-            (
-                "sh: 1: cannot create old: Read-only file system",
-                "it may not write W/old; missing grant: fs_write = [\"W/old\"]",
-            ),
-            (
-                "rm: cannot remove 'old': Read-only file system",
-                "it may not write W/old; missing grant: fs_write = [\"W\"]",
-            ),
-            (
-                "Error: EROFS: read-only file system, rename 'W/old'",
-                "it may not write W/old; missing grant: fs_write = [\"W\"]",
-            ),
-            (
-                "cat: T/there: No such file or directory",
-                "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
-            ),
-            (
-                "cat: W/link: No such file or directory",
-                "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
-            ),
-            (
-                "cat: T/home/x: No such file or directory",
-                "it may not read ~/x; missing grant: fs_read = [\"~/x\"]",
-            ),
-            (
-                "/bin/sh: 1: cannot create T/home/c/new: Permission denied",
-                "it may not write ~/c/new; missing grant: fs_write = [\"~/c\"], and that has to be there before",
-            ),
-            (
-                "cat: link: No such file or directory",
-                "it may not read T/there; missing grant: fs_read = [\"T/there\"]",
-            ),
-            (
-                "make: Entering directory 'W/out'\ncp: cannot create regular file 'x': Read-only file system",
-                "",
-            ),
-            ("cat: W/.env: Permission denied", "it may not see W/.env: sandbox.fs.deny hides it"),
-            (
-                "cat: W/id_rsa: Permission denied",
-                "it may not see W/id_rsa, a built-in secret; missing grant: fs_read = [\"W/id_rsa\"]",
-            ),
-            (
-                "cat: W/a.key: Permission denied",
-                "it may not see W/a.key: a pattern of sandbox.fs.deny hides it",
-            ),
-            (
-                "[Errno 30] Read-only file system: 'W/out/.git/config'",
-                "it may not change W/out/.git/config: sandbox.fs.protect keeps it as it is",
-            ),
-            (
-                "x.sh: 3: DEPLOY_TO: parameter not set",
-                "it does not get the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
-            ),
-            (
-                "KeyError: 'DEPLOY_TO'",
-                "it does not get the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
-            ),
-            // It names what was written, and not the script that did it.
-            ("W/run.sh: line 3: made: Read-only file system", made),
-            ("W/run.sh: 3: cannot create made: Permission denied", made),
-            ("cannot open made: Read-only file system at W/run.pl line 3.", made),
-            ("cannot open 'made': Read-only file system at W/run.pl line 3.", made),
-            ("OSError: [Errno 30] Read-only file system: 'made'", made),
-            ("Error: EROFS: read-only file system, open 'W/made'", made),
-            ("open W/made: read-only file system", made),
-            ("error: unable to create file made: Read-only file system", made),
-            (
-                "curl: (6) Could not resolve host: example.com",
-                "it may not connect to example.com:443; missing grant: net = { hosts = [\"example.com:443\"] }",
-            ),
-            (
-                "zip error: Could not create output file (src/x.zip)",
-                "it may not write W/src/x.zip; missing grant: fs_write = [\"W/src\"]",
-            ),
-            (
-                "Error: unable to open database \"src/x.db\": unable to open database file",
-                "it may not write W/src/x.db; missing grant: fs_write = [\"W/src\"]",
-            ),
-            ("Could not open file : W/run.sh", ""),
-            ("cat: W/typo: No such file or directory", ""),
-            ("rm: cannot remove 'out/x': Permission denied", ""),
-            ("cat: old: Permission denied", ""),
-            ("/tmp/x: No such file or directory", ""),
-            ("./run.sh: Permission denied", ""),
-            ("W/run.sh: line 3: run: Permission denied", ""),
-            ("PermissionError: [Errno 13] Permission denied", ""),
-            ("Error: Read-only file system (os error 30)", ""),
-            ("Error: EROFS: read-only file system, write", ""),
-            ("error: something else in /opt/x", ""),
-            ("cat: T/nothing: No such file or directory", ""),
-            ("sh: 1: typo: not found", ""),
-        ] {
+        for (said, told) in REFUSALS {
             assert_eq!(hints(said), filled(told), "{said}");
         }
     }
