@@ -265,10 +265,9 @@ pub mod replay {
         Difference, Divergence, FORK_NOTE, ForkPlan, ForkRequest, GateRef, ReplayOptions, ReplayReport,
         Reply, ResumeRequest, RunDiff, Standing, Standings, StepChange, Why, WhyError, ahead, cancel_run,
         check_approver, diff, failed_step, failure_after, fork, has_unused_answer, incumbent_gates,
-        incumbent_refusal, is_resumed_by_service, last_end, observed, open_gate, own_directory,
-        place_in_plan, place_of_step, plan_fork, policy_of, record_answer, record_retry, replay, resume,
-        resume_conflicting, resume_run, rules_of_approvals, run_of_gate, runs_with_standing, standing,
-        take_over, waits_for_people, why,
+        incumbent_refusal, last_end, observed, open_gate, own_directory, place_in_plan, place_of_step,
+        plan_fork, policy_of, record_answer, record_retry, replay, resume, resume_conflicting, resume_run,
+        rules_of_approvals, run_of_gate, runs_with_standing, standing, take_over, waits_for_people, why,
     };
 
     /// What the steps of a run printed.
@@ -358,8 +357,8 @@ pub mod store {
         Answerer, Blob, BlobReader, BrokenChain, CopyReport, DaySpent, Durability, Event, Gate, GateAnswer,
         GateFilter, GateKind, GateRecord, GateStatus, GcPolicy, GcReport, KeptOutput, NewRun, Problem,
         ReadOn, ReadTo, Record, Redactions, RunFilter, RunId, RunProcess, RunStatus, RunSummary, StepOutcome,
-        StepStatus, Store, StoreError, StoreStats, damage_met, end_with_run, iso, shorten_patience,
-        state_dir, system_clock, unreadable_blobs,
+        StepStatus, Store, StoreError, StoreStats, damage_met, end_with_run, is_resumed_by_service, iso,
+        shorten_patience, state_dir, system_clock, unreadable_blobs,
     };
 
     /// What a service keeps beside runs.

@@ -18,10 +18,9 @@ use lobster_runtime::code::{Code, FailureCode};
 use lobster_runtime::digest::Digest;
 use lobster_runtime::engine::{Caller, Progress};
 use lobster_runtime::envelope::{Envelope, Failure};
-use lobster_runtime::replay;
 use lobster_runtime::runtime::Runtime;
 use lobster_runtime::store::service::StartState;
-use lobster_runtime::store::{Event, RunId, RunStatus, RunSummary, StoreError};
+use lobster_runtime::store::{Event, RunId, RunStatus, RunSummary, StoreError, is_resumed_by_service};
 use lobster_serve::access::Verb;
 use lobster_serve::http::acts::{Cause, enqueue_for};
 use lobster_serve::http::{Agents, Answering, App, Asked, MAX_BODY, workflow_of_run};
@@ -340,7 +339,7 @@ fn envelope_of(agent: &Agent, summary: &RunSummary) -> Result<Option<Value>, Str
                 Event::RunEnded { detail, .. } => Some(detail),
                 _ => None,
             });
-            if end.is_some_and(replay::is_resumed_by_service) {
+            if end.is_some_and(is_resumed_by_service) {
                 // The service resumes it.
                 return Ok(None);
             }

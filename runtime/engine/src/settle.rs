@@ -18,8 +18,8 @@ use lobster_base::text::{self, Count};
 use lobster_language::plan::Plan;
 use lobster_stage::{Mode, Question, StageError, Stop};
 use lobster_store::{
-    Blob, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, NewWait, RunStatus,
-    StoreError, iso,
+    Blob, CUT_OFF, Durability, Event, Gate, GateFilter, GateKind, GateRecord, GateStatus, NewWait, RunStatus,
+    StoreError, is_resumed_by_service, iso,
 };
 
 /// Executes a plan to its end, or as far as it goes now.
@@ -49,15 +49,14 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             if let Some(by) =
                 interrupted_by.filter(|_| code.and_then(FailureCode::known) == Some(Code::Cancelled))
             {
-                (detail["cut_off"], detail["interrupted_by"]) = (json!([]), json!(by));
+                (detail[CUT_OFF], detail["interrupted_by"]) = (json!([]), json!(by));
                 if run.cancel.reason().is_some_and(|reason| reason.is_service_limit()) {
                     detail["limit"] = Value::Bool(true);
                 }
             }
             tell_unseen(&mut detail, &unseen);
         }
-        let is_between_effects = detail["cut_off"].as_array().is_some_and(Vec::is_empty);
-        let resumes = is_between_effects && detail["limit"] != true && run.is_of_service();
+        let resumes = is_resumed_by_service(&detail) && run.is_of_service();
         // What only computed is computed again if a power cut takes its end away (E1).
         let durability = if status == RunStatus::Ok && !run.has_done_effects() {
             Durability::Lazy
@@ -133,7 +132,7 @@ fn tell_unseen(detail: &mut Value, unseen: &[Unseen]) {
     if unseen.is_empty() {
         return;
     }
-    detail["cut_off"] = unseen.iter().map(|one| one.path.as_str()).collect();
+    detail[CUT_OFF] = unseen.iter().map(|one| one.path.as_str()).collect();
     detail["unknown_ends"] = unseen
         .iter()
         .map(|one| json!({ "step": one.path, "reason": one.end.reason(), "end": one.end }))

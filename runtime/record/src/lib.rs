@@ -57,7 +57,7 @@ pub use resume::{
     record_answer, record_retry, resume, resume_conflicting, resume_run, run_of_gate, take_over,
     waits_for_people,
 };
-pub use standing::{Standing, Standings, is_resumed_by_service, last_end, runs_with_standing, standing};
+pub use standing::{Standing, Standings, last_end, runs_with_standing, standing};
 pub use step_output::{
     end_of_output, ends, kept_outputs, recorded_streams, retain_unrecorded, stream_as_json, streams_as_json,
 };

@@ -4,8 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
-use lobster_store::{Event, RunFilter, RunId, RunStatus, RunSummary, Store, StoreError, UnknownWord};
-use lobster_store::{ListedStart, StartState};
+use lobster_store::{
+    CUT_OFF, Event, ListedStart, RunFilter, RunId, RunStatus, RunSummary, StartState, Store, StoreError,
+    UnknownWord, is_interrupted_end,
+};
 use serde_json::Value;
 
 /// Where a run stands for whoever asks: the same at the command line, in the console, over HTTP and over MCP.
@@ -201,19 +203,8 @@ fn starts_among(store: &Store, runs: &[RunId]) -> HashMap<RunId, ListedStart> {
     service.and_then(|service| service.starts_of(runs).ok()).unwrap_or_default()
 }
 
-/// In the end of a run that is not over: the effects that were cut off, none if it stopped between two.
-const CUT_OFF: &str = "cut_off";
-
-/// True if a signal or a lost client stopped the run between two effects: the service that started it resumes it
-/// without a question. A run that reached a limit of the service waits for a person. `end`: the detail of its last
-/// end.
-#[must_use]
-pub fn is_resumed_by_service(end: &Value) -> bool {
-    end[CUT_OFF].as_array().is_some_and(Vec::is_empty) && end["limit"] != true
-}
-
 fn is_cut_off(event: &Event) -> bool {
-    matches!(event, Event::RunEnded { detail, .. } if detail[CUT_OFF].is_array())
+    matches!(event, Event::RunEnded { detail, .. } if is_interrupted_end(detail))
 }
 
 /// What the end of a run says besides its status, if it has ended.

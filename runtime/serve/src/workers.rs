@@ -17,6 +17,7 @@ use lobster_runtime::replay;
 use lobster_runtime::store::service::{SAME_DELIVERY_MS, Service, Standing, Start, StartState};
 use lobster_runtime::store::{
     Event, GateFilter, GateStatus, RunId, RunProcess, RunStatus, RunSummary, StoreError,
+    is_resumed_by_service,
 };
 use rustix::fs::Access;
 use rustix::process::Signal;
@@ -409,7 +410,7 @@ impl Dispatcher {
         let last = last.ok().and_then(|mut records| records.pop());
         match last.map(|record| record.event) {
             Some(Event::RetryRequested { .. }) => self.retried(summary.id, ended, true),
-            Some(Event::RunEnded { detail, .. }) if replay::is_resumed_by_service(&detail) => Standing::Again,
+            Some(Event::RunEnded { detail, .. }) if is_resumed_by_service(&detail) => Standing::Again,
             _ => Standing::Over,
         }
     }

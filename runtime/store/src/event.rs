@@ -18,6 +18,24 @@ use super::error::StoreError;
 use lobster_base::digest::Digest;
 use lobster_base::json::{self, JsonError};
 
+/// In the detail of [`Event::RunEnded`]: the effects that were cut off, none if the run stopped between two. Only a
+/// run that can be resumed has it.
+pub const CUT_OFF: &str = "cut_off";
+
+/// True for the end of a run that was interrupted: it can be resumed. `end`: the detail of [`Event::RunEnded`].
+#[must_use]
+pub fn is_interrupted_end(end: &Value) -> bool {
+    end[CUT_OFF].is_array()
+}
+
+/// True if a signal or a lost client stopped the run between two effects: the service that started it resumes it
+/// without a question. A run that reached a limit of the service waits for a person. `end`: the detail of
+/// [`Event::RunEnded`].
+#[must_use]
+pub fn is_resumed_by_service(end: &Value) -> bool {
+    end[CUT_OFF].as_array().is_some_and(Vec::is_empty) && end["limit"] != true
+}
+
 /// The name of a run: a UUIDv7, so that names sort roughly by age.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]

@@ -23,7 +23,7 @@ use serde::Serialize;
 use super::clock::patience;
 use super::db::Durability;
 use super::error::StoreError;
-use super::event::RunId;
+use super::event::{RunId, is_interrupted_end};
 use super::file_lock::{FileLock, Sharing};
 use super::journal::{record_text_of, run_id};
 use super::named_blobs::{Marks, NAMES_AT_MOST, digests_in, looks_like_json, read_json};
@@ -295,7 +295,7 @@ impl Collector<'_> {
 
     /// True for a run that a signal or an effect of unknown outcome stopped: it can be resumed.
     fn is_interrupted(&self, run: &Candidate) -> Result<bool, StoreError> {
-        Ok(self.last_record(run)?.is_some_and(|record| record["event"]["detail"]["cut_off"].is_array()))
+        Ok(self.last_record(run)?.is_some_and(|record| is_interrupted_end(&record["event"]["detail"])))
     }
 
     /// When the last record of a run was written.

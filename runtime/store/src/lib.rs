@@ -65,7 +65,10 @@ pub use clock::{Clock, iso, shorten_patience, system_clock};
 pub use commits::COMMITS;
 pub use db::{Durability, damage_met};
 pub use error::StoreError;
-pub use event::{Begun, Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord};
+pub use event::{
+    Begun, CUT_OFF, Event, RunId, RunStatus, StepOutcome, StepStatus, UnknownWord, is_interrupted_end,
+    is_resumed_by_service,
+};
 pub use gate::{Answerer, Gate, GateAnswer, GateFilter, GateKey, GateKind, GateRecord, GateStatus};
 pub use gc::{GcPolicy, GcReport};
 pub use high_water::{Mark, Rollback};
