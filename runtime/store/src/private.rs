@@ -40,7 +40,7 @@ pub(super) fn make_dir(dir: &Path) -> io::Result<()> {
 /// When another user owns it or its store, or when others may write to it and
 /// that cannot be changed: they could have put anything there.
 pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
-    let mut open = false;
+    let (mut open, mut keeps_mode) = (false, false);
     for name in LOOKED_AT {
         let path = if name.is_empty() { state_dir.to_owned() } else { state_dir.join(name) };
         let Some(meta) = look(&path)? else { continue };
@@ -62,16 +62,13 @@ pub(super) fn mend(state_dir: &Path) -> Result<(), StoreError> {
             let why = "others may write to it, and it has files of other programs; give lobster a directory of its own";
             return Err(unusable(&path, io::Error::other(why)));
         }
+        keeps_mode |= is_shared;
         open |= is_open && !is_shared;
     }
     if !open {
         return Ok(());
     }
-    let meta = fs::metadata(state_dir).map_err(|source| unusable(state_dir, source))?;
-    if is_shared(state_dir, &meta) {
-        return close_below(&state_dir.join("store"));
-    }
-    close_below(state_dir)
+    if keeps_mode { close_below(&state_dir.join("store")) } else { close_below(state_dir) }
 }
 
 /// Refuses a directory of another user, who decides what is in it. One that is
