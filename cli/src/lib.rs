@@ -77,7 +77,6 @@ pub fn main() -> ExitCode {
         // Else it is started when it is needed.
         let _ = lobster_runtime::sandbox::fork_helper();
     }
-    let given = words.clone();
     let records = words.first().is_some_and(|word| ["run", "resume", "fork"].iter().any(|name| word == name));
     let work = move || -> Exit {
         let exit = commands::dispatch(&name, words);
@@ -92,6 +91,6 @@ pub fn main() -> ExitCode {
     match thread.map(std::thread::JoinHandle::join) {
         Ok(Ok(exit)) => exit.into(),
         Ok(Err(_)) => Exit::Code(1).into(), // the panic has told its message
-        Err(error) => commands::refuse_start(&given, &error).into(),
+        Err(error) => commands::refuse_start(std::env::args_os().skip(1), &error).into(),
     }
 }

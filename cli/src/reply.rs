@@ -1,7 +1,7 @@
 //! How results and failures are told: one envelope for a program, text for a person.
 
 use std::io::Write;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Mutex;
 
 use lobster_runtime::code::Code;
 use lobster_runtime::envelope::{Envelope, Failure, FailureKind};
@@ -9,6 +9,7 @@ use lobster_runtime::json;
 use lobster_runtime::runtime::{RunResult, Runtime};
 use lobster_runtime::stage::Mode;
 use lobster_runtime::store::{Gate, GateFilter, GateKind, GateStatus, RunId};
+use lobster_runtime::sync::lock;
 use serde_json::{Value, json};
 
 use crate::console_link::page_address;
@@ -20,26 +21,30 @@ use crate::stdout::stdout;
 use crate::terminal::{self, Left};
 
 /// True while a program waits for an envelope that nobody has begun to print.
-static OWES_ENVELOPE: AtomicBool = AtomicBool::new(false);
+static OWES_ENVELOPE: Mutex<bool> = Mutex::new(false);
 
 /// How results are told.
 pub(crate) struct Reply {
     pub(crate) mode: Mode,
 }
 
-/// Prints the envelope of a command that a second signal ends, if it has printed none.
+/// Prints the envelope of a command that a second signal ends, if it has printed none. From then on the command prints
+/// none either.
 pub(crate) fn print_owed_envelope(signal: &str) {
-    if OWES_ENVELOPE.load(Ordering::SeqCst) {
+    let owed = lock(&OWES_ENVELOPE);
+    if *owed {
         let message =
             format!("Received {signal} twice, and ended without waiting for the run to be recorded");
         let failure = Failure::new(Code::Cancelled, message);
-        let _ = Reply { mode: Mode::Tool }.envelope(&Envelope::Failed(failure));
+        let _ = Envelope::Failed(failure).write(&mut stdout());
+        // The process ends.
+        std::mem::forget(owed);
     }
 }
 
 impl Reply {
     pub(crate) fn new(mode: Mode) -> Self {
-        OWES_ENVELOPE.store(mode == Mode::Tool, Ordering::SeqCst);
+        *lock(&OWES_ENVELOPE) = mode == Mode::Tool;
         Self { mode }
     }
 
@@ -125,7 +130,7 @@ impl Reply {
 
     pub(crate) fn envelope(&self, envelope: &Envelope) -> CommandResult {
         let exit = Exit::Code(envelope.exit_code());
-        OWES_ENVELOPE.store(false, Ordering::SeqCst);
+        *lock(&OWES_ENVELOPE) = false;
         let mut out = std::io::BufWriter::with_capacity(64 << 10, stdout());
         match envelope.write(&mut out) {
             Ok(()) => Ok(exit),

@@ -155,12 +155,13 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
 }
 
 /// Answers these words where the system gives lobster no thread to work in.
-pub(crate) fn refuse_start(words: &[OsString], error: &std::io::Error) -> Exit {
+pub(crate) fn refuse_start(words: impl Iterator<Item = OsString>, error: &std::io::Error) -> Exit {
     stdout::begin();
     let message = format!(
         "lobster cannot start ({error}): it needs a thread with 256 MiB of address space (`ulimit -u`, `ulimit -v`)"
     );
-    run::refuse(&show_words(words), CommandError::failed(message)).unwrap_or_else(CommandError::report)
+    run::refuse(&show_words(&words.collect::<Vec<_>>()), CommandError::failed(message))
+        .unwrap_or_else(CommandError::report)
 }
 
 fn show_words(words: &[OsString]) -> Vec<String> {
