@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use lobster_runtime::component::{Capability, Component, Description};
+use lobster_runtime::component::{Capability, Component, Description, Kind};
 use lobster_runtime::json;
 use lobster_runtime::stage::Mode;
 use serde_json::{Value, json};
@@ -123,6 +123,11 @@ fn capability(capability: &Capability) -> String {
 
 fn object(component: &Component, description: Option<&Description>) -> Value {
     let seen = component.inspect();
+    let kind = match seen.kind {
+        Kind::Step => "step",
+        Kind::Command => "command",
+        Kind::Module => "module",
+    };
     let schema = |text: &str| json::parse(text).unwrap_or(Value::Null);
     let described = description.map(|step| {
         let wants: Vec<_> = step
@@ -167,7 +172,7 @@ fn object(component: &Component, description: Option<&Description>) -> Value {
         })
     });
     json!({
-        "kind": format!("{:?}", seen.kind).to_lowercase(),
+        "kind": kind,
         "digest": format!("blake3:{}", seen.digest.to_hex()),
         "size": seen.size,
         "imports": seen.imports,
