@@ -1,4 +1,4 @@
-//! A grant with the value of its secret, or with the login whose token it is.
+//! A grant with the value of its secret, or with the login whose token is sent.
 
 use std::sync::{Arc, Mutex};
 
@@ -9,7 +9,7 @@ use lobster_base::sync::lock;
 
 use crate::login::{HeldLogin, LoginError, TokenError};
 
-/// What a request may be sent with.
+/// A credential that requests may be sent with.
 #[derive(Clone)]
 pub struct Credential {
     grant: Arc<CredentialGrant>,
@@ -30,21 +30,21 @@ enum Value {
     },
 }
 
-/// What one request is sent with.
+/// The header of one request.
 pub struct Proof {
     header: HeaderName,
     value: HeaderValue,
-    /// The token of a login.
+    /// The token, if the value comes from a login.
     token: Option<Arc<str>>,
 }
 
-/// Why a request is not sent with a credential. It does not say the value.
+/// Reason why a request is not sent with a credential. Its message never contains the value.
 #[derive(Debug, thiserror::Error)]
 pub enum Unready {
-    /// The credential is not for such requests.
+    /// The request is outside the bounds of the credential.
     #[error(transparent)]
     OutOfBounds(#[from] OutOfBounds),
-    /// There is no token.
+    /// No token is available.
     #[error(transparent)]
     Login(#[from] TokenError),
     /// The token cannot be sent.
@@ -52,7 +52,7 @@ pub enum Unready {
     Unsendable(#[from] Unsendable),
 }
 
-/// Why a grant and a value make no credential. It does not say the value.
+/// Reason why a grant and a value do not form a credential. Its message never contains the value.
 #[derive(Debug, thiserror::Error)]
 #[error("secret {secret}: it cannot be sent to {host}: {why}")]
 pub struct Unsendable {
@@ -61,7 +61,7 @@ pub struct Unsendable {
     why: String,
 }
 
-/// Without the value.
+/// Leaves out the value.
 impl std::fmt::Debug for Credential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Credential").field("grant", &self.grant).finish_non_exhaustive()
@@ -69,48 +69,45 @@ impl std::fmt::Debug for Credential {
 }
 
 impl Credential {
-    /// The credential of a grant whose secret has this value.
+    /// Returns the credential of a grant whose secret has this value.
     ///
-    /// # Errors
-    /// When no header can hold the value.
+    /// # Errors Fails if no header can hold the value.
     pub fn new(grant: CredentialGrant, value: &str) -> Result<Self, Unsendable> {
         let (header, sent) = (header_of(&grant)?, header_value(&grant, value)?);
         let mask = grant.mask([value]);
         Ok(Self { grant: Arc::new(grant), header, value: Value::Fixed { sent, mask } })
     }
 
-    /// The credential of a grant whose secret is the token of this login, as it is when a request is sent.
+    /// Returns the credential of a grant whose secret is the token of this login, read when a request is sent.
     ///
-    /// # Errors
-    /// When there is no such header.
+    /// # Errors Fails if the header name is invalid.
     pub fn of_login(grant: CredentialGrant, login: Arc<HeldLogin>) -> Result<Self, Unsendable> {
         let header = header_of(&grant)?;
         let value = Value::Login { login, problem: Arc::default() };
         Ok(Self { grant: Arc::new(grant), header, value })
     }
 
-    /// What was granted.
+    /// The grant that allows this credential.
     #[must_use]
     pub fn grant(&self) -> &CredentialGrant {
         &self.grant
     }
 
-    /// Whether requests to this place may be sent with it.
+    /// True if requests to this host and port may be sent with it.
     #[must_use]
     pub fn is_for(&self, host: &str, port: u16) -> bool {
         self.grant.host.is(host, port)
     }
 
-    /// Whether another value can be had in place of a refused one.
+    /// True if another value can be requested after the server has rejected one.
     #[must_use]
     pub fn is_renewed(&self) -> bool {
         matches!(self.value, Value::Login { .. })
     }
 
-    /// What a request is sent with. This waits for the authorization server, if a token has run out.
+    /// Returns the header for a request. Waits for the authorization server if the token has expired.
     ///
-    /// # Errors
-    /// When the request is outside of the bounds, or there is no token.
+    /// # Errors Fails if the request is outside the bounds, or if no token is available.
     pub async fn proof(&self, method: &str, path: &str, headers: &HeaderMap) -> Result<Proof, Unready> {
         check_all_readings(&self.grant, method, path, headers)?;
         match &self.value {
@@ -127,10 +124,10 @@ impl Credential {
         }
     }
 
-    /// What a request is sent with once more, after a server did not take `refused`; none if there is no other.
+    /// Returns the header for a second attempt after a server has rejected `refused`, or `None` if no other token
+    /// exists.
     ///
-    /// # Errors
-    /// When the login has ended.
+    /// # Errors Fails if the login has ended.
     pub async fn proof_in_place_of(&self, refused: &Proof) -> Result<Option<Proof>, Unready> {
         let (Value::Login { login, .. }, Some(token)) = (&self.value, refused.token.clone()) else {
             return Ok(None);
@@ -139,7 +136,7 @@ impl Credential {
         other.map(|token| self.proof_of(token)).transpose()
     }
 
-    /// Why there was no token when a request needed one, if that happened.
+    /// The reason if a request needed a token and none was available.
     #[must_use]
     pub fn problem(&self) -> Option<TokenError> {
         match &self.value {
@@ -148,8 +145,8 @@ impl Credential {
         }
     }
 
-    /// Asks apart from the thread that serves requests: files are read and locked, and this thread makes
-    /// the request for another token.
+    /// Runs the question on a blocking thread: it reads and locks files, and the thread that serves requests also
+    /// performs the request for another token.
     async fn ask<T: Send + 'static>(
         &self,
         login: &Arc<HeldLogin>,
@@ -171,7 +168,7 @@ impl Credential {
         Ok(Proof { header: self.header.clone(), value, token: Some(token) })
     }
 
-    /// Hides the value in what came back.
+    /// Hides the value in the headers of an answer.
     pub fn hide_in(&self, headers: &mut HeaderMap) {
         let mask = self.mask();
         for value in headers.values_mut() {
@@ -185,7 +182,7 @@ impl Credential {
         }
     }
 
-    /// What hides the value in a body: of a login, all tokens that it has had.
+    /// Returns the mask that hides the value in a body. For a login, it covers every token used so far.
     #[must_use]
     pub fn mask(&self) -> EchoMask {
         match &self.value {
@@ -196,20 +193,20 @@ impl Credential {
 }
 
 impl Proof {
-    /// Adds it to the headers of a request, in place of what the sender had there.
+    /// Adds the header to a request and replaces any that the sender set.
     pub fn add_to(&self, headers: &mut HeaderMap) {
         headers.insert(self.header.clone(), self.value.clone());
-        // What is packed could not be searched for the value.
+        // A compressed body could not be searched for the value.
         headers.insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
     }
 }
 
-/// Headers whose value some servers take for the method, or for the path.
+/// Headers whose value some servers use as the method or as the path.
 const METHOD_OVERRIDES: [&str; 3] = ["x-http-method-override", "x-http-method", "x-method-override"];
 const PATH_OVERRIDES: [&str; 2] = ["x-original-url", "x-rewrite-url"];
 
-/// Checks what a server may take a request for. Without such a header it would be
-/// another request, so none is left out: one that leads out of the bounds is refused.
+/// Checks every reading that a server may make of the request. Removing such a header would change the request, so a
+/// request that leaves the bounds is refused instead.
 fn check_all_readings(
     grant: &CredentialGrant,
     method: &str,
@@ -237,7 +234,7 @@ fn header_of(grant: &CredentialGrant) -> Result<HeaderName, Unsendable> {
 fn header_value(grant: &CredentialGrant, value: &str) -> Result<HeaderValue, Unsendable> {
     let text = grant.header_value(value).map_err(|error| unsendable(grant, error.to_string()))?;
     let mut sent = HeaderValue::from_str(&text).map_err(|error| unsendable(grant, error.to_string()))?;
-    // No library prints it.
+    // Libraries do not print a sensitive value.
     sent.set_sensitive(true);
     Ok(sent)
 }

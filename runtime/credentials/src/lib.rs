@@ -1,11 +1,11 @@
-//! Credentials that a step uses and never sees. The step asks without one; on the way out
-//! the host adds the header, over https, to the host that it was bound to and to no other.
+//! Credentials that a step uses and never sees. The step sends its request without one. On the way out, the host adds
+//! the header, only over https and only for the host to which the credential is bound.
 //!
-//! Components ask through the host anyway. A native step asks an [`Upstream`] on its
-//! loopback interface, which asks the host of the credential in its place. What is sent may be the token of
-//! a login: each request has the one that is good then, and is made again with another if its server refuses it.
+//! A component sends its requests through the host anyway. A native step sends them to an [`Upstream`] on its loopback
+//! interface, which forwards them to the host of the credential. The value may be the token of a login: each request
+//! gets the current token, and is sent again with another one if the server rejects it.
 //!
-//! [`login`] gets tokens from servers that want their users to log in, and renews them.
+//! [`login`] gets tokens from servers that require a login, and renews them.
 
 mod credential;
 pub mod login;

@@ -1,4 +1,4 @@
-//! A body in which a value is hidden as it comes.
+//! A body in which a value is hidden while it streams.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -7,18 +7,18 @@ use bytes::Bytes;
 use hyper::body::{Body, Frame, SizeHint};
 use lobster_base::credential::EchoMask;
 
-/// The body of an answer to a request that was sent with a credential. As long as the one it is made of.
+/// The body of an answer to a request that was sent with a credential. Its length is that of the original body.
 #[derive(Debug)]
 pub struct Masked<B> {
     body: B,
     mask: EchoMask,
-    /// What comes after the end of the bytes.
+    /// Trailers, sent after the last bytes.
     trailers: Option<Frame<Bytes>>,
     is_over: bool,
 }
 
 impl<B> Masked<B> {
-    /// `body` without what `mask` hides.
+    /// Wraps `body` and hides what `mask` covers.
     pub fn new(body: B, mask: EchoMask) -> Self {
         Self { body, mask, trailers: None, is_over: false }
     }

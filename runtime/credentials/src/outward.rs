@@ -1,5 +1,5 @@
-//! The connections to the hosts of credentials, shared by all steps of this process: the next
-//! step need not shake hands again. What is shared holds no credential.
+//! The connections to the hosts of credentials, shared by all steps of this process, so that the next step needs no new
+//! handshake. The shared state holds no credential.
 
 use std::io;
 use std::sync::{Mutex, OnceLock};
@@ -10,20 +10,20 @@ use lobster_base::sync::lock;
 use reqwest::{Client, redirect};
 use tokio::runtime::{Builder, Handle};
 
-/// How long a host may take to be connected to.
+/// Time limit for connecting to a host.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Connections that wait for the next request, and how long they do: less than any server waits.
+/// Idle connections kept per host, and for how long: less than any server keeps them.
 const IDLE_CONNECTIONS: usize = 8;
 const IDLE: Duration = Duration::from_secs(4);
 
 pub(crate) struct Outward {
-    /// Where the work is done.
+    /// Runtime on which the requests run.
     pub(crate) runtime: Handle,
     pub(crate) client: Client,
 }
 
-/// The one of this process.
+/// The shared connections of this process.
 pub(crate) fn outward() -> io::Result<&'static Outward> {
     static OUTWARD: OnceLock<Outward> = OnceLock::new();
     static STARTING: Mutex<()> = Mutex::new(());
@@ -41,7 +41,7 @@ pub(crate) fn outward() -> io::Result<&'static Outward> {
 }
 
 fn client() -> reqwest::Result<Client> {
-    // Fails only where another part of the process has chosen a provider, which then is used.
+    // Fails only if another part of the process has chosen a provider, which is then used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
         .no_proxy()

@@ -1,29 +1,28 @@
-//! Bodies of requests that may have to be made again, with another token.
+//! Bodies of requests that may have to be sent again with another token.
 
 use bytes::Bytes;
 use http_body_util::BodyExt;
 use hyper::body::Body;
 
-/// Longest body that is kept until its request is answered, in bytes.
+/// Longest body that is kept in memory until its request is answered, in bytes.
 pub const MOST_KEPT: u64 = 64 << 10;
 
 /// The body of a request.
 #[derive(Debug)]
 pub enum Sent<B> {
-    /// There is none.
+    /// No body.
     Nothing,
-    /// All of it; it can be sent again.
+    /// The whole body, which can be sent again.
     Whole(Bytes),
-    /// It comes while it is sent, and can be sent once.
+    /// A body that streams while it is sent, so it can be sent only once.
     Stream(B),
 }
 
 impl<B: Body<Data = Bytes>> Sent<B> {
-    /// Takes a short body whole, where the request may be made again. One that does not say how long it is may be
-    /// without an end.
+    /// Reads a short body whole if the request may have to be sent again. A body of unknown length may be endless and
+    /// is streamed.
     ///
-    /// # Errors
-    /// When the body breaks off.
+    /// # Errors Fails if the body breaks off.
     pub async fn of(body: B, may_be_again: bool) -> Result<Self, B::Error> {
         let is_short = body.size_hint().upper().is_some_and(|length| length <= MOST_KEPT);
         Ok(match may_be_again {

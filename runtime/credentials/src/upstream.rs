@@ -1,6 +1,6 @@
-//! What a native step speaks to in place of the hosts whose credentials it may use: plain
-//! HTTP on its loopback interface, `http://ORIGIN/PASS/HOST/path`. PASS is unguessable, for
-//! the interface may be shared with others, and ends with the step.
+//! The proxy through which a native step reaches the hosts whose credentials it may use: plain HTTP on the step's
+//! loopback interface, `http://ORIGIN/PASS/HOST/path`. PASS is unguessable, because the interface may be shared with
+//! others, and is valid until the step ends.
 
 use std::collections::BTreeSet;
 use std::convert::Infallible;
@@ -33,13 +33,13 @@ use crate::resend::Sent;
 /// Connections at a time; more wait.
 const MOST_CONNECTIONS: usize = 128;
 
-/// Refusals that are kept for the statement; a step that tries more is noted by its first ones.
+/// Most refusals that are kept for the statement. The first ones are enough to note a step that tries more.
 const MOST_REFUSALS: usize = 100;
 
-/// Headers that concern one connection only, besides those that `Connection` names.
+/// Headers that concern one connection only, in addition to those named by `Connection`.
 const OF_THE_CONNECTION: [HeaderName; 6] = [CONNECTION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, EXPECT];
 
-/// The body of an answer: the host's, or our own words.
+/// The body of an answer: from the host, or a message of lobster.
 type Body = Either<Masked<reqwest::Body>, Full<Bytes>>;
 
 /// The hosts that a native step reaches with credentials.
@@ -53,16 +53,16 @@ struct Shared {
     used: Mutex<Used>,
 }
 
-/// What a step did with its credentials.
+/// Use that a step made of its credentials.
 #[derive(Clone, Debug, Default)]
 pub struct Used {
-    /// The hosts that it was answered by.
+    /// Hosts that answered.
     pub reached: BTreeSet<String>,
-    /// What was refused, and why.
+    /// Refused requests with the reason.
     pub refused: Vec<String>,
 }
 
-/// Serves as long as it is held. With it go its open connections.
+/// A running server. Dropping it closes its open connections.
 #[derive(Debug)]
 pub struct Serving(AbortHandle);
 
@@ -73,10 +73,9 @@ impl Drop for Serving {
 }
 
 impl Upstream {
-    /// For these credentials.
+    /// Creates a proxy for these credentials.
     ///
-    /// # Errors
-    /// When the system has no randomness.
+    /// # Errors Fails if the system provides no randomness.
     pub fn new(credentials: Vec<Credential>) -> io::Result<Self> {
         let mut pass = [0; 16];
         getrandom::fill(&mut pass).map_err(io::Error::other)?;
@@ -84,7 +83,7 @@ impl Upstream {
         Ok(Self(Arc::new(Shared { credentials, pass, used: Mutex::default() })))
     }
 
-    /// The variables by which the step finds it at `origin`, `http://address:port`.
+    /// Returns the variables through which the step finds the proxy at `origin`, `http://address:port`.
     #[must_use]
     pub fn environment(&self, origin: &str) -> Vec<(String, String)> {
         let of = |credential: &Credential| {
@@ -94,7 +93,7 @@ impl Upstream {
         self.0.credentials.iter().flat_map(of).collect()
     }
 
-    /// The addresses that stand for `https://HOST/`, by these.
+    /// Returns pairs of `https://HOST/` and the address that replaces it.
     #[must_use]
     pub fn addresses(&self, origin: &str) -> Vec<(String, String)> {
         let of = |credential: &Credential| {
@@ -104,10 +103,9 @@ impl Upstream {
         self.0.credentials.iter().map(of).collect()
     }
 
-    /// Answers on a listening socket that the step reaches at `origin`.
+    /// Serves requests on a listening socket that the step reaches at `origin`.
     ///
-    /// # Errors
-    /// When the socket cannot be used or no thread can be started.
+    /// # Errors Fails if the socket cannot be used or no thread can be started.
     pub fn serve(&self, listener: std::net::TcpListener, origin: String) -> io::Result<Serving> {
         let outward = outward()?;
         listener.set_nonblocking(true)?;
@@ -118,13 +116,13 @@ impl Upstream {
         Ok(Serving(task.abort_handle()))
     }
 
-    /// What was done so far.
+    /// Returns the use so far.
     #[must_use]
     pub fn used(&self) -> Used {
         lock(&self.0.used).clone()
     }
 
-    /// Why there was no token for one of the requests, if that happened.
+    /// The reason if a request needed a token and none was available.
     #[must_use]
     pub fn problem(&self) -> Option<TokenError> {
         self.0.credentials.iter().find_map(Credential::problem)
@@ -137,7 +135,7 @@ async fn accept(
     outward: &'static Outward,
     origin: Arc<str>,
 ) {
-    // Dropped with this task, and the connections with it.
+    // Dropping the set with this task closes the connections.
     let mut open = JoinSet::new();
     loop {
         while open.try_join_next().is_some() {}
@@ -145,7 +143,7 @@ async fn accept(
             open.join_next().await;
             continue;
         }
-        // An error concerns one client that has gone, or too many open files, which passes.
+        // An error means that a client has gone, or that too many files are open, which passes.
         let Ok((client, _)) = listener.accept().await else {
             tokio::time::sleep(std::time::Duration::from_millis(10)).await;
             continue;
@@ -171,7 +169,7 @@ impl Shared {
         format!("/{}/{host}", self.pass)
     }
 
-    /// The credential that a path is for, and the path at its host.
+    /// Returns the credential that a path belongs to, and the path at its host.
     fn route<'p>(&self, path: &'p str) -> Option<(&Credential, &'p str)> {
         let rest = path.strip_prefix('/')?.strip_prefix(self.pass.as_str())?.strip_prefix('/')?;
         let (host, rest) = rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len()));
@@ -179,7 +177,7 @@ impl Shared {
         Some((credential, rest))
     }
 
-    /// Sends a request on with its credential, and gives the answer.
+    /// Forwards a request with its credential and returns the answer.
     async fn answer(&self, request: Request<Incoming>, outward: &Outward, origin: &str) -> Response<Body> {
         let path = request.uri().path_and_query().map_or("/", http::uri::PathAndQuery::as_str).to_owned();
         let Some((credential, rest)) = self.route(&path) else {
@@ -216,7 +214,7 @@ impl Shared {
         response
     }
 
-    /// The host's answer, to the request with another token if it did not take the first one.
+    /// Returns the host's answer. If the host rejects the token, the request is sent again with another one.
     async fn asked(
         &self,
         onward: &Onward<'_>,
@@ -237,7 +235,7 @@ impl Shared {
         if answer.status() != StatusCode::UNAUTHORIZED {
             return Ok(answer);
         }
-        // The host did nothing. Where the body has gone, the next request has the other token.
+        // The host has done nothing. If the body is already sent, the next request uses the other token.
         match (onward.credential.proof_in_place_of(&proof).await, again) {
             (Ok(Some(other)), Some(body)) => onward.send(&other, body).await,
             (Ok(_), _) => Ok(answer),
@@ -248,8 +246,8 @@ impl Shared {
         }
     }
 
-    /// Turns addresses of the hosts here in an answer's head into those that the step has for
-    /// them. Whatever else it is sent to it reaches by itself, without a credential.
+    /// Rewrites addresses of known hosts in an answer's headers to the step's addresses for them. The step reaches all
+    /// other addresses directly, without a credential.
     fn lead_back(&self, headers: &mut HeaderMap, host: &str, origin: &str) {
         let led = |address: &str| self.led(address, host, origin);
         for (name, value) in headers.iter_mut() {
@@ -265,7 +263,7 @@ impl Shared {
         }
     }
 
-    /// The step's address for one at a host that it has a credential for; `host` is the one that answered.
+    /// Returns the step's address for an address at a host with a credential. `host` is the host that answered.
     fn led(&self, address: &str, host: &str, origin: &str) -> Option<String> {
         let (named, rest) = match address.strip_prefix("https:").unwrap_or(address).strip_prefix("//") {
             Some(rest) => {
@@ -305,7 +303,7 @@ impl Onward<'_> {
         proof.add_to(&mut headers);
         let request = self.outward.client.request(self.parts.method.clone(), self.url).headers(headers);
         let request = match body {
-            // A request without a body must not become one with an empty one.
+            // A request without a body must not become a request with an empty one.
             Sent::Nothing => request,
             Sent::Whole(bytes) => request.body(bytes),
             Sent::Stream(body) => request.body(reqwest::Body::wrap(body)),
@@ -317,7 +315,7 @@ impl Onward<'_> {
     }
 }
 
-/// `<address>; rel=next, <address>; rel=last` with other addresses.
+/// Replaces the addresses in `<address>; rel=next, <address>; rel=last`.
 fn in_angle_brackets(text: &str, led: &dyn Fn(&str) -> Option<String>) -> String {
     let part = |part: &str| match part.strip_suffix('>').and_then(|part| part.rsplit_once('<')) {
         Some((before, address)) => match led(address) {
@@ -329,7 +327,7 @@ fn in_angle_brackets(text: &str, led: &dyn Fn(&str) -> Option<String>) -> String
     text.split_inclusive('>').map(part).collect()
 }
 
-/// Leaves out what concerns the one connection that it came by.
+/// Removes the headers that concern only the connection on which the message came.
 fn strip(headers: &mut HeaderMap) {
     let named: Vec<HeaderName> = headers
         .get_all(CONNECTION)
@@ -348,7 +346,7 @@ fn strip(headers: &mut HeaderMap) {
     }
 }
 
-/// Our own words as an answer.
+/// An answer with a message of lobster.
 fn says(status: StatusCode, text: &str) -> Response<Body> {
     let mut response = Response::new(Either::Right(Full::new(Bytes::from(format!("lobster: {text}\n")))));
     *response.status_mut() = status;

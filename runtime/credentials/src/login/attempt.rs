@@ -1,4 +1,4 @@
-//! One login, from the question where to the token: authorization code with PKCE.
+//! One login, from discovery to the token: authorization code with PKCE.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
@@ -12,24 +12,24 @@ use super::http::{Reply, encoded, post_form, post_json, usable};
 use super::kept::Login;
 use super::metadata::{Authority, discover};
 
-/// What a client calls itself where it registers.
+/// Name under which the client registers.
 const CLIENT_NAME: &str = "lobster";
 
-/// Most of a server's own words that an error repeats.
+/// Most characters of a server's own message that an error repeats.
 const MOST_WORDS: usize = 300;
 
-/// What an operator says about a login.
+/// Settings of a login, given by the operator.
 #[derive(Clone, Debug)]
 pub struct LoginTerms {
     /// The address of the server.
     pub server: String,
     /// A client that was registered by hand.
     pub client_id: Option<String>,
-    /// What proves that it is that client, if it has such a thing.
+    /// The secret of that client, if it has one.
     pub client_secret: Option<String>,
-    /// What the token shall allow; without any, what the server says that it needs.
+    /// The scopes of the token. If empty, the scopes that the server says are needed.
     pub scopes: Vec<String>,
-    /// Where the browser comes back.
+    /// The address to which the browser returns.
     pub redirect: String,
 }
 
@@ -44,22 +44,21 @@ pub struct LoginAttempt {
     verifier: String,
 }
 
-/// Who asks for tokens.
+/// The client that requests tokens.
 #[derive(Clone)]
 pub(super) struct Client {
     pub(super) id: String,
     pub(super) secret: Option<String>,
-    /// The secret is the server's, who gave it at registration, and is kept with the tokens.
+    /// True if the server gave the secret at registration; it is then stored with the tokens.
     pub(super) is_registered: bool,
-    /// The secret goes into the form instead of a header.
+    /// True if the secret is sent in the form instead of a header.
     pub(super) is_in_form: bool,
 }
 
 impl LoginAttempt {
-    /// Finds out where the server has its clients log in, and makes this one known there.
+    /// Finds the authorization server, and registers this client there unless a client is given.
     ///
-    /// # Errors
-    /// When the server does not say, or says what cannot be used.
+    /// # Errors Fails if the server names no authorization server, or if its metadata is invalid.
     pub fn begin(terms: &LoginTerms, cancel: &CancelToken) -> Result<Self, LoginError> {
         let server = usable(&terms.server)?;
         let authority = discover(&server, cancel)?;
@@ -88,7 +87,7 @@ impl LoginAttempt {
             fields.push(("scope", &scopes));
         }
         let mut address = authority.authorization.clone();
-        // The endpoint's own query stays before ours.
+        // The endpoint's own query comes first.
         let own = address.query().filter(|own| !own.is_empty()).map(|own| format!("{own}&"));
         address.set_query(Some(&format!("{}{}", own.unwrap_or_default(), encoded(&fields)?)));
         Ok(Self {
@@ -102,28 +101,26 @@ impl LoginAttempt {
         })
     }
 
-    /// What a person opens.
+    /// The address that a person opens.
     #[must_use]
     pub fn address(&self) -> &str {
         &self.address
     }
 
-    /// Whether a query that came to the callback belongs to this login. Any page can have a browser
-    /// send one.
+    /// True if a query at the callback belongs to this login. Any web page can make a browser send one.
     #[must_use]
     pub fn is_mine(&self, query: &str) -> bool {
         field(query, "state").is_some_and(|state| state == self.state)
     }
 
-    /// Exchanges what the browser brought back for tokens.
+    /// Exchanges the browser's answer for tokens.
     ///
-    /// # Errors
-    /// When the person or the server refused, or the answer is not one to this login.
+    /// # Errors Fails if the person or the server refused, or if the answer does not belong to this login.
     pub fn finish(&self, query: &str, cancel: &CancelToken) -> Result<Login, LoginError> {
         if !self.is_mine(query) {
             return Err(LoginError::Forged("its `state` is another one"));
         }
-        // An answer of another authorization server must not be taken to this one (RFC 9207).
+        // The answer of another authorization server must not be sent to this one (RFC 9207).
         match field(query, "iss") {
             Some(issuer) if issuer != self.authority.issuer => {
                 return Err(LoginError::Forged("its `iss` names another authorization server"));
@@ -167,7 +164,7 @@ impl LoginAttempt {
     }
 }
 
-/// Tells an authorization server that there is this client (RFC 7591).
+/// Registers this client at an authorization server (RFC 7591).
 fn register(authority: &Authority, redirect: &str, cancel: &CancelToken) -> Result<Client, LoginError> {
     let Some(place) = &authority.registration else {
         return Err(LoginError::NoRegistration { issuer: authority.issuer.clone() });
@@ -196,7 +193,7 @@ fn register(authority: &Authority, redirect: &str, cancel: &CancelToken) -> Resu
     })
 }
 
-/// Asks for tokens.
+/// Requests tokens.
 pub(super) fn ask(
     endpoint: &Url,
     client: &Client,
@@ -230,12 +227,12 @@ pub(super) fn granted(reply: &Reply, issuer: &str, what: &'static str) -> Result
     let fits = |token: &str| !token.is_empty() && token.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
     match tokens["access_token"].as_str() {
         Some(token) if is_bearer && fits(token) => Ok(tokens),
-        Some(_) => Err(refused(issuer, what, "its token is no bearer token")),
+        Some(_) => Err(refused(issuer, what, "its token is not a bearer token")),
         None => Err(refused(issuer, what, "it answers without an access_token")),
     }
 }
 
-/// A refusal in the server's words. What it was sent is not repeated.
+/// A refusal in the server's words. The request is not repeated in it.
 fn refusal(reply: &Reply, issuer: &str, what: &'static str) -> LoginError {
     let said = reply.object().unwrap_or_default();
     let words: Vec<&str> =
@@ -249,7 +246,7 @@ fn refused(issuer: &str, what: &'static str, why: &str) -> LoginError {
     LoginError::Refused { issuer: issuer.to_owned(), what, why: plain }
 }
 
-/// A field of a query; of one that stands there twice, neither.
+/// Returns a field of a query, or `None` if it occurs twice.
 fn field(query: &str, name: &str) -> Option<String> {
     let mut url = Url::parse("http://callback.invalid/").ok()?;
     url.set_query(Some(query));
@@ -258,7 +255,7 @@ fn field(query: &str, name: &str) -> Option<String> {
     if values.next().is_some() { None } else { first }
 }
 
-/// 256 bits that nobody else knows, as a URL can have them.
+/// 256 random bits, encoded for a URL.
 fn unguessable() -> std::io::Result<String> {
     let mut bytes = [0; 32];
     getrandom::fill(&mut bytes).map_err(std::io::Error::other)?;
@@ -266,12 +263,12 @@ fn unguessable() -> std::io::Result<String> {
 }
 
 impl Login {
-    /// Takes over what a server has granted.
+    /// Stores the tokens of an answer.
     pub(super) fn take(&mut self, tokens: &Value) {
         if let Some(token) = tokens["access_token"].as_str() {
             token.clone_into(&mut self.access_token);
         }
-        // A server need not give another one; the old one stays good then.
+        // If the server sends no new refresh token, the old one stays valid.
         if let Some(token) = tokens["refresh_token"].as_str() {
             self.refresh_token = Some(token.to_owned());
         }

@@ -1,4 +1,4 @@
-//! Where a browser comes back to after a login: one port of this machine, for one answer.
+//! The address to which a browser returns after a login: one port of this machine, for one answer.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -8,16 +8,16 @@ use lobster_base::cancel::CancelToken;
 
 use super::LoginError;
 
-/// How often it looks whether somebody came, or it should stop waiting.
+/// Interval at which the port is checked for a browser and the caller for cancellation.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// How long one connection may take to say what it wants: browsers open some that say nothing.
+/// Time limit for the request on one connection: browsers open some without sending a request.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Most bytes of a request that are read.
 const MAX_REQUEST: u64 = 16 << 10;
 
-/// The path that browsers come back to.
+/// The path to which browsers return.
 const PATH: &str = "/callback";
 
 /// A port that waits for a browser.
@@ -25,28 +25,25 @@ const PATH: &str = "/callback";
 pub struct Callback(TcpListener);
 
 impl Callback {
-    /// Opens a port; 0 takes a free one.
+    /// Opens a port; 0 selects a free one.
     ///
-    /// # Errors
-    /// When it cannot be had.
+    /// # Errors Fails if the port is not available.
     pub fn open(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
         Ok(Self(listener))
     }
 
-    /// The address that a login leads back to.
+    /// Returns the redirect address of a login.
     ///
-    /// # Errors
-    /// When the system does not know the port.
+    /// # Errors Fails if the system does not know the port.
     pub fn address(&self) -> io::Result<String> {
         Ok(format!("http://127.0.0.1:{}{PATH}", self.0.local_addr()?.port()))
     }
 
-    /// Waits for the query that a browser brings, as far as `is_mine` takes it for an answer.
+    /// Waits for a browser whose query is accepted by `is_mine`, and returns the query.
     ///
-    /// # Errors
-    /// When none came in time.
+    /// # Errors Fails if none came in time, or if the wait was cancelled.
     pub fn wait(
         &self,
         patience: Duration,
@@ -57,7 +54,7 @@ impl Callback {
         while begun.elapsed() < patience {
             match self.0.accept() {
                 Ok((browser, _)) => {
-                    // Whoever breaks off is not the one that is waited for.
+                    // A connection that breaks off is not the expected browser.
                     if let Ok(Some(query)) = serve(&browser, is_mine) {
                         return Ok(query);
                     }
@@ -70,7 +67,7 @@ impl Callback {
     }
 }
 
-/// Answers one request, and gives its query if it is the one that is waited for.
+/// Answers one request, and returns its query if it is the expected one.
 fn serve(mut browser: &TcpStream, is_mine: &dyn Fn(&str) -> bool) -> io::Result<Option<String>> {
     browser.set_nonblocking(false)?;
     browser.set_read_timeout(Some(PATIENCE))?;
@@ -78,7 +75,7 @@ fn serve(mut browser: &TcpStream, is_mine: &dyn Fn(&str) -> bool) -> io::Result<
     let mut lines = BufReader::new(browser.take(MAX_REQUEST));
     let mut first = String::new();
     lines.read_line(&mut first)?;
-    // What stands unread when the connection is closed would cost the browser the answer.
+    // If bytes were left unread when the connection closes, the browser would lose the answer.
     let mut line = String::new();
     while lines.read_line(&mut line)? > 2 {
         line.clear();
@@ -90,8 +87,8 @@ fn serve(mut browser: &TcpStream, is_mine: &dyn Fn(&str) -> bool) -> io::Result<
     };
     let query = query.filter(|query| is_mine(query));
     let (status, text) = match query {
-        Some(_) => ("200 OK", "lobster has got the answer. You can close this page."),
-        None => ("404 Not Found", "This is not the answer that lobster waits for."),
+        Some(_) => ("200 OK", "lobster has received the answer. You can close this page."),
+        None => ("404 Not Found", "This is not the answer that lobster expects."),
     };
     write!(
         browser,

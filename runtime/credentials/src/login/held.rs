@@ -1,4 +1,4 @@
-//! A login that this process works with: its token is in memory, and is renewed when it runs out or is refused.
+//! A login in use by this process. Its token is kept in memory and renewed when it expires or is rejected.
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -9,48 +9,48 @@ use lobster_base::sync::lock;
 use super::LoginError;
 use super::kept::{AccessToken, Logins, Stamp, Want};
 
-/// How long no other token is asked for after one that was refused before its end, or after nobody gave one: a server
-/// that refuses whatever it is sent must not have each request renew the login.
+/// Time without a further renewal after a token was rejected before its expiry, or after a renewal failed: a server
+/// that rejects every token must not cause a renewal for each request.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// Whose login it is, and where.
+/// Names and address of a login.
 pub struct LoginTerm {
-    /// The secret that the token is.
+    /// The name of the secret whose value is the token.
     pub secret: String,
-    /// What the operator calls the server.
+    /// The operator's name for the server.
     pub name: String,
-    /// Its address, by which the login is kept.
+    /// The server's address, which is the key of the stored login.
     pub server: String,
     /// The secret of a client that was registered by hand.
     pub client_secret: Option<String>,
 }
 
-/// A login, and its token for as long as it is good.
+/// A login, with its token as long as it is valid.
 pub struct HeldLogin {
     term: LoginTerm,
     logins: Logins,
     cancel: CancelToken,
-    /// [`PAUSE`], but in tests.
+    /// [`PAUSE`], except in tests.
     pause: Duration,
-    /// Is told of each token before anybody has it.
+    /// Receives each token before it is used.
     learn: Box<dyn Fn(&str) + Send + Sync>,
     state: Mutex<State>,
-    /// One at a time asks for another token.
+    /// Held while another token is requested, so that only one thread requests it.
     asking: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     token: Option<AccessToken>,
-    /// All that were given out.
+    /// All tokens that were handed out.
     given: Vec<Arc<str>>,
-    /// When one was asked for in place of a refused one.
+    /// Time at which a rejected token was last replaced.
     replaced: Option<Instant>,
-    /// When there was none, why, and what was kept then.
+    /// Time and error of the last failure, with the state of the login file at that time.
     failed: Option<(Instant, TokenError, Option<Stamp>)>,
 }
 
-/// Why a login gives no token, and what to do.
+/// Reason why a login gives no token, with advice.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("secret {secret}: {why}{}", .why.advice(.name))]
 pub struct TokenError {
@@ -61,14 +61,14 @@ pub struct TokenError {
 }
 
 impl TokenError {
-    /// Whether only a person can do something about it.
+    /// True if a person must log in to solve the problem.
     #[must_use]
     pub fn needs_person(&self) -> bool {
         self.why.needs_person()
     }
 }
 
-/// Without a token.
+/// Leaves out the token.
 impl std::fmt::Debug for HeldLogin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("HeldLogin").field("server", &self.term.server).finish_non_exhaustive()
@@ -76,7 +76,7 @@ impl std::fmt::Debug for HeldLogin {
 }
 
 impl HeldLogin {
-    /// The login of these terms. `learn` is told of each token before it is used.
+    /// Creates the login of these terms. `learn` receives each token before it is used.
     #[must_use]
     pub fn new(
         term: LoginTerm,
@@ -93,7 +93,8 @@ impl HeldLogin {
         &self.term.server
     }
 
-    /// The token in memory, while it is good and the login is the same. This asks nobody, and reads no file.
+    /// The token in memory, if it is still valid and the stored login has not changed. Sends no request and reads no
+    /// file.
     #[must_use]
     pub fn at_hand(&self) -> Option<Arc<str>> {
         let state = lock(&self.state);
@@ -102,10 +103,9 @@ impl HeldLogin {
         is_kept.then(|| Arc::clone(token.reveal()))
     }
 
-    /// A token that should be good. This may wait for the authorization server.
+    /// Returns a token that should be valid. May wait for the authorization server.
     ///
-    /// # Errors
-    /// When nobody is logged in, or the login has ended.
+    /// # Errors Fails if there is no login, or if it has ended.
     pub fn token(&self) -> Result<Arc<str>, TokenError> {
         if let Some(token) = self.at_hand() {
             return Ok(token);
@@ -117,11 +117,10 @@ impl HeldLogin {
         }
     }
 
-    /// Another token than one that the server has refused; none if it was refused so soon after the last one that
-    /// another would be, too. This may wait for the authorization server.
+    /// Returns a token other than `refused`, which the server has rejected. Returns `None` if the last replacement was
+    /// so recent that another token would be rejected as well. May wait for the authorization server.
     ///
-    /// # Errors
-    /// As [`HeldLogin::token`].
+    /// # Errors Fails like [`HeldLogin::token`].
     pub fn token_in_place_of(&self, refused: &str) -> Result<Option<Arc<str>>, TokenError> {
         let _one = lock(&self.asking);
         if let Some(token) = self.at_hand().filter(|token| **token != *refused) {
@@ -139,7 +138,7 @@ impl HeldLogin {
         self.ask(Want::OtherThan(refused)).map(Some)
     }
 
-    /// All tokens that were given out.
+    /// All tokens that were handed out.
     #[must_use]
     pub fn used_tokens(&self) -> Vec<Arc<str>> {
         lock(&self.state).given.clone()

@@ -1,4 +1,4 @@
-//! The requests of a login: small, never redirected, and in the clear to this machine alone.
+//! The requests of a login: small, never redirected, and unencrypted only to this machine.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -14,19 +14,19 @@ use serde_json::Value;
 use super::LoginError;
 use crate::outward::outward;
 
-/// How long one of these requests may take.
+/// Time limit of one request.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How often a waiting caller looks whether it should stop waiting.
+/// Interval at which a waiting caller checks whether it is cancelled.
 const LOOK: Duration = Duration::from_millis(20);
 
 /// Most bytes of an answer: metadata and tokens are small.
 const MAX_BODY: usize = 1 << 20;
 
-/// An answer, whatever its status.
+/// An answer of any status.
 pub(super) struct Reply {
     pub(super) status: StatusCode,
-    /// What the server wants to be shown (`WWW-Authenticate`).
+    /// The `WWW-Authenticate` header: the authentication that the server requires.
     pub(super) challenge: Option<String>,
     body: Vec<u8>,
 }
@@ -38,7 +38,7 @@ impl Reply {
     }
 }
 
-/// Reads an address that a login may talk to: what is said there proves who somebody is.
+/// Parses an address that a login may use. The requests carry secrets, so it must be https or on this machine.
 pub(super) fn usable(text: &str) -> Result<Url, LoginError> {
     let refuse = || LoginError::Unsafe { url: text.to_owned() };
     let url = Url::parse(text).map_err(|_| refuse())?;
@@ -83,7 +83,7 @@ pub(super) fn post_form(
     send(url, build, cancel)
 }
 
-/// Fields as a form, or a query, has them.
+/// Encodes fields as in a form or a query.
 pub(super) fn encoded(fields: &[(&str, &str)]) -> Result<String, LoginError> {
     let url = Url::parse_with_params("http://form.invalid/", fields);
     let url = url.map_err(|_| LoginError::Unsafe { url: "form".to_owned() })?;
@@ -127,7 +127,7 @@ async fn read(request: RequestBuilder) -> Result<Reply, String> {
         .get(CONTENT_TYPE)
         .is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
     let mut body = Vec::new();
-    // A stream of events has no end, and nothing that a login needs.
+    // A stream of events may be endless and holds nothing that a login needs.
     while !is_stream && let Some(chunk) = response.chunk().await.map_err(|error| request_causes(&error))? {
         if chunk.len() > MAX_BODY - body.len() {
             return Err(format!("the answer has more than {MAX_BODY} bytes"));
@@ -137,7 +137,7 @@ async fn read(request: RequestBuilder) -> Result<Reply, String> {
     Ok(Reply { status: response.status(), challenge, body })
 }
 
-/// Not the one of [`outward`]: that one speaks https only, and a server of this machine need not.
+/// Builds a separate client: the client of [`outward`] uses https only, and a server on this machine may use http.
 fn client() -> reqwest::Result<Client> {
     Client::builder()
         .no_proxy()
@@ -148,7 +148,7 @@ fn client() -> reqwest::Result<Client> {
         .build()
 }
 
-/// An address without what only concerns its host.
+/// Removes the query and the fragment of an address.
 pub(super) fn without_query(url: &Url) -> String {
     let mut url = url.clone();
     url.set_query(None);

@@ -1,5 +1,5 @@
-//! The tokens of logins, one file for each server. They lie beside the store and not in it, so that no
-//! copy, bundle or export of the store has them.
+//! The tokens of logins, in one file per server. The files are next to the store, so that no copy, bundle or export of
+//! the store contains them.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,13 +17,13 @@ use super::LoginError;
 use super::attempt::{Client, ask, granted};
 use super::http::usable;
 
-/// A token is renewed so long before it runs out, in seconds: a call must not meet its end.
+/// A token is renewed this many seconds before it expires, so that it does not expire during a call.
 const BEFORE_END: i64 = 60;
 
-/// One that is good for a short time only is renewed in the last part of it: each call would renew it else.
+/// A short-lived token is renewed in the last quarter of its lifetime; otherwise each call would renew it.
 const LAST_PART: i64 = 4;
 
-/// What a login gave.
+/// The stored result of a login.
 #[derive(Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Login {
@@ -45,25 +45,25 @@ pub struct Login {
     /// Seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expires_at: Option<i64>,
-    /// When another token is asked for, in seconds since 1970.
+    /// Time at which the token is renewed, in seconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) renew_at: Option<i64>,
 }
 
 impl Login {
-    /// Where the person logged in.
+    /// The authorization server where the person logged in.
     #[must_use]
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// Whether it lasts without the person.
+    /// True if the token can be renewed without the person.
     #[must_use]
     pub fn is_renewed(&self) -> bool {
         self.refresh_token.is_some()
     }
 
-    /// When the token runs out, in seconds since 1970.
+    /// Expiry time of the token, in seconds since 1970.
     #[must_use]
     pub fn expires_at(&self) -> Option<i64> {
         self.expires_at
@@ -73,7 +73,7 @@ impl Login {
         AccessToken { text: self.access_token.as_str().into(), renew_at: self.renew_at, stamp }
     }
 
-    /// Notes how long the token is good, in seconds, if that was said.
+    /// Sets the expiry and renewal times from the token's lifetime in seconds, if the server gave one.
     pub(super) fn runs_out_in(&mut self, seconds: Option<i64>) {
         let at = |after: i64| now().saturating_add(after);
         self.expires_at = seconds.map(at);
@@ -89,7 +89,7 @@ impl Login {
     }
 }
 
-/// No token is shown.
+/// Leaves out the tokens.
 impl std::fmt::Debug for Login {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Login")
@@ -99,7 +99,7 @@ impl std::fmt::Debug for Login {
     }
 }
 
-/// A token, and how long it is good.
+/// A token with the time of its renewal.
 #[derive(Clone)]
 pub struct AccessToken {
     text: Arc<str>,
@@ -108,7 +108,7 @@ pub struct AccessToken {
     pub(super) stamp: Stamp,
 }
 
-/// It is not shown.
+/// Leaves out the token.
 impl std::fmt::Debug for AccessToken {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("AccessToken").field("renew_at", &self.renew_at).finish_non_exhaustive()
@@ -122,7 +122,7 @@ impl AccessToken {
         &self.text
     }
 
-    /// Whether a call that is sent with it now does not meet its end.
+    /// True if the token will not expire during a call that is sent now.
     #[must_use]
     pub fn lasts(&self) -> bool {
         lasts(self.renew_at)
@@ -133,7 +133,7 @@ fn lasts(renew_at: Option<i64>) -> bool {
     renew_at.is_none_or(|at| now() < at)
 }
 
-/// What tells one state of a file from the next: each is a file of its own.
+/// Distinguishes versions of a file: each version is a new file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stamp {
     file: u64,
@@ -147,12 +147,12 @@ impl Stamp {
     }
 }
 
-/// Which token is wanted.
+/// Kind of token that is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Want<'t> {
-    /// One that should be good.
+    /// Any token that should be valid.
     Good,
-    /// Another one than this, which the server has refused.
+    /// A token other than this one, which the server has rejected.
     OtherThan(&'t str),
 }
 
@@ -161,39 +161,36 @@ pub enum Want<'t> {
 pub struct Logins(PathBuf);
 
 impl Logins {
-    /// Those below this directory of lobster's state.
+    /// The logins in this state directory of lobster.
     #[must_use]
     pub fn below(state_dir: &Path) -> Self {
         Self(Self::dir_below(state_dir))
     }
 
-    /// Where they lie; nothing that a step may read.
+    /// Directory of the logins. Steps may not read it.
     #[must_use]
     pub fn dir_below(state_dir: &Path) -> PathBuf {
         state_dir.join("logins")
     }
 
-    /// The login at this server, if somebody is logged in there.
+    /// Returns the login at this server, if there is one.
     ///
-    /// # Errors
-    /// When the file cannot be read.
+    /// # Errors Fails if the file cannot be read.
     pub fn login(&self, server: &str) -> Result<Option<Login>, LoginError> {
         Ok(self.read(server)?.map(|(login, _)| login))
     }
 
-    /// Keeps a login in place of an earlier one.
+    /// Stores a login and replaces an earlier one.
     ///
-    /// # Errors
-    /// When the file cannot be written.
+    /// # Errors Fails if the file cannot be written.
     pub fn keep(&self, login: &Login) -> Result<(), LoginError> {
         let _locked = self.lock(&login.server)?;
         self.write(login).map(drop)
     }
 
-    /// Forgets a login. Gives whether there was one.
+    /// Deletes a login. Returns true if there was one.
     ///
-    /// # Errors
-    /// When the file cannot be removed.
+    /// # Errors Fails if the file cannot be removed.
     pub fn forget(&self, server: &str) -> Result<bool, LoginError> {
         match fs::remove_file(self.path(server)) {
             Ok(()) => Ok(true),
@@ -202,11 +199,10 @@ impl Logins {
         }
     }
 
-    /// The token for a server, renewed if it has to be; none if nobody is logged in there. `secret` is
-    /// that of a client which was registered by hand.
+    /// Returns the token for a server, renewed if necessary, or `None` if there is no login. `secret` is the secret of
+    /// a client that was registered by hand.
     ///
-    /// # Errors
-    /// When the login has ended.
+    /// # Errors Fails if the login has ended, or its file cannot be read or written.
     pub fn token(
         &self,
         server: &str,
@@ -219,7 +215,7 @@ impl Logins {
             Some((login, stamp)) if login.is_good(want) => return Ok(Some(login.token(stamp))),
             Some(_) => {}
         }
-        // A refresh token is often good for one use: two processes must not both use it.
+        // Many refresh tokens are valid for one use, so two processes must not use the same one.
         let _locked = self.lock(server)?;
         let Some((mut login, mut stamp)) = self.read(server)? else { return Ok(None) };
         if !login.is_good(want) {
@@ -229,16 +225,15 @@ impl Logins {
         Ok(Some(login.token(stamp)))
     }
 
-    /// The token for a server as it is kept, if it is what is wanted. Nobody is asked for another.
+    /// Returns the stored token for a server if it meets `want`. No other token is requested.
     ///
-    /// # Errors
-    /// When the file cannot be read.
+    /// # Errors Fails if the file cannot be read.
     pub(super) fn kept(&self, server: &str, want: Want<'_>) -> Result<Option<AccessToken>, LoginError> {
         let read = self.read(server)?;
         Ok(read.filter(|(login, _)| login.is_good(want)).map(|(login, stamp)| login.token(stamp)))
     }
 
-    /// The state of the file of a server, without what is in it.
+    /// The version of a server's file, without its content.
     pub(super) fn stamp(&self, server: &str) -> Option<Stamp> {
         fs::metadata(self.path(server)).ok().map(|file| Stamp::of(&file))
     }
@@ -262,14 +257,14 @@ impl Logins {
         let mut text = String::new();
         file.read_to_string(&mut text).map_err(problem)?;
         let login: Login = serde_json::from_str(&text)
-            .map_err(|_| problem(io::Error::other("it holds no login of this version")))?;
+            .map_err(|_| problem(io::Error::other("it does not contain a login of this version")))?;
         Ok(Some((login, stamp)).filter(|(login, _)| login.server == server && login.version == 1))
     }
 
     fn write(&self, login: &Login) -> Result<Stamp, LoginError> {
         let problem = |source| self.problem(&login.server, source);
         let text = serde_json::to_string(login).map_err(|error| problem(error.into()))?;
-        // Its mode is 0600 from the start.
+        // The file has mode 0600 from the start.
         let mut file = tempfile::NamedTempFile::new_in(&self.0).map_err(problem)?;
         file.write_all(text.as_bytes()).and_then(|()| file.as_file().sync_all()).map_err(problem)?;
         let file = file.persist(self.path(&login.server)).map_err(|error| problem(error.error))?;
@@ -288,7 +283,7 @@ impl Logins {
     }
 }
 
-/// Has the server give another token.
+/// Requests a new token from the server.
 fn renew(login: &mut Login, secret: Option<&str>, cancel: &CancelToken) -> Result<(), LoginError> {
     let Some(refresh) = login.refresh_token.clone() else { return Err(LoginError::Expired) };
     let client = Client {

@@ -1,5 +1,5 @@
-//! Where a server has its clients log in: the metadata of the protected resource (RFC 9728), then that
-//! of its authorization server (RFC 8414, or OpenID's), each held to the address it was asked for.
+//! Discovery of the authorization server: the metadata of the protected resource (RFC 9728), then the metadata of its
+//! authorization server (RFC 8414 or OpenID), each checked against the address from which it was requested.
 
 use lobster_base::cancel::CancelToken;
 use reqwest::Url;
@@ -8,24 +8,24 @@ use serde_json::{Value, json};
 use super::LoginError;
 use super::http::{get, post_json, usable, without_query};
 
-/// What a login needs to know of a server.
+/// Facts about a server that a login needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Authority {
-    /// What tokens are asked for.
+    /// The resource for which tokens are requested.
     pub(super) resource: String,
     pub(super) issuer: String,
     pub(super) authorization: Url,
     pub(super) token: Url,
     pub(super) registration: Option<Url>,
-    /// Whether its answers name it (RFC 9207).
+    /// True if the server names itself in its answers (RFC 9207).
     pub(super) names_itself: bool,
-    /// Whether a client proves itself in the form instead of a header.
+    /// True if a client sends its secret in the form instead of a header.
     pub(super) wants_secret_in_form: bool,
-    /// What the server says a client needs.
+    /// The scopes that a client needs, according to the server.
     pub(super) scopes: Vec<String>,
 }
 
-/// Asks the server, and then who it names.
+/// Queries the server, and then the authorization server that it names.
 pub(super) fn discover(server: &Url, cancel: &CancelToken) -> Result<Authority, LoginError> {
     let challenge = challenge(server, cancel)?;
     let said = |name| challenge.as_deref().and_then(|text| parameter(text, name));
@@ -33,7 +33,7 @@ pub(super) fn discover(server: &Url, cancel: &CancelToken) -> Result<Authority, 
     let resource = protected_resource(server, named, cancel)?;
     let (identifier, issuers, supported) = match &resource {
         Some(found) => (found.identifier.clone(), found.issuers.clone(), found.scopes.clone()),
-        // What servers did before there was metadata of resources: they are their own authority.
+        // Before metadata of resources existed, servers were their own authorization servers.
         None => (without_query(server), vec![server.origin().ascii_serialization()], Vec::new()),
     };
     let mut scopes = said("scope").map_or(supported, |text| words(&text));
@@ -42,7 +42,7 @@ pub(super) fn discover(server: &Url, cancel: &CancelToken) -> Result<Authority, 
         match authority(issuer, cancel) {
             Ok(Some(metadata)) => {
                 let mut found = read(issuer, &metadata)?;
-                // Without it most servers give no token to refresh by.
+                // Most servers give no refresh token without it.
                 let offline = "offline_access".to_owned();
                 if texts(&metadata, "scopes_supported").contains(&offline) && !scopes.contains(&offline) {
                     scopes.push(offline);
@@ -59,7 +59,7 @@ pub(super) fn discover(server: &Url, cancel: &CancelToken) -> Result<Authority, 
     Err(problem)
 }
 
-/// What the server answers to somebody without a token.
+/// Returns the server's challenge to a client without a token.
 fn challenge(server: &Url, cancel: &CancelToken) -> Result<Option<String>, LoginError> {
     let reply = get(server, cancel)?;
     if reply.challenge.is_some() {
@@ -102,7 +102,7 @@ fn protected_resource(
     Ok(None)
 }
 
-/// Whether a token for this resource is one for the server: the same origin, and the path or one above.
+/// True if a token for this resource is valid at the server: the same origin, and the same path or a parent of it.
 fn covers(resource: &str, server: &Url) -> bool {
     let Ok(resource) = Url::parse(resource) else { return false };
     let above = resource.path().trim_end_matches('/');
@@ -132,7 +132,7 @@ fn authority(issuer: &str, cancel: &CancelToken) -> Result<Option<Value>, LoginE
 fn read(issuer: &str, metadata: &Value) -> Result<Authority, LoginError> {
     let wrong = |why: String| LoginError::Metadata { url: issuer.to_owned(), why };
     let claimed = metadata["issuer"].as_str().unwrap_or_default();
-    // One that speaks for another could have its clients hand their codes to it.
+    // A server that claims another's name could get clients to send it codes of that other server.
     if claimed.trim_end_matches('/') != issuer.trim_end_matches('/') {
         return Err(wrong(format!("it says that its issuer is {claimed:?}")));
     }
@@ -155,7 +155,7 @@ fn read(issuer: &str, metadata: &Value) -> Result<Authority, LoginError> {
     })
 }
 
-/// The places of a document about an address: with its path behind, then for the whole host.
+/// The addresses of a document about a URL: first with the URL's path appended, then for the whole host.
 fn well_known(url: &Url, name: &str) -> Vec<Url> {
     let at = |path: &str| {
         let mut place = url.clone();
@@ -197,7 +197,7 @@ fn parameter(challenge: &str, name: &str) -> Option<String> {
     None
 }
 
-/// The text up to the closing quote, and where what is behind it begins, both quotes counted.
+/// Returns the text up to the closing quote, and the length including both quotes.
 fn quoted_text(text: &str) -> (String, usize) {
     let mut value = String::new();
     let mut chars = text.char_indices();

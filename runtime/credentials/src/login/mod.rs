@@ -1,9 +1,8 @@
-//! Logins at servers of tools: OAuth 2.1 as MCP has it, for a client that runs where its user is.
+//! Logins at servers of tools: OAuth 2.1 as specified by MCP, for a client on the user's machine.
 //!
-//! [`LoginAttempt`] finds out where a server has its clients log in, and makes the address that a
-//! person opens; [`Callback`] takes what the browser brings back; [`Logins`] keeps the tokens, in files
-//! of this user alone, and renews them; [`HeldLogin`] is one of them while it is used. No token is ever shown, and none goes in the clear to another
-//! machine.
+//! [`LoginAttempt`] finds the authorization server and builds the address that a person opens. [`Callback`] receives
+//! the browser's answer. [`Logins`] stores the tokens in files that only this user can read, and renews them.
+//! [`HeldLogin`] is one login in use. No token is ever shown, and none is sent unencrypted to another machine.
 
 mod attempt;
 mod callback;
@@ -19,61 +18,61 @@ pub use kept::{AccessToken, Login, Logins, Want};
 
 use std::io;
 
-/// Why nobody is logged in.
+/// Reason why a login, or its token, is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum LoginError {
     /// The work was cancelled.
     #[error("cancelled")]
     Cancelled,
-    /// An address that nothing secret is sent to.
+    /// The address is not safe for secrets.
     #[error("{url} cannot be used for a login: it must be an https address, or one of this machine")]
     Unsafe {
         /// The address.
         url: String,
     },
-    /// No answer.
+    /// The server gave no answer.
     #[error("cannot reach {url}: {why}")]
     Unreachable {
-        /// Who was asked.
+        /// The address of the request.
         url: String,
         /// The cause.
         why: String,
     },
-    /// The server does not say where its clients log in.
+    /// The server names no authorization server.
     #[error("{server} does not say where its clients log in")]
     NoLogin {
         /// The server.
         server: String,
     },
-    /// What is said about a login cannot be used.
+    /// The metadata of the server is invalid.
     #[error("the metadata of {url} cannot be used: {why}")]
     Metadata {
-        /// Whose metadata.
+        /// The address of the metadata.
         url: String,
-        /// What is wrong with it.
+        /// The fault in it.
         why: String,
     },
-    /// Clients must be made known by hand.
+    /// The authorization server does not register clients, so an operator must.
     #[error("{issuer} registers no clients by itself; register one there and name its `client_id`")]
     NoRegistration {
         /// The authorization server.
         issuer: String,
     },
-    /// The authorization server says no.
+    /// The authorization server refused the request.
     #[error("{issuer} refuses {what}: {why}")]
     Refused {
         /// The authorization server.
         issuer: String,
-        /// What was asked of it.
+        /// The request.
         what: &'static str,
-        /// In its words.
+        /// The reason in the server's words.
         why: String,
     },
-    /// What came back with the browser is not an answer to what was asked.
-    #[error("the answer that the browser brought is not one to this login: {0}")]
+    /// The browser's answer does not belong to this login.
+    #[error("the browser's answer does not belong to this login: {0}")]
     Forged(&'static str),
-    /// Nobody came back.
-    #[error("nobody has logged in within {0} s")]
+    /// The browser did not come back in time.
+    #[error("the login was not completed within {0} s")]
     TimedOut(u64),
     /// There is no login.
     #[error("nobody is logged in at {server}")]
@@ -81,10 +80,10 @@ pub enum LoginError {
         /// The server.
         server: String,
     },
-    /// The token has run out, and nothing renews it.
+    /// The token has expired and cannot be renewed.
     #[error("the login has expired")]
     Expired,
-    /// A file cannot be used.
+    /// The file of the login cannot be read or written.
     #[error("the login cannot be kept in {path}: {source}")]
     File {
         /// The file.
@@ -92,19 +91,19 @@ pub enum LoginError {
         /// The cause.
         source: io::Error,
     },
-    /// There is no randomness, or no port.
+    /// The system provides no randomness or no port.
     #[error("cannot begin a login: {0}")]
     System(#[from] io::Error),
 }
 
 impl LoginError {
-    /// Whether only a person can do something about it: to log in.
+    /// True if a person must log in to solve the problem.
     #[must_use]
     pub fn needs_person(&self) -> bool {
         matches!(self, Self::Nobody { .. } | Self::Refused { .. } | Self::Expired)
     }
 
-    /// What to do about it, at the end of a message; `name` is what the operator calls the server.
+    /// Advice for the end of a message. `name` is the operator's name for the server.
     #[must_use]
     pub fn advice(&self, name: &str) -> String {
         let again = match self {

@@ -1,4 +1,4 @@
-//! A held login against an authorization server and other processes that do as they like.
+//! A held login, tested against an authorization server and other processes that act at random.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,14 +9,14 @@ use crate::login::kept::tests::login;
 
 const SERVER: &str = "https://h.example/mcp";
 
-/// What the authorization server knows.
+/// State of the authorization server.
 #[derive(Default)]
 struct Authority {
     given: usize,
     asked: usize,
-    /// The only token that a server takes.
+    /// The only token that the server accepts.
     good: String,
-    /// The only token that it renews by.
+    /// The only valid refresh token.
     refresh: String,
     is_refusing: bool,
 }
@@ -126,11 +126,11 @@ impl Place {
         lock(&self.authority).asked
     }
 
-    /// What a request comes to, made once more as a credential does.
+    /// Sends a request, with a second attempt as a credential makes it. Returns true if the token was valid.
     fn request(&self, held: &HeldLogin) -> Result<bool, TokenError> {
         let is_good = |token: &str| lock(&self.authority).good == token;
         let token = held.token()?;
-        assert!(lock(&self.learned).contains(&*token), "it was given out before it was hidden");
+        assert!(lock(&self.learned).contains(&*token), "the token was used before it was learned");
         if is_good(&token) {
             return Ok(true);
         }
@@ -142,7 +142,7 @@ impl Place {
     }
 }
 
-/// Numbers that look random, the same in each run of a seed.
+/// Numbers that look random and are the same for each run of a seed.
 struct Dice(u64);
 
 impl Dice {
@@ -152,8 +152,8 @@ impl Dice {
     }
 }
 
-/// Whatever happens to a login, a request has a good token if there is one to be had, asks at most once for it,
-/// and not at all for one that is at hand.
+/// After any sequence of events, a request gets a valid token if one is available. It sends at most one renewal, and
+/// none if a valid token is in memory.
 #[test]
 fn requests_have_a_good_token_if_there_is_one() {
     for seed in 0..6 {
@@ -222,7 +222,7 @@ fn what_many_need_is_asked_for_once() {
         }
     });
     assert_eq!(place.asked(), 1);
-    // The same for one that is refused before its end.
+    // The same for a token that is rejected before it expires.
     lock(&place.authority).good = "none".to_owned();
     std::thread::scope(|threads| {
         for _ in 0..16 {
@@ -242,7 +242,7 @@ fn a_server_that_refuses_everything_costs_one_renewal() {
         let _ = held.token_in_place_of(&token).unwrap();
     }
     assert_eq!(place.asked(), 1);
-    // Another process has renewed it: that one is taken, whatever the pause.
+    // Another process has renewed the token. It is used at once, despite the pause.
     let known = held.token().unwrap();
     let other = place.logins().token(SERVER, None, Want::OtherThan(&known), &CancelToken::new());
     let other = other.unwrap().unwrap();
@@ -260,13 +260,13 @@ fn a_login_that_has_ended_is_not_asked_for_again_and_again() {
         assert!(error.needs_person() && error.to_string().contains("invalid_grant"), "{error}");
     }
     assert_eq!(place.asked(), 1);
-    // A person logs in again, and the next request has the new token.
+    // After a person logs in again, the next request has the new token.
     place.log_in(3600);
     assert!(place.request(&held).unwrap());
     assert_eq!(place.asked(), 1);
 }
 
-/// The bar for a request with a credential is 5 ms; of that a token at hand may take hardly any.
+/// The limit for a request with a credential is 5 ms, of which a token in memory may take only a small part.
 #[test]
 fn a_token_at_hand_costs_a_look_at_its_file() {
     let place = Place::new();
