@@ -71,7 +71,8 @@ impl std::fmt::Debug for Credential {
 impl Credential {
     /// Returns the credential of a grant whose secret has this value.
     ///
-    /// # Errors Fails if no header can hold the value.
+    /// # Errors
+    /// Fails if no header can hold the value.
     pub fn new(grant: CredentialGrant, value: &str) -> Result<Self, Unsendable> {
         let (header, sent) = (header_of(&grant)?, header_value(&grant, value)?);
         let mask = grant.mask([value]);
@@ -80,7 +81,8 @@ impl Credential {
 
     /// Returns the credential of a grant whose secret is the token of this login, read when a request is sent.
     ///
-    /// # Errors Fails if the header name is invalid.
+    /// # Errors
+    /// Fails if the header name is invalid.
     pub fn of_login(grant: CredentialGrant, login: Arc<HeldLogin>) -> Result<Self, Unsendable> {
         let header = header_of(&grant)?;
         let value = Value::Login { login, problem: Arc::default() };
@@ -107,7 +109,8 @@ impl Credential {
 
     /// Returns the header for a request. Waits for the authorization server if the token has expired.
     ///
-    /// # Errors Fails if the request is outside the bounds, or if no token is available.
+    /// # Errors
+    /// Fails if the request is outside the bounds, or if no token is available.
     pub async fn proof(&self, method: &str, path: &str, headers: &HeaderMap) -> Result<Proof, Unready> {
         check_all_readings(&self.grant, method, path, headers)?;
         match &self.value {
@@ -127,7 +130,8 @@ impl Credential {
     /// Returns the header for a second attempt after a server has rejected `refused`, or `None` if no other token
     /// exists.
     ///
-    /// # Errors Fails if the login has ended.
+    /// # Errors
+    /// Fails if the login has ended.
     pub async fn proof_in_place_of(&self, refused: &Proof) -> Result<Option<Proof>, Unready> {
         let (Value::Login { login, .. }, Some(token)) = (&self.value, refused.token.clone()) else {
             return Ok(None);

@@ -22,7 +22,8 @@ impl<B: Body<Data = Bytes>> Sent<B> {
     /// Reads a short body whole if the request may have to be sent again. A body of unknown length may be endless and
     /// is streamed.
     ///
-    /// # Errors Fails if the body breaks off.
+    /// # Errors
+    /// Fails if the body breaks off.
     pub async fn of(body: B, may_be_again: bool) -> Result<Self, B::Error> {
         let is_short = body.size_hint().upper().is_some_and(|length| length <= MOST_KEPT);
         Ok(match may_be_again {

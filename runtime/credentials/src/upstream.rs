@@ -75,7 +75,8 @@ impl Drop for Serving {
 impl Upstream {
     /// Creates a proxy for these credentials.
     ///
-    /// # Errors Fails if the system provides no randomness.
+    /// # Errors
+    /// Fails if the system provides no randomness.
     pub fn new(credentials: Vec<Credential>) -> io::Result<Self> {
         let mut pass = [0; 16];
         getrandom::fill(&mut pass).map_err(io::Error::other)?;
@@ -105,7 +106,8 @@ impl Upstream {
 
     /// Serves requests on a listening socket that the step reaches at `origin`.
     ///
-    /// # Errors Fails if the socket cannot be used or no thread can be started.
+    /// # Errors
+    /// Fails if the socket cannot be used or no thread can be started.
     pub fn serve(&self, listener: std::net::TcpListener, origin: String) -> io::Result<Serving> {
         let outward = outward()?;
         listener.set_nonblocking(true)?;

@@ -58,7 +58,8 @@ pub(super) struct Client {
 impl LoginAttempt {
     /// Finds the authorization server, and registers this client there unless a client is given.
     ///
-    /// # Errors Fails if the server names no authorization server, or if its metadata is invalid.
+    /// # Errors
+    /// Fails if the server names no authorization server, or if its metadata is invalid.
     pub fn begin(terms: &LoginTerms, cancel: &CancelToken) -> Result<Self, LoginError> {
         let server = usable(&terms.server)?;
         let authority = discover(&server, cancel)?;
@@ -115,7 +116,8 @@ impl LoginAttempt {
 
     /// Exchanges the browser's answer for tokens.
     ///
-    /// # Errors Fails if the person or the server refused, or if the answer does not belong to this login.
+    /// # Errors
+    /// Fails if the person or the server refused, or if the answer does not belong to this login.
     pub fn finish(&self, query: &str, cancel: &CancelToken) -> Result<Login, LoginError> {
         if !self.is_mine(query) {
             return Err(LoginError::Forged("its `state` is another one"));

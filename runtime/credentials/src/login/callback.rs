@@ -27,7 +27,8 @@ pub struct Callback(TcpListener);
 impl Callback {
     /// Opens a port; 0 selects a free one.
     ///
-    /// # Errors Fails if the port is not available.
+    /// # Errors
+    /// Fails if the port is not available.
     pub fn open(port: u16) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
         listener.set_nonblocking(true)?;
@@ -36,14 +37,16 @@ impl Callback {
 
     /// Returns the redirect address of a login.
     ///
-    /// # Errors Fails if the system does not know the port.
+    /// # Errors
+    /// Fails if the system does not know the port.
     pub fn address(&self) -> io::Result<String> {
         Ok(format!("http://127.0.0.1:{}{PATH}", self.0.local_addr()?.port()))
     }
 
     /// Waits for a browser whose query is accepted by `is_mine`, and returns the query.
     ///
-    /// # Errors Fails if none came in time, or if the wait was cancelled.
+    /// # Errors
+    /// Fails if none came in time, or if the wait was cancelled.
     pub fn wait(
         &self,
         patience: Duration,

@@ -105,7 +105,8 @@ impl HeldLogin {
 
     /// Returns a token that should be valid. May wait for the authorization server.
     ///
-    /// # Errors Fails if there is no login, or if it has ended.
+    /// # Errors
+    /// Fails if there is no login, or if it has ended.
     pub fn token(&self) -> Result<Arc<str>, TokenError> {
         if let Some(token) = self.at_hand() {
             return Ok(token);
@@ -120,7 +121,8 @@ impl HeldLogin {
     /// Returns a token other than `refused`, which the server has rejected. Returns `None` if the last replacement was
     /// so recent that another token would be rejected as well. May wait for the authorization server.
     ///
-    /// # Errors Fails like [`HeldLogin::token`].
+    /// # Errors
+    /// Fails like [`HeldLogin::token`].
     pub fn token_in_place_of(&self, refused: &str) -> Result<Option<Arc<str>>, TokenError> {
         let _one = lock(&self.asking);
         if let Some(token) = self.at_hand().filter(|token| **token != *refused) {

@@ -175,14 +175,16 @@ impl Logins {
 
     /// Returns the login at this server, if there is one.
     ///
-    /// # Errors Fails if the file cannot be read.
+    /// # Errors
+    /// Fails if the file cannot be read.
     pub fn login(&self, server: &str) -> Result<Option<Login>, LoginError> {
         Ok(self.read(server)?.map(|(login, _)| login))
     }
 
     /// Stores a login and replaces an earlier one.
     ///
-    /// # Errors Fails if the file cannot be written.
+    /// # Errors
+    /// Fails if the file cannot be written.
     pub fn keep(&self, login: &Login) -> Result<(), LoginError> {
         let _locked = self.lock(&login.server)?;
         self.write(login).map(drop)
@@ -190,7 +192,8 @@ impl Logins {
 
     /// Deletes a login. Returns true if there was one.
     ///
-    /// # Errors Fails if the file cannot be removed.
+    /// # Errors
+    /// Fails if the file cannot be removed.
     pub fn forget(&self, server: &str) -> Result<bool, LoginError> {
         match fs::remove_file(self.path(server)) {
             Ok(()) => Ok(true),
@@ -202,7 +205,8 @@ impl Logins {
     /// Returns the token for a server, renewed if necessary, or `None` if there is no login. `secret` is the secret of
     /// a client that was registered by hand.
     ///
-    /// # Errors Fails if the login has ended, or its file cannot be read or written.
+    /// # Errors
+    /// Fails if the login has ended, or its file cannot be read or written.
     pub fn token(
         &self,
         server: &str,
@@ -227,7 +231,8 @@ impl Logins {
 
     /// Returns the stored token for a server if it meets `want`. No other token is requested.
     ///
-    /// # Errors Fails if the file cannot be read.
+    /// # Errors
+    /// Fails if the file cannot be read.
     pub(super) fn kept(&self, server: &str, want: Want<'_>) -> Result<Option<AccessToken>, LoginError> {
         let read = self.read(server)?;
         Ok(read.filter(|(login, _)| login.is_good(want)).map(|(login, stamp)| login.token(stamp)))
