@@ -1,4 +1,4 @@
-//! `approve`: a person says yes, or the pipeline stops here.
+//! `approve`: asks a person for approval; without it the pipeline stops here.
 
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
             &[],
         )
     },
-    examples: || json!([{"args": {"prompt": "Send these?"}, "description": "Ask before going on"}]),
+    examples: || json!([{"args": {"prompt": "Send these?"}, "description": "Ask before continuing"}]),
     side_effects: Some(&[]),
     kind: StageKind::Gate,
     build: |args| Ok(Box::new(Approve::new(args))),
@@ -47,12 +47,12 @@ pub(super) static SPEC: StageSpec = StageSpec {
 struct Approve {
     prompt: String,
     emit: bool,
-    /// How many items the preview shows, if there is to be one.
+    /// Number of items in the preview, if there is one.
     preview: Option<usize>,
     items: Vec<Value>,
 }
 
-/// The preview's length unless one is given.
+/// Length of the preview by default.
 const PREVIEW: f64 = 5.0;
 
 impl Approve {
@@ -139,9 +139,9 @@ mod tests {
                 json!({"prompt": "Approve?", "items": [], "emit": false}),
             ),
             (
-                "approve --prompt 'Go on?' --emit --preview-from-stdin --limit 1.9",
+                "approve --prompt 'Continue?' --emit --preview-from-stdin --limit 1.9",
                 json!(["a", "b"]),
-                json!({"prompt": "Go on?", "items": ["a", "b"], "preview": "a", "emit": true}),
+                json!({"prompt": "Continue?", "items": ["a", "b"], "preview": "a", "emit": true}),
             ),
             (
                 "approve --previewFromStdin --preview-limit x",

@@ -1,4 +1,4 @@
-//! `ask`: a person gives a JSON value that fits a schema.
+//! `ask`: asks a person for a JSON value that fits a schema.
 
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     build: |args| Ok(Box::new(Ask::new(args)?)),
 };
 
-/// Most UTF-16 units of the input that a question shows.
+/// Most UTF-16 units of the input shown with a question.
 const SUBJECT_UNITS: usize = 2000;
 
 struct Ask {
@@ -153,12 +153,12 @@ impl Stage for Ask {
     }
 }
 
-/// Reads a line that a person typed as the answer to `ask`: JSON, or else text,
-/// which may also stand for `{"decision": text}`. The first reading that fits
-/// the schema counts.
+/// Reads the line that a person typed as the answer to `ask`: as JSON, as text, or as `{"decision":
+/// text}`. The first
+/// reading that fits the schema is the answer.
 ///
 /// # Errors
-/// What the last reading lacks.
+/// The violation of the schema by the last reading.
 pub fn read_answer(line: &str, schema: &Schema) -> Result<Value, StageError> {
     let line = line.trim();
     let candidates = match json::parse(line) {

@@ -1,4 +1,4 @@
-//! `commands.list`: what there is, for programs.
+//! `commands.list`: lists the commands for programs.
 
 use serde_json::{Value, json};
 
@@ -9,8 +9,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
     description: "List available Lobster pipeline commands",
     help: "Usage:\n  commands.list [--all]\n\n\
            Emits {name, description, argsSchema, examples, sideEffects} for each command; \
-           with --all also for those, and the options, that the incumbent does not have.\n",
-    flags: &[Flag { name: "all", value: None, help: "Also the commands and options that only lobster has" }],
+           --all adds the commands and options that the incumbent does not have.\n",
+    flags: &[Flag { name: "all", value: None, help: "Add the commands and options that only lobster has" }],
     args_schema: || args_schema(&[], &[]),
     examples: || json!([{"args": {}, "description": "All commands with their arguments"}]),
     side_effects: Some(&[]),
@@ -18,8 +18,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
     build: |args| Ok(Box::new(CommandsList { all: args.switch("all") })),
 };
 
-/// Options that commands of the incumbent have here alone. Clients compare the list with the one they
-/// know, so these come on request only, as our own commands do.
+/// Options that the incumbent's commands have only in lobster. Clients compare the list with the one
+/// they know, so these options, like lobster's own commands, are listed on request only.
 const OUR_OPTIONS: [(&[&str], &[&str]); 1] = [(
     &["llm.invoke", "llm_task.invoke"],
     &["prompt-file", "var", "vars-json", "system", "file", "effort", "seed", "stop"],

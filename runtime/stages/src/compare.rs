@@ -1,4 +1,4 @@
-//! How values compare: text by UTF-16 code unit, and one canonical text for all values that are equal.
+//! Comparison of values: text by UTF-16 code unit, and one canonical text for all values that are equal.
 
 use std::cmp::Ordering;
 
@@ -8,8 +8,8 @@ use lobster_base::digest::Digest;
 use lobster_base::json::compact;
 use lobster_base::json::exact::Exact;
 
-/// Order of text by UTF-16 code unit, as ECMAScript compares strings. It differs
-/// from the order of bytes only where U+E000..U+FFFF meets what lies above.
+/// Order of text by UTF-16 code unit, as ECMAScript compares strings. It differs from the order of bytes only
+/// between U+E000..U+FFFF and characters above U+FFFF.
 pub(crate) fn text_order(a: &str, b: &str) -> Ordering {
     match a.bytes().zip(b.bytes()).find(|(x, y)| x != y) {
         Some((x, y)) if x >= 0xf0 && matches!(y, 0xee | 0xef) => Ordering::Less,
@@ -19,8 +19,9 @@ pub(crate) fn text_order(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// What `dedupe` and `groupBy` hold values equal by: key order does not count,
-/// `1` and `1.0` are one, `1` and `"1"` two, missing is not null.
+/// Digest by which `dedupe` and `groupBy` compare values: key order is ignored, `1` and `1.0` are
+/// equal, `1` and `"1"`
+/// differ, missing and null differ.
 pub(crate) fn identity(value: Option<&Value>) -> Digest {
     let mut text = String::with_capacity(64);
     match value {

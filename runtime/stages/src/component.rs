@@ -1,4 +1,4 @@
-//! `component`: a WebAssembly program as a stage.
+//! `component`: runs a WebAssembly program as a stage.
 
 use lobster_component::Ceilings;
 use serde_json::{Map, Value};
@@ -44,11 +44,7 @@ All options may be given several times. `lobster step inspect FILE` shows what a
     flags: &[
         Flag { name: "arg", value: Some("NAME=VALUE"), help: "One argument" },
         Flag { name: "args-json", value: Some("JSON"), help: "All arguments as an object" },
-        Flag {
-            name: "input-json",
-            value: Some("JSON"),
-            help: "The items to read instead of those that come in",
-        },
+        Flag { name: "input-json", value: Some("JSON"), help: "Items to read instead of the input" },
         Flag { name: "text", value: None, help: "Read the items, which are texts, as lines of bytes" },
         Flag { name: "fuel", value: Some("N"), help: "Most WebAssembly operations" },
         Flag { name: "memory", value: Some("SIZE"), help: "Most memory" },
@@ -98,7 +94,7 @@ All options may be given several times. `lobster step inspect FILE` shows what a
     },
 };
 
-/// What a stage of this command will run.
+/// The component run that a stage of this command asks for.
 pub fn component_call(stage: &StageCall) -> Option<ComponentCall> {
     if stage.name == SPEC.name { call(&stage.args).ok() } else { None }
 }
@@ -156,7 +152,7 @@ fn call(args: &StageArgs) -> Result<ComponentCall, StageError> {
     })
 }
 
-/// What `--fuel`, `--memory`, `--output` and `--timeout` set.
+/// Limits set by `--fuel`, `--memory`, `--output` and `--timeout`.
 pub(super) fn limits(stage: &str, args: &StageArgs) -> Result<Ceilings, StageError> {
     fn read<T>(
         stage: &str,
@@ -203,7 +199,7 @@ fn directory(text: &str) -> Result<ComponentDir, StageError> {
 /// A stage that runs a component once, over all of its input.
 pub(super) struct ComponentStage {
     pub(super) call: Option<ComponentCall>,
-    /// Read instead of what comes in.
+    /// Items read instead of the input.
     pub(super) given: Option<Vec<Value>>,
     pub(super) input: Option<Box<dyn Spool>>,
 }

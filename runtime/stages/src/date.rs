@@ -2,17 +2,16 @@
 //! hold whatever mail and calendar programs write: ISO 8601, `Jan 2 2026`,
 //! `2 January 2026 15:04 GMT+0100`, `1/2/2026 3:04 PM`.
 //!
-//! What is not ISO 8601 follows the reader of V8 (`src/date/dateparser`), which
-//! is what such texts were tried with.
+//! Other texts are read as V8 reads them (`src/date/dateparser`), since templates in use were tried with V8.
 
 use jiff::civil;
 use jiff::tz::TimeZone;
 
-/// ECMA-262 §21.4.1.1: no moment is further than this from 1970.
+/// ECMA-262 §21.4.1.1: the largest distance of a time from 1970.
 const MAX_EPOCH_MS: i64 = 8_640_000_000_000_000;
 const DAY_MS: i64 = 86_400_000;
 
-/// A moment, for printing.
+/// A point in time, for printing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     ms: i64,
@@ -40,7 +39,7 @@ impl Moment {
         format!("{year}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{ms:03}Z")
     }
 
-    /// Every `YYYY`, `MM`, `DD`, `HH`, `mm` and `ss` of the format replaced, in UTC.
+    /// Replaces every `YYYY`, `MM`, `DD`, `HH`, `mm` and `ss` of the format, in UTC.
     pub(super) fn format(self, format: &str) -> String {
         let (year, month, day) = civil_from_days(self.ms.div_euclid(DAY_MS));
         let ms = self.ms.rem_euclid(DAY_MS);
@@ -70,8 +69,8 @@ impl Moment {
     }
 }
 
-/// Milliseconds since 1970, or `None` for what is not a date. `zone` names the
-/// time zone (the variable `TZ`) of times without one.
+/// Milliseconds since 1970, or `None` if the text is not a date. `zone` names the time zone (the
+/// variable `TZ`) of times without one.
 pub(super) fn parse(text: &str, zone: &dyn Fn() -> Option<String>) -> Option<f64> {
     let mut reader = Reader { tokens: tokens(text), ..Reader::default() };
     match reader.iso() {
@@ -94,25 +93,26 @@ enum Token<'a> {
         value: i64,
         digits: &'a str,
     },
-    /// The first three letters, in lower case and filled up with zeros, and how many there are.
+    /// The first three letters, in lower case and padded with zeros, and the number of letters.
     Word([u8; 3], usize),
     Sign(char),
     Blank,
-    /// Something in parentheses.
+    /// A remark in parentheses.
     Remark,
 }
 
-/// How far a text was ISO 8601.
+/// Extent to which a text was ISO 8601.
 enum Iso {
     Complete,
-    /// A part of the date may be; the tolerant reader goes on behind it.
+    /// The text up to here was a part of a date; the tolerant reader continues with the rest.
     UpTo,
     /// After a `T` nothing else is tolerated.
     Broken,
 }
 
-/// Puts numbers where they belong. First as ISO 8601; where that ends early,
-/// what was understood stays and the tolerant reader goes on behind it.
+/// Sorts numbers into the parts of a date. Reads ISO 8601 first; if that ends early, the tolerant
+/// reader keeps the
+/// parts read so far and continues with the rest.
 #[derive(Default)]
 struct Reader<'a> {
     tokens: Vec<Token<'a>>,
@@ -177,7 +177,7 @@ impl<'a> Reader<'a> {
         there
     }
 
-    /// The next number if it has so many digits and passes.
+    /// The next number, if it has `count` digits and passes.
     fn fixed(&mut self, count: usize, passes: impl Fn(i64) -> bool) -> Option<i64> {
         match self.peek() {
             Some(Token::Number { value, digits }) if digits.len() == count && passes(value) => {
@@ -206,7 +206,7 @@ impl<'a> Reader<'a> {
         if !self.is_iso {
             return Iso::UpTo;
         }
-        // A date alone is one in UTC, a date with a time is local.
+        // A date alone is in UTC, a date with a time is local.
         if self.time.is_empty() && self.zone.sign.is_none() {
             self.zone.set(0);
         }
@@ -219,7 +219,7 @@ impl<'a> Reader<'a> {
                 self.at += 1;
                 let year = self.fixed(6, |year| sign == '+' || year != 0);
                 if year.is_none() {
-                    // The sign still counts for the tolerant reader.
+                    // The tolerant reader still reads the sign.
                     self.at -= 1;
                 }
                 if sign == '-' { -year? } else { year? }
@@ -340,7 +340,7 @@ impl<'a> Reader<'a> {
                 self.eat(Token::Sign('-'));
             }
             (_, _, Some((_, hours))) if seen_number => self.zone.set(*hours),
-            // Other words may stand before the first number, if something parts them from it.
+            // Other words may precede the first number if something separates them from it.
             _ if seen_number || matches!(self.peek(), Some(Token::Number { .. })) => return None,
             _ => {}
         }
@@ -375,13 +375,14 @@ impl<'a> Reader<'a> {
         (self.time.len() < 4).then(|| self.time.push(value))
     }
 
-    /// The last part of a time; one too many does not count.
+    /// Adds the last part of a time; a surplus part is ignored.
     fn finish_time(&mut self, value: i64) {
         let _ = self.add_time(value);
         self.time.resize(4, 0);
     }
 
-    /// Local milliseconds since 1970 and how many minutes local is ahead of UTC, if the text says.
+    /// Local milliseconds since 1970 and, if the text has an offset, the minutes that local time is
+    /// ahead of UTC.
     fn written(mut self) -> Option<(i64, Option<i64>)> {
         if self.day.is_empty() {
             return None;
@@ -411,7 +412,7 @@ impl<'a> Reader<'a> {
         let fits = hour < 24 && minute < 60 && second < 60 && ms < 1000 || hour == 24 && ms_of_day == DAY_MS;
         fits.then_some(())?;
         let minutes = self.zone.hour.unwrap_or(0) * 60 + self.zone.minute.unwrap_or(0);
-        // A day that the month has not is one of the next month.
+        // A day past the end of the month falls in the next month.
         let days = days_from_civil(year, month) + day - 1;
         Some((days * DAY_MS + ms_of_day, self.zone.sign.map(|sign| sign * minutes)))
     }
@@ -427,7 +428,7 @@ fn milliseconds(digits: &str) -> i64 {
     first.parse().unwrap_or(0)
 }
 
-/// Digits of a number that count; the others only have to be there.
+/// Most significant digits of a number; further digits are ignored.
 const SIGNIFICANT_DIGITS: usize = 9;
 
 fn tokens(text: &str) -> Vec<Token<'_>> {
@@ -461,7 +462,7 @@ fn tokens(text: &str) -> Vec<Token<'_>> {
     tokens
 }
 
-/// The length of a parenthesis with those inside it, up to the end if it is not closed.
+/// The length of a parenthesis including nested ones, or to the end of the text if it is not closed.
 fn remark_len(text: &str) -> usize {
     let mut depth = 0usize;
     for (at, c) in text.char_indices() {
@@ -477,7 +478,7 @@ fn remark_len(text: &str) -> usize {
     text.len()
 }
 
-/// How far local time is ahead of UTC at that local time.
+/// Milliseconds that local time is ahead of UTC at a local time.
 fn local_offset_ms(local_ms: i64, zone: Option<String>) -> i64 {
     let zone = match zone.as_deref().map(|name| name.trim_start_matches(':')) {
         None | Some("") => TimeZone::system(),
@@ -501,8 +502,8 @@ fn local_offset_ms(local_ms: i64, zone: Option<String>) -> i64 {
     offset.map_or(0, |offset| i64::from(offset.seconds()) * 1000)
 }
 
-/// Days from 1970-01-01 to the first of that month (Howard Hinnant, "chrono-Compatible
-/// Low-Level Date Algorithms").
+/// Days from 1970-01-01 to the first day of a month (Howard Hinnant, "chrono-Compatible Low-Level Date
+/// Algorithms").
 fn days_from_civil(year: i64, month: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -511,7 +512,7 @@ fn days_from_civil(year: i64, month: i64) -> i64 {
     era * 146_097 + year_of_era * 365 + year_of_era / 4 - year_of_era / 100 + day_of_year - 719_468
 }
 
-/// Year, month and day so many days after 1970-01-01 (same source).
+/// Year, month and day of the date `days` days after 1970-01-01 (same source).
 fn civil_from_days(days: i64) -> (i64, i64, i64) {
     let days = days + 719_468;
     let era = days.div_euclid(146_097);
@@ -531,7 +532,7 @@ mod tests {
 
     use super::*;
 
-    /// Texts with what `new Date(text)` of Node 22 makes of them (null: no date), by time zone.
+    /// Texts with the result of `new Date(text)` in Node 22 (null: no date), by time zone.
     const RECORDED: &str = include_str!("date/node.json");
 
     #[test]

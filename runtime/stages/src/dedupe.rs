@@ -1,4 +1,4 @@
-//! `dedupe`: each item once. Only digests of what was seen are kept.
+//! `dedupe`: passes each item once. Only digests of earlier items are kept.
 
 use std::collections::HashSet;
 

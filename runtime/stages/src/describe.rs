@@ -1,4 +1,4 @@
-//! What `commands.list` says of a command's arguments.
+//! Descriptions of a command's arguments for `commands.list`.
 
 use serde_json::{Value, json};
 
@@ -32,7 +32,7 @@ impl Arg {
     }
 }
 
-/// The schema of a command's arguments, ending with the words of no option.
+/// The schema of a command's arguments, ending with the positional words.
 pub(super) fn schema(args: &[Arg], required: &[&str]) -> Value {
     let default =
         |arg: &Arg| arg.default.and_then(|text| lobster_base::json::parse(text).ok()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! `diff.last`: has the input changed since the last run that succeeded?
+//! `diff.last`: compares the input with the input of the last run that succeeded.
 
 use serde_json::{Value, json};
 
@@ -25,14 +25,14 @@ Gives {kind, key, changed, before, after}. The order of fields does not matter. 
         help: "where the snapshot is kept (or the first word)",
     }],
     args_schema: || schema(&[Arg::text("key", "State key of the snapshot")], &["key"]),
-    examples: || examples(&[(r#"{"key":"inbox"}"#, "Whether the inbox has changed")]),
+    examples: || examples(&[(r#"{"key":"inbox"}"#, "Check the inbox for changes")]),
     side_effects: Some(&["writes_state"]),
     kind: StageKind::Effect,
     build,
 };
 
 struct Diff {
-    /// As it was given: a bare `--key` is shown as `true`.
+    /// The key as it was given: a bare `--key` is shown as `true`.
     key: Value,
     items: Vec<Value>,
 }
@@ -60,7 +60,7 @@ impl Stage for Diff {
     }
 }
 
-/// A snapshot beside the one before it.
+/// A snapshot with the previous one.
 pub(super) struct Compared {
     pub(super) changed: bool,
     pub(super) before: Value,
@@ -71,7 +71,7 @@ pub(super) struct Compared {
 pub(super) fn compare(key: &str, now: Value, host: &mut dyn Host) -> Result<Compared, Stop> {
     let answer = host.effect(user_state::reading(key), &mut |effect| {
         let before = match user_state::get(effect, key) {
-            // What is no JSON is no snapshot: everything has changed.
+            // Text that is not JSON is no snapshot: everything has changed.
             Err(StoreError::StateText { .. }) => Value::Null,
             other => other.map_err(user_state::failed)?,
         };

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 use lobster_base::json;
 use lobster_stage::{Flow, Sink, StageArgs, StageError, Stop};
 
-/// The calls of one stage, one after the other.
+/// The calls of one stage, made one after the other.
 #[derive(Debug)]
 pub(super) struct Each {
     /// The argument that holds the item.
@@ -16,13 +16,13 @@ pub(super) struct Each {
 }
 
 impl Each {
-    /// What `--each` and `--item-key` ask for; none without `--each`.
+    /// The calls that `--each` and `--item-key` ask for; none without `--each`.
     pub(super) fn of(args: &StageArgs) -> Option<Self> {
         let key = args.any(&["item-key", "itemKey"]).map(json::js_string).filter(|key| !key.is_empty());
         args.switch("each").then(|| Self { key: key.unwrap_or_else(|| "item".to_owned()), done: 0 })
     }
 
-    /// The arguments of the call for `item`: those of all calls, with the item among them.
+    /// The arguments of the call for `item`: the arguments of all calls plus the item.
     pub(super) fn arguments(&self, given: &Map<String, Value>, item: Value) -> Map<String, Value> {
         let mut args = given.clone();
         args.insert(self.key.clone(), item);
@@ -34,7 +34,7 @@ impl Each {
         self.done += 1;
     }
 
-    /// Says with a call's failure which calls were answered before it.
+    /// Adds to a call's failure which calls were answered before it.
     pub(super) fn explain(&self, stop: Stop) -> Stop {
         match stop {
             Stop::Failed(error) if !error.is(Code::Cancelled) => {
@@ -55,7 +55,7 @@ impl Each {
     }
 }
 
-/// Hands a tool's answer on, the items of a list one by one.
+/// Passes a tool's answer on, the items of a list one by one.
 pub(super) fn hand_on(answer: Value, out: &mut dyn Sink) -> Result<Flow, Stop> {
     let Value::Array(items) = answer else { return out.item(answer) };
     let mut flow = Flow::More;

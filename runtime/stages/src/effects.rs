@@ -1,4 +1,4 @@
-//! The commands that touch the world beyond the pipeline, for the registry.
+//! The commands that act outside the pipeline, for the registry.
 
 use super::{
     diff_last, email_triage, gog_search, gog_send, llm, llm_embed, mcp_call, openclaw_agent, openclaw_invoke,
@@ -6,7 +6,7 @@ use super::{
 };
 use lobster_stage::StageSpec;
 
-/// All of them.
+/// All commands with effects.
 pub(super) static EFFECTS: [&StageSpec; 15] = [
     &openclaw_invoke::OPENCLAW,
     &openclaw_invoke::CLAWD,

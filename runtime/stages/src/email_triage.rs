@@ -1,4 +1,4 @@
-//! `email.triage`: sorts mails into those to answer, to act on, and to know of.
+//! `email.triage`: sorts mails by whether they need a reply, an action, or nothing.
 
 use serde_json::{Map, Value, json};
 
@@ -55,7 +55,7 @@ decides and drafts replies through llm.invoke, whose options and variables apply
     build,
 };
 
-/// Variables that say where a model is; without any of them there is none to ask.
+/// Variables that configure a model; without any of them no model can be asked.
 const PROVIDERS: [&str; 6] = [
     "LOBSTER_LLM_PROVIDER",
     "LOBSTER_LLM_POOL",
@@ -68,7 +68,7 @@ const PROVIDERS: [&str; 6] = [
 struct Triage {
     limit: f64,
     drafts_only: bool,
-    /// Options for `llm.invoke`, with `--llm`.
+    /// Options for `llm.invoke`, if `--llm` is given.
     llm: Option<StageArgs>,
     emails: Vec<Email>,
 }
@@ -176,7 +176,7 @@ impl Triage {
         self.emails.iter().map(Email::for_model).collect()
     }
 
-    /// The reply that a decision asks for, if it can be addressed.
+    /// The reply of a decision, if it can be addressed.
     fn draft(&self, decision: &Map<String, Value>) -> Option<Value> {
         let reply = decision.get("reply")?.as_object()?;
         let body = text(reply, &["body"]);
@@ -233,7 +233,7 @@ impl Email {
         }
     }
 
-    /// Whether the sender reads no answers.
+    /// True if the sender reads no replies.
     fn is_automatic(&self) -> bool {
         let from = self.from.to_lowercase();
         ["no-reply", "noreply", "do-not-reply", "donotreply"].iter().any(|mark| from.contains(mark))
@@ -288,13 +288,13 @@ impl Buckets {
     }
 }
 
-/// The first of several fields that is there, as trimmed text.
+/// The first field that exists, as trimmed text.
 fn text(map: &Map<String, Value>, names: &[&str]) -> String {
     let value = names.iter().find_map(|name| map.get(*name).filter(|value| !value.is_null()));
     value.map(json::js_string).unwrap_or_default().trim().to_owned()
 }
 
-/// The address of a sender: what stands in angle brackets, else the first word with an `@` inside.
+/// The address of a sender: the text in angle brackets, else the first word with an `@` inside.
 fn address(from: &str) -> Option<String> {
     let bracketed =
         from.split_once('<').and_then(|(_, rest)| rest.split_once('>')).map(|(inside, _)| inside.trim());

@@ -22,7 +22,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
            Without --shell no shell is involved: variables, ~ and * are not expanded. A single word with\n\
            blanks in it is a shell line. Options of the program need `--` before the program.\n\
            Output: one item for each line that is not empty, or with --json the JSON value, a list item by item.\n\
-           With --all-lines empty lines are items, too, so that the text can be put together again.\n",
+           With --all-lines empty lines become items as well, so the text can be put together again.\n",
     flags: &[
         Flag {
             name: "shell",
@@ -30,7 +30,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
             help: "Run a line with the shell (LOBSTER_SHELL, else /bin/sh)",
         },
         Flag { name: "json", value: None, help: "Read the output as JSON" },
-        Flag { name: "all-lines", value: None, help: "Empty lines are items, too" },
+        Flag { name: "all-lines", value: None, help: "Keep empty lines as items" },
         Flag { name: "stdin", value: Some("raw|json|jsonl"), help: "Give the items to the program's stdin" },
     ],
     args_schema: || {
@@ -74,7 +74,7 @@ impl Exec {
         Ok(Self { program, json: args.switch("json"), all_lines: args.switch("all-lines"), stdin })
     }
 
-    /// Its name in messages.
+    /// The program's name in messages.
     fn name(&self) -> &str {
         match &self.program {
             Program::Shell(line) => line,
@@ -104,7 +104,7 @@ fn program(args: &StageArgs) -> Option<Program> {
         [line] if line.contains(char::is_whitespace) || args.switch("shell") => {
             Some(Program::Shell(line.clone()))
         }
-        // A bare --shell behind the words: they are the line.
+        // A bare --shell after the words: the words are the line.
         words if args.switch("shell") => Some(Program::Shell(words.join(" "))),
         words => Some(Program::Argv(words.to_vec())),
     }
@@ -155,7 +155,7 @@ impl Stage for Exec {
     }
 }
 
-/// Most bytes of a program's output that an error message repeats.
+/// Most bytes of a program's output repeated in an error message.
 const MESSAGE_BYTES: usize = 16 << 10;
 
 fn failure(name: &str, outcome: &NativeOutcome) -> StageError {
@@ -168,7 +168,7 @@ fn failure(name: &str, outcome: &NativeOutcome) -> StageError {
     explained(message, &outcome.withheld, &outcome.blocked).or_code(Code::CommandFailed)
 }
 
-/// Input for the program, on disk once it is large.
+/// Input for the program, moved to disk once it is large.
 struct Stdin {
     mode: StdinMode,
     memory: Vec<u8>,
@@ -183,7 +183,7 @@ enum StdinMode {
     Jsonl,
 }
 
-/// What is kept in memory of the input before it goes to a file.
+/// Most input kept in memory before it moves to a file.
 const MEMORY: usize = 4 << 20;
 
 impl Stdin {
@@ -225,7 +225,7 @@ impl Stdin {
     fn spool(&mut self) -> Result<(), StageError> {
         let failed = |error| {
             StageError::new(format!(
-                "exec --stdin: the input could not be kept in a file: {error} (TMPDIR names where)"
+                "exec --stdin: the input could not be kept in a file: {error} (TMPDIR names the directory)"
             ))
         };
         let mut file = match self.file.take() {

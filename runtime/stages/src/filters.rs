@@ -9,7 +9,7 @@ use super::template::split_outside_quotes;
 use lobster_base::json::{js_number, js_string, number_text, pretty, trim_js};
 use lobster_stage::StageError;
 
-/// A filter with its arguments, read once.
+/// A filter with its arguments, parsed once.
 pub(super) enum Filter {
     Upper,
     Lower,
@@ -29,11 +29,11 @@ pub(super) enum Filter {
     Default(Option<String>),
     Round(i64),
     Date(Option<String>),
-    /// Fails when it is used, not before: without items nothing is wrong.
+    /// Fails only when it is applied: without items there is no error.
     Unknown(String),
 }
 
-/// What a filter is given. Missing (`None`) is not null.
+/// Input of a filter. Missing (`None`) is not null.
 pub(super) struct Call<'a> {
     pub(super) value: Option<Cow<'a, Value>>,
     pub(super) env: &'a dyn Fn(&str) -> Option<String>,
@@ -117,8 +117,8 @@ impl Filter {
     }
 }
 
-/// Words between spaces. Quotes hold a word together (and may be empty), a
-/// backslash takes the next character as it is.
+/// Splits at spaces. Quotes hold a word together (and may be empty), a backslash takes the next
+/// character literally.
 fn words(text: &str) -> Vec<String> {
     let unquoted = |word: &str| {
         let (mut out, mut quote, mut chars) = (String::new(), None, word.chars());
@@ -164,7 +164,7 @@ fn split(text: &str, separator: &str) -> Value {
     }
 }
 
-/// ECMA-262 `Number(value)`, missing being NaN.
+/// ECMA-262 `Number(value)`; missing is NaN.
 fn number(value: Option<&Value>) -> f64 {
     match value {
         None => f64::NAN,
@@ -176,7 +176,7 @@ fn number(value: Option<&Value>) -> f64 {
     }
 }
 
-/// Most digits that can be asked for.
+/// Most digits of `round`.
 const MAX_DIGITS: i64 = 100;
 
 fn round(value: Option<Cow<'_, Value>>, digits: i64) -> Result<Option<Value>, StageError> {
@@ -214,8 +214,8 @@ fn fixed(number: f64, digits: usize) -> String {
     format!("{number:.digits$}")
 }
 
-/// The decimal text one unit further from zero in its last digit, as a double:
-/// it then rounds the right way.
+/// The decimal text one unit further from zero in its last digit, as a double, which then rounds the
+/// right way.
 fn away_from_zero(exact: &str) -> f64 {
     let mut text = exact.to_owned();
     text.pop();

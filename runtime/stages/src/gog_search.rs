@@ -1,4 +1,4 @@
-//! `gog.gmail.search`: mail threads through the `gog` program.
+//! `gog.gmail.search`: searches mail threads with the `gog` program.
 
 use lobster_base::code::Code;
 use serde_json::Value;
@@ -50,13 +50,13 @@ fn build(args: &StageArgs) -> Result<Box<dyn Stage + Send>, StageError> {
     Ok(Box::new(Search { query, max: json::float_text(max) }))
 }
 
-/// `gog` as the environment names it.
+/// The `gog` program named by the environment.
 pub(super) fn gog(host: &dyn Host) -> Vec<String> {
     let bin = host.env("GOG_BIN").map(|bin| bin.trim().to_owned()).filter(|bin| !bin.is_empty());
     tool::program(bin.unwrap_or_else(|| "gog".to_owned()))
 }
 
-/// What is said when it cannot be started.
+/// Message if it cannot be started.
 pub(super) fn explain(error: &StageError) -> Option<String> {
     (error.is(Code::ProgramNotFound))
         .then(|| "gog not found on PATH (install: https://github.com/steipete/gogcli)".to_owned())
@@ -72,7 +72,7 @@ impl Stage for Search {
         argv.extend(["gmail", "search"].map(str::to_owned));
         let limits = ["--json".to_owned(), "--max".to_owned(), self.max.clone()];
         if self.query.starts_with('-') {
-            // A search such as `-in:spam` would be read as an option.
+            // Otherwise a search such as `-in:spam` would be read as an option.
             argv.extend(limits);
             argv.extend(["--".to_owned(), self.query.clone()]);
         } else {
@@ -104,7 +104,7 @@ impl Stage for Search {
     }
 }
 
-/// The threads of an object that has some, else the value itself.
+/// The threads of an object that has any, else the value itself.
 fn threads(value: Value) -> Result<Vec<Value>, Value> {
     match value {
         Value::Object(mut map) => match map.remove("threads") {

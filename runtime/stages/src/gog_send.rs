@@ -1,7 +1,8 @@
 //! `gog.gmail.send`: sends drafts through the `gog` program.
 //!
-//! All drafts are checked before the first is sent, and each is a process of
-//! its own in the journal, so that a resumed run sends none twice.
+//! All drafts are checked before the first is sent, and each is a separate process in the journal, so
+//! that a resumed
+//! run sends none twice.
 
 use lobster_base::code::Code;
 use serde_json::{Value, json};
@@ -74,7 +75,7 @@ impl Stage for Send {
             return Err(refuse("gog.gmail.send draft has an option in the place of an address in to").into());
         }
         for (name, text) in [("to", &draft.to), ("subject", &draft.subject)] {
-            // A line break here could become a header of its own, `Bcc` for one.
+            // A line break here could start another header, such as `Bcc`.
             if text.chars().any(char::is_control) {
                 return Err(refuse(&format!(
                     "gog.gmail.send draft has a line break or control character in {name}"
@@ -89,7 +90,7 @@ impl Stage for Send {
     fn end(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         for index in 0..self.drafts.len() {
             let item = if self.dry_run { self.drafts[index].preview() } else { self.send(index, host)? };
-            // Sending was asked for: a later stage that has enough does not undo that.
+            // Sending was requested: a later stage that has enough items does not cancel it.
             out.item(item)?;
         }
         Ok(())
@@ -125,7 +126,7 @@ impl Send {
         Ok(json::parse(said).unwrap_or_else(|_| json!({"ok": true, "raw": said})))
     }
 
-    /// The failure of one draft, with what became of the others.
+    /// The failure of one draft, with the drafts sent before it.
     fn failed(&self, index: usize, error: StageError) -> StageError {
         let total = self.drafts.len();
         let sent = match index {

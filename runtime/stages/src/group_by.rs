@@ -1,4 +1,4 @@
-//! `groupBy`: items with the same key together.
+//! `groupBy`: groups the items that have the same key.
 
 use std::collections::HashMap;
 

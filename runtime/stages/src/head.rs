@@ -1,4 +1,4 @@
-//! `head`: the first items.
+//! `head`: passes the first items.
 
 use serde_json::Value;
 
@@ -31,7 +31,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     },
 };
 
-/// How many more it takes; a fraction counts as one.
+/// Number of further items to pass; a fraction is rounded up to one item.
 struct Head {
     left: f64,
 }

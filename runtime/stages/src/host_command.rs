@@ -1,4 +1,4 @@
-//! A command of the program that started lobster: a function there, called once per run.
+//! A command implemented by a function of the program that started lobster, called once per run.
 
 use std::sync::Arc;
 
@@ -57,7 +57,7 @@ impl Stage for HostCommand {
             let waiting = list(request["items"].take());
             match host.gate(question(&self.name, &mut request, &waiting)?)? {
                 Answer::Approved { .. } => return emit(Value::Array(waiting), out),
-                // The command is called again in the middle of its work.
+                // The command is called again and continues its work.
                 Answer::Response(response) if request["commandInput"].is_object() => {
                     resume = json!({"state": request["commandInput"].take(), "response": response});
                     items = waiting;
@@ -69,7 +69,7 @@ impl Stage for HostCommand {
 }
 
 impl HostCommand {
-    /// One call, with what it gave, asked and showed.
+    /// Makes one call and returns its results, questions and displayed texts.
     fn call(&self, items: &[Value], resume: &Value, host: &mut dyn Host) -> Result<Value, Stop> {
         let asks_a_model = ASK_A_MODEL.contains(&self.name.as_str());
         let mut recorded = self.args.clone();
@@ -113,7 +113,8 @@ impl HostCommand {
         answer
     }
 
-    /// The failure of a call. A lost call has an unknown end, unless it only asks a model.
+    /// The failure of a call. If the connection was lost, the outcome is unknown, unless the call only
+    /// asks a model.
     fn failed(&self, failure: &Failure, is_harmless: bool) -> StageError {
         let error = failure.error(&self.name);
         match failure {
@@ -122,7 +123,7 @@ impl HostCommand {
         }
     }
 
-    /// The most that asking a model can use, as far as the arguments say.
+    /// The most that asking a model can use, as far as the arguments limit it.
     fn worst_case(&self, body: &Value) -> WorstCase {
         let output = self.args.text("max-output-tokens").and_then(|text| text.trim().parse().ok());
         WorstCase {
@@ -133,7 +134,7 @@ impl HostCommand {
     }
 }
 
-/// Notes what the answers of a model did cost; an answer that was kept from earlier costs nothing.
+/// Notes the cost of a model's answers; a cached answer costs nothing.
 fn bill(answer: &mut Value) {
     let mut spend = Vec::new();
     for item in answer["output"].as_array().into_iter().flatten() {

@@ -4,8 +4,7 @@ use std::borrow::Cow;
 
 use serde_json::Value;
 
-/// A path that was parsed once and is looked up in many items. Keys that
-/// contain a dot cannot be named.
+/// A path, parsed once and looked up in many items. It cannot name keys that contain a dot.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Path {
     segments: Vec<Segment>,
@@ -19,8 +18,7 @@ struct Segment {
 }
 
 impl Path {
-    /// Empty segments are dropped, so `..a` is `a` and `.` the item itself;
-    /// text has a `length` and characters.
+    /// Drops empty segments, so `..a` is `a` and `.` the item itself; text has a `length` and characters.
     pub(crate) fn new(text: &str) -> Self {
         Self {
             segments: text.split('.').filter(|name| !name.is_empty()).map(segment).collect(),
@@ -28,13 +26,12 @@ impl Path {
         }
     }
 
-    /// The path of a `where` expression: empty segments are (missing) fields
-    /// and text has no parts.
+    /// The path of a `where` expression: empty segments are (missing) fields and text has no parts.
     pub(crate) fn of_field(text: &str) -> Self {
         Self { segments: text.split('.').map(segment).collect(), into_text: false }
     }
 
-    /// The name, if the path is the name of a field of the item itself.
+    /// The name, if the path names a field of the item itself.
     pub(crate) fn only_name(&self) -> Option<&str> {
         match self.segments.as_slice() {
             [only] => Some(&only.name),
@@ -42,7 +39,7 @@ impl Path {
         }
     }
 
-    /// The value at this path. `None` is "there is none", which is not null.
+    /// The value at this path. `None` means missing, which is not null.
     pub(crate) fn get<'v>(&self, item: &'v Value) -> Option<Cow<'v, Value>> {
         let mut at = item;
         let mut segments = self.segments.iter();

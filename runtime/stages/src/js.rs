@@ -1,4 +1,4 @@
-//! `js`: inline JavaScript as a stage, in the sandbox of components.
+//! `js`: runs inline JavaScript as a stage, in the sandbox of components.
 
 use serde_json::{Map, Value};
 
@@ -55,7 +55,7 @@ In a workflow a `js:` step has `limits:` and `timeout_ms:` for this.
     kind: StageKind::Pure,
     build: |args| {
         refuse_unknown(SPEC.name, SPEC.flags, args)?;
-        // Words that were written without quotes are one piece of code.
+        // Words without quotes form one piece of code.
         let code = args.positional.join(" ");
         if code.trim().is_empty() {
             return Err(StageError::permanent("js requires code: js 'input.length'"));

@@ -30,8 +30,7 @@ impl Stage for Json {
         Ok(Flow::More)
     }
 
-    /// Nothing is shown before all items are there: a later failure must not
-    /// leave half a document behind.
+    /// Shows nothing before all items are there: a later failure must not leave half a document.
     fn end(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
         let mut shown = String::from("[");
         for (index, slot) in std::mem::take(&mut self.items).into_iter().enumerate() {

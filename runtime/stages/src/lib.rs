@@ -1,5 +1,4 @@
-//! Pipeline commands ("stages"), one file each. What they may do is said by
-//! [`lobster_stage`].
+//! Pipeline commands ("stages"), one file each. [`lobster_stage`] defines what a stage may do.
 
 mod approve;
 mod ask;
@@ -56,7 +55,7 @@ pub use host_command::HOST_COMMAND;
 
 use lobster_stage::{HostFunctions, Registry};
 
-/// All commands of lobster itself.
+/// All of lobster's own commands.
 #[must_use]
 pub fn builtin() -> Registry {
     let data = [
@@ -80,7 +79,7 @@ pub fn builtin() -> Registry {
     Registry::new(data.into_iter().chain(effects::EFFECTS))
 }
 
-/// The same commands with the functions of the program that started lobster.
+/// Adds the functions of the program that started lobster to the commands.
 #[must_use]
 pub fn with_host_functions(registry: Registry, functions: HostFunctions) -> Registry {
     registry.with_host_functions(functions, host_command::build)

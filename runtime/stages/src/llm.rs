@@ -1,7 +1,8 @@
-//! `llm.invoke` and its older name `llm_task.invoke`: asks a language model.
+//! `llm.invoke` and its older name `llm_task.invoke`: ask a language model.
 //!
-//! A call is three kinds of effects: looking for a kept answer, asking (once per
-//! attempt, so that no attempt is paid twice), and keeping the answer.
+//! A call makes three kinds of effects: looking for a cached answer, asking (once per attempt, so that
+//! no attempt is paid
+//! twice), and keeping the answer.
 
 mod files;
 mod options;
@@ -32,8 +33,9 @@ use prompt_file::PromptFile;
 
 pub(super) use options::{INVOKE, TASK};
 
-/// Most repetitions for an answer that does not fit its schema. A model that
-/// fails so often does not understand the schema, and each attempt costs.
+/// Most repetitions for an answer that does not fit its schema. A model that fails more often does not
+/// understand the
+/// schema, and each attempt costs.
 const MAX_RETRIES: u32 = 10;
 
 /// The sources that the incumbent knows.
@@ -42,16 +44,16 @@ const SOURCES: [&str; 5] = ["remote", "openclaw", "clawd", "pi", "http"];
 struct Llm {
     command: &'static str,
     default_provider: Option<Provider>,
-    /// What the options say; the environment completes it.
+    /// The request as set by options; the environment completes it.
     request: Request,
     schema: Option<Schema>,
-    /// A blank one leaves the choice open, whatever the environment says.
+    /// Blank leaves the choice open, even if the environment sets a provider.
     provider: Option<String>,
     token: Option<String>,
     retries: Option<Value>,
-    /// A blank one keeps nothing, whatever the environment says.
+    /// Blank keeps nothing, even if the environment sets a key.
     state_key: Option<String>,
-    /// As they were given, for an adapter that is a function.
+    /// The arguments as given, for an adapter that is a function.
     args: StageArgs,
     refresh: Option<bool>,
     disable_cache: bool,
@@ -60,7 +62,7 @@ struct Llm {
     from_files: FromFiles,
 }
 
-/// What is read from files when the command runs.
+/// Options whose texts are read from files when the command runs.
 #[derive(Default)]
 struct FromFiles {
     prompt: Option<String>,
@@ -71,10 +73,10 @@ struct FromFiles {
     attachments: Vec<String>,
 }
 
-/// Whom to ask.
+/// The adapter that a call uses.
 enum Way {
     One(Box<Channel>),
-    /// Perhaps by its name. Read when the effect is performed: it may be a file.
+    /// A pool, by name if it has one. Read when the effect is performed, because it may be a file.
     Pool(Option<String>),
     /// The adapter of this name in the program that started lobster.
     Host(Arc<HostFunctions>, String),
@@ -125,7 +127,7 @@ fn build(
     let words = words.collect::<Result<Vec<_>, _>>()?;
     let given = structure("vars-json", "object", Value::is_object)?;
     if prompt_file.is_none() && (given.is_some() || !words.is_empty()) {
-        return Err(refuse("fills variables of a --prompt-file; there is none"));
+        return Err(refuse("has variables, but no --prompt-file to fill"));
     }
     let system_file = path_of("system");
     let amount = |name: &str| word(name).and_then(|_| args.number(name)).and_then(number);
@@ -170,7 +172,7 @@ fn build(
     }))
 }
 
-/// A switch that may be spelt out.
+/// True if a switch is on; its value may be spelt out.
 fn is_on(text: &str) -> bool {
     !matches!(text.trim().to_lowercase().as_str(), "" | "false" | "0" | "no")
 }
@@ -202,7 +204,7 @@ impl Stage for Llm {
 }
 
 impl Llm {
-    /// Whom to ask, and the provider's name in cache keys.
+    /// The adapter to ask, and the provider's name in cache keys.
     fn way(&self, host: &dyn Host) -> Result<(Way, String), StageError> {
         let command = self.command;
         let env = |name: &str| host.env(name);
@@ -253,7 +255,7 @@ impl Llm {
         Channel::new(self.command, provider, given, variables)
     }
 
-    /// Completes the request with what stands in files.
+    /// Completes the request with the texts of files.
     fn read_files(&mut self, host: &mut dyn Host) -> Result<(), Stop> {
         let command = self.command;
         let files = std::mem::take(&mut self.from_files);
@@ -284,7 +286,7 @@ impl Llm {
         Ok(())
     }
 
-    /// The request with what the environment and the input say.
+    /// The request, completed from the environment and the input.
     fn complete(&mut self, host: &dyn Host) -> Result<Request, StageError> {
         let mut request = self.request.clone();
         request.model = request.model.or_else(|| setting(host, "MODEL"));
@@ -320,14 +322,14 @@ impl Llm {
         self.refresh.unwrap_or_else(|| setting(host, "FORCE_REFRESH").is_some_and(|text| is_on(&text)))
     }
 
-    /// How often to ask again for an answer that does not fit.
+    /// Number of times to ask again if an answer does not fit.
     fn retries(&self, host: &mut dyn Host) -> u32 {
         if self.schema.is_none() {
             return 0;
         }
         let text = match &self.retries {
             Some(Value::String(text)) => Some(text.clone()).filter(|text| !text.trim().is_empty()),
-            // A bare option is 1, as `Number(true)` is.
+            // A bare option is 1, like `Number(true)`.
             Some(_) => Some("1".to_owned()),
             None => None,
         };
@@ -380,9 +382,10 @@ impl Llm {
             let item = self.item(request, slot, &answer, attempt);
             let violations = self.violations(&item["output"]["data"]);
             if self.schema.is_some() && is_cut(&item) {
-                // The same limit would cut the next answer, too, and what fits by chance says something else.
+                // The same limit would also cut the next answer, and a cut answer that fits by chance
+                // means something else.
                 let why = match violations.as_slice() {
-                    [] => "what it says may not be what the model meant".to_owned(),
+                    [] => "it may not mean what the model intended".to_owned(),
                     violations => format!("it does not fit the schema ({})", violations.join("; ")),
                 };
                 let message = format!("{} {CUT_SHORT}, so {why}. Raise --max-output-tokens", self.command);
@@ -405,14 +408,14 @@ impl Llm {
         Err(StageError::new("no attempt was made").into())
     }
 
-    /// What of the answer's data does not fit the schema, each with its place.
+    /// Violations of the schema by the answer's data, each with its path.
     fn violations(&self, data: &Value) -> Vec<String> {
         let errors = self.schema.as_ref().map(|schema| schema.all_errors(data)).unwrap_or_default();
         let place = |pointer: &str| if pointer.is_empty() { "/".to_owned() } else { pointer.to_owned() };
         errors.iter().map(|error| format!("{} {}", place(&error.pointer), error.message)).collect()
     }
 
-    /// One call, with what was spent, as its effect's answer records it.
+    /// Makes one call and returns the answer that its effect records, with the tokens and cost.
     fn ask_once(
         &self,
         way: &Way,
@@ -426,8 +429,9 @@ impl Llm {
             Way::Pool(name) => json!({"provider": "pool", "pool": name, "body": request.payload(retry)}),
             Way::Host(_, name) => json!({"provider": name, "body": request.payload(retry)}),
         };
-        // Asking twice costs twice, and an answer that was paid may steer a tool: a call that
-        // was cut off is asked about, unless its step says `idempotent: true`.
+        // Asking twice costs twice, and an answer that was paid for may steer a tool: an interrupted
+        // call needs a
+        // decision, unless its step sets `idempotent: true`.
         let action = EffectAction { kind: CALL.to_owned(), detail, idempotent: false };
         let has_budget = host.has_budget();
         host.effect(action, &mut |effect| {
@@ -441,14 +445,14 @@ impl Llm {
             let variables = Variables { env: effect.env, token: effect.token, credential: effect.credential };
             let (mut answer, provider, secret, hops) = match way {
                 Way::One(channel) => {
-                    // Now with its key, which a mere look at the record does not need.
+                    // Now with its key, which a look at the record does not need.
                     let channel = self.channel(channel.provider, variables)?;
                     let answer = asking.ask(&channel, request).map_err(failed)?;
                     (answer, channel.provider.name(), channel.secret().map(str::to_owned), Vec::new())
                 }
                 Way::Pool(name) => {
                     let pool = Pool::from_env(command, name.as_deref(), variables, effect.cwd)?;
-                    // A table that is of no use is told of where the run begins.
+                    // An unusable price table is reported at the beginning of the run.
                     let (pricing, _) = Pricing::configured(effect.env);
                     let (answer, channel, hops) =
                         pool.ask(&asking, &Health::at(effect.state_dir), &pricing).map_err(failed)?;
@@ -501,12 +505,12 @@ impl Llm {
             format => format,
         };
         let source = match (&answer["source"], self.default_provider) {
-            // The alias has always said so, whichever gateway answered.
+            // The alias has always used this name, whichever gateway answered.
             (Value::Null, Some(_)) => json!("clawd"),
             (Value::Null, None) => answer["provider"].clone(),
             (own, _) => own.clone(),
         };
-        // As with the incumbent, which takes every source that it does not know for a cache.
+        // Like the incumbent, which takes every source that it does not know for a cache.
         let is_foreign = answer["source"].as_str().is_some_and(|source| !SOURCES.contains(&source));
         json!({
             "kind": self.command,
@@ -530,7 +534,7 @@ impl Llm {
     }
 }
 
-/// The model's own words of an answer.
+/// The model's text in an answer.
 fn text_of_answer(output: &Value) -> String {
     match (&output["text"], &output["data"]) {
         (Value::String(text), _) => text.clone(),
@@ -546,7 +550,7 @@ fn replayed(mut item: Value, found: Found) -> Value {
     item
 }
 
-/// Whether the provider ended the answer at a limit.
+/// True if the provider ended the answer at a limit.
 fn is_cut(item: &Value) -> bool {
     item["warnings"].as_array().into_iter().flatten().any(|warning| warning == CUT_SHORT)
 }

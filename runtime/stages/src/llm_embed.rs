@@ -1,6 +1,6 @@
-//! `llm.embed`: vectors that place texts by their meaning.
+//! `llm.embed`: computes vectors that represent the meaning of texts.
 //!
-//! Each request is an effect of its own, so that a resumed run pays for none twice.
+//! Each request is a separate effect, so that a resumed run pays for none twice.
 
 use lobster_base::code::Code;
 use serde_json::{Map, Value, json};
@@ -43,8 +43,8 @@ OPENAI_BASE_URL), azure, gemini; with the variables of llm.invoke.
             &[
                 Arg::text("model", "Model"),
                 Arg::text("provider", "openai, azure or gemini"),
-                Arg::text("field", "Where an item has its text"),
-                Arg::number("dimensions", "How long the vectors are"),
+                Arg::text("field", "Path of the text in an item"),
+                Arg::number("dimensions", "Length of the vectors"),
                 Arg::text("token", "Bearer token or key"),
             ],
             &[],
@@ -143,7 +143,7 @@ impl Embed {
         })
     }
 
-    /// Embeds what was collected, by one request.
+    /// Embeds the collected items with one request.
     fn flush(&mut self, host: &mut dyn Host, out: &mut dyn Sink) -> Result<(), Stop> {
         if self.batch.is_empty() {
             return Ok(());

@@ -1,4 +1,4 @@
-//! `map`: items in another shape.
+//! `map`: reshapes items.
 
 use serde_json::{Map as JsonMap, Value};
 
@@ -13,8 +13,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
     name: "map",
     description: "Transform items (wrap/unwrap/add fields)",
     help: "Usage:\n  ... | map --wrap NAME\n  ... | map --unwrap NAME\n  ... | map kind=note 'id={{id}}' ...\n\n\
-           Assigned values are text; {{path}} is replaced by a field of the item, also by one that was \
-           assigned before.\n",
+           Assigned values are text; {{path}} is replaced by a field of the item, which may have been assigned \
+           before.\n",
     flags: &[
         Flag { name: "wrap", value: Some("NAME"), help: "Put each item into an object under this name" },
         Flag { name: "unwrap", value: Some("NAME"), help: "Replace each item by this field of it" },
@@ -106,7 +106,7 @@ impl Stage for Map {
 }
 
 impl Map {
-    /// `{name: item}` with the assignments, which see the bare item.
+    /// `{name: item}` with the assignments, whose templates see the item itself.
     fn assign(
         &self,
         name: &str,

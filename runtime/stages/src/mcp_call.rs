@@ -100,7 +100,7 @@ impl Stage for McpCall {
         let call = ToolCall { args: each.arguments(&self.call.args, item), ..self.call.clone() };
         let answer = host.mcp(call).map_err(|stop| each.explain(stop))?;
         each.answered();
-        // Each item is a call that was asked for: a later stage that has enough does not undo that.
+        // Each item is a requested call: a later stage that has enough items does not cancel it.
         each::hand_on(answer, out).map(|_| Flow::More)
     }
 

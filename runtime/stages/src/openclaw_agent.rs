@@ -1,4 +1,4 @@
-//! `openclaw.agent`: one turn of an OpenClaw agent through its command line.
+//! `openclaw.agent`: runs one turn of an OpenClaw agent through its command line.
 
 use lobster_base::code::Code;
 use serde_json::Value;
@@ -126,7 +126,7 @@ impl Stage for Agent {
         argv.extend(["agent", "--json", "--message"].map(str::to_owned));
         argv.push(message);
         argv.extend(self.options.iter().cloned());
-        // An operator's own limit is named as it is for all commands.
+        // The operator's own limit has the same message for all commands.
         let is_lower = byte_limit(&lobster_stage::MAX_OUTPUT, |name| host.env(name))
             .is_ok_and(|asked| asked.is_some_and(|asked| asked < MAX_OUTPUT));
         let finished = tool::dispatch(host, argv, Some(MAX_OUTPUT), |error| match error.known_code() {

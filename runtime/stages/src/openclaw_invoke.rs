@@ -87,7 +87,7 @@ struct Invoke {
     gateway: Option<Gateway>,
 }
 
-/// What every call of the stage has in common.
+/// The part that all calls of the stage share.
 #[derive(Clone)]
 struct Call {
     tool: String,
@@ -97,7 +97,7 @@ struct Call {
     dry_run: Option<bool>,
 }
 
-/// Where the calls go, known once the environment is.
+/// Address and limits of the calls, read from the environment.
 struct Gateway {
     url: Url,
     limits: Limits,
@@ -137,7 +137,7 @@ impl Stage for Invoke {
         let (Some(each), Value::Object(args)) = (&self.each, &self.call.args) else { return Ok(Flow::More) };
         let args = Value::Object(each.arguments(args, item));
         let answer = self.call(args, host)?;
-        // Each item is a call that was asked for: a later stage that has enough does not undo that.
+        // Each item is a requested call: a later stage that has enough items does not cancel it.
         each::hand_on(answer, out).map(|_| Flow::More)
     }
 
@@ -146,7 +146,7 @@ impl Stage for Invoke {
             let answer = self.call(self.call.args.clone(), host)?;
             each::hand_on(answer, out)?;
         } else {
-            // A gateway that cannot be used is an error with no items, too.
+            // An unusable gateway is an error even without items.
             self.gateway(host)?;
         }
         Ok(())
@@ -185,7 +185,7 @@ impl Invoke {
             })?;
             result(name, &reply)
         });
-        // The tool may have done its work, whatever came back and whatever follows.
+        // The tool may have done its work, even if the call or a later step fails.
         if is_sent {
             host.no_retry();
         }
@@ -219,14 +219,14 @@ impl Invoke {
         url.set_path("/tools/invoke");
         url.set_query(None);
         url.set_fragment(None);
-        // What may not be sent is refused before anything is recorded.
+        // A token that may not be sent is refused before anything is recorded.
         token(name, self.token.as_deref(), &url, &|name| host.token(name))?;
         let limits = Limits::from_env(|name| host.env(name)).map_err(|error| refuse(&error.to_string()))?;
         Ok(Gateway { url, limits })
     }
 }
 
-/// What proves who asks: `--token`, else what the variables hold, a secret of the step first.
+/// The token to send: `--token`, else the value of a variable, preferring a secret of the step.
 fn token(
     name: &str,
     given: Option<&str>,
@@ -278,7 +278,7 @@ impl Call {
     }
 }
 
-/// What a gateway's answer means: its `result`, or all of it where it is not wrapped.
+/// The result of a gateway's answer: its field `result`, or the whole answer if it has none.
 fn result(name: &str, reply: &Reply) -> Result<Value, StageError> {
     if !reply.is_success() {
         let error = StageError::new(format!("{name} failed ({}): {}", reply.status, reply.excerpt()));
@@ -359,7 +359,7 @@ mod tests {
             "openclaw.invoke failed (503): busy [--each stopped at item 2; the call for item 1 was answered]"
         );
         assert!(error.permanent);
-        // The failed effect is forgotten, as a resume does that tries it again; the done one is kept.
+        // A resume forgets the failed effect and tries it again; the completed one is kept.
         host.resume();
         assert_eq!(run(&OPENCLAW, &args, items, &mut host).unwrap(), [1, 2, 3, 3]);
         let bodies: Vec<Value> = server.requests().iter().map(|seen| seen.json()["args"].clone()).collect();

@@ -1,4 +1,4 @@
-//! `pick`: some of the fields.
+//! `pick`: keeps some of the fields.
 
 use serde_json::{Map, Value};
 
@@ -58,7 +58,7 @@ impl Stage for Pick {
     }
 }
 
-/// A list is an object with its indices and `length` for fields.
+/// An element of a list by name: its indices and `length` act as fields.
 pub(super) fn part(items: &[Value], name: &str) -> Option<Value> {
     match name {
         "length" => Some(items.len().into()),

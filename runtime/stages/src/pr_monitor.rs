@@ -7,11 +7,11 @@ use super::{diff_last, tool};
 use lobster_base::json;
 use lobster_stage::{Host, StageError, Stop};
 
-/// What is asked of `gh`.
+/// Fields requested from `gh`.
 const FIELDS: &str =
     "number,title,url,state,isDraft,mergeable,reviewDecision,author,baseRefName,headRefName,updatedAt";
 
-/// What a summary compares. (The author is part of the snapshot only, as with the incumbent.)
+/// Fields compared in a summary. (The author is only in the snapshot, as with the incumbent.)
 const COMPARED: [&str; 10] = [
     "number",
     "title",
@@ -25,7 +25,7 @@ const COMPARED: [&str; 10] = [
     "headRefName",
 ];
 
-/// What has happened to a pull request since the last successful run.
+/// Changes of a pull request since the last successful run.
 struct Observed {
     repo: Value,
     number: Value,
@@ -188,7 +188,7 @@ mod tests {
         assert_eq!(first["summary"]["changedFields"], json!(COMPARED));
         assert_eq!(first["summary"]["changes"]["isDraft"], json!({"from": null, "to": false}));
         assert_eq!(first["prSnapshot"].to_string(), pr("OPEN"));
-        // The pipeline failed after it: the next run sees the change again.
+        // A later stage of the pipeline failed: the next run sees the change again.
         host.forget();
         assert_eq!(run(&SPEC, &plain, vec![], &mut host).unwrap()[0], first);
         host.succeed();

@@ -1,5 +1,4 @@
-//! A host for tests: it performs effects, records them, and answers from the
-//! record when it is resumed.
+//! A host for tests: it performs effects, records them, and answers from the record when it is resumed.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +22,7 @@ pub(super) struct RecordingHost {
     pub(super) cancel: CancelToken,
     registry: Registry,
     natives: Natives,
-    /// What was done, with the answer where there was one.
+    /// Performed actions with their answers or failures.
     journal: Vec<(Action, Result<Value, StageError>)>,
     at: usize,
     commits: Vec<(EffectAction, Commit)>,
@@ -66,7 +65,7 @@ impl RecordingHost {
         self.registry = Registry::new(specs.iter().copied());
     }
 
-    /// Processes are played by `natives`: exit code, stdout, stderr.
+    /// `natives` plays processes: exit code, stdout, stderr.
     pub(super) fn natives(
         &mut self,
         natives: impl FnMut(&[String]) -> Result<(i32, String, String), StageError> + 'static,
@@ -97,8 +96,8 @@ impl RecordingHost {
         self.actions().into_iter().filter_map(program).collect()
     }
 
-    /// Begins again from the record, without the failures: effects that failed
-    /// and processes that ended with another code than 0.
+    /// Starts again from the record without the failures: failed effects and processes with a nonzero
+    /// exit code.
     pub(super) fn resume(&mut self) {
         self.journal.retain(|(action, answer)| match (action, answer) {
             (Action::Effect(_), Ok(_)) => true,
@@ -109,13 +108,13 @@ impl RecordingHost {
         self.commits.clear();
     }
 
-    /// Begins a run of its own in the same world.
+    /// Starts a new run in the same environment.
     pub(super) fn forget(&mut self) {
         self.journal.clear();
         self.resume();
     }
 
-    /// The pipeline has succeeded.
+    /// Completes the pipeline successfully.
     pub(super) fn succeed(&mut self) {
         for (action, commit) in std::mem::take(&mut self.commits) {
             let mut commit = Some(commit);
@@ -268,7 +267,7 @@ fn run_args(
     Ok(out.0)
 }
 
-/// The failure that a stage ended with.
+/// The failure of a stage.
 pub(super) fn error_of(result: Result<Vec<Value>, Stop>) -> StageError {
     match result {
         Err(Stop::Failed(error)) => error,

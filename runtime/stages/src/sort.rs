@@ -1,10 +1,10 @@
-//! `sort`: items in order, in bounded memory: what is held is compact text, not values.
+//! `sort`: orders items in bounded memory: items are held as compact text, not values.
 //!
-//! The order. Null and missing come last, in both directions. Numbers stand by
-//! value and everything else by its text; where the two meet, a text stands
-//! before the first number whose own text is greater. So the result depends on
-//! the items alone and never on the order they came in, except that equal ones
-//! keep it.
+//! The order: null and missing come last, in both directions. Numbers are ordered by value, everything
+//! else by its text.
+//! Between numbers and texts, a text precedes the first number whose own text is greater. So the result
+//! depends only on
+//! the items and not on their order in the input, except that equal items keep it.
 
 use std::cmp::Ordering;
 
@@ -23,7 +23,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     name: "sort",
     description: "Sort items (stable) by a key or by stringified value",
     help: "Usage:\n  ... | sort\n  ... | sort --key PATH [--desc]\n\n\
-           Numbers are ordered by value, everything else by its text; null and missing keys come last, also with --desc.\n",
+           Numbers are ordered by value, everything else by its text; null and missing keys come last, even with --desc.\n",
     flags: &[
         Flag { name: "key", value: Some("PATH"), help: "Order by the value at this path" },
         Flag { name: "desc", value: None, help: "Descending order" },
@@ -61,7 +61,7 @@ struct Sort {
 struct Entry<K> {
     key: K,
     item: Slot,
-    /// Where it came in the input.
+    /// Position in the input.
     place: usize,
 }
 
@@ -109,8 +109,8 @@ impl Stage for Sort {
 }
 
 impl Sort {
-    /// All items with a key, ascending. When the order will be turned round,
-    /// equal ones stand the wrong way round now.
+    /// All items with a key, ascending. If the order will be reversed, equal items are in reverse input
+    /// order here.
     fn order(&mut self) -> Vec<Slot> {
         let descending = self.descending;
         let tie = |a: usize, b: usize| if descending { b.cmp(&a) } else { a.cmp(&b) };
@@ -135,7 +135,7 @@ impl Sort {
                 order.push(word.item);
             }
             order.push(number.item);
-            // Words that say the same as this number stand beside it, not beyond the next one.
+            // Words with the same text as this number go next to it, not after the next number.
             let is_last_of_its_value =
                 numbers.peek().is_none_or(|next| next.key.order(number.key) != Some(Ordering::Equal));
             while is_last_of_its_value
@@ -191,7 +191,7 @@ mod tests {
     }
 
     proptest! {
-        /// The order items came in does not show, and turning round turns all round.
+        /// The result does not depend on the input order, and `--desc` reverses it completely.
         #[test]
         fn the_result_depends_on_the_items_alone(
             mut items in proptest::collection::vec(prop_oneof![

@@ -1,4 +1,4 @@
-//! `state.get`: the value of a key.
+//! `state.get`: emits the value of a key.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! `state.set`: keeps a value under a key.
+//! `state.set`: stores a value under a key.
 
 use serde_json::{Value, json};
 
@@ -53,7 +53,7 @@ impl Stage for Set {
     }
 }
 
-/// What is kept of some items: one stands for itself, others are an array.
+/// The stored value: a single item itself, any other number of items as an array.
 pub(super) fn as_value(mut items: Vec<Value>) -> Value {
     if items.len() == 1 { items.remove(0) } else { Value::Array(items) }
 }

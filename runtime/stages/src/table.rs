@@ -21,7 +21,7 @@ pub(super) static SPEC: StageSpec = StageSpec {
     build: |_| Ok(Box::new(Table::default())),
 };
 
-/// So many items decide which columns there are, as with the incumbent.
+/// Items whose fields become the columns; the incumbent uses the same number.
 const SAMPLE: usize = 20;
 /// The narrowest column.
 const MIN_WIDTH: usize = 3;
@@ -49,8 +49,7 @@ impl Stage for Table {
 }
 
 impl Table {
-    /// The fields of the first items in order of appearance, or `None` when
-    /// one of them is not an object.
+    /// The fields of the first items in order of appearance, or `None` if an item is not an object.
     fn columns(&self) -> Result<Option<Vec<String>>, Stop> {
         let mut columns: Vec<String> = Vec::new();
         let mut seen = HashSet::new();
@@ -141,7 +140,7 @@ mod tests {
         }
     }
 
-    /// Comparing each column with all before it would take minutes.
+    /// Comparing each column with all columns before it would take minutes.
     #[test]
     fn many_columns_take_no_longer_each() {
         let item: serde_json::Map<String, Value> =

@@ -1,4 +1,4 @@
-//! `template`: a text for each item, with `{{path | filter}}` filled in.
+//! `template`: emits a text for each item, with `{{path | filter}}` filled in.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -14,7 +14,7 @@ use lobster_stage::{
     args_schema, option_schema, words_schema,
 };
 
-/// Longest template that is read from a file, in bytes.
+/// Longest template read from a file, in bytes.
 const MAX_TEMPLATE: u64 = 16 << 20;
 
 pub(super) static SPEC: StageSpec = StageSpec {
@@ -109,7 +109,7 @@ fn read_text(file: File) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
     file.take(MAX_TEMPLATE + 1).read_to_end(&mut text)?;
     if text.len() as u64 > MAX_TEMPLATE {
-        return Err(io::Error::other(format!("larger than {MAX_TEMPLATE} bytes, which no template is")));
+        return Err(io::Error::other(format!("larger than {MAX_TEMPLATE} bytes, the limit of templates")));
     }
     Ok(text)
 }
@@ -121,13 +121,13 @@ impl Stage for Render {
         out.item(text.into())
     }
 
-    /// Also without any item, a file that cannot be read is a failure.
+    /// Reads the file even if there is no item, since an unreadable file is a failure.
     fn end(&mut self, host: &mut dyn Host, _: &mut dyn Sink) -> Result<(), Stop> {
         self.source.load(host).map(|_| ())
     }
 }
 
-/// A text with places to fill, read once.
+/// A text with placeholders, parsed once.
 pub(super) struct Template {
     pieces: Vec<Piece>,
 }
@@ -138,8 +138,8 @@ enum Piece {
 }
 
 impl Template {
-    /// A place is `{{`, one or more characters that are no `}`, and `}}`;
-    /// anything else is text.
+    /// Parses a text. A placeholder is `{{`, one or more characters other than `}`, and `}}`; anything
+    /// else is text.
     pub(super) fn new(text: &str) -> Self {
         Self::read(text, |inside| {
             let mut parts = split_outside_quotes(inside, '|').into_iter();
@@ -148,7 +148,7 @@ impl Template {
         })
     }
 
-    /// Where all between the braces is a path (`map`).
+    /// Parses a text in which everything between the braces is a path (`map`).
     pub(super) fn without_filters(text: &str) -> Self {
         Self::read(text, |inside| Piece::Fill { path: path_of(inside), filters: Vec::new() })
     }
@@ -159,7 +159,7 @@ impl Template {
         while let Some(open) = text[search..].find("{{").map(|at| search + at) {
             let Some(close) = text[open + 2..].find('}').map(|at| open + 2 + at) else { break };
             if close == open + 2 || !text[close..].starts_with("}}") {
-                // No place can begin before this brace either.
+                // No placeholder can begin before this brace either.
                 search = close + 1;
                 continue;
             }
@@ -176,8 +176,7 @@ impl Template {
         Self { pieces }
     }
 
-    /// The text with all places filled from `item`. `env` is asked for `TZ`
-    /// when a date without a zone has to be understood.
+    /// The text with all placeholders filled from `item`. `env` is asked for `TZ` if a date has no zone.
     pub(super) fn fill(
         &self,
         item: &Value,
@@ -216,7 +215,7 @@ fn path_of(text: &str) -> Path {
     }
 }
 
-/// Cuts at a sign that is neither between quotes nor behind a backslash.
+/// Splits at a sign that is neither inside quotes nor escaped by a backslash.
 pub(super) fn split_outside_quotes(text: &str, sign: char) -> Vec<&str> {
     let mut parts = Vec::new();
     let (mut start, mut quote, mut escaped) = (0, None, false);

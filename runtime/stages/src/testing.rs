@@ -1,4 +1,4 @@
-//! A host for tests: answers what it was given, runs processes with `std`.
+//! A host for tests: gives prepared answers, runs processes with `std`.
 
 use lobster_base::code::Code;
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ impl Default for FakeHost {
     }
 }
 
-/// What each stage's output is collected in.
+/// Collects each stage's output.
 struct Collect(Vec<Value>);
 
 impl Sink for Collect {
@@ -182,7 +182,7 @@ impl Host for FakeHost {
     }
 }
 
-/// The items that come out.
+/// The output items.
 pub(crate) fn run(text: &str, items: Value) -> Value {
     match FakeHost::default().drive(text, items) {
         Ok(items) => items.into(),
@@ -190,7 +190,7 @@ pub(crate) fn run(text: &str, items: Value) -> Value {
     }
 }
 
-/// The message it fails with.
+/// The message of the failure.
 pub(crate) fn fails(text: &str, items: Value) -> String {
     match FakeHost::default().drive(text, items) {
         Err(Stop::Failed(error)) => error.message,
@@ -198,7 +198,7 @@ pub(crate) fn fails(text: &str, items: Value) -> String {
     }
 }
 
-/// The texts that renderers show.
+/// The texts shown by renderers.
 pub(crate) fn rendered(text: &str, items: Value) -> Vec<String> {
     let mut host = FakeHost::default();
     host.drive(text, items).unwrap();

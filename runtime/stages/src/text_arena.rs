@@ -1,12 +1,12 @@
-//! Items and texts that a stage must hold until its input ends, kept as compact
-//! text: a tenth of what the values themselves would take.
+//! Items and texts that a stage holds until its input ends, stored as compact text: a tenth of the size
+//! of the values.
 
 use serde_json::Value;
 
 use lobster_base::json;
 use lobster_stage::StageError;
 
-/// Text is kept in chunks of this size, so that growing never copies.
+/// Size of the chunks that hold the text; growing never copies.
 const CHUNK: usize = 1 << 20;
 
 /// Texts, each named by a [`Slot`].
@@ -15,7 +15,7 @@ pub(crate) struct TextArena {
     chunks: Vec<String>,
 }
 
-/// Where a text is held.
+/// Position of a text.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     chunk: u32,

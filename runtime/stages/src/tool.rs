@@ -7,7 +7,7 @@ use std::io::Read;
 use lobster_base::text::{self, Count};
 use lobster_stage::{Host, NativeCommand, Payload, Program, StageError, Stop};
 
-/// How a program ended, with what it wrote as text.
+/// Exit status of a program and its output as text.
 pub(super) struct Finished {
     pub(super) exit: Option<i32>,
     pub(super) stdout: String,
@@ -25,8 +25,8 @@ impl Finished {
     }
 }
 
-/// Runs `argv` to its end. `explain` may put the refusal to start, or the cap
-/// that was hit, into the stage's words.
+/// Runs `argv` until it ends. `explain` may replace the message of a failed start or of an exceeded
+/// output cap.
 pub(super) fn run(
     host: &mut dyn Host,
     argv: Vec<String>,
@@ -36,8 +36,9 @@ pub(super) fn run(
     start(host, argv, max_output, explain, false)
 }
 
-/// Runs `argv`, which hands a message to somebody else: once it was started, no retry
-/// repeats it, and stopping it does not tell whether the message went out.
+/// Runs `argv`, which sends a message: once started, no retry repeats it, and stopping it leaves
+/// unknown whether the
+/// message went out.
 pub(super) fn dispatch(
     host: &mut dyn Host,
     argv: Vec<String>,
@@ -94,10 +95,10 @@ fn start(
     Ok(Finished { exit: outcome.exit, stdout: text(&outcome.stdout)?, stderr: text(&outcome.stderr)? })
 }
 
-/// Most bytes of one argument that Linux passes on (`MAX_ARG_STRLEN`, less the final NUL).
+/// Most bytes of one argument that Linux accepts (`MAX_ARG_STRLEN`, less the final NUL).
 const MAX_WORD: usize = 128 * 1024 - 1;
 
-/// Everything in `payload`, with U+FFFD for what is not UTF-8.
+/// The whole text of `payload`, with U+FFFD for invalid UTF-8.
 fn text(payload: &Payload) -> Result<String, StageError> {
     let mut bytes = Vec::new();
     payload
@@ -108,13 +109,13 @@ fn text(payload: &Payload) -> Result<String, StageError> {
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
 }
 
-/// The words that start a program: a Node script is given to Node.
+/// The words that start a program: a Node script is run by Node.
 pub(super) fn program(bin: String) -> Vec<String> {
     let is_script = [".mjs", ".cjs", ".js", ".ts"].iter().any(|suffix| bin.ends_with(suffix));
     if is_script { vec!["node".to_owned(), bin] } else { vec![bin] }
 }
 
-/// An option with its value: one word where the value could be taken for an option itself.
+/// An option with its value: one word if the value could be taken for an option itself.
 pub(super) fn option(name: &str, value: &str) -> Vec<String> {
     if value.starts_with('-') {
         vec![format!("{name}={value}")]

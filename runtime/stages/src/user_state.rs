@@ -1,4 +1,4 @@
-//! The effects behind `state.get`, `state.set` and `diff.last`.
+//! The effects of `state.get`, `state.set` and `diff.last`.
 
 use serde_json::{Value, json};
 
@@ -6,12 +6,12 @@ use lobster_base::digest::Digest;
 use lobster_stage::{EffectAction, EffectHost, StageError};
 use lobster_store::{StoreError, UserState};
 
-/// Reading the value of a key.
+/// The effect that reads the value of a key.
 pub(super) fn reading(key: &str) -> EffectAction {
     EffectAction { kind: "state.get".to_owned(), detail: json!({"key": key}), idempotent: true }
 }
 
-/// Writing the value of a key. The journal names the value by its digest.
+/// The effect that writes the value of a key. The journal names the value by its digest.
 pub(super) fn writing(key: &str, value: &Value) -> EffectAction {
     let digest = Digest::of(lobster_base::json::stable(value).as_bytes());
     EffectAction {
@@ -21,7 +21,7 @@ pub(super) fn writing(key: &str, value: &Value) -> EffectAction {
     }
 }
 
-/// The value of a key, `null` where there is none.
+/// The value of a key, `null` if it has none.
 pub(super) fn get(host: &EffectHost<'_>, key: &str) -> Result<Value, StoreError> {
     Ok(UserState::at(host.state_dir).get(key)?.unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! `where`: the items that fit a condition.
+//! `where`: passes the items that fit a condition.
 //!
 //! Values compare as ECMAScript's `==` and `<` compare them, since conditions
 //! in use depend on it (`unread=true`, `minutes>=30` on text); only integers
@@ -43,7 +43,7 @@ struct Where {
     condition: Condition,
     text: String,
     has_items: bool,
-    /// Whether an item had the field that the condition names, or passed without it.
+    /// True if an item had the field of the condition, or passed without it.
     has_field: bool,
 }
 
@@ -93,7 +93,7 @@ enum Operator {
     More,
 }
 
-/// In the order they are tried, so `a===1` is `a == "=1"`.
+/// In the order they are tried, so that `a===1` is `a == "=1"`.
 const OPERATORS: [(&str, Operator); 7] = [
     ("==", Operator::Is),
     ("=", Operator::Is),
@@ -126,7 +126,7 @@ impl Condition {
         Some(Self { path: Path::of_field(path), operator, right: Literal::read(value) })
     }
 
-    /// The field's value by the text of an item; `None` if one must read the item to know.
+    /// The field's value found in the text of an item; `None` if the item must be parsed to know.
     fn found_in(&self, item: RawItem<'_>) -> Option<Option<Value>> {
         match item.field(self.path.only_name()?)? {
             Some(value) => Some(Some(value.read().ok()?)),
@@ -147,8 +147,9 @@ impl Condition {
     }
 }
 
-/// The value behind an operator: at least one character, on one line. Blanks
-/// before it do not count unless there is nothing else.
+/// The value after an operator: at least one character, on one line. Blanks before it are ignored
+/// unless there is nothing
+/// else.
 fn value_after(text: &str) -> Option<&str> {
     let value = text.trim_start();
     let last = || text.char_indices().next_back().map(|(at, _)| &text[at..]);
@@ -179,7 +180,7 @@ impl Literal {
         }
     }
 
-    /// ECMA-262 `IsLooselyEqual`, missing being `undefined`.
+    /// ECMA-262 `IsLooselyEqual`; missing is `undefined`.
     fn equals(&self, left: Option<&Value>) -> bool {
         let Some(left) = left.filter(|left| !left.is_null()) else {
             return matches!(self, Self::Null);
@@ -193,7 +194,7 @@ impl Literal {
     }
 }
 
-/// ECMA-262 `IsLessThan` both ways; `None` where one side is not a number.
+/// ECMA-262 `IsLessThan` in both directions; `None` if one side is not a number.
 fn order(left: &Value, right: &Literal) -> Option<Ordering> {
     match (left, right) {
         (Value::String(left), Literal::Text(right)) => Some(text_order(left, right)),

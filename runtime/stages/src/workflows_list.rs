@@ -1,4 +1,4 @@
-//! `workflows.list`: the named workflows that are built in.
+//! `workflows.list`: lists the named workflows that are built in.
 
 use serde_json::{Value, json};
 

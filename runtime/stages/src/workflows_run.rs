@@ -26,7 +26,7 @@ Usage:
     examples: || {
         examples(&[(
             r#"{"name":"github.pr.monitor","args-json":"{\"repo\":\"owner/name\",\"pr\":1}"}"#,
-            "What has changed in a pull request",
+            "Changes of a pull request",
         )])
     },
     side_effects: Some(&[]),
@@ -34,7 +34,7 @@ Usage:
     build,
 };
 
-/// A workflow that has a name.
+/// A workflow with a name.
 pub(super) struct Named {
     pub(super) name: &'static str,
     pub(super) description: &'static str,
@@ -43,10 +43,10 @@ pub(super) struct Named {
     run: Work,
 }
 
-/// Runs a workflow with its arguments and gives its one item.
+/// Runs a workflow with its arguments and returns its one item.
 type Work = fn(&Map<String, Value>, &mut dyn Host) -> Result<Value, Stop>;
 
-/// All of them, in the order of `workflows.list`.
+/// All named workflows, in the order of `workflows.list`.
 pub(super) static NAMED: [Named; 2] = [
     Named {
         name: "github.pr.monitor",
@@ -60,7 +60,7 @@ pub(super) static NAMED: [Named; 2] = [
                 ("summaryOnly", "boolean", "Leave the snapshot out"),
             ])
         },
-        examples: || examples(&[(r#"{"repo":"owner/name","pr":1}"#, "What has changed since the last run")]),
+        examples: || examples(&[(r#"{"repo":"owner/name","pr":1}"#, "Changes since the last run")]),
         run: pr_monitor::monitor,
     },
     Named {
@@ -73,7 +73,7 @@ pub(super) static NAMED: [Named; 2] = [
                 ("key", "string", "State key of the last snapshot"),
             ])
         },
-        examples: || examples(&[(r#"{"repo":"owner/name","pr":1}"#, "One line when something has changed")]),
+        examples: || examples(&[(r#"{"repo":"owner/name","pr":1}"#, "One line if something has changed")]),
         run: pr_monitor::notify,
     },
 ];

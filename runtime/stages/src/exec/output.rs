@@ -1,4 +1,4 @@
-//! A program's output as items, without holding more of it than one item.
+//! A program's output as items, holding at most one item in memory.
 
 use std::fmt;
 use std::io::{BufRead, BufReader, Read};
@@ -15,14 +15,14 @@ use lobster_stage::{Flow, Payload, Sink, StageError, Stop};
 /// Output up to this size is read in one go.
 const SMALL: u64 = 1 << 20;
 
-/// How much of larger output is read at a time.
+/// Size of the pieces in which larger output is read.
 const PIECE: usize = 256 << 10;
 
 fn unreadable(error: impl fmt::Display) -> StageError {
     StageError::new(format!("exec: the program's output could not be read back: {error}"))
 }
 
-/// One item for each line, but for empty ones unless `all` are wanted. Invalid UTF-8 becomes U+FFFD.
+/// Emits one item for each line, without empty lines unless `all` is true. Invalid UTF-8 becomes U+FFFD.
 pub(super) fn lines(payload: &Payload, all: bool, out: &mut dyn Sink) -> Result<(), Stop> {
     let mut reader = BufReader::with_capacity(64 << 10, payload.open().map_err(unreadable)?);
     let mut line = Vec::new();
@@ -43,13 +43,14 @@ pub(super) fn lines(payload: &Payload, all: bool, out: &mut dyn Sink) -> Result<
     }
 }
 
-/// The output as one JSON value; a list item by item, nothing as null.
+/// Emits the output as one JSON value, a list item by item, and null if there is no output.
 ///
-/// What comes later may act on the first item at once, so no item leaves before
-/// the whole output is known to be JSON. `plain` says so, if it was looked at
-/// while it came; else large output is read twice instead of held.
+/// Later stages may act on the first item at once, so no item is emitted before the whole output is
+/// known to be JSON.
+/// `plain` is the answer if the output was checked while it arrived; otherwise large output is read
+/// twice instead of held.
 ///
-/// True if half a surrogate pair was read as U+FFFD.
+/// Returns true if half a surrogate pair was read as U+FFFD.
 pub(super) fn json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -> Result<bool, Stop> {
     let small = match payload {
         Payload::Bytes(_) => true,
@@ -65,12 +66,12 @@ pub(super) fn json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -
     Ok(false)
 }
 
-/// The first byte that is no blank: the bracket of a list or an object.
+/// The first byte that is not blank: the bracket of a list or an object.
 pub fn first_byte(payload: &Payload) -> std::io::Result<Option<u8>> {
     Pieces::open(payload)?.first_byte()
 }
 
-/// The items of text that is known to be a JSON list.
+/// Emits the items of a text that is known to be a JSON list.
 pub fn items(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
     let mut pieces = Pieces::open(payload).map_err(unreadable)?;
     let mut scanner = Scanner::by_item();
@@ -91,8 +92,9 @@ fn single(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Decodes as leniently as JSON text may come: byte order mark, invalid UTF-8,
-/// numbers beyond doubles, half a surrogate pair.
+/// Decodes JSON text as leniently as programs require: byte order mark, invalid UTF-8, numbers beyond
+/// doubles, half a
+/// surrogate pair.
 fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
     let mut bytes = Vec::new();
     payload.open().and_then(|mut reader| reader.read_to_end(&mut bytes)).map_err(unreadable)?;
@@ -105,7 +107,7 @@ fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
         Value::Null
     } else {
         json::parse(text).map_err(|error| {
-            // Nesting, which JavaScript would take, has our own words.
+            // Too deep nesting, which JavaScript would accept, has lobster's own message.
             let why = complaint(text).unwrap_or_else(|| error.to_string());
             StageError::permanent(format!("exec --json could not parse stdout as JSON: {why}"))
         })?
@@ -123,7 +125,7 @@ fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
     Ok(is_mended)
 }
 
-/// Whether the output is one JSON value and needs none of the leniency of [`whole`].
+/// True if the output is one JSON value and needs none of the leniency of [`whole`].
 pub fn is_plain_json(payload: &Payload) -> bool {
     let scan = || -> std::io::Result<bool> {
         let mut reader = payload.open()?;
@@ -139,11 +141,11 @@ pub fn is_plain_json(payload: &Payload) -> bool {
     scan().unwrap_or(false)
 }
 
-/// The output in pieces, of which an item that is not over yet is kept.
+/// The output in pieces; the bytes of an unfinished item are kept.
 struct Pieces {
     reader: Box<dyn Read + Send>,
     bytes: Vec<u8>,
-    /// Where the item at hand begins, and how far it was scanned.
+    /// Beginning of the current item.
     begin: usize,
     scanned: usize,
 }
@@ -153,7 +155,7 @@ impl Pieces {
         Ok(Self { reader: payload.open()?, bytes: Vec::new(), begin: 0, scanned: 0 })
     }
 
-    /// The first byte that is no blank.
+    /// The first byte that is not blank.
     fn first_byte(&mut self) -> std::io::Result<Option<u8>> {
         loop {
             if let Some(byte) = self.bytes.iter().find(|byte| !byte.is_ascii_whitespace()) {
@@ -165,7 +167,7 @@ impl Pieces {
         }
     }
 
-    /// Forgets what lies before the item at hand and reads on.
+    /// Drops the bytes before the current item and reads more.
     fn more(&mut self) -> std::io::Result<bool> {
         self.bytes.drain(..self.begin);
         self.scanned -= std::mem::take(&mut self.begin);
@@ -176,7 +178,7 @@ impl Pieces {
         Ok(length > 0)
     }
 
-    /// The text of the next item; `None` behind the last one.
+    /// The text of the next item; `None` after the last one.
     fn next_item(&mut self, scanner: &mut Scanner) -> std::io::Result<Option<&[u8]>> {
         let changed = |_| std::io::Error::other("it has changed");
         loop {
@@ -193,7 +195,7 @@ impl Pieces {
     }
 }
 
-/// An item without what stands before it: the list's bracket or a comma, and blanks.
+/// An item without the list's bracket, comma and blanks before it.
 fn item_of(text: &[u8]) -> &[u8] {
     let text = text.trim_ascii_start();
     match text {
@@ -202,7 +204,7 @@ fn item_of(text: &[u8]) -> &[u8] {
     }
 }
 
-/// The trimmed text, and where there is more than `max` bytes its beginning and end.
+/// The trimmed text; of more than `max` bytes only the beginning and the end.
 pub(super) fn excerpt(payload: &Payload, max: usize) -> std::io::Result<String> {
     let mut reader = payload.open()?;
     let mut head = Vec::new();
@@ -236,7 +238,7 @@ mod tests {
     use super::*;
     use lobster_base::json::MAX_DEPTH;
 
-    /// Takes so many items, then has enough.
+    /// Takes a number of items, then has enough.
     struct Collect(Vec<Value>, usize);
 
     impl Sink for Collect {
@@ -294,7 +296,7 @@ mod tests {
         }
     }
 
-    /// Pads with blanks so that the file is read in a stream.
+    /// Pads with blanks, so that the file is read in pieces.
     fn large(text: &str) -> (tempfile::NamedTempFile, Payload) {
         use std::io::Write as _;
         let mut file = tempfile::NamedTempFile::new().unwrap();

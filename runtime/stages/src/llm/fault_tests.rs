@@ -1,4 +1,4 @@
-//! Every fault of a server, played to every provider: one clear error or the right recovery, and no call
+//! Every server fault with every provider: one clear error or the right recovery, and no call is
 //! repeated that must not be.
 
 use super::super::recording_host::{RecordingHost, run};
@@ -10,7 +10,7 @@ const SCHEMA: &str = r#"{"type":"object","properties":{"n":{"type":"integer"}},"
 const PROVIDERS: [Provider; 4] =
     [Provider::OpenAi, Provider::Responses, Provider::Anthropic, Provider::Gemini];
 
-/// An answer in the provider's form, which may have been cut at the limit of tokens.
+/// An answer in the provider's form, optionally cut at the limit of tokens.
 fn answer_with(provider: Provider, text: &str, is_cut: bool) -> Value {
     match provider {
         Provider::Responses => json!({
@@ -50,9 +50,9 @@ fn refusal(provider: Provider) -> Value {
 }
 
 enum End {
-    /// A failure that says this, and whether no retry may follow.
+    /// A failure with this text; true if no retry may follow.
     Fails(&'static str, bool),
-    /// An answer, after so many attempts.
+    /// An answer after this number of attempts.
     Answers(u32),
 }
 
@@ -138,7 +138,7 @@ fn faults(provider: Provider) -> Vec<Fault> {
     ]
 }
 
-/// What a server says of the time to wait goes with the failure to whoever tries again.
+/// A failure carries the server's `Retry-After` to the retry.
 #[test]
 fn the_pause_that_a_server_asks_for_is_told() {
     for (status, header, pause) in
@@ -165,7 +165,7 @@ fn every_fault_of_every_provider_is_one_clear_error_or_the_right_recovery() {
             for name in ["OPENAI_BASE_URL", "ANTHROPIC_BASE_URL", "GEMINI_BASE_URL"] {
                 host.set(name, &server.url(""));
             }
-            // Only a server that is silent for ever is given up soon, however busy the machine is.
+            // Only a silent server is given up early, even on a busy machine.
             let is_silent = matches!(fault.end, End::Fails("silent for 200 ms", _));
             host.set("LOBSTER_HTTP_TIMEOUT_MS", if is_silent { "200" } else { "60000" });
             host.set("LOBSTER_HTTP_MAX_BYTES", "8192");

@@ -1,4 +1,4 @@
-//! Files that a command reads when it runs, through the journal: a replay must see the same bytes.
+//! Files that a command reads at run time, through the journal: a replay must see the same bytes.
 
 use std::io::Read;
 
@@ -23,7 +23,7 @@ pub(super) fn read_text(
     }
 }
 
-/// A file that goes along with the prompt.
+/// A file sent with the prompt.
 pub(super) fn read_attachment(command: &str, path: &str, host: &mut dyn Host) -> Result<Attachment, Stop> {
     let name = path.rsplit('/').next().unwrap_or(path).to_owned();
     let file = read(command, "file", path, "read_attachment", host, &|bytes| {

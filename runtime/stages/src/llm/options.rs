@@ -1,4 +1,4 @@
-//! What `llm.invoke` and `llm_task.invoke` take.
+//! Options of `llm.invoke` and `llm_task.invoke`.
 
 use super::super::describe::{Arg, examples, schema};
 use super::build;

@@ -1,4 +1,4 @@
-//! Prompts that are files: the variables that they take, with types, and the text to fill.
+//! Prompt files: variables with types, and the text to fill.
 //!
 //! ```text
 //! ---
@@ -16,12 +16,12 @@ use lobster_base::json;
 /// The line around the declarations.
 const FENCE: &str = "---";
 
-/// The types of variables: those of JSON.
+/// Types of variables: the types of JSON.
 const TYPES: [&str; 6] = ["string", "number", "integer", "boolean", "array", "object"];
 
-/// A prompt with places to fill.
+/// A prompt with placeholders.
 pub(super) struct PromptFile<'t> {
-    /// None: the file declares nothing, so every variable may be given.
+    /// `None` if the file declares nothing; then any variable may be given.
     variables: Option<Vec<Variable<'t>>>,
     text: &'t str,
 }
@@ -36,7 +36,7 @@ impl<'t> PromptFile<'t> {
     /// Reads a file.
     ///
     /// # Errors
-    /// What is wrong with a declaration, with its line.
+    /// An invalid declaration, with its line.
     pub(super) fn parse(file: &'t str) -> Result<Self, String> {
         let mut rest = file;
         let mut line = || {
@@ -66,10 +66,10 @@ impl<'t> PromptFile<'t> {
         }
     }
 
-    /// The prompt. `given` has values as JSON, `words` texts that become what the variable's type says.
+    /// Fills the prompt. `given` has JSON values; each text of `words` is converted to its variable's type.
     ///
     /// # Errors
-    /// A variable that is missing, not declared, or of another type.
+    /// A variable is missing, not declared, or of another type.
     pub(super) fn fill(
         &self,
         given: &Map<String, Value>,

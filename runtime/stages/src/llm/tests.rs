@@ -308,7 +308,7 @@ fn calls_are_billed_by_their_effects() {
     let mut tracker = CostTracker::new(Pricing::default(), None, Spending::default());
     let args = json!({"prompt": "p", "output-schema": SCHEMA});
     for _ in 0..2 {
-        // The second time the answer comes from the cache and costs nothing.
+        // The second answer comes from the cache and costs nothing.
         let item = one(&args, &mut host);
         for (action, answer) in host.effects() {
             tracker.effect("m", &action, &answer);
