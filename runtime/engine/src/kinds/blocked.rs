@@ -1,6 +1,5 @@
-//! Hints for a person: the narrowest grant that a failed command in the sandbox
-//! most likely lacks, from its output and from the sandbox's denials. A hint
-//! grants nothing and decides nothing.
+//! Hints for a person about the narrowest grant that a command in the sandbox most likely lacked, taken from its
+//! output and from the sandbox's denials. A hint grants nothing and decides nothing.
 
 mod endpoints;
 
@@ -21,29 +20,29 @@ use lobster_sandbox::{Denial, Enforcement, JailSpec, Net, Promise};
 use lobster_stage::SANDBOX_BLOCKED;
 use lobster_store::{Blob, StepOutcome, StepStatus};
 
-/// A longer stdout holds data rather than errors.
+/// Longest stdout that is read for errors; a longer one holds data.
 const MOST_STDOUT: u64 = 64 << 10;
 
-/// More hints than a person would read.
+/// Most hints of one failure; a person would not read more.
 const MOST: usize = 5;
 
-/// The words of C libraries for a write that is refused, in lower case as other languages write them.
+/// The words of C libraries for a refused write. Other languages print them in lower case.
 const READ_ONLY: &str = "read-only file system";
-/// Their words for a mount point, such as a granted file, that cannot be replaced.
+/// The words of C libraries for a mount point, such as a granted file, that cannot be replaced.
 const BUSY: &str = "device or resource busy";
-/// Their words for a refusal.
+/// The words of C libraries for a refusal.
 const REFUSED: [&str; 5] =
     [READ_ONLY, BUSY, "directory nonexistent", "permission denied", "operation not permitted"];
-/// Their words for a missing path, such as one that is not granted; shells have their own for programs.
+/// The words of C libraries for a missing path, such as a path without a grant; shells have their own for programs.
 const ABSENT: [&str; 2] = ["no such file or directory", "not found"];
-/// Verbs of programs for changes of a directory rather than of the file in it.
+/// Verbs of programs for a change to a directory, not to the file in it.
 const REPLACES: [&str; 7] = ["remove", "unlink", "rename", "move", "rmdir", "delete", "->"];
-/// Verbs for a write, beside which a plain refusal is that of a write.
+/// Verbs for a write. A plain refusal next to one of them is the refusal of a write.
 const WRITES: [&str; 4] = ["create", "touch", "write", "mkdir"];
-/// Words of programs for a file that they could not make, without the reason.
+/// Words of programs for a file that they could not create, without the reason.
 const NOT_MADE: [&str; 5] =
     ["not create", "not open", "unable to open", "unable to create", "unable to (re)create"];
-/// Words of programs that miss a variable.
+/// Words of programs for a missing variable.
 const UNSET: [&str; 7] =
     ["unbound variable", "not set", "keyerror", "undefined", "missing", "required", "environment variable"];
 
@@ -96,9 +95,9 @@ pub(super) fn note_hints(
 /// The purpose for which a command wanted a path.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Want {
-    /// To find it: it was missing.
+    /// To find it: the path was missing.
     Read,
-    /// Not known: it was refused.
+    /// Unknown: the path was refused.
     See,
     Write,
     /// To remove, rename or replace it, which changes its directory.
@@ -113,19 +112,19 @@ struct Blocked<'a> {
     cwd: &'a Path,
     spec: &'a JailSpec,
     denied: &'a [Denial],
-    /// The environment that it got.
+    /// The environment of the command.
     env: &'a [(OsString, OsString)],
     place: &'a DecisionEnv,
     roots: &'a Roots,
     credentials: &'a [CredentialGrant],
-    /// The secret that the operator has bound to a host, given as `host:port`.
+    /// Returns the secret that the operator has bound to a host, given as `host:port`.
     bound: &'a dyn Fn(&str) -> Option<String>,
-    /// The value of a variable of the caller's.
+    /// Returns the value of one of the caller's variables.
     variable: &'a dyn Fn(&str) -> Option<String>,
 }
 
 impl Blocked<'_> {
-    /// The grants that the command seems to have missed, each with its reason.
+    /// The grants that the command seems to lack, each with its reason.
     fn hints(&self) -> Vec<String> {
         let mut hints = Vec::new();
         let mut say = |hint: String| {
@@ -146,7 +145,7 @@ impl Blocked<'_> {
         // Some programs name the path on the next line.
         let stderr = self.stderr.replace(":\n/", ": /");
         for line in stderr.lines() {
-            // As make says it.
+            // make prints the directory like this.
             if let Some((_, entered)) = line.split_once(": Entering directory ") {
                 cwd = cwd.join(entered.trim_matches(is_quote));
             }
@@ -186,7 +185,7 @@ impl Blocked<'_> {
         hints
     }
 
-    /// The way to a host that the command did not reach: a credential, else the network.
+    /// The grant for a host that the command did not reach: a credential, else the network.
     fn host(&self, what: &str, grant: &str) -> String {
         if let Some(own) =
             self.credentials.iter().find(|own| format!("{}:{}", own.host.name, own.host.port) == grant)
@@ -208,7 +207,7 @@ impl Blocked<'_> {
         format!("it may not connect to {what}; missing grant: net = {{ hosts = [{grant:?}] }}")
     }
 
-    /// A variable that the caller has and the step does not get.
+    /// A variable that the caller has and the step does not.
     fn lacked_variable(&self, line: &str) -> Option<String> {
         let lower = line.to_ascii_lowercase();
         UNSET.iter().find(|words| lower.contains(*words))?;
@@ -223,7 +222,7 @@ impl Blocked<'_> {
         self.env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_os_str())
     }
 
-    /// A program that is on the caller's search path, and that the step does not find or may not read.
+    /// A program on the caller's search path that the step does not find or may not read.
     fn lacked_program(&self, before: &str) -> Option<String> {
         let name = before.trim_end_matches([' ', ':']);
         let name = name.strip_suffix(" command").unwrap_or(name).trim_end_matches(':');
@@ -254,7 +253,7 @@ impl Blocked<'_> {
         })
     }
 
-    /// Sockets of the host that the command spoke of and may not connect to.
+    /// Sockets of the host that the command's output names and that it may not connect to.
     fn lacked_sockets(&self, all: &str) -> Vec<String> {
         let words = all.split(|c: char| c.is_whitespace() || is_quote(c) || "=,()".contains(c));
         let paths =
@@ -269,7 +268,7 @@ impl Blocked<'_> {
             .collect()
     }
 
-    /// The first file of a line that is not there, in a directory that the command may only read.
+    /// The first file of a line that does not exist, in a directory that the command may only read.
     fn not_made(&self, line: &str, cwd: &Path) -> Option<String> {
         let words = line.split(|c: char| c.is_whitespace() || is_quote(c) || "()".contains(c));
         let files = words.filter(|word| word.contains('/')).map(|word| cwd.join(word.trim_end_matches(':')));
@@ -280,7 +279,7 @@ impl Blocked<'_> {
         files.filter(is_made_there).find_map(|file| self.about(&file, Want::Write))
     }
 
-    /// A path as rules write it.
+    /// A path as rules spell it.
     fn name(&self, path: &Path) -> String {
         named(&path.to_string_lossy(), self.place)
     }
@@ -294,7 +293,7 @@ impl Blocked<'_> {
             .any(|root| path.starts_with(root))
     }
 
-    /// What the sandbox has to do with a path that a command wanted.
+    /// The hint for a path that a command wanted, if the sandbox was in its way.
     fn about(&self, path: &Path, want: Want) -> Option<String> {
         let spec = self.spec;
         let shown = self.name(path);
@@ -306,7 +305,7 @@ impl Blocked<'_> {
         {
             return Some(hint);
         }
-        // The innermost root decides, of equal ones the strictest.
+        // The innermost root decides; among equals, the strictest.
         let depth = |roots: &[PathBuf]| {
             let under = roots.iter().filter(|root| path.starts_with(root));
             under.map(|root| root.components().count()).max()
@@ -319,13 +318,13 @@ impl Blocked<'_> {
         match (root, want) {
             (Some(0), _) => Some(format!("it may not see {shown}: sandbox.fs.deny hides it")),
             (Some(1), Want::Read) => None,
-            (Some(1), _) => Some(format!("it may not change {shown}: sandbox.fs.protect keeps it as it is")),
-            // A file that is a root of its own cannot be replaced.
+            (Some(1), _) => Some(format!("it may not change {shown}: sandbox.fs.protect makes it read-only")),
+            // A file that is itself a root cannot be replaced.
             (Some(2), Want::Write | Want::Replace) if spec.write.iter().any(|root| root == path) => {
                 Some(self.lacks_write(path, &shown, Want::Replace))
             }
             (Some(3) | None, Want::Write | Want::Replace) => Some(self.lacks_write(path, &shown, want)),
-            // A link there may lead to what it does not see.
+            // A link there may lead to a place that the command does not see.
             (Some(2 | 3), Want::Read) => {
                 let real = path.canonicalize().ok().filter(|real| real != path && !self.is_seen(real))?;
                 self.about(&real, want)
@@ -338,8 +337,8 @@ impl Blocked<'_> {
         }
     }
 
-    /// The root that has to be writable for this: a file or directory that is there, else the directory of what is to
-    /// be made. Outside of the workspace that would be too much, so what is to be made has to be there first.
+    /// The root that has to be writable for this: an existing file or directory, else the directory of the file to be
+    /// created. A root outside the workspace would be too wide, so there the file has to exist first.
     fn lacks_write(&self, path: &Path, shown: &str, want: Want) -> String {
         let is_there = |path: &Path| path.symlink_metadata().is_ok();
         let made = path.ancestors().take_while(|above| !is_there(above)).last().unwrap_or(path);
@@ -355,7 +354,7 @@ impl Blocked<'_> {
         format!("it may not write {shown}; missing grant: fs_write = [{:?}]", self.name(root))
     }
 
-    /// A secret is shown to a command whose rule names it, unless the policy's own list hides it.
+    /// A built-in secret is shown to a command whose rule names it, unless the policy's own list hides it.
     fn hidden(&self, path: &Path, shown: &str) -> String {
         let builtin = secret_patterns(self.place, &[]);
         if self.spec.deny.iter().any(|denied| path.starts_with(denied)) {
@@ -368,7 +367,7 @@ impl Blocked<'_> {
         format!("it may not see {shown}, a built-in secret; missing grant: fs_read = [{shown:?}]")
     }
 
-    /// A directory of git's is read-only unless it is granted by its name.
+    /// A directory of git is read-only unless a grant names it.
     fn in_repository(&self, path: &Path) -> Option<String> {
         let spec = self.spec;
         let repository =
@@ -385,8 +384,8 @@ impl Blocked<'_> {
     }
 }
 
-/// The paths that a message is about, which has these words at `at`: what stands just before them, as C libraries
-/// say it, else what stands behind them. What comes first is the program that speaks, or its script and the line.
+/// The paths that a message is about. `words` begin at `at`: C libraries put the path just before them, other programs
+/// after them. The beginning of the line is the program that printed it, or its script and the line number.
 fn paths(line: &str, at: usize, words: &str, cwd: &Path) -> Vec<PathBuf> {
     let before = line[..at].trim_end_matches([' ', ':', '(', '[']);
     let mut parts = before.split(": ");
@@ -400,14 +399,15 @@ fn paths(line: &str, at: usize, words: &str, cwd: &Path) -> Vec<PathBuf> {
     if !found.is_empty() {
         return found;
     }
-    // Perl says where in its script.
+    // Perl adds the place in its script.
     let after = &line[at + words.len()..];
     let after = if after.contains(" line ") { after.split(" at ").next().unwrap_or_default() } else { after };
     let found = paths_in(after, cwd);
     if !found.is_empty() {
         return found;
     }
-    // A relative name without quotes is one only if the file exists, or if nothing but a write fails like this.
+    // A relative name without quotes is taken only if the file exists, or if nothing but a write fails with these
+    // words.
     let word = last.rsplit(' ').next().unwrap_or_default();
     let is_object = last != speaker || last.contains(' ');
     let is_there = || cwd.join(word).symlink_metadata().is_ok();
@@ -419,7 +419,7 @@ fn paths(line: &str, at: usize, words: &str, cwd: &Path) -> Vec<PathBuf> {
     earlier.into_iter().find(|found| !found.is_empty()).unwrap_or_default()
 }
 
-/// Whether a word can be the name of a file, and neither that of an error nor a number.
+/// True if a word can be the name of a file, and is neither the name of an error nor a number.
 fn is_name(word: &str) -> bool {
     word != "EROFS"
         && !word.is_empty()
@@ -431,7 +431,7 @@ fn is_quote(c: char) -> bool {
     "'\"`‘’“”".contains(c)
 }
 
-/// What is quoted, and words that begin with a slash.
+/// Quoted text, and words that begin with a slash.
 fn paths_in(text: &str, cwd: &Path) -> Vec<PathBuf> {
     let quoted = text.split(is_quote).skip(1).step_by(2);
     let quoted = quoted.filter(|word| !word.is_empty() && !word.contains(char::is_whitespace));
@@ -472,7 +472,7 @@ mod tests {
 
     const MADE: &str = "it may not write W/made; missing grant: fs_write = [\"W\"]";
 
-    /// What a program says of a refusal, and the hint. W is the workspace, T what is around it.
+    /// A program's message about a refusal, and the hint. W is the workspace, T the directory around it.
     const REFUSALS: &[(&str, &str)] = &[
         ("touch: cannot touch 'made': Read-only file system", MADE),
         (
@@ -516,7 +516,7 @@ mod tests {
         ("cat: W/a.key: Permission denied", "it may not see W/a.key: a pattern of sandbox.fs.deny hides it"),
         (
             "[Errno 30] Read-only file system: 'W/out/.git/config'",
-            "it may not change W/out/.git/config: sandbox.fs.protect keeps it as it is",
+            "it may not change W/out/.git/config: sandbox.fs.protect makes it read-only",
         ),
         (
             "x.sh: 3: DEPLOY_TO: parameter not set",
@@ -526,7 +526,7 @@ mod tests {
             "KeyError: 'DEPLOY_TO'",
             "it does not get the variable DEPLOY_TO; missing grant: env = [\"DEPLOY_TO\"]",
         ),
-        // It names what was written, and not the script that did it.
+        // The message names the written file, and the script that wrote it.
         ("W/run.sh: line 3: made: Read-only file system", MADE),
         ("W/run.sh: 3: cannot create made: Permission denied", MADE),
         ("cannot open made: Read-only file system at W/run.pl line 3.", MADE),
@@ -593,7 +593,7 @@ mod tests {
             deny_patterns: secret_patterns(&place, &[]).into_iter().chain(["**/*.key".to_owned()]).collect(),
             ..JailSpec::default()
         };
-        // W is the workspace, T what is around it.
+        // W is the workspace, T the directory around it.
         let filled = |text: &str| {
             text.replace("W/", &format!("{}/", work.display()))
                 .replace("W\"", &format!("{}\"", work.display()))

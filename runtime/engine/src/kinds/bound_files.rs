@@ -1,5 +1,5 @@
-//! The files that a command runs by their names. The question lists them, and the jail shows copies in their
-//! places, which stay as they are while the command runs. The other files that it reads are bound as trees.
+//! The files that a command runs by their names. The question lists them, and the jail shows copies of them that do
+//! not change while the command runs. Other files that the command reads are bound as trees.
 
 mod copies;
 mod name_watch;
@@ -15,10 +15,10 @@ use lobster_base::digest::Digest;
 use lobster_base::regular_file;
 use lobster_policy::{BoundFile, Decision, DecisionEnv, Policy, Proposal, runs_scripts};
 
-/// Files that one question lists.
+/// Most files that one question lists.
 const MAX_FILES: usize = 256;
 
-/// A file that lobster cannot read.
+/// Error: lobster cannot read a file.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read {path}, which the command would run: {source}; make it readable for lobster")]
 pub(crate) struct Unreadable {
@@ -26,7 +26,7 @@ pub(crate) struct Unreadable {
     source: io::Error,
 }
 
-/// The files that the words of a command run: programs by their paths, and the scripts of shells and interpreters.
+/// The files that the words of a command run: programs with their paths, and the scripts of shells and interpreters.
 pub(super) fn find_executed(
     policy: &Policy,
     place: &DecisionEnv,

@@ -1,8 +1,8 @@
-//! The trees of files that an approval binds: the command can read them, and its caller can change them.
+//! The trees of files that an approval binds: the command can read them, and the caller can change them.
 //!
-//! A jail shows a command the roots that the policy grants it, and the system's own files. So what is in these
-//! roots is listed when the question is asked, when the answer arrives and directly before the start: another
-//! digest stops the command. The question names as a gap everything that this does not prove.
+//! A jail shows a command the roots that the policy grants, and the system's own files. So the granted roots are
+//! listed when the question is asked, when the answer arrives and directly before the start; another digest stops the
+//! command. The question names as a gap everything that this does not prove.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,32 +17,32 @@ use lobster_sandbox::{Confinement, Enforcement, HeldRoot, Missing, Promise, Sand
 use super::bound_files::NotHeld;
 use super::jail_spec::real;
 
-/// The most that one approval binds: a larger tree is not covered.
+/// Largest tree that one approval binds; a larger tree is a gap.
 const LIMITS: TreeLimits = TreeLimits { files: 200_000, bytes: 4 << 30 };
 
-/// These are no files, and differ whenever they are read.
+/// Views of the kernel, which have no files and differ at every reading.
 const KERNEL_VIEWS: [&str; 2] = ["/proc", "/sys"];
 
-/// Where listings are kept, in the state directory.
+/// Directory of the listings, below the state directory.
 const KEPT_IN: &str = "store/trees";
 
-/// The trees of one approval, as they were when they were listed last.
+/// The trees of one approval, as last listed.
 #[derive(Debug)]
 pub(crate) struct Trees {
     kept_in: PathBuf,
     keeps: bool,
     /// Patterns that the policy leaves out (`unbound`): names, or paths from the root of the file system.
     unbound: Vec<String>,
-    /// Lobster's state directory, which is hidden from steps.
+    /// lobster's state directory, which is hidden from steps.
     own: PathBuf,
     roots: Vec<PathBuf>,
     listings: Vec<Listing>,
-    /// Files and data that the command may run, load and read, and that the trees do not cover, in words.
+    /// Files and data that the command may run, load or read outside the trees, in words.
     pub(crate) gaps: Vec<String>,
 }
 
 impl Trees {
-    /// Lists what a command may read of the caller's, and names what that does not cover.
+    /// Lists the caller's files that a command may read, and names the gaps.
     pub(super) fn list_granted(
         (policy, sandbox): (&Policy, &Sandbox),
         state_dir: &Path,
@@ -72,7 +72,7 @@ impl Trees {
                     gaps.extend(within);
                     trees.listings.push(listing);
                 }
-                // The most important gap is named first.
+                // The most important gap comes first.
                 Err(error @ TreeError::TooLarge { .. }) => {
                     trees.gaps.push(format!("the tree {}: {error}", root.display()));
                 }
@@ -94,7 +94,7 @@ impl Trees {
                 trees.gaps.push("what it receives over the network".to_owned());
             }
             trees.gaps.extend(grant.unix.iter().map(|socket| format!("what it receives through {socket}")));
-            // In the strict mode a command does not start where this is not held.
+            // In strict mode a command does not start without this protection.
             let wanted = &policy.file().sandbox;
             let is_kept_in = wanted.mode == SandboxMode::Strict || wanted.minimum.contains(&Control::FsRead);
             let reads_are_held = || {
@@ -137,7 +137,7 @@ impl Trees {
         self.listings.iter().map(bound).collect()
     }
 
-    /// The changes since these trees were bound, file by file while the earlier listing is kept.
+    /// The changes since these trees were bound, file by file as long as the earlier listing is kept.
     pub(super) fn changes_since(&self, asked: &[BoundTree]) -> Vec<String> {
         let mut changes = Vec::new();
         let now = self.to_bound();
@@ -163,8 +163,8 @@ impl Trees {
         }
     }
 
-    /// Lists the trees again directly before the start: they have to be as they were approved, and the very
-    /// directories that the jail shows.
+    /// Lists the trees again directly before the start: they must be as approved, and be the very directories that the
+    /// jail shows.
     pub(super) fn check_before_start(&self, held: &[HeldRoot]) -> Result<Self, NotHeld> {
         let mut now = Self {
             kept_in: self.kept_in.clone(),
@@ -196,12 +196,12 @@ impl Trees {
         Ok(now)
     }
 
-    /// Puts into the statement of a step that ended which trees stayed as they were approved, and what changed
-    /// while it ran: by the step where it may write, or by others.
+    /// Adds to the statement of a step that ended: the trees that stayed as approved, and the changes during the step,
+    /// by the step itself where it may write, or by others.
     pub(super) fn judge_end(&self, confinement: &Confinement, statement: &mut serde_json::Value) {
         let Confinement::Jail(spec) = confinement else { return };
         let Ok(mut enforcement) = serde_json::from_value::<Enforcement>(statement.clone()) else { return };
-        // For what is protected and does not exist, the jail puts placeholders into these directories.
+        // The jail puts placeholders for missing protected paths into these directories.
         let has_placeholders = |dir: &Path| spec.protect.iter().any(|path| path.parent() == Some(dir));
         for before in &self.listings {
             let changes = self
@@ -232,7 +232,7 @@ impl Trees {
     }
 }
 
-/// The roots that a command may read, without the system's and without roots inside of other roots.
+/// The roots that a command may read, without the system's and without roots inside other roots.
 fn granted_roots(decision: &Decision, place: &DecisionEnv, is_open: bool) -> Vec<PathBuf> {
     let granted = decision.grant.fs_read.iter().chain(&decision.grant.fs_write);
     let granted = granted.filter(|root| !root.starts_with('@') && !is_system(Path::new(root)));
@@ -249,7 +249,7 @@ fn granted_roots(decision: &Decision, place: &DecisionEnv, is_open: bool) -> Vec
     roots
 }
 
-/// True for the system's own directories. A project may be inside of one, as in `/usr/src/app`.
+/// True for the system's own directories. A project may be inside one, as in `/usr/src/app`.
 fn is_system(root: &Path) -> bool {
     let is_view = KERNEL_VIEWS.iter().any(|view| root.starts_with(view));
     is_view || SYSTEM_READ_ONLY.iter().any(|system| root == Path::new(system))

@@ -1,4 +1,4 @@
-//! Change sets as the record names them, in outcomes and in the actions of commits.
+//! Change sets in the record: in outcomes, and in the actions of commits.
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
@@ -12,19 +12,20 @@ pub const COMMIT: &str = "commit";
 /// In the detail of an outcome: the blob of its change set. In the action of a commit: the digest of its change set.
 pub(crate) const CHANGES: &str = "changes";
 
-/// A change set is read into memory; [`crate::execute`] makes no larger one.
+/// Largest change set that is read into memory; [`crate::execute`] makes no larger one.
 const MAX_CHANGE_SET: u64 = 64 << 20;
 
-/// The change set in a blob.
+/// Loads the change set in a blob.
 ///
 /// # Errors
-/// When it is not in the store, or is none.
+///
+/// If the blob is missing from the store, or is not a change set.
 pub fn load(store: &Store, digest: &Digest) -> Result<ChangeSet, StageError> {
     let bytes = store.load(digest, MAX_CHANGE_SET).map_err(|error| {
         StageError::permanent(format!("the change set cannot be read: {error}")).with_code(Code::Changes)
     })?;
     let set: ChangeSet = serde_json::from_slice(&bytes).map_err(|error| {
-        StageError::permanent(format!("what should be a change set is none: {error}"))
+        StageError::permanent(format!("the blob does not hold a change set: {error}"))
             .with_code(Code::Changes)
     })?;
     set.check()

@@ -1,8 +1,8 @@
-//! `changes: staged` and `review`: the process works on layers, and what it changed in files is
-//! committed when it succeeds, whole or not at all (invariants T1 and T2).
+//! `changes: staged` and `review`: the process works on layers, and its changes to files are committed if it succeeds,
+//! all or none (invariants T1 and T2).
 //!
-//! The commit is an effect of its own, after that of the process. Its journal makes it safe
-//! to repeat, so a run that was killed in the middle of it goes on by finishing it.
+//! The commit is an effect of its own, after the effect of the process. Its journal makes it safe to repeat, so a run
+//! that was killed half-way through a commit finishes it when it resumes.
 
 use std::fs;
 use std::io;
@@ -32,14 +32,14 @@ use crate::outcome::{failed_outcome, outcome_error};
 use crate::path::StepPath;
 use crate::run::Run;
 
-/// In the value of a commit that failed: its change set.
+/// In the value of a failed commit: its change set.
 pub const REFUSED: &str = "refused";
 
-/// What a temporary directory of a staged step is called where it can have none at `/tmp`.
+/// Temporary directory of a staged step that cannot have its own `/tmp`.
 const MEMORY: &str = "/dev/shm";
 
-/// Confines a process to layers; gives the directories that they lie over. Where a policy
-/// says what it may write, they are those; else its working directory is.
+/// Confines a process to layers, and returns the directories under them: the write roots of the policy if there is
+/// one, else the working directory.
 pub(super) fn stage(run: &Run<'_>, cwd: &Path, decided: &mut Decided) -> Result<Vec<PathBuf>, StageError> {
     let failed = |message: String| StageError::permanent(message).with_code(Code::Changes);
     if run.services.has_other_executor() {
@@ -54,7 +54,7 @@ pub(super) fn stage(run: &Run<'_>, cwd: &Path, decided: &mut Decided) -> Result<
                 spec.write.iter().filter(|path| !spec.own.contains(path)).cloned().collect();
             if let Some(file) = roots.iter().find(|root| !root.is_dir()) {
                 return Err(failed(format!(
-                    "the policy lets the step write {}, which is not a directory, and a layer lies over directories: \
+                    "the policy lets the step write {}, which is not a directory, and layers need a directory: \
                      grant the directory that it is in",
                     file.display()
                 )));
@@ -83,7 +83,7 @@ pub(super) fn stage(run: &Run<'_>, cwd: &Path, decided: &mut Decided) -> Result<
     }
 }
 
-/// Two layers over one file would each have their own content of it.
+/// Refuses nested roots: two layers over one file would each have their own content of it.
 fn refuse_nested(roots: &[PathBuf]) -> Result<(), String> {
     for root in roots {
         if let Some(inner) = roots.iter().find(|other| *other != root && other.starts_with(root)) {
@@ -97,8 +97,8 @@ fn refuse_nested(roots: &[PathBuf]) -> Result<(), String> {
     Ok(())
 }
 
-/// All that the user may read, and `root` to write: temporary directories are its own, and
-/// it reaches no service over a unix socket, for that could not be taken back.
+/// A jail that may read all that the user may, and write `root`. It has its own temporary directories and reaches no
+/// unix socket, since a request to a service could not be undone.
 fn jail(root: &Path) -> io::Result<JailSpec> {
     let defaults = JailSpec::default();
     let mut private = defaults.private.clone();
@@ -121,8 +121,8 @@ fn jail(root: &Path) -> io::Result<JailSpec> {
     })
 }
 
-/// What becomes of changes: what a step says, or what the policy demands, if that is more. The action says
-/// only the first, so that another policy reads the same record.
+/// The stricter of the step's own mode and the mode that the policy demands. The action holds only the step's own, so
+/// that the same record can be read under another policy.
 pub(super) fn least(run: &Run<'_>, said: ChangesMode) -> ChangesMode {
     let sandbox = &run.services.policy.file().sandbox;
     let of_agent = if run.is_of_agent { sandbox.agent_changes } else { LeastChanges::Direct };
@@ -138,15 +138,16 @@ pub(super) fn mode_of(least: LeastChanges) -> ChangesMode {
     }
 }
 
-/// Where commits keep their journals.
+/// Directory of the journals of commits.
 fn journals(store: &Store) -> PathBuf {
     store.dir().join(COMMITS)
 }
 
-/// Finishes the commits that a crash interrupted, forward or back, and tells the runs that they are of.
+/// Finishes the commits that a crash interrupted, forward or back, and records their ends in their runs.
 ///
 /// # Errors
-/// When one of them cannot be finished.
+///
+/// If one of them cannot be finished.
 pub fn recover(store: &Store) -> Result<Vec<Recovered>, CommitError> {
     lobster_changes::recover(&journals(store), &|finished| finished_commits::tell_owner(store, finished))
 }
@@ -156,13 +157,13 @@ pub(super) fn of_outcome(outcome: &StepOutcome) -> Option<Blob> {
     serde_json::from_value(outcome.detail.get(CHANGES)?.clone()).ok()
 }
 
-/// Whether an outcome has changes to files that are committed after it.
+/// True if changes to files are committed after this outcome.
 #[must_use]
 pub fn has_changes(outcome: &StepOutcome) -> bool {
     outcome.detail.get(CHANGES).is_some()
 }
 
-/// Refuses the changes of a step that reach into git's directories; `granted` is what it may write.
+/// Refuses the changes of a step that reach into git's directories; `granted` are the paths that it may write.
 pub(super) fn check_made(
     run: &Run<'_>,
     set: &Blob,
@@ -172,8 +173,8 @@ pub(super) fn check_made(
     check_repositories(&run.services.policy, &load(&run.store, &set.digest)?, maker, granted)
 }
 
-/// Whether the changes that an earlier run of an action made can be committed for this one: the files are
-/// what they were then, or what they became. Otherwise it is done anew.
+/// True if the changes that an earlier run of an action made can be committed for this run: the files are as they were
+/// before that run, or as it left them. Otherwise the action is executed again.
 pub(crate) fn are_applicable(store: &Store, outcome: &StepOutcome) -> bool {
     let Some(blob) = of_outcome(outcome) else { return true };
     let Ok(set) = load(store, &blob.digest) else { return false };
@@ -182,7 +183,7 @@ pub(crate) fn are_applicable(store: &Store, outcome: &StepOutcome) -> bool {
     has_all && (fits(&set) || fits(&set.inverse()))
 }
 
-/// Whether the files are what the commit of this outcome made of them.
+/// True if the files are as the commit of this outcome left them.
 #[must_use]
 pub fn is_still_committed(store: &Store, outcome: &StepOutcome) -> bool {
     let digest = |outcome: &StepOutcome| outcome.value.get("committed")?.as_str()?.parse::<Digest>().ok();
@@ -190,7 +191,7 @@ pub fn is_still_committed(store: &Store, outcome: &StepOutcome) -> bool {
     set.is_some_and(|set| conflicts(&set.inverse()).is_ok_and(|found| found.is_empty()))
 }
 
-/// Commits a change set, once a run. `steps` are those that it is of, if they are several.
+/// Commits a change set, once a run. `steps` are the steps that made it, if there are several.
 pub(crate) fn commit(run: &Run<'_>, path: &StepPath, set: Digest, steps: &[StepPath]) -> Result<(), Stop> {
     let own = [path.clone()];
     run.refuse_changes_from_elsewhere(if steps.is_empty() { &own } else { steps }, &path.changes())?;
@@ -209,7 +210,7 @@ fn commit_checked(
         kind: COMMIT.to_owned(),
         preimage: Preimage::of(&json!({ "kind": COMMIT, CHANGES: set }))?,
         decision: Value::Null,
-        // The journal of the commit sees to that.
+        // The journal of the commit makes it so.
         idempotent: true,
         on_record: None,
         variables: Arc::default(),
@@ -269,10 +270,11 @@ fn perform(run: &Run<'_>, path: &StepPath, set: &ChangeSet) -> Result<usize, Sta
     }
 }
 
-/// Makes the change set that can be committed in place of one that conflicts.
+/// Makes a change set that can be committed in place of one that conflicts.
 ///
 /// # Errors
-/// When a file has no such way out, or the store cannot be read or written.
+///
+/// If a conflict cannot be resolved this way, or the store cannot be read or written.
 pub fn resolve_conflicts(store: &Store, digest: &Digest, how: Resolution) -> Result<Digest, StageError> {
     let set = resolve(&load(store, digest)?, how, &InStore(store), &mut Kept::new(store))
         .map_err(|error| StageError::permanent(error.to_string()).with_code(Code::ChangesConflict))?;
@@ -291,9 +293,9 @@ impl Contents for InStore<'_> {
 
 /// Commits the change set that a step of an undo names.
 pub(crate) fn commit_step(run: &Run<'_>, path: &StepPath, set: Digest) -> Result<(), Stop> {
-    // What cannot be read now could be read when the plan was made.
+    // It could be read when the plan was made, so a failure is the store's.
     load(&run.store, &set).map_err(store_failure)?;
     run.refuse_plan_from_elsewhere()?;
-    // The inverse of what was committed: a repository that it brought goes with it.
+    // The inverse of a commit: a repository that the commit added is removed with it.
     commit_checked(run, path, set, &[], guarded::check_protected)
 }

@@ -56,45 +56,45 @@ use loading::{Program, js_evaluator, load, not_loaded};
 pub use loading::{js_evaluator_digest, keep};
 pub use recompute::compute_recorded;
 
-/// The kind of their actions.
+/// The kind of the actions of components.
 pub const COMPONENT: &str = "component";
 
-/// A component to be run once.
+/// A component that is to run once.
 pub(crate) struct Job {
-    /// What people call it; none is the evaluator of `js`.
+    /// The name for people; `None` for the evaluator of `js`.
     pub(crate) name: Option<String>,
     pub(crate) program: Program,
     pub(crate) args: Arguments,
     pub(crate) input: JobInput,
     pub(crate) grants: Grants,
-    /// The directories of the grants, from when it was decided about them.
+    /// The directories of the grants, as opened for the decision.
     pub(crate) opened: Option<OpenedDirs>,
     pub(crate) limits: Limits,
     /// Granted secrets by their variables.
     pub(crate) secrets: BTreeMap<String, String>,
-    /// Secrets that are added to what it sends, and never reach it.
+    /// Secrets that are added to the component's requests and never reach the component.
     pub(crate) credentials: Vec<CredentialGrant>,
-    /// Grants that the component does not get, each with who refused it.
+    /// Grants that the component does not get, each with the file that refused it.
     pub(crate) withheld: Vec<String>,
     pub(crate) asker: Asker,
     pub(crate) reuse: Reuse,
     pub(crate) idempotent: bool,
-    /// What becomes of what it writes.
+    /// Mode for its changes to files.
     pub(crate) changes: ChangesMode,
-    /// What waits of steps before it, and where its own changes wait.
+    /// The pending changes of earlier steps, to which its own are added.
     pub(crate) pile: Arc<Pile>,
-    /// What it changes does not wait for steps after it.
+    /// True if its changes are not held back for later steps.
     pub(crate) settles: bool,
 }
 
-/// What a component is told.
+/// The arguments of a component.
 pub(crate) struct Arguments {
     members: Members,
-    /// What it gets: its members in their order, and numbers as they were written.
+    /// The text that the component gets: the members in their order, and numbers as they were written.
     text: String,
 }
 
-/// Arguments by name. They may be large, so they are shared with the steps that gave them.
+/// Arguments by name. They may be large, so they are shared with the steps whose results they are.
 #[derive(Default)]
 pub(crate) struct Members(Vec<(String, Member)>);
 
@@ -151,7 +151,7 @@ impl From<Map<String, Value>> for Arguments {
 }
 
 impl Job {
-    /// How it runs; a replay runs it as it ran.
+    /// The profile it runs with; a replay uses the recorded one.
     fn profile(&self) -> Profile {
         match (self.program.recorded, &self.name) {
             (Some((_, profile)), _) => profile,
@@ -161,14 +161,14 @@ impl Job {
     }
 }
 
-/// What a component reads.
+/// The input of a component.
 pub(crate) enum JobInput {
     Empty,
     Bytes(Payload),
     Items(Items),
 }
 
-/// What a component gave.
+/// The output of a component.
 pub(crate) struct Output {
     pub(crate) items: Option<Items>,
     pub(crate) bytes: Option<Text>,
@@ -208,7 +208,7 @@ pub(crate) fn step(
         _ => return Ok(Record::new(&step.id)),
     };
     let input = match &step.work {
-        // The code has it among its arguments.
+        // The code gets its input among its arguments.
         Work::Js(_) => JobInput::Empty,
         _ => component_input(frame, step, scope, path)?,
     };
@@ -240,9 +240,9 @@ pub(crate) fn step(
     record(frame, step, done)
 }
 
-/// Whether a step may read or keep values of the run. What is not known before its turn comes, may.
+/// True if a step may read or keep values of the run, or if that cannot be known before its turn comes.
 pub(crate) fn may_use_values(frame: &Frame<'_>, step: &Step, path: &StepPath, cancel: &CancelToken) -> bool {
-    // What runs code in the evaluator reaches nothing outside.
+    // Code in the evaluator reaches nothing outside.
     let Work::Component { component, .. } = &step.work else { return false };
     let Some(pinned) = frame.workflow.components.get(component) else { return true };
     let patience = loading::patience(cancel);
@@ -251,7 +251,7 @@ pub(crate) fn may_use_values(frame: &Frame<'_>, step: &Step, path: &StepPath, ca
         .map_or(true, |program| program.component.uses_values())
 }
 
-/// What later steps see of what a component gave.
+/// The record of a component's output for later steps.
 pub(crate) fn record(frame: &Frame<'_>, step: &Step, output: Output) -> Result<Record, Stop> {
     let mut record = Record::new(&step.id);
     match output {
@@ -268,7 +268,7 @@ pub(crate) fn record(frame: &Frame<'_>, step: &Step, output: Output) -> Result<R
     Ok(record)
 }
 
-/// What a component step reads: a list item by item.
+/// The input of a component step; a list is passed item by item.
 fn component_input(
     frame: &Frame<'_>,
     step: &Step,
@@ -288,7 +288,7 @@ fn component_input(
     })
 }
 
-/// The failure with the step that it belongs to: the program's own words name only its work.
+/// Adds the step to a failure, whose own message names only the work.
 fn naming(step: &Step, stop: Stop) -> Stop {
     let kind = if matches!(step.work, Work::Js(_)) { "js" } else { "component" };
     match stop {
@@ -300,7 +300,7 @@ fn naming(step: &Step, stop: Stop) -> Stop {
     }
 }
 
-/// Fills in templates in all text inside a value.
+/// Fills in the templates in all text inside a value.
 pub(crate) fn fill_all(
     frame: &Frame<'_>,
     value: &Value,
@@ -340,7 +340,7 @@ pub(crate) fn run_component(
             dir.host = overseer.directory(path, index).unwrap_or_else(|| std::mem::take(&mut dir.host));
         }
     }
-    // What a secret decides cannot be told by the action, which only names it.
+    // An action only names its secrets, so it does not identify an outcome that depends on one.
     let pure = job.grants.is_pure()
         && job.grants.write.is_empty()
         && job.secrets.is_empty()
@@ -412,8 +412,7 @@ pub(crate) fn run_component(
     output(&store, &outcome).inspect_err(|_| run.record_failure(path))
 }
 
-/// Executes an effect once more with the answers that it got when it was
-/// recorded. A call that the record does not have next is a failure.
+/// Executes an effect again with its recorded answers. A call that is not the next one in the record is a failure.
 fn execute_with_recorded_calls(
     run: &Run<'_>,
     job: Job,
@@ -439,7 +438,7 @@ fn execute_with_recorded_calls(
     }
 }
 
-/// Runs a component where the run is: a pure one, or an effect with recorded answers.
+/// Runs a component in this process: a pure one, or an effect with recorded answers.
 fn compute(
     run: &Run<'_>,
     mut job: Job,
@@ -458,7 +457,7 @@ fn compute(
         Ok(argv) => argv,
         Err(error) => return failure(&error, cancel),
     };
-    // It gets their text.
+    // Only their text is used from here on.
     job.args.members = Members::default();
     let secrets = match run.services.secret_variables(&job.secrets) {
         Ok(variables) => variables,
@@ -479,7 +478,7 @@ fn compute(
         input,
         grants: job.grants,
         opened: job.opened,
-        // What it is computed with needs no host, or answers from a record.
+        // A recomputed component needs no host: it has recorded answers, or makes no calls.
         credentials: Vec::new(),
         limits: job.limits,
         described_limits,
@@ -509,7 +508,7 @@ fn argv(job: &Job) -> Result<Vec<String>, RunError> {
     if component.kind() == Kind::Step {
         return Ok(Vec::new());
     }
-    // What a run of then took stays as it was.
+    // Arguments of recorded runs are accepted unchecked.
     if job.program.recorded.is_none() {
         component.check_args(&job.args.text)?;
     }
@@ -547,7 +546,7 @@ pub(crate) fn output(store: &Store, outcome: &StepOutcome) -> Result<Output, Sto
     Ok(Output { items, bytes: outcome.stdout.map(|blob| Text::stored(store, blob)) })
 }
 
-/// Up to this many bytes of items are parsed at once; more stay in the store.
+/// Up to this many bytes of items are parsed at once; a longer list stays in the store.
 const SMALL_ITEMS: u64 = 1 << 20;
 
 fn items_of(store: &Store, blob: Blob, outcome: &StepOutcome) -> Result<Items, Stop> {

@@ -1,4 +1,4 @@
-//! What a policy decided of one process.
+//! A policy's decision about one process.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -13,7 +13,7 @@ use lobster_policy::{BoundFile, Shell};
 use lobster_sandbox::{Confinement, ProcessLimits};
 use lobster_stage::{StageError, Stop};
 
-/// What the policy allows a process, in the sandbox's terms.
+/// The rights that the policy grants a process, in the sandbox's terms.
 pub(crate) struct Decided {
     /// The decision as the journal keeps it.
     pub(crate) statement: Value,
@@ -21,21 +21,20 @@ pub(crate) struct Decided {
     pub(crate) confinement: Confinement,
     /// The complete environment of the process.
     pub(crate) env: Vec<(OsString, OsString)>,
-    /// Most bytes of stdout, if the policy says so.
+    /// Limit of stdout in bytes, if the policy sets one.
     pub(crate) stdout_cap: Option<u64>,
-    /// The files that an approval covers, as they were approved.
+    /// The files that an approval covers, as approved.
     pub(crate) approved: Option<Held>,
-    /// The trees that an approval covers, as they were when the answer was checked.
+    /// The trees that an approval covers, as listed when the answer was checked.
     pub(crate) trees: Option<Trees>,
-    /// The shell whose language a policy read; it and no other is started.
+    /// The shell whose language the policy read; no other shell is started.
     pub(crate) shell: Option<Shell>,
-    /// A home of its own, gone with this value.
+    /// The process's own home, removed with this value.
     pub(super) _home: Option<LockedDirectory>,
 }
 
 impl Decided {
-    /// Sees to it that the step finds `files` as they were approved, and that its record says what
-    /// the approval does not cover.
+    /// Makes sure that the step finds `files` as approved, and that its record names what the approval does not cover.
     pub(super) fn hold(&mut self, files: &[BoundFile], trees: Trees, state_dir: &Path) -> Result<(), Stop> {
         let trees = self.trees.insert(trees);
         let Confinement::Jail(spec) = &mut self.confinement else { return Ok(()) };
@@ -51,7 +50,7 @@ impl Decided {
         Ok(())
     }
 
-    /// The same for a program that runs on after its trees were compared.
+    /// The same for a program that keeps running after its trees were compared.
     pub(super) fn outliving_its_check(mut self) -> Self {
         if let (Some(_), Confinement::Jail(spec)) = (&self.trees, &mut self.confinement) {
             spec.uncovered.push("what changes in its trees while it runs".to_owned());
@@ -59,7 +58,7 @@ impl Decided {
         self
     }
 
-    /// The trees directly before the start, which are still what was approved.
+    /// Lists the trees directly before the start; they must still be as approved.
     pub(super) fn check_trees(&self) -> Result<Option<Trees>, NotHeld> {
         let held = self.confinement.spec().map_or(&[][..], |spec| &spec.held);
         self.trees.as_ref().map(|trees| trees.check_before_start(held)).transpose()

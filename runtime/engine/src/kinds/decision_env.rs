@@ -1,4 +1,4 @@
-//! The facts about a step that a decision of the policy may use.
+//! The facts about a step that a policy decision may use.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,8 +10,8 @@ use lobster_policy::{DecisionEnv, HostPrograms, Policy, Shell};
 use crate::env::Env;
 use crate::surroundings::Surroundings;
 
-/// The facts that a decision may use. The workspace is the directory of the run,
-/// not of whoever takes it up again.
+/// Collects the facts that a decision may use. The workspace is the directory in which the run began, even if it is
+/// resumed from another one.
 pub(crate) fn decision_env(
     policy: &Policy,
     surroundings: &Surroundings,
@@ -26,7 +26,7 @@ pub(crate) fn decision_env(
         let mut vars = policy.file().sandbox.env.set.clone();
         vars.entry("HOME".to_owned()).or_insert_with(|| "@step-home".to_owned());
         vars.extend(given_by_plan(env));
-        // The address is known when the step starts: `{url}` stands for it.
+        // The address is known only when the step starts; `{url}` is its placeholder.
         vars.extend(env.credentials().iter().flat_map(|grant| grant.environment(ADDRESS)));
         vars
     };
@@ -45,14 +45,14 @@ pub(crate) fn decision_env(
     }
 }
 
-/// The variables that the plan itself sets. What a token holds is not for the policy to read.
+/// The variables that the plan itself sets. The policy must not read values from a token.
 pub(super) fn given_by_plan(env: &Env) -> impl Iterator<Item = (String, String)> {
     let given = env.granted().iter().filter(|(name, value)| !env.is_reference(name, value));
     given.map(|(name, value)| (name.clone(), value.clone()))
 }
 
-/// The shell that runs shell text: `LOBSTER_SHELL`, else `/bin/sh`. Under a
-/// policy no `PATH` has a say in which file that is.
+/// The shell that runs shell text: `LOBSTER_SHELL`, else `/bin/sh`. Under a policy `PATH` does not influence which
+/// file that is.
 fn shell(policy: &Policy, env: &Env) -> Shell {
     let asked = env.non_blank("LOBSTER_SHELL").unwrap_or_else(|| "/bin/sh".to_owned());
     let search: Vec<PathBuf> = if policy.is_open() {

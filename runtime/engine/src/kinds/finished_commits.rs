@@ -1,5 +1,5 @@
-//! The run that a commit is of, where a crash interrupted the commit and another command finished it: the end of the
-//! commit goes into the journal of that run, so that it can be shown and undone, whatever becomes of the run.
+//! Records the end of a commit in its run, if a crash interrupted the commit and another command finished it. So the
+//! commit can be shown and undone, even if the run never resumes.
 
 use std::io;
 use std::sync::Arc;
@@ -11,36 +11,38 @@ use serde_json::{Value, json};
 
 use super::change_sets::{CHANGES, COMMIT, load};
 
-/// An action of a commit is a few words long.
+/// Most bytes of a commit's action; it has only a few words.
 const MAX_ACTION: u64 = 1 << 20;
 
-/// What a commit of this run at this path is called. Its journal is found by the run in it.
+/// The id of a commit by this run at this path. The id contains the run, so that a journal of a commit leads to it.
 pub(super) fn commit_id(run: RunId, path: &str) -> String {
     format!("{run}-{}", Digest::of(path.as_bytes()).short())
 }
 
-/// A commit that is on record as begun and not as done.
+/// A commit whose record has a beginning and no success.
 struct Begun {
     path: String,
     attempt: u32,
     set: Digest,
 }
 
-/// Records the end of a commit in the run that it is of.
+/// Records the end of a commit in its run.
 ///
 /// # Errors
-/// When it cannot be recorded: then the journal of the commit is kept.
+///
+/// If the end cannot be recorded; the journal of the commit is then kept.
 pub fn tell_owner(store: &Store, finished: &Recovered) -> io::Result<()> {
     let run = finished.id.rsplit_once('-').and_then(|(run, _)| run.parse::<RunId>().ok());
     let Some(run) = run.filter(|_| finished.committed) else { return Ok(()) };
     record_ends(store, run, |begun, _| commit_id(run, &begun.path) == finished.id).map_err(io::Error::other)
 }
 
-/// Records the end of each commit of a run that was killed when all was done and before it could say so: the files are
-/// what the commit was to make of them.
+/// Records the end of each commit whose run was killed after the last file was changed and before the end was
+/// recorded: the files are as the commit would leave them.
 ///
 /// # Errors
-/// When it cannot be recorded.
+///
+/// If an end cannot be recorded.
 pub fn record_unseen_ends(store: &Store, run: RunId) -> Result<(), StoreError> {
     record_ends(store, run, |_, set| {
         let fits = |set: &ChangeSet| conflicts(set).is_ok_and(|found| found.is_empty());
@@ -60,11 +62,11 @@ fn record_ends(
     if begun_commits(store, &own_events(store, run)?).is_empty() {
         return Ok(());
     }
-    // Whoever executes the run commits again, finds all done and records that.
+    // The process that executes the run commits again, finds the work done and records that.
     let Ok(_claim) = store.claim_run(run) else { return Ok(()) };
     let journal = own_events(store, run)?;
     for begun in begun_commits(store, &journal) {
-        // Without its change set nothing could be shown or undone.
+        // Without its change set the commit could be neither shown nor undone.
         let Ok(set) = load(store, &begun.set) else { continue };
         if !is_done(&begun, &set) {
             continue;
@@ -82,12 +84,12 @@ fn record_ends(
     Ok(())
 }
 
-/// What this store has recorded of a run: a commit that began elsewhere has not ended here.
+/// The records of a run that this store wrote: a commit that began elsewhere has not ended here.
 fn own_events(store: &Store, run: RunId) -> Result<Vec<Record>, StoreError> {
     store.events_after(run, store.imported_records(run)?.unwrap_or_default(), usize::MAX)
 }
 
-/// The commits that have begun, without those that succeeded.
+/// The commits that began, without those that succeeded.
 fn begun_commits(store: &Store, journal: &[Record]) -> Vec<Begun> {
     let mut found: Vec<Begun> = Vec::new();
     for record in journal {
@@ -110,8 +112,8 @@ fn begun_commits(store: &Store, journal: &[Record]) -> Vec<Begun> {
     found
 }
 
-/// The steps whose changes waited and were committed as one, as its end names them; none if it is of one step, or if
-/// a person chose other changes.
+/// The steps whose changes were committed together, as the end of the commit names them. Empty for a single step, or
+/// if a person chose other changes.
 fn steps_together(store: &Store, journal: &[Record], begun: &Begun, set: &ChangeSet) -> Vec<String> {
     let mut parts: Vec<(String, Digest)> = Vec::new();
     for record in journal {
@@ -127,7 +129,7 @@ fn steps_together(store: &Store, journal: &[Record], begun: &Begun, set: &Change
     }
     let sets: Option<Vec<ChangeSet>> = parts.iter().map(|(_, digest)| load(store, digest).ok()).collect();
     let Some(sets) = sets else { return Vec::new() };
-    // What was committed before them came before them.
+    // Changes before these steps had been committed before.
     let sums_up = |first: &usize| ChangeSet::compose(&sets[*first..].iter().collect::<Vec<_>>()) == *set;
     let first = (0..sets.len().saturating_sub(1)).rev().find(sums_up);
     first.map_or_else(Vec::new, |first| parts.drain(first..).map(|(path, _)| path).collect())

@@ -1,9 +1,8 @@
-//! Switches off what the settings of a repository could make git run.
+//! Switches off settings of a repository that could make git run programs.
 //!
-//! Settings with a name of the repository's choice are only known by listing them,
-//! and git alone reads its files as git does. So git lists them first, which runs
-//! nothing, in the step's own jail without its rights to write and to talk to
-//! anybody: it sees the files that the step will see.
+//! The repository chooses the names of some settings, so they have to be listed, and only git itself reads its files
+//! as git does. So git lists them first, which runs nothing, in the step's own jail without the rights to write or to
+//! use the network or sockets: it sees the same files as the step.
 
 use lobster_base::code::Code;
 use std::ffi::OsString;
@@ -19,17 +18,17 @@ use lobster_sandbox::{
 };
 use lobster_stage::{StageError, Stop};
 
-/// Reading a few files takes milliseconds; only a pipe in their place waits.
+/// Time limit for git. Reading a few files takes milliseconds; only a pipe in their place takes longer.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Most bytes of names that are read: a repository with more is no usual one.
+/// Most bytes of names that are read; an ordinary repository has fewer.
 const MAX_LIST: u64 = 4 << 20;
 
-/// The variable with the number of settings that the environment gives.
+/// The variable with the number of settings in the environment.
 const COUNT: &str = "GIT_CONFIG_COUNT";
 
-/// Adds to the environment of a step what keeps `git` from running code for the
-/// repository in `cwd`. Nothing is run where the settings cannot be listed.
+/// Adds variables to the environment of a step that keep `git` from running code of the repository in `cwd`. If the
+/// settings cannot be listed, the step does not run.
 pub(super) fn hold(
     sandbox: &Sandbox,
     git: &str,
@@ -52,8 +51,8 @@ pub(super) fn hold(
     Ok(())
 }
 
-/// The settings to hold in `cwd`: of all that git sees there, and of the submodules.
-/// git reads `.gitmodules` from the index or the last commit where there is no such file.
+/// The settings to override in `cwd`: all that git sees there, and those of the submodules. git reads `.gitmodules`
+/// from the index or the last commit if the file is missing.
 fn named_settings(
     cwd: &Path,
     mut list: impl FnMut(&[OsString]) -> Result<String, String>,
@@ -69,8 +68,7 @@ fn named_settings(
     Ok(named)
 }
 
-/// The names of all settings that git sees in `cwd`, or in what `source` names, each with a
-/// NUL behind it.
+/// The names of all settings that git sees in `cwd` or in `source`, each followed by a NUL.
 fn list(
     sandbox: &Sandbox,
     git: &str,
@@ -101,7 +99,7 @@ fn list(
     let mut names = Names::default();
     let exit = sandbox.run(&request, &mut names, cancel).map_err(|error| error.to_string())?;
     match (exit.ended, exit.status) {
-        // A broken file of settings stops every git with an error, so there is nothing to hold.
+        // With a broken settings file every git command fails, so there is nothing to override.
         (Ended::ByItself, ExitStatus::Code(_)) => Ok(String::from_utf8_lossy(&names.0).into_owned()),
         (Ended::ByItself, ExitStatus::Signal(signal)) => Err(format!("git was ended by signal {signal}")),
         (Ended::TimedOut, _) => Err(format!("git gave no answer within {} s", PATIENCE.as_secs())),
@@ -111,7 +109,7 @@ fn list(
     }
 }
 
-/// The same jail without a way to change anything or to talk to anybody.
+/// The same jail without any way to change something or to communicate.
 fn only_reading(spec: &JailSpec) -> JailSpec {
     let mut only = spec.clone();
     only.read.append(&mut only.write);

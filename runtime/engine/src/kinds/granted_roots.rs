@@ -1,10 +1,8 @@
-//! Opens what a policy grants, once. Whether the step gets it is judged by
-//! what was opened, and the step gets that or nothing.
+//! Opens granted roots, once. The opened directory itself is judged, and the step gets that directory or nothing.
 //!
-//! A step may change what lies in the workspace and in the policy's write roots:
-//! it could replace a root that another step is granted by a link to anywhere. So
-//! below these directories no link may lead to a granted root. What leads to the
-//! directories themselves is the operator's.
+//! A step may change the workspace and the policy's write roots, so it could replace another step's granted root by a
+//! link to any place. So below these directories no link may lead to a granted root. Links on the way to these
+//! directories are the operator's.
 
 use lobster_base::code::Code;
 use std::fs;
@@ -15,7 +13,7 @@ use lobster_policy::{DecisionEnv, Policy, write_roots};
 use lobster_sandbox::HeldRoot;
 use lobster_stage::StageError;
 
-/// Opens granted roots; knows where steps may have put links.
+/// Opens granted roots; knows the directories into which steps may have put links.
 pub(super) struct RootOpener {
     changeable: Vec<PathBuf>,
 }
@@ -24,13 +22,12 @@ impl RootOpener {
     pub(super) fn of(policy: &Policy, place: &DecisionEnv) -> Self {
         let mut changeable = vec![PathBuf::from(&place.workspace)];
         changeable.extend(write_roots(policy, place).map(PathBuf::from));
-        // Whoever works in the root directory has not thereby made all of it a step's.
+        // If the working directory is `/`, that does not make every path the step's.
         changeable.retain(|above| above.parent().is_some());
         Self { changeable }
     }
 
-    /// Opens what is granted at `path`; `None` when nothing is there. `to` says
-    /// what the step may do with it.
+    /// Opens the granted `path`; `None` if it does not exist. `to` is the step's access to it, for messages.
     pub(super) fn open(&self, to: &str, path: &str) -> Result<Option<HeldRoot>, StageError> {
         let failed =
             |why: String| StageError::permanent(format!("the policy lets the command {to} {path:?}, {why}"));
@@ -56,7 +53,7 @@ impl RootOpener {
         Err(failed(why).with_code(Code::RootIsLink))
     }
 
-    /// The changeable directory that `path` lies in, and the way from there.
+    /// The changeable directory that contains `path`, and the rest of the path below it.
     fn outermost_above<'p>(&self, path: &'p Path) -> Option<(&Path, &'p Path)> {
         let inside = self.changeable.iter().filter_map(|above| {
             let rest = path.strip_prefix(above).ok()?;
@@ -92,7 +89,7 @@ mod tests {
         for (root, path, found) in [
             ("work", "work", "work"),
             ("work", "work/out/deep", "work/out/deep"),
-            // Who named the link has decided about it.
+            // The operator named the link itself.
             ("mine", "mine", "work"),
             ("mine", "mine/out", "work/out"),
             ("other", "work/away/x", "outside/x"),

@@ -1,8 +1,8 @@
-//! The places that no step changes, compared with what one did change.
+//! Compares a step's changes with the places that no step may change.
 //!
-//! The jail shows a step these places read-only. A component has no jail, and a step that works on a copy of
-//! its directory has the file system of the copy: so each change set is compared with them as well, before
-//! anything of it becomes real. Without a policy file there are none.
+//! The jail shows a step these places read-only. But a component has no jail, and a step on a copy of its directory
+//! has the file system of the copy, so each change set is also compared with them before any of it is committed.
+//! Without a policy file there are no such places.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
@@ -16,17 +16,17 @@ use lobster_stage::StageError;
 
 use super::jail_spec::{real, real_place};
 
-/// Who made a change set.
+/// The maker of a change set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Maker {
-    /// A process, which may make a repository of its own.
+    /// A process, which may create a repository of its own.
     Process,
     /// A component, which may not.
     Component,
 }
 
-/// Refuses a change set of one step that reaches into git's directories. `granted` are the directories that the
-/// step may write to; one of them has to name git's.
+/// Refuses a change set of one step that reaches into git's directories. `granted` are the directories that the step
+/// may write; one of them has to name git's.
 pub(super) fn check_repositories(
     policy: &Policy,
     set: &ChangeSet,
@@ -36,8 +36,8 @@ pub(super) fn check_repositories(
     refuse_repositories(policy, set, maker, granted, None)
 }
 
-/// Refuses a change set that no step may have made under the policy, whichever it is of. `place` is that of the
-/// run, `more` what is protected besides.
+/// Refuses a change set that no step could have made under the policy. `place` describes the run, `more` lists further
+/// protected paths.
 pub(super) fn check_all(
     policy: &Policy,
     place: &DecisionEnv,
@@ -46,12 +46,12 @@ pub(super) fn check_all(
 ) -> Result<(), StageError> {
     check_protected(policy, place, more, set)?;
     let roots: Vec<PathBuf> = write_roots(policy, place).map(PathBuf::from).collect();
-    // Where the workspace has no repository, no step makes it one.
+    // If the workspace has no repository, no step may create one there.
     let closed = real(&place.workspace).join(".git");
     refuse_repositories(policy, set, Maker::Process, &roots, Some(&closed))
 }
 
-/// Refuses a change set that changes what the policy protects, or moves or replaces what that lies in.
+/// Refuses a change set that changes a place which the policy protects, or moves or replaces a directory above it.
 pub(super) fn check_protected(
     policy: &Policy,
     place: &DecisionEnv,
@@ -106,8 +106,8 @@ fn whole(set: &ChangeSet) -> impl Iterator<Item = (PathBuf, &Change)> {
     })
 }
 
-/// Whether a place is changed with this path: it lies at or below the place, or above it and is more than a directory
-/// that is made or has another mode.
+/// True if a change at `path` changes `place`: the path is at or below the place, or it is above the place and the
+/// change is more than creating a directory or changing its mode.
 fn changes_place(path: &Path, change: &Change, place: &Path) -> bool {
     let is_directory = |entry: &Entry| matches!(entry, Entry::Directory { .. });
     let stays =
@@ -115,14 +115,14 @@ fn changes_place(path: &Path, change: &Change, place: &Path) -> bool {
     path.starts_with(place) || place.starts_with(path) && !stays()
 }
 
-/// The first change of one of these places.
+/// The path of the first change to one of these places.
 fn reaches(set: &ChangeSet, protected: &[PathBuf]) -> Option<PathBuf> {
     whole(set)
         .find(|(path, change)| protected.iter().any(|place| changes_place(path, change, place)))
         .map(|(path, _)| path)
 }
 
-/// The first change in a directory of git's that is not granted. Nobody makes the one that is `closed`.
+/// The first change in a directory of git that is not granted. The repository `closed` may not even be created.
 fn into_repository(
     set: &ChangeSet,
     maker: Maker,
@@ -136,7 +136,7 @@ fn into_repository(
         let Some(repository) = repository_of(path).or_else(|| bare_repository_of(path, &mut bare)) else {
             return false;
         };
-        // What is made anew is the step's own, and git must not be run in it.
+        // A new repository is the step's own, and git must not be run in it.
         let is_bare = !repository.ends_with(".git");
         let is_own = made.contains(&repository)
             || is_bare && made.contains(&repository.join("HEAD"))
@@ -157,7 +157,7 @@ fn repository_of(path: &Path) -> Option<PathBuf> {
     Some(all[..=at].iter().collect())
 }
 
-/// The bare repository that a path lies in, as it is on disk. `known` keeps what was seen of each directory.
+/// The bare repository on disk that contains a path. `known` caches the answer for each directory.
 fn bare_repository_of(path: &Path, known: &mut BTreeMap<PathBuf, bool>) -> Option<PathBuf> {
     let mut is_bare = |dir: &Path| {
         *known.entry(dir.to_owned()).or_insert_with(|| {
@@ -214,8 +214,8 @@ mod tests {
             names.join("/")
         }
 
-        /// Puts something at a path, or takes away what is there with all below it. Where a file was, a directory is
-        /// made.
+        /// Puts an entry at a path, or removes the entry there with everything below it. A file on the way becomes a
+        /// directory.
         fn change(&mut self, tree: &mut Tree, number: usize) {
             let path = self.path();
             let below = format!("{path}/");
@@ -236,7 +236,7 @@ mod tests {
         }
     }
 
-    /// What lies at and below the places, and what each of them lies in.
+    /// The entries at and below the places, and the directories above each of them.
     fn seen(tree: &Tree, places: &[PathBuf]) -> (Tree, Vec<PathBuf>) {
         let whole = |path: &str| Path::new(ROOT).join(path);
         let mut at_or_below = tree.clone();
@@ -270,14 +270,14 @@ mod tests {
                     assert!(stayed, "seed {seed}: {places:?} in {set:?}");
                     passed += 1;
                 }
-                // What lay above as a file could go: nobody has to keep that.
+                // A file above a place may be removed: it need not be kept.
                 Some(path) => assert!(
                     !stayed || places.iter().any(|place| place.starts_with(&path)),
                     "seed {seed}: {} refused",
                     path.display()
                 ),
             }
-            // Nothing of this is on disk, so a component may do it unless a name says otherwise.
+            // None of this is on disk, so a component may change it unless a name is protected.
             let of_git = whole(&set).any(|(path, _)| repository_of(&path).is_some());
             assert_eq!(into_repository(&set, Maker::Component, &[], None).is_some(), of_git, "seed {seed}");
         }

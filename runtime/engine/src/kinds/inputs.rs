@@ -1,5 +1,5 @@
-//! The files that belong to a step's action because its author says so: what
-//! the patterns of `inputs` match, and what is in it.
+//! The files that a step's author adds to its action: the files that match the patterns of `inputs`, with their
+//! contents.
 
 use std::ffi::OsStr;
 use std::fs::{self, DirEntry};
@@ -12,11 +12,10 @@ use serde_json::{Map, Value, json};
 use lobster_base::file_digests::FileDigests;
 use lobster_base::glob::glob_match;
 
-/// Most files that one step's patterns may match: their names and digests are
-/// part of every action that has them.
+/// Most files that one step's patterns may match: their names and digests become part of every such action.
 const MAX_INPUTS: usize = 50_000;
 
-/// Why the inputs of a step cannot be told.
+/// An error while reading the inputs of a step.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InputError {
     #[error("cannot read the input {}: {source}", .path.display())]
@@ -25,12 +24,11 @@ pub(crate) enum InputError {
     TooMany,
 }
 
-/// Each file that a pattern matches with its digest, and each pattern that
-/// matches nothing with null. Patterns are relative to `dir`, and so are names.
+/// The digest of each file that matches a pattern, and null for each pattern without a match. Patterns and names are
+/// relative to `dir`.
 ///
-/// `*`, `?` and `[…]` match within a name, `**` any number of directories. What
-/// matches a directory means everything in it. Links to files are read; links to
-/// directories are followed only where a pattern names them.
+/// `*`, `?` and `[…]` match within a name, `**` any number of directories. A matching directory stands for everything
+/// in it. Links to files are read; links to directories are followed only if a pattern names them.
 pub(crate) fn digests(
     dir: &Path,
     patterns: &[String],
@@ -54,12 +52,12 @@ pub(crate) fn digests(
 struct Search<'f> {
     files: &'f FileDigests,
     found: Map<String, Value>,
-    /// Whether the pattern that is looked for matched anything.
+    /// True if the current pattern has matched anything.
     matched: bool,
 }
 
 impl Search<'_> {
-    /// Takes what matches `words` from `at` on, whose name is `name`.
+    /// Takes the paths that match `words`, from the directory `at` on, which is called `name`.
     fn walk(&mut self, at: &Path, name: &str, words: &[&str]) -> Result<(), InputError> {
         let Some((word, rest)) = words.split_first() else { return self.take(at, name) };
         if *word == "**" {
@@ -111,7 +109,7 @@ impl Search<'_> {
     }
 }
 
-/// The name of something in a directory; bytes that are not text are escaped.
+/// The name of a directory entry; bytes that are not text are escaped.
 fn below(dir: &str, name: &OsStr) -> String {
     let slash = if dir.is_empty() || dir.ends_with('/') { "" } else { "/" };
     match name.to_str() {
@@ -120,13 +118,13 @@ fn below(dir: &str, name: &OsStr) -> String {
     }
 }
 
-/// What is in a directory; nothing if it is none.
+/// The entries of a directory; empty if it is missing or not a directory.
 fn entries(dir: &Path) -> Result<Vec<DirEntry>, InputError> {
     let read = fs::read_dir(dir).and_then(Iterator::collect::<io::Result<Vec<_>>>);
     Ok(none_if_missing(dir, read)?.unwrap_or_default())
 }
 
-/// None for what does not exist, or does not exist any more.
+/// `None` if the file does not exist, or was removed meanwhile.
 fn none_if_missing<T>(path: &Path, result: io::Result<T>) -> Result<Option<T>, InputError> {
     match result {
         Ok(value) => Ok(Some(value)),

@@ -11,11 +11,11 @@ use lobster_policy::{
 use lobster_sandbox::{HostPort, JailSpec, Mode, Net, Ports, Promise};
 use lobster_stage::StageError;
 
-/// What names the hosts of the host's network; any other network has its own.
+/// Files that name the hosts of the host's network; any other network has its own.
 const OF_HOST_NETWORK: [&str; 2] = ["/etc/hosts", "/etc/resolv.conf"];
 
-/// The jail for a command with this grant; `home` is the step's own, `network`
-/// names what the steps of its run share.
+/// The jail for a command with this grant. `home` is the step's own; `network` names the network that the steps of its
+/// run share.
 pub(super) fn jail(
     policy: &Policy,
     grant: &Grant,
@@ -39,7 +39,7 @@ pub(super) fn jail(
                 }
             }
             path if path.starts_with('@') => {}
-            // One that is not there is not there for the step either.
+            // A missing root is also missing for the step.
             path => {
                 let Some(held) = roots.open("read", &expand_root(path, place))? else { continue };
                 spec.read.push(held.path().to_owned());
@@ -55,7 +55,7 @@ pub(super) fn jail(
         spec.held.push(held);
     }
     open_sockets(&mut spec, &roots, grant.unix.iter().map(|path| expand_root(path, place)))?;
-    // What is named by its path is hidden by it, whatever the walk for patterns comes to.
+    // A secret that is named by its path is hidden by that path, even if the search for patterns fails.
     let expanded = |paths: &[String]| -> Vec<String> {
         let whole = |path: &String| match path.strip_prefix('!') {
             Some(path) => format!("!{}", expand_root(path, place)),
@@ -69,7 +69,7 @@ pub(super) fn jail(
     spec.deny_patterns.extend(denied.iter().map(|pattern| real_pattern(pattern)));
     let repository = real(&place.workspace).join(".git");
     let protected = protected.iter().filter(|path| is_plain(path)).map(real);
-    // The sandbox knows what to protect in a repository, here and below.
+    // The sandbox knows which files of a repository to protect, in this directory and below.
     let builtin = builtin_protected(place).map(|path| real(&path));
     let builtin = builtin.filter(|path| !path.starts_with(&repository));
     spec.protect = protected.chain(builtin).map(first_file).collect();
@@ -96,7 +96,7 @@ pub(super) fn jail(
         SandboxMode::Strict => Mode::Strict,
         SandboxMode::Degrade => {
             let mut minimum: Vec<Promise> = sandbox.minimum.iter().map(|control| promise(*control)).collect();
-            // What stands for it where ports are granted.
+            // The promise for commands with granted ports.
             if minimum.contains(&Promise::NetDeny) {
                 minimum.push(Promise::NetPorts);
             }
@@ -106,30 +106,30 @@ pub(super) fn jail(
     Ok(spec)
 }
 
-/// Directories of git's are found when the step starts. Where the workspace
-/// has none, the step must not make one, with hooks and settings of its own.
+/// git's directories are found when the step starts. If the workspace has no repository, the step must not create one,
+/// with its own hooks and settings.
 fn protect_repository(spec: &mut JailSpec, repository: &Path) {
     spec.protect_repositories = true;
-    // An empty one may be the placeholder of another lobster, which would take it away.
+    // An empty one may be another lobster's placeholder, which that lobster will remove.
     let is_empty = || fs::read_dir(repository).is_ok_and(|mut entries| entries.next().is_none());
     if repository.symlink_metadata().is_err() || is_empty() {
         // One placeholder is enough.
         spec.protect.retain(|path| !path.starts_with(repository));
         spec.protect.push(repository.to_owned());
     } else if !spec.write.iter().any(|root| root == repository) {
-        // It is read-only as a whole.
+        // The whole directory is read-only.
         spec.protect.retain(|path| path.exists() || !path.starts_with(repository));
     }
 }
 
-/// Each socket is granted by its own path: what else lies in a directory was not meant.
+/// Each socket is granted by its own path; a directory would grant other sockets as well.
 fn open_sockets(
     spec: &mut JailSpec,
     roots: &RootOpener,
     paths: impl Iterator<Item = String>,
 ) -> Result<(), StageError> {
     for path in paths {
-        // One that is not there yet cannot be reached, as ever.
+        // A socket that does not exist yet cannot be reached.
         let Some(held) = roots.open("reach", &path)? else { continue };
         if !held.is_socket() {
             let message = format!(
@@ -148,7 +148,7 @@ pub(super) fn real(path: impl AsRef<Path>) -> PathBuf {
     fs::canonicalize(&path).unwrap_or_else(|_| path.as_ref().to_owned())
 }
 
-/// A path with links resolved as far as it is there.
+/// A path with its links resolved, as far as it exists.
 pub(super) fn real_place(path: &Path) -> PathBuf {
     for above in path.ancestors() {
         if let (Ok(real), Ok(rest)) = (fs::canonicalize(above), path.strip_prefix(above)) {
@@ -166,7 +166,7 @@ fn is_pattern(name: &str) -> bool {
     name.contains(['*', '?', '['])
 }
 
-/// A pattern whose fixed beginning is the real path, as the roots are.
+/// A pattern whose fixed beginning is the real path, like the roots.
 fn real_pattern(text: &str) -> String {
     let (not, path) = text.strip_prefix('!').map_or(("", text), |path| ("!", path));
     if !path.starts_with('/') {
@@ -183,7 +183,8 @@ fn real_pattern(text: &str) -> String {
     text.to_owned()
 }
 
-/// Nothing can lie behind a file: to keep that file is to keep what is named.
+/// The first file on a path, if there is one: nothing can be below a file, so protecting the file protects the named
+/// path.
 pub(super) fn first_file(path: PathBuf) -> PathBuf {
     let above = path.ancestors().skip(1).find(|above| above.symlink_metadata().is_ok());
     match above {

@@ -1,5 +1,4 @@
-//! Tools of other programs as steps: the action, what the operator and the
-//! lock say to it, the order.
+//! Tools of MCP servers as steps: the action, the checks by the operator's configuration and the lock, the order.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -36,13 +35,13 @@ use lobster_sandbox::HeldRoot;
 use lobster_stage::{MCP_TOKEN, McpServer, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
 
-/// Where a call is made.
+/// The step or stage that makes a call.
 pub(crate) struct Place<'p> {
     pub(crate) env: &'p Env,
     pub(crate) cwd: &'p Path,
     pub(crate) asker: Asker,
     pub(crate) cancel: &'p CancelToken,
-    /// The step does nothing else, so a secret of it that the server does not take is a mistake.
+    /// True if the call is the whole step. Then a secret that the server does not take is a mistake.
     pub(crate) is_whole_step: bool,
 }
 
@@ -63,7 +62,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
         on_record: None,
         variables: Arc::default(),
     };
-    // What was done needs neither server nor permission any more.
+    // An effect that is already in the journal needs neither server nor permission.
     if run.overseer().is_none()
         && let Some(outcome) = run.remembered_for_certain(path)
     {
@@ -116,7 +115,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
             Ok(run.carry_out(order, place.cancel))
         };
         let mut outcome = send(&target, session, decided);
-        // A token may end before its time. What was refused for it was not done.
+        // A token may expire early. A call that was refused for that reason did nothing.
         if outcome.as_ref().is_ok_and(is_refused_login) {
             outcome = match target.renew_login(run.services) {
                 Ok(true) => send(&target, None, None),
@@ -132,7 +131,7 @@ pub(crate) fn call(run: &Run<'_>, path: &StepPath, call: &ToolCall, place: Place
     run.perform_once(path, &record, perform, answer)
 }
 
-/// The outcome with who was asked for what.
+/// Adds the server and the tool to the outcome.
 fn described(mut outcome: StepOutcome, call: &ToolCall, target: &Target) -> StepOutcome {
     if !outcome.detail.is_object() {
         outcome.detail = json!({});
@@ -145,7 +144,7 @@ fn described(mut outcome: StepOutcome, call: &ToolCall, target: &Target) -> Step
     outcome
 }
 
-/// The server that a call means, if it and the operator take the call.
+/// The server of a call, if the server and the operator accept the call.
 fn find_target(services: &Services, call: &ToolCall, place: &Place<'_>) -> Result<Target, StageError> {
     let target = Target::find(services, place.env, place.cwd, &call.server)?;
     if !target.allows(&call.tool) {
@@ -175,17 +174,17 @@ fn find_target(services: &Services, call: &ToolCall, place: &Place<'_>) -> Resul
     Ok(target)
 }
 
-/// Whether the server did nothing, because it did not take the token.
+/// True if the server rejected the token and so did nothing.
 fn is_refused_login(outcome: &Outcome) -> bool {
     !outcome.dispatched && outcome.step.code.as_deref() == Some(Code::McpLogin.as_str())
 }
 
-/// The secrets that a session was opened with: by their variables, or by what they are added to. One that
-/// holds more is not for a step that is granted less.
+/// The secrets of a session, by their variables or by the host to which they are added. A step may not use a session
+/// that has more secrets than the step is granted.
 fn held_with(target: &Target, env: &Env) -> BTreeMap<String, String> {
     let mut held = target.reach.secrets();
     held.extend(env.credentials().iter().map(|grant| (json!(grant).to_string(), grant.secret.clone())));
-    // A session goes on with the token that it was opened with, so a renewed one opens another.
+    // A session keeps the token that it was opened with, so a renewed token opens another session.
     if let Reach::Address { token: Some(token), login, secret, .. } = &target.reach
         && (login.is_some() || secret.is_some())
     {
@@ -194,7 +193,7 @@ fn held_with(target: &Target, env: &Env) -> BTreeMap<String, String> {
     held
 }
 
-/// The call as an order has it. Without a session it opens one, and what that needs is held from now on.
+/// The call as part of an order. The first call opens a session, whose needs are held from then on.
 fn task(
     run: &Run<'_>,
     path: &StepPath,
@@ -233,7 +232,7 @@ fn task(
     })
 }
 
-/// How a server is reached, in an order's terms.
+/// The way to a server, in an order's terms.
 fn reach(target: &Target, decided: Option<&Decided>, place: &Place<'_>) -> Result<McpReach, StageError> {
     Ok(match (&target.reach, decided) {
         (Reach::Program { argv, secrets, .. }, Some(decided)) => {
@@ -251,9 +250,9 @@ fn reach(target: &Target, decided: Option<&Decided>, place: &Place<'_>) -> Resul
                 roots: held.into_iter().flatten().map(HeldRoot::root_id).collect(),
             }))
         }
-        // Nothing is started that was not decided about.
+        // A program is started only after a decision.
         (Reach::Program { .. }, None) => {
-            let message = format!("mcp server {}: nothing says how it may be started", target.name);
+            let message = format!("mcp server {}: there is no decision about how to start it", target.name);
             return Err(StageError::permanent(message).with_code(Code::McpServer));
         }
         (Reach::Address { url, token, secret, credential, .. }, _) => McpReach::Address {
@@ -265,7 +264,7 @@ fn reach(target: &Target, decided: Option<&Decided>, place: &Place<'_>) -> Resul
     })
 }
 
-/// What a person has looked at, and what holds where nobody has.
+/// The tools that a person has reviewed, or the rule without a review.
 fn pin(services: &Services, target: &Target, call: &ToolCall) -> Result<McpPin, StageError> {
     let lock = Lock::read(&target.lock).map_err(|error| StageError::permanent(error.to_string()))?;
     let pinned = lock.as_ref().and_then(|lock| lock.servers.get(&target.name));
@@ -290,7 +289,7 @@ fn pin(services: &Services, target: &Target, call: &ToolCall) -> Result<McpPin, 
     })
 }
 
-/// An environment with the values of secrets over it.
+/// An environment, overridden with the values of secrets.
 fn with_secrets(env: &[(OsString, OsString)], secrets: Vec<(String, String)>) -> Vec<(OsString, OsString)> {
     let is_secret = |name: &OsString| secrets.iter().any(|(variable, _)| name == variable.as_str());
     let mut all: Vec<_> = env.iter().filter(|(name, _)| !is_secret(name)).cloned().collect();
@@ -307,11 +306,12 @@ fn answer(outcome: &StepOutcome) -> Result<Value, Stop> {
 }
 
 impl Runtime {
-    /// The tools that a server has now, as a lock keeps them; for the operator,
-    /// who need not be asked. Nothing is recorded.
+    /// The current tools of a server, as a lock keeps them. The operator asks, so there is no approval. Nothing is
+    /// recorded.
     ///
     /// # Errors
-    /// Why it cannot be asked.
+    ///
+    /// If the server cannot be asked.
     pub fn mcp_tools(&self, server: &McpServer) -> Result<BTreeMap<String, PinnedTool>, StageError> {
         let services = &self.services;
         let target = Target::find(services, &services.env, &services.cwd, server)?;
@@ -335,7 +335,7 @@ impl Runtime {
                     return Err(StageError::permanent(message).with_code(Code::PolicyDenied));
                 }
                 let statement = policy_gate::statement(&services.policy, &decision);
-                // It belongs to no run, so it shares its network with nobody.
+                // It belongs to no run, so it has a network of its own.
                 let network = format!("mcp server {}", target.name);
                 let homes = homes(&services.state_dir);
                 let decided =
@@ -363,7 +363,7 @@ impl Runtime {
             .map_err(|problem| StageError::new(format!("mcp server {}: {problem}", target.name)))?;
         let tools = session.tools();
         drop(session);
-        // Its home goes after it.
+        // The home is removed after the server has ended.
         drop(home);
         let tools: BTreeMap<_, _> =
             tools.iter().map(|tool| (tool.name.to_string(), PinnedTool::of(tool))).collect();
@@ -375,10 +375,11 @@ impl Runtime {
         Ok(tools)
     }
 
-    /// The operator's servers, and where their lock lies.
+    /// The operator's servers, and the path of their lock.
     ///
     /// # Errors
-    /// When the file cannot be used.
+    ///
+    /// If the file cannot be used.
     pub fn mcp_servers(
         &self,
     ) -> Result<(std::path::PathBuf, crate::mcp::McpConfig), crate::mcp::ConfigError> {

@@ -1,4 +1,4 @@
-//! The servers whose tools a run calls, for as long as it does.
+//! The MCP servers that a run calls, for as long as the run lasts.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -11,28 +11,29 @@ use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::sync::lock;
 use lobster_stage::McpServer;
 
-/// How often the watch over a server's approved files looks whether the run is over.
+/// Interval at which the watch over a server's approved files checks if the run is over.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// What a run knows of its servers. The sessions are the executor's.
+/// A run's knowledge of its servers. The sessions are the executor's.
 #[derive(Default)]
 pub(crate) struct Servers(Mutex<Known>);
 
 #[derive(Default)]
 struct Known {
-    /// The session that was opened last, with these secrets: one that holds more is not for a step that is granted less.
+    /// The newest session with these secrets. A step may not use a session that has more secrets than the step is
+    /// granted.
     newest: HashMap<(McpServer, BTreeMap<String, String>), OrderId>,
-    /// All that sessions need. Another branch may still use one that is not the newest.
+    /// Everything that sessions need. Another branch may still use a session that is not the newest.
     held: Vec<Server>,
 }
 
 impl Servers {
-    /// The session of this server that was opened last with these secrets.
+    /// The newest session of this server with these secrets.
     pub(super) fn newest(&self, server: &McpServer, secrets: &BTreeMap<String, String>) -> Option<OrderId> {
         lock(&self.0).newest.get(&(server.clone(), secrets.clone())).cloned()
     }
 
-    /// Holds what a session needs, until the run is over.
+    /// Keeps what a session needs until the run is over.
     pub(super) fn hold(
         &self,
         server: &McpServer,
@@ -46,18 +47,18 @@ impl Servers {
     }
 }
 
-/// What a session needs besides its executor: the home of its program, and the approval of its files.
+/// Resources of a session besides its executor: the home of its program, and the approval of its files.
 pub(super) struct Server {
     end: SessionEnd,
     over: CancelToken,
     watch: Option<JoinHandle<()>>,
-    /// Goes when the program has ended.
+    /// Released when the program has ended.
     _decided: Option<Arc<Decided>>,
 }
 
 impl Server {
-    /// A server that `end` ends. It is cut off when a file of its program's that was approved is
-    /// replaced: whatever it does then is not what was approved.
+    /// A server that `end` stops. It is cut off when an approved file of its program is replaced, since it may then
+    /// run code without approval.
     pub(super) fn new(end: SessionEnd, decided: Option<Decided>) -> std::io::Result<Self> {
         let (over, decided) = (CancelToken::new(), decided.map(Arc::new));
         let watch = match &decided {
@@ -87,7 +88,7 @@ impl Drop for Server {
         (self.end)(None);
         self.over.cancel(CancelReason::Superseded);
         if let Some(watch) = self.watch.take() {
-            // It ends at its next look.
+            // It ends at its next check.
             let _ = watch.join();
         }
     }

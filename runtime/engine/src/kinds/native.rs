@@ -1,4 +1,4 @@
-//! Native processes as steps: the action, the policy's word on it, the process.
+//! Native processes as steps: the action, the policy decision, the process.
 
 use lobster_base::code::Code;
 use std::io;
@@ -34,25 +34,24 @@ use lobster_stage::{
 };
 use lobster_store::{Blob, INLINE_MAX, PARTIAL_STDOUT, RunId, StepOutcome, StepStatus, Store};
 
-/// Most bytes kept of a process's stdout unless the step or [`MAX_OUTPUT`] says otherwise. A
-/// step that prints more has most likely gone wrong, and filling the disk would take others down
-/// with it.
+/// ~A step that prints more has most likely gone wrong, and filling the disk would take others down with it. => A step
+/// that prints more most likely has a fault, and a full disk would also stop other programs.
 const MAX_STDOUT: u64 = 512 << 20;
 /// An error message quotes this much of what a failed command printed.
 const MAX_DETAIL: usize = 16 << 10;
 
-/// How long the processes of a step have to end after SIGTERM, unless its `stop_grace` says otherwise.
+/// Time between SIGTERM and SIGKILL, unless the step's `stop_grace` sets another.
 const STOP_GRACE: Duration = Duration::from_secs(10);
 
-/// How long the processes of a step with these fields have to end after SIGTERM.
+/// Time between SIGTERM and SIGKILL for a step with these fields.
 pub(crate) fn stop_grace(extras: Option<&Extras>) -> Duration {
     extras.and_then(|extras| extras.stop_grace_ms).map_or(STOP_GRACE, Duration::from_millis)
 }
 
-/// In the detail of a failed outcome: the keys of lobster's own that were set and did not reach the process.
+/// In the detail of a failed outcome: lobster's own keys that were set and withheld from the process.
 const WITHHELD: &str = "withheld";
 
-/// What to run: shell text, or a program and its arguments.
+/// The program of a step: shell text, or a program and its arguments.
 #[derive(Clone, Debug)]
 pub(crate) enum ShellText {
     Shell(String),
@@ -60,7 +59,7 @@ pub(crate) enum ShellText {
 }
 
 impl ShellText {
-    /// The command as an error quotes it.
+    /// The command as errors quote it.
     pub(crate) fn display_text(&self) -> String {
         match self {
             Self::Shell(text) => text.clone(),
@@ -69,58 +68,58 @@ impl ShellText {
     }
 }
 
-/// One process that a step or stage wants.
+/// One process of a step or stage.
 pub(crate) struct Job {
     pub(crate) program: ShellText,
     pub(crate) stdin: Option<Payload>,
     pub(crate) env: Env,
     pub(crate) cwd: PathBuf,
     pub(crate) idempotent: bool,
-    /// Between SIGTERM and SIGKILL.
+    /// Time between SIGTERM and SIGKILL.
     pub(crate) stop_grace: Duration,
-    /// It hands a message or an order to somebody else, which stopping it does not take back.
+    /// True if it hands a message or an order to another service. Stopping the process does not take that back.
     pub(crate) dispatches: bool,
     pub(crate) reuse: Reuse,
     /// Patterns of files that belong to the action.
     pub(crate) inputs: Vec<String>,
     pub(crate) max_output: Option<u64>,
-    /// Whether to find out if stdout is JSON while it comes.
+    /// True if stdout is checked for JSON while it arrives.
     pub(crate) json: bool,
     pub(crate) asker: Asker,
-    /// What to say when the shell is not there.
+    /// Error message for a missing shell.
     pub(crate) missing_shell: &'static str,
-    /// What becomes of its changes to files.
+    /// Mode for its changes to files.
     pub(crate) changes: ChangesMode,
-    /// What waits of steps before it, and where its own changes wait.
+    /// The pending changes of earlier steps, to which its own are added.
     pub(crate) pile: Arc<Pile>,
-    /// What it changes does not wait for steps after it.
+    /// True if its changes are not held back for later steps.
     pub(crate) settles: bool,
 }
 
-/// How it ended.
+/// The end of a process.
 #[derive(Debug)]
 pub(crate) struct Finished {
-    /// The exit code, or `None` when a signal ended it.
+    /// The exit code, or `None` if a signal ended it.
     pub(crate) exit: Option<i32>,
     pub(crate) stdout: Text,
     pub(crate) stderr: Text,
-    /// Whether stdout is JSON, if it was looked at while it came.
+    /// True if stdout is JSON; `None` if it was not checked.
     pub(crate) plain_json: Option<bool>,
-    /// What it seems to have missed in the sandbox.
+    /// Hints about grants that it seems to lack.
     pub(crate) blocked: Vec<String>,
-    /// Keys of lobster's own that are set and that it did not receive.
+    /// lobster's own keys that are set and were withheld from it.
     pub(crate) withheld: Vec<String>,
-    /// What it changed in files, if that was kept apart.
+    /// Its changes to files, if they were kept apart.
     changes: Option<Blob>,
 }
 
 impl Finished {
-    /// A failure with this message, and with what the sandbox and keys that were withheld had to do with it.
+    /// A failure with this message, with the hints about the sandbox and the withheld keys.
     pub(crate) fn failure(&self, message: String) -> StageError {
         explained(message, &self.withheld, &self.blocked).or_code(Code::CommandFailed)
     }
 
-    /// What a failed command says for itself: its stderr, else its stdout, else its own text.
+    /// The explanation of a failed command: its stderr, else its stdout, else its own text.
     pub(crate) fn failure_detail(&self, shown: &str) -> Result<String, Stop> {
         for text in [&self.stderr, &self.stdout] {
             let text = text.load().map_err(store_failure)?;
@@ -133,9 +132,8 @@ impl Finished {
     }
 }
 
-/// Runs a process once per run: decision, journal, process, journal. What it changed in
-/// files is committed after it, if it was kept apart and the process succeeded, or waits where that has
-/// to.
+/// Runs a process once per run: decision, journal, process, journal. If its changes to files were kept apart and it
+/// succeeded, they are committed after it, or held back where they have to be.
 pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken) -> Result<Finished, Stop> {
     let (mode, asker, settles) = (mode_of(run, &job), job.asker.clone(), job.settles);
     let pile = Arc::clone(&job.pile);
@@ -153,8 +151,8 @@ pub(crate) fn run(run: &Run<'_>, path: &StepPath, job: Job, cancel: &CancelToken
     Ok(done)
 }
 
-/// What becomes of the changes that the command makes: what its step says, or what the policy demands of all
-/// steps or by a rule for it, if that is more.
+/// Mode for the changes of the command: the strictest among its step's, the policy's for all steps, and the policy
+/// rules' for the command.
 fn mode_of(run: &Run<'_>, job: &Job) -> ChangesMode {
     let least = changes::least(run, job.changes);
     let rules = &run.services.policy.file().rules;
@@ -171,7 +169,7 @@ fn run_process(
     mode: ChangesMode,
     cancel: &CancelToken,
 ) -> Result<Finished, Stop> {
-    // What was done needs no permission any more.
+    // An effect that is already in the journal needs no permission.
     if run.overseer().is_none()
         && let Some(outcome) = run.remembered_for_certain(path)
     {
@@ -195,7 +193,7 @@ fn run_process(
         on_record: None,
         variables: job.env.shared_granted(),
     };
-    // What does not run needs no permission.
+    // Replay or fork supplies the result: no policy check.
     if let Some(outcome) = run.ask_overseer(path, &record)? {
         return finished(store, &outcome).inspect_err(|_| run.record_failure(path));
     }
@@ -241,16 +239,15 @@ fn run_process(
     Ok(Finished { plain_json, ..done })
 }
 
-/// Whether the outcome may answer for a later step. What a secret decides
-/// cannot be told by the action, which only names it.
+/// True if a later step may reuse the outcome. An action only names its secrets, so it does not identify an outcome
+/// that depends on one.
 fn is_cached(job: &Job) -> bool {
     job.reuse.covers(false) && job.env.secrets().is_empty() && job.env.credentials().is_empty()
 }
 
-/// The name under which the outcome of an effect is cached. An outcome holds for
-/// the policy that it was had under, for the shell that read the text, and under
-/// a policy that builds the environment for that environment; the home of a step is new each time.
-/// And it holds where it was had: the same action may find other files elsewhere.
+/// The key of an effect's outcome in the cache. An outcome is valid for its policy, for the shell that read the text,
+/// and, if the policy builds the environment, for that environment without the home, which is new for each step. It is
+/// also bound to its directory: the same action may find other files elsewhere.
 fn cache_key(
     run: &Run<'_>,
     job: &Job,
@@ -273,8 +270,7 @@ fn cache_key(
     Digest::of_json(&key).map_err(store_failure)
 }
 
-/// Whether the input files are what they were before the command ran: only then
-/// is it known what it read.
+/// True if the input files are as they were before the command ran; only then is it known what the command read.
 fn inputs_stayed(run: &Run<'_>, job: &Job, record: &ActionRecord) -> bool {
     if job.inputs.is_empty() {
         return true;
@@ -283,8 +279,8 @@ fn inputs_stayed(run: &Run<'_>, job: &Job, record: &ActionRecord) -> bool {
     now.is_ok_and(|now| record.preimage.value()["inputs"] == Value::Object(now))
 }
 
-/// The files that belong to the action: its inputs and, if its outcome is to be
-/// reused, the programs that it would start.
+/// The files that belong to the action: its inputs and, if its outcome is to be reused, the programs that it would
+/// start.
 fn declared(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Result<Declared, Stop> {
     if let Some(recorded) = run.overseer().and_then(|overseer| overseer.declared(path)) {
         return Ok(recorded);
@@ -303,8 +299,7 @@ fn declared(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String]) -> Resul
     Ok(declared)
 }
 
-/// The programs that the command would start, as far as its text tells, by what
-/// is in their files.
+/// The digests of the programs that the command would start, as far as its text shows.
 fn programs(run: &Run<'_>, job: &Job, argv: &[String]) -> Value {
     let mut paths = super::policy_gate::programs(run, job);
     paths.extend(argv.first().filter(|program| program.contains('/')).cloned());
@@ -314,7 +309,7 @@ fn programs(run: &Run<'_>, job: &Job, argv: &[String]) -> Value {
 
 fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
     match outcome.status {
-        // How the program ended says less than why it was not answered.
+        // The reason why the call was not answered matters more than how the program ended.
         StepStatus::Failed if Code::McpLogin.is(outcome.code.as_deref()) => {
             return Err(Stop::Failed(outcome_error(outcome)));
         }
@@ -340,12 +335,11 @@ fn finished(store: &Store, outcome: &StepOutcome) -> Result<Finished, Stop> {
     })
 }
 
-/// What the action is known by. Without a policy it is also what is started;
-/// under one, the same shell is started by its real path ([`Shell::argv`]).
+/// The program and arguments in the action. Without a policy the same words are started; under a policy the same shell
+/// is started by its real path ([`Shell::argv`]).
 ///
-/// Shell text goes to `LOBSTER_SHELL`, called as the incumbent calls it, else to
-/// `/bin/sh`. That is not a login shell (unless `LOBSTER_LOGIN_SHELL` is set):
-/// profiles would undo the step's `PATH` and print into its output.
+/// Shell text goes to `LOBSTER_SHELL`, called as the incumbent calls it, else to `/bin/sh`. That is not a login shell
+/// (unless `LOBSTER_LOGIN_SHELL` is set): profiles would undo the step's `PATH` and print into its output.
 pub(super) fn argv(job: &Job) -> Vec<String> {
     let text = match &job.program {
         ShellText::Argv(argv) => return argv.clone(),
@@ -368,20 +362,20 @@ pub(super) fn argv(job: &Job) -> Vec<String> {
     std::iter::once(shell).chain(flags.iter().map(|&flag| flag.to_owned())).chain([text]).collect()
 }
 
-/// What is known of a job besides what was decided about it.
+/// The facts about a job besides the decision.
 struct Prepared {
-    /// What the action is known by.
+    /// The program and arguments in the action.
     argv: Vec<String>,
     stdin: StdinSource,
     action: Digest,
     /// The directories whose changes are kept apart.
     layered: Vec<PathBuf>,
-    /// The changes that it finds in them.
+    /// The pending changes that it finds in them.
     pending: Option<Blob>,
 }
 
-/// Puts what a step reads into the store, and gives what its action is known by. So the action
-/// can be carried out wherever the blobs are, and `why` can tell what in it differs.
+/// Puts a step's input into the store, and returns its part of the action. So the action can be executed wherever the
+/// blobs are, and `why` can show what differs.
 pub(super) fn keep_input(run: &Run<'_>, payload: Option<&Payload>) -> Result<(StdinSource, Value), Stop> {
     let store = &run.store;
     let (digest, kept) = match payload {
@@ -393,7 +387,7 @@ pub(super) fn keep_input(run: &Run<'_>, payload: Option<&Payload>) -> Result<(St
         Some(payload) => {
             let digest = Digest::of_reader(payload.open().map_err(store_failure)?).map_err(store_failure)?;
             let known = store.blob_len(&digest).map_err(store_failure)?.map(|len| Blob { digest, len });
-            // Who only looks ahead, or back, keeps nothing.
+            // A preview or a replay stores nothing.
             let kept = match known {
                 None if run.journals() => {
                     let mut writer = store.blob_writer();
@@ -409,7 +403,7 @@ pub(super) fn keep_input(run: &Run<'_>, payload: Option<&Payload>) -> Result<(St
     let source = match kept {
         Some(Blob { len: 0, .. }) => StdinSource::Empty,
         Some(blob) => StdinSource::Blob(blob),
-        // The store hides secrets, and the process is to read them.
+        // The store hides secrets, and the process has to read them.
         None => {
             let mut bytes = Vec::new();
             let mut reader = payload.map(Payload::open).transpose().map_err(store_failure)?;
@@ -420,7 +414,7 @@ pub(super) fn keep_input(run: &Run<'_>, payload: Option<&Payload>) -> Result<(St
     Ok((source, json!(digest)))
 }
 
-/// Everything that decides what the process does, without its secrets.
+/// Everything that determines what the process does, without its secrets.
 fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: Value) -> Result<Value, Stop> {
     let recorded = run.overseer().and_then(|overseer| overseer.native_profile(path));
     let profile = recorded.unwrap_or_default();
@@ -444,7 +438,7 @@ fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: V
     if job.changes != ChangesMode::Direct {
         action["changes"] = json!(job.changes);
     }
-    // It reads what they left, so it is another action.
+    // The process reads the pending changes, so they are part of the action.
     if let Some(total) = job.pile.total(run)? {
         action["pending"] = json!(total.blob.digest);
     }
@@ -463,7 +457,7 @@ fn preimage(run: &Run<'_>, path: &StepPath, job: &Job, argv: &[String], stdin: V
     Ok(action)
 }
 
-/// The order for a job that was decided on.
+/// The order for a job that has been decided.
 fn order(
     run: &Run<'_>,
     path: &StepPath,
@@ -478,7 +472,7 @@ fn order(
     let stderr_cap = asked.map_or(decision.limits.stderr_cap, |asked| asked.min(decision.limits.stderr_cap));
     let mut env = decision.env.clone();
     env.retain(|(name, _)| !name.to_str().is_some_and(|name| job.env.secrets().contains_key(name)));
-    // The shell that was judged runs, and loads nothing that was not.
+    // The judged shell runs, and it loads nothing that was not judged.
     let argv = match (&decision.shell, &job.program) {
         (Some(shell), ShellText::Shell(text)) => {
             env.retain(|(name, _)| !name.to_str().is_some_and(Shell::is_start_up_variable));
@@ -486,10 +480,10 @@ fn order(
         }
         _ => prepared.argv.clone(),
     };
-    // So that what runs inside a run can be told from the operator's own calls.
+    // The run's id separates calls from inside a run from the operator's own calls.
     env.retain(|(name, _)| name != RunId::VARIABLE);
     env.push((RunId::VARIABLE.into(), run.id.to_string().into()));
-    // What it exports itself goes below its own span, unless the step names another.
+    // Spans that it exports itself belong below its own span, unless the step names another.
     if let Some(trace) = run.trace.filter(|_| !job.env.granted().contains_key(TRACEPARENT)) {
         env.retain(|(name, _)| name != TRACEPARENT);
         env.push((TRACEPARENT.into(), trace.parent_for(&path.to_string(), path.attempt_number()).into()));
@@ -519,7 +513,7 @@ fn order(
     Ok(Order { id: run.order_id(path), action: prepared.action, task: Task::Native(Box::new(task)) })
 }
 
-/// Has the order carried out, and holds on to what was approved meanwhile.
+/// Executes the order, and meanwhile keeps the approved files from changing.
 fn execute(
     run: &Run<'_>,
     order: Order,
@@ -541,7 +535,7 @@ fn execute(
         let approved = decision.approved.as_ref().filter(|_| ran_uncopied(&outcome.step, spec))?;
         approved.uncopied()
     });
-    // Whatever it did or printed, it was not what was approved.
+    // An approved file was replaced, so its output is not that of the approved command.
     if let Some(changed) = changed {
         return failed(&StageError::permanent_from(changed).with_code(Code::ApprovalStale));
     }
@@ -557,18 +551,18 @@ fn execute(
     outcome.step
 }
 
-/// Whether a process ran to its own end where no copies of approved files could stand in their places.
+/// True if a process ended by itself on a system where approved files could not be replaced by copies.
 fn ran_uncopied(outcome: &StepOutcome, spec: &JailSpec) -> bool {
     let enforcement = serde_json::from_value::<Enforcement>(outcome.enforcement.clone()).ok();
     let lacks = |promise| {
         enforcement.as_ref().is_some_and(|it| it.missing.iter().any(|missing| missing.promise == promise))
     };
-    // Beside what an approval does not cover, copies stand wherever there is a mount namespace.
+    // With a mount namespace there are copies, except of files that the approval does not cover.
     let has_copies = !spec.uncovered.is_empty() && spec.uncopied.is_empty() && !lacks(Promise::FsMetadata);
     lacks(Promise::ApprovedFiles) && !has_copies && outcome.detail.get(PARTIAL_STDOUT).is_none()
 }
 
-/// Text short enough for a message: its beginning and its end.
+/// Shortens text for a message to its beginning and its end.
 fn clip_middle(text: &str) -> String {
     if text.len() <= MAX_DETAIL {
         return text.to_owned();

@@ -1,5 +1,5 @@
-//! The places from which lobster itself takes what it believes: its state, and the files that its operator
-//! names for it. A step changes nothing there, and puts nothing else in their place.
+//! Files that lobster trusts: its state, and the files that its operator names for it. Steps may neither change nor
+//! replace them.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -13,10 +13,10 @@ use rustix::fs::{Access, access};
 
 use super::jail_spec::{first_file, real, real_place};
 
-/// Symbolic links on one way, as many as the kernel follows.
+/// Most symbolic links on one path, the same as the kernel's limit.
 const MOST_LINKS: usize = 40;
 
-/// Keeps a step from all of them: the state, and what `places` names.
+/// Keeps a step away from all of them: the state, and `places`.
 pub(super) fn protect(
     spec: &mut JailSpec,
     places: &[PathBuf],
@@ -33,7 +33,7 @@ pub(super) fn protect(
     let is_in = |root: &&PathBuf| root.starts_with(&state) && is_around || is_kept(root);
     let mut granted = spec.write.iter().filter(|root| !spec.own.contains(root));
     if let Some(root) = granted.find(is_in) {
-        let why = "is or lies in lobster's state directory, and the policy lets the step write there; set \
+        let why = "is or is inside lobster's state directory, and the policy lets the step write there; set \
                    LOBSTER_STATE_DIR to a directory of its own";
         return refused(root, why.to_owned());
     }
@@ -54,19 +54,19 @@ pub(super) fn protect(
     Ok(())
 }
 
-/// What of the state no step reaches, whatever roots it has there.
+/// The parts of the state that no step reaches, even if it has roots there.
 pub(super) fn kept_from_steps(state_dir: &Path) -> [PathBuf; 2] {
     [state_dir.join("store"), Logins::dir_below(state_dir)]
 }
 
-/// Where the homes of steps lie: each step finds its own there, and no other one.
+/// Directory of the steps' homes. Each step finds only its own there.
 pub(super) fn homes(state_dir: &Path) -> PathBuf {
     state_dir.join("store").join("homes")
 }
 
-/// The state holds what other runs read and wrote, the tokens of open questions and of logins, and which policies
-/// are trusted. A step that may read around it finds nothing there. One that has a root in it finds that root, and
-/// neither the store nor the logins. What was made for the step alone it finds in any case.
+/// Hides the state, which holds other runs' inputs and outputs, the tokens of open questions and logins, and the
+/// trusted policies. A step that may read the directory around it finds nothing there. A step with a root inside it
+/// finds that root, and neither the store nor the logins. In any case it finds the directories that were made for it.
 pub(super) fn hide_state(spec: &mut JailSpec, state_dir: &Path) {
     let state = real(state_dir);
     let covers =
@@ -80,7 +80,7 @@ pub(super) fn hide_state(spec: &mut JailSpec, state_dir: &Path) {
         vec![state_dir.to_owned()]
     };
     for dir in dirs {
-        // Somebody may log in while the step runs: what is to be hidden must be there.
+        // A login may happen while the step runs, so the directory must exist to be hidden.
         if covers(spec, &state) && !dir.exists() {
             let _ = fs::DirBuilder::new().recursive(true).mode(0o700).create(&dir);
         }
@@ -91,13 +91,13 @@ pub(super) fn hide_state(spec: &mut JailSpec, state_dir: &Path) {
     }
 }
 
-/// Whether it is there, or could be made by this user, as whom the step runs.
+/// True if the directory exists, or could be created by this user, as whom the step runs.
 fn may_be_there(place: &Path) -> bool {
     let above = place.ancestors().find(|above| above.symlink_metadata().is_ok());
     above == Some(place) || above.is_some_and(|above| access(above, Access::WRITE_OK).is_ok())
 }
 
-/// The symbolic links that are followed on the way to an absolute path, each by the real path of its directory.
+/// The symbolic links on an absolute path that are followed, each with the real path of its directory.
 fn links_on_the_way(path: &Path) -> Vec<PathBuf> {
     let mut links = Vec::new();
     let mut here = PathBuf::from("/");

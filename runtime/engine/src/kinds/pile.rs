@@ -1,10 +1,10 @@
-//! Changes of consecutive steps that wait: for a person's yes (`changes: review`), for the other
-//! branches of a parallel step, or, in a preview, for nothing at all.
+//! Changes of consecutive steps that wait: for a person's approval (`changes: review`), for the other branches of a
+//! parallel step, or, in a preview, for ever.
 //!
-//! Each step finds the changes of those before it and none of them is done yet, until the pile
-//! is *settled*: a person agrees to what all of it comes to, and that is committed as one. A
-//! pile is settled before the first step that would not see it, and at the end of the run. It is
-//! held nowhere but in the record: going over the plan again piles up the same.
+//! Each step finds the changes of the steps before it, and none of them is committed yet, until the pile is *settled*:
+//! a person approves the sum of all changes, and it is committed as one. A pile is settled before the first step that
+//! would not see it, and at the end of the run. It exists only in the record: executing the plan again builds the same
+//! pile.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -27,11 +27,11 @@ use crate::binding::Asker;
 use crate::path::StepPath;
 use crate::run::Run;
 
-/// What waits in one sequence of steps.
+/// The changes that wait in one sequence of steps.
 #[derive(Debug)]
 pub(crate) struct Pile {
     kind: Kind,
-    /// What lay there when the sequence began; somebody else settles it.
+    /// The changes that waited when the sequence began; they are settled elsewhere.
     seen: Vec<Waiting>,
     own: Mutex<Vec<Waiting>>,
 }
@@ -40,52 +40,52 @@ pub(crate) struct Pile {
 enum Kind {
     /// Steps one after the other.
     Sequence,
-    /// One of several branches: what they staged is committed together.
+    /// One of several branches, whose staged changes are committed together.
     Branch,
     /// Nothing is ever committed.
     Preview,
 }
 
-/// What one step changed.
+/// The changes of one step.
 #[derive(Clone, Debug)]
 struct Waiting {
     path: StepPath,
     set: Blob,
     asker: Asker,
-    /// A person has to agree to it.
+    /// True if a person has to approve it.
     is_asked: bool,
 }
 
-/// What a pile comes to.
+/// The sum of the changes in a pile.
 pub(crate) struct Total {
     /// Its change set, as a blob.
     pub(crate) blob: Blob,
     pub(crate) set: ChangeSet,
-    /// The steps that it is of.
+    /// The steps that made it.
     pub(crate) steps: Vec<StepPath>,
 }
 
 impl Pile {
-    /// An empty one for the steps of a run.
+    /// An empty pile for the steps of a run.
     pub(crate) fn of_run(least_changes: ChangesMode) -> Arc<Self> {
         let kind = if least_changes == ChangesMode::Preview { Kind::Preview } else { Kind::Sequence };
         Arc::new(Self { kind, seen: Vec::new(), own: Mutex::default() })
     }
 
-    /// One for a branch, which sees what lies here.
+    /// A pile for a branch, which sees the changes of this one.
     pub(crate) fn branch(&self) -> Arc<Self> {
         let kind = if self.kind == Kind::Preview { Kind::Preview } else { Kind::Branch };
         Arc::new(Self { kind, seen: self.all(), own: Mutex::default() })
     }
 
-    /// One for a step of a graph, which sees what lies here and what the steps that it needs left.
+    /// A pile for a step of a graph, which sees the changes of this one and those of the steps that it needs.
     pub(crate) fn of_step(&self, needed: &[Arc<Self>]) -> Arc<Self> {
         let left = needed.iter().flat_map(|pile| lock(&pile.own).clone());
         let seen = self.all().into_iter().chain(left).collect();
         Arc::new(Self { kind: self.kind, seen, own: Mutex::default() })
     }
 
-    /// Takes over what the steps of a graph left to wait, in the order of the file.
+    /// Takes over the waiting changes of a graph's steps, in the order of the file.
     pub(crate) fn take_over(&self, steps: &[Arc<Self>]) {
         for pile in steps {
             let left = std::mem::take(&mut *lock(&pile.own));
@@ -101,12 +101,12 @@ impl Pile {
         self.seen.iter().chain(lock(&self.own).iter()).cloned().collect()
     }
 
-    /// What a step finds that begins now, if anything waits.
+    /// The sum of the changes that a step finds if it begins now, or `None`.
     pub(crate) fn total(&self, run: &Run<'_>) -> Result<Option<Total>, Stop> {
         total(run, &self.all())
     }
 
-    /// Takes what a step changed; commits it at once where nothing has to wait.
+    /// Takes the changes of a step; commits them at once if nothing requires them to wait.
     pub(crate) fn take(
         &self,
         run: &Run<'_>,
@@ -117,7 +117,7 @@ impl Pile {
     ) -> Result<(), Stop> {
         let is_asked = mode == ChangesMode::Review;
         if self.kind == Kind::Sequence && !is_asked {
-            // An effect costs two syncs, and there is nothing to do.
+            // An effect costs two syncs, and here there is nothing to commit.
             if changes::load(&run.store, &set.digest).map_err(Stop::Failed)?.is_empty() {
                 return Ok(());
             }
@@ -127,7 +127,7 @@ impl Pile {
         Ok(())
     }
 
-    /// Settles it before a step that would not see it, or whose directory it makes.
+    /// Settles the pile before a step that would not see it, or whose directory it creates.
     pub(crate) fn make_way(
         &self,
         run: &Run<'_>,
@@ -161,7 +161,7 @@ impl Pile {
         self.settle(run, cancel)
     }
 
-    /// Settles it before something that works on files without a layer. A preview cannot, and ends.
+    /// Settles the pile before work on files without a layer. A preview cannot do that, and ends.
     pub(crate) fn make_way_for(&self, run: &Run<'_>, what: &str, cancel: &CancelToken) -> Result<(), Stop> {
         if self.is_preview() {
             return Err(StageError::permanent(format!(
@@ -173,8 +173,8 @@ impl Pile {
         self.settle(run, cancel)
     }
 
-    /// Settles it before a step that reads or writes files without a layer. In a preview, nothing may wait
-    /// then.
+    /// Settles the pile before a step that reads or writes files without a layer. In a preview, no changes may be
+    /// waiting then.
     pub(crate) fn make_way_unlayered(
         &self,
         run: &Run<'_>,
@@ -188,12 +188,12 @@ impl Pile {
         self.make_way_for(run, &what, cancel)
     }
 
-    /// Settles it when a step of a graph has ended, unless more than that step has to end first.
+    /// Settles the pile after a step of a graph, unless other steps have to end first.
     pub(crate) fn settle_step(&self, run: &Run<'_>, cancel: &CancelToken) -> Result<(), Stop> {
         if self.kind == Kind::Sequence { self.settle(run, cancel) } else { Ok(()) }
     }
 
-    /// Has a person agree to what waits, if somebody has to, and commits it.
+    /// Asks a person to approve the waiting changes, if any of them needs that, and commits them.
     pub(crate) fn settle(&self, run: &Run<'_>, cancel: &CancelToken) -> Result<(), Stop> {
         let own = lock(&self.own).clone();
         let Some(last) = own.last().filter(|_| !self.is_preview()) else { return Ok(()) };
@@ -210,7 +210,7 @@ impl Pile {
         Ok(())
     }
 
-    /// What an `approval:` has to show besides its own.
+    /// The waiting changes, which an `approval:` shows beside its own items.
     pub(crate) fn render_for(
         &self,
         run: &Run<'_>,
@@ -225,7 +225,7 @@ impl Pile {
         Ok(Some((total, shown)))
     }
 
-    /// Commits what a person has agreed to: all of it, or a part.
+    /// Commits the changes that a person has approved: all of them, or a part.
     pub(crate) fn commit_agreed(
         &self,
         run: &Run<'_>,
@@ -241,8 +241,8 @@ impl Pile {
         Ok(())
     }
 
-    /// Takes over what branches left, and commits what need not wait. No two of them may have
-    /// changed one file: nothing of any is done then.
+    /// Takes over the changes of branches, and commits those that need not wait. If two branches changed the same
+    /// file, nothing of any branch is committed.
     pub(crate) fn join(
         &self,
         run: &Run<'_>,
@@ -276,15 +276,15 @@ impl Pile {
     }
 }
 
-/// The part of it that a person agreed to.
+/// The part that a person approved.
 fn part_of(run: &Run<'_>, total: Total, part: Option<Digest>) -> Result<Total, Stop> {
     let Some(digest) = part else { return Ok(total) };
     let set = changes::load(&run.store, &digest).map_err(Stop::Failed)?;
     Ok(Total { blob: Blob { digest, ..total.blob }, set, steps: total.steps })
 }
 
-/// Commits it, or the change set that a person put in its place after a conflict. If somebody had to agree,
-/// that is asked about, too.
+/// Commits the changes, or the change set that a person chose after a conflict. If the changes needed approval, that
+/// choice needs it as well.
 fn commit(run: &Run<'_>, total: &Total, asker: Option<Asker>, cancel: &CancelToken) -> Result<(), Stop> {
     let Some(last) = total.steps.last() else { return Ok(()) };
     let several: &[StepPath] = if total.steps.len() > 1 { &total.steps } else { &[] };
@@ -304,7 +304,7 @@ fn commit(run: &Run<'_>, total: &Total, asker: Option<Asker>, cancel: &CancelTok
     changes::commit(run, last, digest, several).inspect_err(|_| run.record_failure(last))
 }
 
-/// What waits, put together; none if that changes nothing.
+/// The sum of the waiting changes; `None` if they change nothing.
 fn total(run: &Run<'_>, waiting: &[Waiting]) -> Result<Option<Total>, Stop> {
     let steps: Vec<StepPath> = waiting.iter().map(|waiting| waiting.path.clone()).collect();
     let load = |waiting: &Waiting| changes::load(&run.store, &waiting.set.digest).map_err(Stop::Failed);
@@ -335,8 +335,8 @@ fn by_path(set: &ChangeSet) -> BTreeMap<PathBuf, Change> {
     set.changes().map(whole).collect()
 }
 
-/// A path that two branches changed, or that one changed in what the other took away. Both may
-/// have made the same directory.
+/// A path that two branches changed, or that one changed inside a directory which the other removed. Both may have
+/// created the same directory.
 fn clash<'c>(one: &'c BTreeMap<PathBuf, Change>, other: &'c BTreeMap<PathBuf, Change>) -> Option<&'c Path> {
     let is_directory = |change: &Change| matches!(change.after, Some(Entry::Directory { .. }));
     let within = |inner: &'c BTreeMap<PathBuf, Change>, outer: &BTreeMap<PathBuf, Change>| {
@@ -351,7 +351,7 @@ fn clash<'c>(one: &'c BTreeMap<PathBuf, Change>, other: &'c BTreeMap<PathBuf, Ch
     both.map(|(path, _)| path.as_path()).or_else(|| within(one, other)).or_else(|| within(other, one))
 }
 
-/// Steps as a sentence names them.
+/// Names steps for a sentence.
 pub(crate) fn names(steps: &[StepPath]) -> String {
     let list: Vec<&str> = steps.iter().map(StepPath::as_str).collect();
     match list.as_slice() {

@@ -1,5 +1,5 @@
-//! Puts the policy between a step and the process it wants: the decision, the
-//! question where a person decides, and the grant in the sandbox's terms.
+//! Puts the policy between a step and its process: the decision, the question if a person decides, and the grant in
+//! the sandbox's terms.
 
 use lobster_base::code::Code;
 use std::collections::{BTreeMap, BTreeSet};
@@ -38,7 +38,7 @@ use lobster_sandbox::{Confinement, JailSpec, Net, ProcessLimits};
 use lobster_stage::{Question, StageError, Stop, store_failure};
 use lobster_store::{Durability, Event, GateFilter, HOME_PREFIX};
 
-/// Decides, and asks a person where the policy wants one.
+/// Decides, and asks a person if the policy says so.
 pub(crate) fn decide(
     run: &Run<'_>,
     path: &StepPath,
@@ -67,7 +67,7 @@ pub(crate) fn decide(
             approved = Some(ask(run, path, job, (&proposal, &place, &decision), &statement, cancel)?);
         }
     }
-    // Who only looks ahead starts nothing, and leaves nothing in the state.
+    // A preview starts nothing, and leaves nothing in the state directory.
     let homes = if run.journals() { homes(&run.services.state_dir) } else { std::env::temp_dir() };
     let network = run.id.to_string();
     let mut decided = decided(run.services, &decision, statement, &job.env, &place, &network, &homes)?;
@@ -89,8 +89,8 @@ pub(crate) fn decide(
     Ok(decided)
 }
 
-/// Asks a person whether the command may run, unless an equal one was approved for the run.
-/// Gives what the approval covers.
+/// Asks a person to approve the command, unless an equal one was approved for the run. Returns the files and trees
+/// that the approval covers.
 fn ask(
     run: &Run<'_>,
     path: &StepPath,
@@ -104,8 +104,8 @@ fn ask(
         Some(payload) => Some(Digest::of_reader(payload.open()?)?),
         None => None,
     };
-    // Whoever approves sees digests of all that decides what will run;
-    // if any of it differs when the run goes on, the approval is stale.
+    // The question shows digests of everything that determines what will run. If any of it differs when the run
+    // resumes, the approval is stale.
     let binding = Binding::new(proposal, decision, place, stdin, |path| {
         fs::File::open(path).and_then(Digest::of_reader)
     })?;
@@ -139,7 +139,7 @@ fn ask(
     if !trees.gaps.is_empty() {
         item["not_covered"] = json!(trees.gaps);
     }
-    // They stand in no text that the person sees.
+    // The question's text does not show the variables.
     if decision.reasons.iter().any(|reason| reason.code == "variable") {
         let others = place.given.iter().filter(|(name, _)| !name.starts_with("LOBSTER_"));
         item[VARIABLES] = json!(others.collect::<BTreeMap<_, _>>());
@@ -165,12 +165,12 @@ fn ask(
     if !run.is_answered(&gate.gate("approval")) {
         journal_decision(run, path, json!(proposal), statement.clone())?;
     }
-    // The same command, bound to the same files and rights, was approved for the run.
+    // True if the same command, bound to the same files and rights, was approved for the whole run.
     let approved = StepPath::root().gate(&format!("{APPROVED}{}", binding.digest().map_err(store_failure)?));
     if terms.remember == Remember::Never || run.kept(&approved).is_none() {
         let asked = run.gate(&gate, question, cancel);
         asked.map_err(|stop| naming_changes(run, &gate.gate("approval"), stop, &binding.files, &trees))?;
-        // An answer that a fork took over approves nothing that it does itself.
+        // A fork does not approve its own commands by an answer that it took over.
         let given = run.is_answered(&gate.gate("approval"));
         if given && terms.remember != Remember::Never {
             run.keep(&approved, || Ok(json!(path.as_str())))?;
@@ -186,10 +186,10 @@ fn ask(
     Ok((binding.files, trees))
 }
 
-/// As many commands as a person can be shown, and approve, in one question.
+/// Most commands that one question shows, as many as a person can read and approve.
 const MAX_COMMANDS: usize = 50;
 
-/// Refuses a text of which no question shows every command.
+/// Refuses a text with more commands than one question shows.
 fn refuse_many_commands(decision: &Decision) -> Result<(), Stop> {
     let commands: BTreeSet<&Vec<String>> = decision.commands.iter().map(|command| &command.argv).collect();
     if commands.len() <= MAX_COMMANDS {
@@ -219,8 +219,8 @@ pub(crate) fn shown_credentials(grants: &[CredentialGrant]) -> Value {
     grants.iter().map(shown).collect()
 }
 
-/// Lets a command use its credentials, if the policy lets it reach their hosts or the operator has
-/// bound the secrets to these. In a jail it reaches them by its loopback interface alone.
+/// Lets a command use its credentials if the policy lets it reach their hosts, or if the operator has bound the
+/// secrets to these hosts. In a jail it reaches them only through its loopback interface.
 fn admit_credentials(run: &Run<'_>, job: &Job, decided: &mut Decided) -> Result<(), Stop> {
     let grants = job.env.credentials();
     if grants.is_empty() {
@@ -263,11 +263,11 @@ fn admit_credentials(run: &Run<'_>, job: &Job, decided: &mut Decided) -> Result<
     Ok(())
 }
 
-/// The fields of a question's item that list the files and the trees which the answer covers.
+/// Fields of a question's item with the files and the trees that the answer covers.
 const FILES: &str = "files";
 const TREES: &str = "trees";
 
-/// Keeps what interpreters compile for later out of the trees: it would be run instead of what was approved.
+/// Keeps the caches of interpreters out of the trees: cached code would run instead of the approved code.
 fn keep_caches_out(env: &mut Vec<(OsString, OsString)>) {
     let Some(home) = env.iter().find(|(name, _)| name == "HOME").map(|(_, home)| PathBuf::from(home)) else {
         return;
@@ -276,10 +276,10 @@ fn keep_caches_out(env: &mut Vec<(OsString, OsString)>) {
     env.push((PYTHON_CACHE.into(), home.join(".pycache").into()));
 }
 
-/// The variable with the directory in which Python keeps compiled modules, instead of beside their sources.
+/// The variable with Python's directory for compiled modules, which are otherwise stored next to their sources.
 pub(super) const PYTHON_CACHE: &str = "PYTHONPYCACHEPREFIX";
 
-/// An answer that went stale, with the files that made it so.
+/// The error of a stale answer, with the changed files.
 fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile], trees: &Trees) -> Stop {
     let Stop::Failed(error) = stop else { return stop };
     if !error.is(Code::ApprovalStale) {
@@ -295,7 +295,7 @@ fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile],
     let mut changes = serde_json::from_value::<Vec<BoundTree>>(item[TREES].take())
         .map_or_else(|_| Vec::new(), |asked| trees.changes_since(&asked));
     if changes.is_empty() {
-        // What is outside of the trees.
+        // The files outside the trees.
         changes = serde_json::from_value::<Vec<BoundFile>>(item[FILES].take())
             .map_or_else(|_| Vec::new(), |asked| changed_files(&asked, now));
     }
@@ -306,7 +306,7 @@ fn naming_changes(run: &Run<'_>, gate: &StepPath, stop: Stop, now: &[BoundFile],
     Stop::Failed(error.reworded(message))
 }
 
-/// What the policy says, before any person is asked.
+/// The policy's decision, before any person is asked.
 fn judge(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
     let command = match &job.program {
         ShellText::Shell(text) => Command::Shell(text.clone()),
@@ -318,12 +318,12 @@ fn judge(run: &Run<'_>, job: &Job) -> (Proposal, DecisionEnv, Decision) {
     (proposal, place, decision)
 }
 
-/// How far what the command changes in files is kept apart at least, by the policy's rules for it.
+/// The least separation that the policy's rules for the command demand for its changes to files.
 pub(super) fn least_changes(run: &Run<'_>, job: &Job) -> LeastChanges {
     judge(run, job).2.changes
 }
 
-/// The files of the programs that a command would start, as far as its text tells.
+/// The program files that a command would start, as far as its text shows.
 pub(super) fn programs(run: &Run<'_>, job: &Job) -> BTreeSet<String> {
     let (_, _, decision) = judge(run, job);
     let found = |name: &String| -> Option<String> {
@@ -340,7 +340,7 @@ pub(super) fn programs(run: &Run<'_>, job: &Job) -> BTreeSet<String> {
     commands.filter_map(|command| command.program.clone().or_else(|| found(command.argv.first()?))).collect()
 }
 
-/// Notes a rule that an approval proposes. It stays a note until a person commits it.
+/// Notes the rule that an approval proposes. It has no effect until a person commits it.
 fn propose(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
     let note = Event::Note {
         path: Some(path.to_string()),
@@ -350,8 +350,8 @@ fn propose(run: &Run<'_>, path: &StepPath, rule: &str) -> Result<(), Stop> {
     run.append(vec![note], Durability::Lazy)
 }
 
-/// What a process may do that has been decided on. `network` names the one that
-/// it shares with others of its run, where it is granted ports. Its home is made in `homes`.
+/// The rights of a process after the decision. `network` names the network that it shares with other steps of its run,
+/// if it is granted ports. Its home is created in `homes`.
 pub(crate) fn decided(
     services: &Services,
     decision: &Decision,
@@ -381,7 +381,8 @@ pub(crate) fn decided(
     })?;
     let limits = &policy.file().limits;
     let mut jail = jail(policy, &decision.grant, home.path(), place, network).map_err(Stop::Failed)?;
-    // What the decision protects was known when the run began; what is known now is protected as well.
+    // The decision protects the paths that were known when the run began; paths that became known later are protected
+    // here.
     jail.protect.extend(services.protected().iter().map(real));
     let own = services.own_places();
     own_places::protect(&mut jail, &own, &services.state_dir).map_err(Stop::Failed)?;
@@ -404,7 +405,7 @@ pub(crate) fn decided(
     })
 }
 
-/// Journals a decision that starts nothing; one that does stands with its start.
+/// Journals a decision that starts nothing. A decision that starts a process is journalled with the start.
 pub(crate) fn journal_decision(
     run: &Run<'_>,
     path: &StepPath,
@@ -419,8 +420,7 @@ pub(crate) fn journal_decision(
     run.append(vec![Event::Decision { path: path.to_string(), decision: statement }], durability)
 }
 
-/// What the history keeps of a decision: under the open policy an ordinary
-/// command needs no more than its verdict.
+/// The history's form of a decision. Under the open policy, an ordinary command needs no more than its verdict.
 pub(crate) fn statement(policy: &Policy, decision: &Decision) -> Value {
     if policy.is_open() && decision.verdict == Verdict::Allow {
         let mut programs: Vec<_> =
@@ -449,11 +449,11 @@ fn process_limits(limits: &Limits) -> ProcessLimits {
     }
 }
 
-/// Programs that are lobster under other names, and need its gateway's token.
+/// Programs that are lobster under other names, and that need the token of its gateway.
 const SHIMS: [&str; 2] = ["openclaw.invoke", "clawd.invoke"];
 
-/// The environment without a policy: the inherited one, without lobster's own
-/// tokens unless the command is lobster itself.
+/// The environment without a policy: the inherited one, without lobster's own tokens unless the command is lobster
+/// itself.
 fn open_env(decision: &Decision, env: &Env) -> Vec<(OsString, OsString)> {
     let starts = |programs: &[&str]| {
         decision.commands.iter().any(|command| {
@@ -475,7 +475,7 @@ fn open_env(decision: &Decision, env: &Env) -> Vec<(OsString, OsString)> {
 fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(OsString, OsString)> {
     let passes = |name: &str| {
         if env.is_token(OsStr::new(name)) {
-            // A pattern means variables of which nobody knows that they are tokens.
+            // A pattern may match tokens that nobody recognised as such, so lobster's own keys need an exact name.
             return grant.env.iter().any(|exact| exact == name);
         }
         grant.env.iter().any(|pattern| match pattern.strip_suffix('*') {
@@ -493,7 +493,7 @@ fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(O
         let value = if value == "@step-home" { home.as_os_str().to_owned() } else { value.into() };
         vars.insert(name.into(), value);
     }
-    // What the workflow itself sets is part of what was decided.
+    // Variables that the workflow sets were part of the decision.
     vars.extend(given_by_plan(env).map(|(name, value)| (name.into(), value.into())));
     if let Some(path) = vars.remove(OsStr::new("PATH")) {
         vars.extend(absolute_entries(&path).map(|path| ("PATH".into(), path)));
@@ -501,14 +501,14 @@ fn granted_env(policy: &Policy, grant: &Grant, env: &Env, home: &Path) -> Vec<(O
     vars.into_iter().collect()
 }
 
-/// A search path without the entries that lead elsewhere from each directory; none if no other is left.
+/// A search path without its relative entries, which mean another directory in each place; `None` if no entry is left.
 fn absolute_entries(path: &OsStr) -> Option<OsString> {
     let entries = std::env::split_paths(path).filter(|dir| dir.is_absolute());
     std::env::join_paths(entries).ok().filter(|path| !path.is_empty())
 }
 
-/// Shows a step the programs that were judged, wherever they are installed, under the names by which it starts
-/// them. A name that is not on its search path is found in its home. A rule has to grant what a program reads.
+/// Shows a step the judged programs, wherever they are installed, under the names by which it starts them. A name that
+/// is not on its search path is placed in its home. Files that a program reads need a grant.
 fn show_programs(
     decision: &Decision,
     env: &mut [(OsString, OsString)],
@@ -549,7 +549,7 @@ fn show_programs(
     Ok(())
 }
 
-/// Refuses a command whose name leads to another file when it is started than the one that was judged.
+/// Refuses a command whose name leads to another file at its start than when it was judged.
 fn check_programs(
     policy: &Policy,
     decision: &Decision,

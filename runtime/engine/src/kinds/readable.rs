@@ -1,4 +1,4 @@
-//! Files that a pipeline command reads itself: what the policy shows no step, it does not read either.
+//! Files that a pipeline command reads itself. It reads no file that the policy hides from every step.
 
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +13,7 @@ use super::jail_spec::real;
 use super::own_places::kept_from_steps;
 use crate::run::Run;
 
-/// Opens a regular file, and judges what was opened by its real path.
+/// Opens a regular file, and judges the opened file by its real path.
 pub(crate) fn open(run: &Run<'_>, path: &Path) -> io::Result<File> {
     let services = run.services;
     let file = regular_file::open(path)?;

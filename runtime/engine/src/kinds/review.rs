@@ -1,8 +1,8 @@
-//! `changes: review`: a person sees what a step changed in files before it is committed.
+//! `changes: review`: a person sees the file changes of a step before they are committed.
 //!
-//! The question names the change set by its digest, so the gate's binding covers it, and
-//! what is committed after a yes is byte for byte what was shown (invariant T4). Secrets are
-//! hidden in what is shown, never in what is committed.
+//! The question names the change set by its digest, so the gate's binding covers it, and after an approval exactly the
+//! bytes that were shown are committed (invariant T4). Secrets are hidden when they are shown, never when they are
+//! committed.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -21,10 +21,11 @@ use crate::run::Run;
 use lobster_base::cancel::CancelToken;
 use lobster_base::digest::Digest;
 
-/// A longer text is told by its size: nobody reads its difference in a question.
+/// Largest text whose difference is computed; a longer one is shown by its size, since no person reads its difference
+/// in a question.
 const MAX_TEXT: u64 = 256 << 10;
 
-/// Lines of one file's difference that a question shows; `lobster changes --patch` has all.
+/// Lines of one file's difference that a question shows; `lobster changes --patch` shows all.
 const LINES_OF_FILE: usize = 80;
 
 /// Lines of all differences that a question shows.
@@ -33,31 +34,31 @@ const LINES_OF_ALL: usize = 400;
 /// Files that a question names one by one.
 const MAX_FILES: usize = 500;
 
-/// A longer line is cut: a minified file has one line.
+/// Longest line that is shown in full; a minified file has one line.
 const MAX_LINE: usize = 400;
 
 /// Unchanged lines around changed ones.
 const CONTEXT: usize = 3;
 
-/// What a question about a change set shows.
+/// The part of a question about a change set.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Shown {
-    /// How many files change.
+    /// Number of files that change.
     count: usize,
-    /// What becomes of each, deletions first.
+    /// One line for each file, deletions first.
     files: Vec<String>,
-    /// How many more lines there would be.
+    /// Number of lines that were left out.
     #[serde(default)]
     more: usize,
-    /// How much the store keeps for it, also of what the files are now.
+    /// Bytes that the store keeps for it, including the current contents of the files.
     #[serde(default)]
     kept: String,
-    /// The difference, folded.
+    /// The folded difference.
     difference: String,
 }
 
 impl Shown {
-    /// The change set as an item of a question: its digest, and what becomes of each file.
+    /// The change set as an item of a question: its digest, and the change to each file.
     fn item(&self, total: &Total) -> Value {
         let mut item = json!({ "changes": total.blob.digest, "files": self.files, "kept": self.kept });
         if self.more > 0 {
@@ -66,7 +67,7 @@ impl Shown {
         item
     }
 
-    /// Adds it to a question that asks about something else as well.
+    /// Adds it to a question that also asks about something else.
     pub(crate) fn join(&self, question: &mut Question, total: &Total) {
         if let Question::Approval { items, preview, .. } = question {
             items.push(self.item(total));
@@ -76,17 +77,17 @@ impl Shown {
     }
 }
 
-/// What a question at `gate` shows of changes.
+/// Renders the changes for a question at `gate`.
 pub(crate) fn render(run: &Run<'_>, gate: &StepPath, total: &Total) -> Result<Shown, Stop> {
-    // What is hidden depends on the secrets that a process knows, and the answer may come in another one.
+    // Hidden text depends on the secrets that a process knows, and the answer may come in another process.
     let shown = run.keep(&gate.gate("shown"), || {
         serde_json::to_value(show(&run.store, &total.set, run.id.short())).map_err(StageError::permanent_from)
     })?;
     serde_json::from_value(shown).map_err(store_failure)
 }
 
-/// Asks whether what waits is to be committed; gives the change set that a person agreed to, if that is
-/// only a part.
+/// Asks a person to commit the waiting changes; returns the change set that the person approved, if that is only a
+/// part.
 pub(crate) fn ask(
     run: &Run<'_>,
     gate: &StepPath,
@@ -112,7 +113,7 @@ pub(crate) fn ask(
     })
 }
 
-/// The change set that a question shows, if it shows one.
+/// The change set that a question shows, if any.
 #[must_use]
 pub fn changes_of_question(question: &Question) -> Option<Digest> {
     let Question::Approval { items, .. } = question else { return None };
@@ -129,7 +130,7 @@ fn show(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
         let path = path_of(reading);
         let Some(text) = difference_of(store, &path, reading.change) else { continue };
         let lines: Vec<&str> = text.lines().collect();
-        // A script is read, whatever it is called.
+        // A script is read under any name.
         if reading.is_generated && !is_script(store, reading.change) {
             let _ = writeln!(difference, "[… {path} is generated: {} lines of difference]", lines.len());
             continue;
@@ -159,7 +160,7 @@ fn show(store: &Store, set: &ChangeSet, run: impl std::fmt::Display) -> Shown {
     Shown { count: set.changes().count(), files, more, kept: in_bytes(kept_bytes(set)), difference }
 }
 
-/// The sizes of all contents, each once.
+/// The sizes of all contents, each counted once.
 fn kept_bytes(set: &ChangeSet) -> u64 {
     let entries = set.changes().flat_map(|(_, change)| [&change.before, &change.after]);
     let sizes: BTreeMap<Digest, u64> = entries
@@ -184,7 +185,7 @@ fn path_of(reading: &Reading<'_>) -> String {
     format!("{}/{}", reading.root, reading.change.path)
 }
 
-/// What becomes of a path, in one line.
+/// The change to a path, in one line.
 fn line(reading: &Reading<'_>) -> String {
     let (path, change) = (path_of(reading), reading.change);
     if let Some(from) = reading.renamed_from {
@@ -207,7 +208,7 @@ fn line(reading: &Reading<'_>) -> String {
     text + &told
 }
 
-/// The unified difference of a file; of what is not text, the sizes.
+/// The unified difference of a file; the sizes if it is not text.
 fn difference_of(store: &Store, path: &str, change: &Change) -> Option<String> {
     let is_file = |entry: &Option<Entry>| matches!(entry, Some(Entry::File { same_as: None, .. }));
     if change.kind() == Kind::Mode || !is_file(&change.before) && !is_file(&change.after) {
@@ -229,7 +230,7 @@ fn difference_of(store: &Store, path: &str, change: &Change) -> Option<String> {
     Some(store.hide(&text).into_owned())
 }
 
-/// True if the content names a program that runs it, or nobody can read what it is.
+/// True if the content names a program that runs it, or cannot be read.
 fn is_script(store: &Store, change: &Change) -> bool {
     text_of(store, change.after.as_ref()).is_none_or(|text| text.starts_with("#!"))
 }

@@ -1,5 +1,5 @@
-//! Where `state.get` and `state.set` keep what they keep. A workflow may name a directory of its own in its
-//! `env`; the store stays where it is, and no such directory is in it.
+//! The directory in which `state.get` and `state.set` keep their values. A workflow may name another directory in its
+//! `env`; the store stays in its place, and the named directory must not contain it.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub(crate) fn directory<'s>(
     if services.policy.is_open() {
         return Ok(Cow::Owned(dir));
     }
-    // What lobster itself writes there, no policy judges. Other effects do without.
+    // The policy does not judge what lobster itself writes there. Other effects do without the directory.
     if kind.starts_with("state.") {
         let hint = "without that variable it uses the state directory";
         let message = denial(kind, &named, "state-directory", Some(hint));

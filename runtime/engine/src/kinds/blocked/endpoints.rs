@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-/// Words of programs that cannot resolve a host; its name follows, if they print it.
+/// Words of programs that cannot resolve a host. The name follows, if they print it.
 const UNRESOLVED: [&str; 12] = [
     "Could not resolve hostname ",
     "Could not resolve host: ",
@@ -18,15 +18,15 @@ const UNRESOLVED: [&str; 12] = [
     "No address associated with hostname",
 ];
 
-/// Their words, in lower case, for an address without a listener.
+/// Their words, in lower case, for an address that has no listener.
 const REFUSED: [&str; 5] =
     ["connection refused", "couldn't connect", "could not connect", "failed to connect", "econnrefused"];
 
-/// Ports by the scheme before the name of a host.
+/// Ports by the scheme before a host name.
 const SCHEMES: [(&str, u16); 4] = [("https://", 443), ("http://", 80), ("ssh://", 22), ("ftp://", 21)];
 
-/// The `host:port` that a program could not resolve. If its line does not name the host, `all` does: its whole output
-/// and its command.
+/// The `host:port` that a program could not resolve. If its line does not name the host, it is looked for in `all`,
+/// the program's whole output and its command.
 pub(super) fn unresolved(line: &str, all: &str) -> Option<String> {
     let (at, words) = UNRESOLVED.iter().find_map(|words| Some((line.find(words)?, words)))?;
     let named = line[at + words.len()..].split_whitespace().next().map(trimmed).filter(|word| is_host(word));
@@ -37,7 +37,7 @@ pub(super) fn unresolved(line: &str, all: &str) -> Option<String> {
     ))
 }
 
-/// The port of the loopback interface that refused a program, if a process of the host listens at it.
+/// The port of the loopback interface that refused a program, if a process of the host listens on it.
 pub(super) fn refused_on_loopback(line: &str, all: &str) -> Option<u16> {
     let lower = line.to_ascii_lowercase();
     if !REFUSED.iter().any(|words| lower.contains(words)) {
@@ -86,7 +86,7 @@ fn scheme_of(host: &str, text: &str) -> Option<u16> {
     })
 }
 
-/// True if a process of the host listens at this port of its loopback interface, or of all.
+/// True if a process of the host listens on this port of the loopback interface, or of all interfaces.
 fn is_listened_at(port: u16) -> bool {
     let tables =
         ["/proc/net/tcp", "/proc/net/tcp6"].map(|table| std::fs::read_to_string(table).unwrap_or_default());
@@ -98,7 +98,8 @@ fn is_listened_at(port: u16) -> bool {
     tables.iter().flat_map(|table| table.lines()).any(|line| listens(line).is_some())
 }
 
-/// The host to grant for a denial of the proxy (`HOST: REASON`). A host in a private network is granted by its address.
+/// The host to grant after a denial by the proxy (`HOST: REASON`). A host in a private network is granted by its
+/// address.
 pub(super) fn granted_host(denied: &str) -> String {
     let (host, why) = denied.split_once(": ").unwrap_or((denied, ""));
     let address = why
@@ -112,7 +113,7 @@ pub(super) fn granted_host(denied: &str) -> String {
     }
 }
 
-/// A port of the host's loopback interface, as a rule grants it.
+/// A port of the host's loopback interface, as rules spell it.
 pub(super) fn loopback(port: u16) -> String {
     format!("{}:{port}", Ipv4Addr::LOCALHOST)
 }

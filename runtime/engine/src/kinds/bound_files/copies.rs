@@ -1,8 +1,7 @@
-//! Copies of approved files, for the step to find in their places.
+//! Copies of approved files, which the step finds in place of the files.
 //!
-//! Each file is read once: what is copied is what is hashed, and what is
-//! hashed is compared with what was approved. Nobody but lobster writes where
-//! the copies lie.
+//! Each file is read once: the same bytes are copied, hashed and compared with the approved digest. Only lobster can
+//! write to the directory of the copies.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -20,41 +19,41 @@ use lobster_policy::BoundFile;
 use lobster_sandbox::{JailSpec, Replaced};
 use lobster_store::COPIES_PREFIX;
 
-/// Bytes of which copies are made for one approval; larger files are compared.
+/// Total bytes that are copied for one approval; larger files are only compared.
 pub(super) const MAX_COPY: u64 = 64 << 20;
 
-/// Why nothing is run.
+/// The reason why nothing is run.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotHeld {
-    /// What would run is not what was approved.
+    /// A file differs from the approved one.
     #[error(
         "{path} is no longer what was approved: it was changed or replaced{when}. Start the run again and \
          approve what it shows"
     )]
     Changed { path: String, when: &'static str },
-    /// The trees that it reads are not as they were approved.
+    /// The trees that the command reads differ from the approved ones.
     #[error("changed since it was approved: {changes}. Start the run again and approve what it shows")]
     Trees { changes: String },
     #[error("cannot hold on to the approved file {path}: {source}")]
     Io { path: String, source: io::Error },
 }
 
-/// Files that stay what they were approved as, while this value lives.
+/// Files that keep their approved contents while this value lives.
 #[derive(Debug)]
 pub(crate) struct Held {
     replaced: Vec<Replaced>,
-    /// Executed or sourced, and only compared.
+    /// Executed or sourced files that are only compared.
     uncopied: Vec<PathBuf>,
     watch: Watch,
-    /// Declared last: the copies go when nothing needs them.
+    /// Declared last, so that the copies are removed last.
     _copies: LockedDirectory,
 }
 
 impl Held {
-    /// Takes copies of `files` as they are now, which has to be as they were approved.
+    /// Copies `files`, which must still be as they were approved.
     pub(crate) fn take(files: &[BoundFile], state_dir: &Path, spec: &JailSpec) -> Result<Self, NotHeld> {
         let changed = |file: &BoundFile, when| NotHeld::Changed { path: file.path.clone(), when };
-        // From here on nothing happens to the names unseen.
+        // From here on the watch sees every change of the names.
         let watch = Watch::start(files.iter().filter(|file| !file.compared), &spec.write)
             .map_err(|(path, source)| NotHeld::Io { path, source })?;
         let copies = place_for_copies(state_dir)
@@ -66,7 +65,7 @@ impl Held {
             if !is_there {
                 return Err(changed(file, " since"));
             }
-            // The same file under another name, or one that the step cannot see.
+            // Not copied: the same file under another name, or a file that the step cannot see.
             let again = replaced.iter().any(|other| other.path == real);
             let copy = copies.path().join(number.to_string());
             let wanted = !(file.compared || again) && is_visible(spec, real);
@@ -88,25 +87,25 @@ impl Held {
         }
     }
 
-    /// Puts the copies in place of the files, in what the step sees.
+    /// Puts the copies in place of the files in the step's view.
     pub(crate) fn confine(&self, spec: &mut JailSpec) {
         spec.replaced.clone_from(&self.replaced);
         spec.uncopied.clone_from(&self.uncopied);
-        // A step that may read or write around them finds none.
+        // Hides the copies from a step that may read or write the directory around them.
         let copies = self._copies.path();
         if spec.read.iter().chain(&spec.write).any(|root| copies.starts_with(root)) {
             spec.deny.push(copies.to_owned());
         }
     }
 
-    /// What has become of the files where no copies stand in their places.
+    /// The change to a file that was only compared, if it changed.
     pub(crate) fn uncopied(&self) -> Option<NotHeld> {
         let when = " while the command ran";
         self.watch.written().map(|path| NotHeld::Changed { path, when })
     }
 
-    /// Runs `work`, and stops it when a name of an approved file is given to
-    /// another one meanwhile. Whatever it did then is not what was approved.
+    /// Runs `work`, and stops it when the name of an approved file is given to another file meanwhile. From then on
+    /// the command may run code without approval.
     pub(crate) fn guard<T>(
         &self,
         cancel: &CancelToken,
@@ -118,14 +117,13 @@ impl Held {
     }
 }
 
-/// Whether the step would find the file at its path.
+/// True if the step would find the file at its path.
 fn is_visible(spec: &JailSpec, path: &Path) -> bool {
     let granted = spec.read.iter().chain(&spec.write).any(|root| path.starts_with(root));
     granted && !spec.deny.iter().any(|root| path.starts_with(root))
 }
 
-/// The digest of a file of so many bytes, read once and copied on the way.
-/// `None` when it is longer by now.
+/// The digest of a file of `bytes` bytes, which is read once and copied along the way. `None` if the file has grown.
 fn digest(path: &Path, copy: Option<&PathBuf>, bytes: u64) -> io::Result<Option<Digest>> {
     let source = regular_file::open(path)?;
     let mode = source.metadata()?.permissions().mode() & 0o777;
@@ -143,7 +141,7 @@ fn digest(path: &Path, copy: Option<&PathBuf>, bytes: u64) -> io::Result<Option<
     Ok(Some(digest))
 }
 
-/// Reads, and writes what it reads.
+/// A reader that also writes the bytes that it reads.
 struct Tee<'a, R> {
     from: R,
     to: &'a mut File,
@@ -159,11 +157,11 @@ impl<R: Read> Read for Tee<'_, R> {
     }
 }
 
-/// A directory for copies.
+/// Creates a directory for copies.
 fn place_for_copies(state_dir: &Path) -> io::Result<LockedDirectory> {
     fs::create_dir_all(state_dir)?;
     let mut place = fs::canonicalize(state_dir)?;
-    // A program could not be run from there.
+    // Programs cannot be run from a `noexec` file system.
     if statvfs(&place).is_ok_and(|stat| stat.f_flag.contains(StatVfsMountFlags::NOEXEC)) {
         place = fs::canonicalize(std::env::temp_dir())?;
     }

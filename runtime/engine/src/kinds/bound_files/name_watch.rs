@@ -1,9 +1,8 @@
-//! Tells when a name on the way to an approved file is given to something else.
+//! Notices when a name on the way to an approved file is given to another file.
 //!
-//! A copy mounted over a file stays with the file: renamed away, it takes the
-//! mount along, and whatever gets its name is what the step finds. No mount can
-//! prevent that, so it is watched for. The kernel queues the event while it
-//! holds the directory; who has read the directory since has seen all events.
+//! A copy mounted over a file stays with the file: if the file is renamed, the mount moves with it, and the step finds
+//! any file that gets the old name. No mount can prevent that, so the names are watched. The kernel queues the event
+//! while it locks the directory, so a reader of the directory has seen all events before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -24,25 +23,24 @@ use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_base::sync::lock;
 use lobster_policy::BoundFile;
 
-/// Symbolic links on the way to one file.
+/// Most symbolic links on the way to one file.
 const MAX_LINKS: usize = 40;
 
 /// The names on the way to approved files.
 #[derive(Debug)]
 pub(super) struct Watch {
     inotify: OwnedFd,
-    /// By the kernel's number of each directory: the directory, and the names
-    /// in it with the files that they lead to.
+    /// Directories by the kernel's number: the path of each, and the names in it with the files that they lead to.
     directories: BTreeMap<i32, (PathBuf, BTreeMap<OsString, String>)>,
-    /// The files themselves, with what tells them from any other.
+    /// The files themselves, each with its identity.
     files: Vec<(String, PathBuf, Identity)>,
-    /// By the kernel's number of each file: its name, for writes into it.
+    /// The names of files by the kernel's number, for writes into them.
     contents: BTreeMap<i32, String>,
     changed: Mutex<Option<String>>,
     written: Mutex<Option<String>>,
 }
 
-/// What a file is known by: renaming it changes the last part.
+/// Identity of a file. A rename changes the last part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Identity(u64, u64, i64, i64);
 
@@ -54,8 +52,8 @@ impl Identity {
 }
 
 impl Watch {
-    /// Watches all names that lead to `files`: in every directory that a step
-    /// may write, and in the file's own.
+    /// Watches all names that lead to `files`: in every directory that a step may write, and in the file's own
+    /// directory.
     pub(super) fn start<'a>(
         files: impl Iterator<Item = &'a BoundFile>,
         writable: &[PathBuf],
@@ -94,7 +92,7 @@ impl Watch {
                     watch.directories.entry(id).or_insert_with(|| (directory.clone(), BTreeMap::new()));
                 names.insert(name.clone(), file.path.clone());
             }
-            // What happened before the watch stood is seen by looking again.
+            // A change before the watch began is found by a second look.
             let real = PathBuf::from(file.real());
             let identity = Identity::of(&real).map_err(wrong(&file.path))?;
             if way(Path::new(&file.path)).map_err(wrong(&file.path))? != before {
@@ -108,25 +106,24 @@ impl Watch {
         Ok(watch)
     }
 
-    /// The file that another one has taken the name of, if one has.
+    /// The file whose name another file has taken, if any.
     pub(super) fn changed(&self) -> Option<String> {
         for (directory, _) in self.directories.values() {
-            // Waits for whoever is renaming something in it just now.
+            // Waits for a rename that is under way in the directory.
             let _ = fs::read_dir(directory).map(|mut entries| entries.next().map(drop));
         }
         self.drain();
         self.lock().clone()
     }
 
-    /// The file that something was written into, if one was. That matters only
-    /// where no copy stands in its place; what is written into mapped memory is
-    /// not seen.
+    /// The file that was written into, if any. This matters only where a file is not replaced by a copy. Writes
+    /// through mapped memory are not noticed.
     pub(super) fn written(&self) -> Option<String> {
         self.drain();
         lock(&self.written).clone()
     }
 
-    /// Runs `work` with a token that is cancelled as soon as something changes.
+    /// Runs `work` with a token that is cancelled as soon as a name changes.
     pub(super) fn guard<T>(
         &self,
         cancel: &CancelToken,
@@ -138,7 +135,7 @@ impl Watch {
         let (inner, over) = (cancel.child(), CancelToken::new());
         let done = std::thread::scope(|scope| {
             scope.spawn(|| self.look_out(&inner, &over));
-            // Ends the look-out also when `work` does not return.
+            // Stops the watching thread even if `work` panics.
             let _end = End(&over);
             work(&inner)
         });
@@ -151,7 +148,7 @@ impl Watch {
             let mut sources = [PollFd::new(&self.inotify, PollFlags::IN), PollFd::new(&end, PollFlags::IN)];
             match poll(&mut sources, None) {
                 Ok(_) | Err(Errno::INTR) => {}
-                // The end is looked at again when the work is done.
+                // The names are checked once more after `work` is done.
                 Err(_) => return,
             }
             if over.is_cancelled() {
@@ -165,7 +162,7 @@ impl Watch {
         }
     }
 
-    /// Reads the events that there are.
+    /// Reads the queued events.
     fn drain(&self) {
         let mut buffer = [MaybeUninit::uninit(); 8192];
         let mut changed = self.lock();
@@ -173,7 +170,7 @@ impl Watch {
         loop {
             match reader.next() {
                 Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
-                    // Some events are lost: the files themselves have to tell.
+                    // Some events were lost, so the files themselves are compared.
                     let other = self.files.iter().find(|(_, real, known)| {
                         !Identity::of(real).is_ok_and(|identity| identity == *known)
                     });
@@ -211,7 +208,7 @@ impl Watch {
     }
 }
 
-/// Ends a look-out when it goes.
+/// Stops the watching thread when dropped.
 struct End<'a>(&'a CancelToken);
 
 impl Drop for End<'_> {
@@ -220,7 +217,7 @@ impl Drop for End<'_> {
     }
 }
 
-/// The directories and the names in them by which the kernel finds `path`.
+/// The directories, and the names in them, through which the kernel finds `path`.
 fn way(path: &Path) -> io::Result<Vec<(PathBuf, OsString)>> {
     let mut out = Vec::new();
     let mut current = PathBuf::from("/");

@@ -1,4 +1,4 @@
-//! The action of a component step: everything that decides what it gives.
+//! The action of a component step: everything that determines its output.
 
 use std::fs::FileType;
 use std::io;
@@ -21,12 +21,12 @@ use lobster_base::json;
 use lobster_stage::{Payload, Stop, store_failure};
 use lobster_store::INLINE_MAX;
 
-/// Everything that decides what the component does.
+/// Builds the pre-image from everything that determines what the component does.
 pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Preimage, Stop> {
     let named = |form: &str, digest: Digest| format!(r#"{{"{form}":"{digest}"}}"#);
     let input = match &job.input {
         JobInput::Empty => "null".to_owned(),
-        // Small inputs are kept, so that `why` can tell what in them differs.
+        // Small inputs are kept, so that `why` can show their differences.
         JobInput::Bytes(Payload::Bytes(bytes)) if bytes.len() <= INLINE_MAX => {
             named("bytes", run.store.put(bytes).map_err(store_failure)?.digest)
         }
@@ -34,7 +34,7 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
             named("bytes", Digest::of_reader(payload.open().map_err(store_failure)?).map_err(store_failure)?)
         }
         JobInput::Items(Items::Stored { store, blob, .. }) => {
-            // What cannot be read is told before anything begins.
+            // A missing blob is reported before anything begins.
             store.0.open_blob(&blob.digest).map_err(store_failure)?;
             named("items", blob.digest)
         }
@@ -87,7 +87,7 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
         whole(limits.output)?,
         whole(limits.tables)?,
     );
-    // Thousands of steps may have no more to do than this: their names stand here in canonical order.
+    // Thousands of steps may have no more work than this, so the names are written here in canonical order.
     let mut action = format!(
         r#"{{"args":{args},"component":"{}",{credentials}{given}"grants":{grants},"input":{input},"kind":"component","limits":{limits},"profile":{}"#,
         job.program.component.digest().to_hex(),
@@ -102,19 +102,18 @@ pub(super) fn preimage(run: &Run<'_>, path: &StepPath, job: &Job) -> Result<Prei
     Ok(Preimage::of_canonical(action))
 }
 
-/// The grants of a component that has none, in canonical form.
+/// The grants of a component without grants, in canonical form.
 pub(super) const NO_GRANTS: &str = r#"{"clock":false,"env":{},"net":[],"random":false,"read":[],"write":[]}"#;
 
-/// Arguments in canonical form, and the digest of the text that the program gets if
-/// that is another: canonical JSON sorts members and writes numbers as doubles, and a
-/// program can see both.
+/// Arguments in canonical form, and the digest of the program's own text of them if that differs. Canonical JSON sorts
+/// members and writes numbers as doubles, and a program can see both.
 pub(super) fn arguments(members: &Members, text: &str) -> Result<(String, Option<Digest>), Stop> {
     let args = if members.is_empty() { "{}".to_owned() } else { canonical(members)? };
     let given = (args != text).then(|| Digest::of(text.as_bytes()));
     Ok((args, given))
 }
 
-/// A number in canonical form: digits, as long as every number up to it is a double.
+/// A number in canonical form: plain digits, if every whole number up to it is a double.
 fn whole(number: u64) -> Result<String, Stop> {
     if number <= 1 << f64::MANTISSA_DIGITS { Ok(number.to_string()) } else { canonical(&number) }
 }
@@ -124,39 +123,39 @@ fn canonical(part: &impl Serialize) -> Result<String, Stop> {
     serde_json_canonicalizer::to_string(part).map_err(store_failure)
 }
 
-/// A granted directory, which can be found at a path, as it stands in an action.
+/// A granted directory in an action. It is read at the path `at`.
 fn granted_tree(dir: &DirGrant, at: Option<&Path>, files: &FileDigests) -> io::Result<Value> {
     let tree = match at.map(|at| tree_digest(at, files)).transpose() {
-        // The component's start says so; a replay elsewhere has other means.
+        // The start of the component reports a missing directory; a replay elsewhere has other means.
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         other => other?,
     };
     Ok(json!({ "to": dir.guest, "tree": tree }))
 }
 
-/// The directories that a component may read. It reads them while it runs, and its action says what was
-/// in them before.
+/// The directories that a component may read. It reads them while it runs, and its action holds their contents before
+/// the run.
 pub(super) struct ReadDirs {
     grants: Grants,
-    /// Which directories were opened for it.
+    /// The identity of each directory that was opened.
     opened: Vec<Option<DirId>>,
     in_action: Value,
 }
 
 impl ReadDirs {
-    /// Those of a job that is about to run, if it has any.
+    /// The directories of a job that is about to run, if it has any.
     pub(super) fn of_job(job: &Job, action: &Preimage) -> Option<Self> {
         let opened = job.opened.as_ref().filter(|_| !job.grants.read.is_empty())?.read_ids();
         let grants = Grants { read: job.grants.read.clone(), ..Grants::default() };
         Some(Self { grants, opened, in_action: action.value()["grants"]["read"].take() })
     }
 
-    /// Whether they still hold what the action says, so that it is known what the component read.
+    /// True if their contents still match the action, so that it is known what the component read.
     pub(super) fn stayed(&self, files: &FileDigests) -> bool {
         let opened = self.grants.open_known(&self.opened, &[]);
         let now = self.grants.read.iter().zip(&self.opened).zip(opened.read()).map(|((dir, was), real)| {
             let way = real.and_then(|real| opened.way_to(real));
-            // What could be opened before can be opened still.
+            // A directory that could be opened before can still be opened.
             let is_there = way.is_some() || was.is_none();
             granted_tree(dir, way.as_deref(), files).ok().filter(|_| is_there)
         });
@@ -189,7 +188,7 @@ pub fn tree_digest(dir: &Path, files: &FileDigests) -> io::Result<Digest> {
                 let digest = files.digest(&entry.path())?;
                 add("file", &name, format!("{digest}\0").as_bytes());
             } else {
-                // A program sees that it is there, and whether it is a device, a pipe or a socket.
+                // A program sees that it exists, and whether it is a device, a pipe or a socket.
                 add("other", &name, format!("{}\0", special_kind(kind)).as_bytes());
             }
         }
@@ -197,7 +196,7 @@ pub fn tree_digest(dir: &Path, files: &FileDigests) -> io::Result<Digest> {
     Ok(hasher.finalize().into())
 }
 
-/// What something is that is no file, directory or link.
+/// The kind of an entry that is neither a file nor a directory nor a link.
 fn special_kind(kind: FileType) -> &'static str {
     if kind.is_fifo() {
         "pipe"
@@ -223,7 +222,7 @@ mod tests {
 
     use super::*;
 
-    /// All that a program can see of something in a directory.
+    /// Everything about a directory entry that a program can see.
     #[derive(Clone, Debug, PartialEq)]
     enum What {
         File(&'static str),
@@ -234,7 +233,7 @@ mod tests {
     }
 
     fn trees() -> impl Strategy<Value = BTreeMap<Vec<u8>, What>> {
-        // Some are alike once they are made into text.
+        // Some of these names are equal once they are converted to text.
         let name = prop::sample::select(vec![&b"a"[..], b"b", b"a\xff", b"a\xfe", "a\u{fffd}".as_bytes()]);
         let what = prop_oneof![
             prop::sample::select(vec!["", "one", "two"]).prop_map(What::File),

@@ -1,5 +1,5 @@
-//! What a component gets: what its step grants, its description asks for and
-//! the policy lets a step grant. Each refusal says who refused.
+//! The grants of a component: those of its step, as far as its description asks for them and the policy allows the
+//! step to give them. Each refusal names the file that refused.
 
 use lobster_base::code::Code;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use lobster_language::plan::{self, Step};
 use lobster_policy::{COMPONENT_SUBJECT, ComponentDecision, ComponentProposal, Verdict, denial};
 use lobster_stage::{Question, StageError, Stop};
 
-/// The step's grants in the component's terms. Directories stand relative to the workflow file.
+/// The step's grants in the component's terms. Directories are relative to the workflow file.
 pub(super) fn of_step(
     frame: &Frame<'_>,
     wanted: &plan::Grants,
@@ -51,7 +51,7 @@ pub(super) fn of_step(
     })
 }
 
-/// What the step sets, and the defaults; the policy and the component's description can only lower it.
+/// The limits of the step, or the defaults. The policy and the component's description can only lower them.
 pub(super) fn limits(step: &Step) -> Limits {
     let wall = step.timeout_ms.map(Duration::from_millis);
     Limits::of_step(match &step.extras.limits {
@@ -62,9 +62,8 @@ pub(super) fn limits(step: &Step) -> Limits {
     })
 }
 
-/// Narrows what a job grants to what its component may have, and asks a person
-/// where the policy wants one. Gives the decision for the journal; none where
-/// nothing is granted.
+/// Narrows the grants of a job to those that its component may have, and asks a person if the policy says so. Returns
+/// the decision for the journal, or `None` without grants.
 pub(super) fn admit(
     run: &Run<'_>,
     path: &StepPath,
@@ -86,11 +85,11 @@ pub(super) fn admit(
     }
     let recorded = job.program.recorded;
     match &recorded {
-        // A replay runs under the limits of the recorded run; it decides nothing.
+        // A replay runs under the limits of the recorded run and decides nothing.
         Some((limits, _)) => recorded_limits(limits, &mut job.limits),
         None => policy_limits(run, &mut job.limits),
     }
-    // What was done needs no permission any more.
+    // An effect that is already in the journal needs no permission.
     let known = run.remembered_for_certain(path).is_some();
     if recorded.is_some() || run.overseer().is_none() && known {
         return Ok(Value::Null);
@@ -98,8 +97,8 @@ pub(super) fn admit(
     decide(run, path, job, cancel)
 }
 
-/// Files, variables and hosts that a component's description does not ask for do not reach it.
-/// Gives each of them with who refused.
+/// Withholds files, variables and hosts that a component's description does not ask for. Returns each of them with the
+/// reason.
 pub fn withhold(
     description: &Description,
     grants: &mut Grants,
@@ -116,7 +115,7 @@ pub fn withhold(
     withheld.into_iter().map(unasked).collect()
 }
 
-/// As [`withhold`] when only kinds of grants were compared, for replays of the runs of then.
+/// Like [`withhold`], but compares only kinds of grants, for replays of runs from that time.
 fn withhold_kinds(
     description: &Description,
     grants: &mut Grants,
@@ -145,8 +144,8 @@ fn unasked(what: String) -> String {
     what + ": the component's description does not ask for it"
 }
 
-/// What a failure says about the grants that the component did not get. It said
-/// nothing when only kinds were compared, and replays must come to the same words.
+/// The part of a failure's message about withheld grants. There was none when only kinds were compared, and replays
+/// must produce the same words.
 pub(super) fn told_withheld(job: &Job) -> Option<String> {
     let told = !job.withheld.is_empty() && job.profile() != Profile::ByKind;
     told.then(|| format!(" (withheld: {})", job.withheld.join("; ")))
@@ -168,7 +167,7 @@ pub(super) fn policy_limits(run: &Run<'_>, limits: &mut Limits) {
 }
 
 pub(super) fn recorded_limits(recorded: &RecordedLimits, limits: &mut Limits) {
-    // What is lower than the step wants it was lowered by the policy of then.
+    // Limits lower than the step's own were lowered by the policy at that time.
     let ceilings =
         Ceilings { fuel: recorded.fuel, memory: recorded.memory, output: recorded.output, wall: None };
     *limits = limits.lowered(ceilings, SetBy::Policy);
@@ -179,7 +178,7 @@ pub(super) fn recorded_limits(recorded: &RecordedLimits, limits: &mut Limits) {
 }
 
 fn decide(run: &Run<'_>, path: &StepPath, job: &mut Job, cancel: &CancelToken) -> Result<Value, Stop> {
-    // What is decided about is what was opened, and the run uses that.
+    // The directories are opened before the decision, and the run uses the same ones.
     let opened = job.grants.open();
     let proposal = proposal(job.program.component.digest().into(), &job.grants, &opened);
     let decided = decide_about(run, path, job, (&proposal, &opened), cancel)?;
@@ -237,8 +236,8 @@ fn decide_about(
     Ok(statement)
 }
 
-/// What the policy is asked about: directories by where the opened ones are. One
-/// that could not be opened ends the run later, unless it is refused before.
+/// The question to the policy: directories by the real paths of the opened ones. A directory that could not be opened
+/// ends the run later, unless the policy refuses it first.
 pub fn proposal(component: Digest, grants: &Grants, opened: &OpenedDirs) -> ComponentProposal {
     let real = |(dir, opened): (&DirGrant, Option<&Path>)| match opened {
         Some(real) => real.display().to_string(),
@@ -269,11 +268,12 @@ pub fn denied(decision: &ComponentDecision) -> StageError {
     StageError::permanent(message).with_code(Code::PolicyDenied)
 }
 
-/// More names than this below one granted directory are taken for a refusal: nobody has looked at them.
+/// Most names below one granted directory that are searched. A larger directory is refused, since it cannot be
+/// checked.
 const MAX_NAMES: usize = 1_000_000;
 
-/// The first path at or below a directory that fits; links are not followed, nor are they by components.
-/// An opened directory is looked at by way of what was opened, not of its name.
+/// The first path at or below a directory that matches. Links are not followed, and components do not follow them
+/// either. An opened directory is read through its handle, not its name.
 fn holds(opened: &OpenedDirs, dir: &str, wanted: &dyn Fn(&str) -> bool) -> Option<String> {
     let way = opened.way_to(Path::new(dir)).unwrap_or_else(|| PathBuf::from(dir));
     let mut pending = vec![(dir.to_owned(), way)];
@@ -294,7 +294,7 @@ fn holds(opened: &OpenedDirs, dir: &str, wanted: &dyn Fn(&str) -> bool) -> Optio
     None
 }
 
-/// What was asked and what enforced it, for the outcome. What was not granted is not listed.
+/// The grants and their enforcement, for the outcome. Grants that were not given are not listed.
 pub(super) fn statement(job: &Job) -> Value {
     let grants = &job.grants;
     let dirs = |dirs: &[DirGrant]| -> Vec<String> {

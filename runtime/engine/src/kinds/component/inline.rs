@@ -1,4 +1,4 @@
-//! What the code of a `js:` step sees of the workflow around it.
+//! The view that the code of a `js:` step has of its workflow.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use lobster_base::json;
 use lobster_language::plan::Step;
 use lobster_stage::{Stop, store_failure};
 
-/// The evaluator's arguments: the code with `input`, `args`, and the earlier steps that it may look at.
+/// The evaluator's arguments: the code with `input`, `args`, and the earlier steps that it may read.
 pub(super) fn js_args(
     frame: &Frame<'_>,
     code: &str,
@@ -38,7 +38,7 @@ pub(super) fn js_args(
         }
         Seen::All => scope.visible(),
     };
-    // In a fixed order: what the code sees, and the fuel it takes, must not vary.
+    // The order is fixed: neither the code's view nor its fuel may vary.
     visible.sort_by(|a, b| a.id.cmp(&b.id));
     let mut steps = Vec::new();
     for record in visible {
@@ -63,31 +63,30 @@ pub(super) fn js_args(
     Ok(Members(BOUND.iter().map(|name| (*name).to_owned()).zip(bound).collect()).into())
 }
 
-/// What the evaluator gets for a `js:` step, in this order.
+/// The names that the evaluator gets for a `js:` step, in this order.
 const BOUND: [&str; 5] = ["code", "input", "args", "steps", "as"];
 
-/// The arguments of a `js:` step, which were recorded without their order, as the evaluator got them.
+/// The arguments of a `js:` step in the order in which the evaluator got them. They were recorded without their order.
 pub(super) fn in_order(mut recorded: Map<String, Value>) -> Option<Map<String, Value>> {
     let ordered: Option<Map<_, _>> =
         BOUND.iter().map(|name| Some(((*name).to_owned(), recorded.remove(*name)?))).collect();
     ordered.filter(|_| recorded.is_empty())
 }
 
-/// The earlier steps that a piece of code can look at. What it cannot look at is
-/// left out of its arguments, so that the step's action does not depend on it.
+/// The earlier steps that a piece of code can read. Other steps are left out of its arguments, so that the step's
+/// action does not depend on them.
 #[derive(Debug, PartialEq)]
 enum Seen<'c> {
-    /// Those that it names: all its uses of `steps` are `steps.x` or `steps["x"]`.
+    /// Only the steps that the code names: all its uses of `steps` are `steps.x` or `steps["x"]`.
     Named(BTreeSet<&'c str>),
     All,
 }
 
-/// Other names by which code reaches, or may reach, its own bindings. The
-/// evaluator makes a function of the code, so its parameters are in `arguments`
-/// and in the reach of `eval`.
+/// Other names through which code reaches, or may reach, its own bindings. The evaluator makes a function of the code,
+/// so its parameters are in `arguments` and in reach of `eval`.
 const OTHER_WAYS: [&str; 5] = ["arguments", "eval", "Function", "this", "globalThis"];
 
-/// Properties that every object has: using one of `steps` is no use of a step.
+/// Properties that every object has; `steps.toString` is no use of a step.
 const OF_EVERY_OBJECT: [&str; 12] = [
     "__defineGetter__",
     "__defineSetter__",
@@ -104,15 +103,15 @@ const OF_EVERY_OBJECT: [&str; 12] = [
 ];
 
 impl<'c> Seen<'c> {
-    /// Reads words, not JavaScript: a word in a comment or a text counts, too. So
-    /// it may say that the code sees more than it does, and never less.
+    /// Reads words, not JavaScript: a word in a comment or a text is also taken as a use. So the result may name more
+    /// steps than the code uses, and never fewer.
     fn by(code: &'c str) -> Self {
         let mut names = BTreeSet::new();
         let mut rest = code;
         while let Some(start) = rest.find(|c| is_word(c) || c == '\\') {
             rest = &rest[start..];
             if let Some(escaped) = rest.strip_prefix('\\') {
-                // A name may be spelt with escapes.
+                // A name may be spelled with escapes.
                 if spells_letter(escaped) {
                     return Self::All;
                 }
@@ -135,7 +134,7 @@ impl<'c> Seen<'c> {
     }
 }
 
-/// The name in `.x`, `["x"]` or `['x']`, also after `?.`, at the start of a text.
+/// The name in `.x`, `["x"]` or `['x']`, with or without `?.`, at the start of a text.
 fn property(text: &str) -> Option<&str> {
     let text = text.trim_start();
     let (text, dotted) = match text.strip_prefix("?.").or_else(|| text.strip_prefix('.')) {
@@ -149,7 +148,7 @@ fn property(text: &str) -> Option<&str> {
         return (after.trim_start().starts_with(']') && !name.contains(['\\', '\n'])).then_some(name);
     }
     let name = &text[..text.find(|c| !is_word(c)).unwrap_or(text.len())];
-    // A name that goes on with an escape is not this one.
+    // A name that continues with an escape is another name.
     let ends = !text[name.len()..].starts_with('\\');
     (dotted && !name.is_empty() && ends).then_some(name)
 }
@@ -158,7 +157,7 @@ fn is_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '$' | '\u{200c}' | '\u{200d}')
 }
 
-/// Whether what follows a backslash stands for an ASCII letter: `u0065`, `u{65}`.
+/// True if the text after a backslash is an escaped ASCII letter: `u0065`, `u{65}`.
 fn spells_letter(escaped: &str) -> bool {
     let Some(digits) = escaped.strip_prefix('u') else { return false };
     let digits = match digits.strip_prefix('{') {

@@ -1,4 +1,4 @@
-//! Where the component of a step comes from: a file, the store, or this binary.
+//! Loads the component of a step: from a file, the store, or this binary.
 
 use lobster_base::code::Code;
 use std::path::Path;
@@ -22,16 +22,16 @@ pub(crate) const JS_EVALUATOR: &[u8] = include_bytes!("../../../../../guest-step
 /// A component that is about to run.
 pub(crate) struct Program {
     pub(crate) component: Component,
-    /// What the record says of how it ran, where there is one.
+    /// Limits and profile of the recorded execution, if there is one.
     pub(crate) recorded: Option<(RecordedLimits, Profile)>,
 }
 
-/// Loads within the limits of compiling, until the step is cancelled.
+/// The limits of compiling, within which a component is loaded until the step is cancelled.
 pub(super) fn patience(cancel: &CancelToken) -> Patience {
     Patience::new(told_by(cancel))
 }
 
-/// A step whose component cannot be had.
+/// The failure of a step whose component cannot be loaded.
 pub(super) fn not_loaded(error: &LoadProblem, named: &str, cancel: &CancelToken) -> Stop {
     match error {
         LoadProblem::Load(LoadError::Cancelled { .. }) => match cancel.reason() {
@@ -48,9 +48,8 @@ pub(super) fn not_loaded(error: &LoadProblem, named: &str, cancel: &CancelToken)
     }
 }
 
-/// Loads what a plan names: the component it pinned, a component of the store,
-/// or a file whose name became known only now.
-/// A run loads each of them once; a replay takes the recorded one, whatever the file has become.
+/// Loads the component that a plan names: the pinned one, one of the store, or a file whose name only became known
+/// during the run. A run loads each of them once. A replay takes the recorded one, even if the file has changed.
 pub(super) fn load(
     run: &Run<'_>,
     path: &StepPath,
@@ -91,7 +90,7 @@ fn load_now(
     }
 }
 
-/// A component whose bytes have just been hashed.
+/// Loads a component whose bytes have just been hashed.
 fn load_kept(
     run: &Run<'_>,
     digest: &Digest,
@@ -102,7 +101,7 @@ fn load_kept(
     run.services.components().load_known(name, bytes.len() as u64, patience, || Ok(bytes.into()))
 }
 
-/// A component of the store, whose bytes are read only if they must be compiled.
+/// Loads a component of the store; its bytes are read only if they must be compiled.
 fn load_stored(run: &Run<'_>, digest: &Digest, patience: &Patience) -> Result<Component, LoadProblem> {
     let size = run.store.blob_len(digest)?.ok_or(StoreError::MissingBlob(*digest))?;
     let name = lobster_component::Digest::from_bytes(*digest.as_bytes());
@@ -110,7 +109,7 @@ fn load_stored(run: &Run<'_>, digest: &Digest, patience: &Patience) -> Result<Co
     run.services.components().load_known(name, size, patience, bytes)
 }
 
-/// A component by its digest alone. It stays loaded while the services live.
+/// Loads a component by its digest alone. It stays loaded while the services live.
 pub(super) fn recorded_program(
     run: &Run<'_>,
     recorded: RecordedProgram,
@@ -130,8 +129,8 @@ pub fn keep(store: &Store, bytes: &[u8]) -> Result<Digest, StoreError> {
     Ok(digest)
 }
 
-/// The evaluator, compiled once per machine. It is kept in the store, so that
-/// the run can be replayed by a lobster that has another one.
+/// The evaluator, compiled once per machine. It is kept in the store, so that a lobster with another evaluator can
+/// replay the run.
 pub(super) fn js_evaluator(
     run: &Run<'_>,
     path: &StepPath,
@@ -148,12 +147,12 @@ pub(super) fn js_evaluator(
     Ok(Program { component, recorded: None })
 }
 
-/// What the policy knows the evaluator by.
+/// The digest by which the policy identifies the evaluator.
 pub fn js_evaluator_digest() -> Digest {
     Digest::of(JS_EVALUATOR)
 }
 
-/// The component of a pipeline's stage.
+/// Loads the component of a pipeline stage.
 pub(crate) fn of_stage(
     run: &Run<'_>,
     path: &StepPath,

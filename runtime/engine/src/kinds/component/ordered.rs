@@ -1,4 +1,4 @@
-//! Components that are effects, as orders for whatever carries them out.
+//! Makes orders of components that are effects, for any executor.
 
 use std::io;
 
@@ -20,7 +20,7 @@ use lobster_base::sync::lock;
 use lobster_stage::{Payload, StageError, Stop, store_failure};
 use lobster_store::{Blob, INLINE_MAX, StepOutcome, StoreError};
 
-/// Has a component carried out, and keeps the values that it keeps for the rest of the run.
+/// Has the executor run a component, and keeps the values that it stores for the rest of the run.
 pub(super) fn carry_out(
     run: &Run<'_>,
     path: &StepPath,
@@ -62,7 +62,7 @@ fn task(run: &Run<'_>, mut job: Job, argv: Vec<String>) -> Result<ComponentTask,
     let mut blobs = Vec::new();
     for named in component.named_blobs(&job.args.text, &mut reader).map_err(unread)? {
         let digest = Digest::from(named);
-        // What is not there the component is told when it opens it.
+        // A missing blob is reported to the component when it opens it.
         blobs.extend(run.store.blob_len(&digest).map_err(store_failure)?.map(|len| Blob { digest, len }));
     }
     blobs.sort_by_key(|blob| blob.digest);
@@ -92,7 +92,7 @@ fn task(run: &Run<'_>, mut job: Job, argv: Vec<String>) -> Result<ComponentTask,
     })
 }
 
-/// Arguments; long ones as a blob, unless they hold what no store may keep.
+/// The arguments. Long ones become a blob, unless they hold a secret that no store may keep.
 fn args(run: &Run<'_>, text: String) -> Result<OrderText, Stop> {
     if text.len() <= INLINE_MAX {
         return Ok(OrderText::Text(text));
@@ -120,7 +120,7 @@ fn keep_items(run: &Run<'_>, items: &Items) -> Result<StdinSource, Stop> {
     Ok(keep_input(run, Some(&payload))?.0)
 }
 
-/// The values that the run keeps for its components, as a JSON object; none if there are none.
+/// The values that the run keeps for its components, as a JSON object; `None` if there are none.
 fn values(run: &Run<'_>) -> Result<Option<Blob>, StoreError> {
     let values = match run.scratch() {
         Some(scratch) => lock(&scratch).iter().map(|(key, value)| (key.clone(), value.clone())).collect(),

@@ -1,4 +1,4 @@
-//! A recorded action, executed by itself: its pre-image names all that decides what it gives.
+//! Executes a recorded action by itself: its pre-image names everything that determines its output.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use lobster_base::digest::Digest;
 use lobster_language::plan::ChangesMode;
 use lobster_store::{Blob, StepOutcome};
 
-/// The parts of an action that say how to execute it.
+/// The parts of an action that are needed to execute it.
 #[derive(Deserialize)]
 struct Recorded {
     args: Map<String, Value>,
@@ -44,8 +44,8 @@ enum RecordedInput {
     Items(Digest),
 }
 
-/// The arguments as the program got them, if the action tells that: it has their
-/// members sorted, and the digest of what was given instead.
+/// The arguments as the program got them, if they can be restored. The action has their members sorted, and the digest
+/// of the original text if that differed.
 fn as_given(args: Map<String, Value>, given: Option<Digest>, profile: Profile) -> Option<Arguments> {
     if !profile.tells_argument_text() {
         return args.is_empty().then(|| args.into());
@@ -56,8 +56,8 @@ fn as_given(args: Map<String, Value>, given: Option<Digest>, profile: Profile) -
     (text == given).then_some(args)
 }
 
-/// What a recorded action gives, if that can be known from the action alone and it
-/// succeeds: its arguments can be told, it has no grants, its input is at hand, and it keeps no values.
+/// The outcome of a recorded action, if it follows from the action alone and is a success: the arguments can be
+/// restored, there are no grants, the input is available, and no values are kept.
 pub fn compute_recorded(run: &Run<'_>, action: &Digest, cancel: &CancelToken) -> Option<StepOutcome> {
     let recorded: Recorded = recorded(&run.store, action).ok()?;
     if recorded.grants.get() != NO_GRANTS || !recorded.secrets.is_null() {
