@@ -1,8 +1,8 @@
-//! What compiling in a process of its own costs above compiling here:
-//! `cargo run --release -p lobster-component --example compiling [PROGRAM...]`.
+//! Measures the extra cost of compiling in a separate process: `cargo run --release -p
+//! lobster-component --example compiling [PROGRAM...]`.
 //!
-//! Both load the program whole, without a code cache, by turns; the medians and their ratio
-//! are printed. Without programs: a small one and some of the ready steps.
+//! Each program is loaded both ways in turn, whole and without a code cache. The example prints the
+//! medians and their ratio. Without arguments it measures a small program and some of the ready steps.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a measuring tool")]
 
@@ -13,10 +13,10 @@ use std::time::{Duration, Instant};
 
 use lobster_component::{COMPILE_ARGUMENT, CompilerProgram, Engine, EngineConfig, Patience, compile_main};
 
-/// The other process may take this much of the time that compiling takes here.
+/// The separate process may take this much of the time that compiling takes here.
 const BUDGET: f64 = 1.15;
 
-/// How long one program is measured, at least three rounds.
+/// Time for which one program is measured, in at least three rounds.
 const LONG_ENOUGH: Duration = Duration::from_secs(20);
 const MOST_ROUNDS: usize = 31;
 

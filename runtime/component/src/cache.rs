@@ -1,10 +1,9 @@
-//! Compiled code on disk: one directory per compiler setting, in it one file of
-//! machine code per component with a record of the code's digest.
+//! Compiled code on disk: one directory per compiler setting, which holds one file of machine code per
+//! component and a record of the code's digest.
 //!
-//! Machine code runs with the rights of this process. So it is only loaded from
-//! a directory that the user alone can write, from files that this crate wrote,
-//! and only when the bytes still have the digest that was recorded with them:
-//! they are hashed once after each start of the machine and after each change.
+//! Machine code runs with the rights of this process. It is therefore loaded only from a directory that
+//! only the user can write, only from files that this crate wrote, and only while the bytes match the
+//! recorded digest. They are hashed once after each start of the machine and after each change.
 
 mod eviction;
 mod seen;
@@ -26,11 +25,11 @@ use seen::Mark;
 pub use eviction::{CodeLimits, CodeUse, MAX_CODE};
 pub(crate) use eviction::{prune, usage};
 
-/// What the name of a file begins with that is not complete.
+/// Name prefix of an incomplete file.
 const DRAFT: &str = ".new-";
 
-/// Changes whenever the same program is turned into other code by this crate,
-/// not by the compiler: by another adapter, say.
+/// Changes whenever this crate, rather than the compiler, starts to turn the same program into other
+/// code, for example with another adapter.
 const HOW_COMPILED: &str = "lobster-component 0.1, modules as they are, adapter 48.0.8";
 
 /// A program as machine code.
@@ -40,16 +39,17 @@ pub(crate) enum Compiled {
 }
 
 pub(crate) struct CodeCache {
-    /// The directories of all compilers.
+    /// Parent of the directories of all compilers.
     root: PathBuf,
-    /// This compiler's.
+    /// Directory of this compiler.
     dir: PathBuf,
 }
 
 impl CodeCache {
-    /// The cache in `dir`; none if there can be none, which costs time and not the run.
+    /// Opens the cache in `dir`. `None` if there can be no cache; the run then takes longer but does
+    /// not fail.
     pub(crate) fn open(dir: &Path, engine: &wasmtime::Engine) -> Result<Option<Self>, LoadError> {
-        // Another hash, as of another release of Rust, only compiles anew.
+        // A different hash, for example after an upgrade of Rust, only causes a new compilation.
         let mut setting = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut setting);
         HOW_COMPILED.hash(&mut setting);
@@ -69,8 +69,8 @@ impl CodeCache {
         Ok(Some(Self { root: dir.to_owned(), dir: own }))
     }
 
-    /// The component from its cached code, or compiled by `compile` and cached.
-    /// A cache that cannot be written costs time, never the run.
+    /// Returns the component from its cached code, or has `compile` compile it and caches the result. A
+    /// cache that cannot be written costs time but does not fail the run.
     pub(crate) fn load<E: From<LoadError>>(
         &self,
         engine: &wasmtime::Engine,
@@ -101,21 +101,22 @@ impl CodeCache {
             tracing::warn!(dir = %self.dir.display(), %error, "compiled code is not cached");
         });
         let component = stored.ok().and_then(|()| self.read(engine, digest));
-        // Whoever adds makes room; its own code is the newest and held by the lock.
+        // The process that adds code also makes room; its own code is the newest and is protected by
+        // the lock.
         prune(&self.root, &CodeLimits::default());
         drop(lock);
         component.map_or_else(|| Ok(from_fresh_code(engine, &code)?), Ok)
     }
 
-    /// Notes that a program took more than it may, so that the next start says so at once.
+    /// Records that a program exceeded the compile limits, so that the next start fails at once.
     pub(crate) fn note_refusal(&self, digest: Digest, error: &LoadError) {
         if matches!(error, LoadError::CompilerMemory { .. } | LoadError::Timeout { .. }) {
-            // Without the note it is compiled again.
+            // Without the note, the program is compiled again.
             let _ = self.put(&self.path(digest, "refused"), &serde_json::to_vec(error).unwrap_or_default());
         }
     }
 
-    /// Why the program did not compile before, unless it may take more now.
+    /// Error of an earlier compilation, unless the program may now take more.
     fn refusal(&self, digest: Digest, now: &CompileLimits) -> Option<LoadError> {
         let text = regular_file::read_own_text(&self.path(digest, "refused")).ok()?;
         serde_json::from_str(&text).ok().filter(|error| match error {
@@ -130,7 +131,7 @@ impl CodeCache {
         self.dir.join(format!("{}.{extension}", digest.to_hex()))
     }
 
-    /// Waits for whoever compiles the same, as long as there is time.
+    /// Waits for another process that compiles the same program, as long as there is time.
     fn lock(&self, digest: Digest, patience: &Patience) -> Result<io::Result<File>, LoadError> {
         let path = self.path(digest, "lock");
         let mut options = File::options();
@@ -150,9 +151,9 @@ impl CodeCache {
     pub(crate) fn read(&self, engine: &wasmtime::Engine, digest: Digest) -> Option<Compiled> {
         let path = self.path(digest, "cwasm");
         let recorded = regular_file::read_own_text(&self.path(digest, "blake3")).ok()?;
-        // From here on the code is opened by name.
+        // From here on, the code is opened by name.
         regular_file::open_own(File::options().read(true), &path).ok()?;
-        // Taken before the bytes are looked at, so that a change meanwhile shows.
+        // Taken before the bytes are read, so that a change in between is noticed.
         let (mark, seen) = (Mark::of(&path), self.path(digest, "seen"));
         if !mark.as_ref().is_some_and(|mark| mark.is_noted(&seen)) {
             let mut hasher = blake3::Hasher::new();
@@ -161,17 +162,16 @@ impl CodeCache {
                 tracing::warn!(path = %path.display(), "cached code does not have its recorded digest; compiling again");
                 return None;
             }
-            // Without the note it is checked again.
+            // Without the note, the code is checked again.
             if let Some(Err(error)) = mark.map(|mark| self.put(&seen, mark.as_bytes())) {
                 tracing::debug!(path = %seen.display(), %error, "the check of compiled code is not noted");
             }
         }
         let kind = wasmtime::Engine::detect_precompiled_file(&path).ok()??;
         #[expect(unsafe_code, reason = "loading our own machine code is what the cache is for")]
-        // SAFETY: the file is the output of `precompile_component` or
-        // `precompile_module`: the directory admits nobody but this user, files in
-        // it are only ever replaced by rename, and the digest recorded when this
-        // crate wrote it still holds, or held when the file last changed.
+        // SAFETY: the file is the output of `precompile_component` or `precompile_module`: only this
+        // user can write to the directory, files in it are only replaced by rename, and the digest
+        // recorded when this crate wrote it still matches, or matched when the file last changed.
         let loaded = unsafe {
             match kind {
                 Precompiled::Component => Component::deserialize_file(engine, &path).map(Compiled::Component),
@@ -183,7 +183,7 @@ impl CodeCache {
             .ok()
     }
 
-    /// Code first, record last: a record without its code never exists, and code
+    /// Writes the code first and the record last: a record never exists without its code, and code
     /// without a record is not read.
     fn write(&self, digest: Digest, code: &[u8]) -> io::Result<()> {
         self.put(&self.path(digest, "cwasm"), code)?;
@@ -191,7 +191,7 @@ impl CodeCache {
         self.put(&self.path(digest, "blake3"), blake3::hash(code).to_hex().as_bytes())
     }
 
-    /// Writes a file of this cache whole or not at all.
+    /// Writes a file of this cache completely or not at all.
     fn put(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         let mut file = tempfile::Builder::new().prefix(DRAFT).tempfile_in(&self.dir)?;
         file.write_all(bytes)?;
@@ -203,8 +203,8 @@ impl CodeCache {
 /// Loads code that this process has just compiled.
 pub(crate) fn from_fresh_code(engine: &wasmtime::Engine, code: &[u8]) -> Result<Compiled, LoadError> {
     #[expect(unsafe_code, reason = "the only way to load compiled code")]
-    // SAFETY: `code` came from `precompile_component` or `precompile_module` of
-    // such an engine, in this process or in the one that it started for it.
+    // SAFETY: `code` came from `precompile_component` or `precompile_module` of an engine with the same
+    // configuration, in this process or in the compiler process that it started.
     let loaded = unsafe {
         match wasmtime::Engine::detect_precompiled(code) {
             Some(Precompiled::Module) => Module::deserialize(engine, code).map(Compiled::Module),
@@ -216,15 +216,15 @@ pub(crate) fn from_fresh_code(engine: &wasmtime::Engine, code: &[u8]) -> Result<
     loaded.map_err(|error| LoadError::Engine { message: format!("{error:#}") })
 }
 
-/// Why a directory cannot hold the cache.
+/// Reason why a directory cannot hold the cache.
 enum Refused {
-    /// It is not there and cannot be made.
+    /// The directory does not exist and cannot be created.
     Absent(io::Error),
-    /// It is there, and somebody else could put code into it.
+    /// The directory exists, but another user could put code into it.
     Unsafe(String),
 }
 
-/// Creates `dir` for this user alone, or checks that it is so.
+/// Creates `dir` for this user alone, or checks that only this user can use it.
 fn private_dir(dir: &Path) -> Result<(), Refused> {
     let made = DirBuilder::new().recursive(true).mode(0o700).create(dir);
     let meta = match std::fs::symlink_metadata(dir) {

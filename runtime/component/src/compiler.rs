@@ -1,12 +1,10 @@
-//! Compiling is the part of a step that a program's author decides most about, and
-//! that the engine cannot interrupt. So it is done in a process of its own, within
-//! [`CompileLimits`], and is killed when these are used up or the step is cancelled
-//! (invariant C6).
+//! Compiling is the part of a step that its author controls most and that the engine cannot interrupt.
+//! It therefore runs in a separate process within [`CompileLimits`], which is killed when it exceeds
+//! them or when the step is cancelled (invariant C6).
 //!
-//! That process is the same program started again; it gets the component on its
-//! stdin and nothing else: no environment, no other descriptor. This is the one
-//! place outside the sandbox that starts a process, because it runs nothing but
-//! this crate, and has to be there where no sandbox can be.
+//! That process is the same program started again. It gets the component on its stdin and nothing else:
+//! no environment and no other descriptor. This is the one place outside the sandbox that starts a
+//! process: the process runs only this crate, and it must also work where no sandbox is available.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -21,10 +19,10 @@ use rustix::process::{Resource, Rlimit, Signal};
 use crate::engine::{Allocation, machine_code, wasm_config};
 use crate::{Cancel, LoadError};
 
-/// The first argument that turns the program into the compiler.
+/// First argument that turns the program into the compiler.
 pub const COMPILE_ARGUMENT: &str = "__compile";
 
-/// What compiling one program may take.
+/// Limits of compiling one program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CompileLimits {
     /// Bytes of resident memory.
@@ -34,28 +32,28 @@ pub struct CompileLimits {
 }
 
 impl Default for CompileLimits {
-    /// Twice what yosys takes (69 MB of WebAssembly), one of the largest programs in use.
+    /// Twice the need of yosys (69 MB of WebAssembly), one of the largest programs in use.
     fn default() -> Self {
         Self { memory: 4 << 30, time: Duration::from_mins(10) }
     }
 }
 
-/// What the process ends with when its stderr says why, as JSON.
+/// Exit code of the process when its stderr holds the error as JSON.
 const REFUSED: u8 = 3;
 
-/// How often a wait looks at the process, its memory and its time.
+/// Interval at which the process, its memory and its time are checked.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// The program that compiles.
 #[derive(Clone, Debug)]
 pub struct CompilerProgram {
-    /// A program whose `main` calls [`compile_main`] for these arguments.
+    /// A program whose `main` calls [`compile_main`] if it gets these arguments.
     pub program: PathBuf,
     pub args: Vec<OsString>,
 }
 
 impl Default for CompilerProgram {
-    /// This executable, even if its file has been replaced meanwhile.
+    /// This executable, even if its file has since been replaced.
     fn default() -> Self {
         let program = if cfg!(target_os = "linux") {
             PathBuf::from("/proc/self/exe")
@@ -66,12 +64,12 @@ impl Default for CompilerProgram {
     }
 }
 
-/// The limits and the cancellation of loading a program.
+/// Limits and cancellation of loading a program.
 #[derive(Clone)]
 pub struct Patience {
     begun: Instant,
     pub(crate) limits: CompileLimits,
-    /// The engine's limits do not apply, and an earlier refusal is no answer.
+    /// The engine's limits do not apply, and an earlier refusal is ignored.
     pub(crate) anew: bool,
     cancel: Cancel,
 }
@@ -83,13 +81,13 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Begins now, with the limits of the engine.
+    /// Starts now, with the limits of the engine.
     #[must_use]
     pub fn new(cancel: Cancel) -> Self {
         Self { begun: Instant::now(), limits: CompileLimits::default(), anew: false, cancel }
     }
 
-    /// Compiles within these limits, even a program that was refused before.
+    /// Compiles within these limits, even if the program was refused before.
     #[must_use]
     pub fn compiling_anew(self, limits: CompileLimits) -> Self {
         Self { limits, anew: true, ..self }
@@ -103,7 +101,7 @@ impl Patience {
         if self.begun.elapsed() >= limit { Err(LoadError::Timeout { limit }) } else { Ok(()) }
     }
 
-    /// Tries until it comes to something.
+    /// Retries until the attempt returns a value, the time is up or the load is cancelled.
     pub(crate) fn until<T>(&self, mut attempt: impl FnMut() -> Option<T>) -> Result<T, LoadError> {
         loop {
             if let Some(done) = attempt() {
@@ -123,7 +121,7 @@ impl Patience {
     }
 }
 
-/// Kills the process if nobody has waited for its end.
+/// Kills the process unless its end was awaited.
 struct Running(Child);
 
 impl Drop for Running {
@@ -136,7 +134,7 @@ impl Drop for Running {
 }
 
 impl CompilerProgram {
-    /// The machine code of a program.
+    /// Compiles a program to machine code.
     pub(crate) fn compile(
         &self,
         bytes: &[u8],
@@ -167,7 +165,8 @@ impl CompilerProgram {
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output.try_clone().map_err(broken("cannot start"))?))
             .stderr(Stdio::from(errors.try_clone().map_err(broken("cannot start"))?));
-        // What a terminal tells everybody in front of it is told here by us.
+        // A separate process group: signals from a terminal reach only this process, which then ends
+        // the compiler.
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut running = Running(command.spawn().map_err(broken("cannot start the compiler"))?);
         let status = wait(&mut running.0, patience)?;
@@ -210,7 +209,7 @@ impl CompilerProgram {
     }
 }
 
-/// A file without a name.
+/// Creates a file without a name.
 fn scratch(name: &str) -> io::Result<File> {
     #[cfg(target_os = "linux")]
     {
@@ -224,7 +223,7 @@ fn scratch(name: &str) -> io::Result<File> {
     }
 }
 
-/// The memory that a process holds and shares with no file; none where the system does not tell.
+/// Memory that a process holds and shares with no file; `None` if the system does not report it.
 fn resident(pid: u32) -> Option<u64> {
     let pages = std::fs::read_to_string(format!("/proc/{pid}/statm")).ok()?;
     let mut pages = pages.split_whitespace().skip(1).map(str::parse::<u64>);
@@ -244,8 +243,8 @@ fn wait(child: &mut Child, patience: &Patience) -> Result<ExitStatus, LoadError>
     ended?
 }
 
-/// The `main` of the compiler's process: the words after [`COMPILE_ARGUMENT`] are the
-/// form of the code, the processor time that it may have and whose child it is.
+/// The `main` of the compiler process. The words after [`COMPILE_ARGUMENT`] are the form of the code,
+/// the processor time limit and the parent process.
 #[must_use]
 pub fn compile_main() -> ExitCode {
     let words: Vec<String> = std::env::args().skip(2).collect();
@@ -272,11 +271,11 @@ fn compile_here(words: &[String]) -> Result<(), LoadError> {
     let engine = wasmtime::Engine::new(&wasm_config(allocation))
         .map_err(|error| LoadError::Engine { message: format!("{error:#}") })?;
     let code = machine_code(&engine, &bytes)?;
-    // Whoever started this reads it only after a success.
+    // The parent process reads the output only after a success.
     io::stdout().write_all(&code).map_err(|error| broken(format!("cannot write: {error}")))
 }
 
-/// Takes the limits upon this process. It is ours until it looks at the program.
+/// Applies the limits to this process, which is trusted until it reads the program.
 fn confine(seconds: u64, parent: u64) -> io::Result<()> {
     let limit = |most: u64| Rlimit { current: Some(most), maximum: Some(most) };
     #[cfg(target_os = "linux")]

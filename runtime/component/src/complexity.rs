@@ -1,17 +1,17 @@
-//! What a program may be for it to be compiled at all. A compiler's work grows with
-//! products of what a program has: a few kilobytes could keep it busy for hours.
-//! The limits are a good deal above what the largest real programs have; what is
-//! below them and still takes too much is ended by the limits of the compiler's process.
+//! Limits on the programs that are compiled at all. The work of a compiler grows with products of a
+//! program's figures: a few kilobytes could keep it busy for hours. The limits are well above the
+//! figures of the largest real programs. A program below them that still takes too much is ended by the
+//! limits of the compiler process.
 
 use wasmparser::{FunctionBody, Operator, Parser, Payload, Validator, WasmFeatures};
 
 use crate::LoadError;
 use crate::kind::malformed;
 
-/// Largest program, in bytes.
+/// Largest program in bytes.
 pub const MAX_PROGRAM: u64 = 256 << 20;
 
-/// What is measured, what a program may have of it, and what that is called.
+/// Measured figures, each with its limit and its name in messages.
 const LIMITS: [(u64, &str); 6] = [
     (4 << 20, "bytes in one function"),
     (10_000, "blocks inside one another"),
@@ -21,10 +21,10 @@ const LIMITS: [(u64, &str); 6] = [
     (10_000_000, "elements in its tables from the start"),
 ];
 
-/// The most that a program has of each of [`LIMITS`].
+/// A program's largest figure for each of [`LIMITS`].
 pub(crate) type Measured = [u64; LIMITS.len()];
 
-/// Refuses a program that is too much for a compiler, with the figures.
+/// Rejects a program that is too much for a compiler; the error has the figures.
 pub(crate) fn check(program: &[u8]) -> Result<(), LoadError> {
     if program.len() as u64 > MAX_PROGRAM {
         return Err(LoadError::TooComplex {
@@ -41,7 +41,7 @@ pub(crate) fn check(program: &[u8]) -> Result<(), LoadError> {
     Ok(())
 }
 
-/// Looks through all functions of a module, or of all modules of a component.
+/// Measures all functions of a module, or of all modules of a component.
 pub(crate) fn measure(program: &[u8]) -> Result<Measured, LoadError> {
     let mut most = Measured::default();
     for payload in Parser::new(0).parse_all(program) {
@@ -96,7 +96,7 @@ fn of_function(body: &FunctionBody<'_>) -> Result<Measured, LoadError> {
     Ok([body.range().len() as u64, deepest, locals * blocks, locals * loops, targets, 0])
 }
 
-/// Proposals that are off here, as people call them.
+/// Proposals that are off here, by their usual names.
 const OFF: [(WasmFeatures, &str); 19] = [
     (WasmFeatures::LEGACY_EXCEPTIONS, "legacy exceptions"),
     (WasmFeatures::GC, "garbage collection"),
@@ -119,11 +119,11 @@ const OFF: [(WasmFeatures, &str); 19] = [
     (WasmFeatures::CM64, "64-bit components"),
 ];
 
-/// The error of a program that the engine refused: what it uses that is not run
-/// here, if that is all that is wrong with it.
+/// Error of a program that the engine rejected. If its only fault is a feature that does not run here,
+/// the error names the feature.
 pub(crate) fn refused(program: &[u8], error: LoadError) -> LoadError {
     match error {
-        // These are often said of a program because of what it uses: one with threads
+        // These errors often result from an unsupported feature: a program with threads, for example,
         // imports its memory.
         LoadError::Malformed { .. }
         | LoadError::UnknownImport { .. }
@@ -137,7 +137,7 @@ pub(crate) fn refused(program: &[u8], error: LoadError) -> LoadError {
     }
 }
 
-/// The proposals that a program uses and that are off here.
+/// Proposals that a program uses and that are off here.
 fn used_but_off(program: &[u8]) -> Vec<&'static str> {
     let valid = |features| Validator::new_with_features(features).validate_all(program).is_ok();
     let here = here();
@@ -149,8 +149,8 @@ fn used_but_off(program: &[u8]) -> Vec<&'static str> {
     OFF.iter().filter(uses).map(|(_, name)| *name).collect()
 }
 
-/// What runs here: WebAssembly 3.0 but for garbage collection, and components without
-/// asynchrony. It must be what the engine is set to.
+/// Features that run here: WebAssembly 3.0 without garbage collection, and components without
+/// asynchrony. They must match the engine's settings.
 fn here() -> WasmFeatures {
     WasmFeatures::WASM3
         .union(WasmFeatures::COMPONENT_MODEL)
@@ -194,7 +194,7 @@ mod tests {
         assert!(said(&table).is_some_and(|text| text.contains("18000000 elements")));
     }
 
-    /// `PROGRAMS=a.wasm:b.wasm` prints what real programs have.
+    /// `PROGRAMS=a.wasm:b.wasm` prints the figures of real programs.
     #[test]
     fn programs_that_are_shipped_are_well_below_the_limits() {
         let dist = std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../guest-steps/dist");

@@ -1,4 +1,4 @@
-//! A loaded program: what it is, what it says about itself, and its runs.
+//! A loaded program: its form, its description and its runs.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,8 +19,8 @@ use crate::{
 };
 use lobster_base::text::{self, Count};
 
-/// A program, compiled and linked, ready for any number of runs at once.
-/// Clones are the same program.
+/// A program, compiled and linked, ready for any number of runs at the same time. Clones share the
+/// program.
 #[derive(Clone)]
 pub struct Component(pub(crate) Arc<Inner>);
 
@@ -28,13 +28,13 @@ pub(crate) struct Inner {
     pub(crate) core: Arc<Core>,
     pub(crate) entry: Entry,
     pub(crate) imports: Vec<String>,
-    /// Whether some import may have to wait.
+    /// True if a call to some import may have to wait.
     pub(crate) may_wait: bool,
-    /// Whether it imports what opens blobs.
+    /// True if it imports the functions that open blobs.
     pub(crate) opens_blobs: bool,
-    /// Whether it imports what reads or keeps values of the run.
+    /// True if it imports the functions that read or keep values of the run.
     uses_values: bool,
-    /// Elements that its largest table has from the start.
+    /// Initial number of elements of its largest table.
     pub(crate) first_table: u64,
     fits_pool: bool,
     kind: Kind,
@@ -43,22 +43,22 @@ pub(crate) struct Inner {
     size: u64,
     described: Arc<OnceLock<Result<Described, String>>>,
     runs: AtomicU32,
-    /// The same program in a pool, once it was run often; none if it does not fit one.
+    /// The same program in a pool, once it has run often; `None` if it does not fit.
     pooled: OnceLock<Option<Box<Inner>>>,
 }
 
-/// Runs after which a program moves to a pool. Reserving it costs as much as
-/// some 30 runs gain.
+/// Number of runs after which a program moves to a pool. Reserving the pool costs as much as some 30
+/// runs gain.
 const RUNS_BEFORE_POOL: u32 = 32;
 
-/// The functions a run calls.
+/// Functions that a run calls.
 pub(crate) enum Entry {
     Step { pre: InstancePre<State>, describe: ComponentExportIndex, run: ComponentExportIndex },
     Command { pre: InstancePre<State>, run: ComponentExportIndex },
     Module { pre: wasmtime::InstancePre<State> },
 }
 
-/// A step's description with its schemas read.
+/// A step's description with its schemas parsed.
 pub(crate) struct Described {
     pub(crate) description: Description,
     pub(crate) args: Schema,
@@ -66,24 +66,24 @@ pub(crate) struct Described {
     pub(crate) output: Option<Arc<Schema>>,
 }
 
-/// What a program is, learnt without running it.
+/// Facts about a program that are known without running it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inspection {
     pub kind: Kind,
     pub digest: Digest,
-    /// Bytes of the program as it was loaded.
+    /// Size of the program in bytes, as it was loaded.
     pub size: u64,
     pub imports: Vec<String>,
     pub exports: Vec<String>,
-    /// What it could do if it were granted, one sentence each.
+    /// Abilities that it would have if they were granted, one sentence each.
     pub can: Vec<String>,
-    /// What no grant would let it do, one sentence each.
+    /// Actions that no grant would allow, one sentence each.
     pub cannot: Vec<String>,
-    /// The contracts this host speaks.
+    /// Contracts that this host implements.
     pub host: String,
 }
 
-/// What a step says about itself.
+/// A step's description of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Description {
     pub name: String,
@@ -91,9 +91,9 @@ pub struct Description {
     pub summary: String,
     /// JSON Schema of the arguments.
     pub args_schema: String,
-    /// JSON Schema of an input item; none if it takes bytes or nothing.
+    /// JSON Schema of an input item; `None` if it takes bytes or nothing.
     pub input_schema: Option<String>,
-    /// JSON Schema of an output item; none if it gives bytes.
+    /// JSON Schema of an output item; `None` if it produces bytes.
     pub output_schema: Option<String>,
     pub wants: Vec<Want>,
     pub fuel: Option<u64>,
@@ -103,7 +103,7 @@ pub struct Description {
     pub examples: Vec<Example>,
 }
 
-/// A grant a step asks for.
+/// A grant that a step asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
     pub capability: Capability,
@@ -111,7 +111,7 @@ pub struct Want {
     pub optional: bool,
 }
 
-/// One kind of grant and what it is for.
+/// One kind of grant and its purpose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Capability {
     Read(String),
@@ -122,7 +122,7 @@ pub enum Capability {
     Random,
 }
 
-/// One use of a step.
+/// An example call of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Example {
     pub summary: String,
@@ -173,7 +173,7 @@ impl Inner {
         })
     }
 
-    /// The same program in a pool, if it was run often enough to earn it and fits.
+    /// The same program in a pool, if it has run often enough and fits.
     fn pooled(&self) -> Option<&Self> {
         if self.runs.load(Ordering::Relaxed) < RUNS_BEFORE_POOL {
             self.runs.fetch_add(1, Ordering::Relaxed);
@@ -187,7 +187,7 @@ impl Inner {
         self.pooled.get_or_init(make).as_deref()
     }
 
-    /// The description, asked once per process. None for command programs.
+    /// True if the program is a step rather than a command program.
     pub(crate) fn is_step(&self) -> bool {
         self.kind == Kind::Step
     }
@@ -230,8 +230,8 @@ fn component_entry(core: &Core, component: &component::Component) -> Result<Part
     Ok((entry, kind, imports, exports))
 }
 
-/// Whether a program imports one of these functions of the contract's `host`. An import has no
-/// more of an interface than what the program, or its language's library, uses.
+/// True if a program imports one of these functions of the contract's `host`. An imported interface
+/// contains only the functions that the program, or its language's library, uses.
 fn imports_any(core: &Core, component: &component::Component, functions: &[&str]) -> bool {
     let ty = component.component_type();
     ty.imports(&core.engine).any(|(interface, import)| match import.ty {
@@ -255,11 +255,11 @@ fn mismatch(error: wasmtime::Error) -> LoadError {
 }
 
 impl Component {
-    /// The digests by which the program may open blobs: those that stand in its arguments and its
-    /// input. A program that cannot open blobs names none.
+    /// Digests with which the program may open blobs: the digests in its arguments and its input. Empty
+    /// if the program cannot open blobs.
     ///
     /// # Errors
-    /// When the input cannot be read.
+    /// The input cannot be read.
     pub fn named_blobs(
         &self,
         args: &str,
@@ -277,20 +277,20 @@ impl Component {
         }
     }
 
-    /// The form of the program.
+    /// Form of the program.
     #[must_use]
     pub fn kind(&self) -> Kind {
         self.0.kind
     }
 
-    /// The BLAKE3 digest of its bytes as they were loaded.
+    /// BLAKE3 digest of its bytes as they were loaded.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.0.digest
     }
 
-    /// Whether it can read or keep values of the run: what it gives may depend on what ran before
-    /// it, and what runs after it may depend on it.
+    /// True if the program can read or keep values of the run. Its output may then depend on earlier
+    /// steps, and later steps may depend on it.
     #[must_use]
     pub fn uses_values(&self) -> bool {
         self.0.uses_values
@@ -301,7 +301,7 @@ impl Component {
         matches!(self.0.pooled.get(), Some(Some(_)))
     }
 
-    /// What the program is, without running it.
+    /// Reports facts about the program without running it.
     #[must_use]
     pub fn inspect(&self) -> Inspection {
         let (can, cannot) = abilities(&self.0.imports);
@@ -317,21 +317,20 @@ impl Component {
         }
     }
 
-    /// What a step says about itself: it is run without any grant and under
-    /// tight limits, once per process. `None` for command programs, which
-    /// cannot be asked.
+    /// The step's description. The step runs without grants and under tight limits, once per process.
+    /// `None` for command programs, which have no description.
     ///
     /// # Errors
-    /// When the step fails at it, or its schemas are not usable.
+    /// The step fails, or its schemas are not usable.
     pub fn describe(&self) -> Result<Option<&Description>, RunError> {
         Ok(self.0.described()?.map(|described| &described.description))
     }
 
-    /// Whether the program would take these arguments (JSON): a step what its schema
-    /// says, a command program words, `{"argv": ["a", "b"]}`.
+    /// Checks that the program takes these arguments (JSON). A step checks them against its schema; a
+    /// command program takes words, `{"argv": ["a", "b"]}`.
     ///
     /// # Errors
-    /// [`RunError::BadArgs`] with the place, or when the step cannot be asked.
+    /// [`RunError::BadArgs`] with the position, or the step's description cannot be read.
     pub fn check_args(&self, args: &str) -> Result<(), RunError> {
         match self.0.described()? {
             Some(described) => run::check_args(described, args),
@@ -339,34 +338,34 @@ impl Component {
         }
     }
 
-    /// Whether the program could start with these grants.
+    /// Checks that the program could start with these grants.
     ///
     /// # Errors
-    /// [`RunError::NotGranted`] for an import that needs another one, or [`RunError::BadGrant`].
+    /// [`RunError::NotGranted`] for an import that needs another grant, or [`RunError::BadGrant`].
     pub fn check_grants(&self, grants: &Grants) -> Result<(), RunError> {
         run::check_grants(&self.0, grants)
     }
 
-    /// Whether all that the program learns from outside with these grants can be recorded.
+    /// True if everything that the program learns from outside with these grants can be recorded.
     #[must_use]
     pub fn is_recordable(&self, grants: &Grants) -> bool {
         names::raw_socket(&self.0.imports, self.0.is_step(), grants).is_none()
     }
 
-    /// The command line that arguments (JSON) stand for; steps have none.
+    /// Command line for these arguments (JSON); empty for a step.
     ///
     /// # Errors
-    /// [`RunError::BadArgs`] when a command program cannot take them.
+    /// [`RunError::BadArgs`] if a command program cannot take them.
     pub fn words(&self, args: &str) -> Result<Vec<String>, RunError> {
         if self.kind() == Kind::Step { Ok(Vec::new()) } else { run::command_words(args) }
     }
 
-    /// Runs the program once, in a fresh instance, on the calling thread.
-    /// Any number of runs may be under way at once.
+    /// Runs the program once, in a fresh instance, on the calling thread. Any number of runs may be
+    /// active at the same time.
     ///
     /// # Errors
-    /// When the program is refused, fails, is stopped or reaches a limit. A
-    /// command program that ends with a code other than 0 is an [`Outcome`].
+    /// The program is refused, fails, is stopped or reaches a limit. A command program that ends with a
+    /// code other than 0 is an [`Outcome`].
     pub fn run(&self, invocation: Invocation) -> Result<Outcome, RunError> {
         let usual = invocation.limits.tables <= POOL_TABLE_ELEMENTS;
         if let Some(pooled) = self.0.pooled().filter(|_| usual)
@@ -378,7 +377,8 @@ impl Component {
     }
 }
 
-/// A capability that comes with an interface: its prefixes and both sentences.
+/// A capability that comes with an interface: prefixes of the interface, the sentence for programs that
+/// import it, and the sentence for others.
 const ABILITIES: [(&[&str], &str, &str); 6] = [
     (
         &["wasi:filesystem/types@"],
@@ -402,7 +402,7 @@ const ABILITIES: [(&[&str], &str, &str); 6] = [
 
 fn abilities(imports: &[String]) -> (Vec<String>, Vec<String>) {
     let (mut can, mut cannot) = (Vec::new(), Vec::new());
-    // A preview-1 module imports single functions; what it could do is fixed.
+    // A preview-1 module imports single functions; its possible abilities are fixed.
     let preview1 = imports.iter().any(|import| import.starts_with(PREVIEW1));
     for (prefixes, able, unable) in ABILITIES {
         let network = prefixes.iter().any(|prefix| names::uses_network(prefix));
@@ -435,7 +435,7 @@ impl Described {
         Ok(Self { description: wit.into(), args, input, output })
     }
 
-    /// `limits`, lowered to what the step was made for.
+    /// Lowers `limits` to the values that the step's description sets.
     pub(crate) fn lower(&self, limits: Limits) -> Limits {
         let Description { fuel, memory, output, timeout_ms, .. } = self.description;
         let wall = timeout_ms.map(std::time::Duration::from_millis);
@@ -443,10 +443,11 @@ impl Described {
     }
 }
 
-/// Longest name and version of a step, in bytes.
+/// Longest name and version of a step in bytes.
 const MAX_NAME: usize = 128;
 
-/// A step is called by its own words: they must be what they look like.
+/// Checks the step's name, version and summary. They are shown as they are, so they must not contain
+/// characters that mislead a reader.
 fn check_words(wit: &wit::Description) -> Result<(), String> {
     const SHOWN: usize = 80;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -470,7 +471,7 @@ fn check_words(wit: &wit::Description) -> Result<(), String> {
     Ok(())
 }
 
-/// Longest summary of a step, in bytes: one line.
+/// Longest summary of a step in bytes: one line.
 const MAX_SUMMARY: usize = 1000;
 
 impl From<wit::Description> for Description {

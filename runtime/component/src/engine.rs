@@ -1,5 +1,5 @@
-//! The engine: one wasmtime configuration, one set of host functions, the
-//! code cache and the components in memory.
+//! The engine: one wasmtime configuration, one set of host functions, the code cache and the components
+//! in memory.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -21,36 +21,36 @@ use crate::ticker::Ticker;
 use crate::{CodeLimits, CodeUse, Digest, LoadError, cache, complexity, host, kind, names};
 use lobster_base::sync::lock;
 
-/// How the memory of runs is obtained.
+/// Method by which runs get their memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Allocation {
-    /// On demand for the first runs of a program, from a pool once it is run again
-    /// and again. Nothing that a program can see depends on it.
+    /// On demand for the first runs of a program, and from a pool once it runs repeatedly. No program
+    /// can see the difference.
     #[default]
     Adaptive,
-    /// Each run maps what it needs: cheapest to start.
+    /// Each run maps the memory that it needs: cheapest to start.
     OnDemand,
     /// Address space is reserved once and reused: cheapest for each run.
     Pooling,
 }
 
-/// What an [`Engine`] is made with.
+/// Settings of an [`Engine`].
 #[derive(Clone, Debug, Default)]
 pub struct EngineConfig {
-    /// Directory for compiled code, created with mode 0700; none compiles anew in each process.
+    /// Directory for compiled code, created with mode 0700. Without one, each process compiles anew.
     pub code_cache: Option<PathBuf>,
     pub allocation: Allocation,
-    /// The program that compiles in a process of its own; none compiles in this
-    /// process, where neither time nor memory is bounded: for programs that are trusted.
+    /// Program that compiles in a separate process. Without one, programs are compiled in this process,
+    /// where neither time nor memory is limited; that is for trusted programs.
     pub compiler: Option<CompilerProgram>,
-    /// What that program may take, unless a [`Patience`] says otherwise.
+    /// Limits of that program, unless a [`Patience`] has others.
     pub compile_limits: CompileLimits,
-    /// Where what a run writes is kept until it is committed; the system's temporary directory if none.
+    /// Directory for the writes of a run until they are committed; by default the system's temporary
+    /// directory.
     pub staging: Option<PathBuf>,
 }
 
-/// Loads components. Creating one costs nothing until the first is loaded.
-/// Clones are the same engine.
+/// Loads components. Creating an engine costs nothing until the first load. Clones share the engine.
 #[derive(Clone)]
 pub struct Engine(Arc<Shared>);
 
@@ -60,11 +60,10 @@ struct Shared {
     loaded: Mutex<HashMap<Digest, Slot>>,
 }
 
-/// A component that is in memory or being loaded; the lock makes the second
-/// loader wait for the first.
+/// A component that is in memory or being loaded; the lock makes a second loader wait for the first.
 type Slot = Arc<Mutex<Weak<Inner>>>;
 
-/// What all runs share.
+/// State that all runs share.
 pub(crate) struct Core {
     pub(crate) engine: wasmtime::Engine,
     pub(crate) linker: Linker<State>,
@@ -73,13 +72,14 @@ pub(crate) struct Core {
     pub(crate) staging: PathBuf,
     cache: Option<CodeCache>,
     config: EngineConfig,
-    /// The same with a pool, once some program has earned it; none if it cannot be had.
+    /// The same engine with a pool, once some program has run often enough; `None` if the pool could
+    /// not be created.
     pool: OnceLock<Option<Arc<Core>>>,
-    /// Runs in the pool.
+    /// Number of runs in the pool.
     under_way: AtomicUsize,
 }
 
-/// A run's place in the pool, until it is dropped.
+/// A run's reservation in the pool, until it is dropped.
 pub(crate) struct Place<'a>(&'a Core);
 
 impl Drop for Place<'_> {
@@ -97,7 +97,8 @@ impl Engine {
     /// Loads the program in the file `path`, within bounds.
     ///
     /// # Errors
-    /// When it cannot be read, is not a program that runs as a step, the time is up or it is cancelled.
+    /// The file cannot be read or is not a program that runs as a step, the time is up or the load is
+    /// cancelled.
     pub fn load_file_within(
         &self,
         path: impl AsRef<Path>,
@@ -106,20 +107,20 @@ impl Engine {
         self.load_bytes_within(&read_file(path.as_ref())?, patience)
     }
 
-    /// Loads a program, within bounds. The same bytes are compiled once per machine (with a
-    /// code cache) and held once per process.
+    /// Loads a program, within bounds. The same bytes are compiled once per machine (with a code cache)
+    /// and kept once per process.
     ///
     /// # Errors
-    /// When they are not a program that runs as a step, the time is up or it is cancelled.
+    /// The bytes are not a program that runs as a step, the time is up or the load is cancelled.
     pub fn load_bytes_within(&self, bytes: &[u8], patience: &Patience) -> Result<Component, LoadError> {
         self.load_known(blake3::hash(bytes), bytes.len() as u64, patience, || Ok(Cow::Borrowed(bytes)))
     }
 
-    /// Loads the program of this digest and size, within bounds. Its bytes are asked for
-    /// only if it has to be compiled; they must be the ones that have the digest.
+    /// Loads the program with this digest and size, within bounds. Calls `bytes` only if the program
+    /// has to be compiled; the bytes must have that digest.
     ///
     /// # Errors
-    /// As [`Engine::load_bytes_within`], or what `bytes` fails with.
+    /// As [`Engine::load_bytes_within`], or an error of `bytes`.
     pub fn load_known<'b, E: From<LoadError>>(
         &self,
         digest: Digest,
@@ -141,7 +142,7 @@ impl Engine {
             });
             loaded.entry(digest).or_default().clone()
         };
-        // Somebody else may be compiling it.
+        // Another thread may be compiling it.
         let mut held = patience.lock(&slot)?;
         if let Some(inner) = held.upgrade() {
             return Ok(Component(inner));
@@ -153,20 +154,20 @@ impl Engine {
         Ok(Component(inner))
     }
 
-    /// What compiling one program may take if a [`Patience`] does not say it.
+    /// Limits of compiling one program, unless a [`Patience`] has others.
     #[must_use]
     pub fn compile_limits(&self) -> CompileLimits {
         self.0.config.compile_limits
     }
 
-    /// What compiled code takes on disk.
+    /// Size of the compiled code on disk.
     #[must_use]
     pub fn code_use(&self) -> CodeUse {
         self.0.config.code_cache.as_deref().map_or_else(CodeUse::default, cache::usage)
     }
 
-    /// Removes compiled code until it fits `limits`; gives what went. Whatever
-    /// goes is compiled again when it is needed.
+    /// Removes compiled code until it fits `limits`; returns the size of the removed code. Removed code
+    /// is compiled again when needed.
     pub fn prune_code(&self, limits: &CodeLimits) -> CodeUse {
         self.0.config.code_cache.as_deref().map_or_else(CodeUse::default, |dir| cache::prune(dir, limits))
     }
@@ -209,8 +210,8 @@ impl Core {
         })
     }
 
-    /// The same engine with a pool, if this one may change over to it. Only
-    /// code that is cached can be shared with it without compiling again.
+    /// The same engine with a pool, if this engine may switch to one. Only cached code can be shared
+    /// with it without compiling again.
     pub(crate) fn pool(&self) -> Option<&Arc<Self>> {
         if self.config.allocation != Allocation::Adaptive || self.cache.is_none() {
             return None;
@@ -225,13 +226,13 @@ impl Core {
         self.pool.get_or_init(make).as_ref()
     }
 
-    /// A place for one run in this pool, if there is one.
+    /// Reserves room for one run in this pool, if there is any.
     pub(crate) fn place(&self) -> Option<Place<'_>> {
         let place = Place(self);
         (self.under_way.fetch_add(1, Ordering::Relaxed) < POOL_RUNS).then_some(place)
     }
 
-    /// The program from the code cache; none if it is not there.
+    /// Loads the program from the code cache; `None` if it is not there.
     pub(crate) fn cached(&self, digest: Digest) -> Option<Compiled> {
         self.cache.as_ref()?.read(&self.engine, digest)
     }
@@ -259,10 +260,10 @@ impl Core {
     }
 }
 
-/// The machine code of a program that may be compiled.
+/// Compiles a program to machine code, if it may be compiled.
 pub(crate) fn machine_code(engine: &wasmtime::Engine, bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
     let named = |error| complexity::refused(bytes, error);
-    // What is not WebAssembly is told apart by what it is instead.
+    // Other bytes are not checked here; their error says what they are instead.
     if matches!(bytes, [0, b'a', b's', b'm', 1, 0, 0, 0, ..] | [0, b'a', b's', b'm', 0x0d, 0, 1, 0, ..]) {
         complexity::check(bytes).map_err(named)?;
     }
@@ -281,11 +282,11 @@ pub(crate) fn too_large(size: u64) -> LoadError {
     LoadError::TooComplex { what: "bytes".into(), found: size, limit: MAX_PROGRAM }
 }
 
-/// Most bytes of call stack that a program takes: enough that QuickJS reaches its own limit
-/// first, which `guest-steps/templates/js/stack.mjs` sets, and scripts can catch.
+/// Call stack of a program in bytes: enough for QuickJS to reach its own limit first (set in
+/// `guest-steps/templates/js/stack.mjs`), which scripts can catch.
 const MAX_STACK: usize = 16 << 20;
 
-/// Call stack that is left to the functions of the host.
+/// Call stack reserved for the functions of the host.
 const HOST_STACK: usize = 2 << 20;
 
 pub(crate) fn wasm_config(allocation: Allocation) -> wasmtime::Config {
@@ -297,14 +298,15 @@ pub(crate) fn wasm_config(allocation: Allocation) -> wasmtime::Config {
         .epoch_interruption(true)
         .max_wasm_stack(MAX_STACK)
         .async_stack_size(MAX_STACK + HOST_STACK)
-        // Exceptions live in a heap that is collected; no other proposal that has one runs.
+        // Exceptions need a garbage-collected heap; no other proposal that needs one is on.
         .wasm_exceptions(true)
         .wasm_gc(false)
         .collector(Collector::Copying)
         // The same bits on every machine (invariant C3).
         .cranelift_nan_canonicalization(true)
         .relaxed_simd_deterministic(true)
-        // Traps and backtraces follow frame pointers. A static build would remove one table entry for each function.
+        // Traps and backtraces follow frame pointers. A static build would remove one table entry per
+        // function.
         .native_unwind_info(false);
     if allocation == Allocation::Pooling {
         config.allocation_strategy(InstanceAllocationStrategy::Pooling(pool()));
@@ -312,33 +314,32 @@ pub(crate) fn wasm_config(allocation: Allocation) -> wasmtime::Config {
     config
 }
 
-/// Runs that find room in a pool at once.
+/// Number of runs that fit in a pool at the same time.
 const POOL_RUNS: usize = 32;
 
-/// What one program in a pool may have. Programs put together from several, as
-/// the evaluator of JavaScript is, have a memory each.
+/// Limits of one program in a pool. A program composed of several modules, such as the JavaScript
+/// evaluator, has one memory per module.
 const POOL_MEMORIES: u32 = 4;
 const POOL_TABLES: u32 = 8;
 
 /// Elements of one table in a pool.
 pub(crate) const POOL_TABLE_ELEMENTS: u64 = 200_000;
 
-/// The engine's own record of one instance, in bytes. Nothing is reserved for it.
+/// Limit of the engine's own record of one instance, in bytes. No memory is reserved for it.
 const POOL_INSTANCE_SIZE: usize = 1 << 30;
 
-/// Memory of each kind that stays mapped from one run to the next; what is beyond it
-/// is given back to the system.
+/// Memory of each kind that stays mapped between runs; the rest is returned to the system.
 const POOL_RESIDENT: usize = 256 << 10;
 
-/// Whether programs that need this much find room in a pool.
+/// True if programs with these needs fit in a pool.
 pub(crate) fn fits_pool(needs: &wasmtime::ResourcesRequired) -> bool {
     needs.num_memories <= POOL_MEMORIES
         && needs.num_tables <= POOL_TABLES
         && needs.max_initial_table_size.is_none_or(|elements| elements <= POOL_TABLE_ELEMENTS)
 }
 
-/// Room for [`POOL_RUNS`] runs of programs that [`fits_pool`] admits, each with one more
-/// memory for its exceptions. Instances are only counted, memories and tables are address space.
+/// Room for [`POOL_RUNS`] runs of programs that [`fits_pool`] accepts, each with one more memory for
+/// exceptions. Instances are only counted; memories and tables reserve address space.
 fn pool() -> PoolingAllocationConfig {
     let runs = u32::try_from(POOL_RUNS).unwrap_or(u32::MAX);
     let mut pool = PoolingAllocationConfig::new();

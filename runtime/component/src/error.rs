@@ -1,4 +1,4 @@
-//! Why a component does not load, and why a run does not succeed.
+//! Errors of loading a component and of running it.
 
 use lobster_base::code::Code;
 use lobster_base::quantity::{Bytes, Span};
@@ -10,14 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::SetBy;
 
-/// Why bytes are not a program that runs as a step. The compiler's process tells
-/// what it finds as JSON.
+/// Reason why bytes are not a program that runs as a step. The compiler process reports it as JSON.
 #[derive(Debug, Serialize, Deserialize, thiserror::Error)]
 pub enum LoadError {
     #[serde(skip)]
     #[error("cannot read {path}: {source}", path = path.display())]
     Read { path: PathBuf, source: std::io::Error },
-    /// What it starts with is not told: it may be a file that the asker may not read.
+    /// The message does not show the first bytes: the user may not be allowed to read the file.
     #[error("not WebAssembly: it does not start with \\0asm")]
     NotWasm,
     #[error(
@@ -74,19 +73,19 @@ pub enum LoadError {
     Compiler { message: String },
 }
 
-/// How a step says that it failed.
+/// A step's report of its own failure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message} ({code})")]
 pub struct StepError {
-    /// Stable, for programs: `bad-input`.
+    /// Stable code for programs, such as `bad-input`.
     pub code: String,
     /// One sentence for people.
     pub message: String,
-    /// Whether the same call may succeed later.
+    /// True if the same call may succeed later.
     pub retryable: bool,
 }
 
-/// Why a run gave no outcome.
+/// Reason why a run gave no outcome.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error("the step used up its fuel ({limit}); {}", FUEL.advice(*.set_by))]
@@ -160,7 +159,7 @@ pub enum RunError {
     Instantiate { message: String },
 }
 
-/// Where people set a limit.
+/// Places where people set a limit.
 struct Knob {
     step: &'static str,
     option: &'static str,
@@ -183,7 +182,7 @@ const WALL: Knob = Knob {
 };
 
 impl Knob {
-    /// What to do about a limit that was reached.
+    /// Advice about a limit that was reached.
     fn advice(&self, set_by: SetBy) -> String {
         let Self { step, option, policy } = self;
         match set_by {
@@ -209,13 +208,13 @@ fn tail(stderr: &str) -> String {
 }
 
 impl RunError {
-    /// A stable name for programs and tests.
+    /// Stable name for programs and tests.
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.code().as_str()
     }
 
-    /// The same as one of the codes that every failure has.
+    /// Code of this failure in the list that all failures share.
     #[must_use]
     pub fn code(&self) -> Code {
         match self {
@@ -249,8 +248,8 @@ impl RunError {
         }
     }
 
-    /// Whether the same pure action would fail in the same way anywhere. What
-    /// depends on time, on the person or on the machine may not be cached.
+    /// True if the same pure action would fail in the same way anywhere. Failures that depend on time,
+    /// on a person or on the machine must not be cached.
     #[must_use]
     pub fn is_deterministic(&self) -> bool {
         match self {

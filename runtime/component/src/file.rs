@@ -1,4 +1,4 @@
-//! Files that are said to be components.
+//! Reading files that should be components.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -11,20 +11,20 @@ use crate::complexity::MAX_PROGRAM;
 use crate::engine::too_large;
 use crate::kind::MAGIC;
 
-/// Opens the file of a component: a regular one that is not larger than any component.
+/// Opens the file of a component, which must be a regular file no larger than the size limit.
 ///
 /// # Errors
-/// When there is none.
+/// There is no such file, or it is not a regular one of that size.
 pub fn open_file(path: &Path) -> io::Result<io::Take<File>> {
-    // It may still grow.
+    // The file may still grow.
     Ok(regular_file::open_within(path, MAX_PROGRAM)?.take(MAX_PROGRAM))
 }
 
-/// Reads the file of a component. Of a file that does not begin as one, no more than
-/// that beginning is read, and nothing is told.
+/// Reads the file of a component. If it does not begin as WebAssembly, only the beginning is read and
+/// none of it is shown.
 ///
 /// # Errors
-/// When it cannot be read, is too large, or is no WebAssembly.
+/// The file cannot be read, is too large or is not WebAssembly.
 pub fn read_file(path: &Path) -> Result<Vec<u8>, LoadError> {
     let fail = |source| LoadError::Read { path: path.to_owned(), source };
     let mut file = regular_file::open(path).map_err(fail)?;

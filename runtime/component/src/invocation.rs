@@ -1,5 +1,4 @@
-//! What a run is given: data only, apart from the streams and services that
-//! the engine lends it.
+//! Input of a run: data only, apart from the streams and services that the engine provides.
 
 use lobster_base::sync::lock;
 use lobster_credentials::Credential;
@@ -14,44 +13,43 @@ use crate::{OpenedDirs, RunError};
 
 /// One run of a component.
 pub struct Invocation {
-    /// The step's arguments: the text of a JSON object. Command programs ignore it.
+    /// Arguments of the step: the text of a JSON object. Command programs ignore it.
     pub args: String,
-    /// The command line after the program's name, which is always `step`.
+    /// Command line after the program's name, which is always `step`.
     pub argv: Vec<String>,
-    /// What the program reads.
+    /// Input of the program.
     pub input: Input,
-    /// Where its output goes.
+    /// Destination of its output.
     pub output: Box<dyn OutputSink>,
-    /// Where stderr (and a step's stdout, which is talk and not data) goes.
+    /// Destination of stderr, and of a step's stdout, which is log output rather than data.
     pub stderr: Box<dyn io::Write + Send>,
-    /// What it may touch.
+    /// Resources that it may use.
     pub grants: Grants,
-    /// The directories of the grants, if they are open already because somebody
-    /// decided about them.
+    /// Directories of the grants, if a permission check has already opened them.
     pub opened: Option<OpenedDirs>,
-    /// What is added to the requests that it sends, and never reaches it.
+    /// Credentials that are added to its requests; the program never sees them.
     pub credentials: Vec<Credential>,
-    /// What it may use up.
+    /// Limits of its use of resources.
     pub limits: Limits,
-    /// Whether its description may lower the limits.
+    /// True if its description may lower the limits.
     pub described_limits: bool,
-    /// The root of all randomness it sees, unless `grants.random`.
+    /// Seed of all random bytes that it gets, unless `grants.random`.
     pub seed: [u8; 32],
-    /// What the wall clock shows at the start, unless `grants.clock`.
+    /// Start time of the wall clock, unless `grants.clock`.
     pub start_time: SystemTime,
-    /// What the host does for a step.
+    /// Services of the host for a step.
     pub services: Arc<dyn HostServices>,
     /// Polled while the program runs, at least every few milliseconds.
     pub cancel: Cancel,
-    /// Records or answers what an effect learns from the outside.
+    /// Records the answers that an effect gets from the outside, or replays recorded ones.
     pub trace: Option<Box<dyn HostCallTrace>>,
 }
 
-/// Gives the reason once the run should stop. It must answer at once.
+/// Returns the reason once the run should stop. It must return immediately.
 pub type Cancel = Arc<dyn Fn() -> Option<String> + Send + Sync>;
 
 impl Invocation {
-    /// A run without input, grants or services: pure, with default limits.
+    /// A pure run with default limits and without input, grants or services.
     #[must_use]
     pub fn new(args: impl Into<String>, output: Box<dyn OutputSink>) -> Self {
         Self {
@@ -77,8 +75,8 @@ impl Invocation {
 /// 2000-01-01T00:00:00Z: late enough for programs that refuse the year 1970.
 const DEFAULT_START_TIME: Duration = Duration::from_secs(946_684_800);
 
-/// What a program reads. Both forms stream. A source that blocks blocks the
-/// run: only the source can end such a wait.
+/// Input of a program. Both forms stream. A source that blocks also blocks the run: only the source can
+/// end such a wait.
 #[derive(Default)]
 pub enum Input {
     #[default]
@@ -88,21 +86,21 @@ pub enum Input {
     Items(Box<dyn Iterator<Item = io::Result<String>> + Send>),
 }
 
-/// Takes what a program puts out. An error ends the run.
+/// Receives the output of a program. An error ends the run.
 pub trait OutputSink: Send {
-    /// Some bytes. Never mixed with items.
+    /// Writes bytes. Never mixed with items.
     ///
     /// # Errors
-    /// When the bytes cannot be kept.
+    /// The bytes cannot be stored.
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()>;
-    /// One item: a JSON text on one line.
+    /// Writes one item: a JSON text on one line.
     ///
     /// # Errors
-    /// When the item cannot be kept.
+    /// The item cannot be stored.
     fn item(&mut self, json: &str) -> io::Result<()>;
 }
 
-/// Bytes as they are, items as JSON Lines.
+/// Bytes unchanged, items as JSON Lines.
 impl OutputSink for Vec<u8> {
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.extend_from_slice(bytes);
@@ -116,7 +114,7 @@ impl OutputSink for Vec<u8> {
     }
 }
 
-/// A sink that its owner still holds after the run.
+/// A sink that its owner can still use after the run.
 impl<S: OutputSink> OutputSink for Arc<Mutex<S>> {
     fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         lock(self).bytes(bytes)
@@ -127,7 +125,7 @@ impl<S: OutputSink> OutputSink for Arc<Mutex<S>> {
     }
 }
 
-/// What a run may touch. The default is nothing.
+/// Resources that a run may use. The default is none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants {
     /// Directories to read.
@@ -145,34 +143,34 @@ pub struct Grants {
 }
 
 impl Grants {
-    /// Whether the outcome depends on nothing but the action: no network, no
-    /// real clock, no real randomness.
+    /// True if the outcome depends only on the action: no network, no real clock, no real randomness.
     #[must_use]
     pub fn is_pure(&self) -> bool {
         self.net.is_empty() && !self.clock && !self.random
     }
 }
 
-/// A directory of the host and the path the program sees it at.
+/// A directory of the host and its path in the program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirGrant {
     pub host: PathBuf,
     pub guest: String,
 }
 
-/// What a run may use up. Each is a named error when reached.
+/// Limits of a run. Reaching one is an error with its own name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Limits {
-    /// WebAssembly operations, roughly. The reproducible budget.
+    /// Number of WebAssembly operations, roughly. The only limit that is reproducible.
     pub fuel: u64,
     /// Bytes over all linear memories.
     pub memory: u64,
     /// Elements over all tables.
     pub tables: u64,
-    /// Core instances, memories and tables of the program, each.
+    /// Core instances, memories and tables of the program; the limit is for each of the three.
     pub instances: usize,
-    /// Bytes of output, of items or of bytes; so much again of stderr and log lines.
+    /// Bytes of output, whether items or bytes. The same limit applies separately to stderr and log
+    /// lines.
     pub output: u64,
     /// Bytes written into granted directories, blobs and values of the run.
     pub files: u64,
@@ -180,11 +178,11 @@ pub struct Limits {
     pub wall: Duration,
     /// Wall-clock time of one wait in the host (network, timers).
     pub host_call: Duration,
-    /// Whose they are, for whoever reaches one.
+    /// Origin of the limits, for the errors.
     pub set_by: LimitsSetBy,
 }
 
-/// Who set each of the [`Limits`] that can be set.
+/// Origin of each of the [`Limits`] that can be set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LimitsSetBy {
@@ -194,14 +192,14 @@ pub struct LimitsSetBy {
     pub wall: SetBy,
 }
 
-/// Who set a limit.
+/// Origin of a limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SetBy {
-    /// Nobody: it is the default.
+    /// The default.
     #[default]
     Default,
-    /// The step, or whoever runs the program by itself.
+    /// The step, or the user who runs the program by itself.
     Step,
     /// The operator's policy.
     Policy,
@@ -211,7 +209,7 @@ pub enum SetBy {
     Host,
 }
 
-/// Limits that somebody sets; what is absent stays as it is.
+/// Limits set by one party; absent ones stay unchanged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ceilings {
     pub fuel: Option<u64>,
@@ -220,20 +218,20 @@ pub struct Ceilings {
     pub wall: Option<Duration>,
 }
 
-/// How long a run may take if nobody sets it.
+/// Default time limit of a run.
 const DEFAULT_WALL: Duration = Duration::from_mins(2);
 
-/// Fuel for each second that a run may take: about as much as compiled code uses on a fast
-/// machine, so that without a limit of its own a step ends by time.
+/// Fuel per second of the time limit: about as much as compiled code uses on a fast machine. A step
+/// without a fuel limit therefore ends by time.
 const FUEL_PER_SECOND: u64 = 10_000_000_000;
 
-/// The fuel of a run that may take this long, if nobody sets it: an exact number in JSON.
+/// Default fuel of a run with this time limit: an exact number in JSON.
 fn default_fuel(wall: Duration) -> u64 {
     wall.as_secs().max(DEFAULT_WALL.as_secs()).saturating_mul(FUEL_PER_SECOND).min(1 << 53)
 }
 
 impl Default for Limits {
-    /// Enough for an ordinary step, little enough that a broken one ends.
+    /// Enough for an ordinary step, and little enough that a broken one ends.
     fn default() -> Self {
         Self {
             fuel: default_fuel(DEFAULT_WALL),
@@ -250,7 +248,7 @@ impl Default for Limits {
 }
 
 impl Limits {
-    /// The defaults, but for what the step sets. Default fuel follows the time.
+    /// The defaults with the limits that the step sets. Default fuel follows the time limit.
     #[must_use]
     pub fn of_step(step: Ceilings) -> Self {
         fn set<T>(limit: &mut T, set_by: &mut SetBy, own: Option<T>) {
@@ -270,7 +268,7 @@ impl Limits {
         limits
     }
 
-    /// The lower of these and what somebody else sets. What is equal stays whose it was.
+    /// The lower of these limits and the given ones. A limit that is equal keeps its origin.
     #[must_use]
     pub fn lowered(mut self, ceilings: Ceilings, by: SetBy) -> Self {
         fn lower<T: PartialOrd>(limit: &mut T, set_by: &mut SetBy, ceiling: Option<T>, by: SetBy) {
@@ -303,7 +301,7 @@ impl Limits {
     }
 }
 
-/// How loud a log line is.
+/// Severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
     Trace,
@@ -313,68 +311,68 @@ pub enum Level {
     Error,
 }
 
-/// What the host does for a step beyond its input and output. Blobs and state
-/// default to "there are none".
+/// Services of the host for a step, beyond its input and output. By default there are no blobs and no
+/// state.
 pub trait HostServices: Send + Sync {
     /// A log line; `fields` is a JSON object or empty.
     fn log(&self, level: Level, message: &str, fields: &str) {
         let _ = (level, message, fields);
     }
-    /// How far the step is.
+    /// Reports the progress of the step.
     fn progress(&self, done: u64, total: Option<u64>, message: Option<&str>) {
         let _ = (done, total, message);
     }
-    /// The JSON text kept under `key` in this workflow run.
+    /// JSON text stored under `key` in this workflow run.
     fn state_get(&self, key: &str) -> Option<String> {
         let _ = key;
         None
     }
-    /// Keeps a JSON text for the rest of this workflow run.
+    /// Stores a JSON text for the rest of this workflow run.
     ///
     /// # Errors
-    /// When it cannot be kept; this ends the step.
+    /// The text cannot be stored; this ends the step.
     fn state_set(&self, key: &str, json: &str) -> io::Result<()> {
         let _ = (key, json);
         Err(io::Error::new(io::ErrorKind::Unsupported, "this run keeps no state"))
     }
-    /// Opens the blob with this BLAKE3 digest (64 hex digits), which the step
-    /// was given or wrote itself.
+    /// Opens the blob with this BLAKE3 digest (64 hex digits), which the step was given or wrote
+    /// itself.
     ///
     /// # Errors
-    /// When there is none, or the step may not read it.
+    /// There is no such blob, or the step may not read it.
     fn blob_open(&self, digest: &str) -> Result<Box<dyn BlobRead>, BlobError> {
         Err(BlobError::NotFound(digest.to_owned()))
     }
     /// Starts a new blob.
     ///
     /// # Errors
-    /// When the store cannot take one.
+    /// The store cannot take one.
     fn blob_create(&self) -> Result<Box<dyn BlobWrite>, BlobError> {
         Err(BlobError::Io(io::Error::new(io::ErrorKind::Unsupported, "this run has no store")))
     }
 }
 
-/// The services of a run that has none: logs vanish, there is no state and no store.
+/// Services of a run that has none: logs are dropped, and there is no state and no store.
 pub struct NoServices;
 
 impl HostServices for NoServices {}
 
 /// A blob being read.
 pub trait BlobRead: Read + Send {
-    /// Its length in bytes.
+    /// Length in bytes.
     fn size(&self) -> u64;
 }
 
 /// A blob being written. Dropping it unfinished discards it.
 pub trait BlobWrite: io::Write + Send {
-    /// Closes the blob and gives its BLAKE3 digest in hex.
+    /// Closes the blob and returns its BLAKE3 digest in hex.
     ///
     /// # Errors
-    /// When it cannot be made durable.
+    /// The blob cannot be made durable.
     fn finish(self: Box<Self>) -> Result<String, BlobError>;
 }
 
-/// Why the store did not do what a step asked.
+/// Reason why the store did not do what a step requested.
 #[derive(Debug, thiserror::Error)]
 pub enum BlobError {
     #[error("there is no blob {0}")]
@@ -387,27 +385,27 @@ pub enum BlobError {
     Io(#[from] io::Error),
 }
 
-/// One question whose answer comes from outside the program.
+/// One question to the world outside the program.
 #[derive(Clone, Copy, Debug)]
 pub struct HostCall<'a> {
     /// `wall-clock.now`, `random.get`, `resolve`, `http` …
     pub function: &'static str,
-    /// What was asked.
+    /// Content of the question.
     pub request: &'a [u8],
 }
 
-/// Records the answers an effect got from the outside, or gives recorded ones.
+/// Records the answers that an effect gets from the outside, or returns recorded ones.
 pub trait HostCallTrace: Send {
-    /// The recorded answer to this, the next, call; `None` asks the world.
+    /// Recorded answer to this call, the next one; `None` asks the world.
     ///
     /// # Errors
-    /// When the record holds another call here: the run has diverged.
+    /// The record has a different call here: the run has diverged.
     fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String>;
-    /// Keeps what the world answered.
+    /// Records the world's answer.
     fn record(&mut self, call: &HostCall<'_>, answer: &[u8]);
 }
 
-/// A trace that its owner still holds after the run.
+/// A trace that its owner can still use after the run.
 impl<T: HostCallTrace> HostCallTrace for Arc<Mutex<T>> {
     fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
         lock(self).recorded(call)

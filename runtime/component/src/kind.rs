@@ -1,5 +1,4 @@
-//! Which of the three forms of program some bytes are, and how a core module
-//! becomes a component.
+//! Detection of the three forms of program, and the conversion of a core module to a component.
 
 use std::borrow::Cow;
 
@@ -21,7 +20,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The form in a few words.
+    /// Short description of the form.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
@@ -32,20 +31,20 @@ impl Kind {
     }
 }
 
-/// What is compiled.
+/// Bytes to compile.
 pub(crate) enum Form<'a> {
     Component(Cow<'a, [u8]>),
     /// A preview-1 command.
     Module(&'a [u8]),
 }
 
-/// What all WebAssembly begins with.
+/// First bytes of all WebAssembly.
 pub(crate) const MAGIC: &[u8] = b"\0asm";
 
 /// The module that preview-1 commands import from.
 pub(crate) const PREVIEW1: &str = "wasi_snapshot_preview1";
 
-/// Tells the forms apart by their header and, for a core module, by what it carries.
+/// Detects the form by the header and, for a core module, by its contents.
 pub(crate) fn form(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
     let rest = bytes.strip_prefix(MAGIC).ok_or(LoadError::NotWasm)?;
     match rest.first_chunk::<4>() {
@@ -56,8 +55,8 @@ pub(crate) fn form(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
     }
 }
 
-/// A core module is a preview-1 command, or carries the description of a
-/// component's world, as the output of wit-bindgen does, and is wrapped.
+/// Converts a core module. It is either a preview-1 command, or it holds the description of a
+/// component's world, as wit-bindgen's output does, and is wrapped.
 fn module(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
     let (mut exported, mut described, mut imports) = (Vec::new(), false, Vec::new());
     for payload in Parser::new(0).parse_all(bytes) {
@@ -97,7 +96,7 @@ fn module(bytes: &[u8]) -> Result<Form<'_>, LoadError> {
     }
 }
 
-/// The first of some names.
+/// Lists the first of some names.
 fn list(names: &[&str]) -> String {
     const SHOWN: usize = 8;
     let shown: Vec<_> = names.iter().take(SHOWN).map(|name| text::clip(name, 100, Count::Bytes)).collect();
@@ -109,7 +108,7 @@ fn list(names: &[&str]) -> String {
 }
 
 fn wrap(module: &[u8]) -> Result<Vec<u8>, LoadError> {
-    // The engine validates what it compiles; once is enough.
+    // The engine validates the code that it compiles; once is enough.
     let encode = || {
         ComponentEncoder::default()
             .validate(false)

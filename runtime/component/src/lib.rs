@@ -1,13 +1,11 @@
-//! Runs WebAssembly as lobster steps. The only crate that touches wasmtime.
+//! Runs WebAssembly as lobster steps. This is the only crate that uses wasmtime.
 //!
-//! [`Engine`] loads and compiles, [`Component`] is one loaded program,
-//! [`Component::run`] turns an [`Invocation`] into an [`Outcome`]. Three forms
-//! of program are taken: a component for the `lobster:step` world, a
-//! `wasi:cli/command` component, and a preview-1 core module with `_start`.
+//! [`Engine`] loads and compiles, [`Component`] is one loaded program, and [`Component::run`] turns an
+//! [`Invocation`] into an [`Outcome`]. There are three forms of program: a component for the
+//! `lobster:step` world, a `wasi:cli/command` component, and a preview-1 core module with `_start`.
 //!
-//! What it must never do: give a program anything that its [`Grants`] do not
-//! name, let one run outlive its [`Limits`], or load machine code that this
-//! crate did not write itself.
+//! This crate must never give a program anything that its [`Grants`] do not name, let a run exceed its
+//! [`Limits`], or load machine code that this crate did not write itself.
 
 mod cache;
 mod compiler;
@@ -49,5 +47,5 @@ pub use opened::{DirId, OpenedDirs};
 pub use outcome::Outcome;
 pub use writes::{StagedWrites, WritesError, Written, WrittenKind};
 
-/// The BLAKE3 digest that names a component.
+/// BLAKE3 digest that identifies a component.
 pub type Digest = blake3::Hash;

@@ -1,18 +1,18 @@
-//! What a component calls its imports and exports, and what that means: which
-//! versions this host speaks and which grant an interface needs.
+//! Names of a component's imports and exports: the versions that this host implements and the grants
+//! that an interface needs.
 
 use wasmparser::{ComponentTypeRef, Encoding, Parser, Payload};
 
 use crate::kind::malformed;
 use crate::{Grants, LoadError};
 
-/// The contract's version that this host implements.
+/// Version of the contract that this host implements.
 const STEP_VERSION: &str = "0.1.0";
 
-/// The packages of WASI 0.2 that this host implements.
+/// Packages of WASI 0.2 that this host implements.
 const WASI_PACKAGES: [&str; 7] = ["cli", "clocks", "filesystem", "http", "io", "random", "sockets"];
 
-/// Refuses what could never run, before any time goes into compiling it.
+/// Rejects a component that could never run before any time is spent on compiling it.
 pub(crate) fn check(component: &[u8]) -> Result<(), LoadError> {
     let mut depth = 0u32;
     let mut exports = Vec::new();
@@ -86,7 +86,7 @@ fn check_exports(exports: &[&str]) -> Result<(), LoadError> {
         (true, false) => half("describe", "run"),
         (false, true) => half("run", "describe"),
         (false, false) => {
-            // A step of another version may have other functions; its name says more.
+            // A step of another version may have other functions; its name gives a clearer error.
             if let Some(other) = exports.iter().find(|name| name.starts_with("wasi:cli/run@")) {
                 return Err(LoadError::UnsupportedVersion {
                     found: (*other).to_owned(),
@@ -99,12 +99,12 @@ fn check_exports(exports: &[&str]) -> Result<(), LoadError> {
     }
 }
 
-/// Whether `name` is the entry of a command component.
+/// True if `name` is the entry point of a command component.
 pub(crate) fn is_cli_run(name: &str) -> bool {
     name.starts_with("wasi:cli/run@0.2.")
 }
 
-/// The first import that needs a grant which is not there, and what would give it.
+/// The first import that lacks its grant, and the grant to add.
 pub(crate) fn ungranted(imports: &[String], grants: &Grants) -> Option<(String, String)> {
     if !grants.net.is_empty() {
         return None;
@@ -116,11 +116,11 @@ pub(crate) fn ungranted(imports: &[String], grants: &Grants) -> Option<(String, 
     ))
 }
 
-/// What moves bytes or names over the network in a way that no record can hold.
+/// Interfaces that send data or names over the network in a way that no record can hold.
 const RAW_SOCKETS: [&str; 3] = ["wasi:sockets/tcp@", "wasi:sockets/udp@", "wasi:sockets/ip-name-lookup@"];
 
-/// The import by which a program with these grants reaches hosts past the record. A step that has
-/// HTTP is given nothing else, because a language's runtime imports sockets that the step never opens.
+/// The import with which a program with these grants could reach hosts without a record. A step that
+/// has HTTP gets no sockets; its language's runtime may import them without opening any.
 pub(crate) fn raw_socket<'i>(imports: &'i [String], is_step: bool, grants: &Grants) -> Option<&'i String> {
     if grants.net.is_empty()
         || (is_step && imports.iter().any(|import| HTTP.iter().any(|http| import.starts_with(http))))
@@ -130,23 +130,23 @@ pub(crate) fn raw_socket<'i>(imports: &'i [String], is_step: bool, grants: &Gran
     imports.iter().find(|import| RAW_SOCKETS.iter().any(|raw| import.starts_with(raw)))
 }
 
-/// By what a step makes HTTP requests.
+/// Interfaces for HTTP requests of a step.
 const HTTP: [&str; 2] = ["wasi:http/outgoing-handler@", OWN_HTTP];
 
 /// The contract's own HTTP, for languages that cannot link WASI's.
 pub(crate) const OWN_HTTP: &str = "lobster:step/http@";
 
-/// Whether an interface reaches hosts.
+/// True if an interface can reach hosts.
 pub(crate) fn uses_network(import: &str) -> bool {
     ["wasi:sockets/", "wasi:http/", OWN_HTTP].iter().any(|network| import.starts_with(network))
 }
 
-/// Whether calls into `import` may have to wait, and so need the asynchronous engine.
+/// True if calls into `import` may have to wait and so need the asynchronous engine.
 pub(crate) fn may_wait(import: &str) -> bool {
     uses_network(import) || import.starts_with("wasi:io/poll@") || import.starts_with("wasi:io/streams@")
 }
 
-/// What the host speaks, for `inspect`.
+/// Contracts of this host, for `inspect`.
 pub(crate) fn spoken() -> String {
     format!("lobster:step {STEP_VERSION}, WASI 0.2 ({})", WASI_PACKAGES.join(", "))
 }

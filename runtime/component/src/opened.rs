@@ -1,5 +1,6 @@
-//! Granted directories as they were opened: whoever decides about them is told where
-//! the opened ones are, and the run uses those, whatever their names mean by then.
+//! Granted directories that are opened before the permission check. The check sees the paths of the
+//! opened directories, and the run uses the same directories, even if their names have since been
+//! changed to mean others.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -12,14 +13,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{DirGrant, Grants};
 
-/// The directories of some grants, opened. They stay what they are when somebody
-/// puts another directory, or a link, under the name.
+/// The opened directories of some grants. They stay the same even if their names are replaced by other
+/// directories or links.
 pub struct OpenedDirs {
     pub(crate) read: Vec<Result<Opened, String>>,
     pub(crate) write: Vec<Result<Opened, String>>,
 }
 
-/// A directory and where it is.
+/// A directory and its path.
 pub(crate) struct Opened {
     pub(crate) dir: Dir,
     real: PathBuf,
@@ -27,18 +28,18 @@ pub(crate) struct Opened {
     inode: u64,
 }
 
-/// Names an opened directory, for another process of this host.
+/// Identifies an opened directory for another process of this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DirId {
-    /// Where it was when it was opened, without links.
+    /// Path at the time of opening, without links.
     pub path: PathBuf,
     device: u64,
     inode: u64,
 }
 
 impl Grants {
-    /// Opens the directories. One that cannot be opened ends the run that it is for.
+    /// Opens the directories. A directory that cannot be opened ends its run.
     #[must_use]
     pub fn open(&self) -> OpenedDirs {
         let open = |grants: &[DirGrant]| -> Vec<_> {
@@ -47,9 +48,8 @@ impl Grants {
         OpenedDirs { read: open(&self.read), write: open(&self.write) }
     }
 
-    /// Opens the directories, which must be those that were opened when it was decided about
-    /// them; none stands for one that could not be opened then. One that is another by now ends
-    /// the run that it is for.
+    /// Opens the directories again after a permission check in another process; `None` is a directory
+    /// that could not be opened then. A directory that is no longer the same ends its run.
     #[must_use]
     pub fn open_known(&self, read: &[Option<DirId>], write: &[Option<DirId>]) -> OpenedDirs {
         let open = |grants: &[DirGrant], known: &[Option<DirId>]| -> Vec<_> {
@@ -72,7 +72,7 @@ impl Opened {
         Ok(Self { dir, real, device, inode })
     }
 
-    /// Opens the directory of this identity again.
+    /// Opens the directory with this identity again.
     fn known(named: &Path, id: Option<&DirId>) -> Result<Self, String> {
         let Some(id) = id else {
             let why = Self::new(named).err().map(|error| error.to_string());
@@ -90,7 +90,7 @@ impl Opened {
     }
 }
 
-/// What tells a file from all others.
+/// Identifies a file.
 trait Ids {
     fn into_std_ids(self) -> (u64, u64);
 }
@@ -115,30 +115,29 @@ fn real_path(dir: &Dir) -> io::Result<PathBuf> {
 }
 
 impl OpenedDirs {
-    /// Where the directories to read are; none for one that could not be opened.
+    /// Paths of the directories to read; `None` for a directory that could not be opened.
     pub fn read(&self) -> impl Iterator<Item = Option<&Path>> {
         self.read.iter().map(|opened| Some(opened.as_ref().ok()?.real.as_path()))
     }
 
-    /// Where the directories to write are; none for one that could not be opened.
+    /// Paths of the directories to write; `None` for a directory that could not be opened.
     pub fn write(&self) -> impl Iterator<Item = Option<&Path>> {
         self.write.iter().map(|opened| Some(opened.as_ref().ok()?.real.as_path()))
     }
 
-    /// The identities of the directories to read; none for one that could not be opened.
+    /// Identities of the directories to read; `None` for a directory that could not be opened.
     #[must_use]
     pub fn read_ids(&self) -> Vec<Option<DirId>> {
         self.read.iter().map(|opened| opened.as_ref().ok().map(Opened::id)).collect()
     }
 
-    /// The identities of the directories to write; none for one that could not be opened.
+    /// Identities of the directories to write; `None` for a directory that could not be opened.
     #[must_use]
     pub fn write_ids(&self) -> Vec<Option<DirId>> {
         self.write.iter().map(|opened| opened.as_ref().ok().map(Opened::id)).collect()
     }
 
-    /// A path that leads to the opened directory that is at `real`, for as long as
-    /// this value lives.
+    /// A path to the opened directory that was at `real`, valid for as long as this value exists.
     #[must_use]
     pub fn way_to(&self, real: &Path) -> Option<PathBuf> {
         let opened = self.read.iter().chain(&self.write).flatten().find(|opened| opened.real == real)?;
@@ -167,7 +166,8 @@ mod tests {
         assert_eq!((ids[0].as_ref().map(|id| id.path.as_path()), &ids[1]), (Some(&*dir), &None));
         let again = || grants.open_known(&ids, &[]);
         assert!(again().read[0].is_ok() && again().read[1].is_err());
-        // Another name leads to the same directory; what was not there is not looked at later.
+        // Another name now leads to the same directory; a directory that did not exist is not opened
+        // later.
         std::fs::remove_file(&link).unwrap();
         std::fs::create_dir(&link).unwrap();
         std::fs::create_dir(&missing).unwrap();

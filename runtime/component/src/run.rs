@@ -1,4 +1,4 @@
-//! One run: a fresh store and instance, the call, and what came of it.
+//! One run: a fresh store and instance, the call and its result.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -34,21 +34,21 @@ use crate::{
 };
 use lobster_base::text::{self, Count};
 
-/// How often a run that waits in the host looks whether it should stop.
+/// Interval at which a run that waits in the host checks if it should stop.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Most bytes a program can hand the host in one call: the host copies them.
+/// Most bytes that a program may pass to the host in one call: the host copies them.
 const MAX_HOST_CALL: usize = 32 << 20;
 
-/// Most handles (streams, timers, descriptors) a program may hold at once: each takes memory of
-/// the host.
+/// Most handles (streams, timers, descriptors) that a program may hold at once: each uses memory of the
+/// host.
 const MAX_HANDLES: usize = 10_000;
 
-/// The same of a program that can reach the network: a request holds up to 128 KiB, a socket a
-/// descriptor and its buffers.
+/// The same limit for a program that can reach the network: a request uses up to 128 KiB, and a socket
+/// uses a descriptor and its buffers.
 const MAX_NETWORK_HANDLES: usize = 1_000;
 
-/// Most bytes that the fields of one request take.
+/// Most bytes in the fields of one request.
 const MAX_FIELDS: usize = 64 << 10;
 
 fn max_handles(component: &Inner) -> usize {
@@ -62,16 +62,16 @@ fn max_handles(component: &Inner) -> usize {
 /// Most random bytes in one call.
 const MAX_RANDOM: u64 = 1 << 20;
 
-/// What a program finds as its own name on its command line.
+/// Name of the program on its command line.
 const ARGV0: &str = "step";
 
-/// What a call into the host costs, so that fuel bounds the host's work too.
+/// Fuel per call into the host, so that fuel also limits the host's work.
 const HOST_CALL_FUEL: u64 = 500;
 
-/// How many bytes of input or output one unit of fuel moves.
+/// Bytes of input or output per unit of fuel.
 const BYTES_PER_FUEL: u64 = 16;
 
-/// What `describe` may use up: it only has to return a constant.
+/// Limits of `describe`, which only has to return a constant.
 const DESCRIBE_LIMITS: Limits = Limits {
     fuel: 5_000_000_000,
     memory: 128 << 20,
@@ -131,15 +131,15 @@ pub(crate) fn describe(component: &Inner) -> Result<wit::Description, RunError> 
 pub(crate) fn check_grants(component: &Inner, grants: &Grants) -> Result<(), RunError> {
     NetGrants::read(&grants.net)?;
     let Some((import, hint)) = names::ungranted(&component.imports, grants) else { return Ok(()) };
-    // A step says what it needs. One that can do without hosts, or was given sockets by its
-    // language, finds them closed.
+    // A step declares its needs. If it can run without hosts, or only its language's runtime imports
+    // sockets, hosts are closed to it.
     if component.described()?.is_some_and(|described| !described.description.needs_hosts()) {
         return Ok(());
     }
     Err(RunError::NotGranted { import, hint })
 }
 
-/// The words that arguments of a command program stand for.
+/// Command line that the arguments of a command program stand for.
 pub(crate) fn command_words(args: &str) -> Result<Vec<String>, RunError> {
     let bad = |path: String, message: String| RunError::BadArgs { path, message };
     let args: Value = lobster_base::json::parse_message(args.as_bytes())
@@ -181,7 +181,7 @@ pub(crate) fn check_args(described: &Described, args: &str) -> Result<(), RunErr
     }
 }
 
-/// Has each call of the host counted, paid for with fuel, and ended where its record is full.
+/// Counts each host call, charges its fuel and ends the run when its record is full.
 fn count_host_calls(store: &mut Store<State>, entered: Arc<AtomicU64>, record: Tracer) {
     store.call_hook(move |mut store, hook| {
         match hook {
@@ -190,8 +190,8 @@ fn count_host_calls(store: &mut Store<State>, entered: Arc<AtomicU64>, record: T
             }
             CallHook::ReturningFromHost => {
                 let state = store.data_mut();
-                // The ticks of the clock come this way, too, and they are no
-                // call of the program: counting them would tell the time.
+                // The clock's ticks also pass here, but they are not calls of the program: counting
+                // them would reveal the time.
                 if !std::mem::take(&mut state.ticked) {
                     state.host_calls += 1;
                     let cost = HOST_CALL_FUEL + state.pipes.take_moved() / BYTES_PER_FUEL;
@@ -214,7 +214,7 @@ struct Run<'a> {
     pipes: Pipes,
     tracer: Tracer,
     stop: Arc<Stop>,
-    /// How often the host was entered: tells one wait from the next.
+    /// Number of entries into the host: distinguishes one wait from the next.
     host_calls: Arc<AtomicU64>,
     limits: Limits,
 }
@@ -227,8 +227,8 @@ impl<'a> Run<'a> {
         given: ReadableBlobs,
     ) -> Result<Self, RunError> {
         let Invocation { argv, input, output, stderr, grants, mut limits, seed, start_time, .. } = invocation;
-        // A program that is large enough to have more functions in a table was compiled,
-        // so it may also start.
+        // A program whose first table is larger than the limit was accepted by the compiler, so it may
+        // start.
         if component.first_table > limits.tables {
             limits.tables = limits.tables.saturating_add(component.first_table);
         }
@@ -358,7 +358,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// What the call's result means once limits and broken streams are counted in.
+    /// Result of the call after limits and broken streams are checked.
     fn finish(self, result: Result<Result<i32, StepError>, wasmtime::Error>) -> Result<Outcome, RunError> {
         let exit_code = match result {
             Ok(Ok(code)) => code,
@@ -373,7 +373,7 @@ impl<'a> Run<'a> {
         if let Some(failure) = self.hidden_failure() {
             return Err(failure);
         }
-        // Whatever it came to, it came too late.
+        // The run was late, so its result does not matter.
         if let Some(late) = self.stop.late() {
             return Err(late);
         }
@@ -397,7 +397,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// What went wrong although the program did not say so.
+    /// Error that the program did not report.
     fn hidden_failure(&self) -> Option<RunError> {
         let files = || {
             let exceeded = self.store.data().files.stage.exceeded.load(Ordering::Relaxed);
@@ -407,7 +407,7 @@ impl<'a> Run<'a> {
         record.or_else(|| self.pipes.failure()).or_else(files)
     }
 
-    /// The named error behind a trap.
+    /// Named error that caused a trap.
     fn explain(&self, error: wasmtime::Error) -> RunError {
         let error = match error.downcast::<RunError>() {
             Ok(own) => return own,
@@ -456,8 +456,8 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Most bytes of what a program says of its failure: with its code, and how much was cut, less than what is kept of
-/// any failure.
+/// Most bytes of a program's error message. With its code and the note about the cut, this is less than
+/// the limit for any failure.
 const MAX_MESSAGE: usize = 60 << 10;
 
 /// The innermost named functions of a trap, for people.
@@ -482,13 +482,13 @@ impl From<wit::StepError> for StepError {
     }
 }
 
-/// The code of an error that has none that can be used.
+/// Code of an error without a usable one.
 const NO_CODE: &str = "step-error";
 
 /// Longest code of a step's error.
 const MAX_CODE: usize = 64;
 
-/// A step's code as the contract wants it: lower-case words joined by dashes.
+/// Normalises a step's code to the contract's form: lower-case words joined by dashes.
 fn plain_code(code: &str) -> String {
     let code = text::prefix(code, MAX_CODE, Count::Chars);
     let words = code.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
@@ -536,7 +536,7 @@ fn rand_bytes() -> [u8; 16] {
     bytes
 }
 
-/// Ends when a run that waits in the host should stop.
+/// Returns when a run that waits in the host should stop.
 async fn watch(stop: &Stop, host_calls: &AtomicU64) -> RunError {
     let mut call = (host_calls.load(Ordering::Relaxed), Instant::now());
     loop {
@@ -553,25 +553,25 @@ async fn watch(stop: &Stop, host_calls: &AtomicU64) -> RunError {
     }
 }
 
-/// Runs a program that never waits in the host. The engine gives an asynchronous call a stack of
-/// its own, whose size does not depend on the calling thread.
+/// Runs a program that never waits in the host. The engine gives an asynchronous call its own stack,
+/// whose size does not depend on the calling thread.
 fn run_on_own_stack<T>(call: impl Future<Output = Result<T, wasmtime::Error>>) -> Result<T, wasmtime::Error> {
     let (mut call, mut context) = (pin!(call), Context::from_waker(Waker::noop()));
     loop {
-        // Only the collector of exceptions pauses, and it can continue at once.
+        // Only the exception collector pauses, and it can continue at once.
         if let Poll::Ready(result) = call.as_mut().poll(&mut context) {
             return result;
         }
     }
 }
 
-/// Runs a future on this thread's own event loop, made when first needed.
+/// Runs a future on this thread's own event loop, which is created on first use.
 fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, wasmtime::Error> {
     thread_local! {
         static RUNTIME: RefCell<Option<EventLoop>> = const { RefCell::new(None) };
     }
     if tokio::runtime::Handle::try_current().is_ok() {
-        // An event loop cannot run inside another; a caller that has one pays for a thread.
+        // An event loop cannot run inside another, so a caller that has one pays for a thread.
         return std::thread::scope(|scope| {
             let thread = std::thread::Builder::new().spawn_scoped(scope, || block_on(future))?;
             thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -588,7 +588,7 @@ fn block_on<T: Send>(future: impl Future<Output = T> + Send) -> Result<T, wasmti
     Ok(result)
 }
 
-/// An event loop that does not wait for a name lookup that nobody waits for any more.
+/// An event loop that, when dropped, does not wait for abandoned name lookups.
 struct EventLoop(Option<tokio::runtime::Runtime>);
 
 impl Drop for EventLoop {

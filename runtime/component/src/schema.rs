@@ -9,14 +9,14 @@ use serde_json::Value;
 /// A schema that is ready to check values.
 pub(crate) struct Schema(JsonSchema);
 
-/// Where a value does not fit, and why.
+/// A position where a value does not match, and the reason.
 pub(crate) struct Misfit {
     /// `$` is the value itself, then `.field` and `[index]`.
     pub(crate) path: String,
     pub(crate) message: String,
 }
 
-/// Long values are not repeated in full inside an error message.
+/// Long values are shortened in error messages.
 const MESSAGE_LIMIT: usize = 300;
 
 impl Schema {

@@ -1,4 +1,4 @@
-//! What one run holds inside the engine: the store's data and its limits.
+//! State of one run inside the engine: the store's data and its limits.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::host::readable_blobs::ReadableBlobs;
 use crate::host::services::Services;
 use crate::{Cancel, Limits, RunError};
 
-/// The data of a store. Made for one run and dropped with it.
+/// Data of a store, created for one run and dropped with it.
 pub(crate) struct State {
     pub(crate) table: ResourceTable,
     pub(crate) wasi: WasiCtx,
@@ -30,13 +30,13 @@ pub(crate) struct State {
     pub(crate) preview1: Preview1,
     pub(crate) services: Services,
     pub(crate) given: ReadableBlobs,
-    /// Whether the program asked for values of the run or for blobs.
+    /// True if the program asked for values of the run or for blobs.
     pub(crate) read_state: bool,
-    /// Whether it asked for values of the run.
+    /// True if it asked for values of the run.
     pub(crate) read_values: bool,
     /// Calls of the program into the host or the engine.
     pub(crate) host_calls: u64,
-    /// Whether the host is entered for a tick of the clock.
+    /// True if the host was entered for a tick of the clock.
     pub(crate) ticked: bool,
     pub(crate) clock: crate::host::clocks::Clock,
     pub(crate) stop: Arc<Stop>,
@@ -49,13 +49,13 @@ impl WasiView for State {
 }
 
 impl State {
-    /// Ends the run if it is to end: for calls of the host that take long.
+    /// Returns an error if the run has to end; for long host calls.
     pub(crate) fn look(&self) -> Result<(), FsError> {
         self.files.stage.look()
     }
 }
 
-/// When a run has to end early.
+/// Conditions that end a run early.
 pub(crate) struct Stop {
     pub(crate) deadline: Option<Instant>,
     pub(crate) limits: Limits,
@@ -63,7 +63,7 @@ pub(crate) struct Stop {
 }
 
 impl Stop {
-    /// For what is not a run.
+    /// For operations outside of a run.
     #[cfg(test)]
     pub(crate) fn never() -> Arc<Self> {
         Arc::new(Self { deadline: None, limits: Limits::default(), cancel: Arc::new(|| None) })
@@ -76,27 +76,27 @@ impl Stop {
         self.late()
     }
 
-    /// The error of a run that took longer than it may.
+    /// Error of a run that exceeded its time.
     pub(crate) fn late(&self) -> Option<RunError> {
         let late = self.deadline.is_some_and(|deadline| Instant::now() >= deadline);
         late.then(|| self.limits.timed_out())
     }
 }
 
-/// What a run may hold of memory, tables and instances. What the host itself
-/// cannot give ends the run, so that a program never sees how much memory the
-/// host has.
+/// Limits of memory, tables and instances of a run. If the host itself runs out, the run ends, so that
+/// a program never sees how much memory the host has.
 pub(crate) struct Limiter {
     limits: Limits,
     memory: Budget,
     tables: Budget,
-    /// What the host could not give. The engine goes on without it if it was for exceptions.
+    /// Error of an allocation that the host could not make. The engine continues if it was for
+    /// exceptions.
     failed: Option<String>,
 }
 
-/// The sum over all memories, or over all tables. A growth beyond the limit
-/// fails inside the program, as on a machine that has no more; what it asked for
-/// is kept to name the limit if the program dies of it.
+/// Sum over all memories, or over all tables. A growth beyond the limit fails inside the program, as on
+/// a machine without more memory. The requested size is kept to name the limit if the program then
+/// fails.
 struct Budget {
     limit: u64,
     held: u64,
@@ -109,7 +109,7 @@ impl Budget {
         Self { limit, held: 0, peak: 0, denied: None }
     }
 
-    /// Whether one of them may grow; `maximum` is that of its type.
+    /// True if one of them may grow; `maximum` is the maximum of its type.
     fn grow(&mut self, current: usize, desired: usize, maximum: Option<usize>) -> bool {
         if maximum.is_some_and(|maximum| desired > maximum) {
             return false;
@@ -130,12 +130,12 @@ impl Limiter {
         Self { limits, memory: Budget::new(limits.memory), tables: Budget::new(limits.tables), failed: None }
     }
 
-    /// Most bytes of memory held at once.
+    /// Highest number of bytes of memory in use at one time.
     pub(crate) fn peak_memory(&self) -> u64 {
         self.memory.peak
     }
 
-    /// The limit that a trapped program ran into before, its own or the host's.
+    /// Limit that a trapped program reached before, its own or the host's.
     pub(crate) fn denied(&self) -> Option<RunError> {
         if let Some(message) = &self.failed {
             return Some(RunError::HostMemory { message: message.clone() });
@@ -146,8 +146,8 @@ impl Limiter {
         })
     }
 
-    /// Only memories with pages of one byte, which are off here, also come to this when their
-    /// type has no room for more; of others, [`Budget::grow`] has refused it before.
+    /// A growth beyond the maximum of a memory's type only gets here for memories with pages of one
+    /// byte, which are off. [`Budget::grow`] rejects it earlier for all others.
     fn host_failed(&mut self, error: &wasmtime::Error) -> wasmtime::Result<()> {
         let message = format!("{error:#}");
         self.failed = Some(message.clone());

@@ -1,5 +1,5 @@
-//! The thread that advances the engine's epoch while something runs, so that
-//! running code looks up regularly to see whether it should stop.
+//! The thread that advances the engine's epoch while a run is active, so that running code regularly
+//! checks if it should stop.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -7,11 +7,10 @@ use std::time::{Duration, Instant};
 use lobster_base::sync::lock;
 use wasmtime::EngineWeak;
 
-/// How late a timeout or a cancellation may be noticed.
+/// Longest delay before a timeout or a cancellation is noticed.
 const TICK: Duration = Duration::from_millis(5);
 
-/// How long the thread stays after the last run; starting one costs more than
-/// a small step.
+/// Time for which the thread stays after the last run; starting a thread costs more than a small step.
 const LINGER: Duration = Duration::from_secs(1);
 
 #[derive(Default)]

@@ -1,17 +1,17 @@
-//! The errors of wasmtime that have no type of their own.
+//! Errors of wasmtime that have no type of their own.
 //!
-//! This is the only place where lobster decides by the words of wasmtime, which makes these
-//! with `bail!`, or of a private type, so nothing else tells them from others. Its version
-//! is pinned exactly, and the tests below provoke each in wasmtime itself: a release that
-//! words one differently fails them. An error that is not recognised counts as one of the
-//! host, which ends the run. `docs/ARCHITECTURE.md` ("Failures") lists the other places.
+//! This is the only place where lobster tells errors of wasmtime apart by their text: wasmtime creates
+//! them with `bail!` or with a private type, so there is no other way. Its version is pinned exactly,
+//! and the tests below provoke each error in wasmtime itself, so a release that changes a text fails
+//! them. An unrecognised error is treated as an error of the host, which ends the run.
+//! `docs/ARCHITECTURE.md` ("Failures") lists the other places.
 
-/// What such an error is about.
+/// Subject of such an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Untyped {
     /// More instances, memories or tables than the store's limiter allows.
     TooManyInstances,
-    /// One host call carries more than its fuel.
+    /// One host call passes more bytes than the fuel for host calls allows.
     HostCallFuel,
 }
 
@@ -34,7 +34,7 @@ mod tests {
 
     use super::*;
 
-    /// Allows so many instances.
+    /// Allows this many instances.
     struct Limiter(usize);
 
     impl ResourceLimiter for Limiter {

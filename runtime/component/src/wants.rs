@@ -1,12 +1,11 @@
-//! What of a step's grants its description asks for.
+//! Matches a step's grants with the wants in its description.
 
 use crate::host::network::{self, Asked};
 use crate::{Capability, Description, DirGrant, Grants};
 
 impl Description {
-    /// Takes away what the description does not ask for, and says what that was.
-    /// The clock and randomness stay: they give nothing away, and what a language
-    /// brings along may use them.
+    /// Removes the grants that the description does not ask for, and returns their names. The clock and
+    /// randomness stay: they reveal nothing, and a language's runtime may use them.
     pub fn withhold(&self, grants: &mut Grants) -> Vec<String> {
         let mut withheld = Vec::new();
         grants.read.retain(|dir| {
@@ -45,8 +44,8 @@ impl Description {
         withheld
     }
 
-    /// Whether the description asks for a variable: by its name, by the beginning
-    /// of it (`LC_*`), or for variables without naming one.
+    /// True if the description asks for this variable: by its name, by a prefix (`LC_*`), or for all
+    /// variables without a name.
     #[must_use]
     pub fn wants_variable(&self, name: &str) -> bool {
         self.wants.iter().any(|want| match &want.capability {
@@ -59,12 +58,12 @@ impl Description {
         })
     }
 
-    /// True if the step cannot run without some host.
+    /// True if the step cannot run without a host.
     pub(crate) fn needs_hosts(&self) -> bool {
         self.wants.iter().any(|want| matches!(want.capability, Capability::Net(_)) && !want.optional)
     }
 
-    /// A directory is asked for if it will stand at the path of a want, or below it.
+    /// True if the directory will be at or below the path of a want.
     fn wants_dir(&self, dir: &DirGrant, to_write: bool) -> bool {
         self.wants.iter().any(|want| match &want.capability {
             Capability::Write(path) => is_at_or_below(&dir.guest, path),
@@ -82,7 +81,7 @@ impl Description {
     }
 }
 
-/// Whether a guest path is another one or lies below it; `*` and the empty path are all.
+/// True if a guest path is equal to or below another; `*` and the empty path cover all paths.
 fn is_at_or_below(guest: &str, wanted: &str) -> bool {
     let names = |path: &str| -> Vec<String> {
         path.split('/').filter(|name| !matches!(*name, "" | ".")).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! What a run wrote, private until it is committed (invariant C5).
+//! Writes of a run, private until they are committed (invariant C5).
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -15,8 +15,8 @@ use crate::host::overlay::{Change, Stage, Tree};
 use crate::host::stage;
 use crate::{Digest, RunError};
 
-/// The changes a run made to its granted directories. Dropping them discards
-/// them; nothing but the commit of [`StagedWrites::change_set`] makes them visible.
+/// Changes of a run to its granted directories. Dropping them discards them; only the commit of
+/// [`StagedWrites::change_set`] makes them visible.
 pub struct StagedWrites {
     mounts: Vec<Mount>,
     list: Vec<Written>,
@@ -25,14 +25,14 @@ pub struct StagedWrites {
 /// One changed name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Written {
-    /// Where the program saw it.
+    /// Path in the program.
     pub guest: String,
-    /// Where it is in the host once committed.
+    /// Path in the host once committed.
     pub host: PathBuf,
     pub what: WrittenKind,
 }
 
-/// What became of a name.
+/// Kind of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WrittenKind {
     File { digest: Digest, size: u64 },
@@ -41,29 +41,29 @@ pub enum WrittenKind {
     Removed,
 }
 
-/// Why the writes of a run make no change set; nothing of them is visible.
+/// Reason why the writes of a run make no change set; none of them is visible.
 #[derive(Debug, thiserror::Error)]
 pub enum WritesError {
-    /// The run's time is over, or somebody called it off.
+    /// The run's time is over, or it was cancelled.
     #[error(transparent)]
     Stopped(RunError),
-    /// Somebody else changed one of the files, or they cannot be read.
+    /// Another process changed one of the files, or they cannot be read.
     #[error(transparent)]
     Layer(#[from] LayerError),
-    /// A granted directory is another one now.
+    /// A granted directory has been replaced.
     #[error("{path}, which the step was granted, is another directory now", path = .path.display())]
     Replaced {
         /// The directory.
         path: PathBuf,
     },
-    /// Whoever follows the link would write to what was not granted.
+    /// A program that follows the link would write outside of the grants.
     #[error("the step left a link that leads {why}: {link} -> {target}", link = .link.display())]
     LeadsAway {
         /// The link.
         link: PathBuf,
-        /// Where it leads, in words.
+        /// Target of the link in words.
         why: &'static str,
-        /// Its target.
+        /// Target of the link.
         target: String,
     },
     /// There is no room for the contents.
@@ -72,7 +72,7 @@ pub enum WritesError {
     /// The files cannot be committed.
     #[error(transparent)]
     Commit(#[from] lobster_changes::CommitError),
-    /// A content cannot be kept.
+    /// A content cannot be stored.
     #[error("cannot keep what the step wrote to {path}: {source}", path = .path.display())]
     Keep {
         /// The file.
@@ -119,18 +119,18 @@ impl StagedWrites {
         Ok(Self { mounts, list })
     }
 
-    /// What changes, by directory and path: a directory before what is in it.
+    /// Changes by directory and path: a directory before its contents.
     #[must_use]
     pub fn list(&self) -> &[Written] {
         &self.list
     }
 
-    /// The content of a written file, before it is committed.
+    /// Content of a written file before it is committed.
     ///
     /// # Errors
-    /// When there is no such written file, or it cannot be read.
+    /// There is no such written file, or it cannot be read.
     pub fn open(&self, written: &Written) -> io::Result<impl Read + use<>> {
-        // Of directories that lie in one another, the innermost has what was written there.
+        // If one granted directory contains another, the inner one holds the writes made there.
         let inside = self
             .mounts
             .iter()
@@ -145,11 +145,11 @@ impl StagedWrites {
         Err(io::ErrorKind::NotFound.into())
     }
 
-    /// The writes as a change set, for a commit that does all of it or nothing. Contents go to `keep`,
-    /// also those before. The run's time and cancellation still end that.
+    /// The writes as a change set, which is committed as a whole or not at all. Contents go to `keep`,
+    /// including earlier contents. The run's time limit and cancellation still apply.
     ///
     /// # Errors
-    /// When somebody else changed one of these files while the program ran, or a content cannot be kept.
+    /// Another process changed one of these files while the program ran, or a content cannot be stored.
     pub fn change_set(&self, keep: &mut dyn Keep) -> Result<ChangeSet, WritesError> {
         let mut sets = Vec::new();
         for Mount { tree, .. } in self.mounts.iter().filter(|mount| !mount.tree.changes.is_empty()) {
@@ -168,18 +168,18 @@ impl StagedWrites {
             }
             let began = tree.stage().began(&tree.host);
             let began =
-                began.ok_or_else(|| WritesError::Aside(io::Error::other("nobody noted when it began")))?;
+                began.ok_or_else(|| WritesError::Aside(io::Error::other("its start time was not recorded")))?;
             sets.push(ChangeSet::new(vec![changes_of(&root, began, &written, keep)?]));
         }
         Ok(ChangeSet::compose(&sets.iter().collect::<Vec<_>>()))
     }
 
-    /// Commits them without a record, by the same rules. `journals` is where commits of this user keep their
-    /// journals: what a crash interrupts is finished or rolled back by the next command that looks there. Which of
-    /// them were finished on the way, `tell` hears.
+    /// Commits the writes without a record, by the same rules. `journals` is the directory in which
+    /// commits of this user keep their journals: the next command that uses it finishes or rolls back
+    /// an interrupted commit. `tell` receives the commits that were finished on the way.
     ///
     /// # Errors
-    /// When nothing was committed.
+    /// Nothing was committed.
     pub fn commit_unrecorded(&self, journals: &Path, tell: Tell<'_>) -> Result<(), WritesError> {
         let mut contents = Aside(tempfile::tempdir_in(self.staging()).map_err(WritesError::Aside)?);
         let set = self.change_set(&mut contents)?;
@@ -193,7 +193,7 @@ impl StagedWrites {
         staging.unwrap_or_else(std::env::temp_dir)
     }
 
-    /// Where a granted directory is, by its real path; it is the very one that was granted.
+    /// Real path of a granted directory, after a check that it is still the granted one.
     fn real_root(&self, tree: &Tree) -> Result<PathBuf, WritesError> {
         use std::os::unix::fs::MetadataExt;
         let replaced = |_| WritesError::Replaced { path: tree.host.clone() };
@@ -209,8 +209,8 @@ impl StagedWrites {
     }
 }
 
-/// Refuses a link that leads out of the granted directory or into a repository's `.git`: whoever
-/// follows it later would write there. A link that was there before may stay.
+/// Rejects a link that leads out of the granted directory or into a repository's `.git`: a program that
+/// follows it later would write there. A link that existed before may stay.
 fn refuse_link_that_leads_away(tree: &Tree, path: &str, target: &str) -> Result<(), WritesError> {
     let why = match inside(path, target) {
         Some(names) if !names.iter().any(|name| name.eq_ignore_ascii_case(".git")) => return Ok(()),
@@ -223,8 +223,8 @@ fn refuse_link_that_leads_away(tree: &Tree, path: &str, target: &str) -> Result<
     Err(WritesError::LeadsAway { link: tree.host.join(path), why, target: target.to_owned() })
 }
 
-/// The names from the granted directory to where a link at `path` leads; none if that is, or could be,
-/// outside. A name of the target may be a link itself, so `..` after one could lead anywhere.
+/// Names from the granted directory to the target of a link at `path`; `None` if the target is, or
+/// could be, outside. A name in the target may itself be a link, so `..` after one could lead anywhere.
 fn inside<'p>(path: &'p str, target: &'p str) -> Option<Vec<&'p str>> {
     if target.starts_with('/') {
         return None;
@@ -243,7 +243,7 @@ fn inside<'p>(path: &'p str, target: &'p str) -> Option<Vec<&'p str>> {
     Some(names)
 }
 
-/// One change, its content kept.
+/// Converts one change and stores its content.
 fn written_as(change: &Change, stage: &Stage, keep: &mut dyn Keep) -> io::Result<lobster_changes::Written> {
     use lobster_changes::Written;
     Ok(match change {
@@ -266,7 +266,7 @@ fn as_time(time: SystemTime) -> Time {
     Time(i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos())
 }
 
-/// Contents in a directory of their own, by their digests.
+/// Contents in a separate directory, by their digests.
 struct Aside(tempfile::TempDir);
 
 impl Keep for Aside {
@@ -285,7 +285,7 @@ impl lobster_changes::Contents for Aside {
     }
 }
 
-/// A private file, read until the run is to end.
+/// A private file that can be read until the run has to end.
 struct Watched<'s> {
     file: File,
     stage: &'s Stage,
@@ -298,7 +298,7 @@ impl Read for Watched<'_> {
     }
 }
 
-/// The reason to end as an error that can be told from others.
+/// Returns the reason to end as a distinct error.
 fn look(stage: &Stage) -> io::Result<()> {
     match stage.look() {
         Ok(()) => Ok(()),

@@ -1,4 +1,4 @@
-//! The engine alone: what a call costs before lobster adds anything.
+//! The engine alone: the cost of a call before lobster adds anything.
 
 use wasmtime::component::{
     Component, ComponentType, InstancePre, Lift, Linker, Lower, Resource, ResourceType,
@@ -10,7 +10,7 @@ pub(crate) struct Bare {
     pre: InstancePre<Io>,
 }
 
-/// What a call reads and writes.
+/// Input and output of a call.
 #[derive(Default)]
 pub(crate) struct Io {
     input: Vec<u8>,
@@ -43,7 +43,7 @@ impl Bare {
         let engine = Engine::new(&config).expect("an engine");
         let component = Component::new(&engine, component).expect("compiles");
         let mut linker = Linker::<Io>::new(&engine);
-        // The world names the resources of `io` as its own, too.
+        // The world gives the resources of `io` names of its own as well.
         let mut root = linker.root();
         root.resource("input", ResourceType::host::<Input>(), |_, _| Ok(())).expect("input");
         root.resource("output", ResourceType::host::<Output>(), |_, _| Ok(())).expect("output");

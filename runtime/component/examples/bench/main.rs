@@ -1,8 +1,8 @@
-//! What a step costs: `cargo run --release -p lobster-component --example bench`.
+//! Measures the cost of a step: `cargo run --release -p lobster-component --example bench`.
 //!
-//! Prints times and their ratio to the budget; a ratio above 1 is over it. The
-//! bare call is the engine's own: a fresh store and instance of the same program
-//! with the same input and output, and neither grants nor limits nor accounting.
+//! Prints times and their ratio to the budget; a ratio above 1 is over it. The bare call uses the
+//! engine alone: a fresh store and instance of the same program with the same input and output, without
+//! grants, limits or accounting.
 
 #![expect(clippy::expect_used, clippy::panic, reason = "a measuring tool")]
 
@@ -16,10 +16,10 @@ use std::time::{Duration, Instant};
 
 use lobster_component::{Component, Engine, EngineConfig, Input, Invocation, Patience};
 
-/// A warm step, above the bare call.
+/// Time that a warm step may take above the bare call.
 const STEP_BUDGET: Duration = Duration::from_micros(150);
 
-/// Runs a second on two threads.
+/// Runs per second on two threads.
 const RATE_BUDGET: f64 = 20_000.0;
 
 fn main() {
@@ -79,7 +79,7 @@ fn main() {
     println!("32 MiB through a step        {elapsed:>12.1?}   {:>8.0} MiB/s", 32.0 / elapsed.as_secs_f64());
 }
 
-/// The same work through lobster and through the engine alone, by turns.
+/// The same work through lobster and through the engine alone, alternately.
 fn warm_step(name: &str, engine: &Engine, program: &[u8], args: &str, input: &[u8]) {
     let component = engine.load_bytes_within(program, &Patience::default()).expect("loads");
     let bare = bare::Bare::new(component_of(program).as_ref());
@@ -103,7 +103,7 @@ fn warm_step(name: &str, engine: &Engine, program: &[u8], args: &str, input: &[u
     );
 }
 
-/// A module of wit-bindgen's as a component; a component as it is.
+/// Wraps a module made by wit-bindgen as a component; returns a component unchanged.
 fn component_of(program: &[u8]) -> std::borrow::Cow<'_, [u8]> {
     if program[4..8] != [1, 0, 0, 0] {
         return program.into();

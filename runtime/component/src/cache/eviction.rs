@@ -1,8 +1,8 @@
-//! How large the code cache may grow, and what goes first.
+//! The size limit of the code cache, and the order in which code is removed.
 //!
-//! It is safe beside running processes: code that is mapped stays mapped when
-//! its file goes, whoever compiles holds the program's lock and is left alone,
-//! and a process whose file goes between two looks compiles again.
+//! Removal is safe while other processes run: mapped code stays mapped when its file is removed, a
+//! program that is being compiled is locked and left alone, and a process whose file disappears between
+//! two checks compiles again.
 
 use std::fs::{self, File};
 use std::io;
@@ -11,32 +11,32 @@ use std::time::{Duration, SystemTime};
 
 use lobster_base::regular_file;
 
-/// Most bytes of compiled code: some 30 programs as large as Python, or
-/// thousands in Rust. `lobster store gc --max-code` lowers it once.
+/// Size limit of the compiled code in bytes: some 30 programs as large as Python, or thousands in Rust.
+/// `lobster store gc --max-code` applies a lower limit once.
 pub const MAX_CODE: u64 = 1 << 30;
 
-/// How exact the time of the last use is: noting each use would be a write for every run.
+/// Precision of the time of the last use: recording every use would cost a write per run.
 const USE_NOTED_EVERY: Duration = Duration::from_secs(60 * 60);
 
-/// A draft that is older was left by a process that died.
+/// An older draft was left by a process that died.
 const DRAFT_AGE: Duration = Duration::from_secs(60 * 60);
 
-/// What compiled code takes on disk, or what was removed of it.
+/// Size of the compiled code on disk, or of the code that was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CodeUse {
-    /// Programs; the same one under two versions of the compiler counts twice.
+    /// Number of programs; the same program under two versions of the compiler is two.
     pub programs: u64,
     pub bytes: u64,
 }
 
-/// Which compiled code stays.
+/// Rules for the compiled code that is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodeLimits {
-    /// The code that was not used for the longest time goes until the rest takes at most so much.
+    /// The least recently used code is removed until the rest takes at most this many bytes.
     pub max_bytes: u64,
-    /// Code that was not used for longer goes.
+    /// Code that was not used for longer than this is removed.
     pub max_age: Option<Duration>,
-    /// Only say what would go.
+    /// Only report the code that would be removed.
     pub dry_run: bool,
 }
 
@@ -48,7 +48,7 @@ impl Default for CodeLimits {
 
 /// The code of one program.
 struct Entry {
-    /// Its path but for the extension.
+    /// Path without the extension.
     stem: PathBuf,
     bytes: u64,
     used: SystemTime,
@@ -59,7 +59,7 @@ impl Entry {
         self.stem.with_extension(extension)
     }
 
-    /// Removes it unless somebody is compiling it; false when it stays.
+    /// Removes the code unless it is being compiled; false if it stays.
     fn remove(&self) -> bool {
         let path = self.file("lock");
         let mut options = File::options();
@@ -70,7 +70,7 @@ impl Entry {
         if lock.try_lock().is_err() {
             return false;
         }
-        // The record first: code without a record is not read.
+        // The record goes first: code without a record is not read.
         let gone = ["blake3", "seen", "cwasm", "refused"].iter().all(|extension| {
             let removed = fs::remove_file(self.file(extension));
             removed.is_ok() || removed.is_err_and(|error| error.kind() == io::ErrorKind::NotFound)
@@ -80,7 +80,7 @@ impl Entry {
     }
 }
 
-/// Notes that code was used now; `record` is the file that says its digest.
+/// Records that code was used now; `record` is the file with its digest.
 pub(super) fn note_use(record: &Path) {
     let note = || -> io::Result<()> {
         let age = fs::metadata(record)?.modified()?.elapsed().unwrap_or(Duration::MAX);
@@ -94,12 +94,12 @@ pub(super) fn note_use(record: &Path) {
     }
 }
 
-/// What the cache in `dir` takes.
+/// Size of the cache in `dir`.
 pub(crate) fn usage(dir: &Path) -> CodeUse {
     total(&entries(dir))
 }
 
-/// Removes code until the cache in `dir` fits `limits`; gives what went.
+/// Removes code until the cache in `dir` fits `limits`; returns the size of the removed code.
 pub(crate) fn prune(dir: &Path, limits: &CodeLimits) -> CodeUse {
     let mut entries = entries(dir);
     entries.sort_by_key(|entry| entry.used);
@@ -126,12 +126,12 @@ fn total(entries: &[Entry]) -> CodeUse {
     CodeUse { programs: entries.len() as u64, bytes: entries.iter().map(|entry| entry.bytes).sum() }
 }
 
-/// All code below `dir`, that of other compilers too. What cannot be read is not there.
+/// All code below `dir`, including the code of other compilers. Unreadable entries are left out.
 fn entries(dir: &Path) -> Vec<Entry> {
     let entry = |path: PathBuf| -> Option<Entry> {
         let code = fs::symlink_metadata(&path).ok().filter(fs::Metadata::is_file)?;
         let stem = path.with_extension("");
-        // Code without a record is of a process that died in between.
+        // Code without a record belongs to a process that died before it wrote the record.
         let used = fs::metadata(stem.with_extension("blake3")).unwrap_or_else(|_| code.clone()).modified();
         Some(Entry { stem, bytes: code.len(), used: used.ok()? })
     };
@@ -164,7 +164,7 @@ fn remove_drafts(dir: &Path) {
 mod tests {
     use super::*;
 
-    /// A cache with programs of 100 bytes, used so many hours ago.
+    /// A cache with programs of 100 bytes, each used this many hours ago.
     fn cache(hours: &[u64]) -> tempfile::TempDir {
         let dir = tempfile::tempdir().expect("temporary directory");
         for (n, hours) in hours.iter().enumerate() {

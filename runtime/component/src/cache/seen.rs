@@ -1,9 +1,8 @@
-//! That a file was checked, and has not changed since.
+//! Records that a file was checked and has not changed since.
 //!
-//! Hashing some megabytes of code is most of what it takes to load them. A file
-//! that was checked since the machine started need not be checked again while
-//! the kernel says that nobody touched it: the time of its last change cannot be
-//! set, and whatever a power cut may have done to its content is behind a start.
+//! Hashing several megabytes of code is most of the cost of loading them. A file that was checked since
+//! the machine started need not be checked again while the kernel reports it as unchanged: the time of
+//! its last change (ctime) cannot be set, and any damage from a power cut precedes the current start.
 
 use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
@@ -12,18 +11,19 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lobster_base::regular_file;
 
-/// A file that was changed more recently is not trusted: on some kernels two
-/// changes within one tick of the clock bear the same time.
+/// A file that was changed more recently than this is not trusted: on some kernels, two changes within
+/// one tick of the clock get the same time.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// Says this start of the machine apart from all others.
+/// Identifies this start of the machine.
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
-/// What tells a file, as it is now, from any other and from itself after a change.
+/// Distinguishes the current state of a file from every other file and from its own state after a
+/// change.
 pub(super) struct Mark(String);
 
 impl Mark {
-    /// None where the kernel does not tell, or where the file has changed just now.
+    /// `None` if the kernel does not report this, or if the file has changed very recently.
     pub(super) fn of(file: &Path) -> Option<Self> {
         let boot = fs::read_to_string(BOOT_ID).ok()?;
         let meta = fs::metadata(file).ok()?;
@@ -34,12 +34,12 @@ impl Mark {
         })
     }
 
-    /// Whether the file was checked in this state; `note` is where that is noted.
+    /// True if the file was checked in this state; `note` is the file that records it.
     pub(super) fn is_noted(&self, note: &Path) -> bool {
         regular_file::read_own_text(note).is_ok_and(|noted| noted == self.0)
     }
 
-    /// What the note says.
+    /// Content of the note.
     pub(super) fn as_bytes(&self) -> &[u8] {
         self.0.as_bytes()
     }
@@ -65,7 +65,8 @@ mod tests {
         assert!(!mark.is_noted(&note));
         fs::write(&note, mark.as_bytes()).expect("writes");
         assert!(mark.is_noted(&note) && Mark::of(&file).is_some_and(|again| again.is_noted(&note)));
-        // The same length, and the time of its content set back: what it was stays unknown.
+        // The length is the same and the modification time is set back; the earlier content cannot be
+        // known.
         let content = fs::metadata(&file).and_then(|meta| meta.modified()).expect("a time");
         fs::write(&file, "c0de").expect("writes");
         fs::File::options().append(true).open(&file).and_then(|f| f.set_modified(content)).expect("sets");

@@ -1,5 +1,5 @@
-//! The two clocks of a run: the machine's, or a virtual one that only moves
-//! when the program looks at it or sleeps.
+//! The two clocks of a run: the machine's, or a virtual one that moves only when the program reads it
+//! or sleeps.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -16,14 +16,14 @@ use crate::host::services::Tracer;
 use crate::state::State;
 use lobster_base::sync::lock;
 
-/// How far the virtual clock moves each time it is read, so that a program
-/// that waits by looking at the clock gets there.
+/// Step by which each reading moves the virtual clock, so that a program that polls the clock makes
+/// progress.
 const LOOK: u64 = 1_000;
 
-/// What the program may know of the resolution of a clock, virtual or not, in ns.
+/// Clock resolution that the program is shown, virtual or not, in ns.
 pub(super) const RESOLUTION: u64 = 1_000;
 
-/// The clock of one run. Clones are the same clock.
+/// Clock of one run. Clones share it.
 #[derive(Clone)]
 pub(crate) enum Clock {
     Real { start: Instant, tracer: Tracer },
@@ -34,7 +34,7 @@ pub(crate) struct Virtual {
     /// Nanoseconds since the run began.
     now: u64,
     wall_start: Duration,
-    /// How many timers wait in the current poll, by the time they wait for.
+    /// Number of timers that wait in the current poll, by the time that they wait for.
     waiting: BTreeMap<u64, usize>,
 }
 
@@ -48,7 +48,7 @@ impl Clock {
         Self::Virtual(Arc::new(Mutex::new(Virtual { now: 0, wall_start, waiting: BTreeMap::new() })))
     }
 
-    /// Lets `nanos` pass at once if the clock is virtual; false if they are to be waited for.
+    /// Skips `nanos` at once if the clock is virtual; false if the caller has to wait.
     pub(super) fn skip(&self, nanos: u64) -> bool {
         match self {
             Self::Real { .. } => false,
@@ -143,7 +143,7 @@ impl monotonic_clock::Host for State {
 
 enum Timer {
     Real(tokio::time::Instant),
-    /// Later than the clock can say.
+    /// Later than the clock can represent.
     Never,
     Virtual {
         clock: Arc<Mutex<Virtual>>,

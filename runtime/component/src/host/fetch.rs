@@ -1,6 +1,6 @@
-//! `lobster:step/http`: one call makes a request and gives its whole answer, for
-//! languages that cannot link `wasi:http`. It is sent as that is, so grants, the record
-//! and the limits are the same.
+//! `lobster:step/http`: one call sends a request and returns the whole response, for languages that
+//! cannot link `wasi:http`. It uses the same code as `wasi:http`, so grants, the record and the limits
+//! are the same.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ impl Http {
         let unused = Box::new(std::future::ready(Ok(())));
         let sending = Box::into_pin(self.send_request(request, Some(options), unused));
         let answered = async {
-            // Read to its end before the connection is let go.
+            // The body is read completely before the connection is dropped.
             let (response, _connection) = sending.await?;
             let (head, body) = response.into_parts();
             let body = whole(body, || Error::HttpResponseBodySize(None)).await?;
@@ -51,7 +51,7 @@ impl Http {
     }
 }
 
-/// The request as the network takes it, or what is wrong with it.
+/// Converts the request for the network, or returns its fault.
 fn read(asked: wit::Request) -> Result<Request<WasiBody>, wit::HttpError> {
     let method = Method::from_bytes(asked.method.as_bytes())
         .map_err(|_| bad(format!("{:?} is not an HTTP method", asked.method)))?;
@@ -83,7 +83,8 @@ fn read(asked: wit::Request) -> Result<Request<WasiBody>, wit::HttpError> {
 fn header(name: &str, value: &str) -> Result<(HeaderName, HeaderValue), wit::HttpError> {
     let known = HeaderName::from_bytes(name.as_bytes())
         .map_err(|_| bad(format!("{name:?} is not a name of a header")))?;
-    // The length is that of the body: two lengths are two requests to somebody on the way.
+    // The host sends the length of the body: with two different lengths, a proxy might see two
+    // requests.
     if known == CONTENT_LENGTH || DEFAULT_FORBIDDEN_HEADERS.contains(&known) {
         return Err(bad(format!("the header {known} is the host's to send")));
     }

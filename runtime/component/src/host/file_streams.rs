@@ -1,4 +1,4 @@
-//! Files as streams, and what goes wrong with files.
+//! Files as streams, and the errors of files.
 
 use std::fmt;
 use std::fs::File;
@@ -15,7 +15,7 @@ use wasmtime_wasi::p2::{InputStream, OutputStream, Pollable, StreamError, Stream
 use super::filesystem::ErrorCode;
 use super::overlay::Writer;
 
-/// What a stream takes or gives at once.
+/// Most bytes that a stream reads or writes at once.
 const STREAM_CHUNK: usize = 64 << 10;
 
 /// An error code for the program, or the end of the run.
@@ -56,7 +56,7 @@ pub(super) fn error_code(error: &io::Error) -> ErrorCode {
     match error.raw_os_error().map(Errno::from_raw_os_error) {
         Some(Errno::NOENT) => ErrorCode::NoEntry,
         Some(Errno::ACCESS) => ErrorCode::Access,
-        // `XDEV` is how the kernel says that a path would leave the directory.
+        // The kernel reports a path that would leave the directory as `XDEV`.
         Some(Errno::PERM | Errno::XDEV) => ErrorCode::NotPermitted,
         Some(Errno::NOTDIR) => ErrorCode::NotDirectory,
         Some(Errno::ISDIR) => ErrorCode::IsDirectory,
@@ -104,7 +104,7 @@ impl InputStream for Reader {
 pub(super) struct StreamWriter {
     pub(super) file: Arc<File>,
     pub(super) writer: Writer,
-    /// None appends.
+    /// `None` appends.
     pub(super) offset: Option<u64>,
 }
 

@@ -1,8 +1,7 @@
 //! `wasi:filesystem` over the granted directories.
 //!
-//! Unlike wasmtime's own, what it answers is the same on every machine: names
-//! are listed in order, times are the run's start unless the clock is granted,
-//! and inode numbers are made of paths.
+//! Unlike wasmtime's own version, its answers are the same on every machine: names are listed in order,
+//! times are the run's start unless the clock is granted, and inode numbers are derived from paths.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -25,17 +24,16 @@ use crate::{Grants, OpenedDirs, RunError};
 
 pub(crate) use types::ErrorCode;
 
-/// Files and directories that a run may have open at once: they are open in
-/// this process, too.
+/// Most files and directories that a run may have open at once: they are also open in this process.
 pub(super) const MAX_OPEN: usize = 256;
 
-/// Bytes of names in all listings that a program holds at once.
+/// Most bytes of names in all listings that a program holds at once.
 const MAX_LISTED: u64 = 64 << 20;
 
-/// What a listed name takes besides its letters.
+/// Size of a listed name besides its letters.
 const NAME: u64 = 48;
 
-/// Most bytes that one read gives.
+/// Most bytes that one read returns.
 const MAX_READ: u64 = 1 << 20;
 
 /// The file system of one run.
@@ -44,7 +42,7 @@ pub(crate) struct Filesystem {
     pub(crate) stage: Arc<Stage>,
     times: Times,
     open: Arc<AtomicUsize>,
-    /// Bytes of names in listings that are held.
+    /// Bytes of names in open listings.
     listed: Arc<AtomicU64>,
 }
 
@@ -53,14 +51,14 @@ pub(crate) struct Mount {
     pub(crate) tree: Tree,
 }
 
-/// Which times of files a program sees.
+/// Times of files that a program sees.
 enum Times {
     Real,
     All(SystemTime),
 }
 
 impl Filesystem {
-    /// What is granted, and where it was opened.
+    /// Opens the granted directories.
     pub(crate) fn open(
         grants: &Grants,
         opened: OpenedDirs,
@@ -102,7 +100,7 @@ impl Filesystem {
         Ok(Self { mounts, stage, times, open: Arc::default(), listed: Arc::default() })
     }
 
-    /// The directories with what the program did to them.
+    /// The directories with the program's changes.
     pub(crate) fn into_mounts(self) -> Vec<Mount> {
         self.mounts
     }
@@ -124,7 +122,7 @@ impl Filesystem {
         Place { mount, path: String::new() }
     }
 
-    /// The names in a directory, paid for as long as the program holds them.
+    /// Names in a directory, charged for as long as the program holds them.
     pub(crate) fn list(&mut self, place: &Place) -> Result<(BTreeMap<String, Kind>, ListTicket), FsError> {
         let names = self.tree(place.mount)?.list(&place.path)?;
         let bytes = names.keys().map(|name| name.len() as u64 + NAME).sum();
@@ -152,7 +150,7 @@ impl Filesystem {
         })
     }
 
-    /// What the program sees of when a file was modified.
+    /// Modification time that the program sees.
     pub(super) fn shown_time(&self, modified: Option<SystemTime>) -> Option<SystemTime> {
         match self.times {
             Times::Real => modified,
@@ -160,7 +158,7 @@ impl Filesystem {
         }
     }
 
-    /// The time that a file gets which is touched now.
+    /// Time of a file that is touched now.
     pub(super) fn now(&self) -> SystemTime {
         match self.times {
             Times::Real => SystemTime::now(),
@@ -168,12 +166,12 @@ impl Filesystem {
         }
     }
 
-    /// Where the directories are for the program, in the order of their numbers.
+    /// Guest paths of the directories, in the order of their numbers.
     pub(crate) fn guests(&self) -> Vec<String> {
         self.mounts.iter().map(|mount| mount.guest.clone()).collect()
     }
 
-    /// Where a link leads, unless that is a place of the host.
+    /// Target of a link, unless it is a path of the host.
     pub(super) fn link_target(&mut self, place: &Place) -> Result<String, FsError> {
         let tree = self.tree(place.mount)?;
         match tree.info(&place.path)?.map(|info| info.kind) {
@@ -218,8 +216,8 @@ impl Place {
         self.at(path)
     }
 
-    /// What a name in a listing stands for: `.` is the directory itself, and
-    /// nobody sees more above the granted one.
+    /// Place of a listed name: `.` is the directory itself, and no name leads above the granted
+    /// directory.
     pub(super) fn named(&self, name: &str) -> Self {
         match name {
             "." => self.clone(),
@@ -243,7 +241,7 @@ impl Place {
     }
 }
 
-/// Counts an open descriptor for as long as it lives.
+/// Counts an open descriptor until it is dropped.
 pub(super) struct OpenTicket(Arc<AtomicUsize>);
 
 impl Drop for OpenTicket {
@@ -252,7 +250,7 @@ impl Drop for OpenTicket {
     }
 }
 
-/// Counts a directory listing for as long as it lives.
+/// Counts a directory listing until it is dropped.
 pub(crate) struct ListTicket {
     held: Arc<AtomicU64>,
     bytes: u64,
@@ -363,7 +361,7 @@ impl State {
         accessed: types::NewTimestamp,
         modified: types::NewTimestamp,
     ) -> Fs<()> {
-        // Access times are not kept: nobody could rely on them anyway (`noatime`).
+        // Access times are not stored: programs cannot rely on them anyway (`noatime`).
         self.files.new_time(accessed)?;
         match self.files.new_time(modified)? {
             Some(time) => self.files.tree(place.mount)?.set_modified(&place.path, time),
@@ -397,7 +395,7 @@ impl types::HostDescriptor for State {
         Ok(self.table.push(stream)?)
     }
 
-    /// Advice may be ignored; a handle that does not exist may not.
+    /// Advice may be ignored, but an invalid handle is an error.
     fn advise(&mut self, fd: Resource<Descriptor>, _: u64, _: u64, _: types::Advice) -> Fs<()> {
         self.table.get(&fd)?.file().map(|_| ())
     }
@@ -488,7 +486,7 @@ impl types::HostDescriptor for State {
         let open = self.table.get(&fd)?.file.as_ref().map(|opened| opened.file.clone());
         let stat = self.files.stat(&place);
         match (stat, open) {
-            // An open file outlives its name, and its size is its own.
+            // An open file outlives its name and has its own size.
             (stat, Some(file)) => {
                 let size = file.metadata()?.len();
                 Ok(match stat {
@@ -517,8 +515,8 @@ impl types::HostDescriptor for State {
         self.files.stat(&place)
     }
 
-    /// Hard links are not offered: one file under two names has no place in a
-    /// layer that is committed name by name.
+    /// Hard links are not supported: a layer is committed name by name and cannot hold one file under
+    /// two names.
     fn link_at(
         &mut self,
         _: Resource<Descriptor>,
@@ -562,7 +560,7 @@ impl types::HostDescriptor for State {
             if wanted.contains(types::DescriptorFlags::MUTATE_DIRECTORY) && !may_change {
                 return Err(ErrorCode::ReadOnly.into());
             }
-            // A directory opened from one that may be changed may be changed.
+            // A directory opened from a writable one is writable.
             Descriptor { place, flags: wanted | parent, file: None, _ticket: Some(ticket) }
         } else {
             if wants_dir {

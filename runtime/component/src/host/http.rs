@@ -1,6 +1,5 @@
-//! `wasi:http` requests to granted hosts: the name is resolved by the run's
-//! own resolver and the connection goes to the address that was checked.
-//! Redirects are the program's to follow, so each is checked again.
+//! `wasi:http` requests to granted hosts. The run's own resolver resolves the name, and the connection
+//! goes to the checked address. Only the program follows redirects, so each target is checked again.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -30,13 +29,13 @@ use crate::host::network::NetGrants;
 use crate::host::services::Tracer;
 use crate::state::State;
 
-/// How long a connection may take when the program does not say.
+/// Time limit of a connection if the program sets none.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Most connections of one run at once: each has buffers and a descriptor of the host.
+/// Most connections of one run at once: each needs buffers and a descriptor of the host.
 const MAX_CONNECTIONS: usize = 128;
 
-/// Most bytes of a request's body that wait to be sent.
+/// Most bytes of a request body that wait to be sent.
 const BODY_CHUNK: usize = 64 << 10;
 
 /// Largest request or response body that is recorded.
@@ -58,14 +57,14 @@ impl Http {
     }
 }
 
-/// What sending a request needs.
+/// Everything that sending a request needs.
 struct Way {
     net: Arc<NetGrants>,
     credentials: Arc<[Credential]>,
     connections: Arc<Semaphore>,
 }
 
-/// What drives a connection in the background while its response is read.
+/// Drives a connection in the background while its response is read.
 type Driver = Box<dyn Future<Output = Result<(), Error>> + Send>;
 
 type Answer = Result<(Response<WasiBody>, Driver), Error>;
@@ -104,20 +103,21 @@ impl WasiHttpHooks for Http {
     }
 }
 
-/// The interface as the library links it; programs that ask for another 0.2 get the same.
+/// Version of the interface that the library links; programs that import another 0.2 version get the
+/// same.
 const TYPES: &str = "wasi:http/types@0.2.12";
 
-/// Longest host with its port, in bytes. A name has at most 253 (RFC 1035, section 2.3.4).
+/// Longest host and port in bytes. A name has at most 253 (RFC 1035, section 2.3.4).
 const MAX_AUTHORITY: usize = 1 << 10;
 
-/// Longest name of a method, in bytes. Those that are registered have up to 17 (RFC 9110, section 16.1.1).
+/// Longest method name in bytes. Registered methods have up to 17 (RFC 9110, section 16.1.1).
 const MAX_METHOD: usize = 64;
 
-/// What these functions answer: of a refusal WASI says no more than that it is one.
+/// Result of these setters: WASI reports a refusal without a reason.
 type Answered = wasmtime::Result<(Result<(), ()>,)>;
 
-/// Links the setters of a request whose length the library leaves open: the host keeps what they are
-/// given, outside of the program's memory.
+/// Links the setters of a request whose values have no length limit in the library: the host stores
+/// these values outside of the program's memory.
 pub(super) fn bound_requests(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     let mut types = linker.instance(TYPES)?;
     types.func_wrap(
@@ -140,7 +140,8 @@ pub(super) fn bound_requests(linker: &mut Linker<State>) -> wasmtime::Result<()>
     )
 }
 
-/// Sends a request with its credential, and once more with another token if the server did not take it.
+/// Sends a request with its credential, and again with a new token if the server rejected the first
+/// one.
 async fn send(way: &Way, request: Request<WasiBody>, options: RequestOptions) -> Answer {
     let to = Destination::of(&request)?;
     let credential = way.credentials.iter().find(|known| to.https && known.is_for(&to.host, to.port));
@@ -148,7 +149,7 @@ async fn send(way: &Way, request: Request<WasiBody>, options: RequestOptions) ->
     let (parts, body) = request.into_parts();
     let proof = match credential.proof(parts.method.as_str(), &to.path.to_string(), &parts.headers).await {
         Ok(proof) => proof,
-        // Outside of its bounds the request goes as the program made it.
+        // Outside of the credential's bounds, the request goes out unchanged.
         Err(Unready::OutOfBounds(_)) => {
             return to.exchange(way, Request::from_parts(parts, body), &options).await;
         }
@@ -182,12 +183,12 @@ fn wasi_body(body: Sent<WasiBody>) -> WasiBody {
     }
 }
 
-/// Where a request goes.
+/// Destination of a request.
 struct Destination {
     https: bool,
     host: String,
     port: u16,
-    /// Without a proxy between, the request names the path alone.
+    /// Without a proxy, the request names the path alone.
     path: Uri,
 }
 
@@ -204,7 +205,7 @@ impl Destination {
         })
     }
 
-    /// One request over a connection of its own.
+    /// Sends one request over its own connection.
     async fn exchange(&self, way: &Way, mut request: Request<WasiBody>, options: &RequestOptions) -> Answer {
         let place = way.connections.clone().try_acquire_owned();
         let place = place.map_err(|_| Error::ConnectionLimitReached)?;
@@ -272,7 +273,7 @@ async fn encrypt(stream: TcpStream, host: &str) -> Result<tokio_rustls::client::
     tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.map_err(Error::Tls)
 }
 
-/// A request as the record knows it: all but the moment it was sent.
+/// Recorded form of a request: everything except the time when it was sent.
 #[derive(Serialize)]
 struct Question<'a> {
     method: &'a str,
@@ -287,7 +288,7 @@ struct Head {
     headers: Vec<(String, String)>,
 }
 
-/// Sends a request unless the record has its answer. Bodies are held whole.
+/// Sends a request unless the record has its answer. Bodies are held in memory as a whole.
 async fn recorded(way: &Way, tracer: &Tracer, request: Request<WasiBody>, options: RequestOptions) -> Answer {
     let (parts, body) = request.into_parts();
     let body = whole(body, || Error::HttpRequestBodySize(None)).await?;
@@ -307,14 +308,14 @@ async fn recorded(way: &Way, tracer: &Tracer, request: Request<WasiBody>, option
             return parse(&answer).ok_or_else(|| internal("the recorded answer is damaged".to_owned()));
         }
         Ok(None) => {}
-        // The run ends at its next look; until then the request has failed.
+        // The run ends at its next check; until then, the request has failed.
         Err(()) => return Err(internal("the run departed from its record".to_owned())),
     }
     let body = Full::new(body).map_err(Error::from).boxed_unsync();
     let answer = match whole_answer(way, Request::from_parts(parts, body), options).await {
         Ok(answer) => answer,
         Err(error) => {
-            // The program is told no more than what the record can tell it again.
+            // The program gets only as much detail as the record can repeat.
             let name = failure_name(&error);
             tracer.record("http", &question, &[FAILED, name.as_bytes()].concat());
             return Err(failure(&name));
@@ -324,7 +325,7 @@ async fn recorded(way: &Way, tracer: &Tracer, request: Request<WasiBody>, option
     parse(&answer).ok_or_else(|| internal("the answer cannot be recorded".to_owned()))
 }
 
-/// Sends a request and gives its answer as a record has it: the head as JSON, a line end, the body.
+/// Sends a request and returns its answer in recorded form: the head as JSON, a line end, the body.
 async fn whole_answer(
     way: &Way,
     request: Request<WasiBody>,
@@ -342,10 +343,10 @@ async fn whole_answer(
     Ok(answer)
 }
 
-/// How the record of a request without an answer begins.
+/// First byte of the recorded answer to a failed request.
 const FAILED: &[u8] = b"!";
 
-/// What went wrong, in a word that [`failure`] knows.
+/// Name of the error, for [`failure`].
 fn failure_name(error: &Error) -> String {
     match error {
         Error::HttpRequestDenied => "denied".to_owned(),
@@ -388,7 +389,7 @@ pub(crate) async fn whole(body: WasiBody, too_large: impl FnOnce() -> Error) -> 
     }
 }
 
-/// The recorded head up to the first line end, then the body.
+/// Parses the recorded head up to the first line end, then the body.
 fn parse(answer: &[u8]) -> Option<(Response<WasiBody>, Driver)> {
     let end = answer.iter().position(|byte| *byte == b'\n')?;
     let (head, body) = (answer.get(..end)?, answer.get(end + 1..)?);
@@ -403,13 +404,13 @@ fn parse(answer: &[u8]) -> Option<(Response<WasiBody>, Driver)> {
     Some((response.body(body).ok()?, driver))
 }
 
-/// Headers as text, each byte one character.
+/// Headers as text: each byte is one character.
 pub(crate) fn plain(headers: &HeaderMap) -> Vec<(String, String)> {
     let text = |value: &HeaderValue| value.as_bytes().iter().map(|byte| char::from(*byte)).collect();
     headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
 }
 
-/// The other way: none for a text that no header can have.
+/// Header value of such a text; `None` if no header can have it.
 pub(crate) fn header_value(text: &str) -> Option<HeaderValue> {
     let bytes: Option<Vec<u8>> = text.chars().map(|c| u8::try_from(u32::from(c)).ok()).collect();
     HeaderValue::from_bytes(&bytes?).ok()
@@ -480,7 +481,7 @@ mod tests {
         }
     }
 
-    /// Keeps what it is given; answers from it once it was rewound.
+    /// Records answers, and replays them after a rewind.
     #[derive(Default)]
     struct Tape(Vec<(Vec<u8>, Vec<u8>)>, Option<usize>);
 

@@ -1,5 +1,5 @@
-//! `lobster:step/io` and the standard streams: how a program reads its input
-//! and puts out its output, in bounded memory.
+//! `lobster:step/io` and the standard streams: a program reads its input and writes its output in
+//! bounded memory.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -21,34 +21,34 @@ use crate::state::State;
 use crate::{Input, Limits, OutputSink, RunError};
 use lobster_base::sync::lock;
 
-/// Most bytes that one call gives the program, however many it asks for.
+/// Most bytes that one call returns to the program, however many it requests.
 const MAX_CHUNK: usize = 1 << 20;
 
-/// Longest byte input that is given as one text item.
+/// Longest byte input that is passed as one text item.
 const MAX_TEXT: u64 = 16 << 20;
 
 /// Most memory that checking one item against a schema may take.
 const MAX_CHECKED: usize = 32 << 20;
 
-/// What a standard stream takes or gives at once.
+/// Most bytes that a standard stream reads or writes at once.
 const STREAM_CHUNK: usize = 64 << 10;
 
-/// How much of stderr is kept for error messages.
+/// Bytes of stderr that are kept for error messages.
 const TAIL: usize = 8 << 10;
 
-/// The streams of one run. Clones are the same streams.
+/// Streams of one run. Clones share the streams.
 #[derive(Clone)]
 pub(crate) struct Pipes {
     input: Arc<Mutex<InputPipe>>,
     output: Arc<Mutex<OutputPipe>>,
     stderr: Arc<Mutex<ErrPipe>>,
-    /// Bytes moved since they were last paid for.
+    /// Bytes moved that are not yet paid for.
     moved: Arc<AtomicU64>,
 }
 
 struct InputPipe {
     source: Input,
-    /// The rest of an item that did not fit the last `read`.
+    /// Rest of an item that did not fit in the last `read`.
     pending: VecDeque<u8>,
     schema: Option<Arc<Schema>>,
     items: u64,
@@ -78,7 +78,7 @@ struct ErrPipe {
     tail: VecDeque<u8>,
 }
 
-/// What the streams carried.
+/// Totals that the streams carried.
 pub(crate) struct Carried {
     pub(crate) bytes: u64,
     pub(crate) items: u64,
@@ -117,12 +117,12 @@ impl Pipes {
         self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
     }
 
-    /// Counts bytes of talk that go elsewhere than to stderr.
+    /// Counts bytes of log output that do not go to stderr.
     pub(crate) fn talked(&self, bytes: usize) -> wasmtime::Result<()> {
         lock(&self.stderr).count(bytes).map_err(wasmtime::Error::new)
     }
 
-    /// The bytes moved since the last call of this.
+    /// Bytes moved since the last call of this function.
     pub(crate) fn take_moved(&self) -> u64 {
         self.moved.swap(0, Ordering::Relaxed)
     }
@@ -132,7 +132,7 @@ impl Pipes {
         Carried { bytes: output.bytes, items: output.items }
     }
 
-    /// What went wrong in a stream, whatever the program made of it.
+    /// Error of a stream, even if the program ignored it.
     pub(crate) fn failure(&self) -> Option<RunError> {
         if let Some(message) = lock(&self.input).failed.take() {
             return Some(RunError::InputFailed { message });
@@ -153,7 +153,7 @@ impl InputPipe {
         stream_error("io", error.to_string())
     }
 
-    /// The next item, checked against the schema.
+    /// Next item, checked against the schema.
     fn next_item(&mut self) -> wasmtime::Result<Option<io::Result<String>>> {
         let Input::Items(items) = &mut self.source else { return Ok(None) };
         let item = items.next();
@@ -173,7 +173,7 @@ impl InputPipe {
         Ok(item)
     }
 
-    /// Up to `max` bytes; empty at the end. Items come as JSON Lines.
+    /// Up to `max` bytes; empty at the end. Items are returned as JSON Lines.
     fn read(&mut self, max: usize) -> wasmtime::Result<io::Result<Vec<u8>>> {
         let max = max.min(MAX_CHUNK);
         if let Input::Bytes(reader) = &mut self.source {
@@ -193,7 +193,7 @@ impl InputPipe {
         Ok(Ok(self.pending.drain(..take).collect()))
     }
 
-    /// Up to `max` items; empty at the end. Bytes are one text item.
+    /// Up to `max` items; empty at the end. Byte input is one text item.
     fn next(&mut self, max: u32) -> wasmtime::Result<io::Result<Vec<String>>> {
         if let Input::Bytes(reader) = &mut self.source {
             let mut text = String::new();
@@ -225,7 +225,7 @@ impl InputPipe {
     }
 }
 
-/// The value of an item that a schema is to judge.
+/// Parses an item that is to be checked against a schema.
 fn parse_to_check(item: &str) -> Result<Value, String> {
     let values = item.bytes().filter(|byte| matches!(byte, b',' | b':' | b'[' | b'{')).count();
     if item.len() + values * 4 * size_of::<Value>() > MAX_CHECKED {
@@ -234,8 +234,8 @@ fn parse_to_check(item: &str) -> Result<Value, String> {
     lobster_base::json::parse_message(item.as_bytes()).map_err(|error| format!("it is not JSON: {error}"))
 }
 
-/// What one read gives, at most `max` bytes. Programs ask for far more than there
-/// is, so the room for it is kept for the next time.
+/// Reads at most `max` bytes. Programs request far more than is available, so the buffer is kept for
+/// the next call.
 fn read_some(reader: &mut dyn Read, max: usize) -> io::Result<Vec<u8>> {
     thread_local! {
         static ROOM: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
@@ -258,12 +258,12 @@ fn stream_error(code: &str, message: impl Into<String>) -> wit::StreamError {
     wit::StreamError { code: code.to_owned(), message: message.into() }
 }
 
-/// What a step is told about output that was not taken; the outer error ends the run.
+/// Result for the step of writing output; the outer error ends the run.
 type Put = wasmtime::Result<Result<(), wit::StreamError>>;
 
 impl OutputPipe {
-    /// A step is told once that its output is too long, so that it can say
-    /// something on stderr; when it goes on it is stopped.
+    /// Reports output over the limit to the step once, so that it can write to stderr; the next write
+    /// ends the run.
     fn admit(&mut self, form: Form, size: u64) -> Put {
         if *self.form.get_or_insert(form) != form {
             let message = "a step writes bytes or emits items, not both";
@@ -320,7 +320,7 @@ impl OutputPipe {
             return invalid(format!("it is not JSON: {error}"));
         }
         self.items += 1;
-        // In valid JSON a line break can only stand between tokens.
+        // In valid JSON, a line break can only occur between tokens.
         let item = item.trim();
         let kept = if item.contains(['\n', '\r']) {
             self.sink.item(&item.replace(['\n', '\r'], " "))
@@ -350,7 +350,7 @@ impl ErrPipe {
         self.tail.extend(&bytes[bytes.len().saturating_sub(TAIL)..]);
         let excess = self.tail.len().saturating_sub(TAIL);
         self.tail.drain(..excess);
-        // What a person would have seen is no reason to fail the step.
+        // Losing log output is no reason to fail the step.
         if let Err(error) = self.sink.write_all(bytes) {
             tracing::debug!(%error, "a step's stderr is lost");
         }
@@ -358,7 +358,7 @@ impl ErrPipe {
     }
 }
 
-/// The program's handle of its input; the stream itself is the run's.
+/// The program's handle of its input; the run owns the stream itself.
 #[expect(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct StepInput;
 
@@ -424,14 +424,14 @@ impl wit::HostOutput for State {
     }
 }
 
-/// Where a standard stream of the program leads.
+/// Target of a standard stream.
 #[derive(Clone)]
 pub(crate) enum Stdio {
     /// stdin of a command program.
     Input(Pipes),
     /// stdout of a command program.
     Output(Pipes),
-    /// stderr; also the stdout of a step, whose output is not its stdout.
+    /// stderr, and the stdout of a step, whose output does not go to stdout.
     Talk(Pipes),
 }
 

@@ -1,4 +1,4 @@
-//! The functions that a program can call.
+//! Functions that a program can call.
 
 pub(crate) mod clocks;
 pub(crate) mod fetch;
@@ -19,7 +19,7 @@ use wasmtime_wasi::p2::bindings as wasi;
 
 use crate::state::State;
 
-/// The Rust side of `wit/step.wit`.
+/// Rust bindings of `wit/step.wit`.
 pub(crate) mod bindings {
     wasmtime::component::bindgen!({
         path: "../../wit",
@@ -38,7 +38,7 @@ pub(crate) mod bindings {
 
 pub(crate) use bindings::lobster::step as step_wit;
 
-/// What the world `step-http` adds to it.
+/// Additions of the world `step-http`.
 pub(crate) mod step_http {
     wasmtime::component::bindgen!({
         path: "../../wit",
@@ -48,7 +48,7 @@ pub(crate) mod step_http {
     });
 }
 
-/// The parts of WASI that this host implements itself.
+/// Parts of WASI that this host implements itself.
 pub(crate) mod wasi_own {
     wasmtime::component::bindgen!({
         path: "wit",
@@ -73,8 +73,8 @@ pub(crate) mod wasi_own {
     });
 }
 
-/// Links everything this host offers. What a run may really use of it is
-/// decided by its grants, before and inside the calls.
+/// Links all functions of this host. Grants decide which of them a run may use, before and inside the
+/// calls.
 pub(crate) fn add_to_linker(linker: &mut Linker<State>) -> wasmtime::Result<()> {
     wasmtime_wasi::p2::add_to_linker_async(linker)?;
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(linker)?;

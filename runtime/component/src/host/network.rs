@@ -1,9 +1,8 @@
-//! The network as far as it is granted: named hosts, on named ports.
+//! Network access within the grants: named hosts on named ports.
 //!
-//! A program learns addresses from this resolver alone, and only of hosts it
-//! was granted; a socket may connect to what the resolver gave it or to an
-//! address that was granted literally. So a name that answers differently the
-//! second time (DNS rebinding) leads nowhere new.
+//! A program learns addresses only from this resolver, and only addresses of granted hosts. A socket
+//! may connect only to an address that the resolver returned or that was granted literally. A name that
+//! resolves differently the second time (DNS rebinding) therefore reaches no new host.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -20,13 +19,13 @@ use crate::RunError;
 use crate::state::State;
 use lobster_base::sync::lock;
 
-/// The ports of a grant that names none: http and https.
+/// Ports of a grant that names none: http and https.
 const USUAL_PORTS: [u16; 2] = [80, 443];
 
-/// How many different refusals are remembered for the report.
+/// Number of different refusals that are kept for the report.
 const MAX_DENIED: usize = 64;
 
-/// What a run may connect to.
+/// Hosts and ports that a run may connect to.
 pub(crate) struct NetGrants {
     hosts: Vec<Host>,
     resolved: Mutex<HashSet<SocketAddr>>,
@@ -45,7 +44,7 @@ enum Name {
 }
 
 impl NetGrants {
-    /// Reads `host:port`, `host`, `[v6]:port` and so on.
+    /// Parses `host:port`, `host`, `[v6]:port` and so on.
     pub(crate) fn read(grants: &[String]) -> Result<Arc<Self>, RunError> {
         let hosts = grants.iter().map(|grant| {
             read_host(grant).ok_or_else(|| RunError::BadGrant {
@@ -57,7 +56,7 @@ impl NetGrants {
         Ok(Arc::new(Self { hosts, resolved: Mutex::default(), denied: Mutex::default() }))
     }
 
-    /// The addresses of a granted name, with those that it must not lead to left out.
+    /// Addresses of a granted name without the forbidden ones.
     pub(crate) async fn resolve(&self, name: &str) -> Result<Vec<IpAddr>, ErrorCode> {
         if let Some(address) = parse_address(name) {
             let granted = self.hosts.iter().any(|host| host.is_address(address));
@@ -79,7 +78,7 @@ impl NetGrants {
         })?;
         let mut addresses: Vec<IpAddr> = found.map(|address| address.ip()).collect();
         addresses.dedup();
-        // Who grants `localhost` by name means this machine.
+        // A grant of `localhost` by name means this machine.
         let local = name == "localhost" || name.ends_with(".localhost");
         let refused = |address: &IpAddr| !(is_public(*address) || (local && address.is_loopback()));
         if !addresses.is_empty() && addresses.iter().all(refused) {
@@ -93,7 +92,7 @@ impl NetGrants {
         Ok(addresses)
     }
 
-    /// Whether a socket may be used so.
+    /// True if a socket may be used in this way.
     pub(crate) fn allows(&self, address: SocketAddr, purpose: SocketAddrUse) -> bool {
         match purpose {
             SocketAddrUse::TcpConnect | SocketAddrUse::UdpSend | SocketAddrUse::UdpReceive => {
@@ -109,7 +108,7 @@ impl NetGrants {
                 }
                 allowed
             }
-            // The operating system chooses the local end of an outgoing connection.
+            // The operating system chooses the local address of an outgoing connection.
             SocketAddrUse::TcpBind | SocketAddrUse::UdpBind => {
                 address.ip().is_unspecified() && address.port() == 0
             }
@@ -117,7 +116,7 @@ impl NetGrants {
         }
     }
 
-    /// What the program tried and was not granted.
+    /// Hosts and addresses that the program tried without a grant.
     pub(crate) fn denied(&self) -> Vec<String> {
         lock(&self.denied).iter().cloned().collect()
     }
@@ -132,7 +131,7 @@ impl NetGrants {
 }
 
 impl Host {
-    /// Whether this is that host, or with `below`, a domain around it.
+    /// True if this is that host or, with `below`, a domain around it.
     fn covers(&self, name: &Name, below: bool) -> bool {
         match (&self.name, name) {
             (Name::Dns(own), Name::Dns(name)) if below => {
@@ -153,7 +152,7 @@ impl Host {
     }
 }
 
-/// What of a grant is asked for.
+/// Part of a grant that the wants ask for.
 pub(crate) enum Asked {
     All,
     /// These ports of its host.
@@ -161,15 +160,15 @@ pub(crate) enum Asked {
     Nothing,
 }
 
-/// What of a granted host some wants ask for. A want names a host as a grant
-/// does, may begin with `*.` for all names below one, and `*` or nothing is any
-/// host; without a port it asks for the usual ones.
+/// Part of a granted host that the wants ask for. A want names a host as a grant does. It may begin
+/// with `*.` for all names below a domain; `*` or an empty text is any host. Without a port, it asks
+/// for the usual ones.
 pub(crate) fn asked_of<'w>(grant: &str, wants: impl Iterator<Item = &'w str>) -> Asked {
     let wants: Vec<_> = wants.collect();
     if wants.iter().any(|want| matches!(*want, "" | "*")) {
         return Asked::All;
     }
-    // The run says what is wrong with it.
+    // The run reports the fault of such a grant.
     let Some(granted) = read_host(grant) else { return Asked::All };
     let asked_port = |port: &u16| {
         wants.iter().any(|want| {
@@ -214,8 +213,8 @@ fn parse_address(text: &str) -> Option<IpAddr> {
     bare.unwrap_or(text).parse::<IpAddr>().ok().map(|address| address.to_canonical())
 }
 
-/// A host name in one spelling. What merely looks like an address to a lenient
-/// resolver (`0x7f.1`, `2130706433`) is not a name.
+/// Normalises a host name. Texts that a lenient resolver takes for an address (`0x7f.1`, `2130706433`)
+/// are not names.
 fn dns_name(text: &str) -> Option<String> {
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     let label = |label: &str| {
@@ -228,9 +227,8 @@ fn dns_name(text: &str) -> Option<String> {
     (name.len() <= 253 && name.split('.').all(label) && !numeric).then_some(name)
 }
 
-/// Whether an address belongs to the public internet (IANA special-purpose
-/// address registries). Everything else may be this machine, its network or
-/// the cloud's metadata service.
+/// True if an address belongs to the public internet (IANA special-purpose address registries). All
+/// other addresses may be this machine, its network or the cloud's metadata service.
 fn is_public(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(v4) => is_public_v4(v4),
@@ -276,7 +274,7 @@ fn is_public_v6(v6: Ipv6Addr) -> bool {
     global && !protocol && !documentation
 }
 
-/// The addresses that a name resolved to.
+/// Addresses that a name resolved to.
 #[expect(unreachable_pub, reason = "the generated bindings re-export it")]
 pub struct Addresses(std::vec::IntoIter<IpAddr>);
 
@@ -426,7 +424,7 @@ mod tests {
         let connect = |address: &str| net.allows(at(address), SocketAddrUse::TcpConnect);
         assert!(connect("10.0.0.1:80") && !connect("10.0.0.1:81"));
         assert!(connect("[::ffff:10.0.0.2]:81") && connect("10.0.0.2:81"));
-        // Not before it was resolved, and then on the granted port only.
+        // Not before the name was resolved, and then on the granted port only.
         assert!(!connect("127.0.0.1:9999"));
         assert!(matches!(resolve(&net, "localhost"), Ok(found) if !found.is_empty()));
         assert!(connect("127.0.0.1:9999") && !connect("127.0.0.1:80"));

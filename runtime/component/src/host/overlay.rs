@@ -1,9 +1,8 @@
-//! A granted directory as a program sees it: the real one, and over it the
-//! program's own changes, which stay private until they are committed.
+//! A granted directory as a program sees it: the real directory under the program's own changes, which
+//! stay private until they are committed.
 //!
-//! Names are resolved here, one component at a time, over both layers; the
-//! directory itself is only ever reached through a handle that the kernel keeps
-//! from leaving it (`cap-std`), so that a race cannot widen the grant either.
+//! Names are resolved here, one component at a time, over both layers. The directory is reached only
+//! through a handle that the kernel confines to it (`cap-std`), so that a race cannot widen the grant.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -18,7 +17,7 @@ use super::filesystem::{ErrorCode, FsError};
 use super::stage::{self, Marks};
 pub(crate) use super::stage::{Change, Stage, Staged, Writer};
 
-/// As many links as Linux follows in one path.
+/// Most links that one path may follow, as on Linux.
 const MAX_LINKS: u32 = 40;
 
 /// Longest path that is resolved, as on Linux.
@@ -27,48 +26,48 @@ pub(super) const MAX_PATH: usize = 4096;
 /// Longest name of one file or directory, as on Linux.
 const MAX_NAME: usize = 255;
 
-/// Directories in one another: each is looked up for each name below it.
+/// Most nested directories: each is looked up for every name below it.
 const MAX_DEPTH: usize = 256;
 
-/// How many names are looked at between two looks at the time.
+/// Number of names that are read between two checks of the time.
 const LOOK_AFTER: usize = 64;
 
 /// One granted directory.
 pub(crate) struct Tree {
     lower: Dir,
-    /// Where `lower` was when it was granted.
+    /// Path of `lower` when it was granted.
     pub(crate) host: PathBuf,
     writable: bool,
-    /// By path from the root of the tree. A directory of the lower layer that
-    /// is still there has no entry; any entry hides the lower layer below it.
+    /// Changes by path from the root of the tree. A directory that still exists in the lower layer has
+    /// no entry; any entry hides the lower layer below it.
     pub(crate) changes: BTreeMap<String, Change>,
     stage: Arc<Stage>,
 }
 
-/// What a name stands for.
+/// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Directory,
     File,
     Link,
-    /// A device, pipe or socket: seen, never opened.
+    /// A device, pipe or socket: listed but never opened.
     Other,
 }
 
-/// What is known of a name.
+/// Metadata of a name.
 pub(crate) struct Info {
     pub(crate) kind: Kind,
     pub(crate) size: u64,
     pub(crate) modified: Option<SystemTime>,
 }
 
-/// An opened file: where it is, and what pays for writes to it.
+/// An opened file: its position and the budget for writes to it.
 pub(crate) struct Opened {
     pub(crate) file: Arc<File>,
     pub(crate) writer: Option<Writer>,
 }
 
-/// How a file is opened.
+/// Options of opening a file.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Open {
     pub(crate) write: bool,
@@ -88,7 +87,7 @@ impl Tree {
         Ok(Self::new(lower, host, writable, stage))
     }
 
-    /// Where its private files are.
+    /// The stage that holds its private files.
     pub(crate) fn stage(&self) -> &Stage {
         &self.stage
     }
@@ -97,9 +96,8 @@ impl Tree {
         self.writable
     }
 
-    /// The path that `path`, taken from the directory `base`, stands for. It
-    /// has no links left in it, unless the last name is one and is not to be
-    /// followed, and never leaves `base`. The last name may be missing.
+    /// Resolves `path` from the directory `base`. The result contains no links, except for a last name
+    /// that is a link and must not be followed, and never leaves `base`. The last name may be missing.
     pub(crate) fn resolve(&self, base: &str, path: &str, follow: bool) -> Result<String, FsError> {
         if path.is_empty() {
             return Err(ErrorCode::NoEntry.into());
@@ -154,7 +152,7 @@ impl Tree {
         Ok(at.join("/"))
     }
 
-    /// What a resolved path stands for.
+    /// Metadata of a resolved path.
     pub(crate) fn info(&self, path: &str) -> Result<Option<Info>, FsError> {
         let new = |kind, size, modified: SystemTime| Ok(Some(Info { kind, size, modified: Some(modified) }));
         match self.changes.get(path) {
@@ -182,12 +180,12 @@ impl Tree {
             Err(error) => return Err(error.into()),
         };
         let kind = kind(meta.file_type());
-        // How large a directory is says something about the host's file system only.
+        // The size of a directory only reveals details of the host's file system.
         let size = if kind == Kind::Directory { 0 } else { meta.len() };
         Ok(Some(Info { kind, size, modified: meta.modified().ok().map(cap_std::time::SystemTime::into_std) }))
     }
 
-    /// Whether a change above `path` hides what the lower layer has there.
+    /// True if a change above `path` hides the lower layer there.
     fn lower_hidden(&self, path: &str) -> bool {
         path.match_indices('/').any(|(at, _)| self.changes.contains_key(&path[..at]))
     }
@@ -204,7 +202,7 @@ impl Tree {
         target.into_os_string().into_string().map_err(|_| ErrorCode::IllegalByteSequence.into())
     }
 
-    /// The names in a directory, in order.
+    /// Names in a directory, in order.
     pub(crate) fn list(&self, path: &str) -> Result<BTreeMap<String, Kind>, FsError> {
         let mut names = BTreeMap::new();
         if !self.changes.contains_key(path) && !self.lower_hidden(path) {
@@ -236,11 +234,10 @@ impl Tree {
         Ok(names)
     }
 
-    /// Opens the file at a resolved path. A file that may be written is a
-    /// private copy from then on.
+    /// Opens the file at a resolved path. A file that may be written becomes a private copy.
     pub(crate) fn open_file(&mut self, path: &str, how: Open) -> Result<Opened, FsError> {
         if (how.write || how.create || how.truncate) && !self.writable {
-            // A program that asks to create what is there only wants to open it.
+            // If the file exists, a request to create it only opens it.
             if how.write || how.truncate || self.info(path)?.is_none() {
                 return Err(ErrorCode::ReadOnly.into());
             }
@@ -277,7 +274,7 @@ impl Tree {
         }
     }
 
-    /// Opened so that neither a pipe nor a link put there meanwhile does harm.
+    /// Opens the file in a way that is safe even if it was replaced by a pipe or a link.
     fn open_lower(&self, path: &str) -> Result<File, FsError> {
         let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOFOLLOW;
         let mut options = OpenOptions::new();
@@ -316,7 +313,7 @@ impl Tree {
         self.put(path, Change::File(staged))
     }
 
-    /// Notes a change, if its name still finds room.
+    /// Records a change if there is room for its name.
     fn put(&mut self, path: &str, change: Change) -> Result<(), FsError> {
         self.stage.names_fit(change.weight(path))?;
         self.put_anyway(path.to_owned(), change);
@@ -353,7 +350,7 @@ impl Tree {
         self.put(path, Change::Directory { made: SystemTime::now() })
     }
 
-    /// `slash` tells whether the name was written as that of a directory.
+    /// `slash` is true if the name ended with a slash, as that of a directory.
     pub(crate) fn symlink(&mut self, target: &str, path: &str, slash: bool) -> Result<(), FsError> {
         if target.starts_with('/') || target.is_empty() || target.len() > MAX_PATH || target.contains('\0') {
             return Err(ErrorCode::NotPermitted.into());
@@ -389,7 +386,7 @@ impl Tree {
         }
     }
 
-    /// Takes the name away.
+    /// Removes the name.
     fn forget(&mut self, path: &str) -> Result<(), FsError> {
         self.take(path);
         if self.lower_exists(path)? {
@@ -409,7 +406,7 @@ impl Tree {
         {
             return Err(ErrorCode::Invalid.into());
         }
-        // As in overlayfs: what the program has not made itself is moved by copying.
+        // As in overlayfs, a directory that the program did not create is moved by copying.
         if source == Kind::Directory && !matches!(self.changes.get(from), Some(Change::Directory { .. })) {
             return Err(ErrorCode::CrossDevice.into());
         }
@@ -435,7 +432,7 @@ impl Tree {
             Kind::Link | Kind::Directory => {}
         }
         for (path, target) in moved {
-            // Traces of what the lower layer had below stay where they are.
+            // Marks of names removed from the lower layer stay in place.
             if matches!(self.changes.get(&path), Some(Change::Gone)) {
                 continue;
             }
@@ -452,7 +449,7 @@ impl Tree {
         self.forget(from)
     }
 
-    /// What is below `from`, with its new names, if those are not too long.
+    /// Everything below `from` with its new names, unless these are too long.
     fn moved_with(&self, from: &str, to: &str) -> Result<Vec<(String, String)>, FsError> {
         let below = format!("{from}/");
         let mut moved = Vec::new();
@@ -466,7 +463,7 @@ impl Tree {
             if target.len() > MAX_PATH || split(&target).count() > MAX_DEPTH {
                 return Err(ErrorCode::NameTooLong.into());
             }
-            // What is left behind counts, too.
+            // The marks left at the old names use room as well.
             more += (target.len() + path.len()) as u64;
             moved.push((path.clone(), target));
         }
@@ -474,8 +471,8 @@ impl Tree {
         Ok(moved)
     }
 
-    /// Whether the lower layer has something at `path`, shown or hidden. What
-    /// lies behind a link lies elsewhere.
+    /// True if the lower layer has an entry at `path`, visible or hidden. Paths through a link lead
+    /// elsewhere.
     fn lower_exists(&self, path: &str) -> Result<bool, FsError> {
         for (at, _) in path.match_indices('/') {
             if self.lower_info(&path[..at])?.is_none_or(|info| info.kind != Kind::Directory) {
@@ -485,7 +482,7 @@ impl Tree {
         Ok(self.lower_info(path)?.is_some())
     }
 
-    /// Sets when a file or a link was modified.
+    /// Sets the modification time of a file or a link.
     pub(crate) fn set_modified(&mut self, path: &str, time: SystemTime) -> Result<(), FsError> {
         self.must_be_writable()?;
         match self.info(path)?.map(|info| info.kind) {
@@ -535,7 +532,7 @@ fn split(path: &str) -> impl DoubleEndedIterator<Item = &str> {
     path.split('/').filter(|name| !name.is_empty() && *name != ".")
 }
 
-/// The names of `path`, last first. An absolute one leads out of the grant.
+/// Names of `path`, last first. An absolute path leads out of the grant.
 fn pending(path: &str) -> Result<Vec<String>, FsError> {
     if path.starts_with('/') {
         return Err(ErrorCode::NotPermitted.into());

@@ -1,5 +1,5 @@
-//! Randomness that is the same for the same seed, now and on later versions of
-//! this host: the output of BLAKE3 keyed by the seed (BLAKE3 paper, section 2.6).
+//! Random bytes that are the same for the same seed, now and on later versions of this host: the output
+//! of BLAKE3 keyed by the seed (BLAKE3 paper, section 2.6).
 
 use std::convert::Infallible;
 
@@ -7,7 +7,7 @@ use rand::{Rng, TryRng};
 
 use crate::host::services::Tracer;
 
-/// One stream of seeded randomness.
+/// One stream of seeded random bytes.
 pub(crate) struct Seeded(blake3::OutputReader);
 
 impl Seeded {

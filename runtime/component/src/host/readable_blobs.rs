@@ -1,7 +1,6 @@
-//! Which blobs a program may open: those that it was given, that is, whose
-//! digests stand in its arguments or in the input that it has read, and those
-//! that it wrote itself. Knowing a digest, or guessing what a blob holds, opens
-//! nothing: the store is full of what other steps and other runs left there.
+//! Blobs that a program may open: blobs whose digests are in its arguments or in the input that it has
+//! read, and blobs that it wrote itself. A digest that it knows from elsewhere, or computes from
+//! guessed content, opens nothing: the store also holds blobs of other steps and other runs.
 
 use std::collections::HashSet;
 
@@ -10,22 +9,22 @@ use crate::Digest;
 /// Hex digits of a digest.
 const DIGITS: usize = 64;
 
-/// How many digests are remembered at least. More than that ago, a program has
-/// opened what it read of, or has to read of it again.
+/// Minimum number of digests that are kept. To open a blob that was named more than this many digests
+/// ago, the program has to read its digest again.
 const REMEMBERED: usize = 100_000;
 
-/// The digests that a run has seen, in bounded memory.
+/// Digests that a run has seen, in bounded memory.
 pub(crate) struct ReadableBlobs {
-    /// A program that cannot open blobs costs nothing.
+    /// False if the program cannot open blobs, which then costs nothing.
     watching: bool,
     recent: HashSet<Digest>,
     older: HashSet<Digest>,
-    /// The hex digits that stand before what comes next.
+    /// Hex digits at the end of the stream so far.
     digits: Vec<u8>,
 }
 
 impl ReadableBlobs {
-    /// What `args` name, if the program can open blobs at all.
+    /// Starts with the digests in `args`, if the program can open blobs at all.
     pub(crate) fn new(opens_blobs: bool, args: &str) -> Self {
         let mut given =
             Self { watching: opens_blobs, recent: HashSet::new(), older: HashSet::new(), digits: Vec::new() };
@@ -33,13 +32,13 @@ impl ReadableBlobs {
         given
     }
 
-    /// A text by itself.
+    /// Adds a complete text.
     pub(crate) fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
         self.digits.clear();
     }
 
-    /// A part of a stream, which goes on with the next part.
+    /// Adds a part of a stream; the next part continues it.
     pub(crate) fn bytes(&mut self, bytes: &[u8]) {
         if !self.watching {
             return;
@@ -61,7 +60,7 @@ impl ReadableBlobs {
         }
     }
 
-    /// A blob that the program wrote.
+    /// Adds a blob that the program wrote.
     pub(crate) fn digest(&mut self, digest: Digest) {
         if self.recent.len() == REMEMBERED {
             self.older = std::mem::take(&mut self.recent);
@@ -69,7 +68,7 @@ impl ReadableBlobs {
         self.recent.insert(digest);
     }
 
-    /// All that is remembered.
+    /// All digests that are kept.
     pub(crate) fn into_digests(self) -> impl Iterator<Item = Digest> {
         self.recent.into_iter().chain(self.older)
     }
@@ -109,7 +108,7 @@ mod tests {
         given.bytes(begin.as_bytes());
         given.bytes(end.as_bytes());
         assert!(given.holds(&digest(1)));
-        // One digit more or less names something else.
+        // A text with one digit more or less is a different name.
         let mut given = ReadableBlobs::new(true, "{}");
         given.text(&format!("0{hex}"));
         given.text(&hex[1..]);

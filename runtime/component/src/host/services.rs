@@ -14,7 +14,7 @@ use lobster_base::sync::lock;
 
 pub(crate) type Services = Arc<dyn HostServices>;
 
-/// Most bytes that one call gives the program, however many it asks for.
+/// Most bytes that one call returns to the program, however many it requests.
 const MAX_CHUNK: u32 = 1 << 20;
 
 #[expect(unreachable_pub, reason = "the generated bindings re-export it")]
@@ -94,7 +94,7 @@ impl host::Host for State {
 
 impl host::HostBlobReader for State {
     fn open(&mut self, digest: String) -> wasmtime::Result<Result<Resource<BlobReader>, host::BlobError>> {
-        // Before the store is asked, so that the answer does not tell what is in it.
+        // Checked before the store is asked, so that the answer does not reveal its contents.
         if !Digest::from_hex(&digest).is_ok_and(|digest| self.given.holds(&digest)) {
             return Ok(Err(blob_error(BlobError::NotGranted(digest))));
         }
@@ -179,7 +179,7 @@ impl host::HostBlobWriter for State {
 }
 
 impl State {
-    /// Takes what blobs and values hold from what the run may write.
+    /// Charges the sizes of blobs and values to the write budget of the run.
     fn spend(&self, bytes: usize) -> wasmtime::Result<()> {
         let limit = self.stop.limits.files;
         let spent = self.files.stage.spend(bytes as u64);
@@ -187,21 +187,21 @@ impl State {
     }
 }
 
-/// The trace of a run, shared by all that ask the outside. Without a trace
-/// every answer is live.
+/// The trace of a run, shared by all functions that ask the outside. Without a trace, every answer is
+/// live.
 #[derive(Clone, Default)]
 pub(crate) struct Tracer(Option<Arc<Mutex<Trace>>>);
 
 struct Trace {
     inner: Box<dyn HostCallTrace>,
     calls: u64,
-    /// Bytes that the record has, or had when it was made.
+    /// Bytes in the record, or bytes that it had when it was made.
     recorded: u64,
     diverged: Option<RunError>,
 }
 
-/// Most bytes of requests and answers that are recorded of one run. They go into the store, where they
-/// stay with the run.
+/// Most bytes of requests and answers that are recorded for one run. They are kept in the store with
+/// the run.
 const MAX_RECORD: u64 = 256 << 20;
 
 impl Tracer {
@@ -209,7 +209,7 @@ impl Tracer {
         Self(trace.map(|inner| Arc::new(Mutex::new(Trace { inner, calls: 0, recorded: 0, diverged: None }))))
     }
 
-    /// A fixed-size answer: the recorded one, or the live one, which is then recorded.
+    /// Returns an answer of fixed size: the recorded one, or a live one that is then recorded.
     pub(crate) fn answer<const N: usize>(
         &self,
         function: &'static str,
@@ -220,8 +220,8 @@ impl Tracer {
         answer
     }
 
-    /// As [`Tracer::answer`] into a buffer. After a divergence the buffer stays
-    /// as it is and the run ends at its next look.
+    /// Like [`Tracer::answer`], into a buffer. After a divergence the buffer is unchanged and the run
+    /// ends at its next check.
     pub(crate) fn fill(&self, function: &'static str, buffer: &mut [u8], live: impl FnOnce(&mut [u8])) {
         let Some(mut trace) = self.lock() else { return live(buffer) };
         let size = (buffer.len() as u64).to_le_bytes();
@@ -246,12 +246,12 @@ impl Tracer {
         }
     }
 
-    /// Whether there is a trace at all.
+    /// True if there is a trace.
     pub(crate) fn is_on(&self) -> bool {
         self.0.is_some()
     }
 
-    /// The recorded answer, if answers come from a record.
+    /// Recorded answer, if answers come from a record.
     pub(crate) fn recorded(&self, function: &'static str, request: &[u8]) -> Result<Option<Vec<u8>>, ()> {
         let Some(mut trace) = self.lock() else { return Ok(None) };
         trace.calls += 1;
@@ -262,7 +262,7 @@ impl Tracer {
         answer.map_err(|message| trace.diverge(message))
     }
 
-    /// Keeps what the world answered to the call that was just asked for.
+    /// Records the world's answer to the call that was requested last.
     pub(crate) fn record(&self, function: &'static str, request: &[u8], answer: &[u8]) {
         if let Some(mut trace) = self.lock() {
             trace.inner.record(&HostCall { function, request }, answer);
@@ -270,7 +270,7 @@ impl Tracer {
         }
     }
 
-    /// The error of a run whose record is full: after the same call when it is replayed.
+    /// Error of a run whose record is full. A replay fails after the same call.
     pub(crate) fn overfull(&self) -> Option<RunError> {
         let is_full = self.lock()?.recorded > MAX_RECORD;
         is_full.then_some(RunError::AnswersLimit { limit: MAX_RECORD })

@@ -1,6 +1,5 @@
-//! The private files of one run, and the account of what they take: how far files
-//! grow, how many names there are and how long they are. Whatever works through
-//! much of it looks up regularly to see whether the run is to end.
+//! Private files of one run and an account of their use: growth of files, number of names and lengths
+//! of names. Functions that process much of it check regularly if the run has to end.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -17,30 +16,30 @@ use rustix::io::Errno;
 use super::filesystem::{ErrorCode, FsError};
 use crate::state::Stop;
 
-/// Changed names in one run, over all directories.
+/// Most changed names in one run, over all directories.
 const MAX_CHANGES: u64 = 100_000;
 
-/// Bytes of changed names (whole paths) and of the targets of links, over all directories.
+/// Most bytes of changed names (whole paths) and of link targets, over all directories.
 pub(crate) const MAX_NAMES: u64 = 64 << 20;
 
-/// What an entry takes besides its name.
+/// Size of an entry besides its name.
 const ENTRY: u64 = 96;
 
-/// How much is copied or read between two looks at the time.
+/// Bytes that are copied or read between two checks of the time.
 const PORTION: u64 = 4 << 20;
 
-/// The private files of one run: a directory that goes away with it.
+/// Private files of one run, in a directory that is deleted with it.
 pub(crate) struct Stage {
     parent: PathBuf,
     dir: std::sync::OnceLock<tempfile::TempDir>,
     next: AtomicU64,
-    /// When the run began to see the directories that it may write to.
+    /// Times at which the run began to see the directories that it may write to.
     began: std::sync::OnceLock<BTreeMap<PathBuf, Beginning>>,
     /// Bytes by which files may still grow.
     budget: AtomicU64,
     pub(crate) exceeded: AtomicBool,
     entries: AtomicU64,
-    /// Bytes of names held.
+    /// Bytes of names in use.
     names: AtomicU64,
     stop: Arc<Stop>,
 }
@@ -60,7 +59,8 @@ impl Stage {
         })
     }
 
-    /// Notes that the run begins to see directories: what somebody else changes from now on, it has not seen.
+    /// Records the time from which the run sees these directories: later changes by others are
+    /// conflicts.
     pub(crate) fn begin<'d>(&self, dirs: impl Iterator<Item = &'d Path>) -> io::Result<()> {
         let began: io::Result<_> =
             dirs.map(|dir| Ok((dir.to_owned(), Beginning::now(dir, &self.parent)?))).collect();
@@ -69,17 +69,17 @@ impl Stage {
         Ok(())
     }
 
-    /// Where its directory is, or would be.
+    /// Parent of its directory.
     pub(crate) fn parent(&self) -> &Path {
         &self.parent
     }
 
-    /// When that was for a directory.
+    /// Time recorded for a directory.
     pub(crate) fn began(&self, dir: &Path) -> Option<&Beginning> {
         self.began.get()?.get(dir)
     }
 
-    /// Ends the run if it is to end.
+    /// Returns an error if the run has to end.
     pub(crate) fn look(&self) -> Result<(), FsError> {
         match self.stop.reason() {
             Some(reason) => Err(FsError::Trap(wasmtime::Error::new(reason))),
@@ -87,7 +87,7 @@ impl Stage {
         }
     }
 
-    /// Where the private files are, once there are some.
+    /// Directory of the private files, once there are any.
     fn path(&self) -> Option<&Path> {
         self.dir.get().map(tempfile::TempDir::path)
     }
@@ -116,7 +116,7 @@ impl Stage {
         Ok((file, name))
     }
 
-    /// Takes `bytes` from what the run may write.
+    /// Charges `bytes` to the write budget of the run.
     pub(crate) fn spend(&self, bytes: u64) -> Result<(), FsError> {
         let spent = self.budget.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |b| b.checked_sub(bytes));
         spent.map(|_| ()).map_err(|_| self.exceed())
@@ -129,7 +129,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Whether so many more bytes of names find room.
+    /// Fails if there is no room for this many more bytes of names.
     pub(super) fn names_fit(&self, more: u64) -> Result<(), FsError> {
         if self.names.load(Ordering::Relaxed).saturating_add(more) > MAX_NAMES {
             return Err(self.exceed());
@@ -151,7 +151,7 @@ impl Stage {
     }
 }
 
-/// What the program did to a name.
+/// A change of a name by the program.
 pub(crate) enum Change {
     /// Removed from the lower layer.
     Gone,
@@ -162,14 +162,14 @@ pub(crate) enum Change {
     Link {
         target: String,
         modified: SystemTime,
-        /// Whether the program set that time itself.
+        /// True if the program set the time itself.
         times_set: bool,
     },
     File(Staged),
 }
 
 impl Change {
-    /// What it takes of the host under this name.
+    /// Host memory that it uses under this name.
     pub(super) fn weight(&self, path: &str) -> u64 {
         let target = match self {
             Self::Link { target, .. } => target.len(),
@@ -181,23 +181,23 @@ impl Change {
 
 /// A private file.
 pub(crate) struct Staged {
-    /// Its name in the stage. It is opened when needed: a run may write more
-    /// files than a process may hold open.
+    /// Name in the stage. The file is opened when needed: a run may write more files than a process may
+    /// hold open.
     pub(crate) name: String,
     pub(crate) marks: Arc<Marks>,
     pub(crate) mode: u32,
-    /// When the lower file was modified that it was copied from, or what the program set.
+    /// Modification time of the lower file that was copied, or the time that the program set.
     pub(crate) modified: Option<SystemTime>,
 }
 
-/// What was done to a private file.
+/// State of a private file.
 #[derive(Default)]
 pub(crate) struct Marks {
-    /// Whether it differs from the lower file it was copied from, if any.
+    /// True if it differs from the lower file that was copied, if any.
     pub(crate) changed: AtomicBool,
-    /// Whether it was written to since it was copied, or since its time was set.
+    /// True if it was written to after it was copied or after its time was set.
     written: AtomicBool,
-    /// Whether the program set its time.
+    /// True if the program set its time.
     times_set: AtomicBool,
 }
 
@@ -221,19 +221,19 @@ impl Marks {
 }
 
 impl Staged {
-    /// The time that the program set, unless it wrote afterwards.
+    /// Time that the program set, unless it wrote afterwards.
     pub(crate) fn own_time(&self) -> Option<SystemTime> {
         let set = self.marks.times_set.load(Ordering::Relaxed) && !self.is_written();
         self.modified.filter(|_| set)
     }
 
-    /// Whether its time is that of its content here.
+    /// True if its time is the time of its last write here.
     pub(super) fn is_written(&self) -> bool {
         self.marks.written.load(Ordering::Relaxed)
     }
 }
 
-/// The right to write to a private file.
+/// Permission to write to a private file.
 #[derive(Clone)]
 pub(crate) struct Writer {
     pub(crate) marks: Arc<Marks>,
@@ -241,7 +241,7 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    /// What counts is how far the file grows: a hole is as large as what fills it.
+    /// Charges the growth of the file: a hole costs as much as data.
     pub(crate) fn write_at(&self, file: &File, bytes: &[u8], offset: u64) -> Result<usize, FsError> {
         if bytes.is_empty() {
             return Ok(0);
@@ -260,7 +260,7 @@ impl Writer {
     }
 }
 
-/// Copies a file into an empty one. What is a hole stays one.
+/// Copies a file into an empty one and keeps its holes.
 pub(crate) fn copy<E: From<io::Error>>(
     from: &File,
     to: &mut File,
@@ -278,7 +278,7 @@ pub(crate) fn copy<E: From<io::Error>>(
             look()?;
             let copied = io::copy(&mut source.take(PORTION.min(end - at)), to)?;
             if copied == 0 {
-                // It became shorter meanwhile.
+                // The file was truncated during the copy.
                 return Ok(to.set_len(at)?);
             }
             at += copied;
@@ -288,7 +288,7 @@ pub(crate) fn copy<E: From<io::Error>>(
     Ok(to.set_len(len)?)
 }
 
-/// The next part of a file from `at` on that is not a hole.
+/// Next part of a file after `at` that is not a hole.
 fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
     if at >= len {
         return Ok(None);
@@ -296,7 +296,7 @@ fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
     let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
         Ok(start) => start,
         Err(Errno::NXIO) => return Ok(None),
-        // This file system does not tell.
+        // This file system does not report holes.
         Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Some((at, len))),
         Err(error) => return Err(error.into()),
     };
@@ -307,7 +307,7 @@ fn next_data(file: &File, at: u64, len: u64) -> io::Result<Option<(u64, u64)>> {
     Ok(Some((start, end.clamp(start, len))))
 }
 
-/// The digest and size of a file's content.
+/// Digest and size of a file's content.
 pub(crate) fn digest<E: From<io::Error>>(
     file: &File,
     look: impl Fn() -> Result<(), E>,

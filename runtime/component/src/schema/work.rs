@@ -1,30 +1,29 @@
-//! How much work a schema can make. A description is as little trusted as the
-//! program that gives it, and checking is work of the host that neither fuel nor
-//! time ends: a schema whose definitions refer to each other twice doubles the
-//! work with each of them, and a chain of a thousand takes a thousand calls.
+//! Limits on the work that a schema can cause. A description is trusted as little as its program, and
+//! neither fuel nor time ends a check by the host. A schema whose definitions each refer to the next
+//! one twice doubles the work with each of them, and a chain of a thousand needs a thousand nested
+//! calls.
 
 use std::collections::HashMap;
 
 use percent_encoding::percent_decode_str;
 use serde_json::{Map, Value};
 
-/// Most subschemas that one part of a value may be checked against, together
-/// with all parts above it.
+/// Most subschemas that one part of a value and all parts above it may be checked against.
 const MAX_WORK: u64 = 10_000;
 
 /// Longest chain of subschemas from the whole value to its innermost part.
 const MAX_DEPTH: u64 = 1_000;
 
-/// Most subschemas of a schema that has references.
+/// Most subschemas in a schema that has references.
 const MAX_PARTS: usize = 2_000;
 
-/// Values are nested no deeper than this; whoever parses them sees to it.
+/// Deepest nesting of values, which the parsers enforce.
 const LEVELS: usize = 128;
 
-/// A schema of somebody else is one of the known drafts.
+/// Assumed cost of a reference to an external schema, which must be one of the known drafts.
 const DRAFT: Cost = Cost { work: 1_000, depth: 100 };
 
-/// Says why, if checking against `schema` could take more than a little.
+/// Returns the reason if checks against `schema` could take too much work.
 pub(super) fn check(schema: &Value) -> Result<(), String> {
     let mut parts = Parts::default();
     parts.collect(schema, true);
@@ -47,7 +46,7 @@ pub(super) fn check(schema: &Value) -> Result<(), String> {
     Ok(())
 }
 
-/// What there is in a schema, wherever it stands.
+/// Parts of a schema at any depth.
 #[derive(Default)]
 struct Parts<'a> {
     count: usize,
@@ -82,11 +81,11 @@ impl<'a> Parts<'a> {
 
 const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
 
-/// Keywords whose subschemas look at the same value.
+/// Keywords whose subschemas apply to the same value.
 const SAME: [&str; 9] =
     ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas", "dependencies"];
 
-/// Keywords whose subschemas look at parts of it; several may look at the same part.
+/// Keywords whose subschemas apply to parts of the value; several may apply to the same part.
 const PARTS: [&str; 9] = [
     "patternProperties",
     "additionalProperties",
@@ -110,12 +109,12 @@ const TOO_MUCH: Cost = Cost { work: u64::MAX, depth: u64::MAX };
 struct Walk<'a> {
     root: &'a Value,
     parts: &'a Parts<'a>,
-    /// By the part's address and the levels that a value may still have below.
+    /// By address of the part and the levels that a value may still have below it.
     known: HashMap<(*const Value, usize), Cost>,
 }
 
 impl<'a> Walk<'a> {
-    /// `chain`: how many subschemas lie above.
+    /// `chain` is the number of subschemas above.
     fn cost(&mut self, schema: &'a Value, levels: usize, chain: u64) -> Cost {
         let Value::Object(map) = schema else { return Cost { work: 1, depth: 1 } };
         if chain > MAX_DEPTH {
@@ -139,7 +138,7 @@ impl<'a> Walk<'a> {
             for part in PARTS.iter().filter_map(|name| map.get(*name)).flat_map(subschemas) {
                 add(self.cost(part, below, chain + 1));
             }
-            // Each property is one of them.
+            // Each property is one of the costs.
             let named = map.get("properties").and_then(Value::as_object);
             let costs: Vec<_> =
                 named.into_iter().flat_map(Map::values).map(|p| self.cost(p, below, chain + 1)).collect();
@@ -170,13 +169,13 @@ impl<'a> Walk<'a> {
     }
 }
 
-/// What a reference leads to.
+/// Target of a reference.
 enum Part<'a> {
     Here(&'a Value),
     Elsewhere,
 }
 
-/// A keyword's value is a schema, a list of them, or a map of them.
+/// The value of a keyword is a schema, a list of schemas or a map of schemas.
 fn subschemas(value: &Value) -> Vec<&Value> {
     match value {
         Value::Array(list) => list.iter().collect(),

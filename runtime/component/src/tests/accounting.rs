@@ -1,5 +1,5 @@
-//! What a run's files take of the host is counted and bounded, and its end comes in
-//! time: in calls, in looking through what it wrote, and in making that visible.
+//! The host resources of a run's files are counted and bounded, and the run ends in time: in host
+//! calls, in reading its writes, and in committing them.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -34,7 +34,7 @@ fn a_hole_counts_as_much_as_what_fills_it() {
     assert_eq!(code(writer.write_at(&opened.file, b"x", u64::MAX)), Some(ErrorCode::FileTooLarge));
     assert_eq!(opened.file.metadata().map(|meta| meta.len()).ok(), Some(0));
     assert_eq!(code(writer.write_at(&opened.file, b"x", (1 << 30) - 2)), None);
-    // What is there may be written again and again: it takes no more.
+    // Overwriting existing bytes costs nothing more.
     for _ in 0..100 {
         assert_eq!(code(writer.write_at(&opened.file, &[1; 4096], 0)), None);
     }
@@ -97,16 +97,16 @@ fn names_are_bounded_in_length_depth_and_sum() {
         Err(_) => false,
     });
     assert_eq!(depth.count(), 256);
-    // What stays within may not be moved to where it does not.
+    // A directory within the limit must not be moved to a path beyond it.
     assert_eq!(code(tree.create_dir("e")), None);
     assert_eq!(code(tree.create_dir("e/f")), None);
     assert_eq!(code(tree.rename("d", "e/f/d")), too_long);
-    // Names and targets of links together.
+    // Names and link targets together.
     let target = "t".repeat(4000);
     let made = (0..100_000).take_while(|n| tree.symlink(&target, &format!("link{n}"), false).is_ok()).count();
     assert!((10_000..17_000).contains(&made), "{made}");
     assert!((made as u64 + 1) * 4100 > MAX_NAMES - (1 << 20), "{made}");
-    // What is removed gives its room back.
+    // Removing a name frees its room.
     for n in 0..100 {
         assert_eq!(code(tree.remove_file(&format!("link{n}"))), None);
     }
@@ -175,7 +175,7 @@ fn with_a_clock_what_is_written_is_new() {
     assert!(modified("lower") >= begun);
 }
 
-/// A commit that is stopped at any look leaves everything as it was.
+/// A commit that is stopped at any check leaves everything unchanged.
 #[test]
 fn a_commit_that_is_stopped_leaves_nothing() {
     let contents = |dir: &std::path::Path| -> Vec<(String, Option<String>)> {

@@ -1,5 +1,5 @@
-//! Generated programs that make the host work or hold things for them: files, names,
-//! buffers, links, listings, random bytes. Each ends within its time and takes little.
+//! Generated programs that make the host do or hold much: files, names, buffers, links, listings,
+//! random bytes. Each ends within its time and uses little.
 
 use std::time::{Duration, Instant};
 
@@ -79,7 +79,7 @@ fn bomb(seed: u64) -> (&'static str, Vec<u8>) {
     (kind, program(16, &body))
 }
 
-/// `LOBSTER_TEST_BOMBS` says how many.
+/// `LOBSTER_TEST_BOMBS` sets the number of programs.
 #[test]
 fn host_bombs_end_in_time_and_take_little() {
     let count = std::env::var("LOBSTER_TEST_BOMBS").ok().and_then(|n| n.parse().ok()).unwrap_or(16);

@@ -1,4 +1,4 @@
-//! Compiled code on disk, and the pool that programs move to which are run often.
+//! Compiled code on disk, and the pool for programs that run often.
 
 use std::collections::BTreeSet;
 
@@ -26,14 +26,14 @@ fn compiled_code_is_cached_verified_and_private() {
     let written = std::fs::metadata(code).and_then(|m| m.modified()).expect("written");
     assert!(works());
     assert_eq!(std::fs::metadata(code).and_then(|m| m.modified()).ok(), Some(written));
-    // Code that was tampered with is compiled again, not run.
+    // Modified code is compiled again rather than run.
     let mut bad = std::fs::read(code).expect("reads");
     let middle = bad.len() / 2;
     bad[middle] ^= 0xff;
     std::fs::write(code, &bad).expect("writes");
     assert!(works());
     assert!(std::fs::read(code).expect("reads") != bad);
-    // Where there can be no directory, code is compiled each time.
+    // Without a usable directory, code is compiled each time.
     std::fs::write(dir.path().join("file"), "").expect("writes");
     let nowhere = EngineConfig { code_cache: Some(dir.path().join("file/code")), ..EngineConfig::default() };
     assert!(Engine::new(nowhere).load_bytes(&bytes).is_ok());
@@ -60,7 +60,7 @@ fn one_cache_serves_many_processes() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let config = EngineConfig { code_cache: Some(dir.path().join("code")), ..EngineConfig::default() };
     let bytes = fixture::step(FORWARD);
-    // An engine per thread shares nothing but the directory, as processes do.
+    // An engine per thread shares only the directory, as processes do.
     std::thread::scope(|scope| {
         for _ in 0..6 {
             scope.spawn(|| {
@@ -102,10 +102,10 @@ fn a_program_that_is_run_often_moves_to_a_pool_and_is_compiled_once() {
     assert!(often(&engine, &fixture::step(ECHO_ARGS)) && often(&engine, &hello()));
     let code = walk(dir.path()).into_iter().filter(|path| path.extension().is_some_and(|e| e == "cwasm"));
     assert_eq!(code.count(), 2);
-    // More tables than a pool has for one program: it goes on as it began.
+    // A program with more tables than a pool allows keeps its first allocation.
     let tables = "(table 0 funcref)".repeat(9);
     assert!(!often(&engine, &fixture::command(&tables, "")));
-    // What is not cached would have to be compiled again.
+    // Without a cache, the program would have to be compiled again.
     assert!(!often(&Engine::new(EngineConfig::default()), &hello()));
     let fixed = EngineConfig { allocation: Allocation::OnDemand, ..cached() };
     assert!(!often(&Engine::new(fixed), &hello()));

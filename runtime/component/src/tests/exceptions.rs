@@ -1,5 +1,5 @@
-//! Exceptions: they count as fuel and memory, end by every limit, and tell nothing of the
-//! host. What of WebAssembly does not run is named, wherever in a program it stands.
+//! Exceptions use fuel and memory, end at every limit, and reveal nothing about the host. Unsupported
+//! WebAssembly features are named wherever they occur in a program.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const TAGS: &str = "(tag $small (param i32)) (tag $chain (param exnref)) (tag $e
         (if (local.get $more) (then (call $deep (i32.sub (local.get $more) (i32.const 1)))))
         (throw $empty))";
 
-/// Throws and catches `times` times; the sum of what was thrown ends up in `$n`.
+/// Throws and catches `times` times; `$n` ends as the sum of the thrown values.
 fn rounds(times: u32) -> String {
     format!(
         "(loop $again
@@ -31,7 +31,7 @@ fn exceptions_run_in_every_form_of_program() {
     let start = format!("{} (call $exit (i32.rem_u (local.get $n) (i32.const 99)))", rounds(110));
     let module = command(TAGS, &start);
     assert_eq!(run(&load(&module), "{}", |_| {}).outcome().exit_code, 11);
-    // A command component gives no other codes than 0 and 1.
+    // A command component gives no codes other than 0 and 1.
     let component = as_component(&command(TAGS, &format!("{} (call $exit (i32.const 1))", rounds(110))));
     assert_eq!(run(&load(&component), "{}", |_| {}).outcome().exit_code, 1);
     let write = "(i32.store (i32.const 4096) (i32.add (local.get $n) (i32.const 0x30)))
@@ -50,7 +50,7 @@ fn an_exception_that_nothing_catches_ends_the_run_by_name() {
     }
 }
 
-/// Between components an exception is a trap: one cannot reach into another with it.
+/// Between components, an exception is a trap: a component cannot throw into another one.
 #[test]
 fn an_exception_does_not_leave_its_component() {
     let text = r#"(component
@@ -97,14 +97,14 @@ fn throwing_costs_fuel_and_the_same_wherever_it_runs() {
         assert_eq!(seen.len(), 1, "{seen:?}");
         fuel.extend(seen.into_iter().map(|(fuel, ..)| fuel));
     }
-    // Each round costs the same, and more than a call into the host does.
+    // Each round costs the same, and more than a call into the host.
     assert_eq!(fuel[1] - fuel[0], fuel[2] - fuel[1]);
     assert!((fuel[1] - fuel[0]) / 1000 > 500, "{fuel:?}");
     let endless = load(&command(TAGS, &rounds(u32::MAX)));
     assert_eq!(run(&endless, "{}", |i| i.limits.fuel = 1_000_000).name(), "out-of-fuel");
 }
 
-/// Programs that hold exceptions, or make the host work for them.
+/// Programs that hold exceptions or make the host work for them.
 fn bombs() -> Vec<(&'static str, String, String)> {
     let chain = "(loop $again
         (global.set $kept (block $caught (result exnref)
@@ -146,13 +146,13 @@ fn exceptions_are_memory_of_the_program_and_end_in_time() {
             assert!(name == "timeout" || fills && name == "memory-limit", "{kind}: {name}");
         }
     }
-    // What is dropped is collected: a little memory is enough for any number.
+    // Dropped exceptions are collected: a little memory is enough for any number.
     let module = command(TAGS, &rounds(300_000));
     let ran = run(&load(&module), "{}", |i| i.limits.memory = 1 << 20);
     assert!(ran.outcome().peak_memory <= 1 << 20, "{}", ran.outcome().peak_memory);
 }
 
-/// What of WebAssembly runs, by a module that uses it.
+/// Supported WebAssembly features, each with a module that uses it.
 const ON: [(&str, &str); 12] = [
     ("exceptions", "(tag) (func (throw 0))"),
     ("memories of 64 bits", "(memory i64 1)"),
@@ -168,7 +168,7 @@ const ON: [(&str, &str); 12] = [
     ("references", "(table 1 externref)"),
 ];
 
-/// What does not, with how it is called: fields of a module.
+/// Unsupported features with their names, as fields of a module.
 const OFF_IN_MODULES: [(&str, &str); 10] = [
     ("legacy exceptions", "(tag $e) (func try throw $e catch $e end)"),
     ("garbage collection", "(type (struct (field i32)))"),
@@ -185,7 +185,7 @@ const OFF_IN_MODULES: [(&str, &str); 10] = [
     ("memory control", "(memory 1) (func (memory.discard (i32.const 0) (i32.const 65536)))"),
 ];
 
-/// And fields of a component.
+/// Unsupported features as fields of a component.
 const OFF_IN_COMPONENTS: [(&str, &str); 6] = [
     ("asynchronous components", "(core func (canon task.cancel))"),
     ("asynchronous components", "(type (stream u8))"),

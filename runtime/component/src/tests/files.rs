@@ -12,7 +12,7 @@ use crate::host::overlay::{Kind, Open, Stage, Tree};
 use crate::state::Stop;
 use crate::{DirGrant, Grants, RunError, StagedWrites, WritesError, WrittenKind};
 
-/// A stage of a run that has begun, for one directory.
+/// The stage of a run that has begun, for one directory.
 pub(super) fn stage(dir: &Path, budget: u64, stop: Arc<Stop>) -> Arc<Stage> {
     let stage = Stage::new(std::env::temp_dir(), budget, stop);
     stage.begin(std::iter::once(dir)).expect("begins");
@@ -90,7 +90,7 @@ fn paths_never_leave_the_directory() {
     }
     assert_eq!(tree.resolve("", "inside/./deep/../file", true).ok().as_deref(), Some("sub/file"));
     assert_eq!(tree.resolve("", "inside", false).ok().as_deref(), Some("inside"));
-    // A handle of a subdirectory is no way to its parent.
+    // A handle of a subdirectory does not lead to its parent.
     assert_eq!(code(tree.resolve("sub", "..", true)), Some(ErrorCode::NotPermitted));
     assert_eq!(get(&mut tree, "sub/file").as_deref(), Some("f"));
     // A link that the program makes itself is resolved like any other.
@@ -142,7 +142,7 @@ fn writes_are_private_until_committed() {
     assert_eq!(get(&mut tree, "dir/x"), None);
     let names: Vec<_> = tree.list("").expect("lists").into_keys().collect();
     assert_eq!(names, ["b", "link", "moved", "new", "same"]);
-    // Nothing of it is in the real directory.
+    // None of this is in the real directory.
     assert_eq!(fs::read_to_string(at("b")).ok().as_deref(), Some("b"));
     assert!(at("old/a").exists() && !at("new").exists() && !at("moved").exists());
     assert_eq!(
@@ -287,8 +287,8 @@ fn all(dir: &Path) -> Vec<(String, Option<String>)> {
 }
 
 proptest! {
-    /// The overlay does what the operating system does, and committing it makes
-    /// the real directory the same.
+    /// The overlay behaves like the operating system, and a commit makes the real directory equal to
+    /// it.
     #[test]
     fn overlay_behaves_like_a_directory(ops in prop::collection::vec(op(), 0..24)) {
         let (real, model) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
@@ -329,7 +329,7 @@ proptest! {
                         let to = tree.resolve("", to, false)?;
                         tree.rename(&from, &to)
                     });
-                    // Directories that the program did not make are moved by copying.
+                    // Directories that the program did not create are moved by copying.
                     if !matches!(renamed, Err(FsError::Code(ErrorCode::CrossDevice))) {
                         prop_assert_eq!(renamed.is_ok(), fs::rename(at(from), at(to)).is_ok(), "{:?}", op);
                     }
@@ -342,7 +342,7 @@ proptest! {
     }
 }
 
-/// Where `path` leads, link by link; none if that is outside of `root`.
+/// Target of `path`, link by link; `None` if it is outside of `root`.
 fn end_of_links(root: &Path, path: &Path) -> Option<PathBuf> {
     let (mut at, mut left) = (PathBuf::new(), vec![path.to_owned()]);
     for _ in 0..100 {
@@ -369,8 +369,8 @@ fn end_of_links(root: &Path, path: &Path) -> Option<PathBuf> {
 }
 
 proptest! {
-    /// A hostile program changes a tree, run after run. Whatever was committed, no link leads out of it or into
-    /// `.git`. `PROPTEST_CASES` sets how many trees there are.
+    /// A hostile program changes a tree, run after run. No committed link leads out of the tree or into
+    /// `.git`. `PROPTEST_CASES` sets the number of trees.
     #[test]
     fn no_committed_link_leads_away(
         runs in prop::collection::vec(prop::collection::vec(
@@ -393,7 +393,7 @@ proptest! {
         for ops in &runs {
             let mut tree = tree(real.path());
             for op in ops {
-                // What the program may not do fails, and it goes on.
+                // A forbidden operation fails, and the program continues.
                 let _ = match op {
                     Op::Put(path, _) | Op::MakeDir(path) => {
                         tree.resolve("", path, false).and_then(|path| tree.create_dir(&path))
@@ -447,8 +447,8 @@ fn a_link_that_leads_away_is_refused_with_its_path() {
     }
 }
 
-/// Opens `path` (at 2048) below the first preopen, writes `text` (at 2560) to
-/// it or reads it, and says on stdout what it read or "E" and the error number.
+/// Opens `path` (at 2048) below the first preopen, and writes `text` (at 2560) to it or reads it.
+/// Prints the text that it read, or "E" and the error number.
 fn opener(path: &str, create: bool, text: &str) -> Vec<u8> {
     let fields = format!(
         r#"(data (i32.const 2048) "{path}") (data (i32.const 2560) "{text}") (data (i32.const 2559) "E")"#
@@ -491,7 +491,7 @@ fn a_program_reads_what_is_granted_and_nothing_else() {
         (ran.output, code)
     };
     assert_eq!(read("file", &grants), ("inside".into(), 0));
-    // 63 is EPERM, 44 ENOENT, 8 EBADF: what preview 1 calls them.
+    // Error numbers of preview 1: 63 is EPERM, 44 ENOENT, 8 EBADF.
     for escape in ["../secret", "link", "/etc/passwd", "/proc/self/environ", "./../granted/../secret"] {
         let (output, code) = read(escape, &grants);
         assert_eq!((output.as_str(), code), ("E", 63), "{escape}");
@@ -520,7 +520,7 @@ fn a_program_writes_into_its_layer() {
     let written = outcome.writes.commit().expect("commits");
     assert_eq!((written[0].guest.as_str(), &written[0].what), ("/out/new", &file("text")));
     assert_eq!(fs::read_to_string(dir.path().join("new")).ok().as_deref(), Some("text"));
-    // Over the limit nothing is left to commit.
+    // Over the limit, nothing is left to commit.
     let ran = run(&writer, "", |i| {
         i.grants.write = vec![grant.clone()];
         i.limits.files = 3;

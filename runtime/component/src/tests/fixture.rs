@@ -1,16 +1,16 @@
-//! Small programs in WebAssembly text, and a runner for them.
+//! Small programs in WebAssembly text, and a function that runs them.
 
 use wit_component::StringEncoding;
 use wit_parser::Resolve;
 
-/// A core module for the step world: wit-bindgen's output by hand. `body` is
-/// the body of `run(args, args-len, input, output) -> result area`; it ends by
-/// calling `$ok` or `$fail`. Memory below 4096 is the fixture's.
+/// A core module for the step world: wit-bindgen's output, written by hand. `body` is the body of
+/// `run(args, args-len, input, output) -> result area`; it ends by calling `$ok` or `$fail`. The
+/// fixture uses the memory below 4096.
 pub(crate) fn step(body: &str) -> Vec<u8> {
     step_with("", body)
 }
 
-/// As [`step`] with fields of the module before it.
+/// Like [`step`], with additional fields of the module in front.
 pub(crate) fn step_with(fields: &str, body: &str) -> Vec<u8> {
     described_step("{}", None, None, fields, body)
 }
@@ -26,7 +26,7 @@ pub(crate) fn described_step(
     let (input, output) = (input.unwrap_or(""), output.unwrap_or(""));
     let escape = |text: &str| text.replace('\\', "\\\\").replace('"', "\\\"");
     let text = format!("fixture0.1.0One line.{args}{input}{output}");
-    // The description's strings lie one after the other from 1024 on.
+    // The strings of the description follow one another from 1024.
     let mut at = 1024;
     let mut next = |length: usize| {
         let start = at;
@@ -110,7 +110,7 @@ pub(crate) const COPY: &str = "
         (br $more)))
     (call $ok)";
 
-/// Takes items and emits them again, as many at a time as it is given.
+/// Takes items and emits the same items in the same portions.
 pub(crate) const FORWARD: &str = "
     (block $done (loop $more
         (call $next (local.get $input) (i32.const 100) (i32.const 64))
@@ -122,7 +122,7 @@ pub(crate) const FORWARD: &str = "
         (br $more)))
     (call $ok)";
 
-/// A preview-1 command module: imports as they are used, `$say` for stdout.
+/// A preview-1 command module: its imports as they are used, and `$say` for stdout.
 pub(crate) fn command(fields: &str, start: &str) -> Vec<u8> {
     let wat = format!(
         r#"(module
@@ -146,7 +146,7 @@ pub(crate) fn command(fields: &str, start: &str) -> Vec<u8> {
     wat::parse_str(&wat).unwrap_or_else(|error| panic!("{error}\n{wat}"))
 }
 
-/// A preview-1 command as a `wasi:cli/command` component, by the official adapter.
+/// A preview-1 command as a `wasi:cli/command` component, made with the official adapter.
 pub(crate) fn as_component(command: &[u8]) -> Vec<u8> {
     use wasi_preview1_component_adapter_provider as adapter;
     wit_component::ComponentEncoder::default()

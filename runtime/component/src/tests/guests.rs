@@ -1,4 +1,4 @@
-//! The steps that are checked in, as their users run them.
+//! The ready steps in the tree, run as users run them.
 
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ fn the_evaluator_evaluates_and_names_errors() {
     assert!(matches!(ran.name(), "memory-limit" | "step-error"), "{:?}", ran.result);
 }
 
-/// A function `f(n)` that calls itself `n` times, each in its own way.
+/// A function `f(n)` that calls itself `n` times, each in a different way.
 const RECURSIONS: [(&str, &str); 16] = [
     ("plain", "function f(n) { return n ? 1 + f(n - 1) : 0 }"),
     ("map", "const f = n => n ? 1 + [n].map(m => f(m - 1))[0] : 0"),
@@ -58,7 +58,7 @@ const RECURSIONS: [(&str, &str); 16] = [
     ("eval", "globalThis.f = n => n ? 1 + eval('f(n - 1)') : 0; const f = globalThis.f"),
 ];
 
-/// What a script of the evaluator gives.
+/// Output of a script in the evaluator.
 fn evaluated(js: &Component, code: &str) -> (String, Option<u64>) {
     let args = serde_json::json!({ "code": code }).to_string();
     let ran = run(js, &args, |invocation| {
@@ -107,15 +107,15 @@ fn the_mail_step_reads_a_granted_directory() {
     assert_eq!(ran.name(), "ok", "{:?}", ran.result);
     assert_eq!(ran.outcome().output_items, 2);
     assert_eq!(ran.output, once().output);
-    // Without the grant the directory is not there.
+    // Without the grant, the directory does not exist.
     assert_eq!(run(&categorize, "{}", |_| {}).name(), "step-error");
 }
 
-/// The parts of the contract without their comments, as `resolve` has them.
+/// Parts of the contract without their comments, in the order of `resolve`.
 fn contract(resolve: &wit_parser::Resolve) -> Vec<String> {
     let known = |(_, package): &(_, &wit_parser::Package)| package.name.to_string() == "lobster:step@0.1.0";
     let (id, _) = resolve.packages.iter().find(known).expect("the package is there");
-    // The package's line stands before whichever interface comes first.
+    // The line of the package is printed before the first interface.
     let mut printer = wit_component::WitPrinter::default();
     printer.emit_docs(false).print(resolve, id, &[]).expect("prints");
     let mut parts: Vec<_> = printer
@@ -134,9 +134,9 @@ fn the_bindings_for_c_are_of_this_contract() {
     resolve.push_source("step.wit", include_str!("../../../../wit/step.wit")).expect("the contract parses");
     let object = std::fs::read(guest_steps("c/gen/step_component_type.o")).expect("reads");
     let (_, theirs) = wit_component::metadata::decode(&object).expect("holds a world");
-    // After a change of wit/: what guest-steps/c/gen/README.md says.
+    // After a change of wit/, follow guest-steps/c/gen/README.md.
     let mut ours = contract(&resolve);
-    // They are of the larger world, which has all that this one has.
+    // They are from the larger world, which contains everything of this one.
     ours.retain(|part| !part.starts_with("world step {"));
     assert_eq!(contract(&theirs.resolve), ours);
 }

@@ -1,5 +1,5 @@
-//! Programs that attack the host: `guest-steps/rust/hostile`, as it was built, and
-//! fixtures whose descriptions are forged. Each ends in its named error.
+//! Programs that attack the host: the built `guest-steps/rust/hostile`, and fixtures with forged
+//! descriptions. Each ends in its own named error.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
@@ -21,7 +21,7 @@ fn hostile() -> &'static Component {
 #[test]
 fn forged_schemas_end_in_an_error() {
     let began = Instant::now();
-    // Each definition is looked at twice by the one before: 2^40 looks.
+    // Each definition is checked twice by the one before: 2^40 checks.
     let doubling = |ends: &str| {
         let step = |n: usize| {
             format!(r##""d{n}":{{"allOf":[{{"$ref":"#/$defs/d{0}"}},{{"$ref":"#/$defs/d{0}"}}]}}"##, n + 1)
@@ -113,7 +113,7 @@ fn place() -> tempfile::TempDir {
     dir
 }
 
-/// What the host does for a step, with a store that holds one blob of somebody else.
+/// Services for a step, with a store that holds one blob of another step.
 struct Shelf;
 
 const OTHERS: &str = "somebody else's";
@@ -163,7 +163,7 @@ impl BlobWrite for Bytes {
     }
 }
 
-/// What each attack of the hostile step in Rust ends with.
+/// Result of each attack of the hostile step in Rust.
 const ATTACKS: [(&str, &str); 35] = [
     (r#"{"do":"loop"}"#, "out-of-fuel"),
     (r#"{"do":"recurse"}"#, "trap"),
@@ -209,7 +209,7 @@ fn end(ran: &Ran) -> String {
     }
 }
 
-/// Runs this test again as the only one of its process.
+/// Runs this test again as the only one of a process.
 fn alone(name: &str) -> bool {
     if std::env::var_os("LOBSTER_TEST_ALONE").is_some() {
         return true;
@@ -261,7 +261,7 @@ fn attacks_in_rust_end_in_their_named_error_and_leave_nothing() {
     let grown = status("VmRSS").saturating_sub(memory);
     assert!(grown < 8 << 10, "{grown} KiB more after {} attacks", 5 * ATTACKS.len());
     assert_eq!(std::fs::read_dir(dir.path().join("out")).expect("reads").count(), 0);
-    // None of them took more than its memory, its blobs and what one call may carry.
+    // None of them used more than its memory, its blobs and the limit of one call.
     let peak = status("VmHWM");
     assert!(peak < 160 << 10, "{peak} KiB");
 }
@@ -271,7 +271,7 @@ fn a_program_learns_nothing_from_clocks_and_surroundings() {
     let dir = place();
     let once = |args: &str| attack(dir.path(), args, |i| i.limits.fuel = 2_000_000_000).output;
     let told = once(r#"{"do":"clock"}"#);
-    // What it looks at moves the clock, not the work in between.
+    // Reading the clock moves it; the work in between does not.
     assert!(told.starts_with("2000 3600000003000 946684800."), "{told}");
     assert_eq!(told, once(r#"{"do":"clock"}"#));
     assert_eq!(once(r#"{"do":"ambient"}"#), "[] [\"step\"] 2\n");
@@ -300,7 +300,7 @@ fn only_blobs_that_a_step_was_given_open() {
     for what in ["blob", "blob-by-state"] {
         assert_eq!(ends(&format!(r#"{{"do":"{what}","begin":"{begin}","end":"{rest}"}}"#), "1"), refused);
     }
-    // In its input, but not looked at.
+    // The digest is in the input, but the step has not read it.
     let named = format!("\"{digest}\"");
     assert_eq!(ends(&format!(r#"{{"do":"blob","begin":"{begin}","end":"{rest}"}}"#), &named), refused);
     assert_eq!(ends(r#"{"do":"blob-of-input"}"#, &named), given);

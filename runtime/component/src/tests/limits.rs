@@ -1,4 +1,4 @@
-//! Whose limit it was, and what the error says to do about it.
+//! Origin of a limit, and the advice in its error.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn described(limits: [Option<u64>; 4], body: &str) -> Component {
         let bytes = [u64::from(limit.is_some()), limit.unwrap_or(0)].map(u64::to_le_bytes).concat();
         bytes.iter().map(|byte| format!("\\{byte:02x}")).collect::<String>()
     });
-    // Where the fixture's description has its limits.
+    // Position of the limits in the fixture's description.
     load(&fixture::step_with(&format!("(data (i32.const 576) \"{}\")", data.concat()), body))
 }
 
@@ -26,7 +26,7 @@ fn says(component: &Component, limits: Limits) -> String {
     ran.result.err().map(|error| error.to_string()).unwrap_or_default()
 }
 
-/// What is said about a limit whose figure is 1 MiB, or 100 ms for time.
+/// Message about a limit of 1 MiB, or 100 ms for time.
 fn advice(component: &Component, set: Ceilings, by: SetBy) -> String {
     let limits = match by {
         SetBy::Step => Limits::of_step(set),
@@ -112,8 +112,7 @@ fn a_description_that_takes_too_long_is_told_so() {
     assert!(said.ends_with("; this limit is the same for every program"), "{said}");
 }
 
-/// A compiler for a functional language puts every function into one table: pandoc has
-/// 700 000 there.
+/// A compiler for a functional language puts all functions into one table: pandoc has 700 000 there.
 #[test]
 fn a_large_table_from_the_start_is_not_in_the_way() {
     let grow = |more: u32| {
@@ -126,7 +125,7 @@ fn a_large_table_from_the_start_is_not_in_the_way() {
         let ran = run(&grow(more), "{}", |_| {});
         assert_eq!(ran.outcome().exit_code, refused, "{more}");
     }
-    // Another table of that size is not part of it.
+    // Another table of that size is not allowed.
     let twice = load(&fixture::command("(table 700000 funcref) (table 700000 funcref)", ""));
     assert_eq!(run(&twice, "{}", |_| {}).name(), "table-limit");
 }

@@ -30,7 +30,7 @@ fn load(bytes: &[u8]) -> Component {
     engine().load_bytes(bytes).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What a test looks at after a run.
+/// Result of a run for the tests.
 struct Ran {
     result: Result<Outcome, RunError>,
     output: String,
@@ -56,7 +56,7 @@ fn run(component: &Component, args: &str, change: impl FnOnce(&mut Invocation)) 
 }
 
 impl crate::StagedWrites {
-    /// Commits them, and gives what they are.
+    /// Commits the writes and returns them.
     fn commit(self) -> Result<Vec<crate::Written>, crate::WritesError> {
         let journals = tempfile::tempdir().expect("temporary directory");
         self.commit_unrecorded(journals.path(), &|_| Ok(()))?;

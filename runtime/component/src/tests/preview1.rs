@@ -1,4 +1,4 @@
-//! Details of preview 1 that the official suite looks at, call by call.
+//! Details of preview 1 that the official test suite checks, call by call.
 
 use std::fs;
 use std::io::Read;
@@ -21,7 +21,7 @@ const ISDIR: i32 = 31;
 const NOTSOCK: i32 = 57;
 const NOTSUP: i32 = 58;
 
-/// The calls that the programs here make, with their parameters.
+/// Calls of the programs here, with their parameters.
 const CALLS: [(&str, &str); 22] = [
     ("fd_allocate", "i32 i64 i64"),
     ("fd_fdstat_get", "i32 i32"),
@@ -47,8 +47,8 @@ const CALLS: [(&str, &str); 22] = [
     ("sock_shutdown", "i32 i32"),
 ];
 
-/// Runs `body`, which leaves a number that becomes the exit code. At 4096 stands
-/// "target/", at 4112 "link"; 3 is a directory that may be written to.
+/// Runs `body`, which leaves a number that becomes the exit code. Memory holds "target/" at 4096 and
+/// "link" at 4112; descriptor 3 is a directory that may be written to.
 pub(super) fn program(pages: u32, body: &str) -> Vec<u8> {
     let imports: String = CALLS
         .iter()
@@ -85,7 +85,7 @@ fn details_of_the_official_suite() {
     let c = |n: u64| format!("(i32.const {n})");
     let l = |n: u64| format!("(i64.const {n})");
     let call = |name: &str, args: &[String]| format!("(call ${name} {})", args.join(" "));
-    // A descriptor that is none is told before the buffers, of which there are none.
+    // An invalid descriptor is reported before the buffers are read, of which there are none.
     for name in ["fd_read", "fd_write"] {
         assert_eq!(code(&call(name, &[c(77), c(0), c(0), c(8)])), BADF, "{name}");
     }
@@ -101,8 +101,8 @@ fn details_of_the_official_suite() {
     let target = (4096, 6);
     let file = format!("(i32.add {} {})", opened(target, 1, 64), call("fd_allocate", &[c(4), l(0), l(8)]));
     assert_eq!(code(&file), NOTSUP);
-    // The rights of a directory: what is no use on it is not among them, and what
-    // is can be asked for when it is opened once more.
+    // The rights of a directory exclude operations that make no sense on it. The remaining rights can
+    // be requested when it is opened again.
     let rights = format!(
         "(i32.add {} (i32.and (i32.load (i32.const 72)) (i32.const {})))",
         call("fd_fdstat_get", &[c(3), c(64)]),
@@ -114,11 +114,11 @@ fn details_of_the_official_suite() {
         call("fd_fdstat_get", &[c(3), c(64)])
     );
     assert_eq!(code(&again), 0);
-    // To write to it is refused, whatever is said of directories.
+    // Writing to a directory is refused whatever flags are set.
     for flags in [0, 2] {
         assert_eq!(code(&opened((4128, 1), flags, 2 | 64)), ISDIR, "{flags}");
     }
-    // What is open is not a socket.
+    // No open descriptor is a socket.
     for (name, rest) in [("sock_accept", 2), ("sock_recv", 5), ("sock_send", 4), ("sock_shutdown", 1)] {
         for (fd, expected) in [(77, BADF), (0, NOTSOCK), (3, NOTSOCK)] {
             let args: Vec<_> = std::iter::once(c(fd)).chain((0..rest).map(|_| c(0))).collect();
@@ -137,7 +137,8 @@ fn details_of_the_official_suite() {
         );
         assert_eq!(code(&made), INVAL, "{flags:b}");
     }
-    // A link is made under the name of a directory only if that is there, which it may not be.
+    // A link may have the name of a directory (with a slash) only if that exists, and then the name is
+    // taken.
     let link = |name: (u64, u64)| call("path_symlink", &[c(4112), c(4), c(3), c(name.0), c(name.1)]);
     assert_eq!(code(&link((4096, 7))), NOENT);
     assert_eq!(code(&link(target)), 0);
@@ -165,7 +166,7 @@ fn details_of_the_official_suite() {
 fn a_call_is_bounded_in_buffers_events_and_paths() {
     let most =
         "(call $fd_pread (i32.const 3) (i32.const 8192) (i32.const COUNT) (i64.const 0) (i32.const 64))";
-    // A directory cannot be read, which is told after the number of buffers was looked at.
+    // A directory cannot be read; this is reported after the number of buffers is checked.
     assert_eq!(code(&most.replace("COUNT", "1025")), INVAL);
     assert_eq!(code(&most.replace("COUNT", "1024")), 0);
     let events = "(call $poll_oneoff (i32.const 0) (i32.const 0) (i32.const 10001) (i32.const 64))";
@@ -186,7 +187,7 @@ fn random_bytes_are_the_same_in_parts() {
     let mut expected = vec![0; 3_000_000];
     Seeded::new(&[0; 32], "secure").fill_bytes(&mut expected);
     assert!(*kept.lock().expect("is kept") == expected);
-    // In the middle of it the time is up.
+    // The time runs out during the call.
     let begun = std::time::Instant::now();
     let ran = run(
         &load(&program(16_000, "(call $random_get (i32.const 65536) (i32.const 1000000000))")),
@@ -211,7 +212,7 @@ impl Read for Slow {
 
 #[test]
 fn a_run_that_ends_too_late_is_a_timeout() {
-    // Nothing after the call looks at the time.
+    // Nothing after the call checks the time.
     let body = "(call $fd_read (i32.const 0) (i32.const 64) (i32.const 1) (i32.const 8))";
     let body = format!("(block (result i32) (i32.store (i32.const 68) (i32.const 9)) {body})");
     let module = load(&program(1, &body));

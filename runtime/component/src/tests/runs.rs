@@ -192,7 +192,7 @@ fn output_is_bounded_whatever_the_step_makes_of_it() {
     });
     assert!(matches!(ran.result, Err(RunError::OutputLimit { limit: 1_048_576, .. })), "{:?}", ran.result);
     assert_eq!(ran.output.len(), 1 << 20);
-    // What is not output is bounded by fuel: calls into the host cost some.
+    // Fuel bounds everything that is not output: calls into the host cost some.
     let chatter = load(&fixture::step(
         "(loop $again (call $log (i32.const 2) (i32.const 0) (i32.const 8) (i32.const 0) (i32.const 0)) (br $again)) unreachable",
     ));
@@ -236,7 +236,7 @@ fn command_components_run_too() {
     let command = load(&fixture::as_component(&hello()));
     assert_eq!(command.kind(), Kind::Command);
     let ran = run(&command, "", |_| {});
-    // The adapter knows success and failure alone.
+    // The adapter only distinguishes success and failure.
     assert_eq!((ran.output.as_str(), ran.outcome().exit_code), ("hello", 1));
 }
 
@@ -258,7 +258,7 @@ fn commands_read_stdin() {
     assert_eq!(run(&cat, "", |i| i.input = items(&["1", "2"])).output, "1\n2\n");
 }
 
-/// Sleeps an hour by poll_oneoff, then tells the monotonic clock.
+/// Sleeps an hour with poll_oneoff, then prints the monotonic clock.
 const SLEEP: &str = "
     (i64.store (i32.const 4096) (i64.const 7))
     (i32.store8 (i32.const 4104) (i32.const 0))
@@ -356,7 +356,7 @@ fn resident() -> u64 {
 
 #[test]
 fn a_memory_limit_bounds_the_process() {
-    // Grows as far as it can, touches every page, and hands all of it to the host.
+    // Grows as far as it can, touches every page, and passes all of it to the host.
     let glutton = load(&fixture::step(
         "(loop $again (br_if $again (i32.ne (memory.grow (i32.const 16)) (i32.const -1))))
          (memory.fill (i32.const 65536) (i32.const 1) (i32.sub (i32.mul (memory.size) (i32.const 65536)) (i32.const 65536)))
@@ -381,11 +381,11 @@ fn a_memory_limit_bounds_the_process() {
     let outcome = glutton.run(invocation).unwrap_or_else(|error| panic!("{error}"));
     assert!(outcome.peak_memory > 63 << 20 && outcome.peak_memory <= 64 << 20);
     let peak = sampler.lock().map_or(u64::MAX, |sampler| sampler.0);
-    // Other tests of this process run meanwhile, so the bound here is loose.
+    // Other tests of this process run at the same time, so this bound is loose.
     assert!(peak < before + (64 << 20) + (120 << 20), "{before} -> {peak}");
 }
 
-/// Rings, waits and asks for sockets: what a component for `wasi:cli` may import.
+/// A command component with one more import.
 fn with_import(import: &str) -> Vec<u8> {
     wat::parse_str(format!(
         r#"(component
@@ -439,7 +439,7 @@ fn raw_sockets_cannot_be_recorded() {
     assert_eq!(ran.name(), "not-recordable");
 }
 
-/// Keeps what an effect was told, or tells it again.
+/// Records the answers that an effect gets, and replays them.
 #[derive(Default)]
 pub(super) struct Tape {
     calls: Vec<(&'static str, Vec<u8>)>,
@@ -485,7 +485,7 @@ fn effects_replay_from_their_record() {
     };
     rewind();
     assert_eq!(roll(), live);
-    // A record that tells of something else is not followed.
+    // A record of different calls is not followed.
     rewind();
     if let Ok(mut tape) = tape.lock() {
         tape.calls.reverse();
@@ -501,7 +501,7 @@ mod mutations {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
 
-        /// Damaged programs are refused or run within their limits; nothing panics.
+        /// Damaged programs are rejected or run within their limits; nothing panics.
         #[test]
         fn damaged_programs_do_no_harm(
             which in 0..3usize,
@@ -557,7 +557,7 @@ fn a_thousand_runs_under_any_settings_are_the_same() {
             });
         }
     }
-    // The figures are written down so that a debug build and a release build agree on them, too.
+    // The figures are constants so that debug and release builds must also agree on them.
     let output = "{\"id\":\"1\",\"name\":\"Ann\"}\n{\"id\":\"2\",\"name\":\"Bo\"}\n".to_owned();
     let expected = (output, 570_718, 21 * 65536, 8);
     assert_eq!(seen.into_inner().expect("no thread panics").into_iter().collect::<Vec<_>>(), [expected]);

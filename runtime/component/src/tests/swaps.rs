@@ -1,5 +1,5 @@
-//! Somebody swaps a granted directory, and one inside it, with links that lead out,
-//! while a run is decided about, starts and puts its files in place.
+//! Another thread replaces a granted directory, and one inside it, by links that lead out, while a run
+//! passes its permission check, starts and commits its files.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -14,7 +14,7 @@ use crate::host::filesystem::Filesystem;
 use crate::state::Stop;
 use crate::{DirGrant, Grants, StagedWrites};
 
-/// Ends whoever swaps, also when the test fails.
+/// Stops the replacing thread, even if the test fails.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -23,7 +23,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// `LOBSTER_TEST_SWAPS` says how often.
+/// `LOBSTER_TEST_SWAPS` sets the number of swaps.
 #[test]
 fn what_was_decided_about_is_what_is_written_to() {
     let count = std::env::var("LOBSTER_TEST_SWAPS").ok().and_then(|n| n.parse().ok()).unwrap_or(2000);
@@ -40,7 +40,7 @@ fn what_was_decided_about_is_what_is_written_to() {
         let over = &over;
         for (dir, one) in [(place.clone(), "out"), (out.clone(), "sub")] {
             scope.spawn(move || {
-                // The directory itself, wherever it is.
+                // The directory itself, wherever it is now.
                 let at = fs::File::open(&dir).expect("opens");
                 while !over.load(Ordering::Relaxed) {
                     let _ = renameat_with(&at, one, &at, "link", RenameFlags::EXCHANGE);
@@ -50,7 +50,7 @@ fn what_was_decided_about_is_what_is_written_to() {
         }
         let _over = Over(over);
         let allowed = |real: Option<&Path>| real == Some(out.as_path());
-        // On a busy machine the swaps may fall between all of so few turns: then there are more.
+        // On a busy machine, so few turns may miss all swaps; then there are more turns.
         let deadline = Instant::now() + Duration::from_secs(120);
         for turn in 0.. {
             if turn >= count && (written > 0 && refused > 0 || Instant::now() > deadline) {
@@ -69,7 +69,7 @@ fn what_was_decided_about_is_what_is_written_to() {
                 Filesystem::open(&grants, opened, staging, 1 << 20, start, Stop::never()).expect("opens");
             let mut mounts = files.into_mounts();
             for path in [format!("f{}", turn % 10), format!("sub/g{}", turn % 10)] {
-                // A name below what is a link by then is refused.
+                // A name below a directory that has become a link is refused.
                 let Ok(path) = mounts[0].tree.resolve("", &path, true) else { continue };
                 if let Ok(opened) = mounts[0].tree.open_file(&path, CREATE) {
                     let writer = opened.writer.expect("writable");
@@ -84,6 +84,6 @@ fn what_was_decided_about_is_what_is_written_to() {
     });
     let names = |dir: &Path| fs::read_dir(dir).expect("lists").count();
     assert_eq!((names(&outside), names(&outside.join("sub"))), (1, 0), "something landed outside");
-    // The swaps did come between.
+    // Some swaps did happen in between.
     assert!(written > 0 && refused > 0, "written {written}, refused {refused}, failed {failed}");
 }

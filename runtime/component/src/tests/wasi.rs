@@ -1,5 +1,5 @@
-//! Files over a current C library, as a module and over preview 2, and requests over
-//! `wasi:http`: `tests/guests/c/files.c` and `guest-steps/rust/request`, as they were built.
+//! Files through a current C library, as a module and over preview 2, and requests over `wasi:http`,
+//! with the built `tests/guests/c/files.c` and `guest-steps/rust/request`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -52,7 +52,7 @@ fn files_of_a_current_c_library_work_in_both_previews() {
     }
 }
 
-/// A server on this machine that says what it was asked, and how often somebody came.
+/// A server on this machine that returns each request and counts the connections.
 struct Server {
     port: u16,
     came: Arc<AtomicUsize>,
@@ -67,7 +67,7 @@ impl Server {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 count.fetch_add(1, Ordering::SeqCst);
-                // A program that is refused in the middle hangs up.
+                // A program that is refused during the request closes the connection.
                 let _ = answer(stream);
             }
         });
@@ -83,7 +83,7 @@ impl Server {
     }
 }
 
-/// The whole request: its head, and the body in pieces or of a known length.
+/// The whole request: its head, and a body in chunks or of known length.
 fn request(stream: &mut TcpStream) -> std::io::Result<String> {
     let mut text = String::new();
     let mut part = [0; 1024];
@@ -139,14 +139,14 @@ fn requests_reach_what_is_granted_and_say_what_came_back() {
     assert!(asked.starts_with("GET /x?y=1 HTTP/1.1\r\n"), "{asked}");
     assert!(asked.to_lowercase().contains("x-from: a component"), "{asked}");
     assert!(asked.to_lowercase().contains(&format!("host: {authority}")), "{asked}");
-    // A body goes out in parts and comes back whole.
+    // The body goes out in parts and returns whole.
     let long = "0123456789".repeat(2000);
     let answer = got(json!({ "authority": authority, "path": "/", "body": long }));
     let asked = answer["body"].as_str().expect("has a body");
     assert!(asked.starts_with("POST / "), "{asked}");
     let digits = asked.split("\r\n\r\n").nth(1).unwrap_or_default();
     assert!(digits.matches("0123456789").count() >= 1990, "{}", digits.len());
-    // What the server says is the program's to judge: nothing is followed for it.
+    // The program handles the server's answer itself: the host follows no redirect.
     assert_eq!(got(json!({ "authority": authority, "path": "/none" }))["status"], 404);
     let away = got(json!({ "authority": authority, "path": "/away" }));
     assert_eq!((&away["status"], &away["headers"]["location"]), (&json!(302), &json!("http://127.0.0.1:1/")));
@@ -157,7 +157,7 @@ fn requests_reach_what_is_granted_and_say_what_came_back() {
 fn requests_without_a_grant_reach_nobody() {
     let (server, program) = (Server::start(), request_step());
     let port = server.port;
-    // Without any the program does not start, and says what it wants.
+    // Without a grant, the program does not start, and the error names the missing grant.
     let ran = ask(&program, &json!({ "authority": server.authority(), "path": "/" }), &[]);
     assert!(
         matches!(&ran.result, Err(RunError::NotGranted { import, .. }) if import.starts_with("wasi:http/")),
@@ -198,7 +198,7 @@ fn a_recorded_request_replays_without_its_server() {
     assert_eq!(server.came(), 1);
 }
 
-/// A command whose `run` does what `body` says; its memory begins with letters.
+/// A command whose `run` is `body`; its memory begins with letters.
 fn requests(body: &str) -> Component {
     let text = format!(
         r#"(component

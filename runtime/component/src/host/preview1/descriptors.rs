@@ -1,4 +1,4 @@
-//! What is done with an open descriptor.
+//! Functions that work on an open descriptor.
 
 use std::os::unix::fs::FileExt;
 
@@ -54,7 +54,7 @@ pub(super) fn descriptors(l: &mut Linker<State>) -> wasmtime::Result<()> {
     contents(l)
 }
 
-/// What is said and set about a descriptor or its file.
+/// Links the functions that read and set attributes of a descriptor or its file.
 fn attributes(l: &mut Linker<State>) -> wasmtime::Result<()> {
     type C<'a> = Caller<'a, State>;
     l.func_wrap(PREVIEW1, "fd_fdstat_get", |mut c: C<'_>, fd: u32, at: u32| {
@@ -119,7 +119,7 @@ fn attributes(l: &mut Linker<State>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// The directories that are open when the program starts.
+/// Links the functions that list the directories open at the start.
 fn preopens(l: &mut Linker<State>) -> wasmtime::Result<()> {
     type C<'a> = Caller<'a, State>;
     l.func_wrap(PREVIEW1, "fd_prestat_get", |mut c: C<'_>, fd: u32, at: u32| {
@@ -143,7 +143,7 @@ fn preopens(l: &mut Linker<State>) -> wasmtime::Result<()> {
     Ok(())
 }
 
-/// What is read, written and listed.
+/// Links the functions that read, write and list.
 fn contents(l: &mut Linker<State>) -> wasmtime::Result<()> {
     type C<'a> = Caller<'a, State>;
     l.func_wrap(PREVIEW1, "fd_read", |mut c: C<'_>, fd: u32, iovs: u32, count: u32, got: u32| {
@@ -190,7 +190,7 @@ fn read(
     offset: Option<u64>,
     got: u32,
 ) -> Done {
-    // Before the buffers are looked at: there may be none.
+    // The descriptor is checked before the buffers: there may be none.
     state.preview1.fd(fd)?;
     let mut total = 0;
     for (at, len) in mem.buffers(iovs.0, iovs.1)? {
@@ -245,7 +245,7 @@ fn write(
     state.preview1.fd(fd)?;
     let mut total = 0;
     for (at, len) in mem.buffers(iovs.0, iovs.1)? {
-        // Every part in full, in portions that the host can hold.
+        // Every buffer is written completely, in portions that the host can hold.
         for part in mem.get(at, len)?.chunks(CHUNK) {
             state.look()?;
             match state.preview1.fd(fd)? {
@@ -336,7 +336,7 @@ fn readdir(
             break;
         }
     }
-    // A full buffer says that there is more; the last entry may be cut.
+    // A full buffer means that there is more; the last entry may be cut.
     bytes.truncate(room);
     state.pipes.moving(bytes.len());
     mem.put(buffer.0, &bytes)?;

@@ -1,9 +1,9 @@
-//! `wasi_snapshot_preview1` for core modules, over the same files, streams,
-//! clocks and randomness as the component interfaces.
+//! `wasi_snapshot_preview1` for core modules, over the same files, streams, clocks and randomness as
+//! the component interfaces.
 //!
-//! Not by the official adapter: it takes its memory from the module by
-//! `memory.grow`, and modules that own all of their memory (Go's) then write
-//! over it. Numbers and layouts are those of WASI 0.1's `witx` files.
+//! The official adapter is not used: it gets its memory from the module by `memory.grow`, and modules
+//! that own all of their memory (Go's) then overwrite it. Numbers and layouts follow the `witx` files
+//! of WASI 0.1.
 
 mod descriptors;
 mod paths;
@@ -22,7 +22,7 @@ use crate::state::State;
 
 const FIRST_PREOPEN: u32 = 3;
 const ALL_RIGHTS: u64 = (1 << 30) - 1;
-/// What a directory itself does not do: it is not sought in, cut or written to.
+/// Rights that a directory itself has: no seek, truncate or write.
 const DIRECTORY_RIGHTS: u64 = ALL_RIGHTS & !(1 << 2 | 1 << 19 | 1 << 22 | RIGHT_FD_WRITE);
 const RIGHT_FD_READ: u64 = 1 << 1;
 const RIGHT_FD_WRITE: u64 = 1 << 6;
@@ -31,13 +31,13 @@ const FDFLAG_APPEND: u16 = 1;
 const NOT_SOCKET: i32 = 57;
 const NOT_SUPPORTED: i32 = 58;
 
-/// Most bytes of input given at once.
+/// Most bytes of input returned at once.
 const CHUNK: usize = 64 << 10;
 
 /// Most buffers of one call, as on Linux (`IOV_MAX`).
 const MAX_BUFFERS: u32 = 1024;
 
-/// What a module sees besides files: its descriptors, command line and so on.
+/// State of a module besides its files: its descriptors, command line and so on.
 pub(crate) struct Preview1 {
     fds: Vec<Option<Fd>>,
     pub(crate) args: Vec<String>,
@@ -158,7 +158,7 @@ impl Mem<'_> {
         String::from_utf8(bytes).map_err(|_| ErrorCode::IllegalByteSequence.into())
     }
 
-    /// A path, which is refused before it is copied if it is too long.
+    /// Reads a path; a path that is too long is rejected before it is copied.
     fn path(&self, at: u32, len: u32) -> Result<String, FsError> {
         if len as usize > MAX_PATH {
             return Err(ErrorCode::NameTooLong.into());

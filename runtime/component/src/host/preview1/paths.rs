@@ -1,4 +1,4 @@
-//! What is done with a path below an open directory.
+//! Functions that work on a path below an open directory.
 
 use std::time::{Duration, SystemTime};
 
@@ -190,7 +190,7 @@ pub(super) fn filestat(
 }
 
 pub(super) fn set_times(state: &mut State, place: &Place, mtime: u64, flags: u32) -> Done {
-    // Access times are not kept, but what is asked must make sense.
+    // Access times are not stored, but the request must be valid.
     if flags & 0b0011 == 0b0011 {
         return Err(ErrorCode::Invalid.into());
     }

@@ -13,13 +13,13 @@ use crate::host::filesystem::{ErrorCode, FsError};
 use crate::kind::PREVIEW1;
 use crate::state::State;
 
-/// How long a real wait goes on before it looks whether to stop.
+/// Interval at which a real wait checks if it has to stop.
 const LOOK: Duration = Duration::from_millis(5);
 
-/// Random bytes that are made at once.
+/// Random bytes that are generated at once.
 const MAX_RANDOM: usize = 1 << 20;
 
-/// Most events that one call waits for: each is held while it waits.
+/// Most events that one call waits for: each uses memory during the wait.
 const MAX_EVENTS: u32 = 10_000;
 
 pub(super) fn process(l: &mut Linker<State>) -> wasmtime::Result<()> {
@@ -63,7 +63,7 @@ pub(super) fn process(l: &mut Linker<State>) -> wasmtime::Result<()> {
     })?;
     l.func_wrap(PREVIEW1, "proc_raise", |_: i32| NOT_SUPPORTED)?;
     l.func_wrap(PREVIEW1, "sched_yield", || 0)?;
-    // There are no sockets: what is open is not one.
+    // There are no sockets: no open descriptor is one.
     l.func_wrap(PREVIEW1, "sock_accept", |mut c: C<'_>, fd: u32, _: i32, _: i32| no_socket(&mut c, fd))?;
     l.func_wrap(PREVIEW1, "sock_recv", |mut c: C<'_>, fd: u32, _: i32, _: i32, _: i32, _: i32, _: i32| {
         no_socket(&mut c, fd)
@@ -110,13 +110,14 @@ fn list(mem: &mut Mem<'_>, texts: &[String], table: u32, text: u32) -> Done {
 fn time(clock: &Clock, id: u32) -> Result<u64, FsError> {
     match id {
         0 => Ok(nanos(clock.wall())),
-        // CPU time is what the program could tell about the machine; it gets the other clock.
+        // CPU time would reveal details of the machine, so the program gets the monotonic clock
+        // instead.
         1..=3 => Ok(clock.monotonic()),
         _ => Err(ErrorCode::Invalid.into()),
     }
 }
 
-/// Streams and files are always ready, so a wait is one for a clock alone.
+/// Streams and files are always ready, so only a clock can cause a wait.
 fn poll(mem: &mut Mem<'_>, state: &mut State, from: u32, to: u32, count: u32, got: u32) -> Done {
     if count > MAX_EVENTS {
         return Err(ErrorCode::Invalid.into());
