@@ -1,4 +1,4 @@
-//! What adapters answer: `{ok, result}` around the result of a model.
+//! Answers of adapters: `{ok, result}` around the result of a model.
 
 use serde_json::{Map, Value};
 
@@ -6,7 +6,7 @@ use super::channel::Failure;
 use super::llm_task;
 use lobster_base::json;
 
-/// Takes the answer of a `pi` or `http` adapter apart.
+/// Unpacks the answer of a `pi` or `http` adapter.
 pub(crate) fn of_adapter(answer: Value) -> Result<Map<String, Value>, Failure> {
     match answer {
         Value::Object(map) if map.contains_key("ok") => open(map),
@@ -14,7 +14,7 @@ pub(crate) fn of_adapter(answer: Value) -> Result<Map<String, Value>, Failure> {
     }
 }
 
-/// Takes the answer of an adapter apart that is a function of the program which started lobster.
+/// Unpacks the answer of an adapter that is a function of the program which started lobster.
 pub(crate) fn of_function(answer: Value) -> Result<Map<String, Value>, Failure> {
     match answer {
         Value::Object(map) => open(map),
@@ -22,7 +22,7 @@ pub(crate) fn of_function(answer: Value) -> Result<Map<String, Value>, Failure> 
     }
 }
 
-/// Takes the answer of an OpenClaw gateway apart, which may hold an adapter's answer inside.
+/// Unpacks the answer of an OpenClaw gateway, which may contain an adapter's answer.
 pub(crate) fn of_gateway(answer: Value) -> Result<Map<String, Value>, Failure> {
     match answer {
         Value::Object(mut map) if map.contains_key("ok") => {
@@ -53,7 +53,7 @@ fn message(map: &Map<String, Value>) -> Option<String> {
     map.get("error")?.get("message").map(json::js_string).filter(|text| !text.is_empty())
 }
 
-/// Checks a result. There may be none at all; one that is there must hold an output.
+/// Checks a result. It may be missing; if present, it must have an output.
 fn result(value: Option<Value>) -> Result<Map<String, Value>, Failure> {
     let map = match value {
         None => return Ok(Map::new()),

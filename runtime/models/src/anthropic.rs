@@ -1,5 +1,4 @@
-//! Anthropic's messages (`POST /v1/messages`). A schema is imposed by a tool
-//! that the model must call.
+//! Anthropic's messages (`POST /v1/messages`). A schema is enforced by a tool that the model must call.
 
 use serde_json::{Map, Value, json};
 
@@ -13,7 +12,7 @@ use lobster_stage::StageError;
 /// The version of the interface, sent as `anthropic-version`.
 pub(crate) const VERSION: &str = "2023-06-01";
 
-/// Most tokens of an answer where the request names no limit; the interface demands one.
+/// Most tokens of an answer if the request names no limit; the interface requires one.
 pub(crate) const MAX_TOKENS: u32 = 4096;
 
 /// The name of the tool whose arguments are the answer.
@@ -71,8 +70,9 @@ fn block(file: &Attachment) -> Value {
     json!({"type": kind, "source": source})
 }
 
-/// The schema of the tool's arguments, which must be an object; any other
-/// answer is put into one, and the second value is true.
+/// The schema of the tool's arguments, which must be an object; any other answer is wrapped in one, and
+/// the second
+/// value is true.
 fn tool_schema(schema: &Value) -> (Value, bool) {
     if schema.get("type").and_then(Value::as_str) == Some("object") {
         return (schema.clone(), false);
@@ -112,7 +112,7 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
     copy(answer, "model", "model", &mut result);
     if let Some(usage) = answer.get("usage").filter(|usage| usage.is_object()) {
         let count = |name: &str| usage.get(name).and_then(Value::as_u64).unwrap_or(0);
-        // What is written to or read from the provider's prompt cache was read by the model, too.
+        // Tokens written to or read from the provider's prompt cache were also read by the model.
         let input = count("input_tokens")
             .saturating_add(count("cache_creation_input_tokens"))
             .saturating_add(count("cache_read_input_tokens"));
@@ -120,7 +120,7 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
     }
     match answer.get("stop_reason").and_then(Value::as_str) {
         Some("refusal") => return Err(Failure::Remote("the model refuses to answer".to_owned())),
-        // With a schema the call of the tool is the answer.
+        // With a schema the tool call is the answer.
         Some("tool_use") if request.output_schema.is_some() => {}
         reason => ENDINGS.note(reason, &mut result)?,
     }

@@ -4,7 +4,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
-/// Most bytes of one file: what the providers take in one request.
+/// Most bytes of one file: the providers' limit for one request.
 pub const MAX_FILE: u64 = 20 << 20;
 
 /// One file: an image, a PDF document, or text.
@@ -13,7 +13,7 @@ pub const MAX_FILE: u64 = 20 << 20;
 pub struct Attachment {
     /// The last part of its path.
     pub name: String,
-    /// What it is, found out from its content.
+    /// The media type, detected from the content.
     pub media_type: String,
     /// The content of a file that is text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -24,10 +24,10 @@ pub struct Attachment {
 }
 
 impl Attachment {
-    /// The file of this content, or why no provider takes it.
+    /// The file of this content.
     ///
     /// # Errors
-    /// The content is of no kind that models read.
+    /// No model reads content of this kind.
     pub fn of_bytes(name: &str, bytes: Vec<u8>) -> Result<Self, String> {
         if let Some(media_type) = media_type(&bytes) {
             let data = Some(STANDARD.encode(&bytes));

@@ -1,21 +1,21 @@
-//! What bounds the calls of models: money that is put aside before each.
+//! Bounds of model calls: money is reserved before each.
 
 use super::channel::Failure;
 use lobster_stage::{StageError, WorstCase};
 
-/// What bounds a call.
+/// Bounds of a call.
 #[derive(Clone, Copy)]
 pub struct Bounds<'a> {
-    /// Whether the call must say the most that it can cost.
+    /// True if the call must state its highest possible cost.
     pub has_budget: bool,
-    /// Puts that aside, or refuses the call.
+    /// Reserves that cost, or refuses the call.
     pub reserve: &'a dyn Fn(&WorstCase) -> Result<(), StageError>,
-    /// Gives that back for a call that was certainly not computed.
+    /// Releases the reservation of a call that was certainly not computed.
     pub give_back: &'a dyn Fn(),
 }
 
 impl Bounds<'_> {
-    /// Makes a call if the most that it can cost fits.
+    /// Makes a call if its highest possible cost fits.
     pub(crate) fn call<T>(
         &self,
         worst: Option<&WorstCase>,

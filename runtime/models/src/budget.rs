@@ -1,9 +1,12 @@
 //! Budgets: the most that the model calls of a step, of a run, or of a day may use, in calls, tokens and dollars.
 //!
-//! Accounts stand in a chain: that of a step in that of the run, in that of the workflow around it. A call is
-//! added to all of them before it is made, with the most that it can use, or to none and is not made. What it
-//! did use replaces that when it is answered; a call that was certainly not computed is taken off again; of one
-//! whose answer is lost the most stays.
+//! Accounts form a chain: the account of a step is inside the account of the run, which is inside the
+//! account of the
+//! workflow around it. Before a call is made, its highest possible use is added to all of them; if one
+//! has no room, the
+//! call is not made. The answer replaces this amount by the actual use; the amount of a call that was
+//! certainly not
+//! computed is subtracted again; the amount of a call whose answer is lost stays.
 
 use std::sync::{Arc, Mutex};
 
@@ -18,16 +21,16 @@ use super::Spend;
 use super::cost::{fixed, settle, used};
 use super::pricing::{BadPrices, Pricing};
 
-/// Whose budget it is, and where it is written.
+/// The owner of a budget, which also tells where the budget is set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
-    /// A step, under this id.
+    /// A step with this id.
     Step(String),
     /// A run of a workflow file.
     Run(String),
     /// All runs of a workflow file on one day.
     Day(String),
-    /// All that a service runs on one day.
+    /// All runs of a service on one day.
     Service,
 }
 
@@ -46,10 +49,10 @@ impl Holder {
         match self {
             Self::Run(_) => format!("raise budget.{field} of the file"),
             Self::Step(_) => format!("raise budget.{field} of the step"),
-            Self::Day(_) => format!("raise budget.day.{field} of the file, or go on after 00:00 UTC"),
+            Self::Day(_) => format!("raise budget.day.{field} of the file, or continue after 00:00 UTC"),
             Self::Service => {
                 format!(
-                    "raise {field} under [budget] in the configuration of the server, or go on after 00:00 UTC"
+                    "raise {field} under [budget] in the configuration of the server, or continue after 00:00 UTC"
                 )
             }
         }
@@ -59,27 +62,27 @@ impl Holder {
 /// One budget.
 #[derive(Clone, Debug)]
 pub struct Terms {
-    /// Whose it is.
+    /// The owner.
     pub holder: Holder,
-    /// How much it is.
+    /// The limits.
     pub limits: Limits,
-    /// Models without a price are asked all the same.
+    /// Models without a price may still be asked.
     pub allows_unpriced: bool,
-    /// For a budget of a day: the key under which the store counts.
+    /// Key of a day's budget in the store.
     pub day_key: Option<String>,
 }
 
-/// What models cost.
+/// Prices of models.
 #[derive(Clone, Debug)]
 pub struct Prices {
     /// The table.
     pub pricing: Pricing,
-    /// Prices of the operator that are of no use: with them no budget in dollars can be held.
+    /// Unusable prices of the operator: with them no budget in dollars can be enforced.
     pub bad: Option<BadPrices>,
 }
 
 impl Prices {
-    /// What a call used.
+    /// The use of a call.
     #[must_use]
     pub fn amount_of(&self, spend: &Spend) -> Amount {
         let (input, output) = used(&spend.usage);
@@ -92,7 +95,7 @@ impl Prices {
     }
 }
 
-/// What one step or run may use, and what it has used.
+/// Limits and use of one step or run.
 #[derive(Debug)]
 pub struct Account {
     terms: Vec<Terms>,
@@ -108,7 +111,7 @@ pub struct Booking {
     day: Option<Day>,
 }
 
-/// What a call may use at most; none where that is not known.
+/// The most that a call may use; `None` if it is not known.
 struct Asked<'a> {
     worst: &'a WorstCase,
     tokens: Option<u64>,
@@ -118,30 +121,31 @@ struct Asked<'a> {
 }
 
 impl Account {
-    /// An account that is in no other one.
+    /// An account that is in no other account.
     #[must_use]
     pub fn new(prices: Prices, terms: Vec<Terms>, used: Amount) -> Arc<Self> {
         Arc::new(Self { terms, used: Mutex::new(used), parent: None, prices: Arc::new(prices) })
     }
 
-    /// An account inside another one, that has used `used` before.
+    /// An account inside another one, with `used` from earlier.
     #[must_use]
     pub fn within(parent: &Arc<Self>, terms: Vec<Terms>, used: Amount) -> Arc<Self> {
         let prices = Arc::clone(&parent.prices);
         Arc::new(Self { terms, used: Mutex::new(used), parent: Some(Arc::clone(parent)), prices })
     }
 
-    /// Whether calls may be refused.
+    /// True if calls may be refused.
     #[must_use]
     pub fn is_limited(&self) -> bool {
         self.chain().any(|account| !account.terms.is_empty())
     }
 
-    /// Adds what a call may use. `has_refused`: a model with a price was too dear for the same call, so that
-    /// none without one is asked instead.
+    /// Adds the most that a call may use. If `has_refused`, a model with a price was too expensive for
+    /// the same call, so no
+    /// model without a price is asked instead.
     ///
     /// # Errors
-    /// When a budget of the chain has no room for it, or cannot hold it, or the store fails.
+    /// A budget of the chain has no room or cannot be enforced, or the store fails.
     pub fn book(&self, store: &Store, worst: &WorstCase, has_refused: bool) -> Result<Booking, StageError> {
         let rate = worst.model.as_deref().and_then(|model| self.prices.pricing.rate(model));
         let asked = Asked {
@@ -176,23 +180,22 @@ impl Account {
         }
     }
 
-    /// What a call used.
+    /// The use of a call.
     #[must_use]
     pub fn amount_of(&self, spend: &Spend) -> Amount {
         self.prices.amount_of(spend)
     }
 
-    /// What an answered call counts for: what the answer says, unless that is no count or no price;
-    /// then what was put aside.
+    /// The final spend of an answered call: the spend in the answer if it is valid, else the reserved amount.
     #[must_use]
     pub fn settled(&self, reserved: Spend, answered: Option<Spend>) -> Spend {
         settle(&self.prices.pricing, reserved, answered)
     }
 
-    /// Replaces what was added for a call by what it did use; nothing if it was not computed.
+    /// Replaces the amount added for a call by its actual use, which is nothing if the call was not computed.
     ///
     /// # Errors
-    /// When the store fails: the call counts there with the most that it can have used.
+    /// The store fails: the call keeps its highest possible use there.
     pub fn settle(&self, store: &Store, booking: &Booking, used: Amount) -> Result<(), StageError> {
         for account in self.chain() {
             let mut sum = lock(&account.used);
@@ -256,12 +259,12 @@ impl Account {
 }
 
 impl Asked<'_> {
-    /// Whether a budget can say before the call that there is room for it.
+    /// Checks that a budget can decide before the call if there is room for it.
     fn can_be_held(&self, terms: &Terms, has_refused: bool) -> Result<(), StageError> {
         let name = terms.holder.name();
         let limits_usd = terms.limits.nano_usd.is_some();
         if let Some(bad) = self.bad_prices.filter(|_| limits_usd) {
-            let error = error(&terms.holder, &format!("{name} cannot be held: {bad}"));
+            let error = error(&terms.holder, &format!("{name} cannot be enforced: {bad}"));
             return Err(error.with_code(Code::Setting));
         }
         if limits_usd && self.is_unpriced {
@@ -269,14 +272,14 @@ impl Asked<'_> {
             let why = match model {
                 Some(_) | None if terms.allows_unpriced && !has_refused => return Ok(()),
                 Some(model) if terms.allows_unpriced => format!(
-                    "a call of a model with a price was refused, and model {model} has none that could be less"
+                    "a call of a model with a price was refused, and model {model} has no price that could be lower"
                 ),
                 Some(model) => format!(
-                    "model {model} has no price, so {name} cannot hold it. Give its price with `lobster models \
+                    "model {model} has no price, so {name} cannot limit it. Give its price with `lobster models \
                      prices --update FILE`, or write `unpriced: allow` under `budget`"
                 ),
                 None => format!(
-                    "the adapter chooses the model, so {name} cannot hold it. Give --model, or write \
+                    "the adapter chooses the model, so {name} cannot limit it. Give --model, or write \
                      `unpriced: allow` under `budget`"
                 ),
             };
@@ -284,7 +287,7 @@ impl Asked<'_> {
         }
         if self.tokens.is_none() && (limits_usd || terms.limits.tokens.is_some()) {
             let why = format!(
-                "the adapter chooses the length of the answer, so {name} cannot hold it. Give --max-output-tokens"
+                "the adapter chooses the length of the answer, so {name} cannot limit it. Give --max-output-tokens"
             );
             return Err(error(&terms.holder, &why));
         }
@@ -324,7 +327,7 @@ fn capital(text: &str) -> String {
     letters.next().map_or_else(String::new, |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// A step may go on without its call; a run may not.
+/// A step may continue without its call; a run may not.
 fn error(holder: &Holder, why: &str) -> StageError {
     let code = match holder {
         Holder::Step(_) => Code::StepBudget,

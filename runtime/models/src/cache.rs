@@ -1,7 +1,6 @@
-//! Answers kept for later: in files shared by all runs, and under a state key.
+//! Cached answers: in files shared by all runs, and under a state key.
 //!
-//! Both formats are the incumbent's. A file that is damaged or belongs to
-//! another request is as good as none.
+//! Both formats are the incumbent's. A file that is damaged or belongs to another request is ignored.
 
 use std::io::Write;
 use std::os::unix::fs::DirBuilderExt;
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use lobster_base::{json, regular_file};
 use lobster_store::{StoreError, UserState};
 
-/// Where one answer is looked for and kept.
+/// Cache keys and places of one answer.
 #[derive(Clone, Debug)]
 pub struct Slot {
     /// `llm.invoke` or `llm_task.invoke`, which do not share answers.
@@ -21,11 +20,11 @@ pub struct Slot {
     pub key: String,
     /// The run's state key, if it has one.
     pub state_key: Option<String>,
-    /// Whether files are used.
+    /// True if files are used.
     pub files: bool,
 }
 
-/// Where a kept answer was found.
+/// The place of a cached answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Found {
     RunState,
@@ -42,15 +41,15 @@ impl Found {
     }
 }
 
-/// What looking for an answer came to.
+/// Result of a look-up.
 #[derive(Debug)]
 pub struct LookedUp {
     pub found: Option<(Value, Found)>,
-    /// Answers that lay there and cannot be this request's, in words for a person.
+    /// Messages about stored answers that cannot belong to this request.
     pub passed_over: Vec<String>,
 }
 
-/// Why an answer could not be kept.
+/// A failure to store an answer.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
     #[error(transparent)]
@@ -59,10 +58,11 @@ pub enum KeepError {
     File { path: PathBuf, source: std::io::Error },
 }
 
-/// The directory of cached answers: `LOBSTER_CACHE_DIR`, else `.lobster-cache`
-/// in the directory that lobster was started in, whatever the step's is. Under
-/// a policy it is the store's, which no step sees: whoever may write to the
-/// workspace does not decide what a model has said.
+/// The directory of cached answers: `LOBSTER_CACHE_DIR`, else `.lobster-cache` in the directory that
+/// lobster was started in,
+/// regardless of the step's directory. Under a policy it is in the store's directory, which no step
+/// sees: writers of the
+/// workspace must not forge model answers.
 pub fn directory(env: &dyn Fn(&str) -> Option<String>, state_dir: &Path, is_under_policy: bool) -> PathBuf {
     if is_under_policy {
         return state_dir.join("store").join("answers");
@@ -74,8 +74,7 @@ pub fn directory(env: &dyn Fn(&str) -> Option<String>, state_dir: &Path, is_unde
 }
 
 impl Slot {
-    /// The kept answer, and where it was found. One that `misfit` has something to say about
-    /// is passed over, and told of.
+    /// Looks for a cached answer. An answer that `misfit` rejects is skipped and reported.
     pub fn look_up(
         &self,
         state_dir: &Path,
@@ -86,14 +85,14 @@ impl Slot {
         let mut fits = |item: &Value, place: String| {
             let differs = |field: &str, wanted: &str| item.get(field).is_some_and(|value| value != wanted);
             let why = if differs("cacheKey", &self.key) || differs("kind", self.command) {
-                Some("it answers another request".to_owned())
+                Some("it belongs to another request".to_owned())
             } else {
                 misfit(item)
             };
             match why {
                 None => true,
                 Some(why) => {
-                    passed_over.push(format!("a kept answer in {place} is not used: {why}"));
+                    passed_over.push(format!("a cached answer in {place} is not used: {why}"));
                     false
                 }
             }
@@ -124,7 +123,7 @@ impl Slot {
         Ok(LookedUp { found: None, passed_over })
     }
 
-    /// Keeps an answer. If the file cannot be written, the state is as it was before.
+    /// Stores an answer. If the file cannot be written, the state is unchanged.
     pub fn keep(
         &self,
         item: &Value,
@@ -174,12 +173,12 @@ fn first_item(mut kept: Value) -> Option<Value> {
     }
 }
 
-/// Replaces a file as a whole; readers see the old text or the new one.
+/// Replaces a file atomically; readers see the old text or the new one.
 fn replace(path: &Path, text: &str) -> std::io::Result<()> {
     let dir = path.parent().unwrap_or(Path::new("."));
-    // What models say is for whoever asked.
+    // Answers of models are private to the user who asked.
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    // Made with mode 0600, which the answer keeps.
+    // Created with mode 0600, which the answer keeps.
     let mut file = tempfile::NamedTempFile::new_in(dir)?;
     file.write_all(text.as_bytes())?;
     file.write_all(b"\n")?;

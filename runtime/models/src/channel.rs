@@ -1,4 +1,4 @@
-//! Where a model is asked: a provider with its address and its key.
+//! Channels: a provider with its address and its key.
 
 mod private_header;
 mod streamed;
@@ -17,7 +17,7 @@ use lobster_stage::{Destination, HttpSender, StageError, Token, WorstCase};
 use private_header::is_private;
 pub use streamed::STREAM;
 
-/// The languages that models are spoken to in.
+/// Interfaces through which models are asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Provider {
     /// The `llm-task` tool of an OpenClaw gateway.
@@ -67,7 +67,7 @@ impl Provider {
         Self::ALL.into_iter().find(|provider| provider.name() == name)
     }
 
-    /// The variables that may hold the address; the first that is set counts.
+    /// The variables that may hold the address; the first one that is set is used.
     fn url_variables(self) -> &'static [&'static str] {
         match self {
             Self::OpenClaw => &["OPENCLAW_URL", "CLAWD_URL"],
@@ -102,13 +102,14 @@ impl Provider {
         }
     }
 
-    /// Whether lobster speaks to the model itself, and so may bound its answers:
-    /// adapters get what the incumbent sends them and choose what is left open.
+    /// True if lobster calls the model itself, and so may limit its answers. Adapters receive the
+    /// incumbent's fields and
+    /// choose everything else.
     pub(crate) fn is_direct(self) -> bool {
         !matches!(self, Self::OpenClaw | Self::Pi | Self::Http)
     }
 
-    /// Turns what the operator configured into the address that is posted to.
+    /// Turns the configured address into the address of the requests.
     fn endpoint(self, mut url: Url) -> Url {
         match self {
             Self::OpenClaw => {
@@ -128,7 +129,7 @@ impl Provider {
                 }
                 extend(&mut url, "/chat/completions");
             }
-            // The model is a part of the path: each request has its own.
+            // The path contains the model, so it differs per request.
             Self::Gemini => {}
             Self::Anthropic => {
                 let base = url.path().trim_end_matches('/').trim_end_matches("/v1").to_owned();
@@ -148,44 +149,44 @@ fn extend(url: &mut Url, path: &str) {
     }
 }
 
-/// Most tokens of an answer where none are named and a budget needs to know.
+/// Most tokens of an answer if the request names no limit and a budget needs one.
 pub const DEFAULT_OUTPUT_TOKENS: u64 = anthropic::MAX_TOKENS as u64;
 
-/// One way to a model.
+/// A provider with address, credential and settings.
 #[derive(Clone, Debug)]
 pub struct Channel {
     pub provider: Provider,
     url: Url,
     credential: Option<Credential>,
-    /// The secret that the credential is.
+    /// The name of the secret used as the credential.
     secret: Option<String>,
     limits: Limits,
-    /// Sent with every request.
+    /// Headers of every request.
     headers: BTreeMap<String, String>,
     /// The field of a chat completion that limits the answer, if the operator names it.
     max_tokens_field: Option<String>,
-    /// Whether answers are asked for as streams.
+    /// True if answers are requested as streams.
     is_streamed: bool,
 }
 
-/// Where a channel finds addresses, limits and keys.
+/// Sources of addresses, limits and keys.
 #[derive(Clone, Copy)]
 pub struct Variables<'a> {
     /// The step's environment.
     pub env: &'a dyn Fn(&str) -> Option<String>,
     /// Variables that hold a token or a key: a secret of the step, else its environment.
     pub token: &'a dyn Fn(&str) -> Result<Option<Token>, StageError>,
-    /// The credential that the step is granted for the address itself.
+    /// The credential granted to the step for the address itself.
     pub credential: &'a dyn Fn(Destination<'_>) -> Result<Option<Token>, StageError>,
 }
 
-/// What of a channel is given, and not taken from the variables of its provider.
+/// Settings of a channel that replace the variables of its provider.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Given<'a> {
     pub url: Option<&'a str>,
-    /// Blank is no token at all.
+    /// Blank means no token.
     pub token: Option<&'a str>,
-    /// The variable that the operator named for the key of this very address.
+    /// The variable that the operator named for the key of this address.
     pub key_env: Option<&'a str>,
     /// Longest silence, in milliseconds.
     pub timeout_ms: Option<u64>,
@@ -193,7 +194,7 @@ pub struct Given<'a> {
     pub headers: Option<&'a BTreeMap<String, String>>,
     /// The field of a chat completion that limits the answer.
     pub max_tokens_field: Option<&'a str>,
-    /// Whether answers are asked for as streams.
+    /// True if answers are requested as streams.
     pub stream: Option<bool>,
 }
 
@@ -202,29 +203,30 @@ pub struct Given<'a> {
 pub struct Answer {
     /// The fields of an adapter's `result`.
     pub result: Map<String, Value>,
-    /// The model whose price holds.
+    /// The model whose price applies.
     pub billed: Option<String>,
 }
 
-/// Why there is no answer.
+/// A call without an answer.
 #[derive(Debug)]
 pub enum Failure {
     Http(HttpError),
     /// A status that is not a success.
     Status(Reply),
-    /// What came back is of no use.
+    /// The response is unusable.
     Request(String),
-    /// The status of a failure that was told within an answer: the call was accepted, and may have been computed.
+    /// A failure reported within an answer, with its status: the call was accepted, and may have been
+    /// computed.
     Reported(Reply),
-    /// The adapter said no.
+    /// The adapter refused.
     Remote(String),
-    /// The answer lacks what every answer has.
+    /// The answer lacks required fields.
     Envelope(String),
-    /// What it might cost does not fit the budget; nobody was asked.
+    /// The possible cost exceeds the budget; no request was sent.
     Budget(StageError),
 }
 
-/// What the variables of a provider hold; a secret of the step goes before the environment.
+/// The token in a provider's variables; a secret of the step is preferred to the environment.
 fn own_token(provider: Provider, variables: Variables<'_>) -> Result<Option<Token>, StageError> {
     let mut ambient = None;
     for name in provider.token_variables() {
@@ -236,7 +238,7 @@ fn own_token(provider: Provider, variables: Variables<'_>) -> Result<Option<Toke
     Ok(ambient)
 }
 
-/// The credential that the step is granted for this address.
+/// The credential granted to the step for this address.
 fn credential(url: &Url, variables: Variables<'_>) -> Result<Option<Token>, StageError> {
     match (url.host_str(), url.port_or_known_default()) {
         (Some(host), Some(port)) if url.scheme() == "https" => {
@@ -259,14 +261,14 @@ fn ambient_headers(env: &dyn Fn(&str) -> Option<String>) -> Result<BTreeMap<Stri
     json::parse_as(&text).map_err(|error| format!("{HEADERS} must be a JSON object of texts ({error})"))
 }
 
-/// The value of a setting of models, as far as it may be recorded: the keys in addresses and headers are left out.
+/// The value of a model setting as it may be recorded, without the keys in addresses and headers.
 pub fn recorded_setting(name: &str, value: &str) -> Option<String> {
     let is_pool = name == super::pool::VARIABLE;
     if !is_pool && name != HEADERS {
         return None;
     }
     let Ok(mut parsed) = json::parse(value) else {
-        // A pool may be the name of a file; headers that cannot be read are refused and say nothing.
+        // A pool may be a file name; unreadable headers are refused and reveal nothing.
         return Some(if is_pool && !value.trim_start().starts_with(['[', '{']) {
             value.to_owned()
         } else {
@@ -304,12 +306,12 @@ fn hide_headers(headers: &mut Value) {
     }
 }
 
-/// Headers are settings and stand in records: what opens a door is given as a key.
+/// Headers are settings and are recorded, so a credential must be given as a key.
 fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), String> {
     for (name, value) in headers {
         let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if name.is_empty() || !name.chars().all(is_token) || value.chars().any(char::is_control) {
-            return Err(format!("cannot send the header {name:?}: it is not one of HTTP"));
+            return Err(format!("cannot send the header {name:?}: it is not a valid HTTP header"));
         }
         if is_private(name) || name.eq_ignore_ascii_case("host") {
             return Err(format!(
@@ -320,7 +322,7 @@ fn check_headers(headers: &BTreeMap<String, String>) -> Result<(), String> {
     Ok(())
 }
 
-/// Whether a credential may go to an address that is not this machine.
+/// Checks that a credential may be sent to an address that is not this machine.
 fn may_be_sent(
     provider: Provider,
     url: &Url,
@@ -330,7 +332,7 @@ fn may_be_sent(
     let names = provider.token_variables().join("/");
     let is_encrypted = url.scheme() == "https";
     if let Some(secret) = secret {
-        // The step names it, so it may go to a gateway elsewhere.
+        // The step names it, so it may be sent to a gateway elsewhere.
         return match is_encrypted {
             true => Ok(()),
             false => Err(format!("refuses to send the secret {secret} unencrypted; use an https address")),
@@ -338,8 +340,8 @@ fn may_be_sent(
     }
     match provider {
         _ if !has_value || is_explicit => Ok(()),
-        // The gateway's token is in the environment of many programs and the address in
-        // that of others; together they must not leak it.
+        // Many programs have the gateway's token in their environment, and others the address; together
+        // they must not leak it.
         Provider::OpenClaw if !is_named => Err(format!(
             "refuses to send {names} to a gateway that is not local; pass --token explicitly for remote endpoints"
         )),
@@ -423,13 +425,13 @@ impl Channel {
         Ok(Self { provider, url, credential, secret, limits, headers, max_tokens_field, is_streamed })
     }
 
-    /// The secret that is sent, by its name.
+    /// The name of the secret that is sent.
     #[must_use]
     pub fn secret(&self) -> Option<&str> {
         self.secret.as_deref()
     }
 
-    /// The request, with a limit of tokens if a budget must know the most that it can cost.
+    /// The request, with a limit of tokens if a budget must know its highest cost.
     pub fn bounded(&self, request: &Request, has_budget: bool) -> Request {
         let mut request = request.clone();
         if has_budget && self.provider.is_direct() && request.max_output_tokens.is_none() {
@@ -438,14 +440,14 @@ impl Channel {
         request
     }
 
-    /// The most that asking can use.
+    /// The most that a request can use.
     pub(crate) fn worst_case(&self, request: &Request, retry: Option<&Retry>) -> Option<WorstCase> {
         let mut body = self.body(request, retry).ok()?;
         self.ask_for_stream(&mut body);
         Some(request.worst_case(&body))
     }
 
-    /// What will be done, without secrets.
+    /// A description of the request, without secrets.
     pub fn detail(&self, request: &Request, retry: Option<&Retry>) -> Value {
         let mut detail = json!({
             "provider": self.provider.name(),
@@ -454,7 +456,7 @@ impl Channel {
             "body": self.body(request, retry).unwrap_or_else(|error| json!({"refused": error.message})),
         });
         if self.provider == Provider::Gemini {
-            // Its body does not say it.
+            // The body lacks the model.
             detail["model"] = json!(request.model);
         }
         detail
@@ -473,13 +475,13 @@ impl Channel {
         }
     }
 
-    /// OpenAI's newer models refuse the old name of the field; imitations often know it only.
+    /// OpenAI's newer models refuse the old name of the field; imitations often know only that one.
     fn max_tokens_field(&self) -> &str {
         let own = self.provider == Provider::Azure || self.url.host_str() == Some("api.openai.com");
         self.max_tokens_field.as_deref().unwrap_or(if own { "max_completion_tokens" } else { "max_tokens" })
     }
 
-    /// Where a request goes.
+    /// The address of a request.
     fn address(&self, request: &Request) -> Result<Url, StageError> {
         let mut url = self.url.clone();
         if self.provider == Provider::Gemini {
@@ -500,7 +502,7 @@ impl Channel {
         headers
     }
 
-    /// The address of the provider's embeddings, in OpenAI's form; none where it has no such thing.
+    /// The address of the provider's embeddings, in OpenAI's form; `None` if it has none.
     pub(crate) fn embeddings(&self) -> Option<Post> {
         let mut url = self.url.clone();
         let mut credential = self.credential.clone();
@@ -520,7 +522,7 @@ impl Channel {
         Some(Post { url, headers: self.headers(), credential, body: String::new() })
     }
 
-    /// Sends a request and reads the JSON of its answer; as with the incumbent, no body is null.
+    /// Sends a request and parses the JSON of its answer; an empty body is null, as with the incumbent.
     pub(crate) fn post(&self, post: &Post, send: &HttpSender<'_>) -> Result<Value, Failure> {
         let reply = http::post(post, self.limits, send).map_err(Failure::Http)?;
         if !reply.is_success() {
@@ -536,7 +538,7 @@ impl Channel {
         }
     }
 
-    /// Asks a gateway. One that refuses the incumbent's names of fields is asked once more, with those of its tool.
+    /// Asks a gateway. If it refuses the incumbent's field names, asks again with the names of its tool.
     fn ask_gateway(
         &self,
         post: &Post,
@@ -557,7 +559,7 @@ impl Channel {
         self.post(&Post { body: json::compact(&body), ..post.clone() }, send)
     }
 
-    /// Asks, once.
+    /// Sends one request.
     pub(crate) fn ask(
         &self,
         request: &Request,
@@ -593,8 +595,8 @@ impl Channel {
     }
 }
 
-/// Providers answer with the dated name of the model that was asked for
-/// (`gpt-4o-2024-08-06`); prices go by the name that was asked for.
+/// The model to bill: providers report a dated name (`gpt-4o-2024-08-06`), while prices use the
+/// requested name.
 fn billed(reported: Option<String>, asked: Option<String>) -> Option<String> {
     match (reported, asked) {
         (Some(reported), Some(asked)) if reported.starts_with(&format!("{asked}-")) => Some(asked),
@@ -604,9 +606,10 @@ fn billed(reported: Option<String>, asked: Option<String>) -> Option<String> {
 }
 
 impl Failure {
-    /// Whether a call that failed so may stand on the provider's bill. Who refuses a request (4xx)
-    /// has computed nothing; of an adapter that chooses its length, an answer of any kind says as
-    /// much as nobody can bound it before.
+    /// True if a call that failed this way may appear on the provider's bill. A provider that refuses a
+    /// request (4xx) has
+    /// computed nothing. An adapter that chooses the length of its answer cannot be bounded in advance,
+    /// so its failures are not billed.
     pub(crate) fn may_be_billed(&self, worst: &WorstCase) -> bool {
         match self {
             Self::Http(error) => error.is_after_sending(),
@@ -617,7 +620,7 @@ impl Failure {
         }
     }
 
-    /// The message of the command that asked.
+    /// The message for the calling command.
     pub(crate) fn message(&self, command: &str) -> String {
         match self {
             Self::Http(error @ HttpError::Cancelled(_)) => error.to_string(),
@@ -642,7 +645,7 @@ impl Failure {
         StageError { permanent: self.is_certain(), retry_after: self.retry_after(), ..error }
     }
 
-    /// How long the server asks to be left alone.
+    /// The pause that the server asks for.
     fn retry_after(&self) -> Option<std::time::Duration> {
         match self {
             Self::Status(reply) => reply.retry_after,
@@ -650,8 +653,7 @@ impl Failure {
         }
     }
 
-    /// Whether the same request would be refused again: a wrong request, a refused key, a model that
-    /// is not there.
+    /// True if the same request would be refused again: a wrong request, a refused key, a missing model.
     fn is_certain(&self) -> bool {
         matches!(self, Self::Status(reply) | Self::Reported(reply) if matches!(reply.status, 400..=407 | 410..=424 | 426 | 428 | 431 | 451))
     }

@@ -1,13 +1,14 @@
-//! What a run has spent on models, and whether it may go on.
+//! Money spent by a run on models, and its limit.
 //!
-//! The engine tells the tracker of every effect that a step is answered
-//! ([`CostTracker::effect`]), live or from the journal, and of every step that
-//! has ended ([`CostTracker::step_done`]). Calls of models are billed from the
-//! effects, so a call counts whatever later happened to its answer: dropped,
-//! projected, rejected by a schema, lost with a failed step. An answer from a
-//! cache is not a call. Besides, a value with an object `usage` in the result of a
-//! step counts as a call that some program made, unless that usage is known to
-//! come from a call of this run or from a cache.
+//! The engine reports to the tracker each effect of a step ([`CostTracker::effect`]), live or from the
+//! journal, and each
+//! finished step ([`CostTracker::step_done`]). Model calls are billed from the effects, so a call is
+//! billed even if its
+//! answer was later dropped, projected, rejected by a schema, or lost with a failed step. A cached
+//! answer is not a call.
+//! In addition, a value with an object `usage` in the result of a step is billed as a call of some
+//! program, unless that
+//! usage is known to come from a call of this run or from a cache.
 
 use lobster_base::code::Code;
 use lobster_base::sync::lock;
@@ -26,15 +27,15 @@ use lobster_stage::{EffectAction, StageError, WorstCase};
 /// The limit of a workflow file: `cost_limit`.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CostLimit {
-    /// US dollars; spending exactly so much is allowed.
+    /// US dollars; spending exactly this amount is allowed.
     pub max_usd: f64,
-    /// What happens above it.
+    /// The action above the limit.
     pub action: LimitAction,
-    /// Under [`LimitAction::Stop`]: calls that cannot be priced are made all the same.
+    /// With [`LimitAction::Stop`], allows calls that cannot be priced.
     pub allows_unpriced: bool,
 }
 
-/// What happens when a limit is passed.
+/// The action when a limit is exceeded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum LimitAction {
@@ -45,41 +46,44 @@ pub enum LimitAction {
     Stop,
 }
 
-/// How the spending stands against the limit.
+/// Result of comparing the spending with the limit.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
-    /// Within it, or there is none.
+    /// Below the limit, or no limit is set.
     Within,
-    /// Above it; the line is for stderr.
+    /// Above the limit; the line is for stderr.
     Warn(String),
-    /// Above it; the run ends with this, whatever `retry` and `on_error` say.
+    /// Above the limit; the run ends with this error, regardless of `retry` and `on_error`.
     Stop(StageError),
 }
 
-/// Spending of one run. [`Spending`] is the part that outlives the process.
+/// Spending of one run. [`Spending`] is the part that is saved with the run.
 #[derive(Clone, Debug)]
 pub struct CostTracker {
     pricing: Pricing,
     limit: Option<CostLimit>,
     spending: Spending,
-    /// Calls of steps that have not ended, by step. Not kept over a pause: the
-    /// journal tells of them again when the step is run again.
+    /// Calls of unfinished steps, by step. Not kept over a pause: the journal reports them again when
+    /// the step runs again.
     open: BTreeMap<String, Vec<Spend>>,
-    /// What calls under way may cost at most, in dollars, by step; and what the
-    /// sub-workflow of a step has spent that is not absorbed yet.
+    /// The highest cost of unfinished calls in dollars, by step, plus the spending of a step's
+    /// sub-workflow that is not
+    /// absorbed yet.
     held: BTreeMap<String, f64>,
-    /// Steps with a priced call that was refused: none of theirs goes to a model without a price instead.
+    /// Steps with a refused call of a priced model: their calls must not go to a model without a price
+    /// instead.
     too_dear: BTreeSet<String>,
-    /// What an earlier process of this run paid for, by call, with its place in the run, until a
-    /// step tells of it again. A failure that is tried again and a call that was killed never do.
+    /// Calls that an earlier process of this run paid for, with their place in the run, until a step
+    /// reports them again. A
+    /// failure that is retried and a killed call are never reported again.
     earlier: BTreeMap<String, (String, Spend)>,
-    /// A call without a known bound that was paid for: what is left of a limit is not known any more.
+    /// A paid call without a known bound: the rest of a limit is unknown from then on.
     unbounded: Option<String>,
     /// The tracker of the workflow around this one, and the step that runs this one.
     parent: Option<(Arc<Mutex<CostTracker>>, String)>,
 }
 
-/// What has been spent so far: kept with the run, restored when it is resumed.
+/// Spending so far: saved with the run, restored when it is resumed.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spending {
@@ -88,15 +92,15 @@ pub struct Spending {
     /// Not rounded.
     total_usd: f64,
     by_step: Vec<Entry>,
-    /// Calls that have been billed, so that none is billed twice when a failed step is tried again.
+    /// Calls that have been billed, so that none is billed twice when a failed step is retried.
     billed: BTreeSet<String>,
-    /// Digests of the usages that calls and caches of this run gave.
+    /// Digests of the usages reported by calls and caches of this run.
     known: BTreeSet<Digest>,
-    /// Models without a rate that a person has been told of.
+    /// Models without a rate that were already reported.
     warned: BTreeSet<Option<String>>,
 }
 
-/// One call as the summary shows it.
+/// One call in the summary.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Entry {
@@ -113,12 +117,12 @@ pub struct PaidCall {
     pub model: Option<String>,
     pub input_tokens: u64,
     pub output_tokens: u64,
-    /// At today's rates; none for a model without a rate.
+    /// At today's rates; `None` for a model without a rate.
     pub cost_usd: Option<f64>,
 }
 
 impl PaidCall {
-    /// A call with what it did cost at the rates of `pricing`.
+    /// A call with its cost at the rates of `pricing`.
     #[must_use]
     pub fn new(spend: Spend, pricing: &Pricing) -> Self {
         let (input_tokens, output_tokens) = used(&spend.usage);
@@ -128,13 +132,13 @@ impl PaidCall {
     }
 }
 
-/// The calls that the recorded answer of an effect was paid for.
+/// The paid calls in the recorded answer of an effect.
 pub fn paid_calls(answer: &Value, pricing: &Pricing) -> Vec<PaidCall> {
     Spend::of_answer(answer).into_iter().map(|spend| PaidCall::new(spend, pricing)).collect()
 }
 
 impl CostTracker {
-    /// A tracker for a run that has spent `spending` before.
+    /// A tracker for a run that has already spent `spending`.
     #[must_use]
     pub fn new(pricing: Pricing, limit: Option<CostLimit>, spending: Spending) -> Self {
         Self {
@@ -150,35 +154,35 @@ impl CostTracker {
         }
     }
 
-    /// The same tracker for a run that an earlier process began: `paid` has every call on record with
-    /// its place in the run. Each is told again by its step, or counts as it stands.
+    /// The same tracker for a run that an earlier process began: `paid` has every recorded call with
+    /// its place in the run. A
+    /// call that its step does not report again is billed from this record.
     #[must_use]
     pub fn with_earlier(mut self, paid: impl IntoIterator<Item = (String, Spend)>) -> Self {
         self.earlier = paid.into_iter().map(|(place, spend)| (spend.call.clone(), (place, spend))).collect();
         self
     }
 
-    /// Hands over what an earlier process paid for at places that `is_within` accepts.
+    /// Removes and returns the earlier calls at places that `is_within` accepts.
     pub fn take_earlier(&mut self, is_within: impl Fn(&str) -> bool) -> Vec<(String, Spend)> {
         self.earlier.extract_if(.., |_, (place, _)| is_within(place)).map(|(_, paid)| paid).collect()
     }
 
-    /// The same tracker for a sub-workflow that `step` runs: what it is about
-    /// to spend must fit the limits around it, too.
+    /// The same tracker for a sub-workflow run by `step`: its spending must also fit the limits around it.
     #[must_use]
     pub fn within(mut self, parent: Arc<Mutex<Self>>, step: &str) -> Self {
         self.parent = Some((parent, step.to_owned()));
         self
     }
 
-    /// What an answer was paid for, in dollars; none if a model of it has no price.
+    /// The cost of an answer in dollars; `None` if one of its models has no price.
     #[must_use]
     pub fn usd_of(&self, answer: &Value) -> Option<f64> {
         let calls = paid_calls(answer, &self.pricing);
         if calls.is_empty() { None } else { calls.iter().map(|call| call.cost_usd).sum() }
     }
 
-    /// Whether a call may be refused because of what it could cost.
+    /// True if a call may be refused because of its possible cost.
     #[must_use]
     pub fn stops(&self) -> bool {
         let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| lock(parent).stops();
@@ -186,16 +190,18 @@ impl CostTracker {
             || self.parent.as_ref().is_some_and(parent)
     }
 
-    /// Puts aside what a call of `step` may cost, until [`CostTracker::release`]. Gives what the call
-    /// counts for if nobody learns what it did cost, and the line for stderr that names a model
-    /// without a price, once.
+    /// Reserves the highest cost of a call of `step` until [`CostTracker::release`]. Returns the spend
+    /// to bill if the actual
+    /// cost stays unknown, and the line for stderr that names a model without a price, once.
     ///
-    /// An adapter that chooses its model or the length of its answer cannot be held before it is
-    /// asked: its call is free until it is billed, as with the incumbent.
+    /// The cost of an adapter that chooses its model or the length of its answer is unknown in advance:
+    /// its call is free
+    /// until it is billed, as with the incumbent.
     ///
     /// # Errors
-    /// When it might pass a limit whose action is `stop`, that limit is passed already, or the model
-    /// has no price and the limit does not allow that.
+    /// The call could exceed a limit whose action is `stop`, that limit is already exceeded, or the
+    /// model has no price and
+    /// the limit does not allow that.
     pub fn reserve(&mut self, step: &str, worst: &WorstCase) -> Result<(Spend, Option<String>), StageError> {
         let rate = worst.model.as_deref().and_then(|model| self.pricing.rate(model));
         let unpriced = worst.model.as_deref().filter(|_| rate.is_none());
@@ -220,55 +226,56 @@ impl CostTracker {
         Ok((Spend::worst(worst), line))
     }
 
-    /// Gives back what was put aside for a call that was certainly not computed: the connection was
-    /// refused, or the server said no before it began.
+    /// Releases the reservation of a call that was certainly not computed: the connection was refused,
+    /// or the server
+    /// rejected the call before it began.
     pub fn give_back(&mut self, step: &str, reserved: &Spend) {
         if let Some(held) = self.held.get(step).copied() {
             let less = (held - self.cost(reserved.model.as_deref(), &reserved.usage)).max(0.0);
-            // Less than was held before always fits.
+            // Less than the earlier reservation always fits.
             let _ = self.hold(step, less);
         }
     }
 
-    /// Refuses a model without a price, or lets it pass if the file says so and no model with a
-    /// price was refused for the same call.
+    /// Refuses a model without a price, unless the file allows it and no model with a price was refused
+    /// for the same call.
     fn allow_unpriced(&self, step: &str, model: &str) -> Result<(), StageError> {
         let name = json::compact(&model);
         if self.too_dear.contains(step) {
             return Err(over_limit(format!(
-                "a call of a model with a price was refused, and model {name} has none that could be less"
+                "a call of a model with a price was refused, and model {name} has no price that could be lower"
             )));
         }
         if self.allows_unpriced() {
             return Ok(());
         }
         Err(over_limit(format!(
-            "model {name} has no price, so nothing could stop it at the limit. Give its price with \
+            "model {name} has no price, so the limit could not stop it. Give its price with \
              `lobster models prices --update FILE`, or write `unpriced: allow` under cost_limit"
         )))
     }
 
-    /// Whether every limit that stops takes calls without a price.
+    /// True if every limit that stops allows calls without a price.
     fn allows_unpriced(&self) -> bool {
         let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| lock(parent).allows_unpriced();
         self.limit.is_none_or(|limit| limit.action != LimitAction::Stop || limit.allows_unpriced)
             && self.parent.as_ref().is_none_or(parent)
     }
 
-    /// Why what is left of the limits is not known, in this workflow or in one around it.
+    /// The reason why the rest of the limits is unknown, in this workflow or in one around it.
     fn unbounded_before(&self) -> Option<String> {
         let parent = |(parent, _): &(Arc<Mutex<Self>>, String)| lock(parent).unbounded_before();
         self.unbounded.clone().or_else(|| self.parent.as_ref().and_then(parent))
     }
 
-    /// Forgets what was put aside for `step`: its call is over, and billed if it was answered.
+    /// Releases the reservation of `step`: its call has ended, and is billed if it was answered.
     pub fn release(&mut self, step: &str) {
         self.too_dear.remove(step);
         if self.held.remove(step).is_none() {
             return;
         }
         if let Some((parent, step)) = &self.parent {
-            // Less than was held before always fits.
+            // Less than the earlier reservation always fits.
             let _ = lock(parent).hold(step, self.committed());
         }
     }
@@ -298,7 +305,7 @@ impl CostTracker {
         held
     }
 
-    /// What is spent, whether billed or not, and what may still be.
+    /// The spending, billed or not, plus all reservations.
     fn committed(&self) -> f64 {
         let open: f64 =
             self.open.values().flatten().map(|spend| self.cost(spend.model.as_deref(), &spend.usage)).sum();
@@ -314,9 +321,9 @@ impl CostTracker {
         model.and_then(|model| self.pricing.rate(model)).map_or(0.0, |rate| rate.cost(input, output))
     }
 
-    /// Notes what an effect of `step` was answered. Only calls of models and
-    /// look-ups of earlier answers matter; all others are ignored. Telling the
-    /// same call twice is telling it once.
+    /// Records the answer to an effect of `step`. Only model calls and look-ups of earlier answers
+    /// matter; all others are
+    /// ignored. A repeated report of the same call has no effect.
     pub fn effect(&mut self, step: &str, action: &EffectAction, answer: &Value) {
         match action.kind.as_str() {
             CALL => {
@@ -336,7 +343,7 @@ impl CostTracker {
         }
     }
 
-    /// Notes a call that `step` paid for, whatever it was answered. Telling it twice is telling it once.
+    /// Records a call that `step` paid for, regardless of its answer. A repeated report has no effect.
     pub fn paid(&mut self, step: &str, spend: Spend) {
         self.earlier.remove(&spend.call);
         if !spend.is_lost {
@@ -358,10 +365,11 @@ impl CostTracker {
         }
     }
 
-    /// Bills what `step` called, and what its result shows that other programs
-    /// called. `result` is the step's JSON; `None` for a step that failed and
-    /// for one whose parts were billed under their own ids (loops, parallel
-    /// blocks, sub-workflows). Returns lines for stderr.
+    /// Bills the calls of `step`, and the calls of other programs found in its result. `result` is the
+    /// step's JSON; `None`
+    /// for a failed step and for a step whose parts were billed under their own ids (loops, parallel
+    /// blocks, sub-workflows).
+    /// Returns lines for stderr.
     pub fn step_done(&mut self, step: &str, result: Option<&Value>) -> Vec<String> {
         let mut warnings = Vec::new();
         for spend in self.open.remove(step).unwrap_or_default() {
@@ -384,18 +392,18 @@ impl CostTracker {
         warnings
     }
 
-    /// Forgets what `step` called: a branch that lost, whose calls do not count.
+    /// Forgets the calls of `step`: it is a losing branch, and its calls are not billed.
     pub fn discard(&mut self, step: &str) {
         self.open.remove(step);
     }
 
-    /// Bills everything that a sub-workflow billed, under the `step` that ran it.
+    /// Bills everything that a sub-workflow billed to `step`, which ran it.
     pub fn absorb(&mut self, step: &str, child: &Self) {
         self.spending.known.extend(&child.spending.known);
         for entry in &child.spending.by_step {
             self.add(Entry { step_id: step.to_owned(), ..entry.clone() });
         }
-        // What a failed step had called, and what an earlier process paid for there.
+        // The calls of a failed step, and the calls that an earlier process paid for there.
         for spend in child.open.values().flatten() {
             let (input_tokens, output_tokens) = used(&spend.usage);
             let cost_usd = self.cost(spend.model.as_deref(), &spend.usage);
@@ -427,7 +435,7 @@ impl CostTracker {
         }
     }
 
-    /// The summary for `_meta.cost`; `None` when nothing was called.
+    /// The summary for `_meta.cost`; `None` if there was no call.
     #[must_use]
     pub fn summary(&self) -> Option<Value> {
         let mut whole = self.clone();
@@ -445,7 +453,7 @@ impl CostTracker {
         })
     }
 
-    /// What has been spent, to be kept with the run.
+    /// The spending, to be saved with the run.
     #[must_use]
     pub fn spending(&self) -> &Spending {
         &self.spending
@@ -466,7 +474,7 @@ impl CostTracker {
         warning
     }
 
-    /// The line that names a model without a rate, once.
+    /// The warning about a model without a rate, once.
     fn unpriced(&mut self, model: Option<String>) -> Option<String> {
         let name = json::compact(&model.as_deref().unwrap_or("<missing>"));
         self.spending.warned.insert(model).then(|| {
@@ -486,8 +494,8 @@ impl CostTracker {
     }
 }
 
-/// What an answered call counts for: what the answer says, unless that says nothing or is no
-/// price; then what was put aside.
+/// The final spend of an answered call: the spend in the answer if it is valid and priced, else the
+/// reservation.
 pub(super) fn settle(pricing: &Pricing, reserved: Spend, answered: Option<Spend>) -> Spend {
     let Some(answered) = answered else { return reserved };
     if !says_what_was_used(&answered.usage) {
@@ -499,7 +507,7 @@ pub(super) fn settle(pricing: &Pricing, reserved: Spend, answered: Option<Spend>
         Some(rate.cost(input, output))
     };
     match (priced(&reserved.model), priced(&answered.model)) {
-        // Who answers names a model, but who was asked sends the bill.
+        // The answer may name another model, but the provider bills the requested one.
         (Some(asked), said) if said.is_none_or(|said| said < asked) => {
             Spend { model: reserved.model, ..answered }
         }
@@ -507,22 +515,22 @@ pub(super) fn settle(pricing: &Pricing, reserved: Spend, answered: Option<Spend>
     }
 }
 
-/// The limit that a call might pass, and what is left of it.
+/// The limit that a call might exceed, and the rest of it.
 struct Room {
     limit: f64,
     left: f64,
 }
 
-/// How far sums of dollars may be off, since they are not decimals.
+/// Tolerance for sums of dollars, which are not decimals.
 const SUM_ERROR: f64 = 1e-9;
 
-/// A call that is not made, and why.
+/// The error of a call that is not made.
 fn over_limit(why: impl std::fmt::Display) -> StageError {
     StageError::permanent(format!("Cost limit: the call was not made, since {why}."))
         .with_code(Code::CostLimit)
 }
 
-/// Why a call is not made: what it might cost, or what has been spent before.
+/// The error of a call that is not made because of its possible cost, or because of earlier spending.
 fn refused(worst: &WorstCase, usd: Option<f64>, room: &Room) -> StageError {
     let left = exact(rounded(room.left.max(0.0)), 4);
     let limit = exact(room.limit, 2);
@@ -538,7 +546,7 @@ fn refused(worst: &WorstCase, usd: Option<f64>, room: &Room) -> StageError {
     }
 }
 
-/// The tokens that were read and written.
+/// The tokens read and written.
 pub(super) fn used(usage: &Map<String, Value>) -> (u64, u64) {
     (
         tokens(usage, ["inputTokens", "input_tokens", "prompt_tokens"]),
@@ -546,7 +554,7 @@ pub(super) fn used(usage: &Map<String, Value>) -> (u64, u64) {
     )
 }
 
-/// Whether a provider's counts can be what it used: whole, none below zero, and not nothing at all.
+/// True if a provider's counts are plausible: whole, not negative, and not all zero.
 fn says_what_was_used(usage: &Map<String, Value>) -> bool {
     const NAMES: [&str; 6] = [
         "inputTokens",
@@ -565,14 +573,15 @@ fn says_what_was_used(usage: &Map<String, Value>) -> bool {
     counts().all(is_count) && used(usage) != (0, 0)
 }
 
-/// Equal for usages that are equal as JSON, whatever the order of their fields.
+/// Digest of a usage; independent of the order of its fields.
 fn usage_digest(usage: &impl Serialize) -> Digest {
-    // Maps of JSON always have a canonical form; were there none, the empty text would stand for it.
+    // A map of JSON always has a canonical form; the empty text is never used.
     Digest::of_json(usage).unwrap_or_else(|_| Digest::of(b""))
 }
 
-/// A token count as ECMAScript's `Number` reads the first field that is there:
-/// rounded down, nothing below zero, nothing that is not a number.
+/// The token count in the first existing field, as ECMAScript's `Number` reads it: rounded down, not
+/// negative, and zero
+/// for anything that is not a number.
 fn tokens(usage: &Map<String, Value>, names: [&str; 3]) -> u64 {
     let value = names.iter().find_map(|name| usage.get(*name).filter(|value| !value.is_null()));
     let number = match value {
@@ -587,12 +596,12 @@ fn tokens(usage: &Map<String, Value>, names: [&str; 3]) -> u64 {
     count
 }
 
-/// To six decimals, as `Math.round` does.
+/// Rounds to six decimals, like `Math.round`.
 fn rounded(usd: f64) -> f64 {
     (usd * 1e6 + 0.5).floor() / 1e6
 }
 
-/// With so many digits, or with all that it has if those would make it another amount.
+/// The amount with `digits` decimals, or with all decimals if rounding would change it.
 fn exact(usd: f64, digits: usize) -> String {
     let short = fixed(usd, digits);
     if short.parse() == Ok(usd) { short } else { format!("{usd}") }

@@ -13,17 +13,17 @@ use lobster_stage::{HttpSender, StageError, WorstCase};
 /// Most texts of one request.
 pub const MAX_TEXTS: usize = 256;
 
-/// Most bytes of the texts of one request: at one token a byte that is what the providers take.
+/// Most bytes of the texts of one request: the providers' limit at one token per byte.
 pub const MAX_BYTES: usize = 256 << 10;
 
 /// Texts to be embedded by one call.
 #[derive(Clone, Debug)]
 pub struct Embedding {
-    /// Who embeds them.
+    /// The model.
     pub model: String,
-    /// What is embedded, in order.
+    /// The texts, in order.
     pub texts: Vec<String>,
-    /// How long the vectors are, where the model can choose.
+    /// Length of the vectors, if the model offers a choice.
     pub dimensions: Option<u64>,
 }
 
@@ -38,7 +38,7 @@ impl Embedding {
         Value::Object(body)
     }
 
-    /// What will be done, without secrets.
+    /// A description of the call, without secrets.
     ///
     /// # Errors
     /// The provider has no embeddings.
@@ -53,10 +53,10 @@ impl Embedding {
         }))
     }
 
-    /// Asks for the vectors, once: one for each text, and what was spent.
+    /// Requests one vector for each text, once; also returns the spend.
     ///
     /// # Errors
-    /// What the call of any model can fail with.
+    /// The errors of any model call.
     pub fn ask(
         &self,
         channel: &Channel,
@@ -111,7 +111,7 @@ fn is_vector(value: &Value) -> bool {
 
 fn without(channel: &Channel) -> StageError {
     StageError::permanent(format!(
-        "provider {} has no embeddings; those of openai, azure and gemini, or of any server with /embeddings, can be used",
+        "provider {} has no embeddings; use openai, azure, gemini or any server with /embeddings",
         channel.provider.name()
     ))
 }

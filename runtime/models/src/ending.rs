@@ -1,5 +1,6 @@
-//! How a provider says that an answer ended. Only an end that is known to be a normal one makes an answer
-//! whole: what is new to us may be a filter or a fault.
+//! Reasons for the end of an answer. Only a known normal end makes an answer whole: an unknown reason
+//! may be a filter or
+//! a fault.
 
 use serde_json::{Map, Value, json};
 
@@ -8,17 +9,17 @@ use super::channel::Failure;
 
 /// The reasons of one provider.
 pub(crate) struct Endings {
-    /// The model had said everything.
+    /// The model finished its answer.
     pub(crate) whole: &'static [&'static str],
     /// A limit of tokens ended the answer.
     pub(crate) cut: &'static [&'static str],
 }
 
 impl Endings {
-    /// Adds to `result` the warning that the answer was cut, if it was. Servers that give no reason exist.
+    /// Adds a warning to `result` if the answer was cut. Some servers give no reason.
     ///
     /// # Errors
-    /// When the answer was withheld, or ended for a reason that is not known to be a normal one.
+    /// The answer was withheld, or its end is not known to be a normal one.
     pub(crate) fn note(&self, reason: Option<&str>, result: &mut Map<String, Value>) -> Result<(), Failure> {
         match reason {
             None => {}
@@ -40,7 +41,7 @@ mod tests {
     use crate::request::Request;
     use crate::{anthropic, gemini, openai, responses};
 
-    /// How an answer counts.
+    /// Judgement of an answer.
     #[derive(Debug, PartialEq)]
     enum Counts {
         Whole,
@@ -62,7 +63,7 @@ mod tests {
         }
     }
 
-    /// Every reason that the providers document, and one that nobody has yet.
+    /// Every documented reason of the providers, and an unknown one.
     #[test]
     fn only_normal_ends_are_whole() {
         let by_chat = |reason: &str| {

@@ -79,7 +79,7 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
     ENDINGS.note(ended, &mut result)?;
     let text = match (text, ended) {
         (Some(text), _) => text,
-        // All tokens went into reasoning.
+        // Reasoning used all tokens.
         (None, Some("MAX_TOKENS")) => String::new(),
         (None, _) => return Err(Failure::Envelope("candidates/0/content/parts must be array".to_owned())),
     };

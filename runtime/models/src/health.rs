@@ -1,8 +1,8 @@
-//! Which channels of a pool are left alone, and until when.
+//! Channels of a pool that rest, and the ends of their rests.
 //!
-//! Kept in the state directory, so that what one run found out spares the next
-//! one the same wait. A hint only: if it cannot be read or written, every
-//! channel counts as healthy.
+//! Kept in the state directory, so that the next run does not repeat the same wait. It is only a hint:
+//! if it cannot be read
+//! or written, every channel is healthy.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,10 +12,10 @@ use serde_json::{Value, json};
 
 use lobster_store::{StoreError, UserState, system_clock};
 
-/// The name of the file, in a directory where no workflow's state keys are.
+/// The name of the file, in a directory without state keys of workflows.
 const KEY: &str = "channels";
 
-/// Longest that a channel is left alone, whatever its server asks for.
+/// Longest rest of a channel, even if its server asks for more.
 pub(crate) const LONGEST: Duration = Duration::from_secs(3600);
 
 /// The health of the channels that share a state directory.
@@ -26,7 +26,7 @@ impl Health {
         Self(UserState::at(&state_dir.join("models")))
     }
 
-    /// For each resting channel the moment its rest ends, in milliseconds since 1970.
+    /// The end of the rest of each resting channel, in milliseconds since 1970.
     pub(crate) fn resting(&self) -> BTreeMap<String, i64> {
         match self.0.get(KEY) {
             Ok(kept) => resting(kept, system_clock()()),
@@ -37,7 +37,7 @@ impl Health {
         }
     }
 
-    /// Leaves a channel alone for a while.
+    /// Lets a channel rest for a while.
     pub(crate) fn rest(&self, channel: &str, why: &str, rest: Duration) {
         tracing::info!(channel, why, rest_ms = millis(rest), "channel rests");
         self.change(|resting, now| {
@@ -67,8 +67,9 @@ impl Health {
     }
 }
 
-/// Those of the kept rests that still last. One further away than the longest
-/// rest was written by a clock that has been set back since.
+/// The stored rests that have not ended. A rest that ends later than the longest rest allows was
+/// written by a clock that
+/// has since been set back.
 fn resting(kept: Option<Value>, now: i64) -> BTreeMap<String, i64> {
     let kept = kept.and_then(|mut kept| serde_json::from_value(kept.get_mut("restingUntil")?.take()).ok());
     let mut all: BTreeMap<String, i64> = kept.unwrap_or_default();

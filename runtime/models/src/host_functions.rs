@@ -1,4 +1,4 @@
-//! Calls of functions that the program which started lobster lends to a run.
+//! Calls functions that the program which started lobster provides to a run.
 
 use std::time::Duration;
 
@@ -12,13 +12,14 @@ use lobster_base::cancel::CancelToken;
 use lobster_base::json;
 use lobster_stage::HostFunctions;
 
-/// A function takes as long as it likes: the time limit of its step and the signal of the caller end it.
+/// A function has no limit of its own: the time limit of its step and the caller's signal end it.
 const LIMITS: Limits = Limits { idle: Duration::from_secs(24 * 60 * 60), body: 256 << 20 };
 
-/// Calls one function and returns what it gave; nothing is null.
+/// Calls one function and returns its result; no result is null.
 ///
 /// # Errors
-/// [`Failure::Request`] with the function's own message if it failed, else why there is no answer.
+/// [`Failure::Request`] with the function's own message if it failed, else with the reason for the
+/// missing answer.
 pub fn call(
     functions: &HostFunctions,
     (kind, name): (&str, &str),
@@ -28,7 +29,7 @@ pub fn call(
     let broken = |why: &str| Failure::Request(format!("the program that started lobster {why}"));
     let mut url = http::parse_url(&functions.url).ok_or_else(|| {
         Failure::Request(format!(
-            "the {kind} {name} is a function of the program that began this run: resume it there"
+            "the {kind} {name} is a function of the program that began this run: resume the run there"
         ))
     })?;
     if let Ok(mut segments) = url.path_segments_mut() {
@@ -40,7 +41,7 @@ pub fn call(
         credential: Secret::new(&functions.token).map(Credential::Bearer),
         body: json::compact(body),
     };
-    // The function is a part of this machine, so no executor elsewhere is asked to reach it.
+    // The function is on this machine, so no remote executor can reach it.
     let reply = http::post(&post, LIMITS, &|request| http::make(request, cancel)).map_err(Failure::Http)?;
     if !reply.is_success() {
         return Err(Failure::Status(reply));
@@ -52,10 +53,10 @@ pub fn call(
     }
 }
 
-/// Asks a model through the adapter of this name; `place` is what the adapter learns of the step.
+/// Asks a model through the adapter of this name; `place` describes the step to the adapter.
 ///
 /// # Errors
-/// As [`call`], and if the answer lacks what every adapter's answer has.
+/// The errors of [`call`], and an answer without the required fields.
 pub fn ask(
     functions: &HostFunctions,
     name: &str,
@@ -74,7 +75,7 @@ pub fn ask(
     })
 }
 
-/// What a function learns of the step that calls it.
+/// Description of the calling step for a function.
 #[must_use]
 pub fn place_of(effect: &lobster_stage::EffectHost<'_>, args: &lobster_stage::StageArgs) -> Value {
     json!({"args": args, "env": effect.plan_env, "cwd": effect.cwd.to_string_lossy()})

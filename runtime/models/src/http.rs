@@ -1,11 +1,12 @@
 //! The one HTTP client.
 //!
-//! Every request that lobster itself makes is a [`Post`]. A call blocks its
-//! thread, ends within milliseconds when its token is cancelled, and bounds
-//! what it waits for and what it reads. Redirects are followed as browsers do
-//! (RFC 9110 §15.4): 301, 302 and 303 become a GET without the body, 307 and
-//! 308 repeat the request; a credential never follows to another origin.
-//! Proxies of the process environment are not used.
+//! Every request of lobster itself is a [`Post`]. A call blocks its thread, ends within milliseconds
+//! when its token is
+//! cancelled, and bounds its waiting time and the bytes it reads. Redirects are followed as browsers do
+//! (RFC 9110 §15.4):
+//! 301, 302 and 303 become a GET without the body, 307 and 308 repeat the request; a credential never
+//! follows to another
+//! origin. Proxies of the process environment are not used.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -41,17 +42,18 @@ pub use reqwest::header::{HeaderName, HeaderValue};
 /// Most redirects that are followed, as in the Fetch standard.
 const MAX_REDIRECTS: usize = 20;
 
-/// How long a connection may take: longer than any retransmission that still
-/// succeeds, shorter than a person's patience.
+/// Time limit of a connection: longer than any retransmission that still succeeds, shorter than a
+/// person's patience.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Longest silence of a server before an answer or within it; models think
 /// for minutes. `LOBSTER_HTTP_TIMEOUT_MS` overrides it.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
-/// Most bytes of an answer. Larger ones are a fault or an attack: answers are
-/// JSON that a workflow handles. `LOBSTER_MAX_HTTP_RESPONSE_BYTES` and the older
-/// `LOBSTER_HTTP_MAX_BYTES` override it; the smaller counts.
+/// Most bytes of an answer. A larger answer is a fault or an attack: answers are JSON that a workflow
+/// handles.
+/// `LOBSTER_MAX_HTTP_RESPONSE_BYTES` and the older `LOBSTER_HTTP_MAX_BYTES` override it; the smaller
+/// value applies.
 const MAX_BODY: u64 = 16 << 20;
 
 /// The incumbent's variable for the most bytes of an answer.
@@ -69,29 +71,30 @@ pub const MAX_BYTES: Setting<u64> =
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret {
     text: String,
-    /// The secret of a step that it is, if it is one.
+    /// The name of the step's secret, if it is one.
     name: Option<String>,
 }
 
 impl Secret {
-    /// A secret of the trimmed text, or none if that is empty.
+    /// A secret of the trimmed text; `None` if that is empty.
     pub fn new(text: &str) -> Option<Self> {
         let text = text.trim();
         (!text.is_empty()).then(|| Self { text: text.to_owned(), name: None })
     }
 
-    /// The secret that a token is, or none if that is empty.
+    /// The secret of a token; `None` if the token is empty.
     pub fn of(token: &Token) -> Option<Self> {
         Self::new(&token.value).map(|secret| Self { name: token.secret.clone(), ..secret })
     }
 
-    /// The secret itself, for the one who needs it.
+    /// The secret itself, for sending.
     pub fn reveal(&self) -> &str {
         &self.text
     }
 
-    /// Text to be shown or kept, without the secret, should a server have repeated it. A short
-    /// secret could be an ordinary word of it, and is left where it stands.
+    /// Masks the secret in a text that is shown or kept, in case a server repeated it. A short secret
+    /// could be an ordinary
+    /// word, so it is not masked.
     pub fn mask(&self, text: &str) -> String {
         if self.text.len() < SHORTEST_HIDDEN {
             text.to_owned()
@@ -100,7 +103,7 @@ impl Secret {
         }
     }
 
-    /// The same in all texts of a value; the names of its fields stay what they are.
+    /// Masks the secret in all texts of a value; field names are unchanged.
     pub fn mask_value(&self, value: &mut Value) {
         match value {
             Value::String(text) if text.contains(&self.text) => *text = self.mask(text),
@@ -117,7 +120,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// What proves who asks.
+/// Proof of identity of the sender.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Credential {
     /// `authorization: Bearer …`
@@ -137,11 +140,11 @@ impl Credential {
 /// A JSON request.
 #[derive(Clone, Debug)]
 pub struct Post {
-    /// Where to.
+    /// The address.
     pub url: Url,
-    /// Headers beside `content-type`.
+    /// Headers in addition to `content-type`.
     pub headers: Vec<(String, String)>,
-    /// Sent to the origin of `url` alone.
+    /// Sent only to the origin of `url`.
     pub credential: Option<Credential>,
     /// JSON text.
     pub body: String,
@@ -169,28 +172,29 @@ impl Post {
     }
 }
 
-/// A complete answer, whatever its status.
+/// A complete answer with any status.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Reply {
     pub status: u16,
     /// The standard phrase of the status.
     pub(crate) reason: String,
-    /// The body as it came; bytes that are not UTF-8 are replaced. What is shown or kept of it is
-    /// what [`Reply::json`] and [`Reply::excerpt`] give.
+    /// The body as received; bytes that are not UTF-8 are replaced. [`Reply::json`] and
+    /// [`Reply::excerpt`] return the forms that
+    /// may be shown or kept.
     body: String,
-    /// What the request was made with.
+    /// The secret sent with the request.
     secret: Option<Secret>,
-    /// How long the server asks to be left alone (`Retry-After`, in seconds or as a date).
+    /// The pause that the server asks for (`Retry-After`, in seconds or as a date).
     pub retry_after: Option<Duration>,
 }
 
 impl Reply {
-    /// Whether the status is one of success.
+    /// True if the status is a success.
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
 
-    /// One that says `text` for itself, of which nothing is secret any more.
+    /// A reply with lobster's own `text`, which contains no secret.
     pub(crate) fn from_words(status: u16, reason: &str, text: &str) -> Self {
         Self { status, reason: reason.to_owned(), body: text.to_owned(), secret: None, retry_after: None }
     }
@@ -202,13 +206,13 @@ impl Reply {
         text::prefix(masked.as_deref().unwrap_or(&self.body), EXCERPT, Count::Chars).to_owned()
     }
 
-    /// Whether the body has the word, in any case.
+    /// True if the body contains the word, in any case.
     pub(crate) fn says(&self, word: &str) -> bool {
         self.body.to_lowercase().contains(word)
     }
 
-    /// The body as JSON; nothing is null. It is read as it came: only then are texts that hold the
-    /// secret masked.
+    /// The body as JSON; an empty body is null. It is parsed as received; only then are texts that
+    /// contain the secret masked.
     pub fn json(&self) -> Result<Value, json::JsonError> {
         if self.body.trim().is_empty() {
             return Ok(Value::Null);
@@ -216,8 +220,9 @@ impl Reply {
         Ok(self.masked(json::parse(&self.body)?))
     }
 
-    /// What the body says if it is a stream of events, as an executor may bring it that knows nothing
-    /// of models; none if it is something else.
+    /// The answer in the body if it is a stream of events, which may come from an executor that knows
+    /// nothing of models;
+    /// `None` for any other body.
     pub(crate) fn events(&self, limit: u64) -> Option<Result<Value, StreamError>> {
         let is_stream = EventStream::is_events(&self.body);
         is_stream.then(|| EventStream::whole(&self.body, limit).map(|value| self.masked(value)))
@@ -231,7 +236,7 @@ impl Reply {
     }
 }
 
-/// What a call may take.
+/// Limits of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Longest silence.
@@ -241,12 +246,12 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// The limits that the environment asks for.
+    /// The limits set by the environment.
     pub fn from_env(env: impl Fn(&str) -> Option<String>) -> Result<Self, SettingError> {
         let idle =
             IDLE.value(|name| env(name).map(OsString::from))?.map_or(IDLE_TIMEOUT, Duration::from_millis);
         let own = MAX_BYTES.value(|name| env(name).map(OsString::from))?;
-        // Whoever names a limit may also name one above ours.
+        // An explicit limit may exceed the default.
         let body = match (byte_limit(&MAX_RESPONSE, &env)?, own) {
             (Some(asked), Some(own)) => own.min(asked),
             (asked, own) => asked.or(own).unwrap_or(MAX_BODY),
@@ -255,7 +260,7 @@ impl Limits {
     }
 }
 
-/// A setting of the environment that is of no use.
+/// An unusable setting of the environment.
 #[derive(Debug, thiserror::Error)]
 pub enum SettingError {
     #[error(transparent)]
@@ -264,23 +269,24 @@ pub enum SettingError {
     Limit(#[from] lobster_stage::LimitError),
 }
 
-/// Reads an http(s) address; `None` where it is not one.
+/// Parses an http(s) address; `None` if it is not one.
 pub fn parse_url(text: &str) -> Option<Url> {
     Url::parse(text.trim()).ok()
 }
 
-/// Whether the address has the scheme of HTTP.
+/// True if the address has the scheme http or https.
 pub fn is_http(url: &Url) -> bool {
     matches!(url.scheme(), "http" | "https")
 }
 
-/// Whether the host is this machine.
+/// True if the host is this machine.
 pub fn is_loopback(url: &Url) -> bool {
     url.host_str().is_some_and(lobster_base::address::is_loopback)
 }
 
-/// The address as it may be journaled and shown: without user, password and
-/// fragment, and with the values of its query hidden.
+/// The address as it may be journaled and shown: without user, password and fragment, and with the
+/// values of its query
+/// hidden.
 pub fn redacted_address(url: &Url) -> String {
     let mut shown = url.clone();
     // Both fail only for addresses without a host, which are never requested.
@@ -294,8 +300,9 @@ pub fn redacted_address(url: &Url) -> String {
     shown.into()
 }
 
-/// An address that somebody configured, as far as it may be journaled. What is
-/// no address is kept but for what would be its user and password.
+/// A configured address as it may be journaled. Text that is not an address is kept without its
+/// presumed user and
+/// password.
 pub fn without_credentials(text: &str) -> String {
     match parse_url(text) {
         Some(url) if url.has_host() => redacted_address(&url),
@@ -303,28 +310,29 @@ pub fn without_credentials(text: &str) -> String {
     }
 }
 
-/// Has a request sent, and its answer read.
+/// Sends a request through `send` and reads the answer.
 ///
 /// # Errors
-/// Whatever came between: never a status, which is part of the [`Reply`].
+/// Any failure of the transport; a status is never an error but part of the [`Reply`].
 pub fn post(post: &Post, limits: Limits, send: &HttpSender<'_>) -> Result<Reply, HttpError> {
     let HttpReply { status, reason, retry_after, body } = send(&post.request(limits))?;
     let secret = post.credential.as_ref().map(|credential| credential.secret().clone());
     Ok(Reply { status, reason, body, secret, retry_after })
 }
 
-/// Sends `request` from here and reads the whole answer.
+/// Sends `request` from this process and reads the whole answer.
 ///
 /// # Errors
-/// Whatever came between: never a status, which is part of the answer.
+/// Any failure of the transport; a status is never an error but part of the answer.
 pub fn make(request: &HttpRequest, cancel: &CancelToken) -> Result<HttpReply, HttpError> {
     make_telling(request, &|_| (), cancel)
 }
 
-/// The same; `told` is given the characters of a model's answer so far, as often as some of it arrives.
+/// Like [`make`]; `told` receives the number of characters of a model's answer so far, each time more
+/// of it arrives.
 ///
 /// # Errors
-/// Whatever came between: never a status, which is part of the answer.
+/// Any failure of the transport; a status is never an error but part of the answer.
 pub fn make_telling(
     request: &HttpRequest,
     told: &dyn Fn(u64),
@@ -352,12 +360,12 @@ pub fn make_telling(
         })
         .await
     });
-    // A name that is still being resolved blocks a thread of the runtime; nobody waits for it.
+    // A name that is still being resolved blocks a thread of the runtime; do not wait for it.
     runtime.shutdown_background();
     result
 }
 
-/// Sends protobuf and gives the status of the answer, of which nothing is read. All of it takes `within` at most.
+/// Sends protobuf and returns the status of the answer without reading its body. Takes at most `within`.
 pub fn post_protobuf(
     url: &Url,
     headers: &[(String, String)],
@@ -389,7 +397,7 @@ async fn exchange(request: &HttpRequest, first: &Url, told: &dyn Fn(u64)) -> Res
         let Some(target) = redirect_target(&response, &url, &origin)? else {
             return read(response, &origin, limits, told).await;
         };
-        // What is counted as one call is sent once: no redirect repeats it.
+        // A call that is billed once is sent once: no redirect repeats it.
         let repeats =
             matches!(response.status(), StatusCode::TEMPORARY_REDIRECT | StatusCode::PERMANENT_REDIRECT);
         if with_body && repeats {
@@ -422,7 +430,7 @@ fn prepare(
     Ok(builder)
 }
 
-/// The header that proves who asks.
+/// The header with the credential.
 fn header(credential: &HttpCredential) -> Result<(HeaderName, HeaderValue), HttpError> {
     let token = &credential.token.value;
     let (name, value) = match &credential.header {
@@ -446,7 +454,7 @@ async fn send(request: RequestBuilder, origin: &str, limits: Limits) -> Result<R
     }
 }
 
-/// RFC 9110 §10.2.3: seconds, or the date from which on to try again.
+/// RFC 9110 §10.2.3: seconds, or the date of the next attempt.
 fn retry_after(text: &str, now: jiff::Timestamp) -> Option<Duration> {
     if let Ok(seconds) = text.parse() {
         return Some(Duration::from_secs(seconds));
@@ -509,9 +517,9 @@ async fn read(
     Ok(HttpReply { status: status.as_u16(), reason, retry_after, body: text.to_owned() })
 }
 
-/// The client for the address. The one for plain HTTP knows no certificate
-/// authorities, so that a call on this machine does not wait for the system's to
-/// be read. Connections are not kept: each call runs on a runtime of its own.
+/// The client for the address. The client for plain HTTP has no certificate authorities, so that a call
+/// on this machine
+/// does not wait until the system's are read. Connections are not kept: each call has its own runtime.
 pub fn client(url: &Url) -> Result<&'static Client, HttpError> {
     static PLAIN: OnceLock<Client> = OnceLock::new();
     static TLS: OnceLock<Client> = OnceLock::new();
@@ -519,7 +527,7 @@ pub fn client(url: &Url) -> Result<&'static Client, HttpError> {
     if let Some(client) = cell.get() {
         return Ok(client);
     }
-    // Fails only where another part of the process has chosen a provider, which then is used.
+    // Fails only if another part of the process has chosen a provider, which is then used.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut builder = Client::builder()
         .no_proxy()

@@ -1,4 +1,4 @@
-//! What the record of a run says that models were paid for.
+//! Paid model calls in the record of a run.
 
 use std::collections::BTreeMap;
 
@@ -8,43 +8,44 @@ use super::cost::PaidCall;
 use super::pricing::Pricing;
 use super::{CALL, Spend};
 
-/// The note that a call of a model may cost so much: its detail has the call under `spend`.
+/// The note with the highest cost of a model call: its detail has the call under `spend`.
 pub const RESERVED: &str = "reserved";
 
-/// The attempt under which a composite step is summed up, which is not an effect.
+/// The attempt number that summarises a composite step, which is not an effect.
 const SUMMARY: u32 = 0;
 
-/// The calls of models in a journal. Every call stays paid, also one whose failure is forgotten
-/// because it is tried again, and one that nobody saw the end of.
+/// The model calls of a journal. Every call stays paid, even if its failure is forgotten because of a
+/// retry, or if its
+/// end is unknown.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger(BTreeMap<String, Call>);
 
-/// What the attempts at one call were paid for.
+/// Payments for the attempts at one call.
 #[derive(Clone, Debug, Default)]
 struct Call {
-    /// When the last attempt began.
+    /// Start of the last attempt.
     at: i64,
-    /// It was answered from another run, which paid for it.
+    /// True if the answer was reused from another run, which paid for it.
     is_reused: bool,
-    /// Put aside by the attempt under way.
+    /// Reservations of the running attempt.
     reserved: Vec<Spend>,
-    /// Of attempts that have ended, and what was put aside by those that were cut off.
+    /// Payments for attempts that have ended, and reservations of interrupted attempts.
     counted: Vec<Spend>,
 }
 
-/// One call that was paid for.
+/// One paid call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Payment {
-    /// Where in the run.
+    /// Path in the run.
     pub path: String,
-    /// When, in milliseconds since 1970.
+    /// Time in milliseconds since 1970.
     pub at: i64,
-    /// What was used.
+    /// The tokens used.
     pub spend: Spend,
 }
 
 impl Payment {
-    /// What it did cost at the rates of `pricing`.
+    /// The call with its cost at the rates of `pricing`.
     #[must_use]
     pub fn priced(&self, pricing: &Pricing) -> PaidCall {
         PaidCall::new(self.spend.clone(), pricing)
@@ -60,7 +61,7 @@ impl Ledger {
         ledger
     }
 
-    /// Reads the next record of a journal.
+    /// Adds the next record of a journal.
     pub fn read(&mut self, record: &Record) {
         match &record.event {
             Event::StepStarted { path, kind, detail, .. } if kind == CALL => {
@@ -76,7 +77,7 @@ impl Ledger {
             Event::StepEnded { path, attempt, outcome, .. } if *attempt != SUMMARY => {
                 let Some(call) = self.0.get_mut(path).filter(|call| !call.is_reused) else { return };
                 let told = [&outcome.value, &outcome.detail].map(Spend::on_record).concat();
-                // What a dead process had put aside is told by nobody.
+                // If the process died, its reservations stay, since nothing reports the actual use.
                 if !told.is_empty() || outcome.status != StepStatus::Interrupted {
                     call.reserved.clear();
                 }
@@ -86,7 +87,7 @@ impl Ledger {
         }
     }
 
-    /// All calls, by their places.
+    /// All calls, by path.
     pub fn payments(&self) -> impl Iterator<Item = Payment> {
         self.0.iter().flat_map(|(path, call)| {
             let all = call.counted.iter().chain(&call.reserved);
@@ -141,7 +142,7 @@ mod tests {
             (vec![&fresh, &r1, &unseen, &fresh, &refused], vec![paid("r1", true)]),
             (vec![&fresh, &r1, &failed, &fresh, &answered], vec![paid("r1", true), paid("r1", false)]),
             (vec![&begin(json!({"reused": true})), &answered], vec![]),
-            // What another step prints is not a call.
+            // The output of another step is not a call.
             (vec![&answered], vec![]),
         ] {
             let journal: Vec<Value> = journal.into_iter().cloned().collect();

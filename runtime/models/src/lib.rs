@@ -1,4 +1,4 @@
-//! Calls of language models: who is asked and how, what is remembered, what it costs.
+//! Calls of language models: channels, requests, cached answers and cost.
 
 pub(crate) mod adapter_answer;
 mod anthropic;
@@ -28,11 +28,11 @@ use lobster_stage::WorstCase;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The kind of the effect that asks a model: its answer holds what was spent.
+/// The kind of the effect that asks a model; its answer contains the spend.
 pub const CALL: &str = "llm";
 /// The kind of the effect that looks for an earlier answer.
 pub const LOOKUP: &str = "llm.lookup";
-/// The kind of the effect that keeps an answer for later runs.
+/// The kind of the effect that stores an answer for later runs.
 pub const KEEP: &str = "llm.keep";
 
 /// The warning of an answer that its provider ended at the limit of output tokens.
@@ -45,22 +45,22 @@ fn usage(input: u64, output: u64) -> Map<String, Value> {
     counts.into_iter().map(|(name, count)| (name.to_owned(), count.into())).collect()
 }
 
-/// One call that a provider answered, as its effect's answer records it.
+/// One call that a provider answered, as recorded in its effect's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Spend {
-    /// A name of its own for each call.
+    /// A unique name of the call.
     pub call: String,
-    /// The model that is billed.
+    /// The billed model.
     pub model: Option<String>,
-    /// Token counts as the provider gave them.
+    /// Token counts as reported by the provider.
     pub usage: Map<String, Value>,
-    /// Nobody learnt what the call did cost: these are the most that it can have used.
+    /// The actual use is unknown: the counts are the most that the call can have used.
     #[serde(default, rename = "lost", skip_serializing_if = "std::ops::Not::not")]
     pub is_lost: bool,
 }
 
 impl Spend {
-    /// A call that is counted with the most that it can use.
+    /// A call with the most that it can use.
     #[must_use]
     pub fn worst(worst: &WorstCase) -> Self {
         let mut usage = Map::new();
@@ -69,13 +69,13 @@ impl Spend {
         Self { call: uuid::Uuid::now_v7().to_string(), model: worst.model.clone(), usage, is_lost: true }
     }
 
-    /// Calls that a place in a record names: under `spend` of an answer, of a failure's detail, or of a note.
+    /// The calls recorded under `spend` in an answer, in a failure's detail, or in a note.
     #[must_use]
     pub fn on_record(value: &Value) -> Vec<Self> {
         Self::of_answer(value)
     }
 
-    /// What the answer of a [`CALL`] says was spent.
+    /// The spend in the answer of a [`CALL`].
     fn of_answer(answer: &Value) -> Vec<Self> {
         answer.get("spend").and_then(|spend| Vec::deserialize(spend).ok()).unwrap_or_default()
     }

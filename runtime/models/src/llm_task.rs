@@ -1,4 +1,4 @@
-//! OpenClaw's `llm-task` tool by its own names of fields.
+//! OpenClaw's `llm-task` tool with its own field names.
 //!
 //! The incumbent's `llm.invoke` sends an adapter's fields (`artifacts`, `outputSchema`, `maxOutputTokens`), which
 //! gateways accepted until the tool refused unknown fields. A gateway that refuses them is sent the tool's own names
@@ -18,7 +18,7 @@ use lobster_stage::StageError;
 const OLD_NAMES: [&str; 6] =
     ["artifacts", "artifacthashes", "outputschema", "maxoutputtokens", "schemaversion", "retrycontext"];
 
-/// Words in which a field is refused.
+/// Phrases that refuse a field.
 const REFUSALS: [&str; 6] =
     ["additional propert", "unexpected", "unknown", "unrecognized", "not allowed", "unsupported"];
 
@@ -35,8 +35,9 @@ pub(crate) fn note_refusal(gateway: &Url) {
     lock(&REFUSED_BY).insert(gateway.origin().ascii_serialization());
 }
 
-/// True if the gateway refused the names of the fields before any model was called. Its words about a
-/// model's answer that does not fit a schema are much alike, so they must name a field that was sent.
+/// True if the gateway refused the field names before any model was called. Its messages about a
+/// model's answer that does
+/// not fit a schema are similar, so the message must name a field that was sent.
 pub(crate) fn is_refusal_of_names(reply: &Reply) -> bool {
     if !matches!(reply.status, 400 | 422) {
         return false;
@@ -79,7 +80,7 @@ pub(crate) fn arguments(request: &Request, retry: Option<&Retry>) -> Result<Valu
     Ok(Value::Object(fields.collect::<Map<_, _>>()))
 }
 
-/// Turns the result of the tool into an adapter's; returns any other result unchanged.
+/// Converts the result of the tool to an adapter's result; returns any other result unchanged.
 pub(crate) fn as_of_adapter(result: Map<String, Value>) -> Map<String, Value> {
     let Some(details) = result.get("details").filter(|_| !result.contains_key("output")) else {
         return result;

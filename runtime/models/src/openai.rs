@@ -1,5 +1,4 @@
-//! OpenAI's chat completions (`POST /chat/completions`), the form that most
-//! model servers offer.
+//! OpenAI's chat completions (`POST /chat/completions`), the form that most model servers offer.
 
 use serde_json::{Map, Value, json};
 
@@ -50,8 +49,9 @@ fn part(file: &Attachment) -> Value {
     }
 }
 
-/// Whether the schema is one that "strict" decoding takes: closed objects with
-/// all their properties required, and an object at the top.
+/// True if "strict" decoding accepts the schema: closed objects with all their properties required, and
+/// an object at the
+/// top.
 pub(crate) fn is_strict(schema: &Value) -> bool {
     schema.get("type").and_then(Value::as_str) == Some("object") && is_closed(schema)
 }
@@ -75,7 +75,7 @@ fn is_closed(schema: &Value) -> bool {
     closed && map.get("items").is_none_or(is_closed)
 }
 
-/// Servers with this form end answers by the names of their own models, too.
+/// Servers with this form also report the end reasons of their own models.
 const ENDINGS: Endings = Endings {
     whole: &["stop", "eos", "eos_token", "end_turn", "stop_sequence"],
     cut: &["length", "max_tokens", "model_length"],
@@ -111,7 +111,7 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
     Ok(result)
 }
 
-/// The text of a model; with a schema also what it says as JSON, if it does.
+/// The text of a model; with a schema, also its JSON if it is valid.
 pub(super) fn output(text: &str, request: &Request) -> Value {
     match request.output_schema.as_ref().and_then(|_| data(text)) {
         Some(data) => json!({"format": "json", "text": text, "data": data}),
@@ -119,8 +119,9 @@ pub(super) fn output(text: &str, request: &Request) -> Value {
     }
 }
 
-/// What a text says as JSON: all of it, or the one block in it that is fenced, as models write
-/// that were not told to write JSON alone.
+/// The JSON in a text: the whole text, or its only fenced block, which models write if they are not
+/// told to write JSON
+/// alone.
 fn data(text: &str) -> Option<Value> {
     const FENCE: &str = "```";
     let fenced = || {
@@ -133,7 +134,7 @@ fn data(text: &str) -> Option<Value> {
     json::parse(text.trim()).ok().or_else(fenced)
 }
 
-/// Copies a field that is text.
+/// Copies a field with text.
 pub(super) fn copy(from: &Value, name: &str, to: &str, result: &mut Map<String, Value>) {
     if let Some(value) = from.get(name).filter(|value| value.is_string()) {
         result.insert(to.to_owned(), value.clone());

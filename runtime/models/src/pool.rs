@@ -1,8 +1,10 @@
 //! Several channels under one name: the first healthy one answers.
 //!
-//! `LOBSTER_LLM_POOL` holds the channels of a pool, or several pools by name, as
-//! JSON, or names a file that does. A channel that is overloaded, locked out or out of reach is left alone for a
-//! while and the next one is asked; each hop is recorded with the answer.
+//! `LOBSTER_LLM_POOL` holds the channels of a pool, or several pools by name, as JSON, or names a file
+//! that does. A channel
+//! that is overloaded, locked out or unreachable rests for a while and the next one is asked; each hop
+//! is recorded with the
+//! answer.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,11 +26,10 @@ use lobster_stage::{HttpSender, StageError};
 /// The variable that holds the pool.
 pub const VARIABLE: &str = "LOBSTER_LLM_POOL";
 
-/// How long a channel is left alone after a fault that passes by itself; a
-/// server's `Retry-After` overrides it.
+/// Rest of a channel after a temporary fault; a server's `Retry-After` overrides it.
 const COOLDOWN: Duration = Duration::from_secs(30);
 
-/// How long after one that somebody has to mend: a refused key, a model that is not there.
+/// Rest after a fault that needs a repair: a refused key, a missing model.
 const LOCKOUT: Duration = Duration::from_secs(300);
 
 /// A channel as the operator writes it.
@@ -37,7 +38,7 @@ const LOCKOUT: Duration = Duration::from_secs(300);
 struct Entry {
     name: String,
     provider: String,
-    /// Asked instead of the model that the command names.
+    /// Used instead of the model that the command names.
     model: Option<String>,
     url: Option<String>,
     /// The variable that holds the token or key.
@@ -45,17 +46,17 @@ struct Entry {
     /// Channels with a lower number are asked first.
     #[serde(default)]
     priority: i64,
-    /// Longest silence of this channel, instead of `LOBSTER_HTTP_TIMEOUT_MS`.
+    /// Longest silence of this channel; replaces `LOBSTER_HTTP_TIMEOUT_MS`.
     timeout_ms: Option<std::num::NonZeroU64>,
     /// Headers of every request.
     headers: Option<BTreeMap<String, String>>,
     /// The field of a chat completion that limits the answer.
     max_tokens_field: Option<String>,
-    /// Whether answers are asked for as streams.
+    /// True if answers are requested as streams.
     stream: Option<bool>,
 }
 
-/// A question to a model, with what bounds the asking.
+/// A request to a model, with its bounds.
 pub struct Asking<'a> {
     pub request: &'a Request,
     pub retry: Option<&'a Retry>,
@@ -65,7 +66,7 @@ pub struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// Asks one channel, if what it may cost fits the budget.
+    /// Asks one channel, if the possible cost fits the budget.
     pub fn ask(&self, channel: &Channel, request: &Request) -> Result<Answer, Failure> {
         let _span =
             tracing::info_span!("model", provider = channel.provider.name(), model = request.model).entered();
@@ -95,7 +96,7 @@ struct Listed {
     channels: Vec<Entry>,
 }
 
-/// The channels, in the order they are asked.
+/// The channels in the order of their use.
 #[derive(Debug)]
 pub struct Pool {
     channels: Vec<(Entry, Channel)>,
@@ -108,13 +109,13 @@ pub struct Hop {
     provider: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     model: Option<String>,
-    /// Why the next channel was asked; none for the one that answered.
+    /// The reason for asking the next channel; `None` for the channel that answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
 }
 
 impl Pool {
-    /// The pool of the environment, or the one of this name in it, for the command `command`.
+    /// The pool of the environment, or the pool of this name in it, for the command `command`.
     pub fn from_env(
         command: &str,
         name: Option<&str>,
@@ -162,8 +163,9 @@ impl Pool {
         Ok(Self { channels })
     }
 
-    /// Asks one channel after the other until one answers or says that no
-    /// channel could. The channel is the one that answered.
+    /// Asks one channel after the other until one answers or fails in a way that no other channel could
+    /// avoid. Returns the
+    /// channel that answered.
     pub fn ask(
         &self,
         asking: &Asking<'_>,
@@ -198,7 +200,7 @@ impl Pool {
                         health.rest(&health_key(entry), &error, rest);
                     }
                     hops.push(hop(Some(error)));
-                    // The first refusal says why; those after it may only say that it had been refused.
+                    // The first refusal has the reason; later ones may only repeat that it had been refused.
                     if !matches!((&last, &failure), (Some(Failure::Budget(_)), Failure::Budget(_))) {
                         last = Some(failure);
                     }
@@ -214,7 +216,7 @@ impl Pool {
                 let tried = tried.join("; ");
                 match failure {
                     Failure::Http(HttpError::Cancelled(_)) => failure,
-                    // Nobody was asked: that ends the run, as with one channel.
+                    // No channel was asked: that ends the run, as with a single channel.
                     Failure::Budget(_) if !asked => failure,
                     _ => Failure::Request(format!("no channel of the pool answered: {tried}")),
                 }
@@ -224,8 +226,9 @@ impl Pool {
         })
     }
 
-    /// Healthy channels first, then those whose rest ends soonest: a pool whose
-    /// channels all rest is still asked. Under a limit, channels without a price come last.
+    /// Healthy channels first, then the channels whose rest ends soonest: a pool of resting channels is
+    /// still asked. Under a
+    /// limit, channels without a price come last.
     fn order(
         &self,
         health: &Health,
@@ -243,8 +246,9 @@ impl Pool {
     }
 }
 
-/// The variables that the channels of all pools take their keys from. A pool
-/// that cannot be read names none; whoever asks it is told why.
+/// The variables with the keys of all pools' channels. An unreadable pool has none; the call that uses
+/// it reports the
+/// reason.
 pub fn key_variables(env: &dyn Fn(&str) -> Option<String>, cwd: &Path) -> Vec<String> {
     let Some(setting) = env(VARIABLE).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
     else {
@@ -261,7 +265,7 @@ pub fn key_variables(env: &dyn Fn(&str) -> Option<String>, cwd: &Path) -> Vec<St
     channels.into_iter().filter_map(|entry| entry.key_env).collect()
 }
 
-/// The channels that are meant, as the operator wrote them.
+/// The chosen channels as the operator wrote them.
 fn chosen(setting: &Value, name: Option<&str>) -> Result<Vec<Entry>, String> {
     const FORM: &str = "must be a list of channels {name, provider, model?, url?, key_env?, priority?, timeout_ms?, headers?, max_tokens_field?, stream?}, \
                         or {\"pools\": {\"name\": [channels]}}";
@@ -284,21 +288,22 @@ fn chosen(setting: &Value, name: Option<&str>) -> Result<Vec<Entry>, String> {
         .ok_or_else(|| format!("there is no pool {name:?}; there are: {names} (provider pool:NAME)"))
 }
 
-/// The name of a channel among all channels of a state directory. An address may hold a key.
+/// The name of a channel among all channels of a state directory. A digest, because an address may
+/// contain a key.
 fn health_key(entry: &Entry) -> String {
     let address = format!("{}\0{}", entry.provider, entry.url.as_deref().unwrap_or_default());
     format!("{} {}", entry.name, Digest::of(address.as_bytes()).short())
 }
 
-/// What a failure means for the rest of the pool.
+/// Consequence of a failure for the rest of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Next {
-    /// Another channel would not do better: the request is wrong, the model or
-    /// its adapter said no, or nobody waits any more.
+    /// Another channel would not help: the request is wrong, the model or its adapter refused, or the
+    /// call was cancelled.
     GiveUp,
-    /// Another channel may do; this one is well.
+    /// Another channel may succeed; this one is healthy.
     PassOver,
-    /// This one is left alone for so long.
+    /// This channel rests for this time.
     Rest(Duration),
 }
 
@@ -315,7 +320,7 @@ fn after(failure: &Failure) -> Next {
     }
 }
 
-/// The hops as the call's record and the item's warnings show them.
+/// The hops as warnings for the call's record and the item.
 pub fn warnings(hops: &[Hop]) -> Vec<Value> {
     hops.iter()
         .filter_map(|hop| hop.error.as_ref())
@@ -399,7 +404,7 @@ mod tests {
         assert_eq!(sick.requests()[0].header("authorization"), Some("Bearer s3cret"));
         assert_eq!(well.requests()[0].header("authorization"), None);
         assert_eq!(well.requests()[0].json()["model"], "own");
-        // Another process with the same state knows it, too.
+        // Another process with the same state also knows it.
         let (_, _, hops) = place.ask(&pool).unwrap();
         assert_eq!(hops.len(), 1);
         assert_eq!(sick.requests().len(), 1);
@@ -423,7 +428,7 @@ mod tests {
             let bad = Server::start([fault]);
             let good = Server::start([Reply::json(&json!({"choices": [{"message": {"content": "good"}}]}))]);
             let channel = |name: &str, server: &Server, timeout_ms: u64| json!({"name": name, "provider": "openai", "url": server.url(""), "timeout_ms": timeout_ms});
-            // Only a server that is silent for ever is given up soon, however busy the machine is.
+            // Only a silent server is given up early, even on a busy machine.
             let patience = if matches!(name, "silent" | "half") { 300 } else { 60_000 };
             let pool =
                 pool(&json!([channel(name, &bad, patience), channel("good", &good, 60_000)]), &[]).unwrap();

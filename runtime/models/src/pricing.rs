@@ -1,4 +1,4 @@
-//! What models cost.
+//! Prices of models.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,7 +8,7 @@ use lobster_base::config::config_file;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The variable that holds prices of the operator.
+/// The variable with the operator's prices.
 pub const VARIABLE: &str = "LOBSTER_LLM_PRICING_JSON";
 
 /// The operator's file of prices, `lobster/prices.json` in the configuration directory.
@@ -19,11 +19,11 @@ pub fn prices_file(env: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
 /// US dollars per million tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Rate {
-    /// For tokens that are read.
+    /// For tokens read.
     pub input: f64,
-    /// For tokens that are written.
+    /// For tokens written.
     pub output: f64,
-    /// What holds for long requests instead.
+    /// The rate of long requests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long: Option<LongRate>,
 }
@@ -31,16 +31,16 @@ pub struct Rate {
 /// US dollars per million tokens of a call that reads more than `above` tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
 pub struct LongRate {
-    /// Most tokens that the ordinary rate holds for.
+    /// Most tokens for which the ordinary rate applies.
     pub above: u64,
-    /// For all tokens that are read.
+    /// For all tokens read.
     pub input: f64,
-    /// For all tokens that are written.
+    /// For all tokens written.
     pub output: f64,
 }
 
 impl Rate {
-    /// Dollars for so many tokens.
+    /// Dollars for these token counts.
     #[must_use]
     pub fn cost(self, input: u64, output: u64) -> f64 {
         let rate = match self.long {
@@ -53,12 +53,13 @@ impl Rate {
     }
 }
 
-/// The rates by model name. A name that is not listed holds without the date, the `-latest` and the
-/// name of the provider that surround it (`openai/gpt-5-2025-08-07` is `gpt-5`).
+/// The rates by model name. A name that is not listed is looked up without its provider prefix, its
+/// date and `-latest`
+/// (`openai/gpt-5-2025-08-07` is `gpt-5`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pricing(BTreeMap<String, (Rate, Origin)>);
 
-/// Where a price comes from.
+/// Source of a price.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// lobster itself, as of [`AS_OF`].
@@ -69,7 +70,7 @@ pub enum Origin {
     Variable,
 }
 
-/// Prices of the operator that are of no use; they are ignored, and those of the other sources hold.
+/// Unusable prices of the operator; they are ignored, and the prices of the other sources apply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0} is not a table of prices: it must be a JSON object whose model entries have finite non-negative input \
@@ -78,7 +79,7 @@ pub enum Origin {
 pub struct BadPrices(pub String);
 
 impl BadPrices {
-    /// The line for stderr where they are ignored; for the variable it is the incumbent's.
+    /// The warning for stderr; for the variable it is the incumbent's.
     #[must_use]
     pub fn warning(&self) -> String {
         format!(
@@ -102,13 +103,14 @@ const BUILT_IN: [(&str, f64, f64); 9] = [
     ("gemini-1.5-flash", 0.075, 0.3),
 ];
 
-/// The day on which the prices below were last compared with what the providers publish.
+/// The day on which the prices below were last compared with the providers' pages.
 pub const AS_OF: &str = "2026-11-23";
 
-/// Prices of the standard tier as the providers publish them:
+/// Prices of the standard tier as published by the providers:
 /// <https://developers.openai.com/api/docs/pricing>, <https://platform.claude.com/docs/en/models>.
-/// A model whose price is not one number for all calls stands here with its dearest one, or not at all:
-/// a price that is too low would break a limit, a missing one is refused.
+/// A model with several prices is listed with its highest one, or not at all: a price that is too low
+/// would break a limit,
+/// while a missing one is refused.
 const PUBLISHED: [(&str, f64, f64); 26] = [
     ("claude-fable-5-1", 10.0, 50.0),
     ("claude-haiku-4-5", 1.0, 5.0),
@@ -138,7 +140,7 @@ const PUBLISHED: [(&str, f64, f64); 26] = [
     ("text-embedding-3-small", 0.02, 0.0),
 ];
 
-/// Prices that rise for requests of more than so many tokens.
+/// Prices that are higher for requests above a number of tokens.
 const PUBLISHED_LONG: [(&str, f64, f64, LongRate); 3] = [
     ("gpt-5.4", 2.5, 15.0, LongRate { above: 272_000, input: 5.0, output: 22.5 }),
     ("gpt-5.5", 5.0, 30.0, LongRate { above: 272_000, input: 10.0, output: 45.0 }),
@@ -158,15 +160,16 @@ impl Default for Pricing {
 }
 
 impl Pricing {
-    /// The built-in rates, those of the operator's file over them, and those of
-    /// `LOBSTER_LLM_PRICING_JSON` over both; and what of it was of no use.
+    /// The built-in rates, overridden by the operator's file, which `LOBSTER_LLM_PRICING_JSON`
+    /// overrides; and the unusable
+    /// sources.
     #[must_use]
     pub fn configured(env: impl Fn(&str) -> Option<String>) -> (Self, Vec<BadPrices>) {
         let (mut pricing, mut bad) = (Self::default(), Vec::new());
         if let Some(file) = prices_file(&env) {
             match std::fs::read_to_string(&file) {
                 Ok(text) => bad.extend(pricing.add(&text, Origin::File, &file.display().to_string())),
-                // Nor is there one below a home that is none.
+                // A home directory that is not a directory has no file either.
                 Err(error)
                     if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
                 Err(error) => bad.push(BadPrices(format!("{} ({error})", file.display()))),
@@ -178,7 +181,7 @@ impl Pricing {
         (pricing, bad)
     }
 
-    /// Puts the rates of a text over those that are there, all or none.
+    /// Adds the rates of a text, all or none, replacing existing ones.
     fn add(&mut self, text: &str, origin: Origin, name: &str) -> Option<BadPrices> {
         if text.trim().is_empty() {
             return None;
@@ -194,7 +197,7 @@ impl Pricing {
         self.find(model).map(|(_, rate, _)| rate)
     }
 
-    /// The entry that holds for a model: the name it stands under, its rate and where it comes from.
+    /// The entry that applies to a model: its listed name, its rate and its source.
     #[must_use]
     pub fn find(&self, model: &str) -> Option<(&str, Rate, Origin)> {
         let known =
@@ -230,7 +233,7 @@ fn undated(model: &str) -> &str {
     cut(10).or_else(|| cut(8)).unwrap_or(model)
 }
 
-/// The rates of a text by model; none if any of it is no price.
+/// The rates of a text by model; `None` if one of them is not a price.
 #[must_use]
 pub fn read_rates(text: &str) -> Option<BTreeMap<String, Rate>> {
     let Ok(Value::Object(map)) = lobster_base::json::parse(text) else { return None };
@@ -250,7 +253,7 @@ pub fn read_rates(text: &str) -> Option<BTreeMap<String, Rate>> {
 mod tests {
     use super::*;
 
-    /// Prices with those of the variable, and what is wrong with it.
+    /// Prices with the variable's, and the error in it.
     fn with(variable: &str) -> (Pricing, Vec<BadPrices>) {
         Pricing::configured(|name| (name == VARIABLE).then(|| variable.to_owned()))
     }
@@ -282,7 +285,7 @@ mod tests {
         assert_eq!(known(&pricing, "own"), Some(("own".to_owned(), 5.0, Origin::Variable)));
         assert_eq!(known(&pricing, "o3"), Some(("o3".to_owned(), 2.0, Origin::BuiltIn)));
         assert_eq!(pricing.entries().count(), Pricing::default().entries().count() + 1);
-        // Each source is of use by itself.
+        // Each source is used independently of the others.
         std::fs::write(&file, "{").unwrap();
         let (pricing, bad) = Pricing::configured(env(Some(r#"{"own":{"input":5,"output":4}}"#)));
         assert_eq!(bad, [BadPrices(file.display().to_string())]);
@@ -315,7 +318,7 @@ mod tests {
             );
             assert!(pricing.rate(name).is_some(), "{name}");
         }
-        // What is not a date is another model, perhaps a dearer one.
+        // A suffix that is not a date belongs to another model, perhaps a more expensive one.
         for name in [
             "gpt-5-pro",
             "gpt-4o-audio-preview",

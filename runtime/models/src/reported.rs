@@ -1,5 +1,5 @@
-//! Failures that a provider tells within an answer or in the middle of its stream, where no status of
-//! HTTP can say them any more.
+//! Failures that a provider reports within an answer or in the middle of its stream, after the HTTP
+//! status was sent.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use super::channel::Failure;
 use crate::http::Reply;
 use lobster_base::json;
 
-/// The words of the providers for the statuses that they answer with elsewhere.
+/// The providers' words for HTTP statuses.
 const STATUSES: [(u16, &[&str]); 9] = [
     (400, &["invalid_request_error", "invalid_prompt", "bad_request", "BadRequestError", "INVALID_ARGUMENT"]),
     (401, &["authentication_error", "invalid_api_key", "UNAUTHENTICATED"]),
@@ -20,10 +20,10 @@ const STATUSES: [(u16, &[&str]); 9] = [
     (529, &["overloaded_error"]),
 ];
 
-/// Words for a fault of the provider's own.
+/// Words for a fault of the provider itself.
 const FAULTS: [&str; 4] = ["api_error", "server_error", "internal_server_error", "INTERNAL"];
 
-/// The failure that an answer is, if it names one by a status or by a word that stands for one.
+/// The failure in an answer, if it names one by a status or by a word for a status.
 pub(crate) fn failure(answer: &Value) -> Option<Failure> {
     let error = answer.get("error").filter(|error| error.is_object())?;
     let words: Vec<String> = ["code", "type", "status"]
@@ -34,7 +34,7 @@ pub(crate) fn failure(answer: &Value) -> Option<Failure> {
         .collect();
     let status = words.iter().find_map(|word| status_of(word))?;
     let message = error.get("message").and_then(Value::as_str).unwrap_or_default();
-    // The word beside the number says more than the number's own phrase.
+    // The word next to the number is more precise than the number's own phrase.
     let word = words.iter().find(|word| word.parse::<u16>().is_err()).map(String::as_str).unwrap_or_default();
     Some(Failure::Reported(Reply::from_words(status, word, message)))
 }

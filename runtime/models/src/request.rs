@@ -1,4 +1,4 @@
-//! What is asked of a model, whoever answers.
+//! Requests to a model, independent of the provider.
 
 use serde_json::{Map, Number, Value, json};
 use sha2::{Digest, Sha256};
@@ -14,9 +14,9 @@ const TEXT_FIELDS: [&str; 6] = ["kind", "role", "name", "mimeType", "text", "uri
 #[derive(Clone, Debug, Default)]
 pub struct Request {
     pub prompt: String,
-    /// Instructions that hold for the whole conversation.
+    /// Instructions for the whole conversation.
     pub system: Option<String>,
-    /// Files that go along with the prompt.
+    /// Files sent with the prompt.
     pub files: Vec<Attachment>,
     pub model: Option<String>,
     /// Normalised: each is an object.
@@ -27,20 +27,20 @@ pub struct Request {
     pub schema_version: String,
     pub max_output_tokens: Option<Number>,
     pub temperature: Option<Number>,
-    /// Texts at which the answer ends.
+    /// Texts that end the answer.
     pub stop: Vec<String>,
     /// Makes answers repeatable, as far as the provider can.
     pub seed: Option<Number>,
-    /// How much the model reasons, in the provider's own word.
+    /// Reasoning effort, in the provider's own word.
     pub effort: Option<String>,
 }
 
-/// Why the model is asked again.
+/// The reason for asking the model again.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Retry {
     /// 2 for the first repetition.
     pub attempt: u32,
-    /// What did not fit the schema, each with its place.
+    /// Violations of the schema, each with its path.
     pub errors: Vec<String>,
     /// The answer that did not fit; blank if it had no text.
     pub said: String,
@@ -49,11 +49,11 @@ pub struct Retry {
 /// One message of a conversation.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Turn<'r> {
-    /// Whether the model said it.
+    /// True if it is the model's message.
     pub is_model: bool,
-    /// What is said, with the files that are text.
+    /// The text, including text files.
     pub text: String,
-    /// The other files that go along.
+    /// The other files.
     pub files: Vec<&'r Attachment>,
 }
 
@@ -65,7 +65,7 @@ impl Request {
             self.artifacts.iter().map(|artifact| sha256(&json::stable(artifact))).collect();
     }
 
-    /// What adapters would refuse: fields of artifacts that must be text and are not.
+    /// Fields of artifacts that adapters would refuse because they must be text and are not.
     pub fn violations(&self) -> Vec<String> {
         let fields = |(index, artifact): (usize, &Value)| {
             TEXT_FIELDS
@@ -77,7 +77,7 @@ impl Request {
         self.artifacts.iter().enumerate().flat_map(fields).collect()
     }
 
-    /// The body that adapters receive.
+    /// The body for adapters.
     pub fn payload(&self, retry: Option<&Retry>) -> Value {
         let mut body = Map::new();
         body.insert("prompt".into(), json!(self.prompt));
@@ -101,7 +101,7 @@ impl Request {
         Value::Object(body)
     }
 
-    /// The most that asking with this body can use. No tokenizer makes more than one token of a byte.
+    /// The most that a request with this body can use. No tokenizer makes more than one token per byte.
     pub(crate) fn worst_case(&self, body: &Value) -> WorstCase {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates at both ends")]
         let whole = |tokens: f64| tokens.ceil() as u64;
@@ -112,7 +112,7 @@ impl Request {
         }
     }
 
-    /// The name under which the answer is remembered; the incumbent's caches are shared.
+    /// The cache key of the answer; the incumbent's caches are shared.
     pub fn cache_key(&self, provider: &str) -> String {
         let model = self.model.clone().unwrap_or_else(|| format!("{provider}-default"));
         let mut key = json!({
@@ -132,7 +132,7 @@ impl Request {
         sha256(&json::stable(&key))
     }
 
-    /// What the incumbent does not know: it is sent, and part of a key, only where it is set.
+    /// Fields unknown to the incumbent: sent, and part of a key, only if set.
     fn additions(&self) -> Vec<(&'static str, Value)> {
         let all = [
             ("system", json!(self.system)),
@@ -144,7 +144,7 @@ impl Request {
         all.into_iter().filter(|(_, value)| is_set(value)).collect()
     }
 
-    /// Refuses settings that a provider has no field for: a setting must not be dropped in silence.
+    /// Refuses settings that a provider has no field for: a setting must not be dropped silently.
     pub(crate) fn refuse_settings(&self, provider: &str, without: &[&str]) -> Result<(), StageError> {
         let unknown = self.additions().into_iter().find(|(name, _)| without.contains(name));
         match unknown {
@@ -156,7 +156,7 @@ impl Request {
         }
     }
 
-    /// The conversation: what is asked and, if it was answered before, that answer with what was wrong with it.
+    /// The conversation: the request and, after an invalid answer, that answer with its errors.
     pub(crate) fn turns(&self, retry: Option<&Retry>) -> Vec<Turn<'_>> {
         let files = self.files.iter().filter(|file| file.data.is_some()).collect();
         let mut turns = vec![Turn { is_model: false, text: self.text(), files }];
@@ -177,14 +177,14 @@ impl Request {
         turns
     }
 
-    /// The model, for a provider that must be told.
+    /// The model, for a provider that requires one.
     pub(crate) fn named_model(&self, provider: &str) -> Result<&str, StageError> {
         self.model.as_deref().ok_or_else(|| {
             StageError::permanent(format!("provider {provider} needs --model or LOBSTER_LLM_MODEL"))
         })
     }
 
-    /// The prompt with the artifacts as text, for providers that know messages only.
+    /// The prompt with the artifacts as text, for providers that accept only messages.
     fn text(&self) -> String {
         let mut text = self.prompt.clone();
         for (index, artifact) in self.artifacts.iter().enumerate() {
@@ -203,7 +203,7 @@ impl Request {
 }
 
 impl Retry {
-    /// What a model is told about its last answer.
+    /// The correction sent to the model.
     pub(crate) fn text(&self) -> String {
         format!(
             "[The previous answer did not fit the schema: {}. Answer again so that it fits.]",
@@ -212,12 +212,12 @@ impl Retry {
     }
 }
 
-/// Whether a setting says anything: neither null nor an empty list.
+/// True if a setting has a value: neither null nor an empty list.
 fn is_set(value: &Value) -> bool {
     !value.is_null() && value.as_array().is_none_or(|list| !list.is_empty())
 }
 
-/// The settings that say anything, as the fields of a body.
+/// The settings with a value, as fields of a body.
 pub(crate) fn set_fields<const N: usize>(
     fields: [(&str, Value); N],
 ) -> impl Iterator<Item = (String, Value)> {
@@ -239,7 +239,7 @@ fn sha256(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// A number as JSON prints it in ECMAScript; none for what JSON has no number for.
+/// A number as ECMAScript prints it in JSON; `None` for a value that JSON cannot represent.
 pub fn number(value: f64) -> Option<Number> {
     const EXACT: f64 = 9_007_199_254_740_992.0; // 2^53
     if value.fract() == 0.0 && value.abs() <= EXACT {

@@ -10,7 +10,7 @@ use super::request::{Request, Retry, set_fields};
 use crate::attachment::Attachment;
 use lobster_stage::StageError;
 
-/// The request's body. Nothing is kept at the provider: the record is here.
+/// The request's body. The provider stores nothing: the record is here.
 pub(crate) fn body(request: &Request, retry: Option<&Retry>) -> Result<Value, StageError> {
     let model = request.named_model("openai-responses")?;
     request.refuse_settings("openai-responses", &["seed", "stop"])?;
@@ -81,7 +81,7 @@ pub(crate) fn result(answer: &Value, request: &Request) -> Result<Map<String, Va
         let usage = super::usage(count("input_tokens"), count("output_tokens"));
         result.insert("usage".into(), json!(usage));
     }
-    // An answer that is incomplete says why in its details.
+    // An incomplete answer has the reason in its details.
     let reason = answer.pointer("/incomplete_details/reason").or_else(|| answer.get("status"));
     ENDINGS.note(reason.and_then(Value::as_str), &mut result)?;
     Ok(result)

@@ -1,8 +1,10 @@
-//! Answers of models that come as streams of events (`text/event-stream`), put together to the
-//! JSON that the provider would have answered with had nobody asked for a stream.
+//! Answers of models that come as streams of events (`text/event-stream`), assembled into the JSON that
+//! the provider would
+//! have sent without a stream.
 //!
-//! So whoever reads an answer reads one form of it, and what is recorded, priced and cached does not
-//! depend on how the answer came. A stream that ends before its answer does is never taken for one.
+//! So the reader of an answer sees a single form, and records, prices and caches do not depend on how
+//! the answer came. A
+//! stream that ends early is never taken for an answer.
 //! <https://html.spec.whatwg.org/multipage/server-sent-events.html>
 
 mod chat;
@@ -14,14 +16,14 @@ use serde_json::{Map, Value, json};
 
 use lobster_base::json;
 
-/// How much may come around the text of an answer: an event for each token repeats names and ids of
+/// Most bytes around each byte of an answer's text: an event for each token repeats names and ids of
 /// several hundred bytes.
 const AROUND: u64 = 64;
 
-/// What of a stream cannot be an answer.
+/// A stream that cannot be an answer.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum StreamError {
-    /// More than may be read.
+    /// Larger than allowed.
     #[error("the answer is too large")]
     TooLarge,
     #[error("an event of its stream is not JSON")]
@@ -30,19 +32,19 @@ pub(crate) enum StreamError {
     Unfinished,
 }
 
-/// Whether more of a stream is to be read.
+/// Tells if more of a stream is to be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     More,
-    /// What comes behind it is no part of the answer.
+    /// The rest is no part of the answer.
     Last,
 }
 
-/// What a provider's events say so far.
+/// The answer so far in a provider's events.
 trait Partial {
-    /// Takes an event in, and says whether it is the last.
+    /// Adds an event and tells if it is the last.
     fn take(&mut self, event: Value) -> Flow;
-    /// Whether all of the answer is there, although no event said that it was the last.
+    /// True if the answer is complete, although no event was marked as the last.
     fn is_complete(&self) -> bool;
     /// The text of the answer so far.
     fn text(&self) -> Text;
@@ -50,11 +52,11 @@ trait Partial {
     fn finish(self: Box<Self>) -> Value;
 }
 
-/// How much text was received.
+/// Amount of text received.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Text {
     characters: u64,
-    /// Of all that is kept.
+    /// Bytes of everything kept.
     bytes: u64,
 }
 
@@ -65,7 +67,7 @@ impl Text {
     }
 }
 
-/// Keeps what a chunk says of these fields: each chunk repeats them, or leaves them out.
+/// Keeps the latest values of these fields: each chunk repeats them, or leaves them out.
 fn keep_latest(kept: &mut Map<String, Value>, chunk: &mut Map<String, Value>, names: &[&str]) {
     for name in names {
         if let Some(value) = chunk.remove(*name).filter(|value| !value.is_null()) {
@@ -74,14 +76,14 @@ fn keep_latest(kept: &mut Map<String, Value>, chunk: &mut Map<String, Value>, na
     }
 }
 
-/// An answer that is on its way.
+/// An answer that is still arriving.
 pub(crate) struct EventStream {
     limit: u64,
     received: u64,
     line: Vec<u8>,
-    /// The last byte ended a line, as the first of two may.
+    /// The last byte ended a line and may be the first of two.
     is_after_cr: bool,
-    /// The event that is not complete yet.
+    /// The incomplete event.
     name: String,
     data: String,
     partial: Option<Box<dyn Partial>>,
@@ -90,7 +92,7 @@ pub(crate) struct EventStream {
 }
 
 impl EventStream {
-    /// Nothing yet of an answer of at most `limit` bytes.
+    /// An empty stream for an answer of at most `limit` bytes.
     pub(crate) fn new(limit: u64) -> Self {
         Self {
             limit,
@@ -105,7 +107,7 @@ impl EventStream {
         }
     }
 
-    /// The answer of a stream that was received as a whole.
+    /// The answer of a complete stream.
     pub(crate) fn whole(text: &str, limit: u64) -> Result<Value, StreamError> {
         let mut stream = Self::new(limit);
         if stream.push(text.as_bytes())? == Flow::More {
@@ -114,13 +116,13 @@ impl EventStream {
         stream.finish()
     }
 
-    /// Whether a text is events, and cannot be JSON.
+    /// True if a text consists of events, and cannot be JSON.
     pub(crate) fn is_events(text: &str) -> bool {
         let first = text.lines().map(str::trim_start).find(|line| !line.is_empty()).unwrap_or_default();
         ["data:", "event:", "id:", "retry:", ":"].iter().any(|field| first.starts_with(field))
     }
 
-    /// Takes in the next bytes.
+    /// Adds the next bytes.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Flow, StreamError> {
         self.received = self.received.saturating_add(bytes.len() as u64);
         if self.received > self.limit.saturating_mul(AROUND) {
@@ -147,7 +149,7 @@ impl EventStream {
         Ok(Flow::More)
     }
 
-    /// No more will come. An event that was cut in the middle is none.
+    /// Ends the input. An event that was cut in the middle is dropped.
     pub(crate) fn close(&mut self) -> Result<(), StreamError> {
         let line = std::mem::take(&mut self.line);
         self.take_line(&String::from_utf8_lossy(&line))?;
@@ -157,14 +159,14 @@ impl EventStream {
         Ok(())
     }
 
-    /// Whether what has come is an answer, if nothing follows.
+    /// True if the received data is an answer, even if nothing follows.
     pub(crate) fn is_complete(&self) -> bool {
         self.has_ended
             || self.error.is_some()
             || self.partial.as_ref().is_some_and(|partial| partial.is_complete())
     }
 
-    /// The characters of the answer so far.
+    /// The number of characters of the answer so far.
     pub(crate) fn characters(&self) -> u64 {
         self.partial.as_ref().map_or(0, |partial| partial.text().characters)
     }
@@ -196,7 +198,7 @@ impl EventStream {
                 }
                 self.data.push_str(value);
             }
-            // A comment, or what matters to those who connect again.
+            // A comment, or a field for reconnecting clients.
             _ => {}
         }
         Ok(Flow::More)
@@ -208,7 +210,7 @@ impl EventStream {
             return Ok(Flow::More);
         }
         if is_done(&data) {
-            // Of an answer that is not complete this is no end.
+            // An incomplete answer has not ended here.
             return if self.is_complete() { Ok(Flow::Last) } else { Err(StreamError::Unfinished) };
         }
         let event = json::parse(&data).map_err(|_| StreamError::NotJson)?;
@@ -229,12 +231,12 @@ impl EventStream {
     }
 }
 
-/// OpenAI's last line, which is no JSON.
+/// True for OpenAI's last line, which is not JSON.
 fn is_done(data: &str) -> bool {
     data.trim() == "[DONE]"
 }
 
-/// The error that an event tells, in the form of one that is an answer of its own.
+/// The error in an event, in the form of an error that is an answer by itself.
 fn error_of(name: &str, event: &Value) -> Option<Value> {
     match event.get("error") {
         Some(Value::Null) | None => {}
@@ -243,7 +245,7 @@ fn error_of(name: &str, event: &Value) -> Option<Value> {
     }
     let is_error = name == "error" || event.get("type").and_then(Value::as_str) == Some("error");
     is_error.then(|| match event {
-        // The kind of the event says nothing of the error's.
+        // The kind of the event is not the kind of the error.
         Value::Object(fields) => {
             let fields = fields.iter().filter(|(name, _)| *name != "type");
             Value::Object(fields.map(|(name, value)| (name.clone(), value.clone())).collect::<Map<_, _>>())
@@ -252,7 +254,7 @@ fn error_of(name: &str, event: &Value) -> Option<Value> {
     })
 }
 
-/// Who speaks so: the first event that says anything tells.
+/// Recognises the provider by the first event with content.
 fn form_of(event: &Value) -> Option<Box<dyn Partial>> {
     let has = |name: &str| event.get(name).is_some();
     match event.get("type").and_then(Value::as_str) {

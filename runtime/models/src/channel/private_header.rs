@@ -1,6 +1,6 @@
-//! Headers whose value opens a door, judged by their names.
+//! Recognises headers with private values by their names.
 
-/// What the name of such a header has in it.
+/// Parts of the names of such headers.
 const PRIVATE: [&str; 13] = [
     "key",
     "token",
@@ -17,7 +17,7 @@ const PRIVATE: [&str; 13] = [
     "bearer",
 ];
 
-/// Words that only look like it.
+/// Words that contain such a part but are harmless.
 const HARMLESS: [&str; 29] = [
     "author",
     "authored",
@@ -50,7 +50,7 @@ const HARMLESS: [&str; 29] = [
     "tokenizers",
 ];
 
-/// Words that make a number of tokens out of `tokens`.
+/// Words that turn `tokens` into a number of tokens.
 const COUNTING: [&str; 13] = [
     "budget",
     "completion",
@@ -67,8 +67,9 @@ const COUNTING: [&str; 13] = [
     "used",
 ];
 
-/// Whether the name of a header says that its value opens a door. Each word of it is judged as a whole; a word that
-/// nobody knows and that has `token` or the like in it is taken for one, as in `apikey`.
+/// True if the name of a header marks its value as private. Each word of the name is judged as a whole;
+/// an unknown word
+/// that contains `token` or the like is private, such as `apikey`.
 pub(super) fn is_private(header: &str) -> bool {
     let words = words(header);
     let counts = words.iter().any(|word| COUNTING.contains(&word.as_str()));
@@ -78,7 +79,7 @@ pub(super) fn is_private(header: &str) -> bool {
     })
 }
 
-/// `X-AuthToken` is `x`, `auth` and `token`.
+/// Splits a name: `X-AuthToken` is `x`, `auth` and `token`.
 fn words(header: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut before = ' ';

@@ -1,7 +1,8 @@
-//! Asks for an answer as a stream, and without one where that is refused.
+//! Asks for an answer as a stream, and without a stream if that is refused.
 //!
-//! What is recorded of a call, and the names of kept answers, are those of the request without a
-//! stream: how an answer comes changes nothing of what was asked.
+//! Records and names of cached answers describe the request without a stream: the form of an answer
+//! does not change
+//! the question.
 
 use std::ffi::OsString;
 
@@ -14,18 +15,19 @@ use lobster_base::json;
 use lobster_base::setting::Setting;
 use lobster_stage::HttpSender;
 
-/// The variable by which nobody is asked for a stream.
+/// The variable that turns streams off.
 pub const STREAM: Setting<bool> = Setting::switch("LOBSTER_LLM_STREAM");
 
-/// Whether the environment wants streams.
+/// True if the environment allows streams.
 pub(super) fn is_wanted(env: &dyn Fn(&str) -> Option<String>) -> Result<bool, String> {
     let wanted = STREAM.value(|name| env(name).map(OsString::from)).map_err(|error| error.to_string())?;
     Ok(wanted.unwrap_or(true))
 }
 
 impl Channel {
-    /// Sends the request, whose body is `body`, and reads the answer, whichever way it comes. One
-    /// that the provider refuses because of the stream is sent again without.
+    /// Sends the request, whose body is `body`, and reads the answer in either form. A request that the
+    /// provider refuses
+    /// because of the stream is sent again without it.
     pub(super) fn post_streamed(
         &self,
         post: &Post,
@@ -35,7 +37,7 @@ impl Channel {
         let Some(streamed) = self.streamed(post, body) else { return self.post(post, send) };
         match self.post(&streamed, send) {
             Err(Failure::Status(reply)) if self.is_stream_refused(&reply) => self.post(post, send),
-            // Gemini's form of a stream for those who cannot read events.
+            // Gemini's form of a stream for clients that cannot read events.
             Ok(Value::Array(chunks)) if self.provider == Provider::Gemini => {
                 let events: String =
                     chunks.iter().map(|chunk| format!("data: {}\n\n", json::compact(chunk))).collect();
@@ -61,7 +63,7 @@ impl Channel {
         Some(Post { url, body: json::compact(&body), ..post.clone() })
     }
 
-    /// Says in a body that its answer should be a stream.
+    /// Marks a body as a request for a stream.
     pub(super) fn ask_for_stream(&self, body: &mut Value) {
         if !self.is_streamed {
             return;
@@ -69,23 +71,24 @@ impl Channel {
         match self.provider {
             Provider::OpenAi | Provider::Azure => {
                 body["stream"] = json!(true);
-                // Else nobody learns what the call did cost.
+                // Otherwise the cost of the call would be unknown.
                 body["stream_options"] = json!({"include_usage": true});
             }
             Provider::Responses | Provider::Anthropic => body["stream"] = json!(true),
-            // Its address says it.
+            // The address asks for it.
             Provider::Gemini => {}
             Provider::OpenClaw | Provider::Pi | Provider::Http => {}
         }
     }
 
-    /// Whether a refusal may be for the stream alone: it says so, or there is no such path. Who
-    /// refuses a request has computed nothing.
+    /// True if a refusal may concern only the stream: its text mentions it, or the path does not exist.
+    /// A refused request
+    /// has computed nothing.
     fn is_stream_refused(&self, reply: &Reply) -> bool {
         match reply.status {
             400 | 403 | 415 | 422 if reply.says("stream") => true,
             404 | 405 => {
-                // An error in the provider's form comes from its service, which has the path.
+                // An error in the provider's form comes from its service, so the path exists.
                 let is_of_service = || reply.json().is_ok_and(|body| body.get("error").is_some());
                 reply.says("stream") || self.provider == Provider::Gemini && !is_of_service()
             }

@@ -62,8 +62,8 @@ fn headers_are_sent_and_open_no_door() {
         (r#"{"x-API-key": "k"}"#, "give a key by --token"),
         (r#"{"Ocp-Apim-Subscription-Key": "k"}"#, "give a key by --token"),
         (r#"{"X-Auth-Token": "k"}"#, "give a key by --token"),
-        (r#"{"a b": "k"}"#, "not one of HTTP"),
-        (r#"{"a": "k\r\nb: c"}"#, "not one of HTTP"),
+        (r#"{"a b": "k"}"#, "not a valid HTTP header"),
+        (r#"{"a": "k\r\nb: c"}"#, "not a valid HTTP header"),
     ] {
         let refused = with(text).unwrap_err();
         assert!(refused.contains(why), "{refused}");
@@ -140,7 +140,7 @@ fn a_secret_of_the_step_goes_before_the_environment_and_never_in_the_clear() {
         (Provider::OpenAi, "OPENAI_API_KEY"),
         (Provider::Anthropic, "ANTHROPIC_API_KEY"),
         (Provider::OpenClaw, "OPENCLAW_TOKEN"),
-        // The second of two variables: the grant counts, not their order.
+        // The second of two variables: the grant decides, not their order.
         (Provider::OpenClaw, "CLAWD_TOKEN"),
         (Provider::Http, "LOBSTER_LLM_ADAPTER_TOKEN"),
         (Provider::Pi, "LOBSTER_PI_LLM_ADAPTER_TOKEN"),

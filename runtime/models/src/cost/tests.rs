@@ -31,7 +31,7 @@ fn a_call_is_billed_once_whatever_becomes_of_its_item() {
     assert!(
         t.step_done("a", Some(&json!([{"usage": usage, "model": "other"}, {"usage": usage}]))).is_empty()
     );
-    // The item goes on to a later step; a failed step is tried again.
+    // The item goes on to a later step; a failed step is retried.
     assert!(t.step_done("b", Some(&json!({"usage": {"outputTokens": 500, "inputTokens": 1000}}))).is_empty());
     t.effect("a", &action(CALL), &call("c1", "gpt-4o", &usage));
     t.step_done("a", None);
@@ -94,7 +94,7 @@ fn calls_that_might_pass_the_limit_are_refused_before_they_are_made() {
     t.reserve("b", &worst("gpt-4o", 0, 40_000)).unwrap();
     t.release("a");
     t.release("b");
-    // What was spent counts, also before its step has ended.
+    // Spending applies even before its step has ended.
     t.effect("a", &action(CALL), &call("c", "gpt-4o", &json!({"outputTokens": 50_000})));
     assert!(t.reserve("b", &worst("gpt-4o", 0, 60_000)).is_err());
     t.step_done("a", None);
@@ -126,14 +126,14 @@ fn a_model_without_a_price_is_refused_unless_the_file_allows_it() {
     assert_eq!(t.step_done("a", None), [""; 0], "the bill does not say it again");
     t.release("a");
 
-    // A priced call that is refused does not go to a model without a price instead.
+    // A refused call of a priced model does not go to a model without a price instead.
     t.reserve("a", &worst("gpt-4o", 0, 100_001)).unwrap_err();
     let error = t.reserve("a", &worst("no price", 9, 9)).unwrap_err();
-    assert!(error.message.contains("has none that could be less"), "{error}");
+    assert!(error.message.contains("has no price that could be lower"), "{error}");
     t.release("a");
     t.reserve("a", &worst("no price", 9, 9)).unwrap();
 
-    // Any limit around that does not allow it refuses it.
+    // An outer limit that does not allow it refuses it.
     let outer = Arc::new(Mutex::new(tracker(1.0, LimitAction::Stop)));
     let mut inner = allowing(1.0).within(outer, "sub");
     assert!(inner.reserve("x", &worst("no price", 1, 1)).is_err());
@@ -148,14 +148,14 @@ fn what_an_adapter_chooses_is_counted_afterwards() {
     t.reserve("b", &unnamed).unwrap();
     t.reserve("b", &worst("gpt-4o", 0, 100_000)).unwrap();
     t.release("b");
-    // Until the limit is passed: a call whose answer was refused is not paid again.
+    // Until the limit is exceeded: a call whose answer was refused is not paid again.
     t.effect("b", &action(CALL), &call("d", "gpt-4o", &json!({"outputTokens": 100_001})));
     for worst in [&unbounded, &unnamed] {
         let error = t.reserve("b", worst).unwrap_err();
         assert_eq!(error.known_code(), Some(Code::CostLimit));
         assert!(error.message.contains("was not made, since $0.0000 of the limit of $1.00"), "{error}");
     }
-    // One that was answered at no price, or lost, leaves nobody knowing what is left.
+    // After an answer without a price, or a lost one, the rest of the limit is unknown.
     let small = WorstCase { output_tokens: None, ..worst("gpt-4o", 9, 0) };
     for (bound, answered) in [(&unnamed, Some("no price")), (&unnamed, None), (&small, None)] {
         let told = |t: &mut CostTracker| {
@@ -197,7 +197,7 @@ fn a_lost_call_counts_with_all_that_it_may_cost() {
     t.step_done("a", None);
     assert_eq!(t.summary().unwrap()["estimatedCostUsd"], json!(0.4));
 
-    // Another process: it counts whether a step tells of it again or not, and once.
+    // Another process: the call is billed once, even if no step reports it again.
     let limit = Some(CostLimit { max_usd: 1.0, action: LimitAction::Stop, allows_unpriced: false });
     let fresh = || CostTracker::new(Pricing::default(), limit, Spending::default());
     let mut t = fresh().with_earlier([("a".to_owned(), lost.clone())]);
@@ -208,7 +208,7 @@ fn a_lost_call_counts_with_all_that_it_may_cost() {
     assert_eq!(t.summary().unwrap()["estimatedCostUsd"], json!(0.4));
     assert!(t.reserve("b", &worst("gpt-4o", 0, 60_000)).is_ok());
 
-    // What was paid within a sub-workflow counts there, and afterwards here.
+    // Calls paid for within a sub-workflow are billed there first, and afterwards here.
     let outer = Arc::new(Mutex::new(fresh().with_earlier([("sub.x".to_owned(), lost)])));
     let earlier = lock(&outer).take_earlier(|place| place.starts_with("sub"));
     let mut inner = fresh().with_earlier(earlier).within(Arc::clone(&outer), "sub");
@@ -356,7 +356,7 @@ fn checks_do_not_grow_with_the_record() {
         t.step_done("s", Some(&json!({"model": "gpt-4o", "usage": {"inputTokens": step}})));
         assert_eq!(t.check(), Verdict::Within);
     }
-    // Summing up at each check took the incumbent 9 s for 32 000 records; this bound is loose even so.
+    // Summing up at each check took the incumbent 9 s for 32 000 records; this bound is still loose.
     assert!(since.elapsed().as_secs() < 5, "{:?}", since.elapsed());
 }
 

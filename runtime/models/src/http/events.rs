@@ -1,4 +1,4 @@
-//! Reads an answer that comes as a stream of events, to what it says as a whole.
+//! Reads an answer that comes as a stream of events and returns it as a whole.
 
 use std::time::Duration;
 
@@ -12,21 +12,22 @@ use lobster_base::request_error::request_causes;
 use super::{HttpError, Limits};
 use crate::stream::{EventStream, Flow, StreamError};
 
-/// How long what may still follow a complete answer is waited for: counts of tokens come at once or
-/// not at all, and some servers keep the connection.
+/// Longest wait for data after a complete answer: token counts follow at once or not at all, and some
+/// servers keep the
+/// connection open.
 const AFTER_ANSWER: Duration = Duration::from_secs(5);
 
-/// Whether the body is a stream of events.
+/// True if the body is a stream of events.
 pub(super) fn is_stream(response: &Response) -> bool {
     let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default();
     kind.trim().eq_ignore_ascii_case("text/event-stream")
 }
 
-/// The answer as JSON text. `told` is given its characters so far.
+/// The answer as JSON text. `told` receives the number of its characters so far.
 ///
 /// # Errors
-/// The stream ended, or went silent, before the answer was there.
+/// The stream ended, or went silent, before the answer was complete.
 pub(super) async fn read(
     mut response: Response,
     origin: &str,
@@ -52,7 +53,7 @@ pub(super) async fn read(
                 stream.close().map_err(wrong)?;
                 break;
             }
-            // The answer was paid for, and all of it is there.
+            // The answer was paid for and is complete.
             Ok(Err(_)) | Err(_) if is_complete => break,
             Ok(Err(error)) => {
                 return Err(HttpError::Broken { origin: origin.to_owned(), cause: request_causes(&error) });

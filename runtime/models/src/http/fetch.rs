@@ -1,4 +1,4 @@
-//! Bytes from an address: one GET, its redirects followed, everything bounded.
+//! Downloads bytes from an address: one GET with bounded redirects, size and time.
 
 use reqwest::header::{ACCEPT, AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Response, Url};
@@ -8,36 +8,36 @@ use lobster_base::request_error::request_causes;
 
 use super::{HttpError, Limits, MAX_REDIRECTS, client, is_loopback, redirect_target, send};
 
-/// What is asked for.
+/// A download.
 #[derive(Clone, Debug)]
 pub struct Fetch {
-    /// From where: https, or plain http from this machine.
+    /// The address: https, or plain http from this machine.
     pub url: Url,
-    /// The media types that are understood.
+    /// The accepted media types.
     pub accept: Option<String>,
-    /// The whole value of `authorization`; sent to the origin of `url` alone.
+    /// The whole value of `authorization`; sent only to the origin of `url`.
     pub authorization: Option<String>,
 }
 
-/// A complete answer, whatever its status.
+/// A complete answer with any status.
 #[derive(Debug)]
 pub struct Fetched {
     pub status: u16,
-    /// How the server wants to be asked (`www-authenticate`).
+    /// The authentication that the server requests (`www-authenticate`).
     pub challenge: Option<String>,
     pub body: Vec<u8>,
 }
 
-/// Whether bytes may come from there: an address that nobody on the way can answer for.
+/// True if bytes may be downloaded from there: nothing on the way can change them.
 #[must_use]
 pub fn is_safe(url: &Url) -> bool {
     url.scheme() == "https" || url.scheme() == "http" && is_loopback(url)
 }
 
-/// Gets the bytes; `limits` bound them and each silence.
+/// Gets the bytes within `limits`, which bound the size and each silence.
 ///
 /// # Errors
-/// Whatever came between: never a status, which is part of the answer.
+/// Any failure of the transport; a status is never an error but part of the answer.
 pub fn fetch(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError> {
     if !request.url.username().is_empty() || request.url.password().is_some() {
         return Err(HttpError::UserInfo);
@@ -45,7 +45,7 @@ pub fn fetch(request: &Fetch, limits: Limits) -> Result<Fetched, HttpError> {
     let setup = |error: std::io::Error| HttpError::Setup(error.to_string());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(setup)?;
     let result = runtime.block_on(exchange(request, limits));
-    // A name that is still being resolved blocks a thread of the runtime; nobody waits for it.
+    // A name that is still being resolved blocks a thread of the runtime; do not wait for it.
     runtime.shutdown_background();
     result
 }

@@ -1,4 +1,4 @@
-//! A real HTTP server on the loopback that answers as told and plays faults.
+//! A real HTTP server on the loopback that gives prepared answers and plays faults.
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(dead_code, reason = "the tests of two crates share it")]
 
@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex};
 
-/// What one connection is answered with.
+/// The answer to one connection.
 #[derive(Clone)]
 pub(crate) struct Answer {
     bytes: Vec<u8>,
@@ -40,7 +40,7 @@ impl Answer {
     }
 }
 
-/// What arrived.
+/// A received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) method: String,
@@ -59,7 +59,7 @@ impl Seen {
     }
 }
 
-/// Answers one request per connection; the last answer is given again and again.
+/// Answers one request per connection; repeats the last answer.
 pub(crate) struct Server {
     address: SocketAddr,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -81,7 +81,7 @@ impl Server {
                 log.lock().unwrap().push(request);
                 last = answers.next().or(last);
                 let Some(answer) = &last else { continue };
-                // A client that is gone is what some tests want.
+                // Some tests close the connection early.
                 let _ = stream.write_all(&answer.bytes);
                 if answer.hang {
                     kept.push(stream);

@@ -55,7 +55,7 @@ fn an_error_status_is_an_answer_without_the_token() {
 
 #[test]
 fn an_answer_is_read_before_the_token_in_it_is_masked() {
-    // A token may be a word, a number or a key of the answer, or what keeps it JSON.
+    // A token may equal a word, a number or a key of the answer, or a character that makes it JSON.
     for token in ["openclaw", "1234", "ok", "\"", ":", "{", "a-token-of-some-length", "123456789012"] {
         let answer = serde_json::json!({
             "ok": true, "openclaw": "/home/u/.openclaw/a.md", "n": 12_345_678_123_456_789_012_u64,
@@ -142,7 +142,7 @@ fn cancelling_ends_a_call_that_still_connects() {
     bind(&socket, &std::net::SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     listen(&socket, 0).unwrap();
     let address = std::net::SocketAddr::try_from(getsockname(&socket).unwrap()).unwrap();
-    // Nobody accepts: once the queue is full, further connections hang.
+    // The server accepts nothing: once the queue is full, further connections hang.
     let queue: Vec<_> = std::iter::from_fn(|| {
         std::net::TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok()
     })
@@ -205,7 +205,7 @@ fn unreachable_and_unusable_addresses() {
     bad.credential = Secret::new("a\nb").map(Credential::Bearer);
     let error = post(&bad, LIMITS, &|request| make(request, &CancelToken::new())).unwrap_err().to_string();
     assert!(error.contains("no HTTP header"), "{error}");
-    // Nothing that speaks TLS is there; the client for it can at least be made.
+    // The server does not speak TLS; at least the client for it can be made.
     let server = Server::start([Answer::raw("plain")]);
     let error = post_to(&server.url("/").replace("http:", "https:")).unwrap_err();
     assert!(error.starts_with("fetch failed: "), "{error}");

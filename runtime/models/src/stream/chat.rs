@@ -4,10 +4,10 @@ use serde_json::{Map, Value, json};
 
 use super::{Flow, Text, keep_latest};
 
-/// A completion, as far as its chunks have come.
+/// The completion received so far.
 #[derive(Default)]
 pub(super) struct Partial {
-    /// The fields of all chunks that are not about their choices; the latest counts.
+    /// The fields of all chunks except their choices; the latest values win.
     around: Map<String, Value>,
     content: Option<String>,
     refusal: Option<String>,
@@ -19,14 +19,14 @@ impl super::Partial for Partial {
     fn take(&mut self, event: Value) -> Flow {
         let Value::Object(mut chunk) = event else { return Flow::More };
         if let Some(Value::Array(choices)) = chunk.remove("choices") {
-            // Only one answer is asked for.
+            // Only one answer is requested.
             let is_first = |choice: &&Value| choice.get("index").and_then(Value::as_u64).unwrap_or(0) == 0;
             for choice in choices.iter().filter(is_first) {
                 self.take_choice(choice);
             }
         }
         keep_latest(&mut self.around, &mut chunk, &["id", "model", "usage"]);
-        // The count of tokens comes behind the last words, and `[DONE]` behind that.
+        // The token counts follow the last words, and `[DONE]` follows the counts.
         Flow::More
     }
 

@@ -1,15 +1,15 @@
-//! Chunks of Gemini's answers, each in the form of a whole one.
+//! Chunks of Gemini's answers, each in the form of a whole answer.
 
 use serde_json::{Map, Value, json};
 
 use super::{Flow, Text, keep_latest};
 
-/// An answer, as far as its chunks have come.
+/// The answer received so far.
 #[derive(Default)]
 pub(super) struct Partial {
-    /// The fields of all chunks but their candidates; the latest counts.
+    /// The fields of all chunks except their candidates; the latest values win.
     around: Map<String, Value>,
-    /// The text, if there was any part of the content.
+    /// The text, if any part of the content arrived.
     said: Option<String>,
     finish: Option<Value>,
     text: Text,
@@ -24,7 +24,7 @@ impl super::Partial for Partial {
             let parts = candidate.pointer("/content/parts").and_then(Value::as_array);
             for part in parts.into_iter().flatten() {
                 let said = self.said.get_or_insert_default();
-                // What it thinks is no part of the answer.
+                // Thoughts are no part of the answer.
                 let is_thought = part.get("thought") == Some(&Value::Bool(true));
                 if let Some(text) = part.get("text").and_then(Value::as_str).filter(|_| !is_thought) {
                     self.text.count(text);
@@ -40,7 +40,7 @@ impl super::Partial for Partial {
             &mut chunk,
             &["promptFeedback", "usageMetadata", "modelVersion", "responseId"],
         );
-        // No chunk says that it is the last; some servers say in each why it ended.
+        // No chunk is marked as the last; some servers repeat the end reason in each.
         Flow::More
     }
 

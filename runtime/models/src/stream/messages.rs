@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::{Flow, Text};
 use lobster_base::json;
 
-/// A message, as far as its events have come.
+/// The message received so far.
 #[derive(Default)]
 pub(super) struct Partial {
     message: Map<String, Value>,
@@ -20,7 +20,7 @@ struct Block {
     index: u64,
     block: Value,
     text: String,
-    /// The arguments of a tool, in JSON text.
+    /// The arguments of a tool, as JSON text.
     arguments: String,
 }
 
@@ -55,7 +55,7 @@ impl super::Partial for Partial {
                 if let Some(Value::Object(delta)) = event.get_mut("delta").map(Value::take) {
                     self.message.extend(delta);
                 }
-                // The counts are of the whole message; what does not change is not told again.
+                // The counts are for the whole message; unchanged ones are not repeated.
                 if let Some(Value::Object(counts)) = event.get_mut("usage").map(Value::take) {
                     let usage = self.message.entry("usage").or_insert_with(|| json!({}));
                     if let Value::Object(usage) = usage {
@@ -95,7 +95,7 @@ impl Block {
             Some("text") => block["text"] = json!(text),
             Some("tool_use") if !arguments.trim().is_empty() => match json::parse(&arguments) {
                 Ok(input) => block["input"] = input,
-                // Cut at the limit of tokens: no arguments, and all that the model said.
+                // Cut at the limit of tokens: the incomplete arguments become the model's text.
                 Err(_) => return json!({"type": "text", "text": arguments}),
             },
             _ => {}

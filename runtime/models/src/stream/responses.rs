@@ -4,10 +4,10 @@ use serde_json::{Value, json};
 
 use super::{Flow, Text};
 
-/// A response, as far as its events have come.
+/// The response received so far.
 #[derive(Default)]
 pub(super) struct Partial {
-    /// Parts of the output that are complete.
+    /// Complete parts of the output.
     items: Vec<Value>,
     response: Option<Value>,
     text: Text,
@@ -18,7 +18,7 @@ impl super::Partial for Partial {
         let kind = event.get("type").and_then(Value::as_str).unwrap_or_default().to_owned();
         match kind.as_str() {
             "response.output_text.delta" | "response.refusal.delta" => {
-                // These bytes come again with the part that they are of.
+                // These bytes come again with their complete part.
                 let piece = event.get("delta").and_then(Value::as_str).unwrap_or_default();
                 self.text.characters += piece.chars().count() as u64;
                 Flow::More
@@ -47,7 +47,7 @@ impl super::Partial for Partial {
 
     fn finish(self: Box<Self>) -> Value {
         let mut response = self.response.unwrap_or_default();
-        // Some servers leave out of the last event what was told before.
+        // Some servers omit from the last event what they sent before.
         let is_empty = response.get("output").and_then(Value::as_array).is_none_or(Vec::is_empty);
         if is_empty && !self.items.is_empty() {
             response["output"] = json!(self.items);

@@ -2,7 +2,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// Events as text; `[DONE]` is what it is.
+/// Events as text; `[DONE]` is left as it is.
 fn text_of(events: &[Value]) -> String {
     let line = |event: &Value| match event.as_str() {
         Some(text) => format!("data: {text}\n\n"),
@@ -62,7 +62,7 @@ fn gemini() -> Vec<Value> {
     vec![thought, chunk("hé", Value::Null), chunk("llo", json!("STOP"))]
 }
 
-/// Every form with the answer that it stands for.
+/// Every form with its answer.
 fn forms() -> [(Vec<Value>, Value); 4] {
     let message = json!({"role": "assistant", "content": "héllo", "refusal": null});
     let output = json!([{"type": "message", "content": [{"type": "output_text", "text": "héllo"}]}]);
@@ -120,7 +120,7 @@ fn streams_are_put_together_to_what_they_stand_for_however_they_come() {
     }
 }
 
-/// What the answer says, and not what was counted.
+/// The answer without the token counts.
 fn said(answer: &Value) -> Value {
     let mut answer = answer.clone();
     answer
@@ -130,7 +130,7 @@ fn said(answer: &Value) -> Value {
     answer
 }
 
-/// The class of all cuts: wherever a stream breaks off, it is either no answer or the whole one.
+/// All cuts: wherever a stream breaks off, the result is either no answer or the whole one.
 #[test]
 fn a_stream_that_is_cut_anywhere_is_no_shorter_answer() {
     for (events, whole) in forms() {
