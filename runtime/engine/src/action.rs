@@ -1,4 +1,4 @@
-//! Actions: all that decides what a step gives, and the digest that names it.
+//! Actions: everything that determines what a step does, and the digest that names it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ pub(crate) struct ActionRecord {
     /// `native`, `http`, `component` …
     pub(crate) kind: String,
     pub(crate) preimage: Preimage,
-    /// What policy said to it.
+    /// The policy's decision about it.
     pub(crate) decision: Value,
     pub(crate) idempotent: bool,
-    /// What a component is executed on in place of the outside; nothing else is.
+    /// The recorded answers that a component gets instead of the outside world; only components have them.
     pub(crate) on_record: Option<RecordedOutside>,
-    /// The variables that the plan sets, which the preimage has as digests.
+    /// The variables that the plan sets, whose digests are in the pre-image.
     pub(crate) variables: Arc<BTreeMap<String, String>>,
 }
 
-/// What an action digest is the digest of: canonical JSON (RFC 8785), written once.
+/// The pre-image of an action digest: canonical JSON (RFC 8785), written once.
 pub struct Preimage {
     pub(crate) canonical: String,
     /// BLAKE3 of `canonical`: the action digest.
@@ -36,13 +36,13 @@ impl Preimage {
         Ok(Self::of_canonical(serde_json_canonicalizer::to_string(value).map_err(store_failure)?))
     }
 
-    /// From text that is canonical already.
+    /// Makes a pre-image of text that is already canonical.
     pub(crate) fn of_canonical(canonical: String) -> Self {
         let digest = Digest::of(canonical.as_bytes());
         Self { canonical, digest }
     }
 
-    /// The action as a value, to be looked into.
+    /// The action as a value that can be searched.
     pub fn value(&self) -> Value {
         json::parse(&self.canonical).unwrap_or_default()
     }

@@ -1,24 +1,24 @@
-//! What is under way in a run.
+//! Counts the threads of a run that are working.
 
 use std::sync::atomic::{AtomicIsize, Ordering};
 
-/// How many threads of a run do something, other than wait for a time or an event, or for each other.
+/// Number of threads of a run that are working, and not waiting for a time, an event or each other.
 pub(super) struct Activity(AtomicIsize);
 
 impl Default for Activity {
-    /// The thread that executes the run.
+    /// One: the thread that executes the run.
     fn default() -> Self {
         Self(AtomicIsize::new(1))
     }
 }
 
 impl Activity {
-    /// Whether all threads wait: nothing goes on unless a time comes or somebody does something.
+    /// True if all threads wait: the run continues only when a time comes or an event arrives.
     pub(super) fn is_idle(&self) -> bool {
         self.0.load(Ordering::SeqCst) <= 0
     }
 
-    /// This thread does nothing until what it gets is dropped.
+    /// Marks this thread as waiting until the returned value is dropped.
     pub(super) fn pause(&self) -> Share<'_> {
         self.share(-1)
     }
@@ -33,7 +33,7 @@ impl Activity {
     }
 }
 
-/// A thread that counts, or does not, as long as this lives.
+/// Adds a thread to the number, or takes one from it, while this value lives.
 pub(super) struct Share<'a> {
     activity: &'a Activity,
     by: isize,

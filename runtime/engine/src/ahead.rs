@@ -1,8 +1,8 @@
-//! What a run that asks will do once its question is answered with yes.
+//! Previews the effects of a run that follow an approval.
 //!
-//! The recorded plan is executed again up to the first effect that the journal
-//! does not know, so what is shown is the action itself and not a guess at it.
-//! Pure steps on the way are computed, nothing is performed and nothing recorded.
+//! The recorded plan is executed again up to the first effect that is not in the journal, so the preview shows the
+//! action itself and not a guess at it. Pure steps on the way are computed; no effect is performed and nothing is
+//! recorded.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
@@ -33,43 +33,43 @@ use lobster_language::plan::Plan;
 use lobster_stage::{Answer, Question, Stop};
 use lobster_store::{GateKind, Record, RunId, Store, StoreError};
 
-/// What an approval sets going.
+/// The consequences of an approval.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Ahead {
     /// Effects that begin at once.
     pub next: Vec<NextEffect>,
-    /// Questions that come up before any other effect.
+    /// Questions that are asked before any other effect.
     pub asks: Vec<String>,
-    /// The steps of the plan after the one that asks, as a dry run shows them.
+    /// The steps of the plan after the one with the question, as a dry run shows them.
     pub then: String,
-    /// The answer would be refused: what was asked is not what would run now.
+    /// True if the answer would be refused: what would run now differs from what was asked.
     pub stale: bool,
-    /// Why the execution would fail before any effect.
+    /// The error that would end the execution before any effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fails: Option<String>,
-    /// The directory that the run began in.
+    /// The directory in which the run began.
     #[serde(skip)]
     pub cwd: String,
-    /// It took too long to find out.
+    /// True if the preview took too long.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
 }
 
-/// An effect with all that decides what it does.
+/// An effect with everything that determines what it does.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NextEffect {
     pub step: String,
-    /// What the action digest is the digest of.
+    /// The pre-image of the action digest.
     pub action: Value,
-    /// The variables that the plan sets for it, which the action has as digests.
+    /// The variables that the plan sets for it, whose digests are in the action.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub variables: BTreeMap<String, String>,
-    /// The beginning of what it reads, which the action has as a digest.
+    /// The beginning of its input, whose digest is in the action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reads: Option<String>,
 }
 
-/// The question to look behind.
+/// The question whose consequences are previewed.
 pub struct Asking<'a> {
     pub run: RunId,
     pub path: &'a str,
@@ -77,20 +77,20 @@ pub struct Asking<'a> {
     pub kind: GateKind,
 }
 
-/// A person who is asked does not wait longer for what comes next to be found out.
+/// Time limit for the preview while a person waits for the question.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Longest line about one effect; `lobster gates show --json` has the action itself.
 const MAX_LINE: usize = 32 << 10;
 
-/// Most that is told of a variable, and of what an effect reads.
+/// Most bytes of a variable or of an effect's input that are shown.
 const MAX_VALUE: usize = 8 << 10;
 const MAX_HEAD: usize = 4 << 10;
 
-/// So much is read of an input, so that a secret that begins in what is told is found as a whole.
+/// Most bytes of an input that are read, so that a secret is recognised as a whole if only its beginning is shown.
 const MAX_READ: u64 = 128 << 10;
 
-/// Executes the plan of a run behind one of its questions, as if that had been answered with yes.
+/// Executes the plan of a run from one of its questions on, as if that question had been approved.
 pub fn look(
     services: &Services,
     store: Store,
@@ -109,7 +109,7 @@ pub fn look(
         path: asking.path.to_owned(),
         binding: asking.binding,
         kind: asking.kind,
-        // Under way in another branch, whatever the answer is.
+        // These effects run in another branch, so they do not depend on the answer.
         started: lock(&run.recall).started.clone(),
         seen: Mutex::default(),
     });
@@ -130,7 +130,7 @@ pub fn look(
     ahead
 }
 
-/// The beginning of what an action reads: of the very bytes that its digest is the digest of.
+/// The beginning of an action's input, from the very bytes of the digest.
 fn input_of(store: &Store, action: &Value) -> Option<String> {
     let input = &action["input"];
     let digest = [&action["stdin"], &input["bytes"], &input["items"]].into_iter().find_map(Value::as_str)?;
@@ -141,10 +141,10 @@ fn input_of(store: &Store, action: &Value) -> Option<String> {
 }
 
 impl Run<'_> {
-    /// What a yes to a question that comes up now sets going, as every screen shows it.
+    /// The consequences of approving a question that is asked now, as every screen shows them.
     pub(super) fn sets_going(&self, gate: &PendingGate) -> Result<SetsGoing, StoreError> {
-        // A policy's question is about the command itself, and what is typed into an
-        // answer decides what follows it.
+        // A policy's question shows the command itself, and after an input request the next effects depend on the
+        // response.
         let of_input = matches!(gate.question.question, Question::Input { .. });
         if of_input || Occasion::is_of_policy(gate.path.as_str()) || !self.journals() {
             return Ok(SetsGoing::default());
@@ -160,7 +160,7 @@ impl Run<'_> {
             binding: gate.binding.digest,
             kind: GateKind::Approval,
         };
-        // Whose terminal is gone is asked elsewhere, and shown the same.
+        // A person whose terminal is closed is asked elsewhere, and sees the same.
         let cancel = match self.has_lost_its_terminal() {
             true => CancelToken::new(),
             false => self.services.cancel.child(),
@@ -177,7 +177,7 @@ impl Run<'_> {
 }
 
 impl SetsGoing {
-    /// The text for what was found.
+    /// The text of a preview.
     #[must_use]
     pub fn of(ahead: &Ahead) -> Self {
         if ahead.unknown {
@@ -194,8 +194,8 @@ impl SetsGoing {
     }
 }
 
-/// An effect in a line: a native command as its words, with where it runs if that is not where
-/// the run began; anything else as its JSON.
+/// One line for an effect: the words of a native command, with its directory if the run began in another one; the JSON
+/// of any other effect.
 fn line_of(effect: &NextEffect, began_in: &str) -> String {
     let action = &effect.action;
     let words = action["argv"].as_array().map(Vec::as_slice).unwrap_or_default();
@@ -220,7 +220,7 @@ fn line_of(effect: &NextEffect, began_in: &str) -> String {
     text::clip_telling_rest(&line, MAX_LINE).into_owned()
 }
 
-/// The values that the action has the digests of. Where the workflow lies is no news.
+/// The variables whose digests are in the action, without the directory of the workflow, which the person knows.
 fn bound_variables(action: &Value, given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let env = if action["env"].is_object() { &action["env"] } else { &action["grants"]["env"] };
     let is_bound = |name: &str, value: &str| {
@@ -228,7 +228,7 @@ fn bound_variables(action: &Value, given: &BTreeMap<String, String>) -> BTreeMap
     };
     let bound = given.iter().filter(|(name, value)| is_bound(name, value) && *name != WORKFLOW_DIR);
     let mut bound: BTreeMap<_, _> = bound.map(|(name, value)| (name.clone(), value.clone())).collect();
-    // The arguments stand there one by one, unless one of them is not told in full that way.
+    // Left out if each argument has a variable of its own that shows it in full.
     let is_told = |all: &str| {
         let args: Map<String, Value> = json::parse_as(all).unwrap_or_default();
         argument_vars(&args).len() == args.len() + 1
@@ -241,7 +241,7 @@ fn bound_variables(action: &Value, given: &BTreeMap<String, String>) -> BTreeMap
     bound
 }
 
-/// A line for each variable; that of all effects alike stands there once.
+/// One line for each variable; a variable that all effects share is shown once.
 fn variable_lines(next: &[NextEffect]) -> Vec<String> {
     let mut lines: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for effect in next {
@@ -259,13 +259,13 @@ fn variable_lines(next: &[NextEffect]) -> Vec<String> {
     told.collect()
 }
 
-/// What an effect reads, with its step where there are several effects.
+/// The input of an effect, with its step if there are several effects.
 fn read_line(effect: &NextEffect, count: usize) -> Option<String> {
     let text = effect.reads.as_deref().filter(|text| !text.is_empty())?;
     Some(if count == 1 { text.to_owned() } else { format!("{}: {text}", effect.step) })
 }
 
-/// Works for so long; says whether it was done by then.
+/// Runs `work` for at most `limit`; the flag is true if it finished in time.
 fn within<T>(limit: Duration, cancel: &CancelToken, work: impl FnOnce() -> T) -> (T, bool) {
     let (done, waits) = channel::<()>();
     std::thread::scope(|scope| {
@@ -319,7 +319,7 @@ impl Overseer for Look {
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop> {
         let asked = path.as_str() == self.path;
-        // A fork may ask again what it took over.
+        // A fork may ask a question again whose answer it took over.
         if known.as_ref().is_some_and(|known| !asked || known.from.is_none()) {
             return Ok(known);
         }
@@ -329,7 +329,7 @@ impl Overseer for Look {
             return Ok(None);
         }
         seen.stale = !binding.is(self.binding);
-        // What a response sets going depends on the response.
+        // The consequences of a response depend on the response.
         let yes = self.kind == GateKind::Approval;
         Ok(yes.then(|| KnownAnswer {
             answer: Answer::Approved { by: None, part: None },
@@ -363,7 +363,7 @@ mod tests {
         };
         let names = |args: Value| bound(&vars(args)).into_keys().collect::<Vec<_>>();
         assert_eq!(names(json!({"a": "x", "b": 1})), ["LOBSTER_ARG_A", "LOBSTER_ARG_B"]);
-        // These are not told in full by their own variables.
+        // Variables of their own do not show these in full.
         for args in [json!({"a": {"b": 1}}), json!({"é": 1}), json!({"a-b": 1, "a_b": 2})] {
             assert!(names(args.clone()).contains(&ARGS_JSON.to_owned()), "{args}");
         }

@@ -1,9 +1,9 @@
-//! The processes above this one, as the kernel lists them.
+//! The ancestors of this process, as the kernel lists them.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-/// A process above this one, or this one.
+/// This process, or one of its ancestors.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
@@ -12,7 +12,7 @@ pub(crate) struct Process {
     session: u32,
 }
 
-/// More are not looked at: a chain this long is a loop of a damaged listing.
+/// Most ancestors that are read; a longer chain is a loop in a damaged listing.
 const MAX_DEPTH: usize = 256;
 
 impl Process {
@@ -28,7 +28,7 @@ impl Process {
         Some(Self { pid, program, parent, session })
     }
 
-    /// A variable of the environment that the process was started with, where this user may read it.
+    /// A variable of the environment with which the process was started, if this user may read it.
     pub(crate) fn variable(&self, name: &str) -> Option<OsString> {
         let bytes = std::fs::read(format!("/proc/{}/environ", self.pid)).ok()?;
         let mut entries = bytes.split(|byte| *byte == 0);
@@ -43,7 +43,7 @@ pub(crate) fn ancestors() -> impl Iterator<Item = Process> {
     std::iter::successors(parent, |process| Process::read(process.parent)).take(MAX_DEPTH)
 }
 
-/// The ancestors that share this process's terminal session, its leader included.
+/// The ancestors in this process's terminal session, including its leader.
 pub(crate) fn ancestors_in_session() -> impl Iterator<Item = Process> {
     let session = Process::read(std::process::id()).map(|own| own.session);
     ancestors().take_while(move |process| Some(process.session) == session)

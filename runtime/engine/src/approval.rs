@@ -1,4 +1,4 @@
-//! What a step's approval gate asks.
+//! The question of a step's approval gate.
 
 use serde_json::Value;
 
@@ -14,11 +14,10 @@ use lobster_stage::{Question, Stop, store_failure};
 /// Longest preview taken from a step's output, in UTF-16 units.
 const MAX_PREVIEW: usize = 2000;
 
-/// The question of a step's gate: its own words, over what the step gave.
+/// The question of a step's gate: its own text, with the step's output.
 ///
-/// A step's output may supply the prompt, items and preview (`requiresApproval`
-/// or `prompt` in its JSON) only where the file says nothing; who may answer is
-/// never its business.
+/// A step's output may supply the prompt, items and preview (`requiresApproval` or `prompt` in its JSON) only if the
+/// file has none; it never decides who may answer.
 pub(super) fn question(
     step: &Step,
     approval: &Approval,
@@ -63,7 +62,7 @@ pub(super) fn question(
     })
 }
 
-/// What a step's output offers as a question.
+/// The question that a step's output offers.
 fn suggestion(json: &Value) -> Option<&serde_json::Map<String, Value>> {
     let truthy = |value: &Value| value.as_str().is_some_and(|text| !text.is_empty());
     let map = json.as_object()?;
@@ -87,7 +86,7 @@ pub(super) fn identity_from_env(env: &Env, initiated_by: Option<&str>) -> Identi
     Identity {
         initiated_by: initiated_by.map(str::to_owned),
         required_approver: env.non_blank("LOBSTER_APPROVAL_REQUIRED_APPROVER"),
-        // What nobody can read is no permission.
+        // An unreadable setting permits nothing.
         require_different_approver: env.value_of(&DIFFERENT_APPROVER).map_or(true, Option::unwrap_or_default),
         ..Identity::default()
     }

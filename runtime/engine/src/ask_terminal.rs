@@ -1,4 +1,4 @@
-//! Asking a person who is there: at the terminal, while the run waits.
+//! Asks a person at the terminal while the run waits.
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -14,16 +14,16 @@ use lobster_base::schema::Schema;
 use lobster_stage::{Answer, Question, StageError, Stop, store_failure};
 use lobster_stages::read_answer;
 
-/// What a question on the spot came to.
+/// The outcome of a question at the terminal.
 pub(super) enum Outcome {
     Answered(Answer),
-    /// With the name of the person, if it is known.
+    /// With the name of the person, if known.
     Rejected(Option<String>),
     Later,
 }
 
 impl Run<'_> {
-    /// Asks at the terminal. Whatever the person is shown has no secrets in it.
+    /// Asks at the terminal. Secrets are hidden from the displayed question.
     pub(super) fn ask_now(
         &self,
         prompter: &dyn Prompter,
@@ -43,7 +43,7 @@ impl Run<'_> {
         let ask = |timeout, accept: &dyn Fn(&str) -> Result<Answer, String>| {
             match prompter.ask(&Asked { view: &view, command: command.clone(), timeout, accept }, cancel) {
                 Ok(said) => Ok(said),
-                // Closing the terminal says nothing about the question.
+                // A closed terminal is no answer.
                 Err(PromptError::Cancelled) if self.has_lost_its_terminal() => Ok(Said::Later),
                 Err(PromptError::Cancelled) => Err(Stop::Cancelled),
                 Err(late @ PromptError::TimedOut(_)) => Err(Stop::Failed(StageError::permanent_from(late))),
@@ -82,17 +82,17 @@ impl Run<'_> {
         })
     }
 
-    /// Whether this process ends because its terminal was closed.
+    /// True if this process ends because its terminal was closed.
     pub(super) fn has_lost_its_terminal(&self) -> bool {
         matches!(self.services.cancel.reason(), Some(CancelReason::Signal(name)) if name == "SIGHUP")
     }
 
-    /// The native command of a question of the policy. One with a secret in it is nothing to keep.
+    /// The native command of a policy's question, or `None` if it contains a secret, which must not be kept.
     fn asked_command(&self, question: &Question, hidden: &Question) -> Option<AskedCommand> {
         let Question::Approval { items, .. } = question else { return None };
         let item = items.first()?;
         let proposal = serde_json::from_value(item.clone()).ok()?;
-        // No rule says anything about the step's variables.
+        // No rule is about the step's variables.
         let is_for_rules =
             question == hidden && item.get(VARIABLES).is_none_or(|set| set == &serde_json::json!({}));
         is_for_rules.then(|| AskedCommand { proposal, workspace: self.cwd.clone() })
@@ -104,7 +104,7 @@ impl Run<'_> {
         hidden
     }
 
-    /// Takes the secrets out of what a person is shown.
+    /// Hides the secrets in text for a person.
     pub(super) fn hide_in<T: Serialize + DeserializeOwned>(&self, shown: &mut T) {
         if self.services.secrets.is_empty() {
             return;

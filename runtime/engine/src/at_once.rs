@@ -1,4 +1,4 @@
-//! Parts of a run at the same time: branches, the rounds of a loop, the steps of a graph.
+//! Runs parts of a run concurrently: branches, the rounds of a loop, the steps of a graph.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 
@@ -8,38 +8,38 @@ use lobster_store::Store;
 
 use super::activity::Activity;
 
-/// Values may nest deeply; the memory is only reserved until it is used.
+/// Stack of a thread. Values may nest deeply; the memory is only reserved until it is used.
 const STACK: usize = 64 << 20;
 
-/// What a thread without work does.
+/// The next turn of an idle thread.
 pub(super) enum Turn<J> {
-    /// This job.
+    /// Do this job.
     Do(J),
-    /// Nothing, until one that is under way has ended.
+    /// Wait until a running job has ended.
     Await,
-    /// Nothing any more.
+    /// Stop: no job is left.
     Over,
 }
 
-/// Which job begins when. `Await` may only be said while a job is under way.
+/// Decides which job begins next. It may return `Await` only while a job is running.
 pub(super) trait Schedule<J, R>: Send {
     fn next(&mut self) -> Turn<J>;
 
-    /// A job has ended; says whether its place is free for another one. A job that waits for a
-    /// person is under way until that person answers.
+    /// Reports the end of a job; returns true if its thread may take another one. A job that waits for a person keeps
+    /// running until the person answers.
     fn ended(&mut self, job: &J, result: &R) -> bool;
 }
 
 struct State<J, R, S> {
     schedule: S,
     done: Vec<(J, R)>,
-    /// A thread panicked: nobody waits for what it would have made possible.
+    /// True after a panic of a thread: the others do not wait for its results.
     is_broken: bool,
 }
 
-/// Does jobs on at most `width` threads, this one among them. With what belongs to a run, the
-/// threads share the syncs of its store, and count as its: right for jobs with effects, a loss for those
-/// that only compute.
+/// Does jobs on at most `width` threads, including this one. With the parts of a run in `of`, the threads share the
+/// syncs of its store and are included in its activity. That helps jobs with effects and slows down jobs that only
+/// compute.
 pub(super) fn at_once<J: Send, R: Send>(
     width: usize,
     of: Option<(&Store, &Activity)>,
@@ -59,7 +59,7 @@ pub(super) fn at_once<J: Send, R: Send>(
             match now.schedule.next() {
                 Turn::Over => break,
                 Turn::Await => {
-                    // Nobody's sync waits for a thread that has nothing to do.
+                    // The syncs of other threads need not wait for an idle thread.
                     let _outside = store.map(Store::leave_commit_group);
                     let _paused = activity.map(Activity::pause);
                     now = changed.wait(now).unwrap_or_else(PoisonError::into_inner);
@@ -89,7 +89,7 @@ pub(super) fn at_once<J: Send, R: Send>(
                 let (_span, _member) = (span.entered(), place.map(|place| place.begin()));
                 run(store);
             };
-            // A thread that cannot be had is one less; this one does all there is to do.
+            // If a thread cannot be started, the others do its jobs; this one alone suffices.
             let _ = std::thread::Builder::new().stack_size(STACK).spawn_scoped(threads, body);
         }
         let member = own.map(|place| place.begin());
@@ -100,7 +100,7 @@ pub(super) fn at_once<J: Send, R: Send>(
     std::mem::take(&mut state.done)
 }
 
-/// Tells the others when its thread panics.
+/// Notifies the other threads if its thread panics.
 struct Broken<'a, J, R, S> {
     state: &'a Mutex<State<J, R, S>>,
     changed: &'a Condvar,
@@ -115,8 +115,8 @@ impl<J, R, S> Drop for Broken<'_, J, R, S> {
     }
 }
 
-/// Why a whole stops whose parts ended so, in their order: a part that ends the run before one that
-/// failed, and that before one that waits for a person.
+/// The values of all parts, or the reason why the whole stops: the first part that ends the run, else the first that
+/// failed, else a part that waits for a person.
 pub(super) fn first_stop<R>(
     results: Vec<Result<R, Stop>>,
     reword: impl Fn(StageError) -> StageError,

@@ -1,4 +1,4 @@
-//! Trying a step again, and for how long.
+//! Retries a step, within its time limit.
 
 use lobster_base::code::Code;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use lobster_base::sync::lock;
 use lobster_language::plan::{Retry, Step};
 use lobster_stage::{StageError, Stop};
 
-/// The longest pause that a server is given because it asks for it, as a pool of channels does.
+/// The longest pause that a server can request, the same as in a pool of channels.
 const LONGEST_ASKED: Duration = Duration::from_secs(3600);
 
 impl Frame<'_> {
@@ -40,7 +40,7 @@ impl Frame<'_> {
             if self.run.remembers(&path.attempt(number + 1)) {
                 continue;
             }
-            // The attempt may have paid for an answer that a later stage then failed with.
+            // The attempt may have paid for an answer before a later stage failed.
             if lock(&self.cost).stops() {
                 self.count_cost(&step.id, None)?;
             }
@@ -75,8 +75,8 @@ impl Frame<'_> {
     }
 }
 
-/// Runs `work` with a token that is cancelled once `limit` has passed; work that ends
-/// because of that fails with `message`. A process has its `stop_grace` then.
+/// Runs `work` with a token that is cancelled after `limit`; work that ends for this reason fails with `message`. A
+/// process then has its `stop_grace`.
 pub(super) fn with_timeout<T>(
     cancel: &CancelToken,
     limit: Duration,
@@ -100,7 +100,7 @@ pub(super) fn with_timeout<T>(
     timeout_as_failure(result, &own)
 }
 
-/// Work that was cancelled by a time limit has failed by it.
+/// Reports work that a time limit cancelled as failed.
 pub(super) fn timeout_as_failure<T>(result: Result<T, Stop>, token: &CancelToken) -> Result<T, Stop> {
     match (result, token.reason()) {
         (Err(Stop::Cancelled), Some(CancelReason::Timeout(message))) => {
@@ -110,7 +110,7 @@ pub(super) fn timeout_as_failure<T>(result: Result<T, Stop>, token: &CancelToken
     }
 }
 
-/// How long to wait after `failures` failed attempts, in milliseconds.
+/// Pause after `failures` failed attempts, in milliseconds.
 fn delay_ms(retry: &Retry, failures: u64) -> u64 {
     let base = if retry.exponential {
         let doublings = i32::try_from(failures.saturating_sub(1)).unwrap_or(i32::MAX);
@@ -124,15 +124,15 @@ fn delay_ms(retry: &Retry, failures: u64) -> u64 {
     delay.round().max(0.0) as u64
 }
 
-/// How long the server that failed asks to be left alone, up to [`LONGEST_ASKED`], in milliseconds. A little
-/// more is added, so that steps that were refused together do not come back together.
+/// The pause that the failed server requests, up to [`LONGEST_ASKED`], in milliseconds. A random addition keeps steps
+/// that were refused together from returning together.
 fn asked_pause_ms(error: &StageError) -> u64 {
     let Some(asked) = error.retry_after else { return 0 };
     let asked = asked.min(LONGEST_ASKED).mul_f64(1.0 + 0.1 * unit_random());
     u64::try_from(asked.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Between 0 and 1; only spreads retries, so poor randomness would do.
+/// A number between 0 and 1. It only spreads retries, so poor randomness would do.
 fn unit_random() -> f64 {
     let bits = getrandom::u32().unwrap_or(u32::MAX / 2);
     f64::from(bits) / f64::from(u32::MAX)

@@ -1,4 +1,4 @@
-//! Those whom a run talks to: a person who looks on, one who is asked, an operator's command.
+//! Callbacks of a run: progress for a watching person, prompts, an operator's notification command.
 
 use std::fmt;
 use std::io;
@@ -14,35 +14,35 @@ use lobster_policy::Proposal;
 use lobster_stage::Answer;
 use lobster_store::{Event, RunStatus, StepOutcome};
 
-/// Lines for the person on stderr: warnings, retries, plans.
+/// Prints lines to stderr for a person: warnings, retries, plans.
 pub type Notes = Box<dyn Fn(&str) + Send + Sync>;
-/// Where renderers show their text to a person.
+/// Shows the text of renderers to a person.
 pub type Screen = Box<dyn Fn(&str) -> io::Result<()> + Send + Sync>;
 
-/// Tells a person what is going on. What is told is on its way to the journal or to the
-/// store, never a second truth: whoever misses it finds it there.
+/// Reports live progress to a person. All of it is also written to the journal or the store, so nothing is lost if it
+/// is missed.
 pub trait Progress: Send + Sync {
-    /// Something that may take long begins at a place in the run.
+    /// Work that may take long begins at a place in the run.
     fn started(&self, place: &str, kind: &str);
-    /// It is over.
+    /// The work at this place has ended.
     fn ended(&self, place: &str);
-    /// A loop begins with so many rounds.
+    /// A loop of `count` rounds begins.
     fn rounds(&self, _place: &str, _count: usize) {}
-    /// A step of the workflow came to this, with all its attempts and all that is inside it.
+    /// A step of the workflow ended with this outcome, which includes all its attempts and all its sub-steps.
     fn step_ended(&self, _place: &str, _outcome: &StepOutcome) {}
-    /// The run journals these.
+    /// The run journals these events.
     fn recorded(&self, _events: &[Event]) {}
-    /// This is heard from a place where something is under way.
+    /// Output arrived from the running effect at this place.
     fn heard(&self, _place: &str, _heard: &Heard) {}
 }
 
-/// What is heard of an effect before it has ended.
+/// Output of an effect that has not ended yet.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Heard {
-    /// So many characters of a model's answer have come; never which.
+    /// Number of characters that have arrived of a model's answer; the text itself is not shown.
     Answering(u64),
-    /// The last line that its process wrote to stderr; secrets are replaced.
+    /// The last line of a process on stderr, with secrets replaced.
     Stderr(String),
 }
 
@@ -55,7 +55,7 @@ impl fmt::Display for Heard {
     }
 }
 
-/// Tells that something is over when it goes.
+/// Reports the end of work when dropped.
 pub(crate) struct Shown<'s>(pub(crate) Option<(&'s dyn Progress, String)>);
 
 impl Drop for Shown<'_> {
@@ -66,48 +66,49 @@ impl Drop for Shown<'_> {
     }
 }
 
-/// Somebody at a terminal.
+/// A person at a terminal.
 pub trait Prompter: Send + Sync {
-    /// Puts a question, and asks again until the answer is one.
+    /// Asks a question, and repeats it until the answer is valid.
     ///
     /// # Errors
-    /// When nobody answers in time, or the run is cancelled meanwhile.
+    ///
+    /// If no answer arrives in time, or the run is cancelled meanwhile.
     fn ask(&self, question: &Asked<'_>, cancel: &CancelToken) -> Result<Said, PromptError>;
 }
 
 /// A question that a person is asked now.
 pub struct Asked<'a> {
-    /// All that the person is shown.
+    /// All that is shown to the person.
     pub view: &'a QuestionView,
-    /// The command that the policy asks about, if it does and no secret stands in it.
+    /// The command of a policy's question, unless it contains a secret.
     pub command: Option<AskedCommand>,
-    /// How long to wait for an answer.
+    /// Time limit for the answer.
     pub timeout: Option<Duration>,
-    /// Turns what was typed into an answer, or says why it is none. A yes is `yes`.
+    /// Parses the typed text, or returns the reason why it is not an answer. The word for an approval is `yes`.
     pub accept: &'a dyn Fn(&str) -> Result<Answer, String>,
 }
 
 /// A native command that the policy asks about.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AskedCommand {
-    /// What would run.
+    /// The command that would run.
     pub proposal: Proposal,
     /// The directory of the run.
     pub workspace: PathBuf,
 }
 
-/// What a person said.
+/// The reply of a person.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
-    /// The answer, as [`Asked::accept`] took it.
+    /// The answer, as [`Asked::accept`] parsed it.
     Answer(Answer),
-    /// The run shall not go on.
+    /// A rejection: the run must not continue.
     No,
-    /// Nothing yet: the question is kept, and can be answered from anywhere.
+    /// No answer yet: the question is kept, and can be answered from anywhere.
     Later,
 }
 
-/// Why a prompt came to nothing.
+/// The reason why a prompt got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum PromptError {
     #[error("Timed out waiting for input ({}ms)", .0.as_millis())]
@@ -119,24 +120,24 @@ pub enum PromptError {
 /// An operator's command.
 #[derive(Clone, Debug)]
 pub struct Notify {
-    /// Text for `/bin/sh`.
+    /// Shell text for `/bin/sh`.
     pub command: String,
-    /// It is killed, with all it started, after so long.
+    /// Time limit, after which the command and its children are killed.
     pub timeout: Duration,
-    /// What it is told of.
+    /// The occasions that it is run for.
     pub occasions: Occasions,
 }
 
-/// What an operator wants to be told of.
+/// The occasions that an operator wants to be notified of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Occasions {
     /// A run waits for a person.
     pub question: bool,
-    /// A run failed, or was cut off.
+    /// A run failed, or was interrupted.
     pub failed: bool,
-    /// A run did what it was to do.
+    /// A run finished successfully.
     pub finished: bool,
-    /// Somebody called a run off, or said no.
+    /// A run was cancelled, or its question was rejected.
     pub cancelled: bool,
 }
 
@@ -149,7 +150,7 @@ impl Default for Occasions {
 impl FromStr for Occasions {
     type Err = String;
 
-    /// Names between commas, such as `question,failed`.
+    /// Parses names between commas, such as `question,failed`.
     fn from_str(text: &str) -> Result<Self, String> {
         let mut occasions = Self { question: false, ..Self::default() };
         for name in text.split(',').map(str::trim).filter(|name| !name.is_empty()) {
@@ -168,7 +169,7 @@ impl FromStr for Occasions {
 }
 
 impl Occasions {
-    /// The name of the event that an end of this kind is, if it is wanted.
+    /// The name of the event for a run that ended with this status, if the operator wants it.
     pub(crate) fn event_of(self, status: RunStatus) -> Option<&'static str> {
         match status {
             RunStatus::Ok => self.finished.then_some("run_finished"),

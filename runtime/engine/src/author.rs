@@ -1,4 +1,4 @@
-//! Who answers a question, and what shows that it is a person (invariant G9).
+//! The author of an answer, and the evidence that it is a person (invariant G9).
 
 use std::fs::File;
 use std::io::{self, IsTerminal};
@@ -11,7 +11,7 @@ use super::ancestors::ancestors_in_session;
 use super::env::Env;
 use super::origin::{Origin, surrounding_run};
 
-/// The variables by which agents mark the shells that they open.
+/// The variables with which agents mark the shells that they open.
 pub const AGENT_MARKS: [&str; 15] = [
     "AGENT",
     "AI_AGENT",
@@ -34,21 +34,21 @@ pub const AGENT_MARKS: [&str; 15] = [
 const WAYS: &str = "A person answers it: at a terminal of their own, in the console, with a passkey, or with the token \
                     of an approver";
 
-/// Who answers a question.
+/// The author of an answer.
 #[derive(Clone, Debug)]
 pub struct Author {
-    /// What is missing to prove a person; none if nothing is.
+    /// The missing evidence that a person answers; `None` if there is enough.
     lacks: Option<String>,
-    /// An agent's own word, as far as can be seen.
+    /// True if it is an agent's own answer, as far as lobster can see.
     is_agent: bool,
-    /// The name of somebody who has proven it.
+    /// The proven name of a person.
     pub name: Option<String>,
-    /// What the record says of the author.
+    /// The author in the record.
     pub detail: Value,
 }
 
 impl Author {
-    /// Whoever runs this process.
+    /// The user of this process.
     #[must_use]
     pub fn of_process(env: &Env) -> Self {
         let is_marked = |name: &&&str| env.non_blank(name).is_some();
@@ -78,21 +78,21 @@ impl Author {
         Self { lacks, is_agent: mark.is_some() && terminal.is_none(), name: None, detail }
     }
 
-    /// Somebody who has shown a credential of the service: a session, a token, or a button that is theirs alone.
+    /// A person who has shown a credential of the service: a session, a token, or a personal button.
     #[must_use]
     pub fn of_credential(credential: &str, name: &str) -> Self {
         let detail = json!({ "via": "service", "name": name, "credential": credential });
         Self { lacks: None, is_agent: false, name: Some(name.to_owned()), detail }
     }
 
-    /// The user of an MCP client, who was asked by it.
+    /// The user of an MCP client, whom the client asked.
     #[must_use]
     pub fn of_client(name: Option<&str>) -> Self {
         let detail = json!({ "via": "mcp", "name": name.unwrap_or("mcp") });
         Self { lacks: None, is_agent: false, name: None, detail }
     }
 
-    /// An agent that reports what its user said.
+    /// An agent that reports its user's answer.
     #[must_use]
     pub fn of_agent(name: Option<&str>) -> Self {
         let lacks = Some("an agent's report of an answer proves no person".to_owned());
@@ -100,7 +100,7 @@ impl Author {
         Self { lacks, is_agent: true, name: None, detail }
     }
 
-    /// True if something shows that a person answers.
+    /// True if there is evidence that a person answers.
     #[must_use]
     pub fn is_person(&self) -> bool {
         self.lacks.is_none()
@@ -109,7 +109,8 @@ impl Author {
     /// Checks that this author may answer the questions of a run.
     ///
     /// # Errors
-    /// Why a person has to, and what is missing here.
+    ///
+    /// The reason why a person has to answer, and the missing evidence.
     pub fn check(&self, origin: Option<&Origin>, policy_wants_person: bool) -> Result<(), String> {
         let Some(lacks) = &self.lacks else { return Ok(()) };
         let why = match origin {
@@ -123,7 +124,7 @@ impl Author {
     }
 }
 
-/// The terminal that this process reads from, if it controls it and is in its foreground.
+/// The terminal that this process reads from, if the process controls it and is in its foreground.
 fn own_terminal() -> Option<String> {
     let stdin = io::stdin();
     if !stdin.is_terminal() {
@@ -131,7 +132,7 @@ fn own_terminal() -> Option<String> {
     }
     let controlling = File::open("/dev/tty").ok()?;
     let foreground = tcgetpgrp(&controlling).ok()?;
-    // Of a terminal that belongs to another session, the kernel tells nothing.
+    // The kernel reports nothing about a terminal of another session.
     if tcgetpgrp(&stdin).ok()? != foreground || foreground != getpgrp() {
         return None;
     }

@@ -1,11 +1,11 @@
-//! Work beside a run: nobody waits for it until the process is about to end.
+//! Work in the background of a run, which is waited for only when the process ends.
 
 use lobster_base::sync::lock;
 use std::sync::Mutex;
 use std::thread::JoinHandle;
 
-/// What goes on. Whoever starts something bounds how long it takes: dropping
-/// this waits for all of it.
+/// The threads with the work. Each piece of work needs a time limit of its own, since dropping this value waits for
+/// all of them.
 #[derive(Default)]
 pub struct Background(Mutex<Vec<JoinHandle<()>>>);
 
@@ -23,7 +23,7 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         for thread in std::mem::take(&mut *lock(&self.0)) {
-            // A panic has told its message; nothing depends on the work.
+            // A panic has printed its message, and no result depends on the work.
             let _ = thread.join();
         }
     }

@@ -1,26 +1,27 @@
-//! How a run began in this store: what going on with it starts from.
+//! The beginning of a run in this store, from which it is resumed.
 //!
-//! A run that was imported began elsewhere, and others wrote what its record says of that. Nothing is permitted here
-//! on the strength of it: here the run begins when somebody takes it over.
+//! An imported run began elsewhere, and its record of that was written by others, so it permits nothing here. In this
+//! store such a run begins when a person takes it over.
 
 use lobster_store::{Event, RunId, Store, StoreError};
 use serde_json::Value;
 
 use super::surroundings::Surroundings;
 
-/// What a record says of how its run began.
+/// The recorded beginning of a run.
 pub enum Beginning {
     /// In this store.
     Here(Value),
-    /// In the store that it was imported from, and nobody has taken it over.
+    /// In the store from which the run was imported, and the run was not taken over here.
     Elsewhere(Value),
 }
 
 impl Beginning {
-    /// Reads it; none if the record does not begin as one does.
+    /// Reads the beginning; `None` if the first record is not a beginning.
     ///
     /// # Errors
-    /// When there is no such run, or its journal cannot be read.
+    ///
+    /// If the run does not exist, or its journal cannot be read.
     pub fn read(store: &Store, run: RunId) -> Result<Option<Self>, StoreError> {
         let imported = store.imported_records(run)?;
         if let Some(imported) = imported {
@@ -41,14 +42,14 @@ impl Beginning {
         }))
     }
 
-    /// What it says.
+    /// The detail of the beginning.
     #[must_use]
     pub fn detail(&self) -> &Value {
         let (Self::Here(detail) | Self::Elsewhere(detail)) = self;
         detail
     }
 
-    /// What decisions depend on, if this store recorded it.
+    /// The facts for decisions, if this store recorded them.
     pub(crate) fn surroundings(&self) -> Option<Surroundings> {
         match self {
             Self::Here(detail) => Surroundings::recorded(detail),

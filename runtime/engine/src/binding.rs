@@ -1,5 +1,5 @@
-//! A question to a person as the record keeps it: what is asked and by whom,
-//! who may answer, what an answer is bound to, and an answer that was given.
+//! A question to a person in the record: its text and asker, the permitted approvers, the digest that an answer is
+//! bound to, and the answer, if there is one.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -10,7 +10,7 @@ use lobster_base::schema::Schema;
 use lobster_stage::{Answer, Question};
 use lobster_store::{Event, GateAnswer, RunId, Store};
 
-/// Who may answer.
+/// The people who may answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Identity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -19,15 +19,15 @@ pub(crate) struct Identity {
     pub(crate) required_approver: Option<String>,
     #[serde(default)]
     pub(crate) require_different_approver: bool,
-    /// Any of these, where there are any.
+    /// Any of these people, unless the list is empty.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) approvers: Vec<String>,
-    /// How long the question stands, in milliseconds; then the answer is no.
+    /// Time limit of the question in milliseconds; afterwards it is rejected.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) ttl_ms: Option<i64>,
 }
 
-/// What asked, for the wording of errors.
+/// The part of a program that asks, for the wording of errors.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Asker {
@@ -37,8 +37,8 @@ pub(crate) enum Asker {
     Step(String),
 }
 
-/// A question with all that belongs to it. The gate's digest covers what is asked and by whom;
-/// who may answer is checked when somebody does.
+/// A question with all its parts. The gate's digest covers the question and the asker; the approver is checked when an
+/// answer arrives.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct GateQuestion {
     pub question: Question,
@@ -46,39 +46,39 @@ pub struct GateQuestion {
     pub(crate) asker: Asker,
 }
 
-/// The digest over what the person sees and what will run.
+/// The digest of everything that the person sees and everything that will run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Binding {
     pub digest: Digest,
-    /// The digest that gates had before it covered the run's arguments. A run's
-    /// arguments never change, so in the run itself it holds as well.
+    /// The digest of gates from before the digest covered the run's arguments. A run's arguments never change, so
+    /// inside the run this one is valid too.
     pub without_args: Digest,
 }
 
 impl Binding {
-    /// Whether an answer that was given to `other` in the same run was given to this.
+    /// True if an answer to `other` in the same run is also an answer to this.
     pub fn is(&self, other: Digest) -> bool {
         [self.digest, self.without_args].contains(&other)
     }
 }
 
-/// An answer that was given, and to what.
+/// An answer, and the question that it belongs to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct KnownAnswer {
     pub answer: Answer,
-    /// What the person saw when answering.
+    /// The digest of what the person saw when answering.
     pub binding: Digest,
     /// The gate's id.
     pub gate: String,
     pub by: Option<String>,
-    /// What shows who answered.
+    /// The evidence of the author.
     pub author: Value,
-    /// The run that was answered, if it was not this one.
+    /// The run whose question was answered, if it was another run.
     pub from: Option<RunId>,
 }
 
 impl KnownAnswer {
-    /// The same without secrets: whoever answered may not have known what is one here.
+    /// The same without secrets: the values may not have been secrets where the answer was given.
     pub(super) fn hidden_by(mut self, store: &Store) -> Self {
         let hide = |by: &mut Option<String>| {
             if let Some(by) = by {
@@ -119,7 +119,7 @@ impl GateQuestion {
         }
     }
 
-    /// The name under which the journal keeps it, below the place that asks.
+    /// The name under which the journal keeps it, below the path of the question.
     pub(crate) fn kind(&self) -> &'static str {
         match self.question {
             Question::Approval { .. } => "approval",
@@ -127,7 +127,7 @@ impl GateQuestion {
         }
     }
 
-    /// The request as the envelope shows it, without token and id.
+    /// The request in the envelope, without token and id.
     pub(crate) fn request(&self) -> Map<String, Value> {
         let mut map = Map::new();
         match &self.question {
@@ -164,10 +164,11 @@ impl GateQuestion {
         map
     }
 
-    /// The response, if it fits the schema of the question.
+    /// The response, if it matches the schema of the question.
     ///
     /// # Errors
-    /// The sentence that says where it does not.
+    ///
+    /// The sentence that names the mismatch.
     pub fn fitting(&self, response: Value, schema: &Schema) -> Result<Value, String> {
         match schema.first_error(&response) {
             None => Ok(response),
@@ -177,10 +178,11 @@ impl GateQuestion {
         }
     }
 
-    /// Checks who approves.
+    /// Checks the approver.
     ///
     /// # Errors
-    /// The sentence that says who may.
+    ///
+    /// The sentence that names the permitted approvers.
     pub fn check_approver(&self, approver: Option<&str>) -> Result<(), String> {
         let (identity, who) = (&self.identity, self.asker.label());
         if identity.required_approver.is_none()
@@ -217,7 +219,7 @@ impl Asker {
         }
     }
 
-    /// How a response that does not fit is introduced.
+    /// The subject of the error about a response that does not match.
     pub(crate) fn response_label(&self) -> String {
         match self {
             Self::Pipeline => "pipeline input response".to_owned(),
@@ -232,31 +234,29 @@ pub(crate) struct PendingGate {
     pub(crate) path: StepPath,
     pub(crate) question: GateQuestion,
     pub(crate) binding: Binding,
-    /// What a person was shown of what a yes sets going, if one was asked already.
+    /// The consequences of an approval that a person was shown, if the question was asked before.
     pub(crate) going: Option<SetsGoing>,
 }
 
-/// What is shown of [`Ahead`](crate::Ahead) wherever the question is: kept with the question, so that it is
-/// the same text everywhere.
+/// The shown part of [`Ahead`](crate::Ahead). It is kept with the question, so that every screen shows the same text.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct SetsGoing {
-    /// A line for each effect that begins at once, references resolved.
+    /// A line for each effect that begins at once, with references resolved.
     #[serde(default)]
     pub at_once: Vec<String>,
-    /// The variables that the plan sets for them.
+    /// The variables that the plan sets for these effects.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub with: Vec<String>,
-    /// The beginnings of what they read.
+    /// The beginnings of their inputs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<String>,
-    /// Why a yes would fail before any effect.
+    /// The error with which the run would fail after an approval, before any effect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fails: Option<String>,
 }
 
-/// The field of a policy's question that has the variables of the step's `env`, where one of them is what is
-/// asked about.
+/// The field of a policy's question with the variables of the step's `env`, if the question is about one of them.
 pub(crate) const VARIABLES: &str = "variables";
 
-/// The name under which a kept question has [`SetsGoing`], beside what was asked.
+/// The field of a kept question that holds [`SetsGoing`], next to the question itself.
 pub(crate) const KEPT: &str = "sets_going";

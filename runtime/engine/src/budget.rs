@@ -1,6 +1,6 @@
-//! What one effect may cost: put aside before each call of a model, kept as spent unless the answer
-//! says otherwise, and on record before the call is made, so that neither a lost answer nor the
-//! death of the process gives it back.
+//! The cost limit of one effect. An amount is reserved before each call of a model, and is spent unless the answer
+//! reports less. The reservation is recorded before the call, so neither a lost answer nor the death of the process
+//! gives it back.
 
 use std::cell::{Cell, RefCell};
 use std::sync::{Arc, Mutex};
@@ -20,10 +20,11 @@ use lobster_models::{CALL, Spend};
 use lobster_stage::{EffectAction, StageError, Stop, WorstCase};
 use lobster_store::{StepOutcome, StepStatus};
 
-/// What a run may use: the budget of its file, and that of the service if the service started it.
+/// The account of a run: the budget of its file, and the service's budget if the service started it.
 ///
 /// # Errors
-/// When the store cannot be read.
+///
+/// If the store cannot be read.
 pub(crate) fn of_run(run: &Run<'_>, workflow: Option<&Workflow>) -> Result<Arc<Account>, Stop> {
     let (pricing, bad) = Pricing::configured(|name| run.services.env.get(name));
     let prices = Prices { pricing, bad: bad.into_iter().next() };
@@ -33,7 +34,7 @@ pub(crate) fn of_run(run: &Run<'_>, workflow: Option<&Workflow>) -> Result<Arc<A
     Ok(Account::new(prices, terms, used))
 }
 
-/// What a sub-workflow may use, at its place.
+/// The account of a sub-workflow at its path.
 pub(crate) fn of_child(
     run: &Run<'_>,
     workflow: &Workflow,
@@ -46,7 +47,7 @@ pub(crate) fn of_child(
     }
 }
 
-/// What a step with a budget of its own may use.
+/// The account of a step that has its own budget.
 pub(crate) fn of_step(
     run: &Run<'_>,
     step: &Step,
@@ -63,7 +64,7 @@ pub(crate) fn of_step(
     Some(Account::within(around, vec![terms], used_earlier(run, path, |spend| around.amount_of(spend))))
 }
 
-/// What earlier executions of the run used at a place.
+/// The amount that earlier executions of the run used at a path.
 fn used_earlier(run: &Run<'_>, path: &StepPath, amount_of: impl Fn(&Spend) -> Amount) -> Amount {
     let paid = run.paid_earlier();
     let within = paid.iter().filter(|(place, _)| StepPath::from(place.as_str()).is_within(path));
@@ -84,23 +85,23 @@ fn terms_of_file(run: &Run<'_>, workflow: &Workflow) -> Vec<Terms> {
         holder: Holder::Day(name),
         limits: *day,
         allows_unpriced: *allows_unpriced,
-        // The path of a file that an argument or a result names may hold anything.
+        // The path of a file that an argument or a result names may contain a secret.
         day_key: Some(run.store.hide(&day_key(workflow)).into_owned()),
     };
     [whole, day].into_iter().filter(|terms| !terms.limits.is_empty()).collect()
 }
 
-/// Under which name the store counts what all runs of a file use on a day.
+/// The key of the amount that all runs of a file use on a day.
 fn day_key(workflow: &Workflow) -> String {
     let file = std::fs::canonicalize(&workflow.file).unwrap_or_else(|_| workflow.file.clone());
     format!("file:{}", file.display())
 }
 
-/// Under which name it counts what all runs of the service use on a day.
+/// The key of the amount that all runs of the service use on a day.
 pub const SERVICE_KEY: &str = "service";
 
-/// The budget of the service, for a run that it started. That there is one is kept with the run: a call under
-/// a budget names the most tokens that it may have, so a replay must find the same.
+/// The budget of the service, for a run that it started. The run records that there is one: a call under a budget
+/// names its limit of tokens, so a replay must find the same limit.
 fn terms_of_service(run: &Run<'_>) -> Result<Option<Terms>, Stop> {
     let place = StepPath::root().gate("service budget");
     if run.kept(&place).is_none() {
@@ -120,17 +121,17 @@ fn terms_of_service(run: &Run<'_>) -> Result<Option<Terms>, Stop> {
     Ok(Some(Terms { holder: Holder::Service, limits, allows_unpriced, day_key }))
 }
 
-/// What an effect may cost, until it is over.
+/// The budget of an effect, until the effect has ended.
 pub(crate) struct Budget<'a> {
     run: &'a Run<'a>,
-    /// Who counts, and under which step.
+    /// The tracker that adds up the costs, and the step's name in it.
     cost: Option<&'a (Arc<Mutex<CostTracker>>, String)>,
     account: &'a Account,
-    /// Calls that count as spent.
+    /// Calls that are spent.
     paid: RefCell<Vec<(Spend, Booking)>>,
-    /// Of an outcome that stands in the record.
+    /// Calls in an outcome from the record.
     recalled: RefCell<Vec<Spend>>,
-    /// A budget had no room for a call of this effect.
+    /// True if a budget had no room for a call of this effect.
     has_refused: Cell<bool>,
 }
 
@@ -144,11 +145,12 @@ impl<'a> Budget<'a> {
         Self { run, cost, account, paid, recalled, has_refused: Cell::new(false) }
     }
 
-    /// Puts aside what a call may use. Gives the detail of the note that is to be on record before
-    /// the call is made, and a line for stderr.
+    /// Reserves the amount that a call may use. Returns the detail of the note that has to be recorded before the
+    /// call, and a line for stderr.
     ///
     /// # Errors
-    /// When the call may not be made.
+    ///
+    /// If the budget does not allow the call.
     pub(crate) fn reserve(&self, worst: &WorstCase) -> Result<(Value, Option<String>), StageError> {
         let booked = self.account.book(&self.run.store, worst, self.has_refused.get());
         let booking = booked.inspect_err(|_| self.has_refused.set(true))?;
@@ -169,7 +171,7 @@ impl<'a> Budget<'a> {
         }
     }
 
-    /// Gives back what was put aside last.
+    /// Gives back the last reservation.
     pub(crate) fn give_back(&self) {
         let Some((reserved, booking)) = self.paid.borrow_mut().pop() else { return };
         if let Some((cost, step)) = self.cost {
@@ -178,18 +180,18 @@ impl<'a> Budget<'a> {
         self.settle_booking(&booking, Amount::default());
     }
 
-    /// A store that fails now leaves the most that the call can have used: less is left than could be.
+    /// If the store fails now, the whole reservation stays spent, so less is left than there could be.
     fn settle_booking(&self, booking: &Booking, used: Amount) {
         if let Err(error) = self.account.settle(&self.run.store, booking, used) {
-            tracing::warn!(%error, "a call counts with the most that it can have used");
+            tracing::warn!(%error, "a call is charged with its whole reservation");
         }
     }
 
-    /// The answer of an effect, with every call that it was paid for.
+    /// The answer of an effect, with every call that was paid for it.
     pub(crate) fn settle(&self, mut answer: Value) -> Value {
         let mut paid = self.paid.borrow_mut();
         if let Some((reserved, booking)) = paid.pop() {
-            // Calls before the last one were lost: a pool went on to its next channel.
+            // Calls before the last one were lost: a pool continued with its next channel.
             let answered = Spend::on_record(&answer).pop();
             let spend = self.account.settled(reserved, answered);
             self.settle_booking(&booking, self.account.amount_of(&spend));
@@ -199,7 +201,7 @@ impl<'a> Budget<'a> {
         answer
     }
 
-    /// The outcome of an effect that has no answer, with every call that it may have paid for.
+    /// The outcome of an effect without an answer, with every call that may have been paid for it.
     pub(crate) fn lose(&self, mut outcome: StepOutcome) -> StepOutcome {
         let paid = self.all_paid();
         if !paid.is_empty() {
@@ -211,7 +213,7 @@ impl<'a> Budget<'a> {
         outcome
     }
 
-    /// The outcome of a call of a model, with who was asked and what the answer did cost.
+    /// The outcome of a model's call, with the request's destination and the cost of the answer.
     pub(crate) fn describe(&self, action: &EffectAction, mut outcome: StepOutcome) -> StepOutcome {
         if action.kind != CALL {
             return outcome;
@@ -241,7 +243,7 @@ impl<'a> Budget<'a> {
         outcome
     }
 
-    /// Takes from a recorded failure what it was paid for.
+    /// Reads the costs of a recorded failure.
     pub(crate) fn recall(&self, outcome: &StepOutcome) {
         if self.paid.borrow().is_empty() {
             *self.recalled.borrow_mut() = Spend::on_record(&outcome.detail);
@@ -253,7 +255,7 @@ impl<'a> Budget<'a> {
         self.recalled.borrow().iter().chain(live.iter().map(|(spend, _)| spend)).cloned().collect()
     }
 
-    /// The effect is over: what it was paid for is counted, and the rest is free again.
+    /// Closes the budget of an ended effect: its costs are added up, and the remainder is free again.
     pub(crate) fn close(self, action: &EffectAction, answer: Option<&Value>) {
         let Some((cost, step)) = self.cost else { return };
         let mut cost = lock(cost);

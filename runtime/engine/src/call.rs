@@ -1,5 +1,5 @@
-//! Calls on a runtime that serves many: each has its own directory, caller and
-//! end, and shares the store, the policy, the sandbox and loaded components.
+//! Calls on a runtime that serves many. Each call has its own directory, caller and cancellation, and shares the
+//! store, the policy, the sandbox and loaded components.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use lobster_language::plan::Plan;
 use lobster_policy::Policy;
 use lobster_store::{Durability, Event, RunId, RunStatus, Store, StoreError};
 
-/// What one call differs in from the runtime that it is made on.
+/// The differences between a call and the runtime that it is made on.
 pub struct Call {
-    /// Where relative paths start, absolute.
+    /// Start of relative paths; absolute.
     pub cwd: PathBuf,
     pub caller: Caller,
-    /// Cancelled when this call should end.
+    /// Cancelled when this call has to end.
     pub cancel: CancelToken,
     pub notes: Notes,
     pub progress: Option<Box<dyn Progress>>,
@@ -67,7 +67,7 @@ impl Runtime {
         }
     }
 
-    /// The same runtime under another policy, with the secrets and the audit trail that it names.
+    /// The same runtime under another policy, with the policy's own secrets and audit trail.
     #[must_use]
     pub fn with_policy(mut self, policy: Policy) -> Self {
         let services = &mut self.services;
@@ -76,15 +76,17 @@ impl Runtime {
         services.env = services.env.clone().withholding(secrets.withheld());
         services.secrets = Arc::new(secrets);
         services.policy = Arc::new(policy);
-        // Opened again at its next use, it hides these secrets and writes this trail.
+        // It is opened again at its next use, with the new secrets and the new trail.
         services.store = OnceLock::new();
         self
     }
 
-    /// What the first event of a run here says besides its task: who is behind it, and what decisions depend on.
+    /// The detail of a run's first event here, beside its task: the person who started it, and the facts for
+    /// decisions.
     ///
     /// # Errors
-    /// When the store cannot be written.
+    ///
+    /// If the store cannot be written.
     pub fn beginning_detail(&self, store: &Store) -> Result<Value, StoreError> {
         let mut detail = self.recorded_surroundings(store)?;
         self.services.surroundings().record(&mut detail);
@@ -94,17 +96,16 @@ impl Runtime {
         Ok(detail)
     }
 
-    /// Whether every policy file that this runtime was made under was part of the
-    /// policy that the run began under, with the same content: then nothing was
-    /// put in force since. A run that began elsewhere began under none of them.
+    /// True if every policy file of this runtime was part of the run's first policy, with the same content: no policy
+    /// was added since. A run that began elsewhere began under none of them.
     #[must_use]
     pub fn began_under_policies(&self, run: RunId) -> bool {
         let recorded = self.beginning(run).and_then(|beginning| beginning.surroundings());
         recorded.is_some_and(|recorded| recorded.cover(&self.services.surroundings()))
     }
 
-    /// Where the project's policy of a recorded run was looked for; going on
-    /// with the run must look there again.
+    /// The directory in which the project's policy of a recorded run was searched; resuming the run must search there
+    /// again.
     #[must_use]
     pub fn recorded_place(&self, run: RunId) -> Option<PathBuf> {
         self.beginning(run)?.detail().get("place").and_then(Value::as_str).map(PathBuf::from)
@@ -114,7 +115,7 @@ impl Runtime {
         Beginning::read(&self.store().ok()?, run).ok()?
     }
 
-    /// The same runtime, taking nothing from the action cache. What it does is still cached.
+    /// The same runtime, without reading from the action cache. Its outcomes are still cached.
     #[must_use]
     pub fn without_cache(mut self) -> Self {
         self.services.env = crate::reuse::without_cache(&self.services.env);
@@ -124,16 +125,17 @@ impl Runtime {
     /// Keeps a component in the store, so that `blake3:<digest>` names it.
     ///
     /// # Errors
-    /// When it cannot be written.
+    ///
+    /// If the component cannot be written.
     pub fn keep_component(&self, bytes: &[u8]) -> Result<lobster_base::digest::Digest, StoreError> {
         crate::keep_component(&self.store()?, bytes)
     }
 
-    /// Records a request that was refused before anything of it ran, so that
-    /// the operator finds it in the history as a failed run.
+    /// Records a request that was refused before it ran, so that the operator finds it in the history as a failed run.
     ///
     /// # Errors
-    /// When it cannot be written.
+    ///
+    /// If the record cannot be written.
     pub fn record_refusal(&self, name: &str, reason: &str, request: &Value) -> Result<RunId, StoreError> {
         let plan = Plan::Pipeline(Pipeline { stages: Vec::new() });
         let run = self.begin(

@@ -1,4 +1,4 @@
-//! A step that is a workflow file of its own.
+//! Steps that run a workflow file.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -105,7 +105,7 @@ impl Frame<'_> {
         Ok(Record { stdout: Some(stdout), json: Json::Value(value), ..Record::new(&step.id) })
     }
 
-    /// Reads a child whose path became known only now; the run remembers what it read.
+    /// Reads a child workflow whose path became known only during the run; the run records its text.
     fn load_child(&self, step: &Step, location: &Path, path: &StepPath) -> Result<Workflow, Stop> {
         let kept = self.run.keep(&path.gate("plan"), || {
             let source = crate::runtime::read_source(location).map_err(|error| {

@@ -1,5 +1,5 @@
-//! `lobster.lock`: which bytes the components of a project are. `lobster add` writes it;
-//! whatever runs or checks a component that it names holds the file against it.
+//! `lobster.lock`: the digests of a project's components. `lobster add` writes it; every run or check of a component
+//! that it names compares the file with it.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -12,7 +12,7 @@ use lobster_base::digest::Digest;
 /// The format that this lobster reads and writes.
 const VERSION: u32 = 1;
 
-/// What the file says at its top.
+/// The first lines of the file.
 const HEADING: &str = "# Written by `lobster add`: the components of this project, each by its bytes.\n\n";
 
 /// The components of a project.
@@ -21,7 +21,7 @@ const HEADING: &str = "# Written by `lobster add`: the components of this projec
 pub struct ComponentLock {
     /// Format version; 1.
     version: u32,
-    /// By the names that they were added under.
+    /// The components by the names under which they were added.
     #[serde(default, rename = "step")]
     pub steps: BTreeMap<String, LockedStep>,
 }
@@ -30,21 +30,21 @@ pub struct ComponentLock {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LockedStep {
-    /// The file, from the directory of the lock.
+    /// The file, relative to the directory of the lock.
     pub file: PathBuf,
     /// BLAKE3 of its bytes.
     pub blake3: Digest,
     /// Its length in bytes.
     pub size: u64,
-    /// Where it came from, as `lobster add` was told: a name, an address, a file.
+    /// Its source in the words given to `lobster add`: a name, an address, a file.
     pub source: String,
-    /// The public key that it must be signed with: a SubjectPublicKeyInfo in Base64. Other bytes are
-    /// taken only if they are signed with it, too.
+    /// The public key with which it must be signed: a SubjectPublicKeyInfo in Base64. Other bytes are accepted only
+    /// with a signature by the same key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
 }
 
-/// Why a component is refused, or a lock.
+/// The reason why a component or a lock is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ComponentLockError {
     #[error("cannot use {}: {source}", .path.display())]
@@ -66,15 +66,15 @@ impl Default for ComponentLock {
 }
 
 impl ComponentLock {
-    /// Its name, in the directory of the project.
+    /// The name of the lock in the directory of the project.
     pub const FILE: &str = "lobster.lock";
 
-    /// The lock that counts for files in a directory: the nearest one in it or above it, within the repository.
+    /// The lock for files in a directory: the nearest one in it or above it, within the repository.
     #[must_use]
     pub fn nearest(dir: &Path) -> Option<PathBuf> {
         for dir in dir.ancestors() {
             let lock = dir.join(Self::FILE);
-            // Whatever has this name counts, also what cannot be read: only where nothing is, nothing is locked.
+            // Any entry of this name is the lock, even an unreadable one: nothing is locked only if there is no entry.
             let is_absent = std::fs::symlink_metadata(&lock).is_err_and(|error| {
                 matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
             });
@@ -88,10 +88,11 @@ impl ComponentLock {
         None
     }
 
-    /// Reads a lock; an empty one if there is no such file.
+    /// Reads a lock; an empty one if the file does not exist.
     ///
     /// # Errors
-    /// When it cannot be read.
+    ///
+    /// If the file cannot be read.
     pub fn read(path: &Path) -> Result<Self, ComponentLockError> {
         let wrong = |why: String| ComponentLockError::Wrong { path: path.to_owned(), why };
         let io = |source| ComponentLockError::Io { path: path.to_owned(), source };
@@ -99,7 +100,7 @@ impl ComponentLock {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
             found => found.map_err(io)?,
         };
-        // A link that leads nowhere is no missing lock, and nobody waits for the other end of a pipe.
+        // A dangling link is not a missing lock, and opening a pipe would wait for its other end.
         if !std::fs::metadata(path).map_err(io)?.is_file() {
             return Err(wrong("it is not a file".to_owned()));
         }
@@ -111,10 +112,11 @@ impl ComponentLock {
         Ok(lock)
     }
 
-    /// Writes it, whole or not at all.
+    /// Writes the lock, whole or not at all.
     ///
     /// # Errors
-    /// When it cannot be written.
+    ///
+    /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), ComponentLockError> {
         let io = |source: io::Error| ComponentLockError::Io { path: path.to_owned(), source };
         let text = toml::to_string(self).map_err(|error| io(io::Error::other(error)))?;
@@ -128,7 +130,7 @@ impl ComponentLock {
         draft.persist(path).map(drop).map_err(|error| io(error.error))
     }
 
-    /// The component that a file is, if it was added; `lock` is where this was read.
+    /// The entry of a file, if it was added; `lock` is the path of this lock.
     fn named(&self, lock: &Path, file: &Path) -> Option<(&String, &LockedStep)> {
         let dir = lock.parent()?;
         self.steps
@@ -137,12 +139,13 @@ impl ComponentLock {
     }
 }
 
-/// Holds the bytes of a component against the lock of its project.
+/// Compares the bytes of a component with the lock of its project.
 ///
 /// # Errors
-/// When they are not those that were added, or there is a lock that cannot be read.
+///
+/// If they differ from the bytes that were added, or the lock cannot be read.
 pub fn check(file: &Path, found: &Digest) -> Result<(), ComponentLockError> {
-    // What cannot be resolved cannot be read either, and is told of there.
+    // A path that cannot be resolved cannot be read either; the reader reports that.
     let Ok(file) = file.canonicalize() else { return Ok(()) };
     let Some(path) = file.parent().and_then(ComponentLock::nearest) else { return Ok(()) };
     let lock = ComponentLock::read(&path)?;

@@ -1,6 +1,6 @@
-//! Values of secrets as they are now, for a program that works for long. The operator replaces a file, or what a
-//! command prints, and what comes next is judged by the new value. A run keeps the values that it began with, and
-//! never asks here.
+//! Current values of secrets, for a program that runs for a long time. If the operator replaces a file, or a command
+//! prints another value, later requests are judged by the new value. A run keeps the values with which it began, and
+//! does not use this.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -12,18 +12,18 @@ use lobster_base::sync::lock;
 
 use crate::envelope::Failure;
 
-/// A command is run again after this time, whether it printed a value or failed, and however many ask meanwhile:
-/// strangers may make somebody ask.
+/// A command is run again after this time at the earliest, even if it failed and however many requests arrive
+/// meanwhile, since strangers may cause requests.
 const AGAIN: Duration = Duration::from_secs(60);
 
-/// What was found, by the names of secrets.
+/// The values found, by the names of secrets.
 #[derive(Default)]
 pub(crate) struct CurrentValues(Mutex<BTreeMap<String, Arc<Slot>>>);
 
 #[derive(Default)]
 struct Slot {
     found: Mutex<Option<Found>>,
-    /// Held by whoever looks.
+    /// Locked while a value is read.
     looking: Mutex<()>,
 }
 
@@ -33,16 +33,16 @@ struct Found {
     as_of: AsOf,
 }
 
-/// Until when what was found holds.
+/// The validity of a value.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsOf {
-    /// As long as the file is this one; none if it was not there.
+    /// As long as the file is this one; `None` if the file was missing.
     File(Option<FileStamp>),
-    /// For a while from this time on.
+    /// For a limited time from this moment on.
     Time(Instant),
 }
 
-/// What changes when a file does.
+/// File metadata that changes with the content.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileStamp {
     file: (u64, u64),
@@ -74,8 +74,9 @@ impl Found {
 }
 
 impl CurrentValues {
-    /// The value of a secret: the one that was found, if it holds `now`, or what `look` finds, given what was found
-    /// before. Of many who ask at once, one looks. The others have the earlier value, or wait if there is none.
+    /// The value of a secret: the known one if it is still valid at `now`, else the result of `look`, which gets the
+    /// known value. If many ask at once, one of them reads the value. The others get the known value, or wait if there
+    /// is none.
     pub(crate) fn get(
         &self,
         name: &str,
@@ -96,12 +97,12 @@ impl CurrentValues {
             }
             (Err(_), _) => lock(&slot.looking),
         };
-        // Somebody may have looked meanwhile.
+        // Another thread may have read it meanwhile.
         if let Some(found) = found().filter(|found| found.holds(now)) {
             return found.value;
         }
         let value = match (look(earlier.as_ref()), earlier, now) {
-            // The file is the operator's word; a command may fail for a while.
+            // A file always has the operator's current value; a command may fail for a while.
             (Err(failure), Some(earlier), AsOf::Time(_)) => {
                 tracing::warn!(
                     secret = name,
@@ -114,7 +115,7 @@ impl CurrentValues {
         };
         let as_of = match now {
             AsOf::File(_) => now,
-            // It may have taken long.
+            // Reading may have taken long.
             AsOf::Time(then) => AsOf::Time(then.max(Instant::now())),
         };
         *lock(&slot.found) = Some(Found { value: value.clone(), as_of });
@@ -172,7 +173,7 @@ mod tests {
         std::fs::write(&path, "one").unwrap();
         assert_eq!(values.get("a", now(), read), value("one"));
         assert_eq!(values.get("a", now(), unasked), value("one"));
-        // Of the same length, put in its place.
+        // A file of the same length, moved to this path.
         std::fs::write(dir.path().join("new"), "two").unwrap();
         std::fs::rename(dir.path().join("new"), &path).unwrap();
         assert_eq!(values.get("a", now(), read), value("two"));

@@ -1,9 +1,8 @@
-//! How a step is done once: an effect is performed and journaled, or answered from
-//! the journal; a pure step is computed and journaled.
+//! Executes each step once: an effect is performed and journalled, or answered from the journal; a pure step is
+//! computed and journalled.
 //!
-//! An effect ends in one of three ways (invariant E7): it was seen to end, it was
-//! seen to fail, or it had begun and nobody saw its end. The third kind stands in
-//! the journal with its reason and is left to a person ([`super::unseen`]).
+//! An effect ends in one of three ways (invariant E7): its success was seen, its failure was seen, or it began and its
+//! end was not seen. In the third case the journal records the reason, and a person decides ([`super::unseen`]).
 
 use lobster_base::code::Code;
 use std::cell::Cell;
@@ -29,7 +28,7 @@ use lobster_stage::{StageError, Stop, store_failure};
 use lobster_store::{Begun, Blob, Durability, Event, StepOutcome, StepStatus, StoreError};
 
 impl Run<'_> {
-    /// The outcome that an overseer knows for an effect, before anything is decided about it.
+    /// The outcome of an effect that the overseer supplies, before any decision about the effect.
     pub(crate) fn ask_overseer(
         &self,
         path: &StepPath,
@@ -83,10 +82,10 @@ impl Run<'_> {
         Ok(Some(outcome))
     }
 
-    /// Performs an effect, or answers from the journal what it gave before.
+    /// Performs an effect, or takes its outcome from the journal.
     ///
-    /// `perform` gives the outcome to be journaled; `decode` turns an outcome,
-    /// fresh or remembered, into the caller's result.
+    /// `perform` returns the outcome for the journal; `decode` turns an outcome, new or recorded, into the caller's
+    /// result.
     pub(crate) fn perform_once<T>(
         &self,
         path: &StepPath,
@@ -111,13 +110,13 @@ impl Run<'_> {
             let recall = lock(&self.recall);
             (recall.ended.get(path).cloned(), recall.started.contains(path), recall.has_begun(path))
         };
-        // An overseer that was asked and knows nothing wants it done.
+        // The overseer had no outcome, so the effect has to be performed.
         if let Some(outcome) = ended.filter(|_| self.journals()) {
             return Ok(outcome);
         }
         if begun && action.idempotent && self.journals() && self.store.has_left_output(self.id, path.as_str())
         {
-            // It is repeated without asking, and its output stays in the record.
+            // It is repeated without a question, and its output stays in the record.
             self.note_unseen(path)?;
         }
         if started && !action.idempotent && self.journals() {
@@ -153,7 +152,7 @@ impl Run<'_> {
         let mut outcome = self.store.hide_outcome(outcome).map_err(store_failure)?;
         self.store.add_kept_output(self.id, path.as_str(), false, &mut outcome).map_err(store_failure)?;
         if outcome.status == StepStatus::Cancelled && self.cancel.is_cancelled() {
-            // What the end of the run stopped half-way is not over, unlike what lost a race.
+            // An effect that was stopped with its run is unfinished, unlike one that lost a race.
             outcome.detail[CUT_OFF] = Value::Bool(true);
             UnseenEnd { why: outcome.error.clone(), ..UnseenEnd::of(Lost::Stopped) }.keep_in(&mut outcome);
         }
@@ -163,8 +162,8 @@ impl Run<'_> {
         }
         tracing::info!(status = outcome.status.as_str(), us = outcome.duration_us, "ended");
         if Code::Store.is(outcome.code.as_deref()) {
-            // It was done and what it gave is lost. For the journal it has not
-            // ended, so a person decides whether it may be done again.
+            // The effect was performed, but its output is lost. In the journal it has not ended, so a person decides
+            // if it may be performed again.
             return Err(Stop::Failed(StageError { permanent: true, ..outcome_error(&outcome) }));
         }
         if Code::UnknownEnd.is(outcome.code.as_deref()) && !action.idempotent {
@@ -183,8 +182,8 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// Computes a pure step unless its outcome is known, and journals it. It may
-    /// be computed again, so that costs no sync.
+    /// Computes a pure step unless its outcome is known, and journals it. It can be computed again, so the journal
+    /// need not be synced.
     pub(crate) fn pure(
         &self,
         path: &StepPath,
@@ -235,7 +234,7 @@ impl Run<'_> {
         Ok(outcome)
     }
 
-    /// Journals that an effect was not performed, and what it gave when it was.
+    /// Journals that an effect was not performed, with the outcome of its earlier performance.
     pub(super) fn note_reused(
         &self,
         path: &StepPath,
@@ -254,7 +253,7 @@ impl Run<'_> {
     }
 }
 
-/// An effect is about to be performed.
+/// The event before an effect is performed.
 fn started_event(path: &StepPath, action: &ActionRecord, digest: Digest, detail: Value) -> Event {
     Event::StepStarted {
         path: path.to_string(),
@@ -269,7 +268,7 @@ fn started_event(path: &StepPath, action: &ActionRecord, digest: Digest, detail:
 }
 
 impl Run<'_> {
-    /// What an equal action gave, in this run or an earlier one, if all of it is still there.
+    /// The outcome of an equal action, in this run or an earlier one, if all its blobs still exist.
     pub(crate) fn cached(&self, key: &Digest, reuse: Reuse) -> Result<Option<StepOutcome>, Stop> {
         if self.ignores_cache() {
             return Ok(None);
@@ -285,16 +284,16 @@ impl Run<'_> {
         Ok(known)
     }
 
-    /// Remembers what an action gave, for this run and later ones.
+    /// Caches the outcome of an action for this run and later ones.
     pub(crate) fn cache(&self, key: Digest, outcome: &StepOutcome, reuse: Reuse) {
-        // What the cache does not know is done again.
+        // An action that is not in the cache is performed again.
         if let Err(error) = self.store.cache_outcome(key, outcome, reuse.ttl_ms()) {
             tracing::warn!("an outcome is not cached: {error}");
         }
     }
 
-    /// An effect that is performed only if no equal one is known under `key`, and
-    /// known afterwards if it went well and `is_settled` says that it holds.
+    /// Performs an effect unless the outcome of an equal one is cached under `key`. Its own outcome is cached if it
+    /// succeeded and `is_settled` returns true.
     pub(crate) fn perform_once_cached<T>(
         &self,
         path: &StepPath,
@@ -320,10 +319,10 @@ impl Run<'_> {
         })
     }
 
-    /// What an equal effect gave. Nothing is started then: the journal has one
-    /// record, which says that it was taken from the cache.
+    /// The cached outcome of an equal effect. Nothing is started then: the journal gets one record, which names the
+    /// cache as the source.
     ///
-    /// An attempt that had begun and whose end nobody saw is not passed over.
+    /// An attempt that began and whose end was not seen is not skipped this way.
     fn reused(
         &self,
         path: &StepPath,
@@ -346,13 +345,13 @@ impl Run<'_> {
         Ok(Some(outcome))
     }
 
-    /// Whether what an effect has just given may answer for it later.
+    /// True if the outcome of an effect may answer for later ones.
     pub(crate) fn is_lasting(&self, outcome: &StepOutcome) -> bool {
-        // The cache gives no values back, so what keeps some is done again.
+        // The cache does not restore values, so a step that keeps some is performed again.
         self.journals() && is_all_of_its_action(outcome)
     }
 
-    /// Whether what an outcome gave can be had; each gave one or the other.
+    /// True if the blobs of an outcome exist; each outcome has a stdout or an output.
     fn has_blobs(&self, outcome: &StepOutcome) -> bool {
         if outcome.stdout.is_none() && outcome.output.is_none() {
             return false;
@@ -367,12 +366,12 @@ impl Run<'_> {
 }
 
 impl Run<'_> {
-    /// Effects that are on record as started and not as ended: those that an
-    /// earlier execution left, and those of this one whose end was not seen or
-    /// could not be recorded.
+    /// Effects that are recorded as started and not as ended: effects of an earlier execution, and effects of this one
+    /// whose end was not seen or could not be recorded.
     ///
     /// # Errors
-    /// When the journal cannot be read.
+    ///
+    /// If the journal cannot be read.
     pub(crate) fn unseen(&self) -> Result<Vec<Unseen>, StoreError> {
         let buffered = self.take_buffered();
         if !buffered.is_empty() {
@@ -383,7 +382,7 @@ impl Run<'_> {
         Ok(recall.unseen())
     }
 
-    /// Journals that the end of an effect was not seen, and stops for a person to decide.
+    /// Journals that the end of an effect was not seen, and stops so that a person can decide.
     pub(super) fn stop_unseen(&self, path: &StepPath, mut outcome: StepOutcome) -> Result<Stop, Stop> {
         outcome.status = StepStatus::Interrupted;
         if outcome.detail.is_null() {
@@ -392,7 +391,7 @@ impl Run<'_> {
         outcome.detail[CUT_OFF] = Value::Bool(true);
         let said = outcome.error.clone().unwrap_or_else(|| "its end was not seen".to_owned());
         self.services.note(&format!(
-            "warning: step '{path}': {said}. What it did is not known, so it is not done again by itself"
+            "warning: step '{path}': {said}. It may have had effects, so lobster does not repeat it without a decision"
         ));
         self.append(vec![ended_event(path, Arc::new(outcome))], Durability::Synced)?;
         self.store.forget_output(self.id, path.as_str(), false);
@@ -400,7 +399,7 @@ impl Run<'_> {
         Ok(Stop::Interrupted)
     }
 
-    /// Journals how an effect was lost that an earlier execution began, unless the journal says so.
+    /// Journals how the end of an effect from an earlier execution was lost, unless the journal already has it.
     pub(super) fn note_unseen(&self, path: &StepPath) -> Result<UnseenEnd, Stop> {
         let (end, is_noted) = {
             let recall = lock(&self.recall);
@@ -416,7 +415,7 @@ impl Run<'_> {
         Ok(end)
     }
 
-    /// The outcome of an effect whose end was not seen, and that a person wants skipped.
+    /// The outcome of an effect whose end was not seen and that a person decided to skip.
     pub(super) fn skipped_unseen(path: &StepPath, end: &UnseenEnd) -> StepOutcome {
         let mut outcome = StepOutcome::new(StepStatus::Interrupted);
         outcome.error =
@@ -428,8 +427,7 @@ impl Run<'_> {
     }
 }
 
-/// A step that touched nothing, from its beginning to its end: a pure one, or an
-/// effect whose outcome was known.
+/// Start and end of a step that performed nothing: a pure step, or an effect whose outcome was known.
 fn answered_event(
     path: &StepPath,
     action: &ActionRecord,

@@ -1,4 +1,4 @@
-//! The environment of steps: layers over the process's own.
+//! The environment of steps: layers over the process's own environment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -17,47 +17,45 @@ use lobster_models::channel::recorded_setting;
 use lobster_models::http;
 use lobster_policy::Policy;
 
-/// The variable that names the program which carries out effects.
+/// The variable that names the program which executes effects.
 pub const EXECUTOR_VARIABLE: &str = "LOBSTER_EXECUTOR";
 
-/// The variable that names the command which is told of questions and ends.
+/// The variable with the operator's command for notifications of questions and ends.
 pub const NOTIFY_VARIABLE: &str = "LOBSTER_NOTIFY";
 
-/// The variable that tells a step where its workflow file lies, so that a
-/// workflow can bring its own scripts along.
+/// The variable with the directory of the workflow file, so that a workflow can have its own scripts.
 pub const WORKFLOW_DIR: &str = "LOBSTER_WORKFLOW_DIR";
 
-/// Variables of one step. Cloning shares; [`Env::with`] copies what the plan put there.
+/// Variables of one step. Clones share them; [`Env::with`] copies the plan's own variables.
 #[derive(Clone, Debug, Default)]
 pub struct Env {
     inherited: Arc<BTreeMap<OsString, OsString>>,
-    /// What the plan itself put over it: this, not the inherited rest, belongs to actions.
+    /// The plan's own variables. Only these belong to actions, not the inherited ones.
     granted: Arc<BTreeMap<String, String>>,
-    /// Inherited variables that hold secrets: lobster may read them, no step inherits them.
+    /// Inherited variables that hold secrets: lobster may read them, but no step inherits them.
     withheld: Arc<BTreeSet<OsString>>,
-    /// Inherited variables from which lobster itself takes tokens: a step has them only if it is
-    /// granted them by name.
+    /// Inherited variables from which lobster itself takes tokens: a step gets them only by a grant that names them.
     tokens: Arc<BTreeSet<String>>,
-    /// Granted secrets by their variables; the values come when the step starts.
+    /// Granted secrets by their variables; the values are added when the step starts.
     secrets: Arc<BTreeMap<String, String>>,
-    /// Secrets that are added to what the step sends, and never reach it.
+    /// Secrets that are added to the step's requests and never reach the step.
     credentials: Arc<[CredentialGrant]>,
 }
 
 impl Env {
-    /// The environment that the run inherits. What stands there as `=X=Y` has no name to pass it on by.
+    /// The environment that the run inherits. An entry such as `=X=Y` has no name by which it could be passed on.
     pub(crate) fn inherited(vars: impl IntoIterator<Item = (OsString, OsString)>) -> Self {
         let vars = vars.into_iter().filter(|(name, _)| is_variable_name(name));
         Self { inherited: Arc::new(vars.collect()), ..Self::default() }
     }
 
-    /// The same, with variables that no step inherits.
+    /// Adds variables that no step inherits.
     pub(crate) fn withholding(mut self, names: BTreeSet<OsString>) -> Self {
         self.withheld = Arc::new(names);
         self
     }
 
-    /// The same, with variables that are lobster's own tokens.
+    /// Adds variables that are lobster's own tokens.
     pub(crate) fn reserving(mut self, tokens: BTreeSet<String>) -> Self {
         self.tokens = Arc::new(tokens);
         self
@@ -75,7 +73,7 @@ impl Env {
         if grants.is_empty() { self.clone() } else { Self { credentials: grants.into(), ..self.clone() } }
     }
 
-    /// This environment with further credentials, for hosts that it has none for.
+    /// This environment with further credentials, for hosts without one.
     pub(crate) fn with_more_credentials(&self, grants: &[CredentialGrant]) -> Self {
         let is_new = |grant: &&CredentialGrant| self.credentials.iter().all(|own| own.host != grant.host);
         let more: Vec<_> = grants.iter().filter(is_new).cloned().collect();
@@ -90,7 +88,7 @@ impl Env {
         Self { secrets: Arc::new(secrets), ..self.clone() }
     }
 
-    /// This environment with more variables, later ones winning.
+    /// This environment with more variables; the last value of a name is used.
     pub(crate) fn with(&self, vars: impl IntoIterator<Item = (String, String)>) -> Self {
         let mut vars = vars.into_iter().peekable();
         if vars.peek().is_none() {
@@ -128,7 +126,7 @@ impl Env {
         granted.map(String::as_str).or_else(inherited).map(str::to_owned)
     }
 
-    /// The value, trimmed, unless it is blank.
+    /// The trimmed value, unless it is blank.
     pub fn non_blank(&self, name: &str) -> Option<String> {
         self.get(name).map(|value| value.trim().to_owned()).filter(|value| !value.is_empty())
     }
@@ -138,22 +136,22 @@ impl Env {
         self.get(name).map(OsString::from).or_else(|| self.inherited.get(OsStr::new(name)).cloned())
     }
 
-    /// What this environment says of a setting.
+    /// The value of a setting in this environment.
     pub(crate) fn value_of<T>(&self, setting: &Setting<T>) -> Result<Option<T>, BadSetting> {
         setting.value(|name| self.bytes(name))
     }
 
-    /// The path that a variable names, unless it is blank.
+    /// The path in a variable, unless it is blank.
     pub(crate) fn path(&self, name: &str) -> Option<PathBuf> {
         self.bytes(name).and_then(setting::read_path)
     }
 
-    /// The value of a variable that a step is granted by name: anything but a secret.
+    /// The value of a variable that a step is granted by name: any variable except a secret.
     pub(crate) fn passed(&self, name: &str) -> Option<String> {
         if self.is_withheld(OsStr::new(name)) { None } else { self.get(name) }
     }
 
-    /// What `${env.NAME}` stands for: nothing if the variable is not set.
+    /// The value for `${env.NAME}`; empty if the variable is not set.
     pub(crate) fn inserted(&self, name: &str, policy: &Policy) -> Result<String, ExprError> {
         let refused = |why: &str| ExprError::NotInserted { name: name.to_owned(), why: why.to_owned() };
         if self.is_token(OsStr::new(name)) {
@@ -175,37 +173,37 @@ impl Env {
         }
     }
 
-    /// The tokens of lobster's own that are set here and that a step does not receive.
+    /// lobster's own tokens that are set here and withheld from a step.
     pub(crate) fn withheld_tokens(&self) -> impl Iterator<Item = &str> {
         self.tokens.iter().map(String::as_str).filter(|name| !self.granted.contains_key(*name))
     }
 
-    /// Everything that a child process gets, but for its secrets.
+    /// The variables of a child process, without its secrets.
     pub(crate) fn vars(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.for_operator().filter(|(name, _)| !self.is_reserved(name))
     }
 
-    /// The same with lobster's own tokens, for the operator's own commands and for what a policy names.
+    /// The same with lobster's own tokens, for the operator's commands and for variables that a policy names.
     pub(crate) fn for_operator(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.all().filter(|(name, _)| !self.is_withheld(name))
     }
 
-    /// Whether a variable is lobster's own token.
+    /// True if a variable is one of lobster's own tokens.
     pub(crate) fn is_token(&self, name: &OsStr) -> bool {
         name.to_str().is_some_and(|name| self.tokens.contains(name))
     }
 
-    /// A token that the plan does not name.
+    /// True for a token that the plan does not name.
     fn is_reserved(&self, name: &OsStr) -> bool {
         self.is_token(name) && !name.to_str().is_some_and(|name| self.granted.contains_key(name))
     }
 
-    /// `env: { OPENAI_API_KEY: $OPENAI_API_KEY }` grants a token by its name: the plan never holds it.
+    /// `env: { OPENAI_API_KEY: $OPENAI_API_KEY }` grants a token by its name, so the plan never holds the value.
     pub(crate) fn is_reference(&self, name: &str, value: &str) -> bool {
         value.strip_prefix('$') == Some(name) && self.tokens.contains(name)
     }
 
-    /// Everything, for what the operator runs; by name.
+    /// All variables by name, for the operator's commands.
     pub(crate) fn all(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         let inherited = self.inherited.iter().map(|(name, value)| (name.as_os_str(), value.as_os_str()));
         let granted = self.granted.iter().filter(|(name, value)| !self.is_reference(name, value));
@@ -218,17 +216,17 @@ impl Env {
         &self.secrets
     }
 
-    /// The secrets that are added to what the step sends.
+    /// The secrets that are added to the step's requests.
     pub(crate) fn credentials(&self) -> &[CredentialGrant] {
         &self.credentials
     }
 
     fn is_withheld(&self, name: &OsStr) -> bool {
-        // What the plan itself sets under the same name is not the secret.
+        // A variable that the plan itself sets under the same name is not the secret.
         self.withheld.contains(name) && !name.to_str().is_some_and(|name| self.granted.contains_key(name))
     }
 
-    /// The variables by which people steer lobster itself, without what may be a secret.
+    /// The variables with which people control lobster itself, without possible secrets.
     pub(crate) fn settings(&self) -> Map<String, Value> {
         let unset = ADDED_SETTINGS.iter().map(|name| ((*name).to_owned(), Value::Null));
         let set = self.all().filter_map(|(name, value)| {
@@ -249,7 +247,7 @@ impl Env {
     pub fn with_settings(&self, settings: &Map<String, Value>) -> Self {
         let recorded = |name: &str| !ADDED_SETTINGS.contains(&name) || settings.contains_key(name);
         let mut inherited = BTreeMap::clone(&self.inherited);
-        // A path that is no text is not in any record.
+        // Records never hold a path that is not text.
         inherited.retain(|name, value| {
             value.to_str().is_none() || !name.to_str().is_some_and(|name| is_setting(name) && recorded(name))
         });
@@ -258,7 +256,7 @@ impl Env {
         Self { inherited: Arc::new(inherited), ..self.clone() }
     }
 
-    /// The same, to be kept.
+    /// The same, shared, for records.
     pub(crate) fn shared_granted(&self) -> Arc<BTreeMap<String, String>> {
         Arc::clone(&self.granted)
     }
@@ -269,18 +267,18 @@ impl Env {
         granted.map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
-    /// What the plan put there.
+    /// The plan's own variables.
     pub(crate) fn granted(&self) -> &BTreeMap<String, String> {
         &self.granted
     }
 }
 
-/// Settings that earlier versions did not record: where they are unset the record
-/// says null, and a record without them leaves them as they are.
+/// Settings that earlier versions did not record. If unset, they are recorded as null; a record without them leaves
+/// them unchanged.
 const ADDED_SETTINGS: [&str; 5] =
     ["ANTHROPIC_BASE_URL", "AZURE_OPENAI_ENDPOINT", "GEMINI_BASE_URL", "OPENAI_BASE_URL", RUN_STATE_KEY];
 
-/// The name under which a run keeps its model answers; it opens nothing.
+/// The name under which a run keeps its model answers; it is not a credential.
 const RUN_STATE_KEY: &str = "LOBSTER_RUN_STATE_KEY";
 
 fn is_setting(name: &str) -> bool {
@@ -305,23 +303,23 @@ fn is_setting(name: &str) -> bool {
         )
 }
 
-/// A variable of this size or more does not fit `execve`'s limit for one
-/// string (`MAX_ARG_STRLEN`, 128 KiB on Linux, with the name and its `=`).
+/// A variable of this size or more exceeds `execve`'s limit for one string (`MAX_ARG_STRLEN`, 128 KiB on Linux, with
+/// the name and its `=`).
 const MAX_VARIABLE: usize = 120 * 1024;
 
-/// The variable that holds all arguments of a workflow.
+/// The variable with all arguments of a workflow.
 pub const ARGS_JSON: &str = "LOBSTER_ARGS_JSON";
 
-/// How the variables begin that hold one argument each.
+/// Prefix of the variables with one argument each.
 pub const ARG_PREFIX: &str = "LOBSTER_ARG_";
 
-/// `LOBSTER_ARGS_JSON` and `LOBSTER_ARG_<NAME>` for a workflow's arguments.
-/// A value too long for a variable is left out; steps get it by `stdin` or `${name}`.
+/// `LOBSTER_ARGS_JSON` and `LOBSTER_ARG_<NAME>` for a workflow's arguments. A value that is too long for a variable is
+/// left out; steps get it by `stdin` or `${name}`.
 pub fn argument_vars(args: &Map<String, Value>) -> Vec<(String, String)> {
     split_argument_vars(args).0
 }
 
-/// The same, and the names of the variables that are left out. An argument of a caller may have the same name.
+/// The same, and the names of the variables that are left out, since the caller may have an argument of such a name.
 pub(crate) fn split_argument_vars(args: &Map<String, Value>) -> (Vec<(String, String)>, Vec<String>) {
     let all = (ARGS_JSON.to_owned(), json::compact(args));
     let each = args.iter().filter_map(|(name, value)| {
@@ -401,7 +399,7 @@ mod tests {
         let again = here.with_settings(&settings);
         assert_eq!(again.settings(), settings);
         assert_eq!(again.get("LOBSTER_SHELL"), None);
-        // A record of an earlier version does not tell.
+        // A record of an earlier version does not have it.
         assert_eq!(here.with_settings(&Map::new()).get("ANTHROPIC_BASE_URL"), Some("http://other".into()));
     }
 

@@ -1,4 +1,4 @@
-//! The one JSON object that a run answers with.
+//! The one JSON object with which a run answers.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -15,34 +15,34 @@ use lobster_language::diagnostic::Diagnostic;
 use lobster_stage::StageError;
 use lobster_store::StoreError;
 
-/// The version of the envelope, as the incumbent numbers it.
+/// The version of the envelope, in the incumbent's numbering.
 pub const PROTOCOL_VERSION: u32 = 1;
 
-/// What a run, a resume or another tool call came to.
+/// The result of a run, a resume or another tool call.
 #[derive(Debug)]
 pub enum Envelope {
-    /// It ended well.
+    /// Success.
     Done(Output),
     /// A person has to approve; the object is the request with its token.
     NeedsApproval(Value),
     /// A person has to give input; the object is the request with its token.
     NeedsInput(Value),
-    /// It waits for times or events and has no process: the service goes on with it.
+    /// The run waits for times or events and has no process; the service continues it.
     Waiting(Vec<Value>),
-    /// A person said no, or called it off.
+    /// A person rejected or cancelled the run.
     Cancelled,
-    /// It failed.
+    /// The run failed.
     Failed(Failure),
 }
 
-/// Why something failed, in the envelope's terms.
+/// The failure in the envelope's terms.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Failure {
-    /// Whether the request was wrong or doing it failed.
+    /// Separates a wrong request from failed work.
     pub kind: FailureKind,
-    /// What went wrong and what to do, for people.
+    /// The error and its remedy, for people.
     pub message: String,
-    /// A name for programs (`policy_denied`, `timeout`, `interrupted`), which `lobster help CODE` explains.
+    /// The code for programs (`policy_denied`, `timeout`, `interrupted`), which `lobster help CODE` explains.
     pub code: FailureCode,
 }
 
@@ -59,7 +59,7 @@ impl std::error::Error for Failure {}
 pub enum FailureKind {
     /// The request itself was wrong: exit code 2.
     Parse,
-    /// Doing it failed: exit code 1.
+    /// The work failed: exit code 1.
     Runtime,
     /// `doctor` found a problem: exit code 1.
     Doctor,
@@ -87,17 +87,17 @@ impl FailureKind {
 }
 
 impl Failure {
-    /// A request that was wrong.
+    /// A wrong request.
     pub fn parse(message: impl Into<String>) -> Self {
         Self { kind: FailureKind::Parse, message: message.into(), code: Code::Request.into() }
     }
 
-    /// Work that failed, and why as far as programs care.
+    /// Failed work, with its code.
     pub fn new(code: impl Into<FailureCode>, message: impl Into<String>) -> Self {
         Self { kind: FailureKind::Runtime, message: message.into(), code: code.into() }
     }
 
-    /// The same failure with a more telling name.
+    /// The same failure with a more precise code.
     #[must_use]
     pub fn with_code(self, code: impl Into<FailureCode>) -> Self {
         Self { code: code.into(), ..self }
@@ -134,7 +134,7 @@ impl From<StoreError> for Failure {
 }
 
 impl Envelope {
-    /// The exit code that goes with it.
+    /// The exit code of this kind.
     #[must_use]
     pub fn exit_code(&self) -> u8 {
         match self {
@@ -147,20 +147,22 @@ impl Envelope {
         }
     }
 
-    /// Writes the envelope as a tool's client reads it: indented, one final newline.
+    /// Writes the envelope for a tool's client: indented, with one final newline.
     ///
     /// # Errors
-    /// When the writer fails, or a part of the output can no longer be read from the store.
+    ///
+    /// If the writer fails, or a part of the output can no longer be read from the store.
     pub fn write(&self, mut writer: impl Write) -> io::Result<()> {
         json::write_pretty(&mut writer, self)?;
         writer.write_all(b"\n")?;
         writer.flush()
     }
 
-    /// The envelope as one value; for callers that keep results in memory anyway.
+    /// The envelope as one value, for callers that hold results in memory anyway.
     ///
     /// # Errors
-    /// When a part of the output can no longer be read from the store.
+    ///
+    /// If a part of the output can no longer be read from the store.
     pub fn to_value(&self) -> serde_json::Result<Value> {
         serde_json::to_value(self)
     }

@@ -19,20 +19,20 @@ use lobster_base::cancel::{CancelReason, CancelToken};
 use lobster_language::plan::{Step, Work};
 use lobster_stage::{StageError, Stop, store_failure};
 
-/// Most rounds at once that only compute, where the loop does not say. More would seldom be faster,
-/// and each holds a component's memory.
+/// Most concurrent rounds of a pure loop, if the loop sets no number. More would seldom be faster, and each round
+/// holds a component's memory.
 const MAX_AT_ONCE: usize = 8;
 
-/// A round, and what ends it before its time.
+/// A round, and the token that can end it early.
 struct Round {
     index: usize,
     token: CancelToken,
 }
 
-/// What rounds end with.
+/// The result of a round.
 type Ending = Result<Option<Value>, Stop>;
 
-/// Which rounds are under way. They begin in order.
+/// The running rounds. They begin in order.
 struct Rounds<'c> {
     count: usize,
     next: usize,
@@ -40,8 +40,8 @@ struct Rounds<'c> {
     failed: usize,
     under_way: HashMap<usize, CancelToken>,
     cancel: &'c CancelToken,
-    /// Whether rounds that only compute are given up when one before them fails: a sequential loop
-    /// would not have begun them. Effects that have begun are seen to their end.
+    /// True if pure rounds are cancelled when an earlier round fails, since a sequential loop would not have begun
+    /// them. Effects that have begun are never cancelled for this reason.
     gives_up: bool,
 }
 
@@ -101,7 +101,7 @@ impl Frame<'_> {
             None => 1,
         };
         if items.len() > 1 && width > 1 {
-            // Rounds that only compute change no files.
+            // Pure rounds change no files.
             let around = if is_pure {
                 Vec::new()
             } else {
@@ -130,8 +130,8 @@ impl Frame<'_> {
         Ok(rounds_record(step, path, rounds))
     }
 
-    /// Whether no round can be told from outside: all its steps are pure and leave no values to those
-    /// of other rounds, and nobody waits, asks or counts between two rounds.
+    /// True if the rounds cannot be distinguished from outside: all steps are pure and pass no values to other rounds,
+    /// and there is no pause, question or cost limit between two rounds.
     fn rounds_are_independent(&self, step: &Step, path: &StepPath, cancel: &CancelToken) -> bool {
         let Work::ForEach { pause_ms, steps, .. } = &step.work else { return false };
         pause_ms.is_none_or(|pause| pause == 0)
@@ -142,9 +142,9 @@ impl Frame<'_> {
                 .any(|sub| component::may_use_values(self, sub, &path.round(0).step(&sub.id), cancel))
     }
 
-    /// Runs several rounds at once. Results come in the order of the items, and so do failures:
-    /// rounds begin in order, so when one fails, all before it have begun and are waited for, and the
-    /// first of the failures counts. A round that waits for a person is one of those under way.
+    /// Runs several rounds concurrently. Results are in the order of the items, and so are failures: rounds begin in
+    /// order, so when one fails, all earlier rounds have begun and are waited for, and the first failure is reported.
+    /// A round that waits for a person keeps running.
     fn rounds_at_once(
         &self,
         width: usize,
@@ -168,7 +168,7 @@ impl Frame<'_> {
             timeout_as_failure(result, &job.token)
         });
         done.sort_unstable_by_key(|(round, _)| round.index);
-        // Rounds behind the first failure were given up, and say no more than that.
+        // Rounds after the first failure were cancelled, and report only that.
         if is_pure
             && let Some(at) = done.iter().position(|(_, result)| matches!(result, Err(Stop::Failed(_))))
         {
@@ -176,14 +176,14 @@ impl Frame<'_> {
         }
         let results = done.into_iter().map(|(_, result)| result).collect();
         first_stop(results, |error| error).inspect_err(|_| {
-            // What was given up in the middle is taken up with the rest of the loop.
+            // A round that was cancelled is continued with the rest of the loop.
             if is_pure {
                 self.run.record_failure(path);
             }
         })
     }
 
-    /// One round; none if what it gave was left out of the record.
+    /// One round; `None` if its result was left out of the record.
     #[expect(clippy::too_many_arguments, reason = "one round of a loop is described by all of these")]
     fn round(
         &self,
@@ -203,7 +203,7 @@ impl Frame<'_> {
             ..Record::new(index_var)
         }));
         let item = Arc::new(item.clone());
-        // The item last: it is what a question at the beginning of the round is about.
+        // The item is added last, since a question at the beginning of the round is about it.
         own.insert(Arc::new(Record {
             stdout: Some(Text::of_value(Arc::clone(&item))),
             json: Json::Value(Arc::clone(&item)),
@@ -217,7 +217,7 @@ impl Frame<'_> {
                 return Ok(None);
             }
         };
-        // With the round's records gone, its values are taken and not copied.
+        // Once the records of the round are dropped, its values can be moved out without a copy.
         drop(own);
         let mut round = Map::new();
         round.insert(item_var.clone(), Arc::unwrap_or_clone(item));
@@ -226,7 +226,7 @@ impl Frame<'_> {
         Ok(Some(Value::Object(round)))
     }
 
-    /// What the loop goes over; anything but an array is an error that names the kind.
+    /// The items of the loop; a value that is not an array is an error that names its type.
     fn items(&self, step: &Step, over: &str, scope: &Scope<'_>, path: &StepPath) -> Result<Arc<Value>, Stop> {
         let found = self.resolve(over, scope).map_err(|error| self.failed(path, &error))?.load()?;
         let kind = match found.as_deref() {
@@ -243,7 +243,7 @@ impl Frame<'_> {
     }
 }
 
-/// What the steps of one round gave.
+/// The results of one round's steps.
 pub(super) fn results<'s>(
     steps: &'s [Step],
     scope: &Scope<'_>,
@@ -276,7 +276,7 @@ fn rounds_record(step: &Step, path: &StepPath, rounds: Vec<Option<Value>>) -> Re
     }
 }
 
-/// Whether a step computes its result and does nothing else.
+/// True if a step only computes its result.
 fn is_pure(step: &Step) -> bool {
     let computes = match &step.work {
         Work::Nothing | Work::Component { .. } | Work::Js(_) => true,

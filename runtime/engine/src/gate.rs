@@ -1,4 +1,4 @@
-//! Questions to people: asked on the terminal, or kept until somebody answers.
+//! Questions to people, which are asked at the terminal or kept until an answer arrives.
 
 use lobster_base::code::Code;
 use serde_json::{Value, json};
@@ -14,11 +14,11 @@ use lobster_base::digest::Digest;
 use lobster_stage::{Answer, Mode, StageError, Stop, store_failure};
 use lobster_store::{Durability, Event, GateAnswer};
 
-/// What the journal calls the gate of a question that was answered on the spot.
+/// The journal's name of a gate whose question was answered at the terminal.
 const AT_TERMINAL: &str = "terminal";
 
 impl Run<'_> {
-    /// Asks a person, or takes the answer that was given before.
+    /// Asks a person, or takes the earlier answer.
     pub(crate) fn gate(
         &self,
         at: &StepPath,
@@ -34,15 +34,15 @@ impl Run<'_> {
                     return self.take_over(PendingGate { path, question, binding, going: None }, known);
                 }
                 (None, true) => return Ok(known.answer),
-                // Another run's answer, to something else: the question is asked here.
+                // Another run's answer to a different question: this run asks its own.
                 (Some(_), false) => {}
-                // It changed what it was asked about itself, as far as it came.
+                // The interrupted effect itself changed, in part, what the question was about.
                 (None, false) if self.is_cut_off_around(at) => {}
                 (None, false) => {
                     self.record_failure(&path);
                     return Err(Stop::Failed(
                         StageError::permanent(format!(
-                            "What was approved at '{path}' is not what would run now: {} (approved {}, now {}). \
+                            "The approved action at '{path}' is not what would run now: {} (approved {}, now {}). \
                              Start the run again and approve what it shows.",
                             super::stale::difference((&self.store, self.id), &self.policy, &known, &question),
                             known.binding.short(),
@@ -59,7 +59,7 @@ impl Run<'_> {
             (prompter, pending.question.emit() || self.services.mode == Mode::Tool)
             && let Some(author) = self.author_here()?
         {
-            // Looking ahead starts from the journal, so all that is known has to be there.
+            // The preview starts from the journal, so everything known has to be there.
             self.append(Vec::new(), Durability::Lazy)?;
             pending.going = Some(self.sets_going(&pending).map_err(store_failure)?);
             match self.ask_now(prompter.as_ref(), &pending, cancel)? {
@@ -87,7 +87,7 @@ impl Run<'_> {
         Err(Stop::Paused)
     }
 
-    /// Whoever sits at this process's terminal, if this run's questions may be answered there.
+    /// The person at this process's terminal, if this run's questions may be answered there.
     fn author_here(&self) -> Result<Option<Author>, Stop> {
         let author = Author::of_process(&self.services.env);
         let origin = Origin::read(&self.store, self.id).map_err(store_failure)?;
@@ -100,8 +100,8 @@ impl Run<'_> {
         }
     }
 
-    /// Goes on with an answer that another run was given. Whatever is taken over
-    /// behind it was approved with it; what is done anew was not ([`Run::confirm`]).
+    /// Continues with another run's answer. Effects that are taken over were approved with it; effects that are
+    /// performed again were not ([`Run::confirm`]).
     fn take_over(&self, gate: PendingGate, known: KnownAnswer) -> Result<Answer, Stop> {
         let known = KnownAnswer { binding: gate.binding.digest, ..known };
         let answer = known.answer.clone();
@@ -113,8 +113,8 @@ impl Run<'_> {
         Ok(answer)
     }
 
-    /// Ends the run with a no, as one that comes from another process does: whatever
-    /// else is under way stops, and nothing takes it up again.
+    /// Ends the run with a rejection, as if it came from another process: all other work stops, and the run is never
+    /// resumed.
     fn reject(&self, path: &StepPath, binding: &Binding, by: Option<String>, author: Value) -> Stop {
         let event = Event::GateAnswered {
             path: path.to_string(),

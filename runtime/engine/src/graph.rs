@@ -1,4 +1,4 @@
-//! A file whose steps say what they need: a step begins when those have ended.
+//! Files whose steps name the steps that they need: a step begins when the steps that it needs have ended.
 
 use std::sync::{Arc, Mutex};
 
@@ -12,29 +12,29 @@ use super::record::{Record, Scope};
 use super::workflow::{Enclosing, Ended, Frame, kind_name};
 use lobster_language::plan::Step;
 
-/// Most steps at once, where the file does not say. More are for files that ask for it.
+/// Most concurrent steps, if the file sets no number. Files that want more say so.
 const MAX_AT_ONCE: usize = 64;
 
-/// A step whose turn it is.
+/// A step that is ready to begin.
 struct Job {
     index: usize,
-    /// Something that it needs was skipped, and so is this.
+    /// True if the step is skipped, because a step that it needs was skipped.
     is_skipped: bool,
 }
 
-/// How a step stands.
+/// The state of a step.
 #[derive(Clone, Copy, PartialEq)]
 enum Standing {
     /// It has not begun.
     Open,
     UnderWay,
-    /// It has a record: it completed, or it failed and that was passed over.
+    /// The step has a record: it completed, or it failed and the failure was ignored.
     Done,
     /// It was skipped.
     Skipped,
     /// It failed, and all that needs it is skipped whatever their conditions say.
     Closed,
-    /// It failed or waits for a person: what needs it does not begin now.
+    /// The step failed, and all steps that need it are skipped, regardless of their conditions.
     Stopped,
 }
 
@@ -42,12 +42,12 @@ struct Graph<'w> {
     steps: &'w [Step],
     needs: &'w [Vec<usize>],
     standing: Vec<Standing>,
-    /// A failure, or the end of the run: nothing more begins.
+    /// True after a failure or the end of the run: no more steps begin.
     is_stopped: bool,
 }
 
 impl Graph<'_> {
-    /// What becomes of a step that has not begun; none as long as something that it needs has not ended.
+    /// The job of a step that has not begun; `None` as long as a step that it needs has not ended.
     fn fate(&self, index: usize) -> Option<Job> {
         let standing = |need: &usize| self.standing[*need];
         let needs = &self.needs[index];
@@ -65,7 +65,7 @@ impl Graph<'_> {
         Some(Job { index, is_skipped })
     }
 
-    /// Whether a step is skipped because one that it needs failed with `skip_rest`.
+    /// True if a step is skipped because a step that it needs failed with `skip_rest`.
     fn is_closed(&self, index: usize) -> bool {
         self.needs[index].iter().any(|need| self.standing[*need] == Standing::Closed)
     }
@@ -102,16 +102,16 @@ impl Schedule<Job, Result<Ended, Stop>> for Graph<'_> {
 }
 
 impl Frame<'_> {
-    /// Runs the steps of a graph; gives the record of the last one of the file that completed.
+    /// Runs the steps of a graph; returns the record of the last step of the file that completed.
     ///
-    /// A step sees the records of what it needs, near and far, and no others: what it does must not
+    /// A step sees the records of the steps that it needs, directly or indirectly, and no others: its work must not
     /// depend on which of two steps ends first.
     pub(super) fn graph(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let steps = &self.workflow.steps;
         let (needs, order) = (self.workflow.needs(), self.workflow.order());
         let above = all_needs(&needs, &order);
         let records: Mutex<Vec<Option<Arc<Record>>>> = Mutex::new(vec![None; steps.len()]);
-        // What each step changed in files and is not committed yet.
+        // The changes to files of each step that are not committed yet.
         let piles = Mutex::new(steps.iter().map(|_| self.pile.of_step(&[])).collect::<Vec<_>>());
         let work = |job: &Job| {
             let step = &steps[job.index];
@@ -153,7 +153,7 @@ impl Frame<'_> {
         Ok(last)
     }
 
-    /// Leaves a step out.
+    /// Skips a step.
     pub(super) fn skip(
         &self,
         step: &Step,
@@ -169,7 +169,7 @@ impl Frame<'_> {
     }
 }
 
-/// By each step, what it needs and what that needs.
+/// For each step, all steps that it needs, directly or indirectly.
 fn all_needs(needs: &[Vec<usize>], order: &[usize]) -> Vec<std::collections::BTreeSet<usize>> {
     let mut all = vec![std::collections::BTreeSet::new(); needs.len()];
     for &index in order {

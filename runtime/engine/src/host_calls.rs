@@ -1,8 +1,8 @@
-//! What an effect learnt from outside: the answers of the clock, of randomness
-//! and of HTTP, in the order in which a component asked.
+//! The answers that an effect got from outside: from the clock, from randomness and over HTTP, in the order of the
+//! component's calls.
 //!
-//! The record is a blob. Each call is one line `function request-length
-//! answer-length`, the bytes of both, and a line break.
+//! The record is a blob. Each call is one line `function request-length answer-length`, the bytes of both, and a line
+//! break.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 
@@ -12,11 +12,10 @@ use lobster_base::digest::Digest;
 use lobster_base::text::{self, Count};
 use lobster_store::{Blob, BlobReader, BlobWriter, Store, StoreError};
 
-/// Longest request or answer that a record is believed to hold, in bytes: more
-/// than a host call can pass.
+/// Longest request or answer that is accepted from a record, in bytes: more than a host call can pass.
 const MAX_PART: u64 = 64 << 20;
 
-/// Keeps calls as they happen.
+/// Records calls as they happen.
 pub(super) struct Recording {
     writer: BlobWriter,
     calls: u64,
@@ -28,7 +27,7 @@ impl Recording {
         Self { writer: store.blob_writer(), calls: 0, failed: None }
     }
 
-    /// The record, if anything was asked.
+    /// The record, if there were any calls.
     pub(super) fn finish(self) -> Result<Option<Blob>, StoreError> {
         match self.failed {
             Some(error) => Err(self.writer.error(error)),
@@ -58,24 +57,25 @@ impl HostCallTrace for Recording {
     }
 }
 
-/// Answers a component's calls from the record of an earlier run, and never
-/// from the world: a call that the record does not have next ends the run.
+/// Answers a component's calls from the record of an earlier run, and never from the world: a call that is not the
+/// next one in the record ends the run.
 pub struct RecordedCalls {
-    /// None: nothing was asked.
+    /// `None` if there were no calls.
     reader: Option<BufReader<BlobReader>>,
     calls: u64,
 }
 
 impl RecordedCalls {
-    /// The record of this digest: `detail.host_calls` of an effect's outcome.
+    /// Opens the record with this digest: `detail.host_calls` of an effect's outcome.
     ///
     /// # Errors
-    /// When the store does not have it.
+    ///
+    /// If the store does not have it.
     pub fn open(store: &Store, record: &Digest) -> Result<Self, StoreError> {
         Ok(Self { reader: Some(BufReader::new(store.open_blob(record)?)), calls: 0 })
     }
 
-    /// The record of a component that asked nothing.
+    /// The record of a component without calls.
     #[must_use]
     pub fn nothing() -> Self {
         Self { reader: None, calls: 0 }
@@ -84,7 +84,8 @@ impl RecordedCalls {
     /// Checks that every recorded call was made.
     ///
     /// # Errors
-    /// The sentence that names the first that was not.
+    ///
+    /// The sentence that names the first missing call.
     pub fn finish(&mut self) -> Result<(), String> {
         match self.next()? {
             None => Ok(()),
@@ -138,7 +139,7 @@ impl RecordedCalls {
         };
         let (request, answer, end) = (bytes(request)?, bytes(answer)?, bytes(1)?);
         if end != b"\n" {
-            return Err(broken(&"no line break behind it"));
+            return Err(broken(&"no line break after it"));
         }
         Ok(Some((function.to_owned(), request, answer)))
     }
@@ -147,7 +148,7 @@ impl RecordedCalls {
 /// Function, request and answer.
 type Call = (String, Vec<u8>, Vec<u8>);
 
-/// A call for a person: requests of numbers as a number, others as text.
+/// A call, for people: a request of a number as a number, any other as text.
 fn describe_call(function: &str, request: &[u8]) -> String {
     const MAX: usize = 160;
     if let Ok(number) = <[u8; 8]>::try_from(request) {

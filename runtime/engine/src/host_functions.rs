@@ -1,4 +1,4 @@
-//! Which commands and adapters of a run are functions of the program that began it.
+//! The commands and adapters of a run that are functions of the program which began it.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use super::run::Run;
 use lobster_stage::{HostFunctions, Registry, Stop};
 
 impl Run<'_> {
-    /// Keeps the names of the functions with the run. An execution by another process takes what they gave
-    /// from the record, and says why it cannot call them.
+    /// Records the names of the functions with the run. An execution by another process takes their results from the
+    /// record, and can explain why it cannot call them.
     pub(crate) fn keep_host_functions(&self) -> Result<(), Stop> {
         if let Some(functions) = self.services.registry.host_functions()
             && self.journals()

@@ -1,5 +1,5 @@
-//! Runs of which a part was written down elsewhere. What was done there was done, and what was permitted there is
-//! not permitted here: questions are asked here, and no change to files that was made there is committed.
+//! Runs whose record was partly written in another store. The effects there were performed, but permissions from there
+//! are not valid here: questions are asked here, and file changes made there are not committed.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -15,11 +15,12 @@ use super::recall::Recall;
 use super::run::Run;
 
 impl Run<'_> {
-    /// The same for a run that may have come from elsewhere: the records that did not begin here permit nothing, and
-    /// decisions depend on what is here.
+    /// The same for a run that may come from another store: records that did not begin here permit nothing, and
+    /// decisions depend on the facts here.
     ///
     /// # Errors
-    /// When the store cannot be read.
+    ///
+    /// If the store cannot be read.
     pub fn doubting_imports(mut self, journal: &[Record]) -> Result<Self, StoreError> {
         let Some(imported) = self.store.imported_records(self.id)? else { return Ok(self) };
         let mut recall = Recall::of_imported(imported);
@@ -31,23 +32,22 @@ impl Run<'_> {
         Ok(self)
     }
 
-    /// The outcome that was journaled earlier, if it holds whatever the action here is now.
+    /// The journalled outcome, if it is valid regardless of the current action.
     pub(crate) fn remembered_for_certain(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
         lock(&self.recall).certain(path)
     }
 
-    /// Whether what this place gave is on record only where the run was imported from.
+    /// True if the outcome of this path is recorded only in the store from which the run was imported.
     pub(crate) fn is_from_elsewhere(&self, path: &StepPath) -> bool {
         lock(&self.recall).is_from_elsewhere(path)
     }
 
-    /// Whether the plan was written down elsewhere: in the store that the run was imported from, or that one of its
-    /// parents was.
+    /// True if the plan was recorded elsewhere: in the store from which the run or one of its parents was imported.
     fn has_plan_from_elsewhere(&self) -> Result<bool, StoreError> {
         let (mut run, mut known) = (self.id, HashSet::new());
         while known.insert(run) {
             let summary = match self.store.run(run) {
-                // A parent that was collected meanwhile may have come from anywhere.
+                // A parent that is gone from the store may have come from anywhere.
                 Err(StoreError::UnknownRun(_)) => return Ok(true),
                 found => found?,
             };
@@ -62,8 +62,8 @@ impl Run<'_> {
         Ok(true)
     }
 
-    /// Refuses to commit what these steps changed in files, or to take it back, if that is on record only elsewhere.
-    /// `done` is the place of the commit: one that was made there is not made again.
+    /// Refuses to commit or to undo these steps' changes to files, if they are recorded only elsewhere. `done` is the
+    /// path of the commit: a commit that was made there is not repeated.
     pub(crate) fn refuse_changes_from_elsewhere(
         &self,
         steps: &[StepPath],
@@ -74,16 +74,17 @@ impl Run<'_> {
             return Ok(());
         }
         let message = format!(
-            "step {step}: what it changed in files was recorded where the run was imported from, and is not committed \
+            "step {step}: its changes to files were recorded where the run was imported from, and are not committed \
              here; `lobster fork {}` runs the step here",
             self.id.short()
         );
         Err(StageError::permanent(message).with_code(Code::Changes).into())
     }
 
-    /// Refuses a change set that the plan itself names, as only that of an undo does, if others wrote the plan.
+    /// Refuses a change set that the plan itself names, as only the plan of an undo does, if the plan was written
+    /// elsewhere.
     pub(crate) fn refuse_plan_from_elsewhere(&self) -> Result<(), Stop> {
-        // What is not journaled commits nothing.
+        // Only a run that journals commits anything.
         if !self.journals() || !self.has_plan_from_elsewhere().map_err(store_failure)? {
             return Ok(());
         }

@@ -1,5 +1,5 @@
-//! Values that a component keeps for the rest of its run. They belong to what the step gave: an
-//! execution that takes its outcome instead of running it keeps them as well.
+//! Values that a component keeps for the rest of its run. They are part of the step's outcome: an execution that
+//! reuses the outcome keeps them as well.
 
 use lobster_base::json;
 use lobster_base::sync::lock;
@@ -9,15 +9,16 @@ use serde_json::{Value, json};
 use super::outcome::follows_from_action;
 use super::run::Run;
 
-/// The field of an outcome's detail that names the blob with the values, a JSON object.
+/// The field of an outcome's detail with the blob of the values, a JSON object.
 const KEPT_VALUES: &str = "kept_values";
 
-/// Names in an outcome the values that its step keeps.
+/// Adds the blob of a step's values to its outcome.
 pub(crate) fn name_kept_values(outcome: &mut StepOutcome, values: Blob) {
     outcome.detail[KEPT_VALUES] = json!(values.digest);
 }
 
-/// Whether an outcome is all that its action gives: it went well, nothing else decided it, and its step kept nothing.
+/// True if an outcome follows from its action alone and is complete: it succeeded, nothing outside the action decided
+/// it, and its step kept no values.
 pub(crate) fn is_all_of_its_action(outcome: &StepOutcome) -> bool {
     outcome.status == StepStatus::Ok
         && follows_from_action(outcome, false)
@@ -25,7 +26,7 @@ pub(crate) fn is_all_of_its_action(outcome: &StepOutcome) -> bool {
 }
 
 impl Run<'_> {
-    /// Keeps the values of a blob for the rest of the run.
+    /// Keeps the values in a blob for the rest of the run.
     fn keep_values(&self, text: &[u8]) -> Result<(), StoreError> {
         let values: std::collections::BTreeMap<String, Value> =
             json::parse_as(&String::from_utf8_lossy(text))
@@ -39,13 +40,13 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// Keeps the values that belong to an outcome which is taken instead of running its step.
+    /// Keeps the values of an outcome that is reused.
     pub(crate) fn keep_values_of(&self, outcome: &StepOutcome) -> Result<(), StoreError> {
         let digest = outcome.detail.get(KEPT_VALUES).and_then(|digest| digest.as_str()?.parse().ok());
         let Some(digest) = digest else { return Ok(()) };
         match self.store.load(&digest, u64::MAX) {
             Ok(text) => self.keep_values(&text),
-            // A bundle may have left them out, as what the step gave.
+            // The bundle may be without the step's values, as without its output.
             Err(StoreError::MissingBlob(_)) if !self.journals() => Ok(()),
             Err(error) => Err(error),
         }

@@ -1,5 +1,4 @@
-//! The settings that the environment has for the runtime, all in one list: what one of them says is
-//! checked before anything runs.
+//! The environment variables that configure the runtime, in one list. Each value is checked before anything runs.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -9,11 +8,11 @@ use lobster_base::quantity::{Bytes, Span};
 use lobster_base::setting::{BadSetting, Checked, Setting, read_count};
 use lobster_models::{channel, http};
 
-/// Whether gates that say nothing of it need another person than the one who started the run.
+/// Requires another person than the one who started the run, for gates that do not say so themselves.
 pub(crate) const DIFFERENT_APPROVER: Setting<bool> =
     Setting::switch("LOBSTER_APPROVAL_REQUIRE_DIFFERENT_APPROVER");
 
-/// How long a question at a terminal waits; for ever with 0 or less, as the incumbent reads it.
+/// Time limit of a question at a terminal; with 0 or less it waits for ever, as in the incumbent.
 pub(crate) const INPUT_TIMEOUT: Setting<Option<Duration>> =
     Setting::new("LOBSTER_APPROVAL_INPUT_TIMEOUT_MS", "a number of milliseconds, 0 for no limit", |text| {
         let ms = json::js_number(text).floor();
@@ -21,18 +20,18 @@ pub(crate) const INPUT_TIMEOUT: Setting<Option<Duration>> =
         if ms <= 0.0 { Some(None) } else { time().map(Some) }
     });
 
-/// The largest envelope that is asked for; numbers are read as the incumbent reads them.
+/// The largest envelope that is requested; numbers are parsed like the incumbent's.
 pub(crate) const ENVELOPE_LIMIT: Setting<usize> =
     Setting::new("LOBSTER_MAX_TOOL_ENVELOPE_BYTES", "a number of bytes from 1024", |text| {
         let max = json::js_number(text).floor();
         (max.is_finite() && max >= 1024.0).then_some(max as usize)
     });
 
-/// How long the program that carries out effects (`LOBSTER_EXECUTOR`) has to say hello, in milliseconds.
+/// Milliseconds that the executor program (`LOBSTER_EXECUTOR`) has for its first message.
 pub(crate) const HELLO: Setting<u64> =
     Setting::new("LOBSTER_EXECUTOR_HELLO_MS", "a number of milliseconds above 0", read_count);
 
-/// What compiling one component may take: resident memory, and time.
+/// Limits for compiling one component: resident memory, and time.
 pub(crate) const COMPILE_MEMORY: Setting<u64> =
     Setting::new("LOBSTER_COMPILE_MEMORY", "a size such as 8GiB", |text| {
         Bytes::parse_or_bytes(text).ok().map(|size| size.0)
@@ -42,22 +41,22 @@ pub(crate) const COMPILE_TIME: Setting<Duration> =
         text.parse::<Span>().ok().map(|span| span.0)
     });
 
-/// `LOBSTER_PROJECT_POLICY=off`: the operator wants no project to have a say.
+/// `LOBSTER_PROJECT_POLICY=off`: the operator ignores the policies of projects.
 pub(crate) const PROJECT_POLICY: Setting<bool> = Setting::switch("LOBSTER_PROJECT_POLICY");
 
-/// Whether steps inherit the variables that hold lobster's own tokens, as they did before.
+/// Lets steps inherit the variables with lobster's own tokens, as in earlier versions.
 pub(crate) const INHERIT: Setting<bool> = Setting::switch("LOBSTER_INHERIT_TOKENS");
 
-/// Who starts a run, for gates that do not say it.
+/// The person who starts a run, for gates that do not name one.
 pub const INITIATED_BY: Setting<String> = Setting::text("LOBSTER_APPROVAL_INITIATED_BY");
 
-/// A token of `lobster serve` whose owner may answer: it proves a person where there is no terminal.
+/// A token of `lobster serve` whose owner may answer; it proves a person where there is no terminal.
 pub const ANSWER_TOKEN: Setting<String> = Setting::text("LOBSTER_APPROVAL_TOKEN").kept_secret();
 
 /// The agent for which a server of lobster starts this process.
 pub const FOR_AGENT: Setting<String> = Setting::text("LOBSTER_FOR_AGENT");
 
-/// The settings that have values of their own.
+/// Settings whose values have a format of their own.
 static FORMED: [&dyn Checked; 15] = [
     &COMPILE_MEMORY,
     &COMPILE_TIME,
@@ -76,7 +75,7 @@ static FORMED: [&dyn Checked; 15] = [
     &RETRIES,
 ];
 
-/// A number, as the incumbent reads it; what is below 0 counts as 0.
+/// A number, parsed like the incumbent's; a negative number is read as 0.
 const RETRIES: Setting<f64> = Setting::new("LOBSTER_LLM_VALIDATION_RETRIES", "a number", |text| {
     Some(json::js_number(text)).filter(|number| !number.is_nan())
 });
@@ -105,7 +104,7 @@ const TEXTS: [&str; 20] = [
     "OTEL_SERVICE_NAME",
 ];
 
-/// Text that may hold what is not for everybody: tokens, addresses with them, commands.
+/// Text that may be confidential: tokens, addresses with tokens, commands.
 const HIDDEN: [&str; 30] = [
     ANSWER_TOKEN.name,
     "LOBSTER_EXECUTOR",
@@ -139,10 +138,11 @@ const HIDDEN: [&str; 30] = [
     "TRACEPARENT",
 ];
 
-/// Whether each setting of an environment can be read.
+/// Checks that each setting of an environment can be read.
 ///
 /// # Errors
-/// For the first one that cannot.
+///
+/// For the first setting that cannot.
 pub fn check_settings(env: &dyn Fn(&str) -> Option<OsString>) -> Result<(), BadSetting> {
     FORMED.iter().try_for_each(|setting| setting.check(env))?;
     TEXTS.iter().try_for_each(|name| Setting::text(name).check(env))?;

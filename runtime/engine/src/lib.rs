@@ -1,6 +1,6 @@
 //! Drives plans: order, conditions, branches, loops, retries, timeouts, gates.
 //!
-//! One engine runs files and pipelines, the first time and when they go on.
+//! One engine runs files and pipelines, both when they start and when they resume.
 
 pub(crate) mod action;
 pub mod call;

@@ -1,4 +1,4 @@
-//! `lobster.mcp.toml`: which servers there are, and what of them may be used.
+//! `lobster.mcp.toml`: the MCP servers of an operator, and the tools that may be used.
 
 use lobster_base::code::Code;
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ pub(crate) const VARIABLE: &str = "LOBSTER_MCP_CONFIG";
 pub struct McpConfig {
     /// Format version; 1.
     pub version: u32,
-    /// By name.
+    /// The servers by name.
     #[serde(default, rename = "server")]
     pub servers: BTreeMap<String, ServerSpec>,
 }
@@ -39,65 +39,65 @@ pub struct McpConfig {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ServerSpec {
-    /// A program and its arguments that speaks on its standard streams.
+    /// A program and its arguments, which speaks MCP on its standard streams.
     #[serde(default)]
     pub command: Option<Vec<String>>,
-    /// Variables of that program.
+    /// Variables of the program.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Secrets of that program, by its variables.
+    /// Secrets of the program, by its variables.
     #[serde(default)]
     pub secrets: BTreeMap<String, String>,
     /// The address of a server that speaks streamable HTTP.
     #[serde(default)]
     pub url: Option<String>,
-    /// The variable that holds the bearer token for that address.
+    /// The variable with the bearer token for the address.
     #[serde(default)]
     pub token_env: Option<String>,
-    /// The secret that is that token.
+    /// The secret whose value is the bearer token.
     #[serde(default)]
     pub token_secret: Option<String>,
-    /// Secrets that are added to what is sent to these hosts: to the address, or by the program.
+    /// Secrets that are added to requests to these hosts: to the server's address, or from the program.
     #[serde(default)]
     pub credentials: BTreeMap<String, CredentialSpec>,
-    /// What `lobster mcp login` says at that address, beyond what it finds out.
+    /// The parameters of `lobster mcp login` at the address, beyond those that it discovers.
     #[serde(default)]
     pub login: Option<LoginSpec>,
-    /// The tools that may be called, `*` at the end standing for the rest; all if it is left out.
+    /// The tools that may be called, with `*` at the end for any rest of a name; all tools if left out.
     #[serde(default)]
     pub tools: Option<Vec<String>>,
     /// Most bytes of one answer.
     #[serde(default = "max_bytes")]
     pub max_bytes: Bytes,
-    /// How long a call may take, and connecting.
+    /// Time limit of a call, and of connecting.
     #[serde(default = "timeout")]
     pub timeout: Span,
 }
 
-/// A credential by the name of its secret, or with more about it.
+/// A credential by the name of its secret, or with more details.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum CredentialSpec {
-    /// The secret, sent as its host is known to want it.
+    /// The secret, sent in the way that is known for its host.
     Secret(String),
-    /// The secret, with how it is sent.
+    /// The secret and the way in which it is sent.
     Terms(CredentialTerms),
 }
 
-/// A client that was registered by hand, and what it asks for.
+/// A client that was registered by hand, and the permissions that it requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LoginSpec {
     /// The client; without one, lobster registers itself.
     #[serde(default)]
     pub client_id: Option<String>,
-    /// The secret that proves that it is this client.
+    /// The secret that proves the client's identity.
     #[serde(default)]
     pub client_secret: Option<String>,
-    /// What the token shall allow; without any, what the server says that it needs.
+    /// The permissions that the token should have; if left out, those that the server names.
     #[serde(default)]
     pub scopes: Vec<String>,
-    /// The port of this machine that the browser comes back to; any free one without it.
+    /// The port of this machine to which the browser returns; any free port if left out.
     #[serde(default)]
     pub port: u16,
 }
@@ -110,7 +110,7 @@ fn timeout() -> Span {
     Span(Duration::from_secs(60))
 }
 
-/// Why the file cannot be used.
+/// The reason why the file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read {}: {source}", .path.display())]
@@ -123,7 +123,8 @@ impl McpConfig {
     /// Reads a file.
     ///
     /// # Errors
-    /// When it cannot be read, or names a server in a way that cannot be meant.
+    ///
+    /// If it cannot be read, or the fields of a server contradict each other.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let text = std::fs::read_to_string(path)
             .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
@@ -149,7 +150,7 @@ impl McpConfig {
 }
 
 impl ServerSpec {
-    /// Why its fields do not belong together.
+    /// The reason why its fields do not fit together.
     fn problem(&self) -> Option<String> {
         let misplaced = |field: &str, of: &str, instead: &str| {
             Some(format!("`{field}` belongs to `{of}`; use `{instead}`"))
@@ -186,7 +187,8 @@ impl ServerSpec {
     /// The credentials that the file itself grants.
     ///
     /// # Errors
-    /// What about one of them cannot be meant.
+    ///
+    /// The reason why one of them is invalid.
     pub(crate) fn granted_credentials(&self) -> Result<Vec<CredentialGrant>, String> {
         let grant = |(host, spec): (&String, &CredentialSpec)| {
             let at = CredentialHost::parse(host).map_err(|error| format!("credentials: {error}"))?;
@@ -199,7 +201,7 @@ impl ServerSpec {
         self.credentials.iter().map(grant).collect()
     }
 
-    /// What about a credential cannot be meant: by itself, or at a server with another address.
+    /// The reason why a credential is invalid: by itself, or because its server has another address.
     fn wrong_credential(&self) -> Option<String> {
         let grants = match self.granted_credentials() {
             Ok(grants) => grants,
@@ -214,7 +216,7 @@ impl ServerSpec {
         ))
     }
 
-    /// Whether its users may log in: nothing else says what its token is.
+    /// True if its users may log in: no other field sets the token.
     pub(crate) fn may_log_in(&self) -> bool {
         self.url.is_some() && !self.names_token() && self.credentials.is_empty()
     }
@@ -223,8 +225,8 @@ impl ServerSpec {
         self.token_env.is_some() || self.token_secret.is_some()
     }
 
-    /// The secret that is the bearer token: the file's own, else what the step grants as the variable
-    /// that the token is taken from.
+    /// The secret that is the bearer token: the file's own, else the secret that the step grants as the token's
+    /// variable.
     fn secret_token(&self, env: &Env) -> Option<(String, String)> {
         let own = self.token_secret.iter().map(|secret| (URL_TOKEN, secret)).next();
         let variable = self.token_env.as_deref().unwrap_or(URL_TOKEN);
@@ -232,7 +234,7 @@ impl ServerSpec {
         own.or(granted).map(|(variable, secret)| (variable.to_owned(), secret.clone()))
     }
 
-    /// The secrets that the file itself grants, with the variables that hold them.
+    /// The secrets that the file itself grants, with their variables.
     pub(crate) fn grants(&self) -> impl Iterator<Item = SecretGrant> {
         let token = self.token_secret.iter().map(|secret| (URL_TOKEN, secret));
         let own = self.secrets.iter().map(|(variable, secret)| (variable.as_str(), secret));
@@ -241,10 +243,10 @@ impl ServerSpec {
     }
 }
 
-/// The variable as which a step grants the token of a server that it names by its address.
+/// The variable as which a step grants the token of a server that it names by address.
 const URL_TOKEN: &str = lobster_stage::MCP_TOKEN;
 
-/// Where a server is, as a call needs it.
+/// The way to a server, as a call needs it.
 #[derive(Clone, Debug)]
 pub(crate) enum Reach {
     Program {
@@ -255,13 +257,14 @@ pub(crate) enum Reach {
     },
     Address {
         url: Url,
-        /// With a secret only if that is the token of a login: the one that it is now.
+        /// The token, unless it is the value of `secret`. Both are set only if the secret is a login: then this is its
+        /// current token.
         token: Option<Secret>,
-        /// The secret that the token is, by the variable that it is granted as.
+        /// The secret whose value is the token, with the variable of its grant.
         secret: Option<(String, String)>,
-        /// How the secret is sent, if not as a bearer token.
+        /// The way in which the secret is sent, if it is not a bearer token.
         credential: Option<Box<CredentialGrant>>,
-        /// Where the token is from a login, how it is renewed.
+        /// The renewal of a token that comes from a login.
         login: Option<LoginSpec>,
     },
 }
@@ -276,14 +279,14 @@ impl Reach {
     }
 }
 
-/// A server with all that the operator says about it.
+/// A server with all its settings by the operator.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
-    /// What it is called, in messages and in the lock.
+    /// Its name in messages and in the lock.
     pub(crate) name: String,
     pub(crate) reach: Reach,
     tools: Option<Vec<String>>,
-    /// What the operator's file grants it besides the step.
+    /// The credentials that the operator's file grants it besides the step's.
     pub(crate) credentials: Vec<CredentialGrant>,
     pub(crate) max_bytes: usize,
     pub(crate) timeout: Duration,
@@ -291,7 +294,7 @@ pub(crate) struct Target {
 }
 
 impl Target {
-    /// Finds the server that a plan means.
+    /// Finds the server that a plan names.
     pub(crate) fn find(
         services: &Services,
         env: &Env,
@@ -384,7 +387,7 @@ impl Target {
         })
     }
 
-    /// Takes the token of a login, where nothing else says what the token is.
+    /// Takes the token of a login, if no other setting gives the token.
     fn log_in(&mut self, services: &Services, spec: &ServerSpec) -> Result<(), StageError> {
         let terms = spec.login.clone().unwrap_or_default();
         if let Reach::Address { url, token: token @ None, secret: None, login, .. } = &mut self.reach
@@ -397,8 +400,8 @@ impl Target {
         Ok(())
     }
 
-    /// Takes the token of a login that the server's secret is, as it is now: a session goes on with the token that it
-    /// was opened with.
+    /// Takes the current token of the login that is the server's secret: a session keeps the token with which it was
+    /// opened.
     fn take_token_of_secret(&mut self, services: &Services) -> Result<(), StageError> {
         if let Reach::Address { token, secret: Some((_, secret)), .. } = &mut self.reach
             && let Some(login) = services.login(secret)?
@@ -408,7 +411,7 @@ impl Target {
         Ok(())
     }
 
-    /// Has the token of a login renewed, which the server has refused. Gives whether there is another one.
+    /// Renews the token of a login, which the server has refused. Returns true if there is a new one.
     pub(crate) fn renew_login(&mut self, services: &Services) -> Result<bool, StageError> {
         let Reach::Address { url, token: Some(token), login, secret, .. } = &mut self.reach else {
             return Ok(false);
@@ -440,7 +443,7 @@ impl Target {
             .map(|(name, _)| name.as_str())
     }
 
-    /// Whether the operator lets this tool be called.
+    /// True if the operator allows this tool.
     pub(crate) fn allows(&self, tool: &str) -> bool {
         let fits = |pattern: &String| match pattern.strip_suffix('*') {
             Some(prefix) => tool.starts_with(prefix),
@@ -457,25 +460,25 @@ fn granted_for(url: &Url, env: &Env) -> Result<Option<CredentialGrant>, String> 
     Ok(Some(grant.clone()))
 }
 
-/// Whether a credential is for the host of this address.
+/// True if a credential is for the host of this address.
 pub(crate) fn is_for(grant: &CredentialGrant, url: &Url) -> bool {
     let at = url.host_str().zip(url.port_or_known_default());
     url.scheme() == "https" && at.is_some_and(|(host, port)| grant.host.is(host, port))
 }
 
-/// Whether a credential is sent as tokens of MCP servers usually are.
+/// True if a credential is sent like most tokens of MCP servers.
 fn is_bearer(grant: &CredentialGrant) -> bool {
     let is_word = matches!(&grant.scheme, Scheme::Word(word) if word.eq_ignore_ascii_case("bearer"));
     is_word && grant.header == "authorization"
 }
 
-/// Why a login gives no token, as a call fails for it.
+/// The failure of a call for which a login has no token.
 fn no_token(error: TokenError) -> StageError {
     StageError { permanent: error.needs_person(), ..StageError::permanent_from(error) }
         .with_code(Code::McpLogin)
 }
 
-/// The token that a login at this address gave, if somebody is logged in there.
+/// The token of a login at this address, if a user is logged in there.
 fn token_of(
     services: &Services,
     name: &str,
@@ -499,7 +502,7 @@ fn token_of(
     }))
 }
 
-/// A server that a plan names by itself: the usual limits, all its tools.
+/// A server that only the plan names: default limits, all its tools.
 fn inline() -> ServerSpec {
     ServerSpec {
         command: None,
@@ -516,8 +519,8 @@ fn inline() -> ServerSpec {
     }
 }
 
-/// The operator's file. Under a policy only the variable names it: a step could
-/// have written the one in the working directory.
+/// Reads the operator's file. Under a policy only the variable names it, since a step could have written the one in
+/// the working directory.
 pub(crate) fn operators(services: &Services, cwd: &Path) -> Result<(PathBuf, McpConfig), ConfigError> {
     let path = match services.env.path(VARIABLE) {
         Some(path) => services.cwd.join(path),
@@ -530,7 +533,7 @@ pub(crate) fn operators(services: &Services, cwd: &Path) -> Result<(PathBuf, Mcp
     Ok((path.clone(), McpConfig::read(&path)?))
 }
 
-/// The servers of the operator's that a plan calls by their names.
+/// The operator's servers that a plan calls by name.
 pub(crate) fn servers_of(plan: &Plan) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     match plan {
@@ -560,9 +563,8 @@ fn of_pipeline(pipeline: &Pipeline, names: &mut BTreeSet<String>) {
     names.extend(calls.filter_map(|call| call.args.value("server")).map(|name| name.trim().to_owned()));
 }
 
-/// The variables that servers' tokens are taken from: of the operator's file,
-/// else of the one in this directory. A file that cannot be read names none;
-/// whoever calls a server is told why.
+/// The variables from which servers' tokens are taken: those in the operator's file, else in the file of this
+/// directory. An unreadable file names none; a call to a server reports the reason.
 pub(crate) fn token_variables(file: Option<&Path>, cwd: &Path) -> Vec<String> {
     let path = cwd.join(file.unwrap_or(Path::new(FILE)));
     let config = McpConfig::read(&path).ok();

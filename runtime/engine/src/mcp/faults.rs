@@ -1,4 +1,4 @@
-//! Why a server could not be reached or asked, in words that need no knowledge of the library below.
+//! Explains why a server could not be reached or did not answer, without terms of the library below.
 
 use std::error::Error;
 
@@ -12,13 +12,13 @@ use rmcp::transport::streamable_http_client::{
     AuthRequiredError, HttpStatusError, InsufficientScopeError, StreamableHttpError,
 };
 
-/// What a server says that does not know the session any more.
+/// The message for a server that has forgotten the session.
 pub(super) const SESSION_LOST: &str = "it answers with HTTP 404: it does not know the session any more";
 
-/// What went wrong with a connection over HTTP.
+/// An error of a connection over HTTP.
 type HttpFault = StreamableHttpError<RequestError>;
 
-/// Why there is no connection.
+/// Explains why there is no connection.
 pub(super) fn connecting(error: &ClientInitializeError) -> String {
     match error {
         ClientInitializeError::TransportError { error, .. } => transport(error),
@@ -26,7 +26,7 @@ pub(super) fn connecting(error: &ClientInitializeError) -> String {
     }
 }
 
-/// Why a request has no answer.
+/// Explains why a request has no answer.
 pub(super) fn asking(error: &ServiceError) -> String {
     match error {
         ServiceError::TransportSend(error) => transport(error),
@@ -34,28 +34,28 @@ pub(super) fn asking(error: &ServiceError) -> String {
     }
 }
 
-/// Whether the server answers that it has no such handshake, as those that speak only 2026-07-28 do.
+/// True if the server rejects the handshake as unknown, like servers that only speak 2026-07-28.
 pub(super) fn knows_no_handshake(error: &ClientInitializeError) -> bool {
     let codes = [
         ErrorCode::UNSUPPORTED_PROTOCOL_VERSION,
         ErrorCode::METHOD_NOT_FOUND,
-        // The headers that every request of that protocol has are looked at before its method.
+        // The headers that every request of that protocol needs are checked before its method.
         ErrorCode::HEADER_MISMATCH,
     ];
     matches!(error, ClientInitializeError::JsonRpcError(error) if codes.contains(&error.code))
 }
 
-/// Whether there is no connection because the server does not know who asks.
+/// True if the server refused the connection for lack of a valid login.
 pub(super) fn connecting_refused(error: &ClientInitializeError) -> bool {
     matches!(error, ClientInitializeError::TransportError { error, .. } if is_unauthorized(error))
 }
 
-/// Whether a request was refused for that.
+/// True if a request was refused for that reason.
 pub(super) fn request_refused(error: &ServiceError) -> bool {
     matches!(error, ServiceError::TransportSend(error) if is_unauthorized(error))
 }
 
-/// Whether every further request of the session would be answered in the same way.
+/// True if every further request of the session would fail in the same way.
 pub(super) fn has_lost_session(error: &ServiceError) -> bool {
     let ServiceError::TransportSend(error) = error else { return false };
     causes(error).any(|cause| matches!(cause.downcast_ref(), Some(HttpFault::SessionExpired)))
@@ -97,7 +97,7 @@ fn http(fault: &HttpFault) -> Option<String> {
     })
 }
 
-/// An answer that is no success: its status, and what may stand behind it.
+/// Explains an unsuccessful answer: its status, and its likely cause.
 fn answered(said: &str) -> String {
     let said = said.trim_end_matches([' ', ':']);
     let moved = if said.starts_with('3') {

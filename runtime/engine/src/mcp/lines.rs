@@ -1,6 +1,5 @@
-//! JSON-RPC by lines with a server of any manners. What a server says beyond
-//! the protocol is skipped, up to a limit; a message that is too long ends the
-//! connection, since the call that it answers could not end otherwise.
+//! JSON-RPC over lines, with any kind of server. Output that is not part of the protocol is skipped, up to a limit. A
+//! message that is too long ends the connection, since its call could not end otherwise.
 
 use std::io;
 use std::sync::{Arc, Mutex};
@@ -12,13 +11,13 @@ use rmcp::transport::Transport;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::unix::pipe;
 
-/// Bytes that are not a message: logs that a server prints in the wrong place.
+/// Most bytes that are not messages, such as logs on the wrong stream.
 const MAX_NOISE: usize = 1 << 20;
 
-/// Why a connection ended, for whoever waits for an answer.
+/// The reason why a connection ended, for the calls that wait on it.
 pub(super) type Cause = Arc<Mutex<Option<String>>>;
 
-/// Notes the first cause.
+/// Records the first cause.
 pub(super) fn note(cause: &Cause, text: impl Into<String>) {
     lock(cause).get_or_insert_with(|| text.into());
 }
@@ -38,7 +37,7 @@ impl Lines {
         Self { from: BufReader::new(from), to, line: Vec::new(), max, noise: 0, cause }
     }
 
-    /// Fills `line` with the next one; false at the end. It may be dropped at any await.
+    /// Reads the next line into `line`; false at the end. It can be dropped at any await.
     async fn next_line(&mut self) -> Result<bool, String> {
         loop {
             let available =

@@ -1,5 +1,5 @@
-//! `lobster.mcp.lock`: what the tools of each server were when a person looked
-//! at them. A server that says something else now is not called.
+//! `lobster.mcp.lock`: the tools of each server as a person reviewed them. A server whose tools differ now is not
+//! called.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -18,11 +18,11 @@ use lobster_base::text::{self, Count};
 pub struct Lock {
     /// Format version; 1.
     pub version: u32,
-    /// By server and tool.
+    /// The tools by server and name.
     pub servers: BTreeMap<String, BTreeMap<String, PinnedTool>>,
 }
 
-/// What a server said of a tool.
+/// A server's description of a tool.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PinnedTool {
