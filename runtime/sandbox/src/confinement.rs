@@ -1,5 +1,4 @@
-//! What a confined process may reach, and what happens when the host cannot
-//! hold the promise.
+//! Access of a confined process, and the reaction if the host cannot enforce a promise.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -8,17 +7,17 @@ use serde::{Deserialize, Serialize};
 
 use super::{HeldRoot, ProcessLimits, Promise};
 
-/// How far the process is shut in.
+/// Kind of confinement of a process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Confinement {
     /// Supervised, not confined.
     #[default]
     None,
-    /// Namespaces with a file system of its own, Landlock and seccomp.
+    /// Its own namespaces and file system, Landlock and seccomp.
     Jail(JailSpec),
-    /// Landlock and seccomp only: cheaper, and leaves metadata, unix sockets
-    /// and the sight of other processes open.
+    /// Landlock and seccomp only. Cheaper, but the process can change metadata, reach unix sockets and see
+    /// other processes.
     LandlockSeccomp(JailSpec),
 }
 
@@ -40,8 +39,8 @@ impl Confinement {
         }
     }
 
-    /// What must hold for a strict run: everything the specification asks
-    /// for that the chosen kind of confinement can hold at all.
+    /// Promises that a strict run requires: all promises of the specification that this kind of
+    /// confinement can enforce.
     pub(super) fn promises(&self, limits: &ProcessLimits) -> Vec<Promise> {
         let mut promises = vec![Promise::TreeKill, Promise::EnvScrub, Promise::FdClose];
         if limits.any() {
@@ -84,123 +83,118 @@ impl Confinement {
     }
 }
 
-/// What a confined process may reach. All paths are absolute host paths.
+/// Access of a confined process. All paths are absolute host paths.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JailSpec {
-    /// Files and directories it may read and execute. One that does not exist is skipped.
+    /// Files and directories it may read and execute. A path that does not exist is skipped.
     pub read: Vec<PathBuf>,
-    /// Files and directories it may also change. They must exist, and be named
-    /// by their real paths: an earlier step could have left a symbolic link.
+    /// Files and directories it may also change. They must exist and be named by their real paths, because an
+    /// earlier step could have left a symbolic link.
     pub write: Vec<PathBuf>,
-    /// Those of `read` and `write` that were made for this process alone. It finds them also where
-    /// they lie in what is hidden, and nothing else there.
+    /// The entries of `read` and `write` that were made for this process alone. The process can reach them
+    /// even inside hidden directories, where it sees nothing else.
     pub own: Vec<PathBuf>,
-    /// Those of `read`, `write` and `unix` that were opened when they were judged, by
-    /// their real paths. If another file is at such a path when the process starts,
-    /// or a link leads to it, the process is not started. Open files do not travel: in
-    /// text they stand as [`super::RootId`]s beside this.
+    /// The entries of `read`, `write` and `unix` that were opened when the policy judged them, by their real
+    /// paths. The process is not started if another file is at such a path by then, or if a link leads to it.
+    /// Open files cannot be serialised: the text form has a [`super::RootId`] for each.
     #[serde(skip)]
     pub held: Vec<HeldRoot>,
-    /// Hidden, also inside the roots above.
+    /// Hidden paths, even inside the roots above.
     pub deny: Vec<PathBuf>,
-    /// Hidden too, as far as it is found in the roots above when the process
-    /// starts: `**/.env`, `/srv/*/key`, `!**/.env.example`. The last pattern
-    /// that covers a path decides. What the process itself makes later is its own.
+    /// Patterns of hidden paths such as `**/.env`, `/srv/*/key` and `!**/.env.example`. They hide the
+    /// matching files that are in the roots above when the process starts, but not files that the process
+    /// makes later. The last pattern that covers a path decides.
     pub deny_patterns: Vec<String>,
-    /// Trees of the system: nothing is looked for there, unless a root lies
-    /// inside, or a pattern begins inside. A jail with any also gets the files
-    /// by which programs know users and hosts, made for it.
+    /// System trees. They are not searched, unless a root is inside or a pattern begins inside. If there are
+    /// any, a jail also gets generated files from which programs read the names of users and hosts.
     pub system: Vec<PathBuf>,
-    /// Read-only, also inside a write root, and also when they do not exist
-    /// yet: an empty placeholder then stands there during the run.
+    /// Read-only paths, even inside a write root. If a path does not exist yet, an empty placeholder is there
+    /// during the run.
     pub protect: Vec<PathBuf>,
-    /// Files that it sees with the content they had when they were approved,
-    /// read-only. They must lie inside the roots above and be named by their
-    /// real paths.
+    /// Files that it sees read-only and with the content they had when they were approved. They must be
+    /// inside the roots above and be named by their real paths.
     pub replaced: Vec<Replaced>,
-    /// Files of an approval that it runs or sources and finds as they are, since no copy can
-    /// stand in their places: it writes them itself, or they are very large. The statement
-    /// says that what was approved is not held for these.
+    /// Approved files that it runs or sources in place, because no copy can replace them: the process writes
+    /// them itself, or they are very large. The statement reports that their approved content is not enforced.
     pub uncopied: Vec<PathBuf>,
-    /// What it may run, load and read that no approval covers, in words: then what was approved
-    /// is not held.
+    /// Descriptions of what it may run, load and read without an approval. If there are any, the approved
+    /// content is not enforced.
     pub uncovered: Vec<String>,
-    /// True if a person approved it: the roots are what was approved, but for what is in `uncovered`.
+    /// True if a person approved it: the approval determines the roots, except for `uncovered`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_approved: bool,
-    /// Whether a run is refused where `uncopied` or `uncovered` names anything. A degraded run
-    /// says so in its minimum.
+    /// Refuses the run if `uncopied` or `uncovered` has entries. A degraded run lists the promise in its
+    /// minimum instead.
     pub copies_only: bool,
-    /// Layers over roots of `write`: what the process changes there stays in them. They are
-    /// made where the process is started, so they do not travel either.
+    /// Layers over entries of `write`, which receive the changes of the process. They are made where the
+    /// process is started and cannot be serialised either.
     #[serde(skip)]
     pub layers: Vec<Overlay>,
-    /// Whether git's directories that are found in the write roots are
-    /// read-only. One that is itself a write root may be written but for what
-    /// makes git run code; a write root inside of one stays a write root.
+    /// Makes git directories in the write roots read-only. In a git directory that is itself a write root,
+    /// only the files that make git run code are read-only. A write root inside a git directory stays
+    /// writable.
     pub protect_repositories: bool,
-    /// The unix sockets that it may connect to; other sockets in the roots are hidden. With any, it
-    /// may also make sockets of its own.
+    /// Unix sockets that it may connect to; other sockets in the roots are hidden. If there are any, it may
+    /// also make its own sockets.
     pub unix: Vec<PathBuf>,
-    /// It may make unix sockets of its own, as long as it finds none of anybody else: the sockets in the
-    /// roots are hidden, and abstract names are kept apart. Where that cannot be, it makes none.
+    /// It may make its own unix sockets, provided that it cannot reach the sockets of other processes:
+    /// sockets in the roots are hidden, and abstract names are isolated. On a host without this isolation it
+    /// may make none.
     pub own_sockets: bool,
-    /// Directories that are its own: empty, writable, in memory, gone with it.
-    /// Where they cannot be (without namespaces), one temporary directory
-    /// stands in for all, named in `TMPDIR`.
+    /// Private directories: empty, writable, in memory, and removed with the process. Without namespaces, one
+    /// temporary directory named in `TMPDIR` replaces them all.
     pub private: Vec<PathBuf>,
     /// Bytes that each private directory may hold.
     pub private_size: u64,
-    /// Whether a strict run is refused where memory and processes cannot be
-    /// bounded for the tree as a whole. They are wherever they can, and few
-    /// hosts let an ordinary user do it. A degraded run says so in its minimum.
+    /// Refuses a strict run if the host cannot limit memory and processes of the whole tree. The limits are
+    /// set wherever possible, but few hosts allow that to an ordinary user. A degraded run lists the promise
+    /// in its minimum instead.
     pub tree_limits: bool,
-    /// What it may talk to.
+    /// Network access.
     pub net: Net,
-    /// With [`Net::None`]: a network that it shares with other processes, and
-    /// with nobody else.
+    /// A network that it shares only with other processes that name it. Requires [`Net::None`].
     pub ports: Option<Ports>,
-    /// What to do when the host cannot hold a promise.
+    /// Reaction if the host cannot enforce a promise.
     pub mode: Mode,
 }
 
-/// A directory that a process finds changed, or may change, without its being changed: overlayfs
-/// keeps apart what is done there.
+/// A directory that the process sees with changes, or may change, while the original stays unchanged:
+/// overlayfs stores the changes separately.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Overlay {
-    /// The directory: one of the write roots, or one that is only read.
+    /// The directory: a write root or a read-only directory.
     pub root: PathBuf,
-    /// What lies over it already, in the form that overlayfs gives an upper directory.
+    /// The layer that already covers it, in the form of an overlayfs upper directory.
     pub below: Option<PathBuf>,
-    /// Where the process's own changes go. One that is only read has none.
+    /// Directory for the process's own changes; none if it may only read.
     pub upper: Option<Upper>,
-    /// A copy of it that the process finds in its place, where the kernel lays nothing over it. The other two are
-    /// not used then.
+    /// A copy that replaces the directory for the process where the kernel cannot mount a layer over it.
+    /// `below` and `upper` are not used then.
     pub copy: Option<PathBuf>,
 }
 
-/// Where the changes of a process go.
+/// Directory for the changes of a process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Upper {
     /// An empty directory.
     pub dir: PathBuf,
-    /// What the kernel needs beside it, on the same file system.
+    /// Work directory that overlayfs requires on the same file system.
     pub work: PathBuf,
 }
 
-/// A file of the host's that a confined process finds another one in place of.
+/// A host file that a confined process sees replaced by another file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Replaced {
-    /// Where the process finds it.
+    /// Path at which the process sees it.
     pub path: PathBuf,
-    /// What it finds there, with the mode that this has.
+    /// The file that the process sees there, with the copy's own mode.
     pub copy: PathBuf,
 }
 
 impl JailSpec {
-    /// Whether a pattern hides this path where it is found.
+    /// True if a pattern hides this path.
     pub fn hides(&self, path: &std::path::Path) -> bool {
         use std::os::unix::ffi::OsStrExt;
         let Ok(patterns) = super::patterns::Patterns::new(&self.deny_patterns) else { return false };
@@ -208,12 +202,12 @@ impl JailSpec {
         patterns.is_hit(&patterns.along(names))
     }
 
-    /// Sockets are looked for in the roots, and hidden.
+    /// True if sockets in the roots are searched for and hidden.
     pub(super) fn hides_sockets(&self) -> bool {
         self.own_sockets || !self.unix.is_empty()
     }
 
-    /// What was opened at this path when it was judged.
+    /// The file or directory that was opened at this path when the policy judged it.
     pub(super) fn held_at(&self, path: &std::path::Path) -> Option<&HeldRoot> {
         self.held.iter().find(|held| held.path() == path)
     }
@@ -228,7 +222,7 @@ impl JailSpec {
 }
 
 impl Default for JailSpec {
-    /// Reads nothing, writes nothing outside private temporary directories, talks to nobody.
+    /// Reads nothing, writes only to private temporary directories, and has no network.
     fn default() -> Self {
         Self {
             read: Vec::new(),
@@ -258,53 +252,52 @@ impl Default for JailSpec {
     }
 }
 
-/// A network without a way out, for those that name the same one at the same
-/// time: it is there as long as one of them is. TCP on the loopback interface
-/// is all there is in it.
+/// A network with no way out, shared by the processes that name it at the same time. It exists as long as one
+/// of them does, and has only TCP on the loopback interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ports {
     /// Its name.
     pub network: String,
-    /// Where this process may listen.
+    /// Ports on which this process may listen.
     pub listen: Vec<u16>,
-    /// Where it may connect to; to where it listens it may too.
+    /// Ports to which it may connect, in addition to those on which it listens.
     pub connect: Vec<u16>,
 }
 
-/// What a confined process may talk to.
+/// Network access of a confined process.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Net {
     /// Nothing.
     #[default]
     None,
-    /// These, through a proxy named in `HTTP_PROXY`, `HTTPS_PROXY` and
-    /// `ALL_PROXY`; there is no other way out.
+    /// These hosts, through a proxy named in `HTTP_PROXY`, `HTTPS_PROXY` and `ALL_PROXY`; there is no other
+    /// way out.
     Hosts(Vec<HostPort>),
-    /// Whatever the host can.
+    /// Everything that the host can reach.
     Host,
 }
 
-/// A host that may be reached.
+/// A reachable host.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct HostPort {
-    /// A name, a name with a leading `*.` for all below it, or an address.
-    /// Private and local addresses are reached only if listed as addresses.
+    /// A name, a name with a leading `*.` that matches all names below it, or an address. Private and local
+    /// addresses are reached only if they are listed as addresses.
     pub host: String,
     /// The port.
     pub port: u16,
 }
 
 impl HostPort {
-    /// `host:port`, with an IPv6 address in brackets.
+    /// Parses `host:port`, with an IPv6 address in brackets.
     pub fn parse(text: &str) -> Option<Self> {
         let (host, port) = text.rsplit_once(':')?;
         Some(Self { host: host.trim_matches(['[', ']']).to_owned(), port: port.parse().ok()? })
     }
 
-    /// Whether a grant of this reaches `host`, in lower case and without a dot at its end.
+    /// True if this grant covers `host`, which must be in lower case and without a final dot.
     pub fn covers(&self, host: &str, port: u16) -> bool {
         let listed = self.host.trim_end_matches('.').to_ascii_lowercase();
         self.port == port
@@ -325,16 +318,17 @@ impl fmt::Display for HostPort {
     }
 }
 
-/// What to do when the host cannot hold a promise.
+/// Reaction if the host cannot enforce a promise.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// Refuse to run.
     #[default]
     Strict,
-    /// Run with what can be held, if these promises hold at least, and say what does not.
+    /// Run with the promises that can be enforced, provided that `minimum` is among them, and report the
+    /// others.
     Degrade {
-        /// What must hold all the same.
+        /// Promises that must be enforced nevertheless.
         minimum: Vec<Promise>,
     },
 }

@@ -1,34 +1,34 @@
-//! What this host can hold, found out by doing it, and whether it really
-//! holds: the sandbox attacked from inside.
+//! Capabilities of this host, found by trying them, and a check that they really protect: the sandbox is
+//! attacked from inside.
 
 use serde::{Deserialize, Serialize};
 
 use super::{Enforcement, Promise};
 
-/// What this host can do, found by confining a process that does nothing.
+/// Capabilities of this host, found by confining a process that does nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
     /// Kernel release, as `uname -r` gives it.
     pub kernel: String,
-    /// Landlock's version, when there is one.
+    /// Version of Landlock, if the kernel has it.
     pub landlock_abi: Option<u32>,
-    /// What a jail holds here.
+    /// Promises that a jail enforces here.
     pub jail: Enforcement,
-    /// What Landlock and seccomp alone hold here.
+    /// Promises that Landlock and seccomp alone enforce here.
     pub landlock_seccomp: Enforcement,
 }
 
 /// The sandbox's health on this host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Checkup {
-    /// What is promised here.
+    /// Promises made on this host.
     pub probe: Probe,
-    /// What came of each attack, in a jail.
+    /// Result of each attack on a jail.
     pub findings: Vec<Finding>,
 }
 
 impl Checkup {
-    /// Whether every promise made here was kept.
+    /// True if every promise made here was kept.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.findings.iter().all(|finding| finding.verdict != Verdict::Broken)
@@ -40,24 +40,24 @@ impl Checkup {
 pub struct Finding {
     /// The promise that it tries to break.
     pub promise: Promise,
-    /// What it tries.
+    /// Description of the attempt.
     pub action: String,
-    /// What came of it.
+    /// Result of the attack.
     pub verdict: Verdict,
-    /// How it was refused, or why it could not be.
+    /// Details of the refusal, or the reason why it was not refused.
     pub detail: String,
 }
 
-/// What came of an attack.
+/// Result of an attack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It was refused.
     Held,
-    /// It succeeded, though the promise was made: a bug, of lobster or of the kernel.
+    /// It succeeded although the promise was made: a bug in lobster or in the kernel.
     Broken,
-    /// It succeeded, and the statement says that the promise cannot be held here.
+    /// It succeeded, and according to the statement the promise cannot be enforced here.
     Unenforceable,
-    /// It fails on this host even without a sandbox, so it shows nothing.
+    /// It fails on this host even without a sandbox, so it proves nothing.
     Impossible,
 }

@@ -1,11 +1,12 @@
-//! The enforcement statement: what was promised, what held it, what could not.
+//! The enforcement statement: the promises of a run, the mechanisms that enforced them, and the promises that
+//! could not be enforced.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// One thing a policy can promise about a native step. The text form is the
-/// one that `minimum` in a policy file uses.
+/// A promise that a policy can make about a native step. The text form is the one used by `minimum` in a
+/// policy file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Promise {
@@ -15,47 +16,46 @@ pub enum Promise {
     FsWrite,
     /// It changes no mode, owner, time or attribute outside its write roots.
     FsMetadata,
-    /// Paths inside its roots that it cannot see.
+    /// It cannot see the denied paths inside its roots.
     FsDeny,
-    /// Paths inside its write roots that it cannot change.
+    /// It cannot change the protected paths inside its write roots.
     FsProtect,
-    /// The files that an approval covers have, for the step, the content that
-    /// was approved, whatever becomes of them outside.
+    /// It sees the files of an approval with the approved content, whatever happens to them outside.
     ApprovedFiles,
-    /// Paths that match patterns, inside its roots, that it cannot see.
+    /// It cannot see the paths inside its roots that match the denied patterns.
     FsDenyPatterns,
-    /// It talks to nobody.
+    /// It has no network.
     NetDeny,
-    /// It talks to the listed hosts only.
+    /// It reaches only the listed hosts.
     NetHosts,
-    /// It talks to nobody but its run, where ports are granted.
+    /// It reaches only its own run, on the granted ports.
     NetPorts,
-    /// It reaches no service over a unix socket, but for those granted.
+    /// It reaches no service over a unix socket, except for those granted.
     UnixDeny,
-    /// It sees, signals and inspects no process but its own.
+    /// It sees, signals and inspects only its own processes.
     ProcessIsolation,
-    /// It cannot use kernel interfaces that no ordinary program needs.
+    /// It cannot use kernel interfaces that ordinary programs do not need.
     KernelSurface,
-    /// It gains no privilege, by set-user-id programs or otherwise.
+    /// It gains no privileges, by set-user-id programs or otherwise.
     NoNewPrivs,
-    /// Everything the step started ends with it, also when lobster is killed.
+    /// All processes that the step started end with it, even if lobster is killed.
     TreeKill,
     /// The step's environment is exactly the one given.
     EnvScrub,
-    /// No descriptor but the standard three is inherited.
+    /// Only the three standard descriptors are inherited.
     FdClose,
-    /// CPU time, memory, file size and descriptors of each process are bounded.
+    /// CPU time, memory, file size and descriptors of each process are limited.
     Limits,
-    /// The number of processes is bounded.
+    /// The number of processes is limited.
     ProcessLimit,
-    /// Memory and processes are bounded for all that the step starts together.
+    /// Memory and processes of the step's whole tree are limited.
     TreeLimits,
-    /// What it adds to its write roots is bounded in all.
+    /// The total size that it adds to its write roots is limited.
     DiskLimit,
 }
 
 impl Promise {
-    /// All of them.
+    /// All promises.
     pub const ALL: [Self; 21] = [
         Self::FsRead,
         Self::FsWrite,
@@ -115,17 +115,17 @@ impl fmt::Display for Promise {
     }
 }
 
-/// What holds a promise.
+/// A mechanism that enforces a promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mechanism {
-    /// A file system of its own, made of bind mounts.
+    /// A separate file system, made of bind mounts.
     MountNamespace,
-    /// A network of its own, with no way out.
+    /// A separate network with no way out.
     NetNamespace,
     /// The proxy that is the only way out of the network namespace.
     Proxy,
-    /// A process table of its own; its end is the end of all in it.
+    /// A separate process table; when its first process ends, all others do.
     PidNamespace,
     /// Landlock rules.
     Landlock,
@@ -133,7 +133,7 @@ pub enum Mechanism {
     Seccomp,
     /// `PR_SET_NO_NEW_PRIVS`, all capabilities dropped.
     NoNewPrivs,
-    /// A supervisor that adopts orphans (`PR_SET_CHILD_SUBREAPER`) and kills until none is left.
+    /// A supervisor that adopts orphans (`PR_SET_CHILD_SUBREAPER`) and kills until no process is left.
     Subreaper,
     /// The arguments of `execve`.
     Exec,
@@ -141,28 +141,28 @@ pub enum Mechanism {
     CloseRange,
     /// Resource limits of each process.
     Rlimit,
-    /// A control group of the step's own.
+    /// A control group of the step.
     ControlGroup,
-    /// The supervisor measures now and then, and ends the step: between two
-    /// measurements the kernel holds nothing.
+    /// The supervisor measures from time to time and ends the step; between two measurements the kernel
+    /// enforces nothing.
     Watch,
 }
 
-/// A mechanism that this host could not give.
+/// A mechanism that this host could not provide.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lacking {
     /// Its name: `namespaces`, `Landlock`, `seccomp`, `control groups` …
     pub mechanism: String,
-    /// How it failed when it was tried.
+    /// The error when it was tried.
     pub why: String,
 }
 
-/// A promise that this host could not hold.
+/// A promise that this host could not enforce.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Missing {
     /// The promise.
     pub promise: Promise,
-    /// What is missing, as found by trying.
+    /// The missing mechanism, found by trying it.
     pub why: String,
 }
 
@@ -172,43 +172,43 @@ impl fmt::Display for Missing {
     }
 }
 
-/// Something the step tried and was refused.
+/// An attempt of the step that was refused.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Denial {
-    /// The promise that stood in the way.
+    /// The promise that forbids it.
     pub promise: Promise,
-    /// What was tried, and why it was refused.
+    /// The attempt, and why it was refused.
     pub what: String,
 }
 
 /// The statement for one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Enforcement {
-    /// What was asked for: `none`, `landlock-seccomp` or `jail`.
+    /// The kind of confinement requested: `none`, `landlock-seccomp` or `jail`.
     pub asked: String,
-    /// Each promise that held, with what held it.
+    /// Each promise that was enforced, with its mechanisms.
     pub held: Vec<(Promise, Vec<Mechanism>)>,
-    /// Each promise that did not.
+    /// Each promise that was not.
     pub missing: Vec<Missing>,
-    /// Mechanisms that the confinement has where the host can, and that this
-    /// one could not; also where another mechanism holds the promise alone.
+    /// Mechanisms of this confinement that the host could not provide, even if another mechanism alone
+    /// enforces the promise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lacking: Vec<Lacking>,
-    /// What was refused, where the mechanism tells: network connections
-    /// through the proxy. File accesses are refused by the kernel without a word.
+    /// Refused attempts, as far as the mechanism reports them: network connections through the proxy. The
+    /// kernel refuses file accesses without a report.
     pub denied: Vec<Denial>,
-    /// The hosts that it reached through the proxy, as `host:port`: each once,
-    /// and no more than the first hundred. The host's own network, where that
-    /// is granted, keeps no list.
+    /// The first hundred hosts reached through the proxy, as `host:port`, each once. If the host's own
+    /// network is granted, no list exists.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub reached: Vec<String>,
-    /// Directories that stayed as they were approved from before the start until after the end.
+    /// Approved directories that did not change from before the start until after the end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub approved_roots: Vec<String>,
-    /// What changed in the others meanwhile: by the step where it may write, or by others.
+    /// Changes in the other approved directories meanwhile: by the step where it may write, or by other
+    /// programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub changed_meanwhile: Vec<String>,
-    /// What kept apart the changes to files of a step with `changes: staged` or `review`.
+    /// The mechanism that isolated the file changes of a step with `changes: staged` or `review`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub changes: Option<String>,
 }

@@ -1,12 +1,11 @@
 //! Starting, confining, supervising and killing native processes.
 //!
-//! The only place that starts a process. A small helper (this same binary,
-//! forked off or executed as `lobster __sandbox`) forks supervisors; a step's
-//! supervisor adopts everything the step leaves behind and ends all of it
-//! when the step is over, is killed, or when lobster itself is gone.
+//! The only place that starts a process. A small helper (this same binary, forked off or executed as `lobster
+//! __sandbox`) forks supervisors. A step's supervisor adopts every process that the step leaves running, and
+//! ends all of them when the step is over, is killed, or when lobster itself is gone.
 //!
-//! This room never decides whether something may run; it runs what it is
-//! given, confined as it is told, and says what it could enforce.
+//! This crate never decides whether something may run: it runs the given process with the given confinement,
+//! and reports what it could enforce.
 
 mod confinement;
 mod doctor;
@@ -45,7 +44,7 @@ use lobster_base::cancel::CancelToken;
 /// The first argument that turns this binary into the sandbox helper.
 pub const HELPER_ARGUMENT: &str = "__sandbox";
 
-/// How the helper process is started.
+/// Command that starts the helper process.
 #[derive(Clone, Debug)]
 pub struct SandboxConfig {
     /// The program that calls [`helper_main`].
@@ -55,7 +54,7 @@ pub struct SandboxConfig {
 }
 
 impl Default for SandboxConfig {
-    /// This very executable, also when its file has been replaced meanwhile.
+    /// This very executable, even if its file has been replaced meanwhile.
     fn default() -> Self {
         let helper = if cfg!(target_os = "linux") {
             PathBuf::from("/proc/self/exe")
@@ -66,35 +65,34 @@ impl Default for SandboxConfig {
     }
 }
 
-/// Runs native processes. One per lobster process, shared by all threads;
-/// the helper starts at the first run and is started anew if it dies.
+/// Runs native processes. There is one per lobster process, shared by all threads; the helper starts at the
+/// first run and is restarted if it dies.
 #[derive(Debug)]
 pub struct Sandbox(platform::Sandbox);
 
 impl Sandbox {
-    /// Costs nothing until the first [`Sandbox::run`].
+    /// Starts nothing until the first [`Sandbox::run`].
     #[must_use]
     pub fn new(config: SandboxConfig) -> Self {
         Self(platform::Sandbox::new(config))
     }
 
-    /// Starts the helper now, so that it comes up while other preparations go
-    /// on; the one for confined processes, or the one for others.
+    /// Starts the helper for confined or for other processes now, so that it comes up during other
+    /// preparations.
     pub fn warm(&self, confined: bool) {
         self.0.warm(confined);
     }
 
-    /// Runs one process to its end and hands its output to `sinks` as it comes.
+    /// Runs one process until it ends and passes its output to `sinks` as it arrives.
     ///
-    /// Returns when the process and everything it started is gone: after its
-    /// own end (leftovers get [`ProcessLimits::linger`]), after `cancel`
-    /// (SIGTERM, then SIGKILL after [`ProcessLimits::term_grace`], at once
-    /// when forced), at the wall limit, or when an output cap is exceeded.
+    /// Returns when the process and everything it started is gone: after its own end (leftovers get
+    /// [`ProcessLimits::linger`]), after `cancel` (SIGTERM, then SIGKILL after [`ProcessLimits::term_grace`],
+    /// at once when forced), at the wall limit, or when an output cap is exceeded.
     ///
     /// # Errors
-    /// When nothing was started (program or directory missing, not permitted,
-    /// too big, a promised control missing), when a sink failed, or when the
-    /// supervision itself broke; the tree is dead then too.
+    /// If nothing was started (program or directory missing, not permitted, too big, a promised control
+    /// missing), if a sink failed, or if the supervision itself broke. The tree is dead in the last two cases
+    /// as well.
     pub fn run(
         &self,
         request: &SpawnRequest,
@@ -124,45 +122,44 @@ impl Sandbox {
 }
 
 impl Sandbox {
-    /// What this host can hold, found out by doing it. Costs two confined starts.
+    /// Capabilities of this host, found by trying them. Costs two confined starts.
     ///
     /// # Errors
-    /// When not even an unconfined process can be supervised.
+    /// If not even an unconfined process can be supervised.
     pub fn probe(&self) -> Result<Probe, SpawnError> {
         self.0.probe()
     }
 
-    /// Attacks a jail of this host from inside, with victims set up for it.
-    /// The attacker is this very executable, which must call [`helper_main`].
+    /// Attacks a jail of this host from inside, with targets prepared for it. The attacker is this very
+    /// executable, which must call [`helper_main`].
     ///
     /// # Errors
-    /// When the victims cannot be set up or the attacker cannot be run.
+    /// If the targets cannot be prepared or the attacker cannot be run.
     pub fn doctor(&self) -> Result<Checkup, SpawnError> {
         self.0.doctor()
     }
 }
 
-/// The helper's `main`: what the binary does when its first argument is
-/// [`HELPER_ARGUMENT`]. Must be called before any thread is started.
+/// The helper's `main`, which the binary calls if its first argument is [`HELPER_ARGUMENT`]. Must be called
+/// before any thread is started.
 #[must_use]
 pub fn helper_main() -> ExitCode {
     platform::helper_main()
 }
 
-/// Forks the helper off this process, for the first [`Sandbox`] that needs one:
-/// a millisecond sooner than by starting this executable again. For a `main`
-/// that is about to run something unconfined: jails are made by one that was
-/// started anew, whose memory and command line tell nothing of this process.
+/// Forks the helper off this process for the first [`Sandbox`] that needs one, a millisecond sooner than by
+/// starting this executable again. For a `main` that is about to run something unconfined: jails are made by
+/// a helper that was started separately, whose memory and command line reveal nothing about this process.
 ///
 /// # Errors
-/// When there is more than one thread already, or no process can be made. The
-/// helper is then started when it is needed.
+/// If there is more than one thread already, or no process can be made. The helper is then started when it is
+/// needed.
 pub fn fork_helper() -> std::io::Result<()> {
     platform::fork_helper()
 }
 
-/// Lets the helper of [`fork_helper`] end if nothing has used it, even if somebody has stopped it. For a process that is about
-/// to exit.
+/// Lets the helper of [`fork_helper`] end if it was never used, even if it has been stopped by a signal. For
+/// a process that is about to exit.
 pub fn release_helper() {
     platform::release_helper();
 }

@@ -1,5 +1,4 @@
-//! Roots as they were opened: whoever judged a root judged this very directory,
-//! and the step gets this one or none.
+//! Roots as open files: a step gets the very file or directory that the policy judged, or none.
 
 use std::fs::{File, FileType, Metadata, metadata};
 use std::io;
@@ -13,8 +12,8 @@ use serde::{Deserialize, Serialize};
 
 use super::SpawnError;
 
-/// A file or directory that was opened, and where it was then. The handle is
-/// kept, so nothing else can have its identity as long as this value lives.
+/// An opened file or directory and its path at that time. The handle is kept, so no other file can have its
+/// identity as long as this value lives.
 #[derive(Clone, Debug)]
 pub struct HeldRoot {
     path: PathBuf,
@@ -23,7 +22,7 @@ pub struct HeldRoot {
     handle: Arc<File>,
 }
 
-/// What tells a file from all others while somebody has it open.
+/// Device and inode, which identify a file for as long as a process has it open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FileId {
     pub(super) device: u64,
@@ -36,21 +35,21 @@ impl FileId {
     }
 }
 
-/// Which file a [`HeldRoot`] is, as plain data: whoever has it open keeps it from meaning another one.
+/// Identity of a [`HeldRoot`] as plain data. It is unique as long as a process has the file open.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RootId {
-    /// Where it was when it was opened, without links.
+    /// Path when it was opened, without links.
     pub path: PathBuf,
     device: u64,
     inode: u64,
 }
 
 impl RootId {
-    /// Opens the file that this names.
+    /// Opens the file with this identity.
     ///
     /// # Errors
-    /// When another file is there by now, or none.
+    /// If its path now leads to another file or to none.
     pub fn open(&self) -> Result<HeldRoot, SpawnError> {
         let id = FileId { device: self.device, inode: self.inode };
         match HeldRoot::open(&self.path) {
@@ -61,20 +60,20 @@ impl RootId {
 }
 
 impl HeldRoot {
-    /// Which file this is.
+    /// Path and identity of the file.
     #[must_use]
     pub fn root_id(&self) -> RootId {
         RootId { path: self.path.clone(), device: self.id.device, inode: self.id.inode }
     }
 
-    /// Opens what is at `path` by now, links followed.
+    /// Opens the file that is now at `path` and follows links.
     ///
     /// # Errors
-    /// When there is nothing, or it has no path any more.
+    /// If there is no file, or if it has been moved or removed.
     pub fn open(path: &Path) -> io::Result<Self> {
         #[cfg(target_os = "linux")]
         let flags = OFlags::PATH | OFlags::CLOEXEC;
-        // Without O_PATH: nothing must wait for the other end of a pipe.
+        // Without O_PATH, opening a pipe must not wait for its other end.
         #[cfg(not(target_os = "linux"))]
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let handle = File::from(open(path, flags, Mode::empty())?);
@@ -87,25 +86,25 @@ impl HeldRoot {
         Err(io::Error::other("it was moved or removed while it was opened"))
     }
 
-    /// Where it was when it was opened, without links.
+    /// Path when it was opened, without links.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Its device and number.
+    /// Its device and inode.
     #[must_use]
     pub fn identity(&self) -> (u64, u64) {
         (self.id.device, self.id.inode)
     }
 
-    /// Whether it is a directory.
+    /// True if it is a directory.
     #[must_use]
     pub fn is_dir(&self) -> bool {
         self.kind.is_dir()
     }
 
-    /// Whether it is a unix socket.
+    /// True if it is a unix socket.
     #[must_use]
     pub fn is_socket(&self) -> bool {
         self.kind.is_socket()
@@ -116,7 +115,7 @@ impl HeldRoot {
         self.id
     }
 
-    /// What was opened.
+    /// The open file.
     #[cfg(target_os = "linux")]
     pub(super) fn handle(&self) -> BorrowedFd<'_> {
         self.handle.as_fd()

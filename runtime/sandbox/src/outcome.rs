@@ -1,4 +1,4 @@
-//! How a run ended, or why it never began.
+//! Results of a run, and reasons why a process did not start.
 
 use std::fmt;
 use std::io;
@@ -24,7 +24,7 @@ pub trait OutputSinks {
     fn stderr(&mut self, chunk: &[u8]) -> io::Result<()>;
 }
 
-/// One of the two output streams.
+/// Standard output or standard error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     /// Standard output.
@@ -42,7 +42,7 @@ impl fmt::Display for Stream {
     }
 }
 
-/// The main process's own end.
+/// How the main process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExitStatus {
     /// It exited with this code, 0 to 255.
@@ -51,14 +51,14 @@ pub enum ExitStatus {
     Signal(i32),
 }
 
-/// What brought the end about.
+/// Reason for the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ended {
-    /// The main process ended without being told to.
+    /// The main process ended by itself.
     ByItself,
-    /// The cancel token.
+    /// The cancel token was used.
     Cancelled,
-    /// The wall limit.
+    /// The wall limit was reached.
     TimedOut,
     /// More than `cap` bytes came on `stream`; the sink got the first `cap`.
     OutputCap {
@@ -74,12 +74,12 @@ pub enum Ended {
     },
 }
 
-/// A process that ran and is gone, with all it started.
+/// A process that ran and has ended, with everything it started.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exit {
-    /// The main process's own end.
+    /// How the main process ended.
     pub status: ExitStatus,
-    /// What brought it about.
+    /// Reason for the end.
     pub ended: Ended,
     /// From the request to the end of the last process.
     pub wall: Duration,
@@ -87,7 +87,7 @@ pub struct Exit {
     pub cpu: Duration,
     /// Largest resident set of any one process of the tree, in bytes.
     pub max_rss: u64,
-    /// What was promised and what held.
+    /// Promises and their enforcement.
     pub enforcement: Enforcement,
 }
 
@@ -97,15 +97,15 @@ pub enum SpawnError {
     /// No such program, in the given place or anywhere on the `PATH` of the step.
     #[error("program {program:?} not found: give its full path or check PATH of the step")]
     NotFound {
-        /// As it was asked for.
+        /// The name in the request.
         program: PathBuf,
     },
-    /// The program exists but what must interpret or load it does not.
+    /// The program exists, but its interpreter or loader does not.
     #[error(
         "program {program:?} exists, but the interpreter named on its first line (or its loader) does not"
     )]
     NoInterpreter {
-        /// As it was asked for.
+        /// The name in the request.
         program: PathBuf,
     },
     /// The working directory does not exist or is not a directory.
@@ -131,57 +131,58 @@ pub enum SpawnError {
         /// Their total size.
         bytes: usize,
     },
-    /// Somebody killed what watched over it, and so the process: how far it came is not known.
-    #[error("its supervisor was killed, and the process with it: how far it came is not known")]
+    /// The supervisor, and with it the process, was killed by another program; the progress of the process is
+    /// unknown.
+    #[error("its supervisor was killed, and the process with it: it may have done part of its work")]
     SupervisorKilled,
     /// A string that C cannot carry.
     #[error(
         "{place} contains a NUL byte, which no program can receive there: pass the data by stdin or in a file"
     )]
     NulByte {
-        /// Where.
+        /// Description of the string.
         place: String,
     },
-    /// A variable that would set another one.
+    /// A variable whose name would set another one.
     #[error(transparent)]
     VariableName(#[from] BadVariableName),
     /// The token was cancelled before anything started.
     #[error("{reason}")]
     Cancelled {
-        /// The token's own words.
+        /// The token's own message.
         reason: String,
     },
-    /// A file that was approved is another one by now, or gone.
+    /// An approved file was replaced by another one, or is gone.
     #[error("{path:?} was replaced after it was approved; nothing was run")]
     Replaced {
         /// The file.
         path: PathBuf,
     },
-    /// The host cannot hold what was promised, and the mode is strict.
+    /// The host cannot enforce a promise, and the mode is strict.
     #[error("refused to run: this host cannot enforce {}", by_reason(missing))]
     Sandbox {
-        /// What is missing and why.
+        /// The missing promises and the reasons.
         missing: Vec<Missing>,
     },
-    /// What answers inside the jail has no network of its own to answer in.
+    /// The jail has no network in which the upstream proxy could listen.
     #[error(
-        "the step has credentials, and reaches their hosts by a network of its own, which this host does not let \
-         lobster make (`lobster doctor` says why)"
+        "the step has credentials and needs a separate network to reach their hosts, which this host does not let \
+         lobster make (`lobster doctor` shows the reason)"
     )]
     NoUpstream,
-    /// This host cannot keep apart what the process changes.
-    #[error("cannot keep apart what the step changes in files: {why}; run it with `changes: direct`")]
+    /// This host cannot isolate the changes of the process.
+    #[error("cannot isolate the file changes of the step: {why}; run it with `changes: direct`")]
     Layer {
-        /// What failed.
+        /// The reason.
         why: String,
     },
-    /// The kernel mounts no layer here; a copy of the directory would do.
+    /// The kernel cannot mount a layer here; a copy of the directory would work.
     #[error(
-        "cannot keep apart what the step changes in files: {why}; set LOBSTER_STATE_DIR to a directory on a file \
-         system that takes layers (ext4, XFS, Btrfs, tmpfs), or run it with `changes: direct`"
+        "cannot isolate the file changes of the step: {why}; set LOBSTER_STATE_DIR to a directory on a file \
+         system that supports layers (ext4, XFS, Btrfs, tmpfs), or run it with `changes: direct`"
     )]
     NoOverlay {
-        /// What failed.
+        /// The reason.
         why: String,
     },
     /// A sink failed; the tree was killed.
@@ -192,17 +193,17 @@ pub enum SpawnError {
         /// The sink's error.
         source: io::Error,
     },
-    /// Anything else the system refused.
+    /// Any other refusal by the system.
     #[error("cannot {doing}: {source}")]
     Io {
-        /// What was being done.
+        /// The failed operation.
         doing: String,
         /// The system's error.
         source: io::Error,
     },
 }
 
-/// What is missing, with each reason once.
+/// The missing promises, grouped by reason.
 fn by_reason(missing: &[Missing]) -> String {
     let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
     for Missing { promise, why } in missing {

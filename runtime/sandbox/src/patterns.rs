@@ -1,8 +1,8 @@
-//! Patterns of paths, matched name by name while directories are walked.
+//! Path patterns, matched name by name while directories are walked.
 //!
-//! They mean what they mean to the policy: `**` stands for any number of
-//! names, a name may hold wildcards, a pattern covers what it names and all
-//! below it, and of the patterns that cover a path the last one decides.
+//! They have the same meaning as in the policy: `**` matches any number of names, a name may contain
+//! wildcards, a pattern covers the path it names and all paths below, and the last pattern that covers a path
+//! decides.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -18,7 +18,7 @@ pub(super) struct Patterns(Vec<Pattern>);
 
 #[derive(Clone, Debug)]
 struct Pattern {
-    /// Takes back what earlier patterns cover.
+    /// Excludes paths that earlier patterns cover.
     negated: bool,
     parts: Vec<Part>,
 }
@@ -28,7 +28,7 @@ enum Part {
     /// `**`
     Deep,
     Name(String),
-    /// A name with wildcards, and what stands before the first and after the last of them.
+    /// A name with wildcards; `prefix` precedes the first wildcard and `suffix` follows the last.
     Glob {
         text: String,
         prefix: String,
@@ -36,11 +36,10 @@ enum Part {
     },
 }
 
-/// How far each pattern has got along one path: with bit `n` set its first `n`
-/// parts are used up.
+/// Progress of each pattern along one path: if bit `n` is set, its first `n` parts have matched.
 pub(super) type Progress = Vec<u64>;
 
-/// A part that the next name of a path is compared with.
+/// A pattern part to compare with the next name of a path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Test {
     pattern: usize,
@@ -54,7 +53,7 @@ impl Patterns {
     /// Reads patterns such as `**/.env`, `/srv/*/key` and `!**/.env.example`.
     ///
     /// # Errors
-    /// The first one with more than [`MOST_PARTS`] parts.
+    /// The first pattern with more than [`MOST_PARTS`] parts.
     pub(super) fn new(texts: &[String]) -> Result<Self, &str> {
         let patterns = texts.iter().map(|text| {
             let (negated, path) = text.strip_prefix('!').map_or((false, text.as_str()), |rest| (true, rest));
@@ -69,7 +68,7 @@ impl Patterns {
         self.0.iter().map(|pattern| pattern.close(1)).collect()
     }
 
-    /// The progress one name further on.
+    /// The progress after one more name.
     pub(super) fn step(&self, from: &[u64], name: &[u8]) -> Progress {
         let mut to = self.carry(from);
         for test in self.tests(from) {
@@ -85,7 +84,7 @@ impl Patterns {
         names.into_iter().fold(self.at_root(), |progress, name| self.step(&progress, name))
     }
 
-    /// What stays of the progress whatever the next name is.
+    /// The progress that remains for any next name.
     pub(super) fn carry(&self, from: &[u64]) -> Progress {
         let carried = self.0.iter().zip(from).map(|(pattern, bits)| {
             let lasting = (0..pattern.parts.len())
@@ -96,7 +95,7 @@ impl Patterns {
         carried.collect()
     }
 
-    /// What the next name is compared with.
+    /// Parts to compare with the next name.
     pub(super) fn tests(&self, from: &[u64]) -> Vec<Test> {
         let mut tests = Vec::new();
         for (index, (pattern, bits)) in self.0.iter().zip(from).enumerate() {
@@ -121,25 +120,25 @@ impl Patterns {
         }
     }
 
-    /// The test was passed.
+    /// Records that the test was passed.
     pub(super) fn advance(&self, progress: &mut [u64], test: Test) {
         let pattern = &self.0[test.pattern];
         progress[test.pattern] |= pattern.close(1 << (test.part + 1));
     }
 
-    /// Whether the path is covered by the patterns as a whole.
+    /// True if the patterns as a whole cover the path.
     pub(super) fn is_hit(&self, progress: &[u64]) -> bool {
         let mut covering =
             self.0.iter().zip(progress).rev().filter(|(pattern, bits)| *bits & pattern.end() != 0);
         covering.next().is_some_and(|(pattern, _)| !pattern.negated)
     }
 
-    /// Whether something below could be covered that is not covered here.
+    /// True if the patterns may cover a path below that they do not cover here.
     pub(super) fn may_hit_below(&self, progress: &[u64]) -> bool {
         self.0.iter().zip(progress).any(|(pattern, bits)| !pattern.negated && bits & !pattern.end() != 0)
     }
 
-    /// Whether something below could be taken back that is covered here.
+    /// True if the patterns may exclude a path below that they cover here.
     pub(super) fn may_except_below(&self, progress: &[u64]) -> bool {
         self.0.iter().zip(progress).any(|(pattern, bits)| pattern.negated && bits & !pattern.end() != 0)
     }
@@ -149,22 +148,22 @@ impl Patterns {
     }
 }
 
-/// A place of a walk, as far as patterns tell places apart.
+/// A state of a walk: places that the patterns cannot distinguish share one.
 pub(super) type StateId = usize;
 
-/// Patterns, with all that a walk asks about a place worked out once for all
-/// places where they have got equally far: nearly every directory of a tree.
+/// Patterns with one precomputed state for all places of equal progress. Nearly all directories of a tree
+/// share a state.
 #[derive(Debug)]
 pub(super) struct Walk {
     patterns: Patterns,
     states: Vec<Rc<State>>,
     numbers: HashMap<Progress, StateId>,
-    /// Where a name leads that no pattern asks for.
+    /// The state after a name that no pattern matches.
     carried: Vec<Option<StateId>>,
     names: Names,
 }
 
-/// What holds at a place.
+/// Results of the patterns at a place.
 #[derive(Debug)]
 pub(super) struct State {
     progress: Progress,
@@ -184,7 +183,7 @@ impl Walk {
         &self.patterns
     }
 
-    /// Which names any of the patterns may ask for.
+    /// Names that any of the patterns may match.
     pub(super) fn names(&self) -> &Names {
         &self.names
     }
@@ -211,7 +210,7 @@ impl Walk {
         self.states.len() - 1
     }
 
-    /// The state one name further on, and whether a pattern asked for the name.
+    /// The state after one more name, and true if a pattern matched the name.
     pub(super) fn step(&mut self, from: StateId, name: &[u8]) -> (StateId, bool) {
         if self.names.may_be(name) {
             let state = self.get(from);
@@ -231,13 +230,12 @@ impl Walk {
     }
 }
 
-/// Tells at a glance that no pattern asks for a name, wherever it stands: by
-/// its first and its last byte.
+/// Quick test by first and last byte that no pattern matches a name anywhere.
 #[derive(Debug)]
 pub(super) struct Names {
     first: [bool; 256],
     last: [bool; 256],
-    /// A pattern asks for names that may begin and end with anything.
+    /// True if a pattern matches names that begin and end with any byte.
     any: bool,
 }
 
@@ -270,7 +268,7 @@ impl Pattern {
         1 << self.parts.len()
     }
 
-    /// `**` may stand for no name at all.
+    /// Lets `**` match no name at all.
     fn close(&self, mut bits: u64) -> u64 {
         for (part, kind) in self.parts.iter().enumerate() {
             if bits >> part & 1 == 1 && matches!(kind, Part::Deep) {
@@ -288,7 +286,7 @@ impl Part {
         }
         match (name.find(WILDCARDS), name.rfind(WILDCARDS)) {
             (Some(first), Some(last)) => {
-                // A class ends, and an escape takes, after its first character.
+                // The text after the last `[` or `\` is not literal.
                 let plain_end = !name.contains(['[', '\\']);
                 Self::Glob {
                     text: name.to_owned(),

@@ -1,8 +1,7 @@
-//! Other Unix systems: the process group is all there is.
+//! Other Unix systems, which have only process groups.
 //!
-//! A process that leaves the group escapes the kill, and nothing is killed
-//! when lobster itself is; the enforcement statement says so. Compiled on
-//! Linux for its tests only.
+//! A process that leaves the group is not killed with it, and nothing is killed if lobster itself is; the
+//! enforcement statement reports that. On Linux this file is compiled only for its tests.
 
 use std::io::{self, Read};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -19,13 +18,13 @@ use super::{
 };
 use lobster_base::cancel::CancelToken;
 
-/// How often ends and cancellation are looked for.
+/// Interval between checks for exits and cancellation.
 const TICK: Duration = Duration::from_millis(5);
 
 /// Chunks in flight between a reader and the sink, 64 KiB each.
 const BACKLOG: usize = 2;
 
-/// There is no helper here.
+/// Reports that this system has no helper.
 pub(super) fn helper_main() -> ExitCode {
     eprintln!("lobster: this system has no sandbox helper");
     ExitCode::from(2)
@@ -166,7 +165,7 @@ fn watch(
                     return Ok(Ended::OutputCap { stream, cap });
                 }
             }
-            // Both pipes are at their end: only the main process is left to wait for.
+            // Both pipes have ended: wait only for the main process.
             Err(RecvTimeoutError::Disconnected) if linger_until.is_some() => break,
             Err(RecvTimeoutError::Disconnected) => std::thread::sleep(TICK),
             Err(RecvTimeoutError::Timeout) => {}
@@ -184,7 +183,7 @@ fn watch(
             let late = deadline.is_some_and(|deadline| now >= deadline).then_some(Ended::TimedOut);
             if let Some(ended) = cancel.is_cancelled().then_some(Ended::Cancelled).or(late) {
                 let _ = kill_process_group(group, Signal::TERM);
-                // One that is stopped would not see it.
+                // A stopped process would not handle SIGTERM.
                 let _ = kill_process_group(group, Signal::CONT);
                 stopping = Some((ended, now + limits.term_grace));
             }
@@ -201,8 +200,8 @@ fn watch(
 fn statement(request: &SpawnRequest) -> Result<Enforcement, SpawnError> {
     let tree = Missing {
         promise: Promise::TreeKill,
-        why: "this system has process groups only: a process that makes its own session escapes, \
-              and none is killed with lobster"
+        why: "this system has only process groups: a process that makes its own session escapes, \
+              and processes survive if lobster is killed"
             .into(),
     };
     if request.limits.any() {

@@ -1,14 +1,13 @@
-//! The only way out of a jail that may talk to some hosts.
+//! The only way out of a jail that may reach some hosts.
 //!
-//! The jail's supervisor opens a listening socket inside the jail's network
-//! namespace and passes it out; this proxy, outside, accepts on it. It speaks
-//! HTTP: `CONNECT`, and plain requests in absolute form. Names are resolved
-//! here, and what they resolve to is checked, so a name is never a way to the
-//! host's own services.
+//! The jail's supervisor opens a listening socket inside the jail's network namespace and passes it out; this
+//! proxy, outside, accepts connections on it. It speaks HTTP: `CONNECT`, and plain requests in absolute form.
+//! The proxy resolves names and checks the resulting addresses, so a name never leads to the host's own
+//! services.
 //!
-//! For programs that know no proxy each granted host also has an address of its
-//! own on the jail's loopback interface, which is what its name means there:
-//! what comes in at one of its granted ports is joined to the host.
+//! For programs without proxy support, each granted host also has an address on the jail's loopback
+//! interface, to which its name resolves there. A connection to that address on a granted port is forwarded
+//! to the host.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
@@ -23,40 +22,40 @@ use rustix::io::Errno;
 use super::{Denial, HostPort, Promise, UPSTREAM};
 use lobster_base::sync::lock;
 
-/// The port of the proxy, on the loopback interface of the jail.
+/// Port of the proxy on the loopback interface of the jail.
 pub(super) const PORT: u16 = 3128;
 
-/// Longest request head that is read.
+/// Longest accepted request head.
 const LONGEST_HEAD: u64 = 64 * 1024;
 
-/// Connections at a time; more are closed at once.
+/// Simultaneous connections; further ones are closed at once.
 const MOST_CONNECTIONS: usize = 128;
 
-/// Refusals that are kept for the statement; a step that tries more is noted by its first ones.
+/// Refusals kept for the statement; only the first ones of a step are reported.
 const MOST_DENIALS: usize = 100;
 
-/// Hosts that are kept for the statement; a step that reaches more is told by its first ones.
+/// Hosts kept for the statement; only the first ones of a step are reported.
 const MOST_HOSTS: usize = 100;
 
-/// How long a host may take to answer the connection.
+/// Time limit for connecting to a host.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(20);
 
-/// How long a client may take to say what it wants.
+/// Time limit for a client to send its request head.
 const HEAD_PATIENCE: Duration = Duration::from_secs(60);
 
-/// Hosts that have an address in the jail; the others are reached through the proxy alone.
+/// Hosts that get an address in the jail; the others are reached only through the proxy.
 pub(super) const MOST_WAYS: usize = 64;
 
-/// Where the addresses of granted names begin: 127.0.3.1.
+/// First address for granted names: 127.0.3.1.
 const FIRST_ADDRESS: u32 = 0x7f00_0301;
 
-/// Where the way to a granted host begins, on the loopback interface of the jail.
+/// Address of a granted host on the loopback interface of the jail.
 pub(super) struct Way {
     pub(super) address: SocketAddr,
     host: HostPort,
 }
 
-/// The ways to all hosts that have a name or an address of their own.
+/// Addresses for all hosts that are given by an exact name or address.
 pub(super) fn ways(allowed: &[HostPort]) -> Vec<Way> {
     let names = names(allowed);
     let mut ways: Vec<Way> = Vec::new();
@@ -74,7 +73,7 @@ pub(super) fn ways(allowed: &[HostPort]) -> Vec<Way> {
     ways
 }
 
-/// The granted names, each with its address in the jail. `localhost` is the jail's own.
+/// The granted names, each with its address in the jail. `localhost` is the jail itself.
 pub(super) fn names(allowed: &[HostPort]) -> Vec<(Ipv4Addr, String)> {
     let mut names: Vec<(Ipv4Addr, String)> = Vec::new();
     for name in allowed.iter().map(plain) {
@@ -88,7 +87,7 @@ pub(super) fn names(allowed: &[HostPort]) -> Vec<(Ipv4Addr, String)> {
     names
 }
 
-/// The granted addresses that the jail's loopback interface does not have by itself.
+/// The granted addresses that must be added to the jail's loopback interface.
 pub(super) fn foreign_addresses(allowed: &[HostPort]) -> Vec<Ipv4Addr> {
     let mut addresses: Vec<Ipv4Addr> = ways(allowed)
         .iter()
@@ -120,15 +119,15 @@ struct Rules {
     connections: AtomicUsize,
 }
 
-/// The variables by which programs find the proxy. What answers at [`UPSTREAM`] is reached without it.
+/// The variables that direct programs to the proxy. The service at [`UPSTREAM`] is reached without it.
 pub(super) fn environment(has_upstream: bool) -> Vec<(&'static str, String)> {
     let url = format!("http://127.0.0.1:{PORT}");
     let mut variables: Vec<_> =
         ["HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"]
             .map(|name| (name, url.clone()))
             .to_vec();
-    // A server that the step itself has started is reached directly, and so is what was granted of the
-    // host's own loopback addresses.
+    // Servers started by the step itself are reached directly, and so are granted loopback addresses of the
+    // host.
     let upstream = if has_upstream { format!(",{}", UPSTREAM.ip()) } else { String::new() };
     let direct = format!("localhost,127.0.0.1,::1{upstream}");
     variables.extend([("NO_PROXY", direct.clone()), ("no_proxy", direct)]);
@@ -136,10 +135,10 @@ pub(super) fn environment(has_upstream: bool) -> Vec<(&'static str, String)> {
 }
 
 impl Proxy {
-    /// Serves the hosts of `allowed` on a listening socket, and each on those of its [`ways`].
+    /// Serves the hosts of `allowed` on a listening socket, and each of them on the sockets of its [`ways`].
     ///
     /// # Errors
-    /// When no thread can be started.
+    /// If no thread can be started.
     pub(super) fn start(
         listener: OwnedFd,
         others: impl Iterator<Item = OwnedFd>,
@@ -160,12 +159,12 @@ impl Proxy {
         Ok(proxy)
     }
 
-    /// What was refused so far.
+    /// Refusals so far.
     pub(super) fn denied(&self) -> Vec<Denial> {
         lock(&self.rules.denied).clone()
     }
 
-    /// The hosts that were reached so far, each once, as the step named them.
+    /// Hosts reached so far, each once, under the names that the step used.
     pub(super) fn reached(&self) -> Vec<HostPort> {
         lock(&self.rules.reached).clone()
     }
@@ -173,12 +172,12 @@ impl Proxy {
 
 impl Drop for Proxy {
     fn drop(&mut self) {
-        // Wakes the accepting thread. Open connections end with the step's own ends of them.
+        // Wakes the accepting thread. Open connections end when the step closes its ends.
         let _ = rustix::net::shutdown(&self.listener, rustix::net::Shutdown::Both);
     }
 }
 
-/// Accepts on all sockets, the proxy's and that of each way to a host, until the proxy's is shut down.
+/// Accepts on all sockets, the proxy's and the hosts', until the proxy's is shut down.
 fn accept(listeners: &[(Arc<TcpListener>, Option<HostPort>)], rules: &Arc<Rules>) {
     let mut waiting: Vec<_> =
         listeners.iter().map(|(listener, _)| PollFd::new(listener, PollFlags::IN)).collect();
@@ -206,7 +205,7 @@ fn serve_client(client: TcpStream, way: Option<HostPort>, rules: &Arc<Rules>) {
     }
     let own_rules = Arc::clone(rules);
     let started = std::thread::Builder::new().name("sandbox-proxy".into()).spawn(move || {
-        // A broken connection concerns its two ends only.
+        // A broken connection affects only its two ends.
         let _ = match way {
             None => serve(client, &own_rules),
             Some(host) => serve_way(client, host, &own_rules),
@@ -218,7 +217,7 @@ fn serve_client(client: TcpStream, way: Option<HostPort>, rules: &Arc<Rules>) {
     }
 }
 
-/// One connection that came on the way to a host.
+/// Serves one connection to the address of a host.
 fn serve_way(client: TcpStream, host: HostPort, rules: &Rules) -> io::Result<()> {
     match rules.connect(&host.host, host.port) {
         Ok(server) => {
@@ -233,7 +232,7 @@ fn serve_way(client: TcpStream, host: HostPort, rules: &Rules) -> io::Result<()>
     }
 }
 
-/// One connection: read what is wanted, decide, join the two ends.
+/// Serves one connection: reads the request, decides, and joins the two ends.
 fn serve(client: TcpStream, rules: &Rules) -> io::Result<()> {
     client.set_read_timeout(Some(HEAD_PATIENCE))?;
     let mut reader = BufReader::new(client.try_clone()?);
@@ -271,7 +270,7 @@ fn serve(client: TcpStream, rules: &Rules) -> io::Result<()> {
         Some(head) => (&server).write_all(head.as_bytes())?,
         None => (&client).write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?,
     }
-    // What the client sent along with its head.
+    // Data that the client sent together with its head.
     (&server).write_all(reader.buffer())?;
     join(client, server)
 }
@@ -298,12 +297,12 @@ fn answer(mut client: &TcpStream, status: &str, text: &str) -> io::Result<()> {
     )
 }
 
-/// What a request head asks for.
+/// Target of a request head.
 #[derive(Debug, PartialEq, Eq)]
 struct Wanted {
     host: String,
     port: u16,
-    /// The head to send on, for a plain request.
+    /// The head to forward, for a plain request.
     forward: Option<String>,
 }
 
@@ -324,7 +323,7 @@ impl Wanted {
         let (name, path) = rest.split_at(end);
         let (host, port) = authority(name, Some(80))?;
         let slash = if path.starts_with('/') { "" } else { "/" };
-        // One request per connection, to the host that was checked and no other.
+        // One request per connection, and only to the checked host.
         let mut forward = format!("{method} {slash}{path} HTTP/1.1\r\nHost: {name}\r\nConnection: close\r\n");
         for line in lines.take_while(|line| !line.is_empty()) {
             let field = line.split(':').next()?.trim().to_ascii_lowercase();
@@ -339,7 +338,7 @@ impl Wanted {
     }
 }
 
-/// `name:port`, `[v6]:port`; user information is refused.
+/// Parses `name:port` or `[v6]:port`; user information is refused.
 fn authority(text: &str, default: Option<u16>) -> Option<(String, u16)> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -406,8 +405,8 @@ impl Rules {
     }
 }
 
-/// Whether an address belongs to the internet at large, and not to this
-/// host, its networks, or a cloud's metadata service.
+/// True if an address belongs to the public internet, and not to this host, its networks, or a cloud's
+/// metadata service.
 fn is_public(ip: IpAddr) -> bool {
     match ip.to_canonical() {
         IpAddr::V4(ip) => {
@@ -428,7 +427,7 @@ fn is_public(ip: IpAddr) -> bool {
         }
         IpAddr::V6(ip) => {
             let [first, second, ..] = ip.segments();
-            // 2000::/3 is all that is routed; inside it, 6to4 and Teredo carry v4 addresses.
+            // Only 2000::/3 is routed; inside it, 6to4 and Teredo carry IPv4 addresses.
             (first & 0xe000) == 0x2000
                 && first != 0x2002
                 && !(first == 0x2001 && (second == 0 || second == 0xdb8))

@@ -1,4 +1,4 @@
-//! What to run: the request and its limits.
+//! The request: the process to run and its limits.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Confinement, SpawnError};
 
-/// What a process reads from its standard input.
+/// Standard input of a process.
 #[derive(Debug, Default)]
 pub enum Stdin {
     /// Nothing: end of file at once.
@@ -24,15 +24,15 @@ pub enum Stdin {
     File(File),
 }
 
-/// Bounds on one process and what it starts.
+/// Limits of a process and everything it starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProcessLimits {
-    /// Wall-clock time; the whole tree is ended when it passes.
+    /// Wall-clock time; the whole tree is ended when it has passed.
     pub wall: Option<Duration>,
     /// Time between SIGTERM to the process group and SIGKILL to the tree, when cancelled or out of time.
     pub term_grace: Duration,
-    /// How long processes that outlive the main one may still write, as in `daemon & echo hi`.
+    /// Time during which processes that outlive the main one may still write, as in `daemon & echo hi`.
     pub linger: Duration,
     /// Bytes of standard output; one more kills the tree.
     pub stdout_cap: u64,
@@ -40,23 +40,23 @@ pub struct ProcessLimits {
     pub stderr_cap: u64,
     /// CPU time of each process, rounded up to seconds (`RLIMIT_CPU`).
     pub cpu: Option<Duration>,
-    /// Bytes of private memory of each process (`RLIMIT_DATA`), and of all
-    /// memory of a confined tree where it can have a control group.
+    /// Bytes of private memory of each process (`RLIMIT_DATA`), and of all memory of a confined tree if it
+    /// can have a control group.
     pub memory: Option<u64>,
-    /// Processes of the user (`RLIMIT_NPROC`; the kernel does not hold root to
-    /// it), and of a confined tree where it can have a control group.
+    /// Processes of the user (`RLIMIT_NPROC`; the kernel exempts root), and of a confined tree if it can have
+    /// a control group.
     pub processes: Option<u64>,
     /// Bytes of any file it writes (`RLIMIT_FSIZE`).
     pub file_size: Option<u64>,
     /// Open descriptors of each process (`RLIMIT_NOFILE`).
     pub open_files: Option<u64>,
-    /// Bytes that it may add to its write roots in all. Measured now and then;
-    /// the tree is killed when it is found to have passed.
+    /// Total bytes that it may add to its write roots. Measured from time to time; the tree is killed if it
+    /// exceeds them.
     pub disk: Option<u64>,
 }
 
 impl Default for ProcessLimits {
-    /// No limits, and the waiting times the incumbent's users know.
+    /// No limits, and the waiting times that the incumbent's users know.
     fn default() -> Self {
         Self {
             wall: None,
@@ -75,28 +75,28 @@ impl Default for ProcessLimits {
 }
 
 impl ProcessLimits {
-    /// Whether the kernel is asked to hold any of them.
+    /// True if the kernel must enforce any of them.
     pub(super) fn any(&self) -> bool {
         let sizes = [self.memory, self.processes, self.file_size, self.open_files];
         self.cpu.is_some() || sizes.iter().any(Option::is_some)
     }
 
-    /// Whether any of them can be held for a whole tree.
+    /// True if any of them can be enforced for a whole tree.
     pub(super) fn tree(&self) -> bool {
         self.memory.is_some() || self.processes.is_some()
     }
 }
 
-/// Where an [`Upstream`] answers inside the network of a jail. Another address than that of the
-/// proxy, so that programs can be told to use no proxy for this one.
+/// Address of the [`Upstream`] inside the network of a jail. It differs from the proxy's, so that programs
+/// can bypass the proxy for it.
 pub const UPSTREAM: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 2), 3129);
 
-/// What a confined process finds at [`UPSTREAM`].
+/// A service that a confined process reaches at [`UPSTREAM`].
 pub trait Upstream: fmt::Debug + Send + Sync {
-    /// Answers on a listening socket until what it gives is dropped.
+    /// Answers on a listening socket until the returned value is dropped.
     ///
     /// # Errors
-    /// When it cannot.
+    /// If it cannot start.
     fn serve(&self, listener: TcpListener) -> io::Result<Box<dyn Send>>;
 }
 
@@ -108,20 +108,20 @@ pub struct SpawnRequest {
     pub argv: Vec<OsString>,
     /// The complete environment.
     pub env: Vec<(OsString, OsString)>,
-    /// Where it starts.
+    /// Working directory.
     pub cwd: PathBuf,
-    /// What it reads.
+    /// Standard input.
     pub stdin: Stdin,
-    /// What it may use.
+    /// Limits.
     pub limits: ProcessLimits,
-    /// What it may reach.
+    /// Access.
     pub confinement: Confinement,
-    /// What answers at [`UPSTREAM`], in a jail whose network is [`super::Net::Hosts`].
+    /// The service at [`UPSTREAM`], in a jail whose network is [`super::Net::Hosts`].
     pub upstream: Option<Arc<dyn Upstream>>,
 }
 
 impl SpawnRequest {
-    /// Refuses what no kernel call could carry.
+    /// Rejects strings that no kernel call can carry.
     pub(super) fn check(&self) -> Result<(), SpawnError> {
         let has_nul = |text: &OsStr| text.as_encoded_bytes().contains(&0);
         if self.argv.first().is_none_or(|program| program.is_empty()) {

@@ -17,10 +17,10 @@ mod layered;
 mod limits;
 mod networks;
 
-/// Lets the test executable be the helper, as the real binary is: before
-/// `main`, so before the test harness makes threads.
+/// Lets the test executable be the helper, like the real binary. It runs before `main`, and so before the
+/// test harness starts threads.
 mod entry {
-    /// Lets it be lobster too, for tests that kill it or run it as somebody else.
+    /// Lets it also be lobster, for tests that kill it or run it as another user.
     pub(super) const RUNNER_ARGUMENT: &str = "__sandbox_test_runner";
 
     extern "C" fn helper_if_asked() {
@@ -38,8 +38,8 @@ mod entry {
 
     #[used]
     #[expect(unsafe_code, reason = "the section of functions that run before main")]
-    // SAFETY: the section holds pointers to functions that may be called
-    // before main; this one needs nothing that main would set up.
+    // SAFETY: the section holds pointers to functions that may be called before main; this one needs nothing
+    // that main would set up.
     #[unsafe(link_section = ".init_array")]
     static ENTRY: extern "C" fn() = helper_if_asked;
 }
@@ -93,7 +93,7 @@ fn run_with(
     Ok((exit, text(kept.stdout), text(kept.stderr)))
 }
 
-/// How many processes carry `marker` in their command line.
+/// Number of processes with `marker` in their command line.
 fn alive(marker: &str) -> usize {
     let carries = |pid: &Path| {
         let running = fs::read_to_string(pid.join("stat"))
@@ -108,7 +108,7 @@ fn alive(marker: &str) -> usize {
         .count()
 }
 
-/// A name that no other process carries.
+/// A name that no other process has.
 fn marker() -> String {
     format!("lobster-test-{}", uuid::Uuid::new_v4().simple())
 }
@@ -141,7 +141,7 @@ fn child_starts_clean() {
     request.env.push(("ODD".into(), "a b\nc".into()));
     request.cwd = PathBuf::from("/usr");
     let (_, out, _) = run(&request).unwrap();
-    // PWD and friends are the shell's own; 3 is the directory that ls reads.
+    // The shell adds PWD and similar variables; 3 is the directory that ls reads.
     let lines: Vec<&str> = out.lines().filter(|l| !l.starts_with("PWD=") && !l.starts_with("_=")).collect();
     let expected = [
         "PATH=/usr/bin:/bin",
@@ -222,7 +222,7 @@ fn says_why_nothing_started() {
 fn program_lookup_follows_execvp() {
     let dir = tempfile::tempdir().unwrap();
     let tool = dir.path().join("tool");
-    // No first line: the shell runs it, as execvp would have it.
+    // Without a first line, the shell runs it, as in execvp.
     fs::write(&tool, "echo ran $0 $1").unwrap();
     fs::set_permissions(&tool, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let mut own_path = request(&["tool", "arg"]);
@@ -422,10 +422,10 @@ fn a_supervisor_takes_one_step_after_the_other() {
     let (second, small) = supervisor("");
     assert_eq!(first, second);
     assert!(large.max_rss > 40_000_000 && small.max_rss < 20_000_000, "each step is charged for itself");
-    // One that had to kill may have changed, and is not used again.
+    // A supervisor that had to kill may have changed, and is not used again.
     assert_eq!(supervisor("sleep 100 &").0, first);
     assert_ne!(supervisor("").0, first);
-    // One that started nothing is not lost.
+    // A supervisor that started nothing is used again.
     assert!(run_with(&sandbox, &request(&["/no/such/program"]), &CancelToken::new()).is_err());
     assert!(!supervisor("").0.is_empty());
 }
@@ -435,7 +435,7 @@ fn the_helper_is_not_forked_off_beside_threads() {
     assert!(fork_helper().unwrap_err().to_string().contains("several threads"));
 }
 
-/// Children that each make a session of their own and replace themselves for ever.
+/// Children that each make a session and replace themselves for ever.
 fn swarm(mark: &str, count: u32) -> SpawnRequest {
     let script = "import os, sys, time\n\
         for _ in range(int(sys.argv[1])):\n\
@@ -496,7 +496,7 @@ fn kill_lobster(kind: &str) {
         .spawn()
         .unwrap();
     let begin = Instant::now();
-    // The sixth is the main process; lobster's own command line counts as well.
+    // The sixth is the main process, and lobster's own command line also contains the marker.
     while alive(&mark) < 7 {
         assert!(begin.elapsed() < Duration::from_secs(30));
         std::thread::sleep(Duration::from_millis(5));

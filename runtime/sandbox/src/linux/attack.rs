@@ -1,8 +1,8 @@
-//! The program that `doctor` runs inside its own sandbox: each thing a step
-//! must not be able to do, tried in earnest against victims set up for it.
+//! The program that `doctor` runs inside its own sandbox. It really tries everything that a step must not be
+//! able to do, against targets prepared for it.
 //!
-//! It also runs unconfined, to tell what was refused from what cannot work
-//! here at all, so nothing in it may harm anything but the victims.
+//! It also runs unconfined, to distinguish a refusal from something that cannot work on this host at all. So
+//! it must never harm anything but the targets.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -36,73 +36,74 @@ pub(super) const ATTACK: &str = "attack";
 pub(super) const VICTIM: &str = "victim";
 const DAEMON: &str = "daemon";
 
-/// Attacks on the limits of the tree, each by an attacker of its own: the kernel may end all of it.
+/// Attacks on the limits of the tree, each by a separate attacker, because the kernel may kill all its
+/// processes.
 pub(super) const CROWD: &str = "crowd";
 pub(super) const SWELL: &str = "swell";
 pub(super) const FILL: &str = "fill";
 
-/// Attacks on what is granted of a shared network, by an attacker of its own.
+/// Attacks on the port grants of a shared network, by a separate attacker.
 pub(super) const PORTS: &str = "ports";
 
 /// The port that it may listen on.
 pub(super) const GRANTED_PORT: u16 = 3000;
 
-/// The limits that they run against.
+/// Limits of these attackers.
 pub(super) const MOST_PROCESSES: u64 = 32;
 pub(super) const MOST_MEMORY: u64 = 128 << 20;
 pub(super) const MOST_DISK: u64 = 32 << 20;
 
-/// Each of the swollen takes this much, which one alone may.
+/// Memory of each process of [`SWELL`]; one process alone may take it.
 const PIECE: usize = 48 << 20;
 
-/// Each file of [`FILL`] takes this much, which one alone may.
+/// Size of each file of [`FILL`]; one file alone is within the limit.
 const FILE: usize = 4 << 20;
 
-/// The attacks on what only the whole tree can exceed: the promise, the attacker, and what it tries.
+/// Attacks on limits that only the whole tree can exceed: promise, attacker and description.
 pub(super) const TREE_ACTIONS: [(Promise, &str, &str); 3] = [
     (Promise::TreeLimits, CROWD, "start more processes than the step may have"),
     (Promise::TreeLimits, SWELL, "take more memory than the step may have, in several processes"),
     (Promise::DiskLimit, FILL, "fill the write root with more than the step may add, in several files"),
 ];
 
-/// What the victim keeps to itself.
+/// A secret of the victim process.
 pub(super) const SECRET: (&str, &str) = ("LOBSTER_DOCTOR_SECRET", "a victim's secret");
 
-/// What the attacked jail denies by patterns.
+/// Patterns that the attacked jail denies.
 pub(super) const PATTERNS: [&str; 3] = ["**/.env", "**/.env.*", "!**/.env.example"];
 
-/// A protected path in the write root where nothing is.
+/// A protected path in the write root that does not exist.
 pub(super) const ABSENT: &str = "guarded/absent";
 
-/// A script in the write root that was approved, and its other name there.
+/// An approved script in the write root, and its other name there.
 pub(super) const APPROVED: [&str; 2] = ["approved", "approved-too"];
 
-/// What was approved, and what stands in its place by the time of the attack.
+/// The approved script, and the script that replaces it before the attack.
 pub(super) const APPROVED_SCRIPT: &str = "#!/bin/sh\necho approved\n";
 pub(super) const SWAPPED_SCRIPT: &str = "#!/bin/sh\necho swapped\n";
 
-/// What the files hold that patterns deny.
+/// Content of the files that the patterns deny.
 pub(super) const PATTERN_SECRET: &str = "PASSWORD=of the victim";
 
-/// Directories of the attacker's own, as [`super::super::JailSpec`] has them by default.
+/// Private directories of the attacker, as in the default [`super::super::JailSpec`].
 const PRIVATE: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
 /// The environment of the attacker.
 pub(super) const MARK: (&str, &str) = ("LOBSTER_DOCTOR", "1");
 
-/// How long a connection may take to fail.
+/// Time limit for a connection to fail.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Where the victims are.
+/// Locations of the targets.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Targets {
     /// A directory that is not granted: `secret`, `victim`,
     /// `removable`, `exchangeable`, `input`, `socket`.
     pub(super) outside: PathBuf,
-    /// A file that may be read, and no more.
+    /// A read-only file.
     pub(super) readable: PathBuf,
-    /// The write root, with `denied`, `vault/denied`, `guarded/file`, `socket`, what patterns
-    /// deny in `project`, repositories, and room.
+    /// The write root, with `denied`, `vault/denied`, `guarded/file`, `socket`, files in `project` that
+    /// patterns deny, repositories, and space.
     pub(super) work: PathBuf,
     /// A process outside, with [`SECRET`] in its environment.
     pub(super) pid: i32,
@@ -115,13 +116,13 @@ pub(super) struct Targets {
     pub(super) abstract_name: String,
 }
 
-/// What the attacker reports: an empty text for a success, else the refusal.
+/// Report of the attacker: an empty text for a success, otherwise the refusal.
 pub(super) type Results = BTreeMap<String, String>;
 
-/// The file that a daemon left behind keeps writing to, in the write root.
+/// File in the write root to which a leftover daemon keeps writing.
 pub(super) const HEARTBEAT: &str = "heartbeat";
 
-/// Runs what the second argument names, if it names something.
+/// Runs the role that the second argument names, if there is one.
 pub(super) fn main(args: &[std::ffi::OsString]) -> Option<ExitCode> {
     let [role, rest @ ..] = args else { return None };
     match role.to_str()? {
@@ -153,7 +154,7 @@ fn beat(path: &std::ffi::OsStr) {
     }
 }
 
-/// Succeeds when this many children are there at once, each with that many bytes of its own.
+/// Succeeds if this many children exist at once, each with this many bytes of memory.
 fn assemble(count: u64, bytes: usize) -> io::Result<()> {
     let (mut here, there) = io::pipe()?;
     let mut result = Ok(());
@@ -162,7 +163,7 @@ fn assemble(count: u64, bytes: usize) -> io::Result<()> {
             Ok(sys::Fork::Parent(_)) => {}
             Ok(sys::Fork::Child) => {
                 drop(here);
-                // Not zero, or the kernel would not have to find the memory.
+                // Not zero, because the kernel would not allocate memory for zeros.
                 let taken = vec![1u8; bytes];
                 let _ = (&there).write_all(&[1]);
                 std::thread::sleep(Duration::from_secs(30));
@@ -174,9 +175,9 @@ fn assemble(count: u64, bytes: usize) -> io::Result<()> {
                 break;
             }
         }
-        // One after the other: each says that it is there, unless one is killed for it.
+        // One by one: each reports that it exists, unless the kernel kills one of them.
         if !is_told(&here, PATIENCE * 4) || has_lost_one() {
-            result = Err(io::Error::other("the kernel ended one of them"));
+            result = Err(io::Error::other("the kernel killed a child"));
             break;
         }
         here.read_exact(&mut [0])?;
@@ -187,8 +188,8 @@ fn assemble(count: u64, bytes: usize) -> io::Result<()> {
     result
 }
 
-/// Tries what [`PORT_ACTIONS`] name. The port that is not granted is one that
-/// the kernel gives to a socket which listens without asking for one.
+/// Tries the attacks of [`PORT_ACTIONS`]. The port that is not granted is a port that the kernel assigns to a
+/// socket.
 fn ports() -> Results {
     let stream = || socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None);
     let open = || -> io::Result<(OwnedFd, u16)> {
@@ -216,8 +217,7 @@ fn connect_by_mptcp(port: u16) -> io::Result<()> {
     Ok(rustix::net::connect(&socket, &std::net::SocketAddrV4::new([127, 0, 0, 1].into(), port))?)
 }
 
-/// Succeeds when twice of what may be added is there for a second. Every
-/// second file is one that is removed while it is open.
+/// Succeeds if twice the permitted size exists for a second. Every second file is removed while it is open.
 fn fill(directory: &std::ffi::OsStr) -> io::Result<()> {
     let piece = vec![1u8; FILE];
     let mut open = Vec::new();
@@ -234,18 +234,18 @@ fn fill(directory: &std::ffi::OsStr) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether there is something to read before this time is over.
+/// True if there is something to read before this time has passed.
 fn is_told(pipe: &io::PipeReader, patience: Duration) -> bool {
     let patience = Timespec::try_from(patience).ok();
     poll(&mut [PollFd::new(pipe, PollFlags::IN)], patience.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
-/// Whether a child has ended. The kernel may choose another than the one that asks for more.
+/// True if a child has ended. The kernel may kill another child than the requesting one.
 fn has_lost_one() -> bool {
     matches!(rustix::process::wait(WaitOptions::NOHANG), Ok(Some(_)))
 }
 
-/// Prints what came of the one attack of this attacker.
+/// Prints the result of this attacker's one attack.
 fn report(role: &str, result: io::Result<()>) -> ExitCode {
     let action = TREE_ACTIONS.iter().find(|(_, of, _)| *of == role).map_or(role, |(.., action)| action);
     let refusal = result.err().map(|error| error.to_string()).unwrap_or_default();
@@ -274,12 +274,12 @@ fn print_results(results: &Results) -> ExitCode {
 
 type Action = fn(&Targets) -> io::Result<()>;
 
-/// Attacks whose success only their victims see.
+/// Attacks whose success only their targets see.
 pub(super) const DATAGRAM: &str = "send a datagram to the host";
 pub(super) const OUTLIVE: &str = "outlive the step";
 
-/// Every attack: what it would break, what it does, how. One that is not seen
-/// to fail by the attacker (a datagram into the void) is judged by its victim.
+/// All attacks: the promise, the description, and the function. If the attacker cannot see the failure itself
+/// (a datagram that never arrives), the target judges.
 pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     (Promise::FsRead, "read a file outside", |t| fs::read(t.outside.join("secret")).map(drop)),
     (Promise::FsRead, "list a directory outside", |t| {
@@ -374,7 +374,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         if found { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     }),
     (Promise::ProcessIsolation, "signal a process outside", |t| {
-        // Signal 0: asks only whether it could be signalled.
+        // Signal 0 only checks whether the process could be signalled.
         Ok(test_kill_process(pid(victim(t)?)?)?)
     }),
     (Promise::ProcessIsolation, "trace a process outside", |t| sys::try_trace(victim(t)?)),
@@ -389,7 +389,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     (Promise::KernelSurface, "use the kernel's key store", |_| sys::try_call(libc::SYS_keyctl)),
     (Promise::KernelSurface, "load a BPF program", |_| sys::try_call(libc::SYS_bpf)),
     (Promise::KernelSurface, "open a performance counter", |_| sys::try_call(libc::SYS_perf_event_open)),
-    (Promise::KernelSurface, "handle page faults of its own", |_| sys::try_call(libc::SYS_userfaultfd)),
+    (Promise::KernelSurface, "handle its own page faults", |_| sys::try_call(libc::SYS_userfaultfd)),
     (Promise::NoNewPrivs, "gain privileges by a set-user-id program", |_| {
         refused_if(rustix::thread::no_new_privs()?, "no_new_privs is set")
     }),
@@ -401,13 +401,13 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         let expected = [MARK.0.to_owned()];
         let names: Vec<_> = std::env::vars_os()
             .map(|(name, _)| name.to_string_lossy().into_owned())
-            // What the confinement itself adds.
+            // Variables added by the confinement itself.
             .filter(|name| name != "TMPDIR" && !name.to_ascii_lowercase().ends_with("_proxy"))
             .collect();
-        refused_if(names == expected, "it has its own only")
+        refused_if(names == expected, "it has only its own")
     }),
-    (Promise::FdClose, "use a descriptor of lobster's", |_| {
-        // The directory that is being read takes one itself.
+    (Promise::FdClose, "use a descriptor of lobster", |_| {
+        // Reading the directory opens one descriptor itself.
         let open = fs::read_dir("/proc/self/fd")?.count();
         refused_if(open <= 4, "only the standard three are open")
     }),
@@ -447,12 +447,12 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         let path = PathBuf::from("/proc/self/root").join(inside).join("victim");
         OpenOptions::new().append(true).open(path)?.write_all(b"x")
     }),
-    (Promise::FsWrite, "reopen for writing what it may only read", |t| {
+    (Promise::FsWrite, "reopen a read-only file for writing", |t| {
         let file = File::open(&t.readable)?;
         let again = format!("/proc/self/fd/{}", file.as_raw_fd());
         OpenOptions::new().append(true).open(again)?.write_all(b"x")
     }),
-    (Promise::FsWrite, "exchange a file outside for one of its own", |t| {
+    (Promise::FsWrite, "exchange a file outside for its own file", |t| {
         let own = t.work.join("own");
         fs::write(&own, "x")?;
         Ok(renameat_with(CWD, &own, CWD, t.outside.join("exchangeable"), RenameFlags::EXCHANGE)?)
@@ -468,7 +468,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         let times = Timestamps { last_access: time, last_modification: time };
         Ok(rustix::fs::utimensat(CWD, &t.readable, &times, rustix::fs::AtFlags::empty())?)
     }),
-    (Promise::FsMetadata, "change the mode of what it may only read by its descriptor", |t| {
+    (Promise::FsMetadata, "change the mode of a read-only file by its descriptor", |t| {
         Ok(rustix::fs::fchmod(File::open(&t.readable)?, Mode::RUSR | Mode::WUSR)?)
     }),
     (Promise::FsDeny, "read a denied file by another name", |t| {
@@ -479,12 +479,12 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         fs::rename(t.work.join("denied"), t.work.join("undenied"))?;
         fs::read(t.work.join("undenied")).map(drop)
     }),
-    (Promise::FsMetadata, "change the mode, owner or times of what is mounted", |t| {
+    (Promise::FsMetadata, "change the mode, owner or times of a mount", |t| {
         let mounts = fs::read_to_string("/proc/self/mountinfo")?;
         let places = mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
         let is_own =
             |place: &PathBuf| place.starts_with(&t.work) || PRIVATE.iter().any(|own| place == Path::new(own));
-        let refused = || Err(io::Error::other("nothing could be changed of any"));
+        let refused = || Err(io::Error::other("nothing could be changed"));
         places
             .filter(|place| !is_own(place))
             .find(|place| renew(place).is_ok())
@@ -510,15 +510,15 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     (Promise::FsProtect, "change the mode of a protected file", |t| {
         Ok(rustix::fs::chmod(t.work.join("guarded/file"), Mode::RUSR | Mode::WUSR)?)
     }),
-    (Promise::FsProtect, "put another file in the place of a protected one", |t| {
+    (Promise::FsProtect, "replace a protected file by another", |t| {
         fs::write(t.work.join("other"), "x")?;
         fs::rename(t.work.join("other"), t.work.join("guarded/file"))
     }),
     (Promise::FsProtect, "remove a protected file", |t| fs::remove_file(t.work.join("guarded/file"))),
-    (Promise::FsProtect, "make a protected file that is not there yet", |t| {
+    (Promise::FsProtect, "make a protected file that does not exist yet", |t| {
         OpenOptions::new().create(true).append(true).open(t.work.join(ABSENT))?.write_all(b"x")
     }),
-    (Promise::NetDeny, "make up packets", |_| {
+    (Promise::NetDeny, "forge packets", |_| {
         Ok(socket_with(AddressFamily::INET, SocketType::RAW, SocketFlags::CLOEXEC, Some(ipproto::ICMP))
             .map(drop)?)
     }),
@@ -530,13 +530,13 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         let _ = symlink(t.outside.join("socket"), &link);
         UnixStream::connect(link).map(drop)
     }),
-    (Promise::ProcessIsolation, "see what a process outside runs", |t| {
+    (Promise::ProcessIsolation, "see the command of a process outside", |t| {
         fs::read_link(format!("/proc/{}/exe", victim(t)?)).map(drop)
     }),
     (Promise::ProcessIsolation, "see the files of a process outside", |t| {
         fs::read_dir(format!("/proc/{}/root/", victim(t)?)).map(drop)
     }),
-    (Promise::ProcessIsolation, "slow a process outside down", |t| {
+    (Promise::ProcessIsolation, "slow down a process outside", |t| {
         Ok(rustix::process::setpriority_process(Some(pid(victim(t)?)?), 19)?)
     }),
     (Promise::KernelSurface, "add a key to the kernel's store", |_| sys::try_call(libc::SYS_add_key)),
@@ -556,7 +556,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     (Promise::KernelSurface, "change the root of its mounts", |_| sys::try_call(libc::SYS_pivot_root)),
     (Promise::KernelSurface, "enter a namespace", |_| sys::try_call(libc::SYS_setns)),
     (Promise::KernelSurface, "remove a module of the kernel", |_| sys::try_call(libc::SYS_delete_module)),
-    (Promise::KernelSurface, "watch the files of all", |_| sys::try_call(libc::SYS_fanotify_init)),
+    (Promise::KernelSurface, "watch the files of all users", |_| sys::try_call(libc::SYS_fanotify_init)),
     (Promise::KernelSurface, "set the clock", |_| sys::try_call(libc::SYS_clock_settime)),
     (Promise::KernelSurface, "use a file as swap", |_| sys::try_call(libc::SYS_swapon)),
     (Promise::KernelSurface, "read the kernel's messages", |_| sys::try_call(libc::SYS_syslog)),
@@ -564,8 +564,8 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         let cipher = AddressFamily::from_raw(38);
         Ok(socket_with(cipher, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).map(drop)?)
     }),
-    (Promise::ApprovedFiles, "run what was put in the place of an approved file before", runs_swapped),
-    (Promise::ApprovedFiles, "have a shell read what was put there", |t| {
+    (Promise::ApprovedFiles, "run a replacement of an approved file", runs_swapped),
+    (Promise::ApprovedFiles, "have a shell read the replacement", |t| {
         prints_swapped(Command::new("/bin/sh").arg(t.work.join(APPROVED[0])))
     }),
     (Promise::ApprovedFiles, "change an approved file by its other name", |t| {
@@ -576,7 +576,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
         fs::write(t.work.join(APPROVED[0]), SWAPPED_SCRIPT)?;
         runs_swapped(t)
     }),
-    (Promise::ApprovedFiles, "put another file in the place of an approved one", |t| {
+    (Promise::ApprovedFiles, "replace an approved file by another", |t| {
         let other = t.work.join("unapproved");
         fs::write(&other, SWAPPED_SCRIPT)?;
         rustix::fs::chmod(&other, Mode::RWXU)?;
@@ -587,7 +587,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     (Promise::FsDenyPatterns, "read a file that a pattern denies", |t| {
         fs::read(t.work.join("project/.env")).map(drop)
     }),
-    (Promise::FsDenyPatterns, "find what a pattern denies by reading everything", |t| {
+    (Promise::FsDenyPatterns, "find content that a pattern denies by reading everything", |t| {
         for entry in fs::read_dir(t.work.join("project"))? {
             let text = fs::read(entry?.path()).unwrap_or_default();
             if text.windows(PATTERN_SECRET.len()).any(|part| part == PATTERN_SECRET.as_bytes()) {
@@ -624,7 +624,7 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     (Promise::UnixDeny, "send a datagram to a unix socket inside the write root", |t| {
         UnixDatagram::unbound()?.send_to(b"x", t.work.join("mailbox")).map(drop)
     }),
-    (Promise::UnixDeny, "send it from one of a pair", |t| {
+    (Promise::UnixDeny, "send a datagram from a connected pair", |t| {
         UnixDatagram::pair()?.0.send_to(b"x", t.work.join("mailbox")).map(drop)
     }),
     (Promise::FsWrite, "write to a terminal outside", |t| {
@@ -647,11 +647,11 @@ pub(super) const ACTIONS: &[(Promise, &str, Action)] = &[
     (Promise::KernelSurface, "make a set-group-id directory", |t| {
         Ok(mkdirat(CWD, t.work.join("shared"), Mode::RWXU | Mode::SGID)?)
     }),
-    // Last: where it succeeds the attacker is nobody from then on, and attacks less well.
+    // Last: if it succeeds, the attacker is `nobody` from then on, and its attacks are weaker.
     (Promise::KernelSurface, "make a user namespace", |_| sys::try_user_namespace()),
 ];
 
-/// Gives a file the mode, the owner and the times that it has. Succeeds if any of them could be given.
+/// Sets the mode, owner and times of a file to their present values. Succeeds if any of them could be set.
 fn renew(path: &Path) -> io::Result<()> {
     let now = rustix::fs::stat(path)?;
     let (owner, group) = (rustix::fs::Uid::from_raw(now.st_uid), rustix::fs::Gid::from_raw(now.st_gid));
@@ -667,7 +667,7 @@ fn renew(path: &Path) -> io::Result<()> {
         .map_err(Into::into)
 }
 
-/// Moves a directory, and moves it back.
+/// Moves a directory away and back.
 fn move_away(directory: &Path) -> io::Result<()> {
     let elsewhere = directory.with_extension("moved");
     fs::rename(directory, &elsewhere)?;
@@ -680,14 +680,15 @@ fn runs_swapped(targets: &Targets) -> io::Result<()> {
 
 fn prints_swapped(command: &mut Command) -> io::Result<()> {
     let output = command.stdin(Stdio::null()).output()?;
-    refused_if(output.stdout != b"swapped\n", "it is what was approved")
+    refused_if(output.stdout != b"swapped\n", "it is the approved script")
 }
 
-/// The victim as it is seen from here: in a process namespace its number means nobody, or somebody else.
+/// Process number of the victim as seen from here: in a process namespace the number is unknown or belongs to
+/// another process.
 fn victim(targets: &Targets) -> io::Result<i32> {
     let name = fs::read(format!("/proc/{}/cmdline", targets.pid))?;
     let is_victim = name.split(|byte| *byte == 0).any(|word| word == VICTIM.as_bytes());
-    if is_victim { Ok(targets.pid) } else { Err(io::Error::other("not to be seen")) }
+    if is_victim { Ok(targets.pid) } else { Err(io::Error::other("not visible")) }
 }
 
 fn pid(number: i32) -> io::Result<Pid> {

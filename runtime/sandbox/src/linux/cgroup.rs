@@ -1,13 +1,11 @@
-//! Control groups: bounds on the memory and the processes of all that a step
-//! starts, together.
+//! Control groups: memory and process limits for the whole tree of a step.
 //!
-//! Each step that has such limits gets a leaf of its own, below or beside the
-//! group that lobster itself is in, and moves itself there before it becomes
-//! the program, so that nothing of it is ever outside. The supervisor stays
-//! out: what bounds the step must not starve who watches it.
+//! Each step with such limits gets its own leaf group, below or beside the group of lobster itself. It enters
+//! the leaf before it becomes the program, so that no process of it is ever outside. The supervisor stays
+//! outside, because the limits of the step must not starve it.
 //!
-//! A leaf is locked by the process that made it. One that nobody holds is left
-//! over from a lobster that was killed, and goes with the next use.
+//! A leaf is locked by the process that made it. An unlocked leaf was left by a killed lobster and is removed
+//! at the next use.
 
 use std::fs;
 use std::io;
@@ -21,21 +19,20 @@ use rustix::io::Errno;
 
 use super::super::{Denial, ProcessLimits, Promise};
 
-/// How the leaves of all lobsters begin.
+/// Name prefix of the leaves of all lobsters.
 const PREFIX: &str = "lobster-";
 
-/// What a leaf must be able to bound.
+/// Controllers that a leaf needs.
 const CONTROLLERS: [&str; 2] = ["memory", "pids"];
 
-/// Beside leaves that are cleaned away by another lobster just when they are
-/// made, an attempt succeeds at once.
+/// Attempts to make a leaf, since another lobster may remove a leaf before it is locked.
 const ATTEMPTS: usize = 4;
 
-/// The processes of a leaf have ended when it is removed; the kernel may need
-/// a moment more to let go of them. Longer than this, the next use does it.
+/// Retries for removing a leaf. Its processes have ended by then, but the kernel may need a moment to release
+/// them. After these retries the next use removes it.
 const LINGER: (usize, Duration) = (50, Duration::from_millis(2));
 
-/// Why there is no control group to be had.
+/// Reason why no control group is available.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lack {
     pub(super) errno: i32,
@@ -53,13 +50,13 @@ impl Lack {
     }
 }
 
-/// Where leaves can be made.
+/// Location for leaves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Hierarchy {
     /// Version 2: one tree for all controllers.
     Unified {
         place: PathBuf,
-        /// Lobster's own bound, where leaves stand beside its group instead of below it.
+        /// Lobster's own limit, if leaves are beside its group and not below it.
         processes: Option<u64>,
     },
     /// Version 1: a tree for each controller.
@@ -67,7 +64,7 @@ pub(super) enum Hierarchy {
 }
 
 impl Hierarchy {
-    /// Looks for a place, and clears it of what dead lobsters have left there.
+    /// Finds the location and removes the leaves of dead lobsters there.
     pub(super) fn find() -> Result<Self, Lack> {
         let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let found = Self::of(&text("/proc/self/cgroup"), &text("/proc/self/mountinfo"))?;
@@ -77,7 +74,7 @@ impl Hierarchy {
         Ok(found)
     }
 
-    /// `groups` and `mounts` as in `/proc/self/cgroup` and `/proc/self/mountinfo`.
+    /// Parses `groups` and `mounts`, which have the format of `/proc/self/cgroup` and `/proc/self/mountinfo`.
     fn of(groups: &str, mounts: &str) -> Result<Self, Lack> {
         let own = |controller: &str| own_group(groups, mounts, controller);
         match (own(""), own(CONTROLLERS[0]), own(CONTROLLERS[1])) {
@@ -87,9 +84,8 @@ impl Hierarchy {
         }
     }
 
-    /// Version 2 lets only groups without processes bound those below them. So
-    /// leaves stand beside lobster's own group, where that is ours to divide,
-    /// and below it only if it is the root.
+    /// In version 2 only groups without processes can limit the groups below them. So leaves are made beside
+    /// lobster's own group if lobster may divide its parent, and below it only if it is the root.
     fn unified(own: &Path) -> Result<Self, Lack> {
         if names(own, "cgroup.subtree_control") || (is_root(own) && enable(own).is_ok()) {
             return Ok(Self::Unified { place: own.to_owned(), processes: None });
@@ -121,7 +117,7 @@ impl Hierarchy {
         }
     }
 
-    /// A new leaf with the limits of a step.
+    /// Makes a leaf with the limits of a step.
     pub(super) fn leaf(&self, limits: &ProcessLimits) -> Result<Leaf, Lack> {
         let mut groups = Vec::new();
         for place in self.places() {
@@ -147,13 +143,13 @@ impl Hierarchy {
     }
 }
 
-/// A file of a group, what to write to it, and whether the limit holds without it.
+/// A file of a group, its value, and whether the limit depends on it.
 type Setting = (&'static str, String, Need);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Need {
     Must,
-    /// The kernel may have been built without it.
+    /// The kernel may have been built without this file.
     IfThere,
 }
 
@@ -161,9 +157,9 @@ fn unified_settings(memory: Option<u64>, processes: Option<u64>) -> Vec<Setting>
     let mut settings = process_settings(processes);
     if let Some(memory) = memory {
         settings.push(("memory.max", memory.to_string(), Need::Must));
-        // Or the limit would only move the step out to the disk.
+        // Otherwise the step would only be swapped out.
         settings.push(("memory.swap.max", "0".to_owned(), Need::IfThere));
-        // Half a step is of no use to anybody.
+        // A step with some processes killed is useless.
         settings.push(("memory.oom.group", "1".to_owned(), Need::IfThere));
     }
     settings
@@ -173,7 +169,7 @@ fn memory_settings(memory: Option<u64>) -> Vec<Setting> {
     let Some(memory) = memory else { return Vec::new() };
     vec![
         ("memory.limit_in_bytes", memory.to_string(), Need::Must),
-        // Memory and swap together. Where they are not counted, nothing is swapped.
+        // Memory and swap together. Without swap accounting there is no swapping.
         ("memory.memsw.limit_in_bytes", memory.to_string(), Need::IfThere),
         ("memory.swappiness", "0".to_owned(), Need::IfThere),
     ]
@@ -190,17 +186,17 @@ pub(super) struct Leaf {
     unified: bool,
 }
 
-/// How a process gets into a leaf. Writing its number to `cgroup.procs` waits
-/// for the whole machine to come to rest, some 10 ms; these do not.
+/// How a process enters a leaf. Writing its number to `cgroup.procs` takes some 10 ms, because the kernel
+/// synchronises the whole machine; these two ways do not.
 pub(super) enum Entrance {
-    /// Version 2: the process is made in this directory.
+    /// Version 2: the process is created in this directory.
     Directory(OwnedFd),
-    /// Version 1: it writes a `0` to each of these files, while it has one thread.
+    /// Version 1: it writes a `0` to each of these files while it has one thread.
     Tasks(Vec<OwnedFd>),
 }
 
 impl Leaf {
-    /// What the step needs to get in.
+    /// Descriptors with which the step enters.
     pub(super) fn entrance(&self) -> Result<Entrance, Lack> {
         let open = |group: &Group, file, how| {
             group.open(file, how).map_err(Lack::at(&group.path, "enter the control group"))
@@ -217,7 +213,7 @@ impl Leaf {
         }
     }
 
-    /// The limits that the step ran into.
+    /// Limits that the step reached.
     pub(super) fn reached(&self, limits: &ProcessLimits) -> Vec<Denial> {
         let (Some(memory), Some(pids)) = (self.groups.first(), self.groups.last()) else { return Vec::new() };
         let events = if self.unified { "memory.events" } else { "memory.oom_control" };
@@ -275,7 +271,7 @@ impl Group {
         Ok(())
     }
 
-    /// The number beside `key` in a file of lines.
+    /// The number after `key` in a file of lines.
     fn count(&self, file: &str, key: &str) -> Option<u64> {
         let text = read(&self.path, file)?;
         text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')?.parse().ok())
@@ -294,7 +290,7 @@ impl Drop for Group {
     }
 }
 
-/// Removes what is left of lobsters that were killed.
+/// Removes leaves of killed lobsters.
 fn clear(place: &Path) {
     let leaves = fs::read_dir(place).into_iter().flatten().filter_map(|entry| {
         let entry = entry.ok()?;
@@ -318,7 +314,7 @@ fn hold(path: &Path) -> Option<OwnedFd> {
 fn remove(path: &Path) -> rustix::io::Result<()> {
     let removed = unlinkat(rustix::fs::CWD, path, AtFlags::REMOVEDIR);
     if removed == Err(Errno::BUSY) {
-        // Version 2 only, and then it ends whatever is still in there.
+        // Exists in version 2 only, and kills all processes that are still in the group.
         let _ = fs::OpenOptions::new()
             .write(true)
             .open(path.join("cgroup.kill"))
@@ -327,8 +323,7 @@ fn remove(path: &Path) -> rustix::io::Result<()> {
     removed
 }
 
-/// The directory of the group that this process is in: of a controller of
-/// version 1, or with an empty name of version 2.
+/// Directory of this process's group: of a version 1 controller, or of version 2 for an empty name.
 fn own_group(groups: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
     let path = groups.lines().find_map(|line| {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -346,13 +341,13 @@ fn own_group(groups: &str, mounts: &str, controller: &str) -> Option<PathBuf> {
         };
         let mut fields = mount.split(' ').skip(3);
         let (root, point) = (fields.next()?, fields.next()?);
-        // What is mounted may be a part of the tree, as in a container.
+        // In a container, the mount may be a part of the tree.
         let below = Path::new(path).strip_prefix(root).ok()?;
         right.then(|| Path::new(&point.replace("\\040", " ")).join(below))
     })
 }
 
-/// Whether the list in a file of a group has all that is needed.
+/// True if the list in a file of a group has all required controllers.
 fn names(group: &Path, file: &str) -> bool {
     let list = read(group, file).unwrap_or_default();
     CONTROLLERS.iter().all(|needed| list.split(' ').any(|name| name == *needed))
@@ -362,14 +357,14 @@ fn is_root(group: &Path) -> bool {
     group.join("cgroup.controllers").exists() && !group.join("cgroup.type").exists()
 }
 
-/// Lets the groups below bound memory and processes.
+/// Enables memory and process limits for the groups below.
 fn enable(group: &Path) -> rustix::io::Result<()> {
     let file = open(group.join("cgroup.subtree_control"), OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
     rustix::io::write(&file, b"+memory +pids").map(drop)
 }
 
-/// Whether whoever manages the groups has given this one away: to this user,
-/// or with the mark that systemd leaves. Root could write to every group.
+/// True if the manager of the groups has delegated this one, either to this user or with the mark that
+/// systemd sets. Write access proves nothing, because root can write to every group.
 fn is_delegated(group: &Path) -> bool {
     let marked = |name: &str| getxattr(group, name, &mut [0u8; 8][..]).is_ok_and(|length| length > 0);
     let owner = fs::metadata(group).ok().map(|group| group.uid());
@@ -401,8 +396,8 @@ mod tests {
         assert_eq!(lack.why, "no control groups for memory and pids are mounted");
     }
 
-    /// A directory that looks like a group of version 2. No kernel stands
-    /// behind it: it shows which files are read and written, not that they work.
+    /// A directory that looks like a version 2 group. Without a kernel it shows only which files are read and
+    /// written, not that they work.
     fn pretend(path: &Path, files: &[(&str, &str)]) {
         fs::create_dir_all(path).unwrap();
         for (file, text) in files {
@@ -458,7 +453,7 @@ mod tests {
         fs::write(path.join("pids.events"), "max 7\n").unwrap();
         let leaf =
             Leaf { groups: vec![Group { handle: hold(&path).unwrap(), path: path.clone() }], unified: true };
-        // Without swap there is no file for it.
+        // Without swap this file does not exist.
         leaf.groups[0].set(&unified_settings(Some(64 << 20), Some(12))).unwrap();
         let written = |file: &str| fs::read_to_string(path.join(file)).unwrap();
         assert_eq!((written("memory.max"), written("pids.max")), ("67108864".to_owned(), "12".to_owned()));
@@ -477,8 +472,8 @@ mod tests {
         std::mem::forget(leaf);
     }
 
-    /// With the kernel's own groups, where it has any of version 2, with or
-    /// without the controllers that the limits would need.
+    /// Uses the kernel's own version 2 groups if there are any, with or without the controllers that the
+    /// limits need.
     #[test]
     fn version_2_a_process_is_made_inside_and_ended_with_the_leaf() {
         use super::super::sys;
@@ -530,7 +525,7 @@ mod tests {
             [true, false, true]
         );
         drop(held);
-        // A process that another test forks has the lock, too, until it becomes its program.
+        // A process that another test forks also holds the lock until it becomes its program.
         for _ in 0..1000 {
             clear(tree.path());
             if !path("lobster-held").exists() {

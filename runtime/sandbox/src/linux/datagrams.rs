@@ -18,20 +18,21 @@ pub(super) const JAIL: &[u8] = b"jail";
 /// The same, but in the host's network.
 pub(super) const JAIL_ON_HOST_NETWORK: &[u8] = b"jail on host network";
 
-/// The same, in a network made for [`NETWORK`]: its namespaces come along.
+/// The same, in a network made for [`NETWORK`], whose namespaces are attached.
 pub(super) const JAIL_IN_NETWORK: &[u8] = b"jail in network";
 
-/// To the helper: the descriptor is where the namespaces of a new network are sent.
+/// To the helper: the descriptor is the socket that receives the namespaces of a new network.
 pub(super) const NETWORK: &[u8] = b"network";
 
-/// To a supervisor: the descriptors are a job's request, stdin, stdout and
-/// stderr, and the way into its control groups.
+/// To a supervisor: the descriptors are a job's request, stdin, stdout and stderr, and the entrance to its
+/// control groups.
 pub(super) const JOB: &[u8] = b"job";
 
-/// More than any message of ours carries: the sockets of a jail, up to [`super::super::proxy::MOST_WAYS`].
+/// More descriptors than any of our messages carries; a jail sends up to [`super::super::proxy::MOST_WAYS`]
+/// sockets.
 const MOST_FDS: usize = 72;
 
-/// Longest message: an error with the text of a path.
+/// Longest message: an error that quotes a path.
 const LONGEST: usize = 8 * 1024;
 
 pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> io::Result<()> {
@@ -49,7 +50,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     }
 }
 
-/// The next message, or `None` when the other end is closed.
+/// Receives the next message, or `None` if the other end is closed.
 pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FDS))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -57,8 +58,8 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, Vec
     let length = loop {
         match recvmsg(socket, &mut [IoSliceMut::new(&mut bytes)], &mut control, RecvFlags::CMSG_CLOEXEC) {
             Ok(message) => break message.bytes,
-            // The other end was closed with something of ours unread. Told once;
-            // what it had sent before can still be read.
+            // The other end was closed before it read all our messages. This error occurs once; messages that
+            // it had sent can still be read.
             Err(rustix::io::Errno::INTR | rustix::io::Errno::CONNRESET) => {}
             Err(error) => return Err(error.into()),
         }
@@ -70,7 +71,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<(Vec<u8>, Vec
             _ => Vec::new(),
         })
         .collect();
-    // No message of ours is empty, so nothing means the end.
+    // None of our messages is empty, so an empty one marks the end.
     if length == 0 {
         return Ok(None);
     }

@@ -1,10 +1,9 @@
 //! Watches how much a step adds to its write roots.
 //!
-//! The kernel has no limit on a directory that every file system knows. So the
-//! free space of the file systems is looked at now and then, which costs next
-//! to nothing; when as much has gone as the step may have taken, the files that
-//! have changed since its start are measured, and those tell whether it was the
-//! step. In between it may write more: this is a watch, not a wall.
+//! Not every file system has a limit for directories. So the free space of the file systems is checked from
+//! time to time, which costs next to nothing. When it has shrunk by as much as the step may add, the files
+//! changed since the start of the step are measured, to find out whether the step did it. Between two
+//! measurements it may write more: this is a watch and not a barrier.
 
 use std::collections::HashSet;
 use std::fs::{self, Metadata};
@@ -16,38 +15,38 @@ use rustix::process::{Pid, getpid};
 
 use super::tree;
 
-/// As fast as memory takes what is written, in bytes a second: the next look is
-/// never later than this could fill what is left.
+/// Bytes a second that memory can take. The next check is never later than writes at this speed could fill
+/// the remaining space.
 const FASTEST: u64 = 2 << 30;
 
-/// Between two looks.
+/// Shortest time between two checks.
 const SOONEST: Duration = Duration::from_millis(10);
 const LATEST: Duration = Duration::from_millis(500);
 
-/// Times of files may lag behind the clock by a tick of the kernel.
+/// File times may lag behind the clock by a kernel tick.
 const TICK: Duration = Duration::from_millis(20);
 
-/// `st_blocks` counts these.
+/// Unit of `st_blocks`.
 const BLOCK: u64 = 512;
 
 /// The growth of the write roots of one step.
 pub(super) struct Growth {
     limit: u64,
     roots: Vec<PathBuf>,
-    /// When the step began, as times of files tell it.
+    /// Start of the step in terms of file times.
     since: (i64, i64),
-    /// A root on each file system, and what was free there when it was last looked at.
+    /// A root on each file system, and its free space at the last check.
     free: Vec<(PathBuf, u64)>,
     devices: HashSet<u64>,
-    /// Bytes that have gone since the files were last measured, and how many
-    /// may go before they are measured again.
+    /// Bytes used since the files were last measured, and the bytes that may be used before they are measured
+    /// again.
     taken: u64,
     room: u64,
     next: Instant,
 }
 
 impl Growth {
-    /// Starts the watch. Nothing is measured yet.
+    /// Starts the watch, without a measurement.
     pub(super) fn watch(limit: u64, roots: &[PathBuf]) -> Self {
         let now = SystemTime::now().checked_sub(TICK).unwrap_or(UNIX_EPOCH);
         let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -75,19 +74,19 @@ impl Growth {
         growth
     }
 
-    /// Time until the next look.
+    /// Time until the next check.
     pub(super) fn due_in(&self) -> Duration {
         self.next.saturating_duration_since(Instant::now())
     }
 
-    /// Looks, if it is time to, and says whether the limit is passed.
+    /// Checks if it is time to, and returns true if the limit is exceeded.
     pub(super) fn has_passed(&mut self) -> bool {
         if !self.due_in().is_zero() {
             return false;
         }
         for (root, before) in &mut self.free {
             if let Some(now) = free_bytes(root) {
-                // What others free meanwhile gives the step no more room.
+                // Space freed by other programs gives the step no more room.
                 self.taken += before.saturating_sub(now);
                 *before = now;
             }
@@ -98,7 +97,7 @@ impl Growth {
                 return true;
             }
             self.taken = 0;
-            // What goes to others must not have all files measured all the time.
+            // Keeps writes of other programs from causing a measurement at every check.
             self.room = (self.limit - added).max(self.limit / 16);
         }
         self.plan();
@@ -111,8 +110,8 @@ impl Growth {
         self.next = Instant::now() + fill.clamp(SOONEST, LATEST);
     }
 
-    /// Bytes of the files that have changed since the start, and of removed
-    /// ones that the step still has open.
+    /// Bytes of the files that have changed since the start, and of removed files that the step still has
+    /// open.
     fn measure(&self) -> u64 {
         let mut seen = HashSet::new();
         let mut bytes = 0;
@@ -142,8 +141,8 @@ impl Growth {
     }
 }
 
-/// The directories of the step's processes: all in a process namespace, else
-/// those below this one, which adopts what loses its parent.
+/// Process directories of the step: all processes in a process namespace, otherwise the descendants of this
+/// process, which adopts orphans.
 fn processes() -> Vec<PathBuf> {
     let of = |pid: &str| Path::new("/proc").join(pid);
     if getpid() == Pid::INIT {

@@ -1,15 +1,15 @@
-//! The guard of a helper: it ends what the steps left if lobster, the helper and all
+//! The guard of a helper: it kills the leftover processes of the steps if lobster, the helper and all
 //! supervisors were killed.
 //!
 //! ```text
 //! lobster ──► guard ──fork──► helper ──fork──► supervisor ──spawn──► step
 //! ```
 //! It is the subreaper above the helper, so a process whose supervisor and helper are both
-//! gone becomes its child. A pipe that only those two kinds of process hold open tells it
-//! that they are gone, and on it supervisors list where lobster made placeholders, which the guard
-//! removes. After a moment it becomes a shell that does the same, because `pkill lobster` kills
-//! every process of this program. A helper or supervisor that is stopped
-//! (SIGSTOP) would not see that lobster is gone, so the guard has them continue then: the
+//! gone becomes its child. Only the helper and its supervisors hold a pipe open, whose end shows the
+//! guard that they are gone. On this pipe supervisors also list the placeholders that lobster made,
+//! which the guard removes. After a moment it becomes a shell that does the same, because
+//! `pkill lobster` kills every process of this program. A helper or supervisor that is stopped
+//! (SIGSTOP) would not notice that lobster is gone, so the guard continues them then: the
 //! kernel sends it SIGCONT, which also reaches a guard that is stopped itself.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,20 +25,21 @@ use rustix::process::{
 use super::sys::Strings;
 use super::{mount_stubs, stopped, sys, tree};
 
-/// The name of the process.
+/// Process name of the guard.
 pub(super) const NAME: &std::ffi::CStr = c"step-guard";
 
-/// Shorter runs do not pay for starting a program.
+/// Shorter runs do not pay for starting a shell.
 const MOMENT: Duration = Duration::from_millis(100);
 
-/// How long it insists on killing.
+/// Time for which it keeps killing.
 const INSIST: Duration = Duration::from_secs(3);
 
-/// Between two looks, of a guard that is no shell.
+/// Interval between checks of a guard that is not a shell.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The guard as a shell. A thread of lobster that ends sends it SIGCONT as well, which does no harm. The command in
-/// parentheses is a child to wait for, which collects the others. The number is the time by which a placeholder is known.
+/// The guard as a shell script. A thread of lobster that ends also sends it SIGCONT, which is harmless. The
+/// command in parentheses is a child to wait for, and waiting collects the others. The number is the
+/// modification time that identifies a placeholder.
 const SCRIPT: &std::ffi::CStr = c"trap '' HUP INT QUIT TERM
 stubs=$1
 wake() {
@@ -74,8 +75,8 @@ done 2>/dev/null | while IFS= read -r path; do
   flock -n \"$path\" rmdir \"$path\" || [ -s \"$path\" ] || flock -n \"$path\" rm \"$path\"
 done 2>/dev/null";
 
-/// Makes this process the guard, and returns in a child of it, which continues as the helper, with the end of the
-/// pipe that it and its supervisors hold open.
+/// Makes this process the guard and returns in its child, which continues as the helper. The returned end of
+/// the pipe is held open by the helper and its supervisors.
 pub(super) fn continue_below(socket: &mut Option<OwnedFd>) -> std::io::Result<OwnedFd> {
     set_child_subreaper(Some(getpid()))?;
     let lobster = getppid();
@@ -83,11 +84,12 @@ pub(super) fn continue_below(socket: &mut Option<OwnedFd>) -> std::io::Result<Ow
     match sys::fork()? {
         sys::Fork::Child => Ok(held),
         sys::Fork::Parent(helper) => {
-            // lobster has to see that the helper is gone, and this process that both kinds are.
+            // lobster must notice the end of the helper, and this process the end of the helper and all
+            // supervisors.
             drop((held, socket.take()));
             let _ = set_parent_process_death_signal(Some(Signal::CONT));
             let _ = rustix::thread::set_name(NAME);
-            // It holds no directory that somebody may want to unmount.
+            // Keeps no directory busy that may have to be unmounted.
             let _ = rustix::process::chdir("/");
             keep(&alive, helper, lobster)
         }
@@ -108,7 +110,7 @@ fn keep(alive: &OwnedFd, helper: Pid, lobster: Option<Pid>) -> ! {
             }
         }
     }
-    // It held the pipe, so it is ending. What it took counts as lobster's own.
+    // The helper held the pipe, so it is ending. Its resource use is charged to lobster.
     let _ = waitpid(Some(helper), WaitOptions::empty());
     let begin = Instant::now();
     loop {
@@ -125,7 +127,8 @@ fn keep(alive: &OwnedFd, helper: Pid, lobster: Option<Pid>) -> ! {
     }
 }
 
-/// Appends the next bytes of the pipe to `read`, if any come in time; none at the end of the pipe.
+/// Appends the next bytes of the pipe to `read`, if any arrive in time. Returns `None` at the end of the
+/// pipe.
 fn read_on(alive: &OwnedFd, timeout: Duration, read: &mut Vec<u8>) -> Option<()> {
     let timeout = Timespec::try_from(timeout).ok();
     if !matches!(poll(&mut [PollFd::new(alive, PollFlags::IN)], timeout.as_ref()), Ok(1..)) {

@@ -1,7 +1,7 @@
-//! The helper process: forks supervisors.
+//! The helper process, which forks supervisors.
 //!
-//! It stays tiny and single-threaded so that forking it is cheap whatever
-//! lobster's own size, and so that namespaces can be made.
+//! It stays tiny and single-threaded. So forking it is cheap even if lobster is large, and it can make
+//! namespaces.
 
 use std::collections::HashSet;
 use std::io;
@@ -40,10 +40,10 @@ pub(crate) fn helper_main() -> ExitCode {
     }
 }
 
-/// Forks the helper off this process, which has one thread: much cheaper than
-/// starting a program anew. Gives the helper's socket.
+/// Forks the helper off this process, which has one thread; that is much cheaper than starting a program.
+/// Returns the helper's socket.
 pub(super) fn fork_off() -> io::Result<(OwnedFd, Pid)> {
-    // Two links of the directory itself, and one for each thread.
+    // The directory itself has two links, and each thread adds one.
     if std::fs::metadata("/proc/self/task")?.nlink() != 3 {
         return Err(io::Error::other("this process has several threads"));
     }
@@ -60,13 +60,13 @@ pub(super) fn fork_off() -> io::Result<(OwnedFd, Pid)> {
     }
 }
 
-/// Keeps nothing open of what the parent has but the socket.
+/// Closes all inherited descriptors except the socket.
 fn claim(socket: &OwnedFd) -> io::Result<OwnedFd> {
     rustix::stdio::dup2_stdin(socket)?;
     let null = std::fs::File::options().write(true).open("/dev/null")?;
     rustix::stdio::dup2_stdout(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    // Not later: by then its number is closed, or the socket's.
+    // Dropped here, because later its number is closed or belongs to the socket.
     drop(null);
     claim_socket()
 }
@@ -84,8 +84,8 @@ fn claim_socket() -> io::Result<OwnedFd> {
 }
 
 fn serve(socket: OwnedFd) -> io::Result<()> {
-    // Its own session: Ctrl-C at the terminal reaches lobster, which decides.
-    // Blocked signals: only the closing of the socket ends it.
+    // In a session of its own Ctrl-C at the terminal reaches only lobster, which decides. Signals are
+    // blocked, so that only the closed socket ends the helper.
     let _ = setsid();
     sys::block_signals();
     sys::default_signals();
@@ -111,7 +111,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
         }
         if asked {
             let Some((message, fds)) = datagrams::receive(socket.as_fd())? else {
-                // Supervisors end with lobster; what they took counts as its own.
+                // Supervisors end with lobster; their resource use is charged to it.
                 while !supervisors.is_empty() && collect_one(&mut supervisors) {}
                 return Ok(());
             };
@@ -148,7 +148,7 @@ fn serve(socket: OwnedFd) -> io::Result<()> {
     }
 }
 
-/// Sends the namespaces of this process, which live on in whoever holds them.
+/// Sends the namespaces of this process, which exist as long as a process holds them.
 fn give_network(control: &OwnedFd, identity: Identity) -> ! {
     match identity.settle() {
         Ok([user, net]) => {
@@ -159,8 +159,8 @@ fn give_network(control: &OwnedFd, identity: Identity) -> ! {
     sys::exit_now(0)
 }
 
-/// Makes a jail in a network: its owner, the user namespace, has to be entered
-/// first, and the process that did that is not the jail's own.
+/// Makes a jail in a network. Its owner, the user namespace, has to be entered first; the process that did
+/// that cannot be the jail's own.
 fn supervise_in(network: &[OwnedFd], control: &OwnedFd, guard: &OwnedFd, identity: Identity) -> ! {
     let enter = || -> io::Result<sys::Fork> {
         let [user, net] = network else { return Err(io::ErrorKind::InvalidInput.into()) };
@@ -171,7 +171,7 @@ fn supervise_in(network: &[OwnedFd], control: &OwnedFd, guard: &OwnedFd, identit
     match enter() {
         Ok(sys::Fork::Child) => supervise(control, guard, Some(identity)),
         Ok(sys::Fork::Parent(pid)) => {
-            // Its end is told as if it were the helper's own child.
+            // Reports its end as if it were the helper's own child.
             let status = loop {
                 match waitpid(Some(pid), WaitOptions::empty()) {
                     Err(Errno::INTR) => {}
@@ -194,7 +194,7 @@ fn fail(control: &OwnedFd, Obstacle { stage, error, detail }: Obstacle) {
     let _ = datagrams::send(control.as_fd(), &news.encode(), &[]);
 }
 
-/// Waits for a child to end; false when there is none.
+/// Waits for a child to end; false without a child.
 fn collect_one(supervisors: &mut HashSet<Pid>) -> bool {
     match wait(WaitOptions::empty()) {
         Ok(Some((pid, _))) => {
@@ -206,8 +206,8 @@ fn collect_one(supervisors: &mut HashSet<Pid>) -> bool {
     }
 }
 
-/// Collects ended supervisors. One that was killed leaves its step to us: no
-/// supervisor watches those processes any more, so they are ended here.
+/// Collects ended supervisors. If one was killed, no supervisor watches the processes of its step any more,
+/// so they are killed here.
 fn collect(supervisors: &mut HashSet<Pid>) {
     let mut orphaned = false;
     while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {

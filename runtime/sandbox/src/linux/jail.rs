@@ -1,9 +1,8 @@
-//! The inside of the namespaces: identity, network, and a file system made of
-//! nothing but what was granted.
+//! The inside of the namespaces: identity, network, and a file system that contains only what was granted.
 //!
-//! Runs in the first process of new namespaces, which is also the step's
-//! supervisor. Everything is prepared on detached mounts and put together on
-//! an empty file system, so the host's own tree is never in reach of a mistake.
+//! Runs in the first process of new namespaces, which is also the step's supervisor. Everything is prepared
+//! on detached mounts and assembled on an empty file system, so a mistake can never reach the host's own
+//! tree.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -32,22 +31,23 @@ mod new_root;
 /// `TMPFS_MAGIC`.
 const TMPFS: i64 = 0x0102_1994;
 
-/// The devices every program may expect.
+/// Devices that every program may expect.
 pub(super) const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", TTY];
 
-/// The terminal of whoever opens it: of a step none, unless it makes one. Not every host has it.
+/// Controlling terminal of the opening process. A step has none unless it makes one. Not every host has this
+/// device.
 const TTY: &str = "tty";
 
-/// Where the jail's own terminals are.
+/// Directory of the jail's own terminals.
 pub(super) const TERMINALS: &str = "/dev/pts";
 
-/// The mode of a directory that can be gone through and not listed.
+/// Mode of a directory that can be traversed but not listed.
 const THROUGH: u32 = 0o111;
 
-/// Where the new root is assembled; covered only inside the namespace.
+/// Mount point at which the new root is assembled; covered only inside the namespace.
 const WORKBENCH: &str = "/proc";
 
-/// What could not be done, in which part of the work, and where.
+/// A failure, with the stage and a description of the operation or path.
 pub(super) struct Obstacle {
     pub(super) stage: Stage,
     pub(super) error: io::Error,
@@ -63,7 +63,7 @@ fn setup<E: Into<io::Error>>(doing: &'static str) -> impl FnOnce(E) -> Obstacle 
     at(Stage::Namespaces, doing)
 }
 
-/// Who the process was outside: read before the user namespace is made.
+/// User and group of the process outside, read before the user namespace is made.
 #[derive(Clone, Copy)]
 pub(super) struct Identity {
     pub(super) uid: u32,
@@ -75,7 +75,7 @@ impl Identity {
         Self { uid: rustix::process::geteuid().as_raw(), gid: rustix::process::getegid().as_raw() }
     }
 
-    /// Makes the network of these namespaces usable, and gives the namespaces.
+    /// Makes the network of these namespaces usable, and returns the namespaces.
     pub(super) fn settle(self) -> Result<[OwnedFd; 2], Obstacle> {
         self.keep().map_err(setup("map the user"))?;
         sys::loopback_up().map_err(setup("start the loopback interface"))?;
@@ -84,7 +84,7 @@ impl Identity {
         both().map_err(|error: io::Error| setup("hold the network")(error))
     }
 
-    /// Stays the same inside: one user, one group, nobody else exists.
+    /// Keeps the identity inside: one user and one group, and no others exist.
     fn keep(self) -> io::Result<()> {
         fs::write("/proc/self/setgroups", "deny")?;
         fs::write("/proc/self/uid_map", format!("{0} {0} 1", self.uid))?;
@@ -92,7 +92,7 @@ impl Identity {
     }
 }
 
-/// Furnishes the namespaces this process has been started in. `stdin` is what the step will read, `home` its
+/// Sets up the namespaces in which this process was started. `stdin` is the input of the step, `home` its
 /// home directory.
 pub(super) fn furnish(
     spec: &Confined,
@@ -106,7 +106,7 @@ pub(super) fn furnish(
         sys::loopback_up().map_err(setup("start the loopback interface"))?;
         for (number, address) in proxy::foreign_addresses(&spec.hosts).into_iter().enumerate() {
             sys::add_loopback_address(number, address)
-                .map_err(setup("give an address to the loopback interface"))?;
+                .map_err(setup("add an address to the loopback interface"))?;
         }
     }
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
@@ -117,7 +117,7 @@ pub(super) fn furnish(
     let plan = plan(spec, identity, home)?;
     let proc = file_system("proc", &[]).map_err(setup("mount /proc"))?;
     if let Some(processes) = spec.processes {
-        bound_numbers(&proc, processes).map_err(at(Stage::ProcessNumbers, "bound the process numbers"))?;
+        bound_numbers(&proc, processes).map_err(at(Stage::ProcessNumbers, "limit the process numbers"))?;
     }
     sys::set_mount_attributes(&proc, MountAttrFlags::MOUNT_ATTR_RDONLY.bits(), false)
         .map_err(setup("mount /proc"))?;
@@ -126,7 +126,7 @@ pub(super) fn furnish(
     for piece in &plan {
         root.place(piece)?;
     }
-    // All that leads on from there has been made by now.
+    // All paths inside them have been made by now.
     for piece in &plan {
         if let What::Passage { tree } = &piece.what {
             close_ways(tree, &piece.path, &spec.own)?;
@@ -134,8 +134,7 @@ pub(super) fn furnish(
                 .map_err(setup("hide a path"))?;
         }
     }
-    // Had somebody put a link or another file there meanwhile, the copy would
-    // lie elsewhere.
+    // If a link or another file has been put there meanwhile, the copy is mounted elsewhere.
     for (path, copy) in spec.replaced.iter().zip(&spec.copies) {
         let copy = open_exactly(copy).map_err(at(Stage::Root, copy.display().to_string()))?;
         root.check_same(&copy, path)?;
@@ -145,9 +144,9 @@ pub(super) fn furnish(
     root.enter()
 }
 
-/// The same file, opened on a read-only mount of its own: by a descriptor from the host its owner could change
-/// its mode and times there, and then open it for writing. `None` for what nothing can be changed of: a pipe
-/// has no place on the host, and a file without a name is nobody's.
+/// The same file, opened on a read-only mount. Through a descriptor from the host, its owner could change its
+/// mode and times and then open it for writing. `None` if nothing about it can be changed: a pipe has no path
+/// on the host, and a file without a name cannot be opened again.
 fn read_only(file: &OwnedFd, identity: Identity) -> io::Result<Option<OwnedFd>> {
     let given = fstat(file)?;
     let kind = FileType::from_raw_mode(given.st_mode);
@@ -165,7 +164,7 @@ fn read_only(file: &OwnedFd, identity: Identity) -> io::Result<Option<OwnedFd>> 
     sys::set_mount_attributes(&tree, attributes.bits(), false)?;
     let opened =
         match openat(CWD, link(&tree), OFlags::RDONLY | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty()) {
-            // Of somebody else, so the step may change nothing of it either.
+            // It belongs to another user, so the step cannot change anything about it either.
             Err(Errno::ACCESS) if given.st_uid != identity.uid => return Ok(None),
             opened => opened?,
         };
@@ -175,13 +174,13 @@ fn read_only(file: &OwnedFd, identity: Identity) -> io::Result<Option<OwnedFd>> 
     Ok(Some(opened))
 }
 
-/// Numbers below this are given out once and not again (`RESERVED_PIDS`).
+/// Process numbers below this are not given out again (`RESERVED_PIDS`).
 const RESERVED: u64 = 300;
 
-/// Bounds the processes of this namespace by its `pid_max`. Between the limit
-/// and [`RESERVED`] more can be alive at once.
+/// Limits the processes of this namespace by its `pid_max`. Because of [`RESERVED`], more than the limit can
+/// be alive at once.
 fn bound_numbers(proc: &OwnedFd, processes: u64) -> rustix::io::Result<()> {
-    // Before Linux 6.14 the file is the whole machine's, and root may write it.
+    // Before Linux 6.14 the file belongs to the whole machine, and root may write it.
     let release = rustix::system::uname();
     let mut numbers = release.release().to_bytes().split(|byte| !byte.is_ascii_digit());
     let mut next = || std::str::from_utf8(numbers.next()?).ok()?.parse::<u32>().ok();
@@ -192,7 +191,7 @@ fn bound_numbers(proc: &OwnedFd, processes: u64) -> rustix::io::Result<()> {
     rustix::io::write(&file, RESERVED.saturating_add(processes).to_string().as_bytes()).map(drop)
 }
 
-/// What goes where.
+/// A path of the new root and its content.
 struct Piece {
     path: PathBuf,
     what: What,
@@ -200,20 +199,20 @@ struct Piece {
 
 /// In the order in which pieces of the same path are placed.
 enum What {
-    /// A tree of the host's, perhaps read-only.
+    /// A tree of the host, perhaps read-only.
     Tree { tree: OwnedFd, kind: Kind, exact: bool },
-    /// An empty file system of its own.
+    /// An empty file system for the step.
     Private { tree: OwnedFd },
-    /// A symbolic link, which leads nowhere but to what is in the jail.
+    /// A symbolic link, which can only lead to something in the jail.
     Link { to: PathBuf },
-    /// A file that the host has no part in.
+    /// A generated file, independent of the host.
     Made { content: Vec<u8> },
-    /// What is there already, mounted on itself: a mount point can be neither moved nor replaced. Unless
-    /// it is `needed`, it may have gone by then.
+    /// The existing file or directory, mounted on itself, because a mount point can be neither moved nor
+    /// replaced. Unless it is `needed`, it may be gone by then.
     Held { needed: bool },
-    /// Nothing to see: an unreadable file or directory.
+    /// Hidden by an unreadable file or directory.
     Hidden,
-    /// The same, with a way through to what is the step's own.
+    /// Hidden in the same way, but the step's own paths inside can be reached.
     Passage { tree: OwnedFd },
 }
 
@@ -242,7 +241,7 @@ impl Kind {
     }
 }
 
-/// Takes hold of all trees while the host's file system is still in sight.
+/// Opens all trees while the host's file system can still be reached.
 fn plan(spec: &Confined, identity: Identity, home: &[u8]) -> Result<Vec<Piece>, Obstacle> {
     let mut pieces = Vec::new();
     for path in &spec.private {
@@ -276,15 +275,15 @@ fn plan(spec: &Confined, identity: Identity, home: &[u8]) -> Result<Vec<Piece>, 
     for over in spec.layers().filter(|over| !spec.write.iter().any(|root| root == over.root)) {
         pieces.push(Piece { path: over.root.to_owned(), what: layer(over, spec.held_at(over.root))? });
     }
-    // What a link leads to is hidden where it is.
+    // The target of a link is hidden at its real path.
     let hidden: Vec<PathBuf> = spec.deny.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
-    // What is hidden with its directory is not there to be changed.
+    // Paths in a hidden directory cannot be changed.
     let all_hidden: BTreeSet<&Path> = hidden.iter().map(PathBuf::as_path).collect();
     let is_seen = |path: &&Path| path.ancestors().skip(1).all(|above| !all_hidden.contains(above));
     let protected = spec.protect.iter().map(PathBuf::as_path).filter(|path| is_kept(spec, path));
     let protected: Vec<&Path> = protected.filter(is_seen).filter(|path| may_be_there(path)).collect();
-    // A directory above what is hidden or protected could be moved away, and the path made anew, for this
-    // step or for the next one: unless it is a mount point too.
+    // The step could move a directory above a hidden or protected path away and make the path anew, for
+    // itself or for the next step. A mount point cannot be moved.
     let above_protected = held_above(spec, &protected);
     let above_hidden = held_above(spec, &hidden);
     pieces.extend(above_hidden.difference(&above_protected).map(|path| hold(path, false)));
@@ -292,7 +291,7 @@ fn plan(spec: &Confined, identity: Identity, home: &[u8]) -> Result<Vec<Piece>, 
     for path in protected {
         // The placeholder of a path that does not exist has been made by now.
         let what = tree(path, true)?.ok_or_else(|| missing(path))?;
-        // In a layer a file has other numbers.
+        // In a layer a file has another device and inode.
         let what = if spec.layer_over(path).is_some() { what } else { what.exactly() };
         pieces.push(Piece { path: path.to_owned(), what });
     }
@@ -308,18 +307,18 @@ fn plan(spec: &Confined, identity: Identity, home: &[u8]) -> Result<Vec<Piece>, 
         let leads_on = spec.own.iter().any(|own| own.starts_with(&real));
         pieces.push(if leads_on { passage(real)? } else { Piece { path: path.clone(), what: What::Hidden } });
     }
-    // From the outside in. The sort is stable: of two pieces for one path the
-    // later and stricter in this order lies on top.
+    // From the outside in. The sort is stable: of two pieces for one path the one pushed later, which is
+    // stricter, is mounted on top.
     pieces.sort_by_key(|piece| piece.path.components().count());
     Ok(pieces)
 }
 
-/// What lies between such a directory and the step's own can be gone through and not listed, as it can itself.
+/// Lets the directories between such a directory and the step's own paths be traversed but not listed.
 fn close_ways(tree: &OwnedFd, path: &Path, own: &[PathBuf]) -> Result<(), Obstacle> {
     for inner in own.iter().filter_map(|own| own.strip_prefix(path).ok()) {
         for way in inner.ancestors().skip(1).filter(|way| !way.as_os_str().is_empty()) {
             match chmodat(tree, way, Mode::from_raw_mode(THROUGH), AtFlags::empty()) {
-                // Where nothing is, there was nothing to be hidden.
+                // A path that does not exist need not be hidden.
                 Ok(()) | Err(Errno::NOENT) => {}
                 Err(error) => return Err(setup("hide a path")(error)),
             }
@@ -328,7 +327,7 @@ fn close_ways(tree: &OwnedFd, path: &Path, own: &[PathBuf]) -> Result<(), Obstac
     Ok(())
 }
 
-/// A directory that can be gone through and not listed.
+/// A directory that can be traversed but not listed.
 fn passage(path: PathBuf) -> Result<Piece, Obstacle> {
     let options = [("mode", &*format!("{THROUGH:o}")), ("size", "1m")];
     let tree = file_system("tmpfs", &options).map_err(setup("hide a path"))?;
@@ -339,21 +338,21 @@ fn hold(path: &Path, needed: bool) -> Piece {
     Piece { path: path.to_owned(), what: What::Held { needed } }
 }
 
-/// Whether a protected path is in something that the step may change: what is not there is not in a copy,
-/// and what the step makes there is not committed.
+/// True if a protected path is in something that the step may change. A path that is missing in a copy need
+/// not be protected: if the step makes it, it is not committed.
 fn is_kept(spec: &Confined, path: &Path) -> bool {
     spec.write.iter().any(|root| path.starts_with(root))
         && place_in_copy(spec, path).is_none_or(|place| place.symlink_metadata().is_ok())
 }
 
-/// Where a path of a copied root lies in its copy.
+/// Location of a path of a copied root in its copy.
 fn place_in_copy(spec: &Confined, path: &Path) -> Option<PathBuf> {
     let over = spec.layer_over(path)?;
     Some(over.copy?.join(path.strip_prefix(over.root).ok()?))
 }
 
-/// The directories between write roots and these paths. The kernel moves no directory of a layer that lay
-/// below it, so nothing there has to be held, but in a copy.
+/// The directories between write roots and these paths. In a layer the kernel moves no directory of the lower
+/// one, so nothing has to be held there; in a copy it must be.
 fn held_above<'p>(spec: &Confined, paths: &'p [impl AsRef<Path>]) -> BTreeSet<&'p Path> {
     let mut all = BTreeSet::new();
     for path in paths {
@@ -374,8 +373,7 @@ fn held_above<'p>(spec: &Confined, paths: &'p [impl AsRef<Path>]) -> BTreeSet<&'
     all
 }
 
-/// The root directory as a root means everything in it, but never the host's
-/// processes and devices.
+/// Expands the root directory to all its entries, but never the host's processes and devices.
 fn expand(roots: &[PathBuf]) -> Result<Vec<PathBuf>, Obstacle> {
     let mut all = Vec::new();
     for root in roots {
@@ -393,7 +391,8 @@ fn expand(roots: &[PathBuf]) -> Result<Vec<PathBuf>, Obstacle> {
     Ok(all)
 }
 
-/// Whether it is there, or this user could make it. What nobody here can make has no placeholder either.
+/// True if the path exists or this user could make it. If no process here can make it, it has no placeholder
+/// either.
 fn may_be_there(path: &Path) -> bool {
     let above = path.ancestors().find(|above| above.symlink_metadata().is_ok());
     above == Some(path) || above.is_some_and(|above| access(above, Access::WRITE_OK).is_ok())
@@ -403,13 +402,13 @@ fn missing(path: &Path) -> Obstacle {
     at(Stage::Root, path.display().to_string())(Errno::NOENT)
 }
 
-/// Opens a path that no symbolic link leads to. What may be written must be
-/// named by its real path: an earlier step could have put a link there.
+/// Opens a path that contains no symbolic link. Writable paths must be real paths, because an earlier step
+/// could have put a link there.
 pub(super) fn open_exactly(path: &Path) -> rustix::io::Result<OwnedFd> {
     openat2(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
-/// Opens a path where the file that was judged must be, and no link leads to it.
+/// Opens a path that contains no link and must lead to the file that the policy judged.
 pub(super) fn open_held(path: &Path, judged: FileId) -> Result<OwnedFd, Obstacle> {
     let failed = |error: Errno| at(Stage::Root, path.display().to_string())(error);
     let opened = open_exactly(path).map_err(failed)?;
@@ -421,7 +420,7 @@ pub(super) fn open_held(path: &Path, judged: FileId) -> Result<OwnedFd, Obstacle
     }
 }
 
-/// A detached copy of the tree that was opened.
+/// A detached copy of the opened tree.
 fn tree_of(opened: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obstacle> {
     let flags = CLONED | OpenTreeFlags::AT_EMPTY_PATH;
     let tree =
@@ -429,8 +428,7 @@ fn tree_of(opened: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obstac
     restricted(tree, path, read_only)
 }
 
-/// A root with a layer over it: what is done there goes to the layer. One without an upper
-/// directory is only read.
+/// A root with a layer over it, which receives the changes. Without an upper directory it is read-only.
 fn layer(over: Layer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
     let path = over.root;
     let failed = || at(Stage::Layer, format!("mount a layer over {}", path.display()));
@@ -442,7 +440,7 @@ fn layer(over: Layer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
     if let Some(copy) = over.copy {
         return tree_of(open(copy)?, path, over.upper.is_none());
     }
-    // By their descriptors: a path may have a comma or a colon in it.
+    // By their descriptors, because a path may contain a comma or a colon.
     let named = |file: &OwnedFd| format!("/proc/self/fd/{}", file.as_raw_fd());
     let below = over.below.map(open).transpose()?;
     let lower = below.iter().chain([&root]).map(named).collect::<Vec<_>>().join(":");
@@ -456,7 +454,8 @@ fn layer(over: Layer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
         options.extend([("upperdir", upper.as_str()), ("workdir", work.as_str())]);
     }
     let mount = |options: &[(&'static str, &str)]| file_system("overlay", options);
-    // A layer is thrown away after a crash: no file that is copied into it, nor its end, need wait for the disk.
+    // A layer is discarded after a crash, so neither copying files into it nor unmounting it needs to wait
+    // for the disk.
     let volatile = [&options[..], &[("volatile", "")]].concat();
     let tree = match mount(if upper.is_some() { &volatile } else { &options }) {
         Err(Errno::INVAL) if upper.is_some() => mount(&options),
@@ -468,7 +467,7 @@ fn layer(over: Layer<'_>, held: Option<FileId>) -> Result<What, Obstacle> {
 const CLONED: OpenTreeFlags =
     OpenTreeFlags::OPEN_TREE_CLONE.union(OpenTreeFlags::OPEN_TREE_CLOEXEC).union(OpenTreeFlags::AT_RECURSIVE);
 
-/// A detached copy of the host's tree at `path`; `None` when there is none.
+/// A detached copy of the host's tree at `path`; `None` if there is none.
 fn tree(path: &Path, read_only: bool) -> Result<Option<What>, Obstacle> {
     let opened = if read_only {
         open_tree(CWD, path, CLONED)
@@ -493,7 +492,7 @@ fn restricted(tree: OwnedFd, path: &Path, read_only: bool) -> Result<What, Obsta
     }
     sys::set_mount_attributes(&tree, attributes.bits(), true)
         .map_err(at(Stage::Namespaces, format!("restrict the mount of {}", path.display())))?;
-    let kind = fstat(&tree).map(|stat| Kind::of(&stat)).map_err(setup("look at a root"))?;
+    let kind = fstat(&tree).map(|stat| Kind::of(&stat)).map_err(setup("inspect a root"))?;
     Ok(What::Tree { tree, kind, exact: false })
 }
 
@@ -502,7 +501,7 @@ fn file_system(name: &'static str, options: &[(&'static str, &str)]) -> rustix::
     mounted(name, options, MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV)
 }
 
-/// The same with these attributes.
+/// A new, detached file system with these attributes.
 fn mounted(
     name: &'static str,
     options: &[(&'static str, &str)],

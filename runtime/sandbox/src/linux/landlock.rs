@@ -1,4 +1,4 @@
-//! Landlock: the file system rules, as the only wall or the second one.
+//! Landlock: the file system rules, as the only barrier or the second one.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -17,18 +17,18 @@ use super::sys;
 use super::system_files::MADE;
 use super::wire::{Confined, Network, Stage};
 
-/// The first version without holes in the promise: before it, files outside
-/// the roots could be truncated and linked.
+/// The first version that enforces the promise completely: before it, files outside the roots could be
+/// truncated and linked.
 const LEAST: ABI = ABI::V3;
 
 /// A ruleset of this kernel, to be applied in the step's process.
 pub(super) struct Rules(RulesetCreated);
 
 impl Rules {
-    /// Builds the rules for the paths as they are seen from here. `jailed`:
-    /// private directories are mounted and the network is a namespace.
+    /// Builds the rules for the paths as seen from here. `jailed` means that private directories are mounted
+    /// and the network is a namespace.
     pub(super) fn new(spec: &Confined, jailed: bool) -> Result<Self, Obstacle> {
-        // In a jail they are what was mounted there; a path may be covered by now.
+        // In a jail these are mounts, and a path may be covered by now.
         let judged = |path: &Path| if jailed { None } else { spec.held_at(path) };
         let mut opened = Vec::new();
         for path in &spec.write {
@@ -44,10 +44,10 @@ impl Rules {
         Ok(Self(rules.map_err(at(Stage::Landlock, "prepare rules"))?))
     }
 
-    /// Restricts this thread and its children, for good.
+    /// Restricts this thread and its children for good.
     pub(super) fn apply(&self) -> io::Result<()> {
         let status = self.0.try_clone()?.restrict_self().map_err(as_io)?;
-        // The library calls success what restricts nothing.
+        // The library reports success even if nothing is restricted.
         if status.ruleset == RulesetStatus::NotEnforced {
             return Err(io::Error::from_raw_os_error(libc::ENOSYS));
         }
@@ -60,7 +60,7 @@ pub(super) fn version() -> Option<u32> {
     sys::landlock_version().filter(|version| *version > 0)
 }
 
-/// A rule for what is at `path`, which must be what was judged.
+/// A rule for the file at `path`, which must be the file that the policy judged.
 fn beneath(
     path: &Path,
     judged: Option<FileId>,
@@ -93,18 +93,18 @@ fn build(
         .scope(Scope::from_all(ABI::V6))?;
     let shares = spec.network == Network::Shared;
     if shares || (!jailed && !spec.net_is_host()) {
-        // Holes and all (it does not see UDP), it stops most before seccomp would.
+        // It has holes (it does not cover UDP), but stops most accesses before seccomp would.
         rules = rules.handle_access(AccessNet::from_all(ABI::V4))?;
     }
     let private: &[PathBuf] = if jailed { &spec.private } else { &[] };
-    // In a jail nothing is there to be listed but what was granted.
+    // In a jail, only granted paths can be listed anyway.
     let listed = Path::new(if jailed { "/" } else { "/dev" });
     let devices = DEVICES.map(|name| Path::new("/dev").join(name));
     let on_devices: BitFlags<AccessFs> =
         AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate | AccessFs::IoctlDev;
     let terminals: &[&str] = if jailed { &[TERMINALS] } else { &[] };
     let made: &[&str] = if jailed && !spec.system.is_empty() { &MADE } else { &[] };
-    // Of a network that is not its own alone it gets some ports.
+    // In a shared network it gets some ports.
     let ports = |ports: &[u16], access: AccessNet| -> Vec<NetPort> {
         if shares { ports.iter().map(|port| NetPort::new(*port, access)).collect() } else { Vec::new() }
     };
@@ -124,7 +124,7 @@ fn build(
         .add_rules(opened.into_iter().map(Ok::<_, RulesetError>))
 }
 
-/// Keeps the system's error number, by which a missing mechanism is told from a mistake.
+/// Keeps the system's error number, which distinguishes a missing mechanism from a mistake.
 fn as_io(error: RulesetError) -> io::Error {
     let mut source: Option<&(dyn std::error::Error + 'static)> = Some(&error);
     while let Some(current) = source {
@@ -133,6 +133,6 @@ fn as_io(error: RulesetError) -> io::Error {
         }
         source = current.source();
     }
-    // Refused before any call was made: this kernel lacks what is required.
+    // Refused before any call was made: this kernel lacks a required feature.
     io::Error::from_raw_os_error(libc::ENOSYS)
 }

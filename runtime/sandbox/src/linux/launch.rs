@@ -18,7 +18,7 @@ use super::sys::Strings;
 use super::wire::{Groups, Job, Network, News, Stage};
 use super::{datagrams, sys};
 
-/// The resources that a job's limits number.
+/// Resources by their number in the limits of a job.
 const LIMITS: [(Resource, &str); 5] = [
     (Resource::Cpu, "cpu"),
     (Resource::Data, "memory"),
@@ -27,11 +27,11 @@ const LIMITS: [(Resource, &str); 5] = [
     (Resource::Nofile, "open_files"),
 ];
 
-/// Where a program is looked up when the step's environment has no `PATH` (`confstr(_CS_PATH)`).
+/// Search path if the step's environment has no `PATH` (`confstr(_CS_PATH)`).
 const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
 
-/// What the step's process puts on itself just before it becomes the program.
-/// Prepared by the supervisor, where there is time and memory for it.
+/// Restrictions that the step's process applies to itself before it becomes the program. The supervisor
+/// prepares them, because it has time and memory for it.
 pub(super) struct Bonds {
     confined: bool,
     rules: Option<Rules>,
@@ -62,15 +62,15 @@ impl Bonds {
         if !self.confined {
             return Ok(());
         }
-        // A core dump may start a program of the host's, as root. One byte
-        // refuses that too; none would not.
+        // A core dump may start a program of the host as root. A limit of one byte prevents that, while 0
+        // does not.
         limit(Resource::Core, 1).map_err(at(Stage::Limit, "core"))?;
         sys::drop_capabilities().map_err(at(Stage::Setup, "drop capabilities"))?;
         set_no_new_privs(true).map_err(at(Stage::Setup, "refuse new privileges"))?;
         if let Some(rules) = &self.rules {
             rules.apply().map_err(at(Stage::Landlock, "apply rules"))?;
         }
-        // Last: it may refuse what the others need.
+        // Last, because it may refuse calls that the others need.
         if let Some(filters) = &self.filters {
             filters.apply().map_err(at(Stage::Seccomp, "load the filter"))?;
         }
@@ -78,12 +78,12 @@ impl Bonds {
     }
 }
 
-/// What `execve` takes. Prepared by the supervisor: what the step's process
-/// allocates in the memory that both share is never given back.
+/// Arguments of `execve`. The supervisor prepares them, because memory that the step's process allocates is
+/// shared by both and never freed.
 pub(super) struct Program {
     argv: Strings,
     env: Strings,
-    /// Where to look, in this order.
+    /// Paths to try, in this order.
     candidates: Vec<CString>,
 }
 
@@ -104,14 +104,14 @@ impl Program {
     }
 }
 
-/// The descriptors that the step's process starts from.
+/// Descriptors with which the step's process starts.
 pub(super) struct Inherited {
     pub(super) stdio: [OwnedFd; 3],
-    /// The way into its control groups, as [`Job::groups`] says.
+    /// Descriptors for entering its control groups, as described by [`Job::groups`].
     pub(super) groups: Vec<OwnedFd>,
 }
 
-/// Becomes the step, or reports on `control` why it cannot.
+/// Becomes the step, or reports the reason on `control` if it cannot.
 pub(super) fn launch(
     job: &Job,
     program: &Program,
@@ -131,15 +131,15 @@ fn become_step(
     bonds: &Bonds,
     Inherited { stdio: [stdin, stdout, stderr], groups }: &Inherited,
 ) -> Result<Infallible, Obstacle> {
-    // The step must not outlive a supervisor that is itself killed. Asked for
-    // before looking at the parent, or its death in between would go unseen.
+    // The step must not outlive a supervisor that is killed. Requested before the parent is checked,
+    // otherwise a death in between would be missed.
     let supervisor = getppid();
     set_parent_process_death_signal(Some(Signal::KILL)).map_err(at(Stage::Setup, "prctl"))?;
     if getppid() != supervisor {
         sys::exit_now(127);
     }
     setsid().map_err(at(Stage::Setup, "setsid"))?;
-    // Before it can start anything, so that nothing of the step is outside.
+    // Before it can start anything, so that no process of the step is outside.
     if job.groups == Groups::Tasks {
         for tasks in groups {
             rustix::io::write(tasks, b"0").map_err(at(Stage::ControlGroup, "enter the control group"))?;
@@ -161,14 +161,14 @@ fn become_step(
 fn limit(resource: Resource, value: u64) -> rustix::io::Result<()> {
     let ceiling = getrlimit(resource).maximum.unwrap_or(u64::MAX);
     let current = value.min(ceiling);
-    // A second more before SIGKILL, so that SIGXCPU says what happened.
+    // One second more before SIGKILL, so that SIGXCPU shows the reason.
     let maximum = if resource == Resource::Cpu { current.saturating_add(1).min(ceiling) } else { current };
     setrlimit(resource, Rlimit { current: Some(current), maximum: Some(maximum) })
 }
 
 /// `execvpe` with the step's own `PATH`.
 fn exec(program: &Program) -> (Stage, io::Error) {
-    // Nothing to run: only the confinement itself is being tried.
+    // Without a program, only the confinement itself is tested.
     if program.argv.as_slice().is_empty() {
         sys::exit_now(0);
     }

@@ -1,11 +1,9 @@
-//! What directories hold that matters to a walk, remembered from one step to the next.
+//! Listings of directories, with the entries that matter to a walk, remembered from one step to the next.
 //!
-//! A directory changes its time of change with every entry that is added,
-//! removed or renamed, and nobody but the kernel sets that time: while it is
-//! the same, what was read then is what would be read now. That is relied on
-//! only where it is known to hold: on local file systems, and for a time that
-//! was past, by more than clocks are coarse, when the directory was read. What
-//! cannot be relied on is read again.
+//! Each entry that is added, removed or renamed updates the change time of its directory, and only the kernel
+//! sets that time. While it is unchanged, a remembered listing is up to date. This is used only where it is
+//! known to be reliable: on local file systems, and if the change time was in the past by more than the clock
+//! resolution when the directory was read. All other directories are read again.
 
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
@@ -21,21 +19,20 @@ use rustix::time::{ClockId, clock_gettime};
 use super::super::patterns::Names;
 use lobster_base::sync::lock;
 
-/// A directory that was changed so recently may be changed again at what its
-/// file system takes for the same time. The coarsest have two seconds.
+/// If a directory was changed this recently, another change may get the same time from its file system. The
+/// coarsest clocks have a resolution of two seconds.
 const COARSE: Duration = Duration::from_millis(2_500);
 
-/// Half a second more or less between the clocks: somebody has set one.
+/// Half a second of difference between the clocks means that one has been set.
 const CLOCK_WAS_SET: i128 = 500_000_000;
 
-/// Bytes that are remembered for one list of patterns, roughly; more is begun anew.
+/// Approximate bytes that are remembered for one list of patterns; beyond that the memory is cleared.
 const MOST_BYTES: usize = 32 << 20;
 
-/// Lists of patterns for which something is remembered: those of the steps of a run.
+/// Lists of patterns with remembered listings, enough for the steps of a run.
 const MOST_LISTS: usize = 4;
 
-/// File systems whose directories keep their times as said: only this kernel
-/// writes to them.
+/// File systems with reliable directory times: only this kernel writes to them.
 const LOCAL: [i64; 10] = [
     0xef53,      // ext2, ext3, ext4
     0x5846_5342, // XFS
@@ -49,32 +46,32 @@ const LOCAL: [i64; 10] = [
     0x7371_7368, // SquashFS
 ];
 
-/// What a directory holds.
+/// Content of a directory.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Listing {
-    /// Directories, sockets, `.git`, and what a pattern may ask for.
+    /// Directories, sockets, `.git`, and names that a pattern may match.
     pub(super) of_note: Vec<(OsString, FileType)>,
-    /// Whether there is more.
+    /// True if there are other entries.
     pub(super) others: bool,
-    /// How many entries there are in all.
+    /// Number of entries.
     pub(super) entries: u64,
-    /// All that tells git that it is one of its own directories.
+    /// True if it has all entries by which git recognises its own directories.
     pub(super) is_git_like: bool,
 }
 
-/// Which entries a walk wants to be told of.
+/// Entries that a walk needs.
 #[derive(Clone, Copy)]
 pub(super) enum Wanted<'a> {
     All,
-    /// Those that patterns may ask for, besides those that always matter.
+    /// Names that patterns may match, in addition to the entries that always matter.
     Names(&'a Names),
 }
 
 impl Listing {
-    /// Reads a directory to its end.
+    /// Reads a whole directory.
     ///
     /// # Errors
-    /// Why that was not possible; `most` is how many entries it may have.
+    /// A read error, or more than `most` entries.
     pub(super) fn read(
         directory: BorrowedFd<'_>,
         wanted: Wanted<'_>,
@@ -120,7 +117,7 @@ impl Listing {
     }
 }
 
-/// Why a directory was not read.
+/// Reason why a directory was not read.
 #[derive(Debug)]
 pub(super) enum Unread {
     Error(std::io::Error),
@@ -136,19 +133,19 @@ fn git_name(name: &[u8]) -> u8 {
     }
 }
 
-/// Where the file system does not say it with the name.
+/// Kind of an entry, for file systems that do not return it with the name.
 pub(super) fn kind_of(directory: BorrowedFd<'_>, name: &[u8]) -> FileType {
     statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
         .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
 }
 
-/// What walks with the same patterns remember together.
+/// Memory shared by walks with the same patterns.
 type Shared = Arc<Mutex<Listings>>;
 
-/// What the walks of one sandbox remember.
+/// Memory of the walks of one sandbox.
 #[derive(Debug)]
 pub(super) struct Memory {
-    /// By the patterns that decide what is of note; the latest first.
+    /// By the patterns that decide which entries matter; the latest first.
     lists: Mutex<Vec<(Vec<String>, Shared)>>,
     coarse: Duration,
 }
@@ -160,20 +157,20 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// One for file systems with better clocks.
+    /// For file systems with better clocks.
     #[cfg(test)]
     pub(super) fn with_clocks_of(coarse: Duration) -> Self {
         Self { coarse, ..Self::default() }
     }
 
-    /// Directories that are remembered.
+    /// Number of remembered directories.
     #[cfg(test)]
     pub(super) fn size(&self) -> usize {
         let lists = lock(&self.lists);
         lists.iter().map(|(_, list)| lock(list).by_place.len()).sum()
     }
 
-    /// What is remembered for walks with these patterns, from now on.
+    /// Memory for walks with these patterns, starting now.
     pub(super) fn recall(&self, patterns: &[String]) -> Recall {
         let mut lists = lock(&self.lists);
         let known = lists.iter().position(|(list, _)| list == patterns);
@@ -198,18 +195,18 @@ fn nanoseconds(clock: ClockId) -> i128 {
     i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
 }
 
-/// What directories held when they were read, by device and inode.
+/// Listings of directories by device and inode.
 #[derive(Debug, Default)]
 struct Listings {
     by_place: HashMap<(u64, u64), (Stamp, Arc<Listing>)>,
-    /// Whether the file system of a device is one of [`LOCAL`].
+    /// True if the file system of a device is one of [`LOCAL`].
     local: HashMap<u64, bool>,
     bytes: usize,
-    /// What the time of day was ahead of the time since the start.
+    /// Difference between the time of day and the time since the start.
     shift: i128,
 }
 
-/// When a directory was changed: its inode, and its entries.
+/// Change times of a directory: its inode, and its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Stamp(i128, i128);
 
@@ -223,19 +220,19 @@ impl Stamp {
 /// The memory of one walk.
 pub(super) struct Recall {
     listings: Shared,
-    /// What was changed before is not changed again at the same time.
+    /// Changes before this time cannot be followed by others with the same time.
     settled: i128,
 }
 
 impl Recall {
-    /// What the directory of this status holds, if it is as it was when it was read.
+    /// Content of the directory with this status, if it is unchanged since it was read.
     pub(super) fn get(&self, stat: &Stat) -> Option<Arc<Listing>> {
         let listings = lock(&self.listings);
         let (stamp, listing) = listings.by_place.get(&(stat.st_dev, stat.st_ino))?;
         (*stamp == Stamp::of(stat)).then(|| Arc::clone(listing))
     }
 
-    /// Reads a directory, and remembers it where that is safe.
+    /// Reads a directory, and remembers it if that is safe.
     ///
     /// # Errors
     /// See [`Listing::read`].
@@ -246,7 +243,7 @@ impl Recall {
         most: u64,
         buffer: &mut [MaybeUninit<u8>],
     ) -> Result<Arc<Listing>, Unread> {
-        // Before it is read: a change while it is read is one after this time.
+        // Taken before reading: a change during the reading has a later time.
         let stat = fstat(directory).map_err(|error| Unread::Error(error.into()))?;
         let listing = Arc::new(Listing::read(directory, Wanted::Names(names), most, buffer)?);
         let stamp = Stamp::of(&stat);

@@ -1,4 +1,4 @@
-//! Which kernel mechanisms stand, and what they hold up.
+//! The available kernel mechanisms, and the promises that they enforce.
 
 use std::path::PathBuf;
 
@@ -13,8 +13,7 @@ pub(super) enum Wall {
     Namespaces,
     Landlock,
     Seccomp,
-    /// A bound on the process numbers of a namespace: for root, who is not
-    /// held to `RLIMIT_NPROC`.
+    /// A limit on the process numbers of a namespace, for root, whom `RLIMIT_NPROC` does not restrict.
     ProcessNumbers,
     /// A control group for the step.
     ControlGroup,
@@ -32,41 +31,41 @@ impl Wall {
     }
 }
 
-/// The mechanisms that one run uses, and why the others are not used.
+/// The mechanisms that one run uses, and the reasons why it does not use the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Walls {
     pub(super) standing: Vec<Wall>,
     pub(super) fallen: Vec<(Wall, String)>,
-    /// What this one run cannot promise though the mechanisms stand.
+    /// Promises that cannot be made to this run although the mechanisms are available.
     pub(super) open: Vec<Missing>,
-    /// Sockets of others may be in sight of this one run, so it makes none of its own.
+    /// This run may be able to reach sockets of other processes, so it makes no socket.
     pub(super) sockets_in_sight: bool,
 }
 
-/// The version of Landlock that first knew of ports.
+/// First version of Landlock with rules for ports.
 const PORTS: u32 = 4;
 
-/// The version of Landlock that first kept a process from abstract sockets and signals outside.
+/// First version of Landlock that blocks abstract sockets and signals to processes outside.
 const SCOPES: u32 = 6;
 
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Why the files of an approval are not all held.
+/// Reason why not all files of an approval are enforced.
 fn why_uncopied(paths: &[PathBuf]) -> String {
     let shown: Vec<_> = paths.iter().take(3).map(|path| path.display().to_string()).collect();
     let more = paths.len().saturating_sub(shown.len());
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
     format!(
-        "no copy can stand in the place of {}{more}, which the step may write or which is too large: compared at \
+        "no copy can replace {}{more}, which the step may write or which is too large: compared at \
          the start, and watched",
         shown.join(", ")
     )
 }
 
 impl Walls {
-    /// All that the confinement wants, less what this host is known to lack.
+    /// All mechanisms of the confinement, except for the known gaps of this host.
     pub(super) fn wanted(
         confinement: &Confinement,
         limits: &ProcessLimits,
@@ -94,7 +93,7 @@ impl Walls {
         self.standing.contains(&wall)
     }
 
-    /// Goes on without `wall`; false when it was not there.
+    /// Removes `wall`; false if it was not there.
     pub(super) fn fall(&mut self, wall: Wall, why: &str) -> bool {
         let had = self.has(wall);
         if had {
@@ -104,7 +103,7 @@ impl Walls {
         had
     }
 
-    /// Abstract names of unix sockets are kept apart by the network namespace, or by Landlock.
+    /// True if the network namespace or Landlock isolates abstract names of unix sockets.
     fn keeps_names_apart(&self, spec: &JailSpec) -> bool {
         let own_network = spec.net != Net::Host && spec.ports.is_none();
         self.has(Wall::Namespaces) && (own_network || self.scopes())
@@ -114,12 +113,12 @@ impl Walls {
         self.has(Wall::Landlock) && landlock::version() >= Some(SCOPES)
     }
 
-    /// The step may make unix sockets.
+    /// True if the step may make unix sockets.
     pub(super) fn allows_sockets(&self, spec: &JailSpec) -> bool {
         !spec.unix.is_empty() || (spec.own_sockets && !self.sockets_in_sight && self.keeps_names_apart(spec))
     }
 
-    /// What holds `promise` now; nothing means that it is not held.
+    /// Mechanisms that enforce `promise` now; empty if it is not enforced.
     fn mechanisms(&self, promise: Promise, spec: Option<&JailSpec>) -> Vec<Mechanism> {
         let namespaces = self.has(Wall::Namespaces);
         let own_network = spec.is_some_and(|spec| spec.net != Net::Host && spec.ports.is_none());
@@ -133,7 +132,7 @@ impl Walls {
             | Promise::FsProtect
             | Promise::FsDenyPatterns
             | Promise::ApprovedFiles => &[(namespaces, Mechanism::MountNamespace)],
-            // Whoever cannot make one reaches none.
+            // A process that cannot make unix sockets reaches none.
             Promise::UnixDeny if spec.is_some_and(|spec| !self.allows_sockets(spec)) => {
                 &[(self.has(Wall::Seccomp), Mechanism::Seccomp)]
             }
@@ -145,7 +144,7 @@ impl Walls {
             Promise::NetDeny => {
                 &[(namespaces, Mechanism::NetNamespace), (self.has(Wall::Seccomp), Mechanism::Seccomp)]
             }
-            // Each stops what the others let through.
+            // Each blocks traffic that the others let through.
             Promise::NetPorts => {
                 let known = landlock::version() >= Some(PORTS);
                 if namespaces && known && self.has(Wall::Landlock) && self.has(Wall::Seccomp) {
@@ -168,7 +167,7 @@ impl Walls {
             Promise::EnvScrub => &[(true, Mechanism::Exec)],
             Promise::FdClose => &[(true, Mechanism::CloseRange)],
             Promise::Limits => &[(true, Mechanism::Rlimit)],
-            // Only a control group counts a whole tree.
+            // Only a control group measures a whole tree.
             Promise::TreeLimits => &[(self.has(Wall::ControlGroup), Mechanism::ControlGroup)],
             Promise::DiskLimit => &[(true, Mechanism::Watch)],
             Promise::ProcessLimit => &[
@@ -180,7 +179,7 @@ impl Walls {
         candidates.iter().filter(|(holds, _)| *holds).map(|(_, mechanism)| *mechanism).collect()
     }
 
-    /// Splits what the run promises into what holds and what does not.
+    /// Splits the promises of the run into enforced and missing ones.
     pub(super) fn judge(
         &self,
         confinement: &Confinement,
@@ -216,13 +215,13 @@ impl Walls {
 
     fn why_not(&self, promise: Promise) -> String {
         if promise == Promise::ProcessLimit {
-            return "the kernel holds root to a number of processes only in a jail, from Linux 6.14 on; \
+            return "the kernel limits the processes of root only in a jail on Linux 6.14 or later; \
                     run lobster as another user"
                 .into();
         }
-        let compared = "the files were compared when the step started, and watched, but no copy of what was \
-                        approved stands in their place";
-        // One does not stand in for the other.
+        let compared = "the files were compared when the step started, and watched, but no copy of the \
+                        approved content replaced them";
+        // A control group cannot replace the other mechanisms, nor they a control group.
         let reasons: Vec<String> = self
             .fallen
             .iter()
@@ -232,26 +231,26 @@ impl Walls {
         if promise == Promise::ApprovedFiles {
             format!("{compared}: {}", reasons.join(", "))
         } else if reasons.is_empty() {
-            "no mechanism of the chosen confinement holds it on this kernel".into()
+            "no mechanism of the chosen confinement enforces it on this kernel".into()
         } else {
             reasons.join(", ")
         }
     }
 
-    /// Refuses when what is left is less than the mode accepts.
+    /// Refuses the run if less is enforced than the mode requires.
     pub(super) fn check(&self, confinement: &Confinement, limits: &ProcessLimits) -> Result<(), SpawnError> {
         let Some(spec) = confinement.spec() else { return Ok(()) };
         if !spec.layers.is_empty() && !self.has(Wall::Namespaces) {
             let lack = self.fallen.iter().find(|(wall, _)| *wall == Wall::Namespaces);
             let why = lack.map_or("there is no mount namespace", |(_, why)| why);
-            return Err(SpawnError::Layer { why: format!("this host gives no namespaces ({why})") });
+            return Err(SpawnError::Layer { why: format!("this host allows no namespaces ({why})") });
         }
         let (_, mut missing) = self.judge(confinement, limits);
         match &spec.mode {
             Mode::Strict => {
                 missing.retain(|missing| match missing.promise {
                     Promise::TreeLimits => spec.tree_limits,
-                    // Whoever approved was told, unless the copies are what the host lacks.
+                    // The approver was informed, unless the host is the reason why there are no copies.
                     Promise::ApprovedFiles => spec.copies_only || !self.has(Wall::Namespaces),
                     _ => true,
                 });

@@ -81,15 +81,15 @@ enum Process {
     Started(Child),
 }
 
-/// Who makes supervisors. One that was forked off still has lobster's command
-/// line, and what it makes would show it in a jail; so it makes none for jails.
+/// The helpers, which make supervisors. A forked helper still has lobster's command line, which its children
+/// would reveal in a jail, so it makes none for jails.
 #[derive(Debug, Default)]
 struct Helpers {
     forked: Option<Arc<Helper>>,
     started: Option<Arc<Helper>>,
 }
 
-/// A helper that was forked off before there were threads, for the first who needs one.
+/// A helper that was forked off before any thread was started, for the first sandbox that needs one.
 static FORKED: Mutex<Option<Helper>> = Mutex::new(None);
 
 /// See [`super::fork_helper`].
@@ -124,7 +124,7 @@ impl Helper {
         Ok(Self { socket: Some(ours), process: Process::Started(process) })
     }
 
-    /// The guard.
+    /// Process number of the guard.
     fn pid(&self) -> Option<Pid> {
         match &self.process {
             Process::Forked(pid) => Some(*pid),
@@ -143,7 +143,8 @@ impl Drop for Helper {
     fn drop(&mut self) {
         self.socket = None;
         let Some(pid) = self.pid() else { return };
-        // It ends at once on the closed socket; waiting only collects it. One that is stopped is seen to.
+        // It ends at once when its socket is closed; waiting only collects it. If it is stopped, it is
+        // continued.
         if let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) {
             for round in 0..ROUNDS {
                 let mut ended = [PollFd::new(&process, PollFlags::IN)];
@@ -163,7 +164,7 @@ impl Drop for Helper {
     }
 }
 
-/// How often an ending helper is looked at, and for how long each time: in all longer than a supervisor insists on
+/// Checks on an ending helper, and time between them. Together they take longer than a supervisor keeps
 /// killing.
 const ROUNDS: u32 = 12;
 const ROUND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
@@ -172,16 +173,16 @@ const ROUND: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 #[derive(Debug)]
 pub(super) struct Sandbox {
     config: SandboxConfig,
-    /// Control sockets of supervisors outside any jail that wait for a job.
-    /// Dropped before the helper, which waits for them.
+    /// Control sockets of supervisors outside any jail that wait for a job. Dropped before the helper, which
+    /// waits for these supervisors.
     idle: Mutex<Vec<OwnedFd>>,
     helpers: Mutex<Helpers>,
-    /// What this host was found to lack.
+    /// Mechanisms that this host was found to lack.
     lacking: Mutex<Vec<(Wall, String)>>,
     networks: network::Register,
-    /// What directories held when a jail was last made.
+    /// Directory listings remembered from earlier jails.
     listings: listing::Memory,
-    /// Where control groups can be made, once one was wanted.
+    /// Location for control groups, found when one is first needed.
     groups: OnceLock<Result<Hierarchy, Lack>>,
 }
 
@@ -199,7 +200,7 @@ impl Sandbox {
     }
 
     pub(super) fn warm(&self, jails: bool) {
-        // A helper that cannot start is reported by the run that needs it.
+        // The run that needs the helper reports its error.
         if jails {
             let _ = self.helper(datagrams::JAIL, None);
         } else if let Ok(control) = self.supervisor(datagrams::SUPERVISOR) {
@@ -218,8 +219,8 @@ impl Sandbox {
         let mut walls = Walls::wanted(&request.confinement, &request.limits, &lacking);
         let mut is_news = false;
         loop {
-            // A missing mechanism shows before anything has run. What is left
-            // without it is judged anew; less than was promised never runs.
+            // A missing mechanism is found before anything has run. The remaining mechanisms are judged
+            // again; nothing runs with less than was promised.
             if let Err(refusal) = walls.check(&request.confinement, &request.limits) {
                 return Err(if is_news { self.whole_refusal(request, walls, refusal) } else { refusal });
             }
@@ -241,7 +242,7 @@ impl Sandbox {
         }
     }
 
-    /// Later runs need not find out again what the kernel refuses for good.
+    /// Remembers permanent refusals of the kernel, so that later runs need not find them again.
     fn remember_lack(&self, wall: Wall, errno: i32, why: String) {
         if matches!(
             errno,
@@ -251,8 +252,8 @@ impl Sandbox {
         }
     }
 
-    /// A refusal that names all that the host lacks: the mechanisms that are
-    /// left are tried too, on a process that ends before it runs anything.
+    /// A refusal that names everything that the host lacks. To find it, the remaining mechanisms are tried on
+    /// a process that ends before it runs anything.
     fn whole_refusal(&self, request: &SpawnRequest, mut walls: Walls, first: SpawnError) -> SpawnError {
         let trial = SpawnRequest {
             argv: Vec::new(),
@@ -290,7 +291,7 @@ impl Sandbox {
         sinks: &mut dyn OutputSinks,
         cancel: &CancelToken,
     ) -> Result<Exit, Trouble> {
-        // Namespaces take the helper a while; the rest is made ready meanwhile.
+        // The helper takes a while to make namespaces; everything else is prepared meanwhile.
         let network = match request.confinement.spec().and_then(|spec| spec.ports.as_ref()) {
             Some(ports) if walls.has(Wall::Namespaces) => Some(self.network(&ports.network)?),
             _ => None,
@@ -304,7 +305,7 @@ impl Sandbox {
         let _placeholders = match request.confinement.spec() {
             Some(spec) if walls.has(Wall::Namespaces) => {
                 found = sweep::sweep(spec, &self.listings);
-                // Who makes none reaches none.
+                // A process that cannot make sockets reaches none.
                 let is_of_sockets = |missing: &Missing| missing.promise == Promise::UnixDeny;
                 walls.sockets_in_sight = found.missing.iter().any(is_of_sockets);
                 if spec.unix.is_empty() {
@@ -348,14 +349,14 @@ impl Sandbox {
             Some(control) => give(control, &fds)?,
             None => self.submit(&fds)?,
         };
-        // Only the supervisor may hold these ends, or their closing would never be seen.
+        // Only the supervisor may hold these ends, or lobster would never see them closed.
         drop((job_file, stdin, stdout_end, stderr_end, entrance));
 
         let wake = || self.wake();
         let watch = watch::Watch::new(control, stdout, stderr, request, started, &wake);
         let mut finished = watch.until_the_end(sinks, cancel)?;
         lock(&self.idle).extend(finished.control.take());
-        // What the step has made unreadable even for itself stays behind.
+        // Files that the step has made unreadable even for itself are left behind.
         drop(temporary);
         finished.denied.extend(leaf.iter().flat_map(|leaf| leaf.reached(&request.limits)));
         drop(leaf);
@@ -369,7 +370,7 @@ impl Sandbox {
         })
     }
 
-    /// Has helpers and supervisors continue that somebody has stopped.
+    /// Continues helpers and supervisors that have been stopped.
     fn wake(&self) {
         let pids: Vec<Pid> = {
             let helpers = lock(&self.helpers);
@@ -378,15 +379,15 @@ impl Sandbox {
         pids.into_iter().for_each(stopped::wake);
     }
 
-    /// A control group with the step's limits.
+    /// Makes a control group with the step's limits.
     fn leaf(&self, request: &SpawnRequest) -> Result<Leaf, Lack> {
         self.groups.get_or_init(Hierarchy::find).as_ref().map_err(Lack::clone)?.leaf(&request.limits)
     }
 
-    /// Hands an unconfined job to a supervisor, to one that waits if there is one; gives its control socket.
+    /// Passes an unconfined job to a supervisor, preferably a waiting one, and returns its control socket.
     fn submit(&self, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
         while let Some(control) = lock(&self.idle).pop() {
-            // One that is gone has refused the job unseen.
+            // A supervisor that is gone has never seen the job, so the next one is tried.
             if datagrams::send(control.as_fd(), datagrams::JOB, fds).is_ok() {
                 return Ok(control);
             }
@@ -394,7 +395,7 @@ impl Sandbox {
         give(self.supervisor(datagrams::SUPERVISOR)?, fds)
     }
 
-    /// The network of this name, which whoever holds it shares.
+    /// The network of this name, shared by all its users.
     fn network(&self, name: &str) -> Result<Arc<Network>, Trouble> {
         self.networks.get(name, || {
             let control = self.supervisor(datagrams::NETWORK)?;
@@ -410,7 +411,8 @@ impl Sandbox {
         self.supervisor_in(kind, None)
     }
 
-    /// The control socket of a new supervisor. A helper that died since the last time is replaced.
+    /// Requests a new supervisor and returns its control socket. A helper that has died meanwhile is
+    /// replaced.
     fn supervisor_in(&self, kind: &[u8], network: Option<&Network>) -> Result<OwnedFd, SpawnError> {
         let (control, control_end) = socket_pair().map_err(SpawnError::io("open a control socket"))?;
         let first = self.helper(kind, None)?;
@@ -428,7 +430,7 @@ impl Sandbox {
         Ok(control)
     }
 
-    /// A helper for supervisors of this kind, other than one that has died.
+    /// A helper for supervisors of this kind, but not the `broken` one.
     fn helper(&self, kind: &[u8], broken: Option<&Arc<Helper>>) -> Result<Arc<Helper>, SpawnError> {
         let mut helpers = lock(&self.helpers);
         let well = |helper: &&mut Arc<Helper>| broken.is_none_or(|broken| !Arc::ptr_eq(helper, broken));
@@ -450,7 +452,7 @@ impl Sandbox {
     }
 }
 
-/// Takes what a process says that has nothing to say.
+/// Discards the output of a process without output.
 struct Nowhere;
 
 impl OutputSinks for Nowhere {
@@ -463,7 +465,7 @@ impl OutputSinks for Nowhere {
     }
 }
 
-/// What the helper is asked for.
+/// The request to the helper.
 fn kind_of(spec: &JailSpec, walls: &Walls) -> &'static [u8] {
     match (walls.has(Wall::Namespaces), &spec.net) {
         (true, Net::Host) => datagrams::JAIL_ON_HOST_NETWORK,
@@ -473,16 +475,16 @@ fn kind_of(spec: &JailSpec, walls: &Walls) -> &'static [u8] {
     }
 }
 
-/// Hands a job to a new supervisor.
+/// Passes a job to a new supervisor.
 fn give(control: OwnedFd, fds: &[BorrowedFd<'_>]) -> Result<OwnedFd, SpawnError> {
     match datagrams::send(control.as_fd(), datagrams::JOB, fds) {
-        // It could not be made, and has said why.
+        // The supervisor could not be made, and the reason has been sent.
         Err(error) if is_gone(&error) => Ok(control),
         other => other.map(|()| control).map_err(SpawnError::io("hand the job over")),
     }
 }
 
-/// Whether nobody is at the other end any more.
+/// True if the other end is closed.
 fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EPIPE | libc::ECONNRESET | libc::ENOTCONN))
 }
@@ -497,9 +499,8 @@ fn job_file(bytes: &[u8]) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// Without a mount namespace no directory can be private; then the step gets
-/// one temporary directory of its own, named in `TMPDIR`. It lies in what was made
-/// for the step alone, if anything was.
+/// Without a mount namespace no directory can be private, so the step gets one temporary directory, named in
+/// `TMPDIR`. It is in a directory that was made for the step alone, if there is one.
 fn stand_in_for_private(
     confined: &mut wire::Confined,
     env: &mut Vec<Vec<u8>>,

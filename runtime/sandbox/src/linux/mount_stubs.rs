@@ -1,12 +1,10 @@
-//! Protected paths that do not exist yet: an empty directory, or a file where
-//! a directory would be in the way, stands there during the run, for the
-//! read-only mount to lie on.
+//! Placeholders for protected paths that do not exist yet. During the run, the read-only mount is made on an
+//! empty directory, or on a file where a directory would be in the way.
 //!
-//! Made and removed by lobster, outside the jail. Whoever needs one holds a
-//! shared lock on it; it is removed only by someone who gets the exclusive
-//! one, because removing the mount point of another run would lift that run's
-//! protection. Its time of change tells whose it is: so a killed lobster's are
-//! removed by its guard, else by the next run that needs them.
+//! Lobster makes and removes placeholders outside the jail. Each run that needs one holds a shared lock on
+//! it, and removing it requires the exclusive lock, because removing the mount point of another run would end
+//! that run's protection. A special modification time marks placeholders. If lobster is killed, its guard
+//! removes them, otherwise the next run that needs them.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,19 +21,19 @@ use rustix::io::Errno;
 
 use super::super::{JailSpec, SpawnError};
 
-/// The modification time of every placeholder, in seconds. Any later change of the file or directory replaces it.
+/// Modification time of every placeholder, in seconds. Any later change of the file or directory replaces it.
 const STAMP: i64 = 987_654_322;
 
-/// What stands where nothing is.
+/// Kind of a placeholder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stand {
     /// An empty directory.
     Directory,
-    /// A file with this in it.
+    /// A file with this content.
     File(&'static [u8]),
 }
 
-/// The protected paths of one run; dropping it tidies up.
+/// The protected paths of one run. Dropping it removes the placeholders.
 #[derive(Default)]
 pub(super) struct Placeholders {
     held: Vec<(PathBuf, OwnedFd)>,
@@ -44,8 +42,8 @@ pub(super) struct Placeholders {
 impl Placeholders {
     /// Makes sure that every protected path inside a write root exists.
     ///
-    /// Refuses a path that is, or lies behind, a symbolic link: the step could
-    /// replace the link and make the path anew.
+    /// Refuses a path that contains a symbolic link, because the step could replace the link and make the
+    /// path anew.
     pub(super) fn stand_in(spec: &JailSpec, more: &[(PathBuf, Stand)]) -> Result<Self, SpawnError> {
         let mut all = Self::default();
         let named = spec.protect.iter().map(|path| (path, Stand::Directory));
@@ -53,7 +51,7 @@ impl Placeholders {
             let Some(root) = spec.write.iter().find(|root| path.starts_with(root)) else { continue };
             all.hold(root, path, stand).map_err(|error| {
                 let source = match error {
-                    Errno::LOOP => io::Error::other("it is, or lies behind, a symbolic link"),
+                    Errno::LOOP => io::Error::other("it is a symbolic link, or its path contains one"),
                     error => error.into(),
                 };
                 SpawnError::Io { doing: format!("protect {path:?}"), source }
@@ -76,10 +74,10 @@ impl Placeholders {
                 Err(Errno::NOENT) => {
                     match stand.make(&parent, name) {
                         Ok(()) => {}
-                        // Another run was faster.
+                        // Another run has made it already.
                         Err(Errno::EXIST) => {}
-                        // Where this user can make nothing the step can make nothing either: it runs as the same
-                        // user, and what it owns itself it could give itself the right to.
+                        // If this user cannot make the path, the step cannot either, because it runs as the
+                        // same user. But in a directory that it owns, it could give itself the right.
                         Err(Errno::ACCESS | Errno::ROFS) if !is_owned(&parent) => return Ok(()),
                         Err(error) => return Err(error),
                     }
@@ -87,7 +85,7 @@ impl Placeholders {
                 }
                 other => other?,
             };
-            // What exists is locked only if it may be lobster's: nobody ever removes anything else.
+            // An existing path is locked only if it may be lobster's, because lobster removes nothing else.
             if stand.looks_like(&so_far) || is_stamped(&parent, name) {
                 let resolve = ResolveFlags::NO_SYMLINKS | ResolveFlags::BENEATH;
                 let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -118,7 +116,7 @@ impl Stand {
         Ok(())
     }
 
-    /// Whether what is at this path may be such a placeholder.
+    /// True if the file or directory at this path may be such a placeholder.
     fn looks_like(self, path: &Path) -> bool {
         match self {
             Self::Directory => fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none()),
@@ -131,14 +129,14 @@ fn is_stamped(directory: impl AsFd, name: &OsStr) -> bool {
     statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(|stat| stat.st_mtime == STAMP)
 }
 
-/// If the time cannot be set, the placeholder stays as an empty directory or file.
+/// Sets the time of a placeholder. If that fails, it stays as an empty directory or file.
 fn stamp(directory: impl AsFd, name: &OsStr) {
     let time = Timespec { tv_sec: STAMP, tv_nsec: 0 };
     let times = Timestamps { last_access: time, last_modification: time };
     let _ = utimensat(directory, name, &times, AtFlags::SYMLINK_NOFOLLOW);
 }
 
-/// Removes a placeholder that is still empty.
+/// Removes a placeholder if it is still empty.
 fn remove(path: &Path) {
     if !is_stamped(CWD, path.as_os_str()) {
         return;
@@ -148,7 +146,7 @@ fn remove(path: &Path) {
     above.into_iter().for_each(|above| stamp(CWD, above));
 }
 
-/// The paths of a jail where placeholders may be, the innermost first, each on a line.
+/// The paths of a jail that may be placeholders, the innermost first, one on each line.
 pub(super) fn listed(protect: &[PathBuf], write: &[PathBuf]) -> Vec<u8> {
     let root = |path: &&Path| write.iter().any(|root| path.starts_with(root) && *path != root);
     let mut all: Vec<&Path> = protect.iter().flat_map(|path| path.ancestors().take_while(root)).collect();
@@ -158,7 +156,7 @@ pub(super) fn listed(protect: &[PathBuf], write: &[PathBuf]) -> Vec<u8> {
     lines.flat_map(|path| [path, b"\n"].concat()).collect()
 }
 
-/// Removes the placeholders of a lobster that was killed, from such a list.
+/// Removes the placeholders of a killed lobster, given such a list.
 pub(super) fn remove_left(list: &[u8]) {
     for path in list.split(|byte| *byte == b'\n').map(OsStr::from_bytes).map(Path::new) {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -169,7 +167,7 @@ pub(super) fn remove_left(list: &[u8]) {
     }
 }
 
-/// Whether this user owns the directory, and could so change who may write there.
+/// True if this user owns the directory, and so could change its write permissions.
 fn is_owned(directory: &OwnedFd) -> bool {
     rustix::fs::fstat(directory).is_ok_and(|stat| stat.st_uid == rustix::process::geteuid().as_raw())
 }
@@ -181,7 +179,7 @@ fn step_into(directory: &OwnedFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
 
 impl Drop for Placeholders {
     fn drop(&mut self) {
-        // The innermost first, so that their parents are empty in turn.
+        // The innermost first, so that their parents become empty in turn.
         while let Some((path, lock)) = self.held.pop() {
             if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
                 remove(&path);

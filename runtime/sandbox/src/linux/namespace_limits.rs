@@ -1,28 +1,28 @@
-//! Why a host gives no namespaces, in the words of the setting that says so. The kernel's own words mislead: it says
-//! "no space left on device" where a limit is 0.
+//! Explains why a host refuses namespaces by naming the setting that forbids them. The kernel's own errors
+//! mislead: it reports "no space left on device" if a limit is 0.
 
 use std::fs;
 use std::path::Path;
 
-/// What fails where the kernel makes no namespaces.
+/// Operation that fails if the kernel makes no namespaces.
 pub(super) const MAKE_PROCESS: &str = "make a process";
 
-/// Where the kernel's settings are.
+/// Directory of the kernel's settings.
 const SETTINGS: &str = "/proc/sys";
 
-/// How many namespaces of each kind a user may make.
+/// Limits of the namespaces of each kind per user.
 const LIMITS: [&str; 6] = ["user", "mnt", "pid", "net", "uts", "ipc"];
 
-/// Settings that let only root make user namespaces, with the value that does.
+/// Settings that let only root make user namespaces, with the value that does so.
 const SWITCHES: [(&str, &str); 2] =
     [("kernel/unprivileged_userns_clone", "0"), ("kernel/apparmor_restrict_unprivileged_userns", "1")];
 
-/// What is missing and what to do, where the kernel refused to make the namespaces.
+/// The missing permission and its remedy, if the kernel refused to make the namespaces.
 pub(super) fn explain(errno: i32, detail: &str) -> Option<String> {
     let is_switched_off = match errno {
-        // Other calls say the same of disks.
+        // Other calls report the same error for full disks.
         libc::ENOSPC => detail == MAKE_PROCESS,
-        // With AppArmor namespaces are made, and everything is refused in them. Root is let through.
+        // With AppArmor, namespaces are made but everything in them is refused, except to root.
         libc::EPERM | libc::EACCES => !rustix::process::geteuid().is_root(),
         _ => false,
     };
@@ -37,7 +37,7 @@ fn explain_by(errno: i32, settings: &Path) -> Option<String> {
         let zero: Vec<String> =
             limits.iter().filter(|name| read(name).as_deref() == Some("0")).map(|name| named(name)).collect();
         return Some(match zero.as_slice() {
-            [] => "the limit of namespaces for this user is reached; raise user.max_user_namespaces and its like, or \
+            [] => "the limit of namespaces for this user is reached; raise user.max_user_namespaces and the like, or \
                    run fewer steps at once"
                 .to_owned(),
             [first, ..] => format!(

@@ -1,7 +1,7 @@
 //! Networks that several jails share: a loopback interface and nothing else.
 //!
-//! A network is two namespaces, held open by those who use it. When the last of
-//! them has ended nothing in it is left that anybody could reach, so it goes.
+//! A network is two namespaces, held open by its users. When the last user has ended, no process can reach
+//! anything in it, so it is removed.
 
 use std::collections::HashMap;
 use std::io;
@@ -18,12 +18,12 @@ use lobster_base::sync::lock;
 /// The namespaces of one network.
 #[derive(Debug)]
 pub(super) struct Network {
-    /// The one that owns it, and it.
+    /// The user namespace that owns the network, and the network namespace.
     namespaces: [OwnedFd; 2],
 }
 
 impl Network {
-    /// Takes what the helper sends for [`datagrams::NETWORK`].
+    /// Receives the answer of the helper to [`datagrams::NETWORK`].
     pub(super) fn receive(control: OwnedFd) -> Result<Self, Trouble> {
         let doing = "make a network for the run";
         let gone = || io::Error::other("its maker was killed");
@@ -51,13 +51,13 @@ impl Network {
 pub(super) struct Register(Mutex<HashMap<String, Weak<Network>>>);
 
 impl Register {
-    /// The network of this name; made if nobody uses it.
+    /// The network of this name; made if it has no users.
     pub(super) fn get(
         &self,
         name: &str,
         make: impl FnOnce() -> Result<Network, Trouble>,
     ) -> Result<Arc<Network>, Trouble> {
-        // Locked while it is made: two that come at once must get the same.
+        // Locked while it is made, so that two simultaneous callers get the same network.
         let mut networks = lock(&self.0);
         if let Some(network) = networks.get(name).and_then(Weak::upgrade) {
             return Ok(network);

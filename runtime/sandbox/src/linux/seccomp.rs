@@ -1,4 +1,4 @@
-//! System call filters: what no ordinary program needs, and which sockets.
+//! System call filters, which refuse calls that ordinary programs do not need, and restrict sockets.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -8,22 +8,22 @@ use seccompiler::{
     apply_filter, sock_filter,
 };
 
-/// Which socket families may be made.
+/// Socket families that may be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sockets {
-    /// Unix sockets only: the network is the host's, and not granted.
+    /// Unix sockets only: the network is the host's, and is not granted.
     Unix,
-    /// Internet sockets too: the network namespace is empty, or has only our proxy.
+    /// Also internet sockets: the network namespace is empty, or has only our proxy.
     Internet,
-    /// TCP too, and no other protocol of the internet's: the network is shared,
-    /// and Landlock, which keeps its ports apart, knows no other.
+    /// Also TCP, but no other internet protocol: the network is shared, and Landlock can restrict only TCP
+    /// ports.
     Shared,
-    /// Netlink too: the network is the host's, and granted.
+    /// Also netlink: the network is the host's, and is granted.
     Host,
 }
 
-/// Calls that change the machine, look into other processes, or are known
-/// chiefly for their vulnerabilities. All of them fail with `EPERM`.
+/// Calls that change the machine, inspect other processes, or are known chiefly for their vulnerabilities.
+/// All of them fail with `EPERM`.
 const REFUSED: &[libc::c_long] = &[
     libc::SYS_acct,
     libc::SYS_add_key,
@@ -87,7 +87,7 @@ const NAMESPACES: [libc::c_int; 8] = [
     0x80, // CLONE_NEWTIME; shares its bit with part of clone's exit signal, so only `unshare` checks it
 ];
 
-/// All kinds of sockets but streams.
+/// All kinds of sockets except streams.
 const OTHER_SOCKETS: [libc::c_int; 6] = [
     libc::SOCK_DGRAM,
     libc::SOCK_RAW,
@@ -97,7 +97,7 @@ const OTHER_SOCKETS: [libc::c_int; 6] = [
     10, // SOCK_PACKET, which the C library's list calls out of date
 ];
 
-/// Calls that set a mode, and the argument that is the mode.
+/// Calls that set a mode, with the index of that argument.
 const MODES: &[(libc::c_long, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_chmod, 1),
@@ -114,38 +114,37 @@ const MODES: &[(libc::c_long, u8)] = &[
     (libc::SYS_mknodat, 2),
 ];
 
-/// Calls that may make a file, and the arguments that are the flags and the mode.
+/// Calls that may make a file, with the indices of the flags and the mode.
 const OPENS: &[(libc::c_long, u8, u8)] = &[
     #[cfg(target_arch = "x86_64")]
     (libc::SYS_open, 1, 2),
     (libc::SYS_openat, 2, 3),
 ];
 
-/// The flags with which they do. Half of `O_TMPFILE` is `O_DIRECTORY`, which alone makes nothing.
+/// Flags with which these calls make a file. Half of `O_TMPFILE` is `O_DIRECTORY`, which alone makes nothing.
 const CREATING: [libc::c_int; 2] = [libc::O_CREAT, libc::O_TMPFILE & !libc::O_DIRECTORY];
 
-/// Not in the C library's list for every architecture; the number is the same on all of ours.
+/// The C library lists it only for some architectures; the number is the same on all of ours.
 const SYS_FCHMODAT2: libc::c_long = 452;
 
-/// The first system call that nobody has looked at here: up to `removexattrat` (466, Linux 6.13) they are
-/// known. Its successors are alike on all our architectures.
+/// First system call that has not been reviewed for lobster; calls up to `removexattrat` (466, Linux 6.13)
+/// have been. Later calls have the same numbers on all our architectures.
 const FIRST_UNKNOWN: u32 = 467;
 
-/// Programs ready to be loaded.
+/// Filters that are ready to be loaded.
 pub(super) struct Filters {
     refused: BpfProgram,
     absent: BpfProgram,
 }
 
 impl Filters {
-    /// Compiles the filters for this machine's architecture. With `unix`, unix
-    /// sockets may be made.
+    /// Compiles the filters for this machine's architecture. `unix` permits unix sockets.
     pub(super) fn new(sockets: Sockets, unix: bool) -> io::Result<Self> {
         let refused = refused(sockets).map_err(io::Error::other)?;
         Ok(Self { refused, absent: absent(unix) })
     }
 
-    /// Loads them, for good. `no_new_privs` must be set.
+    /// Loads the filters for good. `no_new_privs` must be set.
     pub(super) fn apply(&self) -> io::Result<()> {
         for program in [&self.absent, &self.refused] {
             apply_filter(program).map_err(|error| match error {
@@ -185,7 +184,7 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
             let other = vec![family()?, condition(2, Ne, 0)?, condition(2, Ne, tcp)?];
             refused_sockets.push(SeccompRule::new(other)?);
         }
-        // A connection by its first data, which Landlock does not see.
+        // A connection made by its first data, which Landlock does not see.
         let fast = u64::from(libc::MSG_FASTOPEN.unsigned_abs());
         for (call, flags) in [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)] {
             rules.insert(call, vec![SeccompRule::new(vec![condition(flags, MaskedEq(fast), fast)?])?]);
@@ -193,11 +192,11 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
     }
     rules.insert(libc::SYS_socket, refused_sockets);
 
-    // A lease on a file of the workspace makes others wait for it.
+    // A lease on a file of the workspace delays other processes that open it.
     let lease = condition(1, Eq, u64::from(libc::F_SETLEASE.unsigned_abs()))?;
     rules.insert(libc::SYS_fcntl, vec![SeccompRule::new(vec![lease])?]);
 
-    // Pushing input into a terminal that a person will use later.
+    // Pushes input into a terminal that a person will use later.
     let requests: [libc::Ioctl; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
     #[allow(clippy::unnecessary_cast, reason = "musl has another type of requests")]
     let ioctls = requests
@@ -213,13 +212,13 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
     rules.insert(libc::SYS_unshare, NAMESPACES.iter().map(flag).collect::<Result<_, _>>()?);
     rules.insert(libc::SYS_clone, NAMESPACES[..7].iter().map(flag).collect::<Result<_, _>>()?);
 
-    // A mode that gives whoever runs the file another user's rights.
+    // A mode that gives another user's rights to the process that runs the file.
     let mut refuse_modes = |call, mode: u8, creates: Option<u8>| -> Result<(), seccompiler::BackendError> {
         let mut combinations = Vec::new();
         for bit in [libc::S_ISUID, libc::S_ISGID].map(u64::from) {
             match creates {
                 None => combinations.push(SeccompRule::new(vec![condition(mode, MaskedEq(bit), bit)?])?),
-                // Without these flags the mode is whatever the register holds.
+                // Without these flags, the mode is a leftover of the register.
                 Some(flags) => {
                     for flag in CREATING.map(|flag| u64::from(flag.unsigned_abs())) {
                         let creating = condition(flags, MaskedEq(flag), flag)?;
@@ -248,15 +247,13 @@ fn refused(sockets: Sockets) -> Result<BpfProgram, seccompiler::BackendError> {
     .try_into()
 }
 
-/// `clone3` and `openat2` hide their arguments from filters, so they must seem
-/// not to exist: programs then use the older calls. Likewise every call that is
-/// newer than those looked at here, and the x32 calls, a second set of numbers on
-/// x86-64 that the other filter does not know.
+/// `clone3` and `openat2` hide their arguments from filters, so they fail as if they did not exist, and
+/// programs use the older calls. The same goes for every call newer than the reviewed ones, and for the x32
+/// calls, a second set of numbers on x86-64 that the other filter does not know.
 ///
-/// Without `unix` the kernel seems to know no unix sockets, for which programs
-/// are prepared: what they get from a service they then do without, or by
-/// themselves. Pairs of connected ones can be made all the same, but none of
-/// datagrams: those can be sent to any socket in sight.
+/// Without `unix` the kernel appears to have no unix sockets. Programs are prepared for that: they do without
+/// the service, or replace it. Connected pairs can still be made, except for datagram pairs, which can send
+/// to any socket that is in reach.
 fn absent(unix: bool) -> BpfProgram {
     let statement = |code: u32, jt, jf, k| sock_filter { code: code as u16, jt, jf, k };
     let load = |offset| statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, offset);
@@ -267,7 +264,7 @@ fn absent(unix: bool) -> BpfProgram {
     let [family, kind] = if cfg!(target_endian = "little") { [16, 24] } else { [20, 28] };
     let hidden = if unix { u32::MAX } else { libc::AF_UNIX.unsigned_abs() };
     let mask = |bits| statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, 0, bits);
-    // The kinds whose sockets have one peer, for good.
+    // Kinds of sockets whose peer never changes.
     let [stream, packets] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].map(i32::unsigned_abs);
     vec![
         load(0),
@@ -278,11 +275,11 @@ fn absent(unix: bool) -> BpfProgram {
         statement(jump(libc::BPF_JEQ), 5, 0, libc::SYS_socketpair as u32),
         give(libc::SECCOMP_RET_ALLOW),
         refuse(libc::ENOSYS),
-        // A socket.
+        // `socket`
         load(family),
         statement(jump(libc::BPF_JEQ), 8, 0, hidden),
         give(libc::SECCOMP_RET_ALLOW),
-        // A pair.
+        // `socketpair`
         load(family),
         statement(jump(libc::BPF_JEQ), 0, 3, hidden),
         load(kind),

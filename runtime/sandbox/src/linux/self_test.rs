@@ -1,5 +1,5 @@
-//! The outside of `probe` and `doctor`: sets victims up, runs the attacker
-//! unconfined and confined, and compares.
+//! The outside of `probe` and `doctor`: prepares targets, runs the attacker unconfined and confined, and
+//! compares the results.
 
 use std::ffi::OsString;
 use std::fs::{self, Permissions};
@@ -24,7 +24,7 @@ use super::attack::{self, ACTIONS, ATTACK, HEARTBEAT, MARK, Results, SECRET, TRE
 use super::{Sandbox, landlock};
 use lobster_base::cancel::CancelToken;
 
-/// What an attacker tries in a shared network, in this order.
+/// Attacks in a shared network, in the order of the attacker.
 pub(super) const PORT_ACTIONS: [&str; 5] = [
     "listen on a port that is not granted",
     "connect to a port that is not granted",
@@ -33,11 +33,11 @@ pub(super) const PORT_ACTIONS: [&str; 5] = [
     "send a datagram within the run's network",
 ];
 
-/// What an ordinary program needs to be able to start.
+/// Directories and files that an ordinary program needs to start.
 const SYSTEM: [&str; 7] =
     ["/usr", "/bin", "/lib", "/lib64", "/etc/ld.so.cache", "/nix/store", "/run/current-system"];
 
-/// A daemon beats every 5 ms; one that is silent for so long is dead.
+/// A daemon beats every 5 ms; without a beat for this long it is dead.
 const SILENCE: Duration = Duration::from_millis(200);
 
 struct Kept(Vec<u8>);
@@ -53,11 +53,11 @@ impl OutputSinks for Kept {
     }
 }
 
-/// Confines a process that does nothing, and says what held.
+/// Confines a process that does nothing, and reports the enforced promises.
 pub(super) fn probe(config: &SandboxConfig) -> Result<Probe, SpawnError> {
-    // A sandbox of its own: what another one found missing is tried again.
+    // A separate sandbox, so that mechanisms that another one found missing are tried again.
     let sandbox = Sandbox::new(config.clone());
-    // Paths that matter to nobody, so that these promises are made at all.
+    // Paths that do not exist, so that these promises are made at all.
     let some = || vec![PathBuf::from("/nonexistent")];
     let mode = || Mode::Degrade { minimum: Vec::new() };
     let spec = || JailSpec {
@@ -89,7 +89,7 @@ pub(super) fn doctor(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
     let (confined, enforcement) = attack_once(config, Some(Mode::Degrade { minimum: Vec::new() }))?;
     let finding = |promise: Promise, action: &str, sides: &Sides| {
         let possible = sides.control.get(action).is_some_and(String::is_empty);
-        // What supervision alone holds is refused to the unconfined attacker too.
+        // Promises enforced by supervision alone apply to the unconfined attacker as well.
         let always = sides.unconfined.held.iter().any(|(held, _)| *held == promise);
         let refusal = sides.confined.get(action).map_or("the attacker did not report", String::as_str);
         let missing = sides.enforcement.missing.iter().find(|missing| missing.promise == promise);
@@ -117,7 +117,7 @@ pub(super) fn doctor(config: &SandboxConfig) -> Result<Checkup, SpawnError> {
     Ok(Checkup { probe, findings })
 }
 
-/// What came of the same attacks without and with a jail.
+/// Results of the same attacks without and with a jail.
 struct Sides {
     control: Results,
     unconfined: Enforcement,
@@ -125,7 +125,7 @@ struct Sides {
     enforcement: Enforcement,
 }
 
-/// One run of an attacker that has a jail of its own kind. Unconfined there are no limits.
+/// Runs an attacker that has its own kind of jail. Unconfined there are no limits.
 fn exceed_once(
     config: &SandboxConfig,
     role: &str,
@@ -158,10 +158,10 @@ fn exceed_once(
     let mut kept = Kept(Vec::new());
     let exit = Sandbox::new(config.clone()).run(&request, &mut kept, &CancelToken::new())?;
     let results = match exit.status {
-        // The whole group, the attacker too.
+        // The whole group, including the attacker.
         ExitStatus::Signal(libc::SIGKILL) => {
             let by = if role == attack::FILL { "the supervisor" } else { "the kernel" };
-            Results::from([(action.to_owned(), format!("{by} ended all of it"))])
+            Results::from([(action.to_owned(), format!("{by} killed all its processes"))])
         }
         _ => reported(&kept.0, exit.status)?,
     };
@@ -169,17 +169,17 @@ fn exceed_once(
 }
 
 fn own_program() -> Result<PathBuf, SpawnError> {
-    std::env::current_exe().map_err(SpawnError::io("find the own executable"))
+    std::env::current_exe().map_err(SpawnError::io("find this executable"))
 }
 
-/// What an attacker must be able to read.
+/// Files and directories that an attacker must be able to read.
 fn readable(program: &Path) -> Vec<PathBuf> {
     SYSTEM.iter().map(PathBuf::from).chain([program.to_owned()]).collect()
 }
 
 fn reported(text: &[u8], status: ExitStatus) -> Result<Results, SpawnError> {
     serde_json::from_slice(text).map_err(|error| SpawnError::Io {
-        doing: format!("read what the attack came to (it ended with {status:?})"),
+        doing: format!("read the result of the attack (it ended with {status:?})"),
         source: error.into(),
     })
 }
@@ -196,7 +196,7 @@ fn request(argv: Vec<OsString>, confinement: Confinement) -> SpawnRequest {
     }
 }
 
-/// Everything that may be harmed, in a temporary directory.
+/// Targets of the attacks, in a temporary directory.
 struct Victims {
     targets: Targets,
     udp: UdpSocket,
@@ -268,7 +268,7 @@ impl Victims {
         })
     }
 
-    /// What is to be found in the write root, not named.
+    /// Sets up the files in the write root that patterns must find.
     fn set_up_project(work: &Path) -> io::Result<()> {
         let project = work.join("project");
         for directory in ["project", ".git/hooks", "vendor/.git/hooks", "linked", "elsewhere"] {
@@ -280,7 +280,7 @@ impl Victims {
         symlink("settings", project.join(".env.link"))?;
         fs::hard_link(project.join(".env"), project.join("other-name"))?;
         fs::write(work.join("linked/.git"), "gitdir: nowhere\n")?;
-        // Swapped between the question and the run.
+        // Replaced between the approval and the run.
         let [approved, other_name] = attack::APPROVED.map(|name| work.join(name));
         fs::write(&approved, attack::SWAPPED_SCRIPT)?;
         fs::set_permissions(&approved, Permissions::from_mode(0o755))?;
@@ -291,7 +291,7 @@ impl Victims {
     }
 }
 
-/// The copy that was made of a script when it was approved: outside of the write root.
+/// The copy of the script that was made for the approval, outside the write root.
 fn copy_of_approved(work: &Path) -> PathBuf {
     work.with_file_name("copy")
 }
@@ -303,10 +303,10 @@ impl Drop for Victims {
     }
 }
 
-/// One run of the attacker; `None` is unconfined.
+/// Runs the attacker once; `None` is unconfined.
 fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, Enforcement), SpawnError> {
     let program = own_program()?;
-    let victims = Victims::set_up(&program).map_err(SpawnError::io("set the victims of the attack up"))?;
+    let victims = Victims::set_up(&program).map_err(SpawnError::io("set up the targets of the attack"))?;
     let targets = &victims.targets;
     let confinement = match mode {
         None => Confinement::None,
@@ -327,11 +327,11 @@ fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, E
         }),
     };
     let text = serde_json::to_string(targets)
-        .map_err(|error| SpawnError::io("describe the victims")(error.into()))?;
+        .map_err(|error| SpawnError::io("describe the targets")(error.into()))?;
     let argv = vec![program.into(), HELPER_ARGUMENT.into(), ATTACK.into(), text.into()];
     let mut kept = Kept(Vec::new());
     let sandbox = Sandbox::new(config.clone());
-    let input = fs::File::open(targets.outside.join("input")).map_err(SpawnError::io("open a victim"))?;
+    let input = fs::File::open(targets.outside.join("input")).map_err(SpawnError::io("open a target"))?;
     let request = SpawnRequest { stdin: Stdin::File(input), ..request(argv, confinement) };
     let exit = sandbox.run(&request, &mut kept, &CancelToken::new())?;
     let mut results = reported(&kept.0, exit.status)?;
@@ -339,7 +339,7 @@ fn attack_once(config: &SandboxConfig, mode: Option<Mode>) -> Result<(Results, E
     Ok((results, exit.enforcement))
 }
 
-/// Some successes are seen by the victim only.
+/// Corrects attacks whose success only the target sees.
 fn judge_from_outside(victims: &Victims, results: &mut Results) {
     let arrived = victims.udp.recv(&mut [0; 64]).is_ok();
     correct(results, attack::DATAGRAM, arrived, "it never arrived");

@@ -1,4 +1,5 @@
-//! Processes of lobster that were stopped (SIGSTOP): a stopped supervisor holds no time limit, and a stopped helper ends no run.
+//! Processes of lobster that were stopped (SIGSTOP): a stopped supervisor enforces no time limit, and a
+//! stopped helper ends no run.
 
 use std::ffi::CStr;
 use std::fs;
@@ -8,24 +9,26 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The name of helpers and supervisors.
 pub(super) const NAME: &CStr = c"lobster-sandbox";
 
-/// Has the guard `root`, its helper and their supervisors continue if they are stopped. A step that is stopped stays so.
+/// Continues the guard `root`, its helper and their supervisors if they are stopped. A stopped step stays
+/// stopped.
 pub(super) fn wake(root: Pid) {
     for (pid, is_stopped) in own(root) {
         if is_stopped {
-            tracing::warn!(pid = pid.as_raw_nonzero(), "a process of lobster's was stopped, and continues");
+            tracing::warn!(pid = pid.as_raw_nonzero(), "a process of lobster was stopped, and continues");
             let _ = kill_process(pid, Signal::CONT);
         }
     }
 }
 
-/// Kills the helper below the guard `root` and its supervisors; the guard then ends what they leave.
+/// Kills the helper below the guard `root` and its supervisors; the guard then kills their leftover
+/// processes.
 pub(super) fn kill(root: Pid) {
     for (pid, _) in own(root).into_iter().skip(1) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// `root` and lobster's processes below it, each with whether it is stopped.
+/// `root` and lobster's processes below it, each with true if it is stopped.
 fn own(root: Pid) -> Vec<(Pid, bool)> {
     let (mut found, mut next) = (Vec::new(), vec![(root, 0)]);
     while let Some((pid, depth)) = next.pop() {

@@ -1,7 +1,7 @@
-//! A supervisor starts a step, adopts what it leaves, ends all of it.
+//! A supervisor starts a step, adopts its orphans, and ends them all.
 //!
-//! One that has seen an unconfined step and everything of it end has nothing
-//! left of that step, and takes the next one: a fork costs more than a small step.
+//! If everything of an unconfined step has ended, its supervisor takes the next step, because a fork costs
+//! more than a small step.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -20,24 +20,24 @@ use super::tree::{self, Tree};
 use super::wire::{Groups, Job, Network, News, Order, Report, Stage};
 use super::{datagrams, launch, mount_stubs, sys};
 
-/// How a step left its supervisor.
+/// State of a supervisor after a step.
 enum After {
-    /// Nothing is left of the step, and nothing of this process has changed.
+    /// No process of the step is left, and nothing has changed in this process.
     Clean,
-    /// Nothing is left of the step.
+    /// No process of the step is left.
     Spent,
     /// Some of its processes could not be killed.
     Survivors,
 }
 
-/// Runs jobs that come over `control` and exits. With an identity, this is the
-/// first process of new namespaces, made for one job. `guard` is the pipe to the guard.
+/// Runs jobs that arrive over `control` and exits. With an identity, this is the first process of new
+/// namespaces, made for one job. `guard` is the pipe to the guard.
 pub(super) fn supervise(control: &OwnedFd, guard: &OwnedFd, jail: Option<Identity>) -> ! {
     let helper = getppid();
     loop {
         let mut fds = match datagrams::receive(control.as_fd()) {
             Ok(Some((message, fds))) if message == datagrams::JOB => fds,
-            // An order that came too late for the step before.
+            // An order for the previous step that came too late.
             Ok(Some(_)) => continue,
             _ => sys::exit_now(0),
         };
@@ -47,7 +47,7 @@ pub(super) fn supervise(control: &OwnedFd, guard: &OwnedFd, jail: Option<Identit
         match start_and_watch((control, guard), job, inherited, jail, helper) {
             Ok(After::Clean) => {}
             Ok(After::Spent) => sys::exit_now(0),
-            // A code other than 0 asks the helper to look after what is left.
+            // A code other than 0 requests that the helper end the remaining processes.
             Ok(After::Survivors) => sys::exit_now(1),
             Err(Obstacle { stage, error, detail }) => {
                 let errno = error.raw_os_error().unwrap_or_default();
@@ -67,7 +67,8 @@ fn start_and_watch(
 ) -> Result<After, Obstacle> {
     let job = read_job(job).map_err(at(Stage::Setup, "read the job"))?;
     if let (Some(identity), Some(spec)) = (jail, &job.confined) {
-        // The guard may be gone; then the next run removes them. Each line alone is written at once.
+        // If the guard is gone, the next run removes them. Single lines are short enough to be written at
+        // once.
         for line in mount_stubs::listed(&spec.protect, &spec.write).split_inclusive(|byte| *byte == b'\n') {
             let _ = rustix::io::write(guard, line);
         }
@@ -78,7 +79,8 @@ fn start_and_watch(
             let open = || {
                 let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, proxy::PORT))?;
                 let upstream = spec.upstream.then(|| TcpListener::bind(UPSTREAM)).transpose()?;
-                // One that cannot be, as where there is no IPv6, is left out: the proxy reaches its host.
+                // An address that cannot be opened, for example without IPv6, is left out: the proxy reaches
+                // its host.
                 let ways = proxy::ways(&spec.hosts);
                 let ways: Vec<_> =
                     ways.iter().filter_map(|way| TcpListener::bind(way.address).ok()).collect();
@@ -88,14 +90,14 @@ fn start_and_watch(
             };
             open().map_err(at(Stage::Namespaces, "open the way to the proxy"))?;
         }
-        // Nothing inside may look into this process.
+        // Prevents processes inside from inspecting this one.
         let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
     } else {
         set_child_subreaper(Some(getpid())).map_err(at(Stage::Setup, "adopt orphans"))?;
     }
     let bonds = Bonds::prepare(&job, jail.is_some())?;
     let program = Program::prepare(&job)?;
-    let ended = sys::child_signals().map_err(at(Stage::Setup, "watch for ends"))?;
+    let ended = sys::child_signals().map_err(at(Stage::Setup, "watch for ended processes"))?;
     let growth = match (job.disk, &job.confined) {
         (Some(limit), Some(spec)) => Some(Growth::watch(limit, &spec.write)),
         _ => None,
@@ -106,9 +108,9 @@ fn start_and_watch(
             .map_err(at(Stage::ControlGroup, "make a process in the control group"))?,
         _ => sys::spawn(step).map_err(at(Stage::Setup, "make a process"))?,
     };
-    // Kept open here, the step's pipes would never end.
+    // If they stayed open here, the step's pipes would never end.
     drop(inherited);
-    // Without its helper nobody would look after what it leaves if it is killed.
+    // Without its helper, no process would kill the leftovers if the supervisor is killed.
     let reusable = job.confined.is_none() && getppid() == helper;
     Ok(watch(control, &ended, Tree::new(main), &job, reusable, growth))
 }
@@ -121,7 +123,7 @@ fn read_job(job: OwnedFd) -> io::Result<Job> {
     Job::decode(&bytes)
 }
 
-/// Watches until nothing of the step is left, and reports.
+/// Watches until no process of the step is left, and reports.
 fn watch(
     control: &OwnedFd,
     ended: &OwnedFd,
@@ -151,7 +153,7 @@ fn watch(
         let looks = growth.as_ref().map(Growth::due_in);
         let timeout = left.into_iter().chain(looks).min().and_then(|left| Timespec::try_from(left).ok());
         let mut fds = [PollFd::new(control, PollFlags::IN), PollFd::new(ended, PollFlags::IN)];
-        // Interrupted or not, the loop looks at everything again.
+        // After an interruption, too, the loop checks everything again.
         let _ = poll(&mut fds, timeout.as_ref());
         let ordered = !fds[0].revents().is_empty();
         tree::drain(ended);
@@ -160,7 +162,7 @@ fn watch(
                 Ok(Some((message, _))) if Order::decode(&message) == Some(Order::Terminate) => {
                     tree.terminate()
                 }
-                // Told to kill, or nobody is there any more to tell us.
+                // An order to kill, or lobster is gone.
                 _ => break,
             }
         }
@@ -178,6 +180,6 @@ fn report(tree: &Tree, survivors: u64, reusable: bool) -> Report {
 }
 
 fn send_news(control: &OwnedFd, news: &News) {
-    // Nobody there means that the next poll sees the closed socket.
+    // If lobster is gone, the next poll sees the closed socket.
     let _ = datagrams::send(control.as_fd(), &news.encode(), &[]);
 }

@@ -1,11 +1,9 @@
-//! What a jail must cover that no specification can name: found by walking
-//! its roots just before it is made.
+//! Finds paths that a jail must cover but that no specification can name, by walking its roots before the
+//! jail is made.
 //!
-//! Three things are looked for: what patterns hide, directories of git's in
-//! the write roots, and unix sockets. Each directory is looked at before each
-//! step; what it holds is read again unless it is certain that it is the same
-//! (see [`super::listing`]). What could not be looked at is named, so that
-//! nobody is promised it.
+//! It looks for three things: paths that patterns hide, git directories in the write roots, and unix sockets.
+//! Each directory is checked before each step, and read again unless it is certainly unchanged (see
+//! [`super::listing`]). Anything that could not be checked is named, so that no promise is made about it.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashSet};
@@ -28,38 +26,37 @@ use super::super::{JailSpec, Missing, Promise};
 use super::listing::{Listing, Memory, Recall, Unread, Wanted, kind_of};
 use super::mount_stubs::Stand;
 
-/// Entries that are looked at before a step. A million take about a second;
-/// who has more in the roots of one step is told that patterns do not hold.
+/// Entries that are checked before a step. A million take about a second; if the roots of one step have more,
+/// the statement reports that patterns are not enforced.
 const MOST_ENTRIES: u64 = 1_000_000;
 
-/// A file system that answers slowly must not hold a step up for ever. Long, so
-/// that a busy machine changes no answer.
+/// Time limit, because a slow file system must not delay a step for ever. It is long, so that a busy machine
+/// gets the same result.
 const MOST_TIME: Duration = Duration::from_secs(20);
 
-/// Each takes a mount, of which the kernel allows 100,000 in a namespace.
+/// Paths that may be hidden. Each takes a mount, and the kernel allows 100,000 in a namespace.
 const MOST_FOUND: usize = 10_000;
 
-/// Directories above them in write roots: each is a mount point as well, so that it stays where it is.
+/// Directories above hidden paths in write roots. Each is also a mount point, so that it cannot be moved.
 const MOST_HELD: usize = 50_000;
 
-/// Directories within directories: each is an open descriptor here.
+/// Depth of nested directories. Each needs an open descriptor here.
 const MOST_DEPTH: usize = 200;
 
-/// Symbolic links to directories within one path, where the path matters to a pattern.
+/// Symbolic links to directories within one path, if the path matters to a pattern.
 const MOST_LINKS: usize = 8;
 
-/// A path that the kernel takes, with its end.
+/// Longest path that the kernel accepts, without the final NUL.
 const LONGEST_PATH: usize = 4095;
 
-/// For the entries of one directory at a time.
+/// Buffer for the entries of one directory at a time.
 const BUFFER: usize = 64 * 1024;
 
-/// The kernel's own trees: a jail has another `/proc` and `/dev`, and nobody's files lie in `/sys`.
+/// The kernel's own trees: a jail has another `/proc` and `/dev`, and no user's files are in `/sys`.
 const KERNEL: [&str; 3] = ["/proc", "/sys", "/dev"];
 
-/// What in a directory of git's makes git run programs or use another
-/// directory's settings, and what may stand where there is none: git takes it
-/// for absent, or for the directory itself.
+/// Entries of a git directory that make git run programs or use the settings of another directory. If one is
+/// missing, its placeholder is something that git treats as absent or as the directory itself.
 const MAKES_GIT_RUN_CODE: [(&str, Stand); 8] = [
     ("hooks", Stand::Directory),
     ("modules", Stand::Directory),
@@ -71,22 +68,22 @@ const MAKES_GIT_RUN_CODE: [(&str, Stand); 8] = [
     ("objects/info/alternates", Stand::File(b"")),
 ];
 
-/// What was found.
+/// Results of a sweep.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Found {
-    /// To be hidden.
+    /// Paths to hide.
     pub(super) deny: Vec<PathBuf>,
-    /// To be read-only.
+    /// Read-only paths.
     pub(super) protect: Vec<PathBuf>,
-    /// To be read-only too, and to be made first where they are missing.
+    /// Read-only paths that are made first if they are missing.
     pub(super) stand_ins: Vec<(PathBuf, Stand)>,
-    /// What cannot be promised, and why.
+    /// Promises that cannot be made, with the reasons.
     pub(super) missing: Vec<Missing>,
 }
 
 /// Walks the roots of a jail.
 pub(super) fn sweep(spec: &JailSpec, memory: &Memory) -> Found {
-    // Without wishes there is nothing to look for.
+    // Nothing to look for.
     if spec.deny_patterns.is_empty() && !spec.protect_repositories && !spec.hides_sockets() {
         return Found::default();
     }
@@ -136,44 +133,45 @@ struct Sweep<'a> {
     walk: Walk,
     recall: Recall,
     system: HashSet<&'a Path>,
-    /// Those of the system's trees and of the write roots that a walk may come
-    /// upon: nearly always none, and paths are slow to look up.
+    /// System trees and write roots that a walk may reach. Usually empty, which matters because looking up
+    /// paths is slow.
     inner_system: HashSet<&'a Path>,
-    /// What is hidden whatever is in it.
+    /// Paths that are hidden regardless of their content.
     inner_denied: HashSet<&'a Path>,
     inner_writable: HashSet<&'a Path>,
     found: Found,
     buffer: Vec<MaybeUninit<u8>>,
     entries: u64,
     begin: Instant,
-    /// The first thing that was not looked at, and why.
+    /// The first path that was not checked, and the reason.
     unseen: Option<String>,
-    /// Inodes with several names that are hidden under one of them.
+    /// Inodes with several names of which one is hidden.
     linked: HashSet<(u64, u64)>,
-    /// Directories that links have led to, with what was matched by then.
+    /// Targets of links, with the patterns that had matched by then.
     followed: HashSet<(PathBuf, StateId)>,
-    /// The directories above what is hidden, as far as they could be moved.
+    /// Directories above hidden paths that could be moved.
     above: HashSet<PathBuf>,
 }
 
-/// One directory, as its parent knows it.
+/// One directory, as seen from its parent.
 struct Place {
     path: PathBuf,
     state: StateId,
-    /// In a write root.
+    /// True inside a write root.
     writable: bool,
-    /// In a directory of git's, which is read-only as a whole.
+    /// True inside a git directory, which is read-only as a whole.
     in_repository: bool,
     depth: usize,
     links: usize,
 }
 
-/// A directory that is opened when it must be: one that is as it was need not be.
+/// A directory that is opened only when necessary; an unchanged one need not be.
 struct Directory {
-    /// The directory that it is in, if it is not a root.
+    /// The directory that contains it, unless it is a root.
     parent: Option<Rc<Directory>>,
     name: OsString,
-    /// What was judged as this root, where something was: the name may lead elsewhere by now.
+    /// The directory that the policy judged as this root, if it judged one: the path may lead elsewhere by
+    /// now.
     held: Option<OwnedFd>,
     opened: OnceCell<OwnedFd>,
 }
@@ -210,13 +208,14 @@ impl Directory {
 }
 
 impl<'a> Sweep<'a> {
-    /// The roots that lie in no other one and are not the system's. What is made for the step is empty.
+    /// The roots that are inside no other root and are not system trees. Directories made for the step are
+    /// empty and left out.
     fn roots(&self) -> Vec<PathBuf> {
         let mut all: BTreeSet<&PathBuf> = self.spec.read.iter().chain(&self.spec.write).collect();
         all.retain(|root| !self.system.contains(root.as_path()) && !self.spec.own.contains(root));
         let others = all.clone();
         let is_inner = |root: &PathBuf| {
-            // A tree of the system in between is not entered from above.
+            // A walk from above does not enter a system tree in between.
             root.ancestors()
                 .skip(1)
                 .take_while(|above| !self.system.contains(above))
@@ -225,7 +224,7 @@ impl<'a> Sweep<'a> {
         all.into_iter().filter(|root| !is_inner(root)).cloned().collect()
     }
 
-    /// Where patterns that begin in a tree of the system begin.
+    /// Fixed beginnings of the patterns that begin in a system tree.
     fn starts_in_system_trees(&self) -> Vec<PathBuf> {
         let fixed = |pattern: &String| -> Option<PathBuf> {
             let names = pattern.strip_prefix('/')?.split('/');
@@ -249,7 +248,7 @@ impl<'a> Sweep<'a> {
         self.root_for(root, false);
     }
 
-    /// Walks one root; `anchored`: for the patterns alone that begin inside.
+    /// Walks one root. `anchored` limits it to the patterns that begin inside.
     fn root_for(&mut self, root: &Path, anchored: bool) {
         let names = root.iter().skip(1).map(OsStr::as_bytes);
         let mut progress = self.walk.patterns().along(names);
@@ -285,7 +284,7 @@ impl<'a> Sweep<'a> {
         self.visit(&directory, place);
     }
 
-    /// Walks one directory. True when something in it is not to be hidden with it.
+    /// Walks one directory. Returns true if something in it must not be hidden with it.
     fn visit(&mut self, directory: &Rc<Directory>, mut place: Place) -> bool {
         let state = self.walk.get(place.state);
         let hit = state.is_hit;
@@ -302,7 +301,7 @@ impl<'a> Sweep<'a> {
         let listing = match self.listing_of(directory, &place, hit) {
             Contents::Listed(listing) => listing,
             Contents::Gone => return false,
-            // Whoever owns it may make it readable again.
+            // Its owner may make it readable again.
             Contents::Closed => {
                 self.hide(place.path);
                 return false;
@@ -329,7 +328,7 @@ impl<'a> Sweep<'a> {
         excepted
     }
 
-    /// One entry of note. True when something of it is not to be hidden with its directory.
+    /// Handles one entry of note. Returns true if something in it must not be hidden with its directory.
     fn visit_entry(
         &mut self,
         directory: &Rc<Directory>,
@@ -340,7 +339,7 @@ impl<'a> Sweep<'a> {
         let (state, is_new) = self.walk.step(place.state, name.as_bytes());
         let is_git =
             name == ".git" && self.spec.protect_repositories && place.writable && !place.in_repository;
-        // Most files of note to some pattern are of none here.
+        // Most files that match some part of a pattern do not matter here.
         let plain = !matches!(kind, FileType::Directory | FileType::Socket);
         if plain && !is_new && !is_git && !self.walk.get(state).is_hit {
             return true;
@@ -355,7 +354,7 @@ impl<'a> Sweep<'a> {
                     self.guard(&path);
                 }
                 if place.depth >= MOST_DEPTH {
-                    self.leave_out(&path, "it lies too deep");
+                    self.leave_out(&path, "it is nested too deeply");
                     return false;
                 }
                 let below = Place {
@@ -390,7 +389,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// What a directory holds; of one that is hidden but for exceptions, everything.
+    /// Lists a directory. A hidden directory with exceptions is listed completely.
     fn listing_of(&mut self, directory: &Rc<Directory>, place: &Place, all: bool) -> Contents {
         if self.begin.elapsed() > MOST_TIME {
             self.leave_out(&place.path, &format!("it took longer than {} s", MOST_TIME.as_secs()));
@@ -405,7 +404,7 @@ impl<'a> Sweep<'a> {
                 Ok(opened) if all => Listing::read(opened, Wanted::All, most, &mut self.buffer).map(Arc::new),
                 Ok(opened) => self.recall.read(opened, self.walk.names(), most, &mut self.buffer),
                 Err(Errno::ACCESS) => return Contents::Closed,
-                // Gone, or replaced, since its parent was read.
+                // Gone or replaced since its parent was read.
                 Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Contents::Gone,
                 Err(error) => Err(Unread::Error(error.into())),
             },
@@ -420,7 +419,7 @@ impl<'a> Sweep<'a> {
                 Contents::Unread
             }
             Err(Unread::TooMany) => {
-                // So that no other directory is read after it.
+                // Prevents further reading.
                 self.entries = MOST_ENTRIES;
                 let why = format!("the roots of the step have more than {MOST_ENTRIES} entries");
                 self.leave_out(&place.path, &why);
@@ -429,15 +428,15 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// A directory behind a symbolic link whose own name is part of a pattern:
-    /// what a pattern names under the link is hidden where it really is.
+    /// Follows a symbolic link whose own name is part of a pattern: paths under the link that the pattern
+    /// matches are hidden at their real locations.
     fn follow(&mut self, place: Place) {
         let Ok(real) = fs::canonicalize(&place.path) else { return };
         let visible = self.spec.read.iter().chain(&self.spec.write).any(|root| real.starts_with(root));
         if !real.is_dir() || !visible || real.ancestors().any(|above| self.system.contains(above)) {
             return;
         }
-        // Links may lead round in circles: the same directory with as much matched shows nothing new.
+        // Links may form circles: the same directory with the same matches shows nothing new.
         if !self.followed.insert((real.clone(), place.state)) {
             return;
         }
@@ -448,7 +447,7 @@ impl<'a> Sweep<'a> {
         self.visit(&Directory::root(&real, None), place);
     }
 
-    /// Keeps a directory of git's as it is, as far as it is not granted.
+    /// Protects a git directory, except for granted parts.
     fn guard(&mut self, path: &Path) {
         if self.spec.write.iter().any(|root| root == path) {
             let parts = MAKES_GIT_RUN_CODE.iter().map(|(name, stand)| (path.join(name), *stand));
@@ -458,7 +457,7 @@ impl<'a> Sweep<'a> {
         }
     }
 
-    /// Of a linked working tree or a submodule: a file that names the directory.
+    /// Protects the file of a linked working tree or a submodule that names the git directory.
     fn guard_link_or_file(&mut self, path: PathBuf, kind: FileType) {
         if kind == FileType::Symlink {
             let why = format!("{} is a symbolic link, which could be replaced", path.display());
@@ -489,7 +488,7 @@ impl<'a> Sweep<'a> {
         self.found.deny.push(path);
     }
 
-    /// Another name of a hidden file would show it.
+    /// Hides the other names of hidden files.
     fn other_names_of_hits(&mut self, roots: &[PathBuf]) {
         for path in &self.found.deny {
             if let Ok(metadata) = fs::metadata(path)
@@ -500,7 +499,7 @@ impl<'a> Sweep<'a> {
                 self.linked.insert((metadata.dev(), metadata.ino()));
             }
         }
-        // A walk without an end is not begun twice.
+        // An incomplete walk is not repeated.
         if self.linked.is_empty() || self.unseen.is_some() {
             return;
         }
@@ -512,7 +511,7 @@ impl<'a> Sweep<'a> {
     }
 
     fn names_below(&mut self, directory: &Path, depth: usize) {
-        // What was not looked at the first time has been said already.
+        // Omissions of the first walk have been reported already.
         let Ok(opened) =
             openat(CWD, directory, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         else {
@@ -554,7 +553,7 @@ impl<'a> Sweep<'a> {
 
     fn leave_out(&mut self, path: &Path, why: &str) {
         if self.unseen.is_none() {
-            self.unseen = Some(format!("not looked through: {} and perhaps more ({why})", path.display()));
+            self.unseen = Some(format!("not searched: {} and perhaps more ({why})", path.display()));
         }
     }
 
@@ -580,13 +579,13 @@ fn is_in(paths: &HashSet<&Path>, path: &Path) -> bool {
     !paths.is_empty() && paths.contains(path)
 }
 
-/// What came of looking at a directory.
+/// Result of reading a directory.
 enum Contents {
     Listed(Arc<Listing>),
     Gone,
     /// This user may not read it.
     Closed,
-    /// Not to its end, as was said.
+    /// Incomplete, as has been reported.
     Unread,
 }
 

@@ -1,8 +1,6 @@
-//! The system calls that no safe wrapper exists for. All `unsafe` code of the
-//! sandbox is here.
+//! System calls without a safe wrapper. All `unsafe` code of the sandbox is here.
 //!
-//! Callers are single-threaded processes (the helper and what it forks), so a
-//! forked child may run ordinary code.
+//! Callers are single-threaded processes (the helper and its forks), so a forked child may run ordinary code.
 #![expect(unsafe_code, reason = "fork, execve, wait4, signal dispositions and signalfd have no safe wrapper")]
 
 use std::ffi::{CStr, CString};
@@ -47,7 +45,7 @@ pub(super) fn fork_into(flags: libc::c_int) -> io::Result<Fork> {
     }
 }
 
-/// SIGKILL to every process of this namespace but its first, which calls this.
+/// Sends SIGKILL to every process of this namespace except its first, which calls this.
 pub(super) fn kill_namespace() {
     // SAFETY: no memory is involved; the caller is process 1 of a namespace.
     unsafe { libc::kill(-1, libc::SIGKILL) };
@@ -61,7 +59,7 @@ pub(super) fn loopback_up() -> io::Result<()> {
     change_interface(libc::SIOCSIFFLAGS as libc::Ioctl, &request)
 }
 
-/// Has the loopback interface answer at one more address.
+/// Adds an address to the loopback interface.
 pub(super) fn add_loopback_address(number: usize, address: std::net::Ipv4Addr) -> io::Result<()> {
     let mut request = interface(&format!("lo:{number}"));
     let mut data = [0; 14];
@@ -96,13 +94,12 @@ fn change_interface(call: libc::Ioctl, request: &libc::ifreq) -> io::Result<()> 
     }
 }
 
-/// Adds attributes to a mount, to all below it when `recursive` (Linux 5.12).
+/// Adds attributes to a mount, and to all mounts below it if `recursive` (Linux 5.12).
 pub(super) fn set_mount_attributes(mount: &OwnedFd, attributes: u32, recursive: bool) -> io::Result<()> {
-    // As the kernel's `mount_attr`: set, clear, propagation, user namespace.
+    // The kernel's `mount_attr`: set, clear, propagation, user namespace.
     let change = [u64::from(attributes), 0, 0, 0];
     let flags = libc::AT_EMPTY_PATH | if recursive { libc::AT_RECURSIVE } else { 0 };
-    // SAFETY: the descriptor is open, the path is an empty string, and the
-    // structure is as long as is said.
+    // SAFETY: the descriptor is open, the path is an empty string, and the length is that of the structure.
     let result = unsafe {
         libc::syscall(
             libc::SYS_mount_setattr,
@@ -116,12 +113,12 @@ pub(super) fn set_mount_attributes(mount: &OwnedFd, attributes: u32, recursive: 
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Gives up every capability, for good and for all that it will execute.
+/// Drops all capabilities for good, even for programs that it executes later.
 pub(super) fn drop_capabilities() -> io::Result<()> {
     use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities};
     let current = capabilities(None)?;
     if current.permitted.contains(CapabilitySet::SETPCAP) {
-        // Root would otherwise get them back with its next program.
+        // Otherwise root would get them back with its next program.
         for capability in 0..64 {
             // SAFETY: no memory is involved.
             if unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) } == -1 {
@@ -134,14 +131,14 @@ pub(super) fn drop_capabilities() -> io::Result<()> {
     Ok(set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })?)
 }
 
-/// Landlock's version on this kernel.
+/// Version of Landlock in this kernel.
 pub(super) fn landlock_version() -> Option<u32> {
     // SAFETY: no ruleset is given, so no memory is involved.
     let version = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, ptr::null::<u8>(), 0, 1) };
     u32::try_from(version).ok()
 }
 
-/// Attacks of `doctor` that no safe wrapper offers. None changes anything.
+/// Attacks of `doctor` that have no safe wrapper. None changes anything.
 pub(super) fn try_call(number: libc::c_long) -> io::Result<()> {
     // SAFETY: every argument is an invalid one, so the call can only be
     // refused as such; no memory is involved.
@@ -150,20 +147,20 @@ pub(super) fn try_call(number: libc::c_long) -> io::Result<()> {
             error if matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES | libc::ENOSYS)) => {
                 Err(error)
             }
-            // It got as far as looking at its arguments.
+            // The kernel got as far as checking the arguments.
             _ => Ok(()),
         },
-        // Of the calls that give anything else, none has anything to give for such arguments.
+        // Calls with any other result have nothing to return for such arguments.
         0 => Ok(()),
         descriptor => {
-            // SAFETY: the call has made this descriptor for nobody else.
+            // SAFETY: the call has just made this descriptor, and it has no other owner.
             drop(i32::try_from(descriptor).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) }));
             Ok(())
         }
     }
 }
 
-/// Attaches to a process, without stopping it, and lets go again.
+/// Attaches to a process without stopping it, and detaches again.
 pub(super) fn try_trace(pid: i32) -> io::Result<()> {
     // SAFETY: no memory of this process is involved.
     unsafe {
@@ -219,9 +216,8 @@ pub(super) fn send_fast_open(socket: &OwnedFd, port: u16) -> io::Result<()> {
 /// The stack of a process made by [`spawn`]. It runs a few calls and `execve`.
 const SPAWN_STACK: usize = 256 * 1024;
 
-/// Starts a process that runs `become_program` in this process's memory while
-/// this one waits, until it has called `execve` or exited: what `posix_spawn`
-/// does, and much cheaper than a fork.
+/// Starts a process that runs `become_program` in this process's memory while this one waits until it has
+/// called `execve` or exited. `posix_spawn` does the same; it is much cheaper than a fork.
 pub(super) fn spawn(mut become_program: impl FnMut()) -> io::Result<Pid> {
     extern "C" fn enter<F: FnMut()>(argument: *mut libc::c_void) -> libc::c_int {
         // SAFETY: `argument` is the `become_program` of the suspended caller.
@@ -233,12 +229,11 @@ pub(super) fn spawn(mut become_program: impl FnMut()) -> io::Result<Pid> {
         enter::<F>
     }
     let entry = entry(&become_program);
-    // Nobody reads what was not written, so it need not be cleared.
+    // Unwritten parts are never read, so they need not be cleared.
     let mut stack = Vec::<u128>::with_capacity(SPAWN_STACK / size_of::<u128>());
-    // SAFETY: the child has a stack of its own, aligned and alive as long as
-    // this frame, which `CLONE_VFORK` suspends until the child has left this
-    // memory. Both have one thread, so nothing runs beside the child here; it
-    // leaves by `execve` or `_exit`, never by returning or unwinding.
+    // SAFETY: the child has a separate stack, aligned and alive as long as this frame, which `CLONE_VFORK`
+    // suspends until the child has left this memory. Both have one thread, so nothing runs in parallel to the
+    // child here. It leaves by `execve` or `_exit`, never by returning or unwinding.
     let pid = unsafe {
         libc::clone(
             entry,
@@ -250,18 +245,18 @@ pub(super) fn spawn(mut become_program: impl FnMut()) -> io::Result<Pid> {
     Pid::from_raw(pid).filter(|_| pid > 0).ok_or_else(io::Error::last_os_error)
 }
 
-/// Not in the type of the C library's flags.
+/// Missing in the C library's flags, whose type is too small.
 const CLONE_INTO_CGROUP: u64 = 1 << 33;
 
-/// As [`spawn`], in the control group (version 2, Linux 5.7) of this directory
-/// from the first instruction on, and with memory of its own.
+/// Like [`spawn`], but the process is in the control group (version 2, Linux 5.7) of this directory from its
+/// first instruction on, and has separate memory.
 pub(super) fn spawn_into(group: &OwnedFd, become_program: impl FnOnce()) -> io::Result<Pid> {
-    // SAFETY: all-zero bytes are valid arguments: nothing is asked for.
+    // SAFETY: all-zero bytes are valid arguments, which request nothing.
     let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
     arguments.flags = CLONE_INTO_CGROUP | u64::from(libc::CLONE_VFORK.unsigned_abs());
     arguments.exit_signal = u64::from(libc::SIGCHLD.unsigned_abs());
     arguments.cgroup = u64::from(group.as_raw_fd().unsigned_abs());
-    // SAFETY: as for `fork_into`; the arguments are as long as is said.
+    // SAFETY: as for `fork_into`; the length is that of the arguments.
     match unsafe { libc::syscall(libc::SYS_clone3, &raw const arguments, size_of_val(&arguments)) } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
@@ -279,7 +274,7 @@ pub(super) fn exit_now(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// Strings as `execve` takes them: pointers and a null, over strings that live here.
+/// Strings for `execve`: pointers with a final null, and the strings that they point to.
 pub(super) struct Strings {
     pointers: Vec<*const libc::c_char>,
     strings: Vec<CString>,
@@ -296,7 +291,7 @@ impl Strings {
     }
 }
 
-/// Replaces the process image; returns only the reason why it could not.
+/// Replaces the process image; returns only on failure, with the reason.
 pub(super) fn exec(program: &CStr, argv: &Strings, env: &Strings) -> io::Error {
     // SAFETY: both arrays end in a null pointer, and every other entry points
     // to a NUL-terminated string that `Strings` keeps as it is.
@@ -323,24 +318,23 @@ pub(super) fn unblock_signals() {
     change_mask(libc::SIG_SETMASK, libc::sigemptyset);
 }
 
-/// Undoes what the Rust runtime (SIGPIPE) or a parent such as `nohup` ignored,
-/// because ignored signals stay ignored across `execve`.
+/// Restores signals that the Rust runtime (SIGPIPE) or a parent such as `nohup` ignored, because ignored
+/// signals stay ignored across `execve`.
 pub(super) fn default_signals() {
-    // The kernel's `sigaction`, four words: no handler, no flags, no mask. The
-    // C library's function would refuse its own two signals.
+    // The kernel's `sigaction`, four words: no handler, no flags, no mask. The C library's function would
+    // refuse the two signals that it uses itself.
     let default = [0usize; 4];
     for signal in 1..=64 {
-        // SAFETY: the default disposition runs no code of ours; the structure is
-        // as long as the kernel's; numbers that cannot be changed are refused.
+        // SAFETY: the default disposition runs no code of ours; the structure has the kernel's length;
+        // signals that cannot be changed are refused.
         unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, default.as_ptr(), ptr::null::<u8>(), 8) };
     }
 }
 
-/// A descriptor that is readable when a child has ended. Signals must be blocked.
+/// A descriptor that is readable after a child has ended. Signals must be blocked.
 pub(super) fn child_signals() -> io::Result<OwnedFd> {
     let mut set = MaybeUninit::uninit();
-    // SAFETY: the set is initialised by `sigemptyset`; the descriptor, when
-    // there is one, is new and ours.
+    // SAFETY: the set is initialised by `sigemptyset`; the descriptor, if there is one, is new and ours.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
         libc::sigaddset(set.as_mut_ptr(), libc::SIGCHLD);
@@ -351,13 +345,13 @@ pub(super) fn child_signals() -> io::Result<OwnedFd> {
     }
 }
 
-/// Collects a child that has ended; `None` when none has. It is told with its
-/// status and what it and the children that it had collected took.
+/// Collects a child that has ended, with its status and the resources used by it and the children that it had
+/// collected; `None` if there is none.
 pub(super) fn collect_child() -> io::Result<Option<(Pid, ExitStatus, Usage)>> {
     let mut status = 0;
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
-    // SAFETY: both pointers are valid for the call, and all-zero bytes are a
-    // valid `rusage` should it not be filled in.
+    // SAFETY: both pointers are valid for the call, and all-zero bytes are a valid `rusage` if it is not
+    // filled in.
     let (pid, usage) = unsafe {
         let pid = libc::wait4(-1, &raw mut status, libc::WNOHANG, usage.as_mut_ptr());
         (pid, usage.assume_init())

@@ -1,5 +1,5 @@
-//! What a Linux system has besides its programs, made for one jail: names of users, hosts and services. Nothing
-//! of it tells more of the host than the name of the user that the step runs as.
+//! Generated system files of one jail, with names of users, hosts and services. They reveal nothing about the
+//! host except the name of the user that the step runs as.
 
 use std::fmt::Write;
 use std::fs;
@@ -9,17 +9,17 @@ use super::super::proxy;
 use super::jail::Identity;
 use super::wire::{Confined, Network};
 
-/// The name of the host in a jail.
+/// Host name in a jail.
 pub(super) const HOST_NAME: &str = "lobster";
 
-/// Whom the kernel names where an owner is not of the jail.
+/// Owner that the kernel shows for files whose owner does not exist in the jail.
 const NOBODY: u32 = 65534;
 
-/// What is made, unless a grant has the host's.
+/// Generated files, unless a grant contains the host's.
 pub(super) const MADE: [&str; 6] =
     ["/etc/passwd", "/etc/group", "/etc/hostname", "/etc/nsswitch.conf", "/etc/hosts", "/etc/resolv.conf"];
 
-/// The files of [`MADE`] for this jail. `home` is the step's.
+/// The files of [`MADE`] for this jail. `home` is the step's home directory.
 pub(super) fn made(spec: &Confined, identity: Identity, home: &[u8]) -> Vec<(PathBuf, Vec<u8>)> {
     if spec.system.is_empty() {
         return Vec::new();
@@ -75,7 +75,7 @@ fn name_of(id: u32, file: &str) -> Option<String> {
     (!name.is_empty() && name.chars().all(is_plain)).then(|| name.to_owned())
 }
 
-/// The loopback interface, and each granted host at the address where the way to it begins.
+/// The loopback interface, and each granted host at its address in the jail.
 fn hosts(spec: &Confined) -> String {
     let mut text = format!("127.0.0.1 localhost {HOST_NAME}\n::1 localhost ip6-localhost ip6-loopback\n");
     if spec.network == Network::Proxy {
@@ -86,8 +86,8 @@ fn hosts(spec: &Confined) -> String {
     text
 }
 
-/// Where this root leads, if it is a link into another one: then it is that link in the jail, too. What was judged
-/// is no link.
+/// Target of this root, if it is a link into another root; the jail then contains the same link. A root that
+/// the policy judged is never a link.
 pub(super) fn link_of(spec: &Confined, path: &Path) -> Option<PathBuf> {
     if spec.held_at(path).is_some() {
         return None;

@@ -1,10 +1,9 @@
-//! Ending everything a step has started.
+//! Ends everything that a step has started.
 //!
-//! The supervisor is the subreaper of its step: whatever loses its parent
-//! becomes a child of the supervisor. So killing all children again and again
-//! reaches every generation, also those that made sessions of their own. A
-//! killed process cannot fork any more, and an unreaped one keeps its number,
-//! so no signal can hit a stranger.
+//! The supervisor is the subreaper of its step, so every process that loses its parent becomes a child of the
+//! supervisor. Repeatedly killing all children therefore reaches every generation, even processes with
+//! sessions of their own. A killed process cannot fork any more, and an unreaped one keeps its number, so no
+//! signal can hit an unrelated process.
 
 use std::fs;
 use std::io;
@@ -17,27 +16,27 @@ use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group, set
 use super::super::ExitStatus;
 use super::sys;
 
-/// How long to insist before the rest is reported as surviving. Only
-/// processes of another user (`sudo`) or in uninterruptible sleep last this long.
+/// Time after which the remaining processes are reported as surviving. Only processes of another user
+/// (`sudo`) or in uninterruptible sleep last this long.
 const INSIST: Duration = Duration::from_secs(3);
 
-/// Between two rounds when no child's end is announced.
+/// Time between two rounds if no child is reported as ended.
 const ROUND: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// The children of a supervisor.
 pub(super) struct Tree {
     main: Pid,
-    /// Once collected.
+    /// Status of the main process, after it was collected.
     pub(super) status: Option<ExitStatus>,
-    /// Of all that were collected, with what they had collected themselves.
+    /// Resources used by all collected children, including the resources of their own collected children.
     pub(super) usage: Usage,
 }
 
-/// What ended processes took.
+/// Resources used by ended processes.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Usage {
     pub(super) cpu: Duration,
-    /// Bytes, of the largest.
+    /// Largest resident set of a process, in bytes.
     pub(super) max_rss: u64,
 }
 
@@ -46,7 +45,7 @@ impl Tree {
         Self { main, status: None, usage: Usage::default() }
     }
 
-    /// Collects what has ended; false when no child is left.
+    /// Collects ended children; false if no child is left.
     pub(super) fn collect(&mut self) -> bool {
         loop {
             match sys::collect_child() {
@@ -64,24 +63,24 @@ impl Tree {
         }
     }
 
-    /// Asks the step's process group to end.
+    /// Sends SIGTERM to the step's process group.
     pub(super) fn terminate(&self) {
-        // Once collected, its number may belong to someone else.
+        // After it was collected, its number may belong to another process.
         if self.status.is_some() {
             return;
         }
         if kill_process_group(self.main, Signal::TERM).is_err() {
-            // Not yet a group leader: between fork and setsid.
+            // Not a group leader yet, between fork and setsid.
             let _ = kill_process(self.main, Signal::TERM);
         }
-        // A process that is stopped would not see it.
+        // A stopped process would not handle the signal.
         let _ = kill_process_group(self.main, Signal::CONT);
     }
 
-    /// Kills until nothing is left; gives the number of those it could not kill.
+    /// Kills until no process is left; returns the number of processes that it could not kill.
     pub(super) fn kill(&mut self, ended: impl AsFd) -> u64 {
-        // Among hundreds of forking processes the killer must get its turn.
-        // Only root may raise it; others go without.
+        // The killer must get CPU time among hundreds of forking processes. Only root may raise the priority;
+        // other users go without.
         let _ = setpriority_process(None, -20);
         if self.status.is_none() {
             let _ = kill_process_group(self.main, Signal::KILL);

@@ -20,35 +20,35 @@ use super::namespace_limits;
 use super::wire::{News, Order, Report, Stage};
 use lobster_base::cancel::CancelToken;
 
-/// One read.
+/// Size of one read.
 const CHUNK: usize = 256 * 1024;
 
-/// The size of a pipe, and of one that was found full: a step that prints much
-/// then waits less often. The kernel may refuse it.
+/// Size of a pipe, and of a pipe that was found full: a step with much output then waits less often. The
+/// kernel may refuse it.
 const PIPE: usize = 64 * 1024;
 const LARGE_PIPE: usize = 1024 * 1024;
 
-/// How often a second signal is looked for during the grace after the first.
+/// Interval between checks for a second signal during the grace after the first.
 const FORCED_CHECK: Duration = Duration::from_millis(10);
 
-/// A supervisor that says nothing this long after a kill is broken. Longer
-/// than it insists on killing.
+/// If a supervisor sends nothing for this long after a kill, it is broken. This is longer than it keeps
+/// killing.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often lobster looks whether somebody has stopped its supervisors.
+/// Interval between checks for stopped supervisors.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// What the run came to.
+/// Result of a run.
 pub(super) struct Finished {
     pub(super) report: Report,
     pub(super) ended: Ended,
     pub(super) denied: Vec<Denial>,
     pub(super) reached: Vec<HostPort>,
-    /// Of the supervisor, if it waits for another job.
+    /// Control socket of the supervisor, if it waits for another job.
     pub(super) control: Option<OwnedFd>,
 }
 
-/// Why a run has no end to report.
+/// Reason why a run has no result to report.
 pub(super) enum Trouble {
     Error(SpawnError),
     /// Nothing was started, because the host does not have this mechanism.
@@ -84,11 +84,11 @@ impl From<SpawnError> for Trouble {
 
 enum Phase {
     Running,
-    /// SIGTERM is out; SIGKILL follows then.
+    /// SIGTERM was sent; SIGKILL follows at this time.
     Terminating {
         kill_at: Instant,
     },
-    /// SIGKILL is out; the report must come before then.
+    /// SIGKILL was sent; the report must arrive before this time.
     Killing {
         give_up_at: Instant,
     },
@@ -96,11 +96,11 @@ enum Phase {
 
 struct Output {
     stream: Stream,
-    /// `None` once at its end.
+    /// `None` after the end of the output.
     pipe: Option<OwnedFd>,
     cap: u64,
     seen: u64,
-    /// Set when nobody wants more of it.
+    /// True if the rest is discarded.
     discard: bool,
 }
 
@@ -114,11 +114,11 @@ pub(super) struct Watch<'a> {
     main_exited: bool,
     ended: Ended,
     failure: Option<SpawnError>,
-    /// Has lobster's own stopped processes continue, and when that is due.
+    /// Continues lobster's own stopped processes; with the time of the next check.
     wake: &'a dyn Fn(),
     look_at: Instant,
     proxy: Option<Proxy>,
-    /// Answers as long as it is held.
+    /// Serves the upstream as long as this value is held.
     _upstream: Option<Box<dyn Send>>,
 }
 
@@ -152,7 +152,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Returning early, by an error, drops the control socket, which kills the step.
+    /// An error drops the control socket, which kills the step.
     pub(super) fn until_the_end(
         mut self,
         sinks: &mut dyn OutputSinks,
@@ -211,7 +211,7 @@ impl<'a> Watch<'a> {
         due.min(left(self.look_at))
     }
 
-    /// Turns cancellation and passed limits into orders.
+    /// Sends orders for cancellation and reached limits.
     fn mind_the_clock(&mut self, cancel: &CancelToken) -> Result<(), SpawnError> {
         let now = Instant::now();
         let grace = self.request.limits.term_grace;
@@ -220,7 +220,7 @@ impl<'a> Watch<'a> {
             self.look_at = now + LOOK;
         }
         match self.phase {
-            // What the step still does, nobody sees.
+            // Nothing observes the step any more.
             Phase::Killing { give_up_at } if now >= give_up_at => Err(SpawnError::SupervisorKilled),
             Phase::Killing { .. } => Ok(()),
             Phase::Terminating { kill_at } => {
@@ -230,7 +230,8 @@ impl<'a> Watch<'a> {
                 Ok(())
             }
             Phase::Running if self.main_exited => {
-                // It ended by itself; only leftovers are waited for, and only while they can be heard.
+                // The main process ended by itself. Leftover processes get the linger time, but only while
+                // their output is open.
                 if cancel.is_cancelled() || self.outputs.iter().all(|output| output.pipe.is_none()) {
                     self.kill();
                 }
@@ -261,13 +262,12 @@ impl<'a> Watch<'a> {
     }
 
     fn order(&self, order: Order) {
-        // A supervisor that is gone already has sent its report, or its
-        // closed socket is about to be seen.
+        // A supervisor that is gone has sent its report, or its closed socket is about to be seen.
         let _ = datagrams::send(self.control.as_fd(), order.encode(), &[]);
         (self.wake)();
     }
 
-    /// One read from one pipe; gives the number of bytes.
+    /// Reads once from one pipe; returns the number of bytes.
     fn read_output(
         &mut self,
         index: usize,
@@ -314,8 +314,8 @@ impl<'a> Watch<'a> {
         Ok(length)
     }
 
-    /// Takes what the dead have left in the pipes. Bounded by what is there
-    /// now: a writer that could not be killed must not keep us.
+    /// Reads the output that dead processes have left in the pipes. Limited to what is there now, because a
+    /// writer that could not be killed must not keep us here.
     fn drain(&mut self, buffer: &mut Vec<u8>, sinks: &mut dyn OutputSinks) -> Result<(), SpawnError> {
         for index in 0..self.outputs.len() {
             let Some(pipe) = &self.outputs[index].pipe else { continue };
@@ -331,12 +331,12 @@ impl<'a> Watch<'a> {
         Ok(())
     }
 
-    /// Takes the supervisor's news; gives its report when that is it.
+    /// Receives a message of the supervisor; returns its report if it is one.
     fn hear(&mut self) -> Result<Option<Report>, Trouble> {
         let (message, fds) = datagrams::receive(self.control.as_fd())
-            .map_err(SpawnError::io("hear from the supervisor"))?
+            .map_err(SpawnError::io("receive from the supervisor"))?
             .ok_or(SpawnError::SupervisorKilled)?;
-        match News::decode(&message).map_err(SpawnError::io("understand the supervisor"))? {
+        match News::decode(&message).map_err(SpawnError::io("read the supervisor's message"))? {
             News::Over(report) => Ok(Some(report)),
             News::MainExited => {
                 self.main_exited = true;
@@ -348,7 +348,7 @@ impl<'a> Watch<'a> {
                 }
                 Ok(None)
             }
-            // Never sent to whoever watches a step.
+            // Never sent to the watcher of a step.
             News::Network => Ok(None),
             News::Listening => {
                 let mut sockets = fds.into_iter();
@@ -357,7 +357,7 @@ impl<'a> Watch<'a> {
                     && let Some(listener) = sockets.next()
                 {
                     let serving = upstream.serve(listener.into());
-                    let serving = serving.map_err(SpawnError::io("answer for the hosts of credentials"))?;
+                    let serving = serving.map_err(SpawnError::io("serve the hosts of credentials"))?;
                     self._upstream = Some(serving);
                 }
                 if let (Some(proxy), Some(Net::Hosts(hosts))) =
@@ -372,7 +372,7 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Whether a copy was to stand at this path.
+    /// True if a copy was to be mounted at this path.
     fn is_replaced(&self, path: &str) -> bool {
         let spec = self.request.confinement.spec();
         spec.is_some_and(|spec| spec.replaced.iter().any(|file| file.path.display().to_string() == path))
@@ -403,7 +403,7 @@ impl<'a> Watch<'a> {
                 ),
             },
             (Stage::Root, _) => SpawnError::Io { doing: format!("grant {detail:?} to the step"), source },
-            // There, but not in what the step may see.
+            // It exists, but not in the roots of the step.
             (Stage::Exec | Stage::Interpreter, libc::ENOENT)
                 if confined && program.is_absolute() && program.exists() =>
             {

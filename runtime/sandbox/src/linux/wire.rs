@@ -1,5 +1,5 @@
-//! What lobster and a supervisor say to each other. Both ends are one binary,
-//! so the form is private and carries no version.
+//! Messages between lobster and a supervisor. Both ends are the same binary, so the format is private and has
+//! no version.
 
 use std::ffi::OsString;
 use std::io;
@@ -12,7 +12,7 @@ use super::super::{ExitStatus, HostPort, JailSpec, Net, ProcessLimits, SpawnRequ
 use super::mechanisms::{Wall, Walls};
 use super::sweep::Found;
 
-/// What to start, as read by the supervisor.
+/// A job, as read by the supervisor.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Job {
     pub(super) argv: Vec<Vec<u8>>,
@@ -23,16 +23,16 @@ pub(super) struct Job {
     /// Resource number (as in [`super::launch::LIMITS`]) and its limit.
     pub(super) limits: Vec<(u8, u64)>,
     pub(super) confined: Option<Confined>,
-    /// What the descriptors after the standard three are.
+    /// Kind of the descriptors after the standard three.
     pub(super) groups: Groups,
     /// Bytes that may be added to the write roots.
     pub(super) disk: Option<u64>,
 }
 
-/// How the step gets into its control groups, by the descriptors that come with the job.
+/// Way by which the step enters its control groups, with the descriptors that come with the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Groups {
-    /// It has none.
+    /// It has no control groups.
     None,
     /// See [`super::cgroup::Entrance::Directory`].
     Directory,
@@ -48,7 +48,7 @@ const GROUPS: [Groups; 3] = [Groups::None, Groups::Directory, Groups::Tasks];
 pub(super) struct Confined {
     pub(super) landlock: bool,
     pub(super) seccomp: bool,
-    /// It may make unix sockets.
+    /// True if it may make unix sockets.
     pub(super) unix: bool,
     /// See [`JailSpec::system`].
     pub(super) system: Vec<PathBuf>,
@@ -60,22 +60,22 @@ pub(super) struct Confined {
     pub(super) protect: Vec<PathBuf>,
     /// See [`super::super::Replaced`].
     pub(super) replaced: Vec<PathBuf>,
-    /// What is found at the paths of `replaced`, in their order.
+    /// Copies for the paths of `replaced`, in the same order.
     pub(super) copies: Vec<PathBuf>,
-    /// See [`super::super::Overlay`]: root, what lies below, upper and work directory and copy of each, one
-    /// after the other. What is not there is empty.
+    /// See [`super::super::Overlay`]: root, lower layer, upper and work directory and copy of each, one after
+    /// the other. A missing path is empty.
     layers: Vec<PathBuf>,
     pub(super) private: Vec<PathBuf>,
     pub(super) private_size: u64,
     pub(super) network: Network,
-    /// With [`Network::Proxy`].
+    /// Hosts of [`Network::Proxy`].
     pub(super) hosts: Vec<HostPort>,
-    /// Whether something answers at [`super::super::UPSTREAM`].
+    /// True if a service answers at [`super::super::UPSTREAM`].
     pub(super) upstream: bool,
-    /// Of a shared network.
+    /// Ports of a shared network.
     pub(super) listen: Vec<u16>,
     pub(super) connect: Vec<u16>,
-    /// Processes in the namespace, where its numbers shall bound them.
+    /// Processes in the namespace, if its process numbers are to limit them.
     pub(super) processes: Option<u64>,
 }
 
@@ -86,24 +86,24 @@ pub(super) struct Layer<'c> {
     pub(super) below: Option<&'c Path>,
     /// The upper and the work directory.
     pub(super) upper: Option<(&'c Path, &'c Path)>,
-    /// What lies in its place.
+    /// The copy that replaces it.
     pub(super) copy: Option<&'c Path>,
 }
 
-/// What must be found at a path, for it was judged.
+/// A path and the file that must be there, because the policy judged it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Held {
     pub(super) path: PathBuf,
     pub(super) id: FileId,
 }
 
-/// What network the step finds.
+/// Network of the step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Network {
     None,
     Proxy,
     Host,
-    /// Made by another one, and shared.
+    /// Made by another supervisor and shared.
     Shared,
 }
 
@@ -155,7 +155,7 @@ impl Confined {
         }
     }
 
-    /// What must be found at this path, if it was judged.
+    /// The file that must be at this path, if the policy judged it.
     pub(super) fn held_at(&self, path: &Path) -> Option<FileId> {
         self.held.iter().find(|held| held.path == path).map(|held| held.id)
     }
@@ -173,12 +173,12 @@ impl Confined {
         })
     }
 
-    /// The layer over this root, if it has one.
+    /// The layer over this root, if there is one.
     pub(super) fn layer_at(&self, path: &Path) -> Option<Layer<'_>> {
         self.layers().find(|layer| layer.root == path)
     }
 
-    /// The layer in which what is done at this path stays, if there is one.
+    /// The layer that receives changes at this path, if there is one.
     pub(super) fn layer_over(&self, path: &Path) -> Option<Layer<'_>> {
         self.layers().find(|layer| path.starts_with(layer.root))
     }
@@ -264,7 +264,7 @@ impl Job {
     pub(super) fn from_request(request: &SpawnRequest, found: &Found, walls: &Walls) -> Self {
         let limits = &request.limits;
         let cpu = limits.cpu.map(|cpu| cpu.as_secs() + u64::from(cpu.subsec_nanos() > 0));
-        // It limits what is reserved, of which engines of JavaScript take much more than they use.
+        // It limits reserved memory, and JavaScript engines reserve much more than they use.
         let data = limits.memory.filter(|_| !walls.has(Wall::ControlGroup));
         let values = [cpu, data, limits.processes, limits.file_size, limits.open_files];
         Self {
@@ -332,12 +332,12 @@ fn environment(request: &SpawnRequest, walls: &Walls) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// What lobster tells a supervisor.
+/// An order of lobster to a supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Order {
     /// SIGTERM to the step's process group.
     Terminate,
-    /// SIGKILL to everything.
+    /// SIGKILL to all processes.
     Kill,
 }
 
@@ -354,28 +354,28 @@ impl Order {
     }
 }
 
-/// Where the start of a step failed.
+/// Stage at which the start of a step failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// Reading the job, forking, wiring descriptors.
+    /// Reading the job, forking, setting up descriptors.
     Setup,
     /// Entering the working directory.
     Cwd,
     /// Setting a resource limit.
     Limit,
-    /// The program itself.
+    /// Executing the program.
     Exec,
     /// The program's interpreter or loader is missing.
     Interpreter,
     /// A root of the confinement.
     Root,
-    /// Making or furnishing the namespaces.
+    /// Making or setting up the namespaces.
     Namespaces,
     /// Applying Landlock rules.
     Landlock,
     /// Loading the system call filter.
     Seccomp,
-    /// Bounding the process numbers of the namespace.
+    /// Limiting the process numbers of the namespace.
     ProcessNumbers,
     /// Entering the control group.
     ControlGroup,
@@ -398,32 +398,32 @@ const STAGES: [Stage; 12] = [
     Stage::Layer,
 ];
 
-/// The last word about a step.
+/// Final report about a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Report {
     pub(super) status: ExitStatus,
     pub(super) cpu: Duration,
-    /// Bytes.
+    /// Largest resident set of a process, in bytes.
     pub(super) max_rss: u64,
     /// Processes that could not be killed.
     pub(super) survivors: u64,
-    /// Whether the supervisor waits for another job.
+    /// True if the supervisor waits for another job.
     pub(super) reusable: bool,
 }
 
-/// What a supervisor tells lobster.
+/// A message from a supervisor to lobster.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum News {
-    /// The step never started. Written by the step process itself, up to its `execve`.
+    /// The step did not start. Written by the step process itself, until its `execve`.
     Failed { stage: Stage, errno: i32, detail: String },
-    /// The jail's listening sockets come along: the proxy's, that of its upstream if it has one, and one for
-    /// each of [`proxy::ways`] that could be opened.
+    /// The jail's listening sockets are attached: the proxy's, its upstream's if it has an upstream, and one
+    /// for each of [`proxy::ways`] that could be opened.
     Listening,
-    /// The user and the network namespace of a shared network come along.
+    /// The user and network namespaces of a shared network are attached.
     Network,
-    /// The main process ended; others are still there.
+    /// The main process ended; others still exist.
     MainExited,
-    /// The step is being killed, for it has added more than its limit to its write roots.
+    /// The step is being killed, because it has added more than its limit to its write roots.
     DiskFull,
     /// Everything has ended.
     Over(Report),

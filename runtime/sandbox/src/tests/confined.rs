@@ -1,4 +1,4 @@
-//! Confinement: what holds, what is missing, who runs it.
+//! Confinement: the enforced and missing promises, with and without root.
 
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
@@ -10,9 +10,8 @@ use seccompiler::{
 
 use super::*;
 
-/// A confined run by a process of its own: `kind` is `none`, `strict` or
-/// `degrade`; `lacking` names what its kernel shall not have. Prints the
-/// step's output, then how it went.
+/// A confined run by a separate process: `kind` is `none`, `strict` or `degrade`; `lacking` names mechanisms
+/// to remove from its kernel. Prints the step's output and then the result.
 pub(super) fn run_as_lobster(args: &[&str]) -> ! {
     let [kind, lacking, script, rest @ ..] = args else { std::process::exit(99) };
     take_away(lacking);
@@ -36,7 +35,7 @@ pub(super) fn run_as_lobster(args: &[&str]) -> ! {
             let unix = vec![PathBuf::from("/nonexistent")];
             Confinement::Jail(JailSpec { net: Net::Host, unix, ..spec(Mode::Strict) })
         }
-        // The script makes what is to be hidden; then a jail looks for it.
+        // The script makes the files to hide; then a jail searches for them.
         "patterns" => {
             let made = run(&sh(&script.replace("WORK", rest[0]))).unwrap().1;
             print!("{made}");
@@ -67,7 +66,7 @@ pub(super) fn run_as_lobster(args: &[&str]) -> ! {
     std::process::exit(0)
 }
 
-/// Makes this process and its children believe in an older or stricter kernel.
+/// Makes the kernel look older or stricter to this process and its children.
 fn take_away(lacking: &str) {
     let when = |argument, value: u64, mask: u64| {
         let operator = SeccompCmpOp::MaskedEq(mask);
@@ -81,12 +80,12 @@ fn take_away(lacking: &str) {
                 let rule = when(0, user_namespace, user_namespace);
                 (vec![(libc::SYS_clone, rule.clone()), (libc::SYS_unshare, rule)], libc::EPERM)
             }
-            // As Ubuntu's AppArmor profile does: the namespace is made, and useless.
+            // Like Ubuntu's AppArmor profile: the namespace is made, but useless.
             "mounts" => {
                 let calls = [libc::SYS_mount, libc::SYS_move_mount, libc::SYS_open_tree];
                 (calls.map(|call| (call, vec![])).to_vec(), libc::EPERM)
             }
-            // As in a container whose control groups cannot be written to.
+            // As in a container with read-only control groups.
             "cgroups" => {
                 // The jail makes its own directories, by descriptor.
                 let by_path = when(0, u64::from(libc::AT_FDCWD.cast_unsigned()), u64::MAX);
@@ -114,7 +113,7 @@ fn take_away(lacking: &str) {
     }
 }
 
-/// Runs the script as this user and, where that is possible, as nobody.
+/// Runs the script as this user and, if possible, as `nobody`.
 pub(super) fn as_lobster(kind: &str, lacking: &str, script: &str) -> Vec<String> {
     let root = rustix::process::geteuid().is_root();
     let outside = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -155,7 +154,7 @@ fn for_all_users(kind: &str, lacking: &str, script: &str, expected: &str) {
     }
 }
 
-/// What an unconfined process could do, whoever it is.
+/// Possible for any user without confinement.
 const TRY: &str = "(echo x > OUTSIDE/new$$) 2>/dev/null && echo wrote; \
      (cat OUTSIDE/secret) 2>/dev/null && echo read; \
      (: < /dev/tcp/127.0.0.1/PORT) 2>/dev/null && echo connected; :";
@@ -178,7 +177,7 @@ fn strict_refuses_what_the_host_cannot_hold() {
         for_all_users("strict", lacking, "echo ran", without_namespaces);
     }
     for_all_users("strict", "seccomp", "echo ran", "refused [\"unix-deny\", \"kernel-surface\"]");
-    // A second wall only: everything promised is held by the namespaces.
+    // A second barrier only: the namespaces enforce all promises.
     for_all_users("strict", "landlock", &bash(TRY), "ended Code(0), missing []");
     for_all_users("host-network", "", &bash(TRY), "connected\nended Code(0), missing []");
     for_all_users("host-network", "landlock", &bash(TRY), "connected\nended Code(0), missing []");
@@ -263,17 +262,18 @@ fn a_replaced_file_is_the_copy_whatever_becomes_of_the_original() {
         Err(SpawnError::Replaced { path }) => assert_eq!(path, script),
         other => panic!("{other:?}"),
     }
-    // Without mounts it is not promised.
+    // Not promised without mounts.
     fs::write(&script, "echo other\n").unwrap();
     let request = SpawnRequest { confinement: Confinement::LandlockSeccomp(spec()), ..sh("true") };
     match run(&request) {
         Err(SpawnError::Sandbox { missing }) => {
             let missing = missing.iter().find(|missing| missing.promise == Promise::ApprovedFiles).unwrap();
-            assert!(missing.why.contains("no copy of what was approved"), "{missing}");
+            assert!(missing.why.contains("no copy of the approved content"), "{missing}");
         }
         other => panic!("{other:?}"),
     }
-    // What the step writes itself has no copy: that is said, and refused where it is asked for.
+    // A file that the step writes itself has no copy. The statement reports that, and the run is refused if
+    // copies are required.
     let uncopied = |copies_only| JailSpec { uncopied: vec![script.clone()], copies_only, ..spec() };
     let (exit, _, err) =
         run(&jailed("echo more >> run.sh", JailSpec { replaced: Vec::new(), ..uncopied(false) })).unwrap();
@@ -288,7 +288,7 @@ fn a_replaced_file_is_the_copy_whatever_becomes_of_the_original() {
     }
 }
 
-/// A jail in which an ordinary program finds what it needs.
+/// A jail that contains everything that an ordinary program needs.
 pub(super) fn jail(root: &Path) -> JailSpec {
     JailSpec {
         read: ["/usr", "/bin", "/lib", "/lib64", "/etc/passwd", "/etc/ld.so.cache"]
@@ -358,7 +358,7 @@ fn protected_paths_need_not_exist() {
     );
     let (_, out, err) = run(&jailed(&script, spec.clone())).unwrap();
     assert_eq!(out, "no hook\nno move\nstill no hook\nno config\n.\n..\nhooks\nother\n", "{err}");
-    // What is the user's stays, what was ours is gone.
+    // The user's files stay, lobster's are gone.
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left, ["git"]);
     assert!(!hooks.exists());
@@ -368,7 +368,7 @@ fn protected_paths_need_not_exist() {
     let error = run(&jailed("echo ran", spec)).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("cannot protect {hooks:?}: it is, or lies behind, a symbolic link")
+        format!("cannot protect {hooks:?}: it is a symbolic link, or its path contains one")
     );
 }
 
@@ -399,7 +399,7 @@ fn one_run_does_not_lift_the_protection_of_another() {
                      (echo x > shut/x) 2>/dev/null || echo still shut; rmdir shut 2>/dev/null",
                 )
             });
-            // The one that made the placeholder ends first.
+            // The run that made the placeholder ends first.
             assert_eq!(first.join().unwrap(), "shut\n");
             fs::write(dir.path().join("first-ended"), "").unwrap();
             long.join().unwrap()
@@ -408,7 +408,7 @@ fn one_run_does_not_lift_the_protection_of_another() {
         for name in ["first", "second", "first-ended"] {
             fs::remove_file(dir.path().join(name)).unwrap();
         }
-        // The last one takes it away.
+        // The last run removes it.
         assert!(!path.exists());
     }
 }
@@ -427,7 +427,7 @@ fn greeter() -> u16 {
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // A client that goes away is no concern of this test.
+            // This test ignores clients that go away.
             let _ =
                 stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\nConnection: close\r\n\r\nhello\n");
             let _ = stream.shutdown(std::net::Shutdown::Write).map(|()| stream.read(&mut [0; 1024]));
@@ -466,12 +466,12 @@ fn granted_hosts_are_reached_and_no_others() {
     let what = format!("127.0.0.1:{other}: not among the granted hosts");
     let denial = Denial { promise: Promise::NetHosts, what };
     assert_eq!(exit.enforcement.denied, [denial.clone(), denial]);
-    // By a plain request, through a tunnel and directly; told once.
+    // By a plain request, through a tunnel and directly; reported once.
     assert_eq!(exit.enforcement.reached, [format!("127.0.0.1:{granted}")]);
     assert!(exit.enforcement.held.iter().any(|(promise, by)| {
         *promise == Promise::NetHosts && *by == [Mechanism::NetNamespace, Mechanism::Proxy]
     }));
-    // Without namespaces there is no proxy, and then nothing is reached at all.
+    // Without namespaces there is no proxy, and nothing can be reached.
     request.confinement =
         Confinement::LandlockSeccomp(JailSpec { net: Net::Hosts(Vec::new()), ..jail(dir.path()) });
     assert!(
@@ -500,7 +500,7 @@ fn examine() -> String {
 #[test]
 fn the_doctor_finds_nothing_broken() {
     for (user, outcome) in as_lobster("doctor", "", "").iter().enumerate() {
-        // Whether this user may make control groups is the host's affair.
+        // It depends on the host whether this user may make control groups.
         let swell = "take more memory than the step may have, in several processes";
         let without = format!("broken [], open [{swell:?}] [\"tree-limits\"], most held");
         let outcome = outcome.trim_end();
@@ -514,7 +514,7 @@ fn the_doctor_tells_what_a_lesser_host_leaves_open() {
         assert!(outcome.starts_with("broken [], open ["), "{outcome}");
         assert!(outcome.contains("change the mode of a file"), "{outcome}");
         assert!(outcome.contains("read a file that a pattern denies"), "{outcome}");
-        assert!(outcome.contains("run what was put in the place of an approved file"), "{outcome}");
+        assert!(outcome.contains("run a replacement of an approved file"), "{outcome}");
         assert!(outcome.contains("have git use the settings of another directory"), "{outcome}");
     }
     for outcome in as_lobster("doctor", "seccomp", "") {

@@ -1,5 +1,5 @@
-//! What a jail covers that is found when it is made: patterns, repositories,
-//! sockets; and what is said where that cannot be done.
+//! Paths that a jail finds and covers when it is made (patterns, repositories, sockets), and the report if
+//! that is impossible.
 
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
@@ -67,7 +67,7 @@ fn what_a_pattern_names_is_read_by_no_command() {
     );
     assert_eq!(out, "plain\nplain\nmine\ny\n", "what it makes itself is its own");
     assert!(exit.enforcement.held.contains(&(Promise::FsDenyPatterns, vec![Mechanism::MountNamespace])));
-    // Without patterns all of it is there.
+    // Without patterns everything is there.
     let (_, out) = hidden(dir.path(), &[], "grep -rh PASSWORD . | wc -l");
     assert_eq!(out, "7\n");
 }
@@ -84,7 +84,7 @@ fn a_hidden_directory_shows_what_is_excepted() {
         "ls secrets.d 2>/dev/null; cat secrets.d/README 2>/dev/null || echo no",
     );
     assert_eq!(out, "no\n");
-    // In order: what comes last decides.
+    // The last pattern that matches decides.
     let (_, out) = hidden(
         dir.path(),
         &["!**/secrets.d/README", "**/secrets.d"],
@@ -118,7 +118,7 @@ fn links_do_not_show_what_is_hidden() {
 #[test]
 fn a_directory_that_cannot_be_looked_through_is_hidden() {
     let script = "cd WORK; mkdir shut; echo PASSWORD > shut/.env; chmod 000 shut; echo made";
-    // As the owner, who could open it again; root reads it anyway.
+    // As the owner, who could open it again; root can read it anyway.
     for (user, outcome) in confined::as_lobster("patterns", "", script).iter().enumerate() {
         assert_eq!(outcome.trim_end(), "made\nhidden\nended Code(0), missing []", "user {user}");
     }
@@ -152,13 +152,13 @@ fn repositories_are_as_they_were_unless_granted() {
         out
     };
     assert_eq!(go(&[]), "done\n", "what it makes itself is its own");
-    // By its name all of it but what makes git run code.
+    // If it is granted by its name, everything except for the parts that make git run code.
     assert_eq!(go(&[".git"]), ".git/HEAD\ndone\n");
     for file in ["commondir", "config.worktree", "info/attributes", "objects/info/alternates", "modules"] {
         assert!(!dir.path().join(".git").join(file).exists(), "{file} was left behind");
     }
     assert_eq!(go(&["a/b/.git"]), "done\n");
-    // With the mechanism off it is what it was before.
+    // Without the mechanism everything is possible, as before.
     let open = format!("cd {} && {attempts}", dir.path().display());
     let (_, out, _) = run(&jailed(&open, jail(dir.path()))).unwrap();
     assert!(out.starts_with(".git/commondir\n"), "{out}");
@@ -272,10 +272,10 @@ fn what_is_added_is_bounded_in_all() {
     let passed = Ended::DiskLimit { limit: 24 << 20 };
     let ten = "for i in 1 2 3 4 5 6 7 8 9 10; do head -c 4194304 /dev/zero > f$i; done";
     assert_eq!(go(&format!("{ten}; sleep 5; echo late")), (passed, String::new()));
-    // Removed, but open all the same.
+    // Removed, but still open.
     let open = "for i in 3 4 5 6 7 8 9; do eval \"exec $i>f$i\"; head -c 6291456 /dev/zero >&$i; rm f$i; done; sleep 5; echo late";
     assert_eq!(go(open), (passed, String::new()));
-    // Made and removed again and again: never more at once.
+    // Made and removed repeatedly, but never more than the limit at once.
     let (ended, out) = go(
         "for i in 1 2 3 4 5 6 7 8 9 10; do head -c 8388608 /dev/zero > f; rm f; done; cat old > /dev/null; echo fine",
     );
@@ -303,12 +303,12 @@ fn what_cannot_be_looked_through_is_said_and_refused() {
     let Err(SpawnError::Sandbox { missing }) = run(&jailed("echo ran", spec)) else { panic!("it ran") };
     assert_eq!(missing[0].promise, Promise::FsProtect);
 
-    // Deeper than anybody looks.
+    // Deeper than the search.
     let dir = tempfile::tempdir_in("/var/tmp").unwrap();
     let spec = JailSpec { deny_patterns: patterns(&ENV), ..jail(dir.path()) };
     let make =
         format!("cd {}; for i in $(seq 300); do mkdir d; cd d; done; echo x > .env", dir.path().display());
     run(&jailed(&make, spec.clone())).unwrap();
     let Err(SpawnError::Sandbox { missing }) = run(&jailed("echo ran", spec)) else { panic!("it ran") };
-    assert!(missing[0].why.contains("it lies too deep"), "{missing:?}");
+    assert!(missing[0].why.contains("it is nested too deeply"), "{missing:?}");
 }

@@ -1,5 +1,5 @@
-//! What one step is refused, so that the next one is refused it too: nothing that is hidden or protected
-//! is moved away by the directory that it is in. And what a step holds of the host's besides its roots.
+//! Attempts that stay impossible from one step to the next: no hidden or protected file is moved away with
+//! its directory. Also the host files that a step has open besides its roots.
 
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, symlink};
@@ -9,7 +9,7 @@ use super::*;
 
 const SECRET: &str = "PASSWORD=x";
 
-/// Where something is hidden or protected, and how.
+/// Hidden and protected files, each with its kind.
 const SECRETS: [&str; 8] = [
     "plain/deep/a.key",
     "whole/deep/dir/x",
@@ -22,7 +22,7 @@ const SECRETS: [&str; 8] = [
 ];
 const PROTECTED: [&str; 3] = ["guarded/deep/file", "guarded/deep/inner/file", "clone/deep/.git/config"];
 
-/// Moves and exchanges every directory that it can, the innermost first, and names those that it could.
+/// Moves and exchanges every possible directory, the innermost first, and prints the names of those moved.
 const MOVE_ALL: &str = r#"
 import ctypes, os, sys
 libc = ctypes.CDLL(None)
@@ -78,7 +78,7 @@ fn move_all(root: &Path, spec: JailSpec) -> String {
     out
 }
 
-/// Only what has nothing of note in it was moved.
+/// Checks that only directories without files of note were moved.
 fn check_moved(moved: &str) {
     let is_free = |line: &&str| line.starts_with("free") || line.starts_with("spare");
     assert!(moved.contains("free/deep.moved rename"), "nothing was tried: {moved}");
@@ -91,7 +91,8 @@ fn what_is_hidden_or_protected_is_so_for_the_next_step() {
     let root = dir.path().join("root");
     tree(&root);
     check_moved(&move_all(&root, spec(&root)));
-    // The link that a pattern names lies where the step may write: it has gone with `free`, or is still there.
+    // The link that a pattern names is in a directory that the step may write: it was moved with `free`, or
+    // is still there.
     let look =
         format!("grep -rh PASSWORD {0} 2>/dev/null; grep -rh kept {0} 2>/dev/null | wc -l", root.display());
     let (_, out, err) = run(&jailed(&look, spec(&root))).unwrap();
@@ -126,7 +127,7 @@ fn it_is_so_in_a_copy_and_below_a_layer() {
     for path in SECRETS.iter().chain(&PROTECTED) {
         assert!(copy.join(path).exists(), "{path}");
     }
-    // What lay below a layer is copied by those who move it, and what is hidden cannot be copied.
+    // Moving a directory of the lower layer copies it, and a hidden file cannot be copied.
     let moved = move_all(&root, layered(Overlay { upper, ..none() }));
     assert_eq!(moved.lines().filter(|line| !line.starts_with("spare")).collect::<Vec<_>>(), [""; 0]);
 }
@@ -161,7 +162,7 @@ fn a_step_changes_nothing_of_its_input() {
     fs::write(&path, "skipped\nread\n").unwrap();
     fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o444)).unwrap();
     let before = fs::metadata(&path).unwrap();
-    // As the store's blobs would, the file lies in a write root.
+    // The file is in a write root, like the store's blobs.
     for write in [root.clone(), dir.path().to_owned()] {
         let mut input = File::open(&path).unwrap();
         input.read_exact(&mut [0; 8]).unwrap();
@@ -175,7 +176,7 @@ fn a_step_changes_nothing_of_its_input() {
         assert_eq!((after.mode(), after.mtime()), (before.mode(), before.mtime()));
         assert_eq!(fs::read_to_string(&path).unwrap(), "skipped\nread\n");
     }
-    // Without one it is /dev/null, as ever; the mode is what the host's has.
+    // Without an input it is /dev/null, with the mode that the host's has.
     let script = "test -c /dev/stdin && cat && ! chmod 666 /dev/stdin 2>/dev/null && \
          ! chmod 666 /dev/null 2>/dev/null && ! touch -d @1 /dev/null 2>/dev/null && echo x > /dev/null && echo fine";
     let (_, out, err) = run(&jailed(script, jail(&root))).unwrap();

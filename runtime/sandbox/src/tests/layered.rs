@@ -1,4 +1,4 @@
-//! Changes that are kept apart from the directory that they are made in.
+//! Changes that are isolated from the directory in which they are made.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 

@@ -1,11 +1,11 @@
-//! Limits that hold for all that a step starts.
+//! Limits of the whole tree of a step.
 
 use std::process::{Command, Stdio};
 
 use super::confined::{as_lobster, jail, jailed};
 use super::*;
 
-/// Whether this user can have control groups here.
+/// True if this user can have control groups here.
 fn has_groups() -> bool {
     let probe = Sandbox::new(SandboxConfig::default()).probe().unwrap();
     let missing = probe.jail.missing.iter().find(|missing| missing.promise == Promise::TreeLimits);
@@ -15,7 +15,7 @@ fn has_groups() -> bool {
     missing.is_none()
 }
 
-/// Starts this many processes, each with that many bytes, and prints how many are alive then.
+/// Starts this many processes, each with that many bytes, and prints the number of processes alive then.
 fn crowd(count: u64, bytes: u64, limits: ProcessLimits) -> SpawnRequest {
     let script = "import os, sys, time\n\
         count, size = int(sys.argv[1]), int(sys.argv[2])\n\
@@ -53,7 +53,7 @@ fn the_limits_hold_for_the_whole_tree() {
     for (count, bytes, limits, most) in [(6, 30 << 20, memory, 3), (60, 0, processes, 19)] {
         let mut request = crowd(count, bytes, limits);
         let (exit, out, err) = run(&request).unwrap();
-        // Version 2 ends the whole step when memory runs out.
+        // Version 2 kills the whole step when memory runs out.
         let started: u64 =
             if exit.status == ExitStatus::Signal(9) { 0 } else { out.trim().parse().expect(&err) };
         assert!(started <= most, "{started}");
@@ -115,7 +115,7 @@ fn a_control_group_is_removed_with_its_step_or_with_the_next() {
 
 #[test]
 fn limits_of_the_tree_are_a_demand_only_when_the_minimum_lists_them() {
-    // As an ordinary user in a session that nobody delegated, or as root here.
+    // As an ordinary user in a session without delegation, or as root here.
     let may = has_groups();
     for (kind, demanded) in [("limited", false), ("limited-by-demand", true)] {
         for outcome in as_lobster(kind, "cgroups", "echo ran") {
@@ -153,7 +153,7 @@ fn a_fork_bomb_is_bounded() {
             assert!((40..=350).contains(&started), "{started}");
             assert!(exit.wall < Duration::from_secs(30));
         }
-        // An older kernel cannot hold root to it, and strict mode says so.
+        // An older kernel cannot limit root, and strict mode reports that.
         Err(SpawnError::Sandbox { missing }) => assert_eq!(missing[0].promise, Promise::ProcessLimit),
         Err(error) => panic!("{error}"),
     }

@@ -11,7 +11,7 @@ const SERVER: &str = "import socket, sys\n\
     \x20c, _ = s.accept(); c.sendall(b'hello'); c.close()\n\
     print('served')\n";
 
-/// What it reads from each of these ports, or why it cannot.
+/// Prints the output of each of these ports, or the error.
 const CLIENT: &str = "import socket, sys\n\
     for port in sys.argv[1:]:\n\
     \x20try: c = socket.create_connection(('127.0.0.1', int(port)), 5); print(c.recv(9).decode())\n\
@@ -47,19 +47,19 @@ fn a_port_is_served_to_the_same_network_and_to_nobody_else() {
             (Promise::NetPorts, vec![Mechanism::NetNamespace, Mechanism::Landlock, Mechanism::Seccomp]);
         assert!(enforcement.held.contains(&held), "{enforcement:?}");
         assert_eq!(enforcement.missing, []);
-        // Not without the grant, not from another run, not from the host.
+        // Impossible without the grant, from another run, and from the host.
         assert_eq!(go(ports_of("run", &[], &[4000]), CLIENT, &["3000"]).1, "Permission denied\n");
         assert_eq!(go(ports_of("other", &[], &[3000]), CLIENT, &["3000"]).1, "Connection refused\n");
         assert_eq!(go(None, CLIENT, &["3000"]).1, "Connection refused\n");
         assert!(std::net::TcpStream::connect(("127.0.0.1", 3000)).is_err());
-        // And no way to the host's own loopback interface, whatever the port.
+        // Nor can it reach the host's own loopback interface, on any port.
         let host = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = host.local_addr().unwrap().port();
         assert_eq!(go(ports_of("run", &[], &[port]), CLIENT, &[&port.to_string()]).1, "Connection refused\n");
         assert_eq!(go(ports_of("run", &[], &[3000]), CLIENT, &["3000"]).1, "hello\n");
         assert_eq!(server.join().unwrap().1, "served\n");
     });
-    // The network goes with the last who used it, and the next one is new.
+    // The network is removed with its last user, and the next one is new.
     assert_eq!(go(ports_of("run", &[], &[3000]), CLIENT, &["3000"]).1, "Connection refused\n");
     let bind = "import socket\n\
         for port in 3000, 3001:\n\

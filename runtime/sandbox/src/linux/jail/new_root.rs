@@ -1,4 +1,4 @@
-//! The file system that a jail finds, put together on an empty one.
+//! The root file system of a jail, assembled on an empty one.
 
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
@@ -19,18 +19,18 @@ use super::{
     setup,
 };
 
-/// Terminals that a step may have at a time; the kernel has 4,096 for all.
+/// Terminals that a step may have at a time; the kernel has 4,096 in all.
 const MOST_TERMINALS: &str = "256";
 
-/// The new root while it is being put together.
+/// The new root while it is being assembled.
 pub(super) struct Root {
     root: OwnedFd,
-    /// Holds an unreadable file and directory, where something is to be hidden:
-    /// taking a mount away again is slow.
+    /// Contains an unreadable file and directory for hiding paths. One mount for all, because unmounting is
+    /// slow.
     nothing: Option<OwnedFd>,
 }
 
-/// Where [`Root::nothing`] is mounted until the root is complete.
+/// Mount point of [`Root::nothing`] until the root is complete.
 const NOTHING: &str = ".nothing";
 
 impl Root {
@@ -62,13 +62,13 @@ impl Root {
                 self.attach(tree, &piece.path, *kind)
             }
             What::Private { tree } => self.attach(tree, &piece.path, Kind::Directory),
-            What::Link { to } => self.link(&piece.path, to).map_err(setup("make a link of the system's")),
+            What::Link { to } => self.link(&piece.path, to).map_err(setup("make a system link")),
             What::Made { content } => {
-                self.write(&piece.path, content).map_err(setup("make a file of the system's"))
+                self.write(&piece.path, content).map_err(setup("make a system file for the jail"))
             }
             What::Held { needed } => self.hold(&piece.path, *needed),
             What::Hidden => self.hide(&piece.path),
-            // Where nothing is, there is nothing to be hidden.
+            // A path that does not exist need not be hidden.
             What::Passage { tree } if self.resolve(&piece.path).is_ok() => {
                 self.attach(tree, &piece.path, Kind::Directory)
             }
@@ -76,7 +76,7 @@ impl Root {
         }
     }
 
-    /// A symbolic link, unless something is there already.
+    /// Makes a symbolic link unless the path exists already.
     fn link(&self, path: &Path, to: &Path) -> rustix::io::Result<()> {
         let (Some(above), Some(name)) = (path.parent(), path.file_name()) else { return Ok(()) };
         match symlinkat(to, &self.target(above, Kind::Directory)?, name) {
@@ -98,7 +98,7 @@ impl Root {
         Ok(())
     }
 
-    /// Mounts what is at `path` on itself, with whatever rights it has there.
+    /// Mounts the file at `path` on itself, with its present rights.
     fn hold(&self, path: &Path, needed: bool) -> Result<(), Obstacle> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
         let target = match openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
@@ -115,8 +115,7 @@ impl Root {
         }
     }
 
-    /// Covers what is at `path`, whatever that is by now. Where nothing is,
-    /// there is nothing to be seen.
+    /// Covers whatever file is at `path` by now. A path that does not exist needs no cover.
     fn hide(&self, path: &Path) -> Result<(), Obstacle> {
         let Some(nothing) = &self.nothing else { return Ok(()) };
         let Ok(target) = self.resolve(path) else { return Ok(()) };
@@ -128,14 +127,13 @@ impl Root {
             .map_err(setup("hide a path"))?;
         let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
         match move_mount(&tree, "", &target, "", flags) {
-            // Removed meanwhile.
+            // The file has been removed meanwhile.
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(error) => Err(at(Stage::Namespaces, format!("hide {}", path.display()))(error)),
         }
     }
 
-    /// A protected path must be itself, not something that a link leads to:
-    /// the step could replace the link.
+    /// A protected path must not contain a link, because the step could replace the link.
     pub(super) fn check_same(&self, tree: &OwnedFd, path: &Path) -> Result<(), Obstacle> {
         let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_SYMLINKS;
         let same = || -> rustix::io::Result<bool> {
@@ -158,7 +156,7 @@ impl Root {
             .map_err(at(Stage::Namespaces, format!("mount {}", path.display())))
     }
 
-    /// The place for a mount, made where it is missing and the file system is ours.
+    /// Mount target, created if it is missing and the file system is ours.
     fn target(&self, path: &Path, kind: Kind) -> rustix::io::Result<OwnedFd> {
         if let Ok(found) = self.resolve(path) {
             return Ok(found);
@@ -186,33 +184,33 @@ impl Root {
         Ok(current)
     }
 
-    /// Only in memory; on the host's own file systems nothing is created.
+    /// True only in memory; nothing is created on the host's own file systems.
     fn may_create_in(&self, directory: &OwnedFd, ours: u64) -> rustix::io::Result<bool> {
         Ok(fstat(directory)?.st_dev == ours || fstatfs(directory)?.f_type == TMPFS)
     }
 
-    /// Follows links as the step will: inside the new root.
+    /// Follows links inside the new root, as the step will.
     fn resolve(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
         openat2(&self.root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), ResolveFlags::IN_ROOT)
     }
 
-    /// A `/dev` with nothing in it that reaches further, and terminals of its own.
+    /// A `/dev` that contains only harmless devices and terminals of the step.
     pub(super) fn devices(&self) -> Result<(), Obstacle> {
         for name in DEVICES {
             let path = Path::new("/dev").join(name);
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            // Taken from the host's /dev, which is still the one in sight.
+            // From the host's /dev, which can still be reached.
             let device = match open_tree(CWD, &path, flags) {
                 Err(Errno::NOENT) if name == TTY => continue,
                 other => other.map_err(setup("bind a device"))?,
             };
-            // What is written to a device is not written to its file system; its mode and times are.
+            // Data written to a device is not written to its file system, but its mode and times are.
             let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NOSUID;
             sys::set_mount_attributes(&device, attributes.bits(), false).map_err(setup("bind a device"))?;
             self.attach(&device, &path, Kind::File)?;
         }
         let options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("max", MOST_TERMINALS)];
-        // The kernel makes what is in it, on a mount that is read-only too.
+        // The kernel creates its entries, even on a read-only mount.
         let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
             | MountAttrFlags::MOUNT_ATTR_NOSUID
             | MountAttrFlags::MOUNT_ATTR_NOEXEC;
@@ -231,7 +229,7 @@ impl Root {
         Ok(())
     }
 
-    /// Makes it the root, read-only, and lets go of the host's.
+    /// Makes it the root, read-only, and detaches the host's.
     pub(super) fn enter(self) -> Result<(), Obstacle> {
         if self.nothing.is_some() {
             unmount_nothing(&self.root).map_err(setup("finish the new root"))?;
@@ -241,7 +239,7 @@ impl Root {
         let pivot = || {
             fchdir(&self.root)?;
             pivot_root(".", ".")?;
-            // The old root lies on top of the new one now.
+            // The old root is mounted on top of the new one now.
             unmount(".", UnmountFlags::DETACH)?;
             chdir("/")
         };

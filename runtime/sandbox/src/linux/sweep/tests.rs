@@ -1,5 +1,5 @@
-//! Walks of random trees with random patterns find what a plain reading of the
-//! patterns says of each file, also after the trees were changed.
+//! Walks of random trees with random patterns give the same result as testing the patterns on each file, even
+//! after the trees were changed.
 
 use std::os::unix::net::UnixListener;
 
@@ -42,7 +42,7 @@ const PATTERNS: [&str; 16] = [
     "**/*",
 ];
 
-/// A small random number generator, so that a seed tells the whole test.
+/// A small random number generator, so that a seed determines the whole test.
 struct Random(u64);
 
 impl Random {
@@ -62,7 +62,7 @@ impl Random {
     }
 }
 
-/// One change of a tree; many do not come off.
+/// Makes one change of a tree; many fail.
 fn change(random: &mut Random, root: &Path) {
     let (place, other) = (random.place(root), random.place(root));
     match random.below(12) {
@@ -75,14 +75,14 @@ fn change(random: &mut Random, root: &Path) {
         8 => drop(fs::remove_file(place)),
         9 => drop(fs::remove_dir_all(place)),
         10 => drop(UnixListener::bind(place)),
-        // The directory of a walk stands for another one now, with the same names.
+        // Another directory has replaced that of a walk, with the same names.
         _ => {
             let _ = rustix::fs::renameat_with(CWD, &place, CWD, &other, rustix::fs::RenameFlags::EXCHANGE);
         }
     }
 }
 
-/// Whether a pattern covers these names or some of the first of them.
+/// True if a pattern covers these names or some of the first of them.
 fn covers(pattern: &[&str], names: &[&str]) -> bool {
     match pattern {
         [] => true,
@@ -124,7 +124,7 @@ fn files_below(directory: &Path, files: &mut Vec<PathBuf>, repositories: &mut Ve
     }
 }
 
-/// Holds a walk against a naive one.
+/// Compares a walk with a naive one.
 fn compare(found: &Found, spec: &JailSpec, root: &Path, seed: u64) {
     let (mut files, mut repositories) = (Vec::new(), Vec::new());
     files_below(root, &mut files, &mut repositories);
@@ -136,7 +136,7 @@ fn compare(found: &Found, spec: &JailSpec, root: &Path, seed: u64) {
         assert_eq!(is_hidden(file), denied, "seed {seed}: {}, {:?}", file.display(), spec.deny_patterns);
     }
     assert!(found.protect.iter().all(|path| repositories.contains(path)), "seed {seed}");
-    // What is hidden need not be protected, and is not looked into; the root is granted by its name.
+    // A hidden directory need not be protected, and is not searched; the root is granted by its name.
     repositories.retain(|repository| repository != root && !is_denied(&spec.deny_patterns, repository));
     for repository in &repositories {
         let is_safe = found.protect.contains(repository) || is_hidden(repository);
@@ -171,7 +171,7 @@ fn a_walk_finds_what_a_naive_one_finds_whatever_it_remembers() {
             compare(&found, &spec, &root, seed);
             let again = sweep(&spec, &memory);
             assert_eq!(again, found, "seed {seed}");
-            // Some changes come when the walk has just been, some when it is long ago.
+            // Some changes happen right after the walk, some long after it.
             if round % 2 == 0 {
                 std::thread::sleep(coarse * 2);
                 assert_eq!(sweep(&spec, &memory), found, "seed {seed}");
