@@ -1,9 +1,8 @@
-//! Tells an operator's command of each new question and, if they like, of how runs end.
+//! Notifies an operator's command of each new question and, on request, of the ends of runs.
 //!
-//! The command is the operator's: it comes from the settings of the process,
-//! never from a workflow, a step's environment or data, and no policy is asked.
-//! It hears of a gate only when that is durable, runs beside the answer to the
-//! caller, and what becomes of it changes nothing in the run.
+//! The command comes from the settings of the process, never from a workflow, a step's environment or data, and the
+//! policy does not judge it. It is notified of a gate only after the gate is durable, it runs while the caller already
+//! has its answer, and its outcome changes nothing in the run.
 
 use std::ffi::OsString;
 use std::io::{self, Seek, Write};
@@ -27,21 +26,20 @@ use lobster_sandbox::{
 };
 use lobster_store::{Durability, Event, Gate, GateKind, RunId, RunStatus, RunSummary, Store, iso};
 
-/// How long the command may take, unless the settings say otherwise: the
-/// process cannot end before it has.
+/// Time limit of the command, unless the settings say otherwise; the process does not end earlier than the command.
 pub const NOTIFY_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What is kept of what the command prints, for the warning when it fails.
+/// Most bytes of the command's output that are kept, for the warning if it fails.
 const MAX_OUTPUT: usize = 4 << 10;
 
-/// How many items the command is shown, and how large all of them may be.
+/// Most items in the message to the command, and most bytes of all of them.
 const MAX_ITEMS: usize = 10;
 const MAX_PREVIEW: usize = 16 << 10;
 
-/// How long to wait until the run is free to be resumed by the command.
+/// Time to wait until the run is released, so that the command can resume it.
 const RELEASE: Duration = Duration::from_secs(2);
 
-/// All that the thread needs which tells.
+/// The data that the notifying thread needs.
 struct Teller {
     notify: Notify,
     sandbox: Arc<Sandbox>,
@@ -52,7 +50,7 @@ struct Teller {
     run: RunId,
 }
 
-/// Tells of new gates, if somebody wants to know.
+/// Notifies the command of new gates, if it is wanted.
 pub(super) fn notify_of_gates(run: &Run<'_>, gates: Vec<Gate>) {
     let is_wanted = |occasions: &Occasions| occasions.question && !gates.is_empty();
     let Some(teller) = Teller::of(run.services, &run.store, run.id, is_wanted) else { return };
@@ -68,8 +66,8 @@ pub(super) fn notify_of_gates(run: &Run<'_>, gates: Vec<Gate>) {
     });
 }
 
-/// Tells of the end of a run, if somebody wants to know: where its last step was, and the code of
-/// what failed.
+/// Notifies the command of the end of a run, if it is wanted: with the place of the run's last step, and the code of
+/// the failure.
 pub fn notify_of_end(
     services: &Services,
     store: &Store,
@@ -93,7 +91,7 @@ pub fn notify_of_end(
 }
 
 impl Teller {
-    /// Whoever is to be told of this, if anybody is.
+    /// A notifier for this occasion, if the operator wants one.
     fn of(
         services: &Services,
         store: &Store,
@@ -108,13 +106,13 @@ impl Teller {
             store: store.clone(),
             notes: Arc::clone(&services.notes),
             env: env.map(|(name, value)| (name.to_owned(), value.to_owned())).collect(),
-            // Not the caller's directory: an agent can write there what a relative name would find.
+            // An agent can write to the caller's directory, where a relative name would find its file.
             dir: services.state_dir.clone(),
             run,
         })
     }
 
-    /// A command may answer at once; before that the run must be nobody's.
+    /// The command may answer at once, and before that the run has to be released.
     fn wait_for_release(&self) {
         let begun = Instant::now();
         while self.store.is_claimed(self.run) && begun.elapsed() < RELEASE {
@@ -122,8 +120,7 @@ impl Teller {
         }
     }
 
-    /// Says on stderr and, of a question, in the journal what became of it. A run that is over
-    /// has its last record.
+    /// Reports the outcome on stderr and, for a question, in the journal. A finished run already has its last record.
     fn note(&self, gate: Option<(&Gate, Instant)>, told: Result<(), String>) {
         let failure = told.err();
         if let Some(why) = &failure {
@@ -155,9 +152,9 @@ impl Teller {
         if let Some(gate) = gate {
             env.push(("LOBSTER_GATE_ID".into(), gate.into()));
         }
-        // Whoever answers goes on with the run in their own directory; most want this one.
+        // A resumed run works in the directory of the command that resumes it; most commands want this one.
         env.push(("LOBSTER_RUN_DIR".into(), summary.cwd.clone().into()));
-        // The command's own calls of lobster must find this very store.
+        // lobster commands that the script runs must use the same store.
         env.retain(|(name, _)| name != "LOBSTER_STATE_DIR");
         env.push(("LOBSTER_STATE_DIR".into(), self.dir.clone().into()));
         let request = SpawnRequest {
@@ -170,8 +167,8 @@ impl Teller {
             upstream: None,
         };
         let mut said = Said::default();
-        // A closed terminal or a signal ends the process, and is the very moment to tell somebody
-        // else: only its own time ends the command.
+        // The process may be ending because of a signal or a closed terminal, which is a reason to notify the
+        // operator, so only the time limit stops the command.
         let never = CancelToken::new();
         let exit = self.sandbox.run(&request, &mut said, &never).map_err(|error| error.to_string())?;
         let what = match (exit.ended, exit.status) {
@@ -179,7 +176,7 @@ impl Teller {
             (Ended::TimedOut, _) => {
                 format!("it took longer than {} ms and was ended", self.notify.timeout.as_millis())
             }
-            (Ended::Cancelled, _) => "lobster was told to end".to_owned(),
+            (Ended::Cancelled, _) => "lobster was asked to end".to_owned(),
             (_, ExitStatus::Code(code)) => format!("it ended with code {code}"),
             (_, ExitStatus::Signal(signal)) => format!("signal {signal} ended it"),
         };
@@ -187,8 +184,8 @@ impl Teller {
         Err(if said.is_empty() { what } else { format!("{what}: {said}") })
     }
 
-    /// What the command reads of an end: which run, how it ended and what to look at. No output
-    /// of a step is in it, as it goes to whoever the operator tells.
+    /// The message about an end: the run, its status and the commands to inspect it. It has no output of a step, since
+    /// it leaves the machine on the operator's behalf.
     fn end_message(
         &self,
         event: &str,
@@ -218,9 +215,8 @@ impl Teller {
         })
     }
 
-    /// What the command reads: the question and how to answer it. No token,
-    /// which would give whoever sees the message the right to answer; an id is
-    /// worth something only to somebody who can use this store.
+    /// The message about a question: its text and the commands to answer it. It has no token, which would give every
+    /// reader of the message the right to answer; an id is useful only with access to this store.
     fn gate_message(&self, gate: &Gate, summary: &RunSummary) -> Value {
         let id = &gate.id;
         let commands = match gate.kind {
@@ -268,7 +264,7 @@ impl Teller {
     }
 }
 
-/// The facts of a question, each as much of it as there is room for; what is left out is said.
+/// The facts of a question, as far as there is room; the number of omitted values is given.
 fn bounded(facts: &[Fact]) -> Value {
     let mut room = MAX_PREVIEW;
     let mut fit = |value: &String| {
@@ -283,7 +279,7 @@ fn bounded(facts: &[Fact]) -> Value {
     facts.iter().map(fact).collect()
 }
 
-/// The first items that are not too large, and how many there are.
+/// The first items that are not too large, and the number of all items.
 fn preview(items: Option<&Value>) -> (Vec<&Value>, usize) {
     let items = items.and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default();
     let mut room = MAX_PREVIEW;
@@ -305,7 +301,7 @@ fn message_file(message: &Value) -> io::Result<std::fs::File> {
     Ok(file)
 }
 
-/// The beginning of what the command printed.
+/// The beginning of the command's output.
 #[derive(Default)]
 struct Said(Vec<u8>);
 

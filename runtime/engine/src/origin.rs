@@ -1,4 +1,4 @@
-//! What started a run, as far as it decides who may answer its questions (invariant G9).
+//! The origin of a run, as far as it decides who may answer its questions (invariant G9).
 
 use std::fmt;
 
@@ -15,11 +15,11 @@ use lobster_store::{Event, RunId, Store, StoreError};
 /// The field of a run's first record.
 const FIELD: &str = "origin";
 
-/// Something that is not a person, and that started a run.
+/// The cause of a run that was not started by a person.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Origin {
-    /// An agent, over MCP or with a token of its own.
+    /// An agent, over MCP or with its own token.
     Agent(String),
     /// A step of this run.
     Step(String),
@@ -35,7 +35,8 @@ impl fmt::Display for Origin {
 }
 
 impl Origin {
-    /// The origin of what this process starts for this caller; none if a person or the operator's own program does.
+    /// The origin of a run that this process starts for this caller; `None` if a person or the operator's own program
+    /// starts it.
     pub(crate) fn of_process(env: &Env, caller: &Caller) -> Option<Self> {
         let by_agent = || {
             let agent = caller.actor.clone().unwrap_or_else(|| "mcp".to_owned());
@@ -45,7 +46,7 @@ impl Origin {
         surrounding_run(env).map(Self::Step).or_else(by_agent).or_else(for_agent)
     }
 
-    /// Adds it to what the run's first record says.
+    /// Adds the origin to the run's first record.
     pub(crate) fn record(&self, detail: &mut Value) {
         detail[FIELD] = serde_json::to_value(self).unwrap_or(Value::Null);
     }
@@ -59,10 +60,11 @@ impl Origin {
         serde_json::from_value(detail[FIELD].clone()).ok().or_else(by_agent)
     }
 
-    /// The origin of a recorded run: of the run itself, or of whoever took it over from another store.
+    /// The origin of a recorded run: of the run itself, or of its transfer from another store.
     ///
     /// # Errors
-    /// When there is no such run, or its journal cannot be read.
+    ///
+    /// If the run does not exist, or its journal cannot be read.
     pub fn read(store: &Store, run: RunId) -> Result<Option<Self>, StoreError> {
         let first = store.events_after(run, 0, 1)?.into_iter().next();
         let began = first.and_then(|record| match record.event {
@@ -77,18 +79,18 @@ impl Origin {
 /// The mode of `lobster mcp` in which the operator trusts an agent to report its user's answers.
 pub const TOKEN_MODE: &str = "token";
 
-/// True if what a record says of the caller is said of an agent whose word is no person's.
+/// True if the recorded caller is an agent whose answers are not those of a person.
 fn is_of_agent(caller: &Value) -> bool {
     caller["via"] == "mcp" && caller["approvals"] != TOKEN_MODE
 }
 
-/// True if a step started this process, or a process above it.
+/// True if a step started this process, or one of its ancestors.
 #[must_use]
 pub fn is_inside_a_run() -> bool {
     surrounding_run(&Env::inherited(std::env::vars_os())).is_some()
 }
 
-/// The run in one of whose steps this process runs: a step cannot hide that by dropping the variable.
+/// The run that this process belongs to as part of a step. A step cannot hide that by removing the variable.
 pub(crate) fn surrounding_run(env: &Env) -> Option<String> {
     let name = RunId::VARIABLE;
     let above =

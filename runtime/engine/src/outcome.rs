@@ -1,4 +1,4 @@
-//! Between the error of a step and the outcome that the record keeps of it.
+//! Converts between the error of a step and its recorded outcome.
 
 use std::time::Duration;
 
@@ -9,40 +9,39 @@ use lobster_base::text;
 use lobster_stage::StageError;
 use lobster_store::{StepOutcome, StepStatus};
 
-/// The field of an outcome's detail with what a server said in `Retry-After`, in milliseconds.
+/// The field of an outcome's detail with the server's `Retry-After`, in milliseconds.
 const RETRY_AFTER: &str = "retryAfterMs";
 
-/// The field of an outcome's detail which says that its step read values of the run or blobs.
+/// The field of an outcome's detail which is set if its step read values of the run or blobs.
 pub(crate) const READ_STATE: &str = "read_state";
 
-/// The field which says that it read values of the run.
+/// The field which is set if the step read values of the run.
 pub(crate) const READ_VALUES: &str = "read_values";
 
-/// The field which says that files changed, while the step ran, that its action knows as they were before.
+/// The field which is set if files of the step's action changed while the step ran.
 const FILES_CHANGED: &str = "files_changed";
 
-/// Notes that the files of a step's action changed while the step ran.
+/// Marks an outcome whose files changed while the step ran.
 pub(crate) fn note_changed_files(outcome: &mut StepOutcome) {
     outcome.detail[FILES_CHANGED] = Value::Bool(true);
 }
 
-/// Whether the files of the step's action changed while it ran, so that the action does not tell what
-/// it read.
+/// True if files of the step's action changed while the step ran. The action then does not identify what the step
+/// read.
 #[must_use]
 pub fn has_changed_files(outcome: &StepOutcome) -> bool {
     outcome.detail.get(FILES_CHANGED).is_some()
 }
 
-/// Whether the action alone decided what an outcome gave: another run may take it then, and keep
-/// the values that belong to it.
+/// True if the outcome follows from the action alone. Then another run may reuse it, together with its kept values.
 #[must_use]
 pub fn follows_from_action(outcome: &StepOutcome, effect: bool) -> bool {
     let read = |what: &str| outcome.detail.get(what).is_some();
-    // An effect is not performed again because it read a blob, or because files changed meanwhile.
+    // An effect is not repeated because it read a blob, or because files changed meanwhile.
     !read(READ_VALUES) && (effect || !(read(READ_STATE) || has_changed_files(outcome)))
 }
 
-/// The error that an outcome carries.
+/// The error in an outcome.
 pub fn outcome_error(outcome: &StepOutcome) -> StageError {
     StageError {
         message: outcome.error.clone().unwrap_or_else(|| "the step failed without saying why".to_owned()),
@@ -53,11 +52,11 @@ pub fn outcome_error(outcome: &StepOutcome) -> StageError {
     }
 }
 
-/// Most bytes of a failure's message that are kept. What a program or a server says of its failure may
-/// be as long as it likes, and stands in the journal, the envelope and the summaries around it.
+/// Most bytes of a failure's message that are kept. The messages of programs and servers may have any length, and they
+/// appear in the journal, the envelope and the summaries of enclosing steps.
 const MAX_MESSAGE: usize = 64 << 10;
 
-/// The outcome that carries an error.
+/// The outcome for an error.
 pub(crate) fn failed_outcome(error: &StageError) -> StepOutcome {
     let mut outcome = StepOutcome::new(StepStatus::Failed);
     outcome.error = Some(text::clip_telling_rest(&error.message, MAX_MESSAGE).into_owned());

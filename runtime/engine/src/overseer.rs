@@ -1,5 +1,5 @@
-//! Who watches over an execution that is not simply a new run: a replay
-//! compares what happens with what was recorded, a fork takes over what it can.
+//! The hook by which replay and fork answer for effects: a replay compares what happens with the record, a fork reuses
+//! recorded results where it can.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -16,76 +16,75 @@ use lobster_base::digest::Digest;
 use lobster_stage::{StageError, Stop};
 use lobster_store::StepOutcome;
 
-/// Something that is about to be done.
+/// An action that is about to be performed.
 pub struct Act<'a> {
     pub path: &'a StepPath,
-    /// `native`, `http`, `component` …, as the plan has it now.
+    /// `native`, `http`, `component` …, as in the current plan.
     pub kind: &'a str,
     /// The action digest.
     pub digest: Digest,
-    /// What the action digest is the digest of.
+    /// The pre-image of the action digest.
     pub preimage: &'a Preimage,
-    /// What it would be executed on in place of the outside. Only a component has it, of
-    /// [`Overseer::recorded_outside`]; anything else would be performed.
+    /// The recorded answers that would replace the outside world. Only a component has them, from
+    /// [`Overseer::recorded_outside`]; any other action would be performed.
     pub on_record: Option<RecordedOutside>,
-    /// The variables that the plan sets, which the preimage has as digests.
+    /// The variables that the plan sets, whose digests are in the pre-image.
     pub variables: &'a BTreeMap<String, String>,
 }
 
-/// What an effect component learnt from outside when it was recorded.
+/// The recorded answers from outside that an effect component got.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum RecordedOutside {
-    /// Nothing: it asked nothing.
+    /// None: it made no calls.
     Nothing,
     /// The blob with its calls and their answers.
     Calls(Digest),
 }
 
-/// The parts of a component's recorded action that its execution starts from.
+/// The parts of a component's recorded action that are needed to execute it.
 #[derive(Clone, Copy, Debug, Deserialize)]
 pub struct RecordedProgram {
     pub(crate) component: Digest,
     pub(crate) limits: RecordedLimits,
-    /// How the engine ran it.
+    /// The way in which the engine ran it.
     pub(crate) profile: Profile,
 }
 
-/// Version of how the engine runs components; part of every action, so that a
-/// change that could change outcomes never meets old cache entries.
+/// Version of the way in which the engine runs components. It is part of every action, so that old cache entries never
+/// match after a change that could change outcomes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Profile {
-    /// The description may lower the limits, also those of `js`; a grant is
-    /// withheld if the description asks for nothing of its kind.
+    /// The description may lower the limits, even those of `js`. A grant is withheld if the description asks for
+    /// nothing of its kind.
     #[serde(rename = "component@1")]
     ByKind,
-    /// The description may lower the limits; a grant is withheld if the
-    /// description does not ask for it.
+    /// The description may lower the limits. A grant is withheld if the description does not ask for it.
     #[serde(rename = "component@2")]
     ByName,
-    /// The evaluator of `js`, whose description says nothing about limits.
+    /// The evaluator of `js`, whose description sets no limits.
     #[serde(rename = "js@2")]
     JsByName,
-    /// As before, and the action tells the very text of the arguments.
+    /// Like the second version, and the action identifies the exact text of the arguments.
     #[serde(rename = "component@3")]
     Component,
-    /// The same of the evaluator.
+    /// The same for the evaluator.
     #[serde(rename = "js@3")]
     Js,
 }
 
 impl Profile {
-    /// Whether the program is the evaluator, and known to be.
+    /// True if the program is known to be the evaluator.
     pub(crate) fn is_js(self) -> bool {
         matches!(self, Self::JsByName | Self::Js)
     }
 
-    /// Whether actions tell arguments apart that only differ in their order or spelling.
+    /// True if actions distinguish arguments that differ only in order or spelling.
     pub(crate) fn tells_argument_text(self) -> bool {
         matches!(self, Self::Component | Self::Js)
     }
 }
 
-/// Limits as an action has them; what it does not have is as it would be now.
+/// Limits in an action; a missing one has its current default.
 #[derive(Clone, Copy, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct RecordedLimits {
@@ -95,7 +94,7 @@ pub(crate) struct RecordedLimits {
     pub(crate) output: Option<u64>,
 }
 
-/// Parts of a native action that are read from files; null where there are none.
+/// Parts of a native action that are read from files; null if there are none.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Declared {
@@ -108,44 +107,44 @@ pub struct Declared {
 /// An outcome, if there is one.
 pub type Known = Option<Arc<StepOutcome>>;
 
-/// How a step ended that cannot be executed again for want of what was left out.
+/// The recorded end of a step that cannot be executed again, because data was left out of the record.
 pub enum RecordedEnd {
     Skipped,
     Failed(StageError),
-    /// With the outcome of its own action, if it is one.
+    /// With the outcome of its own action, if the step has one.
     Done(Known),
 }
 
-/// Asked before anything is done. `known` is always what the run's own journal says.
+/// Called before an action is performed. `known` is always the outcome in the run's own journal.
 pub trait Overseer: Send + Sync {
-    /// Whether this execution is written into the run's journal.
+    /// True if this execution writes to the run's journal.
     fn journals(&self) -> bool;
 
-    /// Whether the effect here may be performed: what is not journaled is not, but on request.
+    /// True if this effect may be performed. An execution without a journal performs effects only on request.
     fn performs(&self, _path: &StepPath) -> bool {
         self.journals()
     }
 
-    /// The outcome to take instead of performing an effect.
+    /// The outcome to use instead of performing an effect.
     fn effect(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop>;
 
-    /// The outcome to take instead of computing a pure step.
+    /// The outcome to use instead of computing a pure step.
     fn pure(&self, act: &Act<'_>, known: Known) -> Result<Known, Stop>;
 
-    /// What an action that nothing is known of gives, if that was computed already.
+    /// The outcome of an action without a known outcome, if it was already computed.
     fn computed(&self, _action: &Digest) -> Option<StepOutcome> {
         None
     }
 
-    /// What was performed or computed after all; gives what to go on with.
+    /// Reports an outcome that had to be performed or computed; returns the outcome to continue with.
     fn done(&self, _path: &StepPath, outcome: Arc<StepOutcome>) -> Arc<StepOutcome> {
         outcome
     }
 
-    /// How a composite step ended.
+    /// Reports the end of a composite step.
     fn summary(&self, _path: &StepPath, _outcome: &StepOutcome) {}
 
-    /// The answer to a question whose binding now is `binding`.
+    /// The answer to a question whose binding is now `binding`.
     fn answer(
         &self,
         path: &StepPath,
@@ -153,56 +152,55 @@ pub trait Overseer: Send + Sync {
         known: Option<KnownAnswer>,
     ) -> Result<Option<KnownAnswer>, Stop>;
 
-    /// The record that answers what a component asks the outside here, instead
-    /// of the outside. What such a component writes is not put in place.
+    /// The recorded answers for the calls of the component at this path. Changes by such a component are not
+    /// committed.
     fn recorded_outside(&self, _path: &StepPath) -> Option<RecordedOutside> {
         None
     }
 
-    /// Where the contents of the granted directory of this number lie, if not where the plan says.
+    /// The path of the granted directory with this number, if it differs from the plan's.
     fn directory(&self, _path: &StepPath, _index: usize) -> Option<PathBuf> {
         None
     }
 
-    /// Whether an effect is to be performed here whatever the action cache knows.
+    /// True if the effect has to be performed again, even if the action cache has its outcome.
     fn wants_anew(&self, _path: &StepPath) -> bool {
         false
     }
 
-    /// The place in the run that this one goes on from whose outcome was taken here, if one was.
+    /// The path in the run that this one forks or resumes from whose outcome was reused here, if any.
     fn taken_from(&self, _path: &StepPath) -> Option<String> {
         None
     }
 
-    /// Until when the step here waits, which event ended that, or that more rounds were asked for here, if a run that this one
-    /// goes on from has decided it.
+    /// The decision of an earlier run at this path that this run follows: the time until which the step waits, the
+    /// event that ended its wait, or the request for more rounds.
     fn wait(&self, _path: &StepPath) -> Option<Value> {
         None
     }
 
-    /// The files that belonged to the action here when it was recorded, whatever has become of them.
+    /// The files that belonged to the recorded action at this path, even if they have changed.
     fn declared(&self, _path: &StepPath) -> Option<Declared> {
         None
     }
 
-    /// How the native action here named places when it was recorded; none is for new ones.
+    /// The way in which the recorded native action named paths; `None` for new actions.
     fn native_profile(&self, _path: &StepPath) -> Option<NativeProfile> {
         None
     }
 
-    /// How the step here ended, if `error` comes from what was left out of the record;
-    /// an error where the record ends before.
+    /// The recorded end of the step, if `error` was caused by data that was left out of the record. It is an error if
+    /// the record ends before that.
     fn recorded_end(&self, _path: &StepPath, _error: &StageError) -> Option<Result<RecordedEnd, Stop>> {
         None
     }
 
-    /// The secrets of the action here when it was recorded, as it names them.
+    /// The secrets in the recorded action, as it names them.
     fn secrets(&self, _path: &StepPath) -> Option<Value> {
         None
     }
 
-    /// The component that ran here and the limits that it ran under, whatever the
-    /// plan's file has become and whatever they would be now.
+    /// The component that ran here, and its limits then, even if the plan's file or the limits have changed.
     fn program(&self, _path: &StepPath) -> Option<RecordedProgram> {
         None
     }

@@ -1,8 +1,7 @@
-//! The variables from which lobster itself takes tokens: the one list of them.
+//! The one list of variables from which lobster itself takes tokens.
 //!
-//! They are lobster's, not its steps': no native step inherits them unless it
-//! is granted them by name, and their values are hidden like secrets in what is
-//! stored and shown.
+//! They belong to lobster and not to its steps: a native step gets one only by a grant that names it, and their values
+//! are hidden like secrets in the store and in all output.
 
 use lobster_stage::SHORTEST_HIDDEN;
 use std::collections::BTreeSet;
@@ -13,12 +12,12 @@ use crate::known_settings::INHERIT;
 use lobster_models::channel::Provider;
 use lobster_models::pool;
 
-/// A collector's headers, which hold its key; of each the value is hidden, too.
+/// Headers of a collector, which contain its key; the value of each header is hidden as well.
 const COLLECTOR: [&str; 2] = ["OTEL_EXPORTER_OTLP_HEADERS", "OTEL_EXPORTER_OTLP_TRACES_HEADERS"];
 
-/// The keys of model providers and gateways, of those that lobster does not call itself as well: every command
-/// would see them, and what it printed would be on record. Tokens of code hosts and clouds are not among them, since
-/// everyday steps need those. `docs/secrets.md` has the same list.
+/// The keys of model providers and gateways, including providers that lobster does not call itself: every command
+/// would see them, and their output would be recorded. Tokens of code hosts and clouds are not in the list, since
+/// everyday steps need them. `docs/secrets.md` has the same list.
 pub(crate) const MODEL_KEYS: &[&str] = &[
     "AI_GATEWAY_API_KEY",
     "ANTHROPIC_API_KEY",
@@ -47,17 +46,17 @@ pub(crate) const MODEL_KEYS: &[&str] = &[
 ];
 
 /// Tokens of code hosts and clouds, which steps receive even if a server of `lobster.mcp.toml` takes its token from
-/// one of them.
+/// one of these variables.
 const OF_HOSTS: [&str; 4] = ["GH_TOKEN", "GITHUB_TOKEN", "GITLAB_TOKEN", "GOOGLE_APPLICATION_CREDENTIALS"];
 
-/// The same by their beginnings.
+/// The same by prefix.
 const OF_CLOUDS: [&str; 4] = ["AWS_", "AZURE_CLIENT_", "CLOUDFLARE_", "DIGITALOCEAN_"];
 
-/// What a file of a workspace cannot call a token: steps need these.
+/// Variables that a file of a workspace cannot declare as tokens, since steps need them.
 const NEVER: [&str; 10] =
     ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "PWD", "TMPDIR", "TERM", "LANG", "LC_ALL"];
 
-/// The variables, as far as they are set.
+/// The names of these variables that are set.
 pub(crate) fn names(env: &Env, cwd: &Path) -> BTreeSet<String> {
     let mut names: BTreeSet<String> =
         COLLECTOR.iter().chain(MODEL_KEYS).map(|name| (*name).to_owned()).collect();
@@ -68,12 +67,12 @@ pub(crate) fn names(env: &Env, cwd: &Path) -> BTreeSet<String> {
         .into_iter()
         .chain(crate::mcp::token_variables(env.path(crate::mcp::VARIABLE).as_deref(), cwd));
     names.extend(named.filter(|name| !NEVER.contains(&name.as_str()) && !name.starts_with(ARG_PREFIX)));
-    // What is no text is still nothing for steps.
+    // A value that is not text is also withheld from steps.
     names.retain(|name| env.bytes(name).is_some());
     names
 }
 
-/// `LOBSTER_MCP_TOKEN`, the tokens of adapters, and what comes to be called so.
+/// `LOBSTER_MCP_TOKEN`, the tokens of adapters, and later variables with such names.
 fn is_ours(name: &str) -> bool {
     name.starts_with("LOBSTER_")
         && name.contains("TOKEN")
@@ -81,7 +80,7 @@ fn is_ours(name: &str) -> bool {
         && name != INHERIT.name
 }
 
-/// Those of them that no step inherits; the values of the others are hidden all the same.
+/// The names that no step inherits; the values of the other variables are also hidden.
 pub(crate) fn withheld(mut names: BTreeSet<String>) -> BTreeSet<String> {
     names.retain(|name| {
         !OF_HOSTS.contains(&name.as_str()) && !OF_CLOUDS.iter().any(|prefix| name.starts_with(prefix))
@@ -89,24 +88,24 @@ pub(crate) fn withheld(mut names: BTreeSet<String>) -> BTreeSet<String> {
     names
 }
 
-/// Whether models are sent what the variable holds: it decides nothing else.
+/// True if the variable is only sent to models and decides nothing else.
 pub(crate) fn is_of_a_model(name: &str) -> bool {
     Provider::ALL.iter().any(|provider| provider.token_variables().contains(&name))
 }
 
-/// Whether the operator lets steps inherit them all.
+/// True if the operator lets steps inherit all of them.
 pub(crate) fn are_inherited(env: &Env) -> bool {
     matches!(env.value_of(&INHERIT), Ok(Some(true)))
 }
 
-/// What is hidden of a variable's value: nothing that other text may be equal to by chance.
+/// The parts of a variable's value that are hidden, without parts that other text may contain by chance.
 pub(crate) fn hidden(name: &str, value: &str) -> Vec<String> {
     let mut values = vec![value.trim().to_owned()];
     if COLLECTOR.contains(&name) {
         values
             .extend(value.split(',').filter_map(|header| Some(header.split_once('=')?.1.trim().to_owned())));
     }
-    // A number would be found inside of numbers.
+    // A number would be found inside other numbers.
     values.retain(|value| value.len() >= SHORTEST_HIDDEN && !value.bytes().all(|byte| byte.is_ascii_digit()));
     values
 }
@@ -164,7 +163,7 @@ mod tests {
         );
     }
 
-    /// Each key that lobster itself reads is on the list, and the list is the one in the documents.
+    /// Each key that lobster reads is in the list, and the documents have the same list.
     #[test]
     fn the_list_of_keys_is_whole_and_documented() {
         assert!(MODEL_KEYS.is_sorted());

@@ -1,4 +1,4 @@
-//! Branches that run at the same time.
+//! Branches that run concurrently.
 
 use lobster_base::code::Code;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use lobster_base::sync::lock;
 use lobster_language::plan::{Step, Wait, Work};
 use lobster_stage::{StageError, Stop, store_failure};
 
-/// What a branch came to: its record if it completed.
+/// The result of a branch: its record if it completed.
 type Settled = Result<Option<Arc<Record>>, Stop>;
 
 /// All branches begin at once.
@@ -28,7 +28,7 @@ struct Branches<'t> {
     race: Option<Race<'t>>,
 }
 
-/// The first branch that settles decides; the others are called off.
+/// The first branch that settles wins; the others are cancelled.
 struct Race<'t> {
     tokens: &'t [CancelToken],
     first: Option<usize>,
@@ -55,8 +55,8 @@ impl Schedule<usize, Settled> for Branches<'_> {
 }
 
 impl Frame<'_> {
-    /// Runs the branches of a parallel step. Their records become visible
-    /// beside the step's own, through the record's `json` and by their ids.
+    /// Runs the branches of a parallel step. Their records become visible together with the step's own, through the
+    /// record's `json` and by their ids.
     pub(super) fn parallel(
         &self,
         step: &Step,
@@ -68,7 +68,7 @@ impl Frame<'_> {
         let Work::Parallel { wait, timeout_ms, branches } = &step.work else {
             return Ok(Record::new(&step.id));
         };
-        // No branch can settle what others see.
+        // A branch cannot settle changes that other branches see.
         around.pile.settle(self.run, cancel)?;
         let enclosing = Enclosing {
             env: step.env.clone(),
@@ -87,7 +87,7 @@ impl Frame<'_> {
                 let message = format!("Parallel step {} timed out after {limit}ms", step.id);
                 let result = with_timeout(cancel, Duration::from_millis(*limit), &message, run);
                 match result {
-                    // `all` rewords what a branch says; the step's own limit speaks for itself.
+                    // `all` rewords the message of a branch, but not the message of the step's own time limit.
                     Err(Stop::Failed(error)) if is_by(&error, &message) => {
                         Err(StageError::new(message).with_code(Code::Timeout).into())
                     }
@@ -131,7 +131,7 @@ impl Frame<'_> {
         enclosing: &Enclosing,
         cancel: &CancelToken,
     ) -> Result<Record, Stop> {
-        // Which branch won is decided once; a resumed run takes the same one.
+        // The winner is decided once; a resumed run takes the same branch.
         let decided = path.gate("winner");
         if let Some(outcome) = self.run.remembered(&decided) {
             let index = outcome.value.as_u64().and_then(|n| usize::try_from(n).ok()).unwrap_or(0);
@@ -167,7 +167,7 @@ impl Frame<'_> {
         self.merged(step, path, record.into_iter().collect())
     }
 
-    /// Brings together what the branches changed in files.
+    /// Joins the file changes of the branches.
     pub(super) fn join_piles(
         &self,
         path: &StepPath,
@@ -179,7 +179,7 @@ impl Frame<'_> {
         around.pile.join(self.run, &piles, cancel).inspect_err(|_| self.run.record_failure_if_new(path))
     }
 
-    /// The step's own record, through which those of its branches become visible.
+    /// The step's own record, which makes the records of its branches visible.
     fn merged(&self, step: &Step, path: &StepPath, records: Vec<Arc<Record>>) -> Result<Record, Stop> {
         let value = match joined(&records) {
             Ok(json) => Arc::new(Value::Object(json)),
@@ -210,19 +210,19 @@ impl Frame<'_> {
     }
 }
 
-/// What is around each branch: what one changes in files, the others do not see.
+/// The enclosing state of each branch: no branch sees the file changes of another.
 fn isolated_branches(branches: &[Step], around: &Enclosing) -> Vec<Enclosing> {
     branches.iter().map(|_| around.isolated()).collect()
 }
 
-/// Whether a failure is that of the time limit which says `limit`: its whole text and its code are all
-/// that the journal keeps of it, so a replay, which waits for nothing, has nothing else to go by.
+/// True if a failure comes from the time limit with the message `limit`. The journal keeps only the text and the code,
+/// and a replay waits for nothing, so the text has to be compared.
 fn is_by(error: &StageError, limit: &str) -> bool {
     let first = error.first_words();
     first.is(Code::Timeout) && first.message == limit
 }
 
-/// What each branch gave, by its id.
+/// The result of each branch, by its id.
 fn joined(records: &[Arc<Record>]) -> Result<Map<String, Value>, Stop> {
     let mut json = Map::new();
     for record in records {

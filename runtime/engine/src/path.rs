@@ -1,9 +1,8 @@
-//! Where in a run something happens.
+//! Paths of the places in a run.
 //!
-//! A path is stable across re-executions of the same plan, so it is the key by
-//! which the journal answers for what was done before. `loop[3]/sub#2|1.0` is
-//! the first effect of the second stage in the second attempt of step `sub` in
-//! the fourth round of `loop`.
+//! A path is stable across executions of the same plan, so it is the key by which the journal finds recorded outcomes.
+//! `loop[3]/sub#2|1.0` is the first effect of the second stage in the second attempt of step `sub` in the fourth round
+//! of `loop`.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,7 +23,7 @@ impl StepPath {
         Self::default()
     }
 
-    /// A step below this place. Characters that mean something in a path are escaped.
+    /// A step below this place. Characters with a meaning in paths are escaped.
     #[must_use]
     pub(crate) fn step(&self, id: &str) -> Self {
         let mut text = self.0.clone();
@@ -53,7 +52,7 @@ impl StepPath {
         Self(format!("{}|{index}", self.0))
     }
 
-    /// One of several effects of a stage, counted from 0.
+    /// An effect of a stage, counted from 0.
     #[must_use]
     pub(crate) fn ordinal(&self, number: usize) -> Self {
         Self(format!("{}.{number}", self.0))
@@ -65,13 +64,13 @@ impl StepPath {
         Self(format!("{}!{which}", self.0))
     }
 
-    /// The commit of what this place changed in files.
+    /// The commit of the file changes of this place.
     #[must_use]
     pub(crate) fn changes(&self) -> Self {
         self.gate("changes")
     }
 
-    /// Whether it is the place of such a commit.
+    /// True if this is the place of such a commit.
     pub(crate) fn is_commit(&self) -> bool {
         self.0.ends_with("!changes")
     }
@@ -85,7 +84,7 @@ impl StepPath {
         digits[..end].parse().unwrap_or(1)
     }
 
-    /// The same place whatever attempt it is in, its own and those around it.
+    /// The same place without the attempt numbers of itself and of the steps around it.
     #[must_use]
     pub fn any_attempt(&self) -> Self {
         let mut parts = self.0.split('#');
@@ -102,13 +101,13 @@ impl StepPath {
         &self.0
     }
 
-    /// Whether `self` is `other` or lies inside it.
+    /// True if `self` is `other` or is inside it.
     #[must_use]
     pub fn is_within(&self, other: &Self) -> bool {
         place::is_within(&self.0, &other.0)
     }
 
-    /// The id of the innermost step, as its file has it; empty for what is in no step.
+    /// The id of the innermost step, as in its file; empty outside of steps.
     #[must_use]
     pub fn step_id(&self) -> Cow<'_, str> {
         place::step_id(&self.0)

@@ -20,7 +20,7 @@ use lobster_models::pricing::Pricing;
 use lobster_stage::{StageError, Stop};
 use lobster_store::Event;
 
-/// Executes a plan and gives what it came to, without saying so in the journal.
+/// Executes a plan and returns its output, without recording the end in the journal.
 pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Result<Output, Stop> {
     run.keep_host_functions()?;
     match plan {
@@ -37,7 +37,7 @@ pub fn output_of(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Resul
                 extras: None,
                 pile: Pile::of_run(ChangesMode::Direct),
             };
-            // In tool mode the last rendering is the result, unless items come behind it.
+            // In tool mode the last rendering is the result, unless items follow it.
             pipeline::run_pipeline(run, pipeline, PipelineInput::Nothing, place).map(|done| {
                 match done.rendered.last() {
                     Some(rendering) if done.items.len() == 0 => rendering,
@@ -79,11 +79,12 @@ fn workflow_output(run: &Run<'_>, workflow: &Workflow, args: &Map<String, Value>
     })
 }
 
-/// A fresh tracker: a resumed run is told its earlier spending again by the journal, and what no
-/// step tells again counts from the beginning.
+/// A new tracker. In a resumed run the journal adds the earlier costs again when their steps are reached; calls that
+/// no step repeats are added from the beginning.
 ///
 /// # Errors
-/// When the workflow's limit stops and the operator's table of prices is of no use.
+///
+/// If the workflow's limit stops runs and the operator's table of prices is invalid.
 pub(super) fn cost_tracker(
     run: &Run<'_>,
     workflow: &Workflow,

@@ -40,7 +40,7 @@ use lobster_stage::{
 };
 use lobster_store::{StepOutcome, StepStatus};
 
-/// Where a pipeline runs.
+/// The context in which a pipeline runs.
 #[derive(Clone)]
 pub(crate) struct Place {
     pub(crate) path: StepPath,
@@ -48,26 +48,26 @@ pub(crate) struct Place {
     pub(crate) cwd: PathBuf,
     pub(crate) asker: Asker,
     pub(crate) cancel: CancelToken,
-    /// Keep what renderers show instead of showing it.
+    /// True if the output of renderers is kept instead of shown.
     pub(crate) capture: bool,
-    /// Who counts what model calls cost, and under which step.
+    /// The tracker that adds up the costs of model calls, and the step's name in it.
     pub(crate) cost: Option<(Arc<Mutex<CostTracker>>, String)>,
-    /// What calls of models may use.
+    /// The budgets for model calls.
     pub(crate) account: Arc<Account>,
-    /// What the step says about its effects.
+    /// The step's settings for its effects.
     pub(crate) extras: Option<Extras>,
     /// The changes that wait.
     pub(crate) pile: Arc<Pile>,
 }
 
 impl Place {
-    /// Whether the author says that doing its effects twice is the same as once.
+    /// True if the author declares that repeating the effects is the same as performing them once.
     fn is_idempotent(&self) -> bool {
         self.extras.as_ref().is_some_and(|extras| extras.idempotent)
     }
 }
 
-/// What the first stage reads.
+/// The input of the first stage.
 #[derive(Clone, Debug)]
 pub(crate) enum PipelineInput {
     Nothing,
@@ -76,14 +76,14 @@ pub(crate) enum PipelineInput {
     Items(Items),
 }
 
-/// What a pipeline gave.
+/// The result of a pipeline.
 pub(crate) struct Done {
     pub(crate) items: Items,
-    /// What renderers showed, if it was captured.
+    /// The captured output of renderers.
     pub(crate) rendered: Rendered,
 }
 
-/// Why pipeline text did not run to its end.
+/// The reason why pipeline text did not run to the end of the pipeline.
 pub(crate) enum TextStop {
     Syntax(String),
     Stop(Stop),
@@ -100,7 +100,7 @@ pub(crate) fn run_text(
     run_pipeline(run, &pipeline, input, place).map_err(TextStop::Stop)
 }
 
-/// Makes every stage ready, which checks names and arguments, without running anything.
+/// Builds every stage, which checks names and arguments, without running anything.
 pub(crate) fn build(
     registry: &Registry,
     pipeline: &Pipeline,
@@ -109,7 +109,7 @@ pub(crate) fn build(
     pipeline.stages.iter().map(|call| registry.build(&call.name, &call.args).map_err(refused)).collect()
 }
 
-/// Runs a pipeline to its end.
+/// Runs a pipeline to the end.
 pub(crate) fn run_pipeline(
     run: &Run<'_>,
     pipeline: &Pipeline,
@@ -152,8 +152,7 @@ pub(crate) fn run_pipeline(
     Ok(Done { items: spool.finish()?, rendered: shared.rendered.take() })
 }
 
-/// Fixes which components run before any stage does, so that a person who is
-/// asked in between approves what runs afterwards.
+/// Pins all components before any stage runs, so that a person who is asked in between approves what runs afterwards.
 fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &Place) -> Result<(), Stop> {
     for (index, call) in pipeline.stages.iter().enumerate() {
         let named = match call.args.positional.as_slice() {
@@ -178,7 +177,7 @@ fn pin_components(run: &Run<'_>, pipeline: &Pipeline, place: &Place) -> Result<(
     Ok(())
 }
 
-/// Where the digest of a stage's component is kept.
+/// The path under which the digest of a stage's component is kept.
 fn pin(stage: &StepPath) -> StepPath {
     stage.gate("component")
 }
@@ -214,7 +213,7 @@ fn push(slots: &mut [Slot], shared: &Shared<'_, '_>, out: &mut ItemSpool, item: 
     slot.take(shared, rest, out, |stage, host, out| stage.item(item, host, out))
 }
 
-/// Like [`push`], an item that nobody has read yet.
+/// Like [`push`], for an item that has not been parsed yet.
 fn push_raw(
     slots: &mut [Slot],
     shared: &Shared<'_, '_>,
@@ -245,16 +244,16 @@ struct Slot {
     stage: Box<dyn Stage + Send>,
     path: StepPath,
     span: tracing::Span,
-    /// How many effects and gates the stage has had; they are matched by their order.
+    /// The number of effects and gates that the stage has had; they are matched by their order.
     effects: usize,
     gates: usize,
-    /// Nothing stands before it, so it has no input rather than an empty one.
+    /// True for the first stage: it has no input, which differs from an empty input.
     starts: bool,
     enough: bool,
 }
 
 impl Slot {
-    /// Has the stage take an item, unless it wants no more.
+    /// Passes an item to the stage, unless the stage has finished.
     fn take(
         &mut self,
         shared: &Shared<'_, '_>,
@@ -276,7 +275,7 @@ impl Slot {
         Ok(flow)
     }
 
-    /// The stage, and the host that it works with.
+    /// The stage, and its host.
     fn hosted<'h, 'r, 's>(
         &'h mut self,
         shared: &'h Shared<'r, 's>,
@@ -313,13 +312,13 @@ struct Shared<'r, 's> {
     place: Place,
     rendered: RefCell<Rendered>,
     has_failed: Cell<bool>,
-    /// What happens once the whole pipeline has succeeded.
+    /// Commits to perform after the whole pipeline has succeeded.
     deferred: RefCell<Vec<(StepPath, EffectAction, Commit)>>,
 }
 
 impl Shared<'_, '_> {
-    /// Names a failure and notes where it came from: the stage that it reaches first,
-    /// not those in front of it that hand it on.
+    /// Adds the stage to a failure and records its path: the stage in which it happened first, not an earlier stage
+    /// that passes it on.
     fn failed(&self, stop: Stop, path: &StepPath) -> Stop {
         let Stop::Failed(error) = stop else { return stop };
         if !self.has_failed.replace(true) {
@@ -382,7 +381,7 @@ impl Shared<'_, '_> {
                 };
                 let given = perform(&host);
                 let outcome = match (requests.lost(), given) {
-                    // Whatever the command made of it.
+                    // The command may have turned the error into another one.
                     (Some(lost), _) => budget.lose(lost),
                     (None, Ok(value)) => {
                         let mut outcome = StepOutcome::new(StepStatus::Ok);
@@ -407,8 +406,7 @@ impl Shared<'_, '_> {
     }
 }
 
-/// The outcome of an effect that gave nothing: a call that was sent and has no answer
-/// may have done its work.
+/// The outcome of an effect without a result. A call that was sent and got no answer may have had its effect.
 fn effect_failed(error: StageError, cancel: &CancelToken, idempotent: bool) -> StepOutcome {
     let reason = cancel.reason();
     let is_lost = error.is(Code::UnknownEnd);
@@ -423,7 +421,7 @@ fn effect_failed(error: StageError, cancel: &CancelToken, idempotent: bool) -> S
     }
 }
 
-/// Text items as lines, for a component that reads bytes. The last one ends as it did.
+/// Text items as lines, for a component that reads bytes. The last line ends like the last item.
 fn lines(run: &Run<'_>, items: &Items) -> Result<Payload, Stop> {
     const SHOWN: usize = 60;
     let mut writer = run.store.blob_writer();
@@ -522,7 +520,7 @@ impl Host for StageHost<'_, '_, '_> {
             missing_shell: "exec shell not found; check LOBSTER_SHELL or ComSpec",
             changes: place.extras.as_ref().and_then(|extras| extras.changes).unwrap_or(ChangesMode::Direct),
             pile: Arc::clone(&place.pile),
-            // The stages after it work on what it left.
+            // The stages after it use its results.
             settles: true,
         };
         let done = native::run(self.shared.run, &path, job, &place.cancel)?;

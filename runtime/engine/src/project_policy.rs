@@ -1,9 +1,8 @@
-//! A project's own policy file, and whether a person has trusted it.
+//! A project's own policy file, and a person's trust in it.
 //!
-//! Whoever can write to a project can write its policy, an agent included. So
-//! the file counts as it stands only while its bytes are those that a person
-//! has looked at and trusted. Until then it may forbid, but what it allows is
-//! asked about (see `Settings::use_policies`).
+//! An agent or anyone else who can write to a project can write its policy. So the file is fully valid only if its
+//! bytes are the same that a person reviewed and trusted. Until then it may deny commands, but commands that it allows
+//! need an approval (see `Settings::use_policies`).
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,27 +13,27 @@ use serde_json::Value;
 use lobster_base::digest::Digest;
 use lobster_store::{StoreError, UserState, iso, system_clock};
 
-/// What a project's policy file is called, in the workflow's directory or above.
+/// Name of a project's policy file, in the workflow's directory or above.
 pub const FILE_NAME: &str = "lobster.policy.toml";
 
 /// The key under which trusted files are kept.
 const KEY: &str = "policies";
 
-/// A policy file that was found, with the bytes that were read once.
+/// A policy file, with its bytes, which are read once.
 #[derive(Clone, Debug)]
 pub struct ProjectPolicy {
-    /// Without links.
+    /// The real path, without links.
     pub path: PathBuf,
     pub text: String,
     pub digest: Digest,
 }
 
-/// What a person has said about a file.
+/// A person's trust in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// These very bytes are trusted.
+    /// Exactly these bytes are trusted.
     Trusted,
-    /// Nobody has said anything.
+    /// No version of the file was ever trusted.
     Unknown,
     /// Other bytes were trusted, at this time.
     Changed { trusted_at: String },
@@ -49,10 +48,11 @@ pub struct Trusted {
 }
 
 impl ProjectPolicy {
-    /// The nearest policy file of `start` or a directory above it.
+    /// The nearest policy file in `start` or a directory above it.
     ///
     /// # Errors
-    /// When there is one that cannot be read.
+    ///
+    /// If there is a file and it cannot be read.
     pub fn find(start: &Path) -> io::Result<Option<Self>> {
         let start = std::fs::canonicalize(start).unwrap_or_else(|_| start.to_owned());
         let found = start.ancestors().map(|dir| dir.join(FILE_NAME)).find(|path| path.is_file());
@@ -62,7 +62,8 @@ impl ProjectPolicy {
     /// Reads one file.
     ///
     /// # Errors
-    /// When it cannot be read, or is not text.
+    ///
+    /// If it cannot be read, or is not text.
     pub fn read(path: &Path) -> io::Result<Self> {
         let path = std::fs::canonicalize(path)?;
         let text = std::fs::read_to_string(&path)?;
@@ -81,18 +82,20 @@ impl TrustedPolicies {
         Self(UserState::at(&state_dir.join("store").join("trust")))
     }
 
-    /// All of them.
+    /// All trusted files.
     ///
     /// # Errors
-    /// When the record cannot be read.
+    ///
+    /// If the record cannot be read.
     pub fn list(&self) -> Result<Vec<Trusted>, StoreError> {
         Ok(self.0.get(KEY)?.map(parse).unwrap_or_default())
     }
 
-    /// What a person has said about this file.
+    /// A person's trust in this file.
     ///
     /// # Errors
-    /// When the record cannot be read.
+    ///
+    /// If the record cannot be read.
     pub fn trust_in(&self, file: &ProjectPolicy) -> Result<Trust, StoreError> {
         let known = self.list()?.into_iter().find(|known| known.path == file.path);
         Ok(match known {
@@ -102,10 +105,11 @@ impl TrustedPolicies {
         })
     }
 
-    /// Trusts a file as it stands.
+    /// Trusts the current bytes of a file.
     ///
     /// # Errors
-    /// When it cannot be recorded.
+    ///
+    /// If that cannot be recorded.
     pub fn trust(&self, file: &ProjectPolicy) -> Result<(), StoreError> {
         let entry = Trusted { path: file.path.clone(), digest: file.digest, at: iso((system_clock())()) };
         self.change(|known| {
@@ -114,10 +118,11 @@ impl TrustedPolicies {
         })
     }
 
-    /// Takes trust back; false if there was none.
+    /// Withdraws trust; false if the file was not trusted.
     ///
     /// # Errors
-    /// When it cannot be recorded.
+    ///
+    /// If that cannot be recorded.
     pub fn untrust(&self, path: &Path) -> Result<bool, StoreError> {
         let mut found = false;
         self.change(|known| {
@@ -136,7 +141,7 @@ impl TrustedPolicies {
     }
 }
 
-/// What cannot be read trusts nothing.
+/// An unreadable record trusts nothing.
 fn parse(value: Value) -> Vec<Trusted> {
     serde_json::from_value(value).unwrap_or_default()
 }

@@ -1,9 +1,8 @@
-//! What a person who is asked is shown: the same facts in a terminal, in
-//! `lobster gates`, to the notify command and over MCP (invariant G5).
+//! The view of a question: the same facts in a terminal, in `lobster gates`, in the message to the notify command and
+//! over MCP (invariant G5).
 //!
-//! A view is plain data made from the question as it is kept, with the place
-//! that asks and the digest that an answer is bound to. How it is laid out is
-//! up to whoever shows it; which facts there are is decided here alone.
+//! A view is plain data, made from the stored question, its path and the digest that an answer is bound to. Each
+//! screen has its own layout, but only this module decides which facts there are.
 
 use std::collections::BTreeSet;
 
@@ -21,45 +20,45 @@ use lobster_stage::Question;
 use lobster_stages as stages;
 use lobster_store::{Event, Gate, RunId, RunSummary, Store, StoreError, iso};
 
-/// What sort of answer is asked for, and by whom.
+/// The kind of answer that is requested, and its asker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum QuestionKind {
-    /// A workflow or a pipeline asks for yes or no.
+    /// A workflow or a pipeline asks for an approval.
     Approval,
     /// The policy asks before a command or a component starts.
     Policy,
-    /// A JSON value is asked for.
+    /// A JSON value is requested.
     Input,
 }
 
-/// How much of a fact has to be on the first screen.
+/// Importance of a fact for the first screen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// The text of a command: shown to the letter, as much as there is room for.
+    /// The text of a command: shown exactly, as far as there is room.
     Exact,
-    /// Always there.
+    /// Always shown.
     Main,
-    /// Left to the full view where there is no room.
+    /// Shown only in the full view if there is no room.
     Minor,
 }
 
-/// The label of what begins with a yes.
+/// The label of the effects that begin after an approval.
 pub const AT_ONCE: &str = "at once";
 
-/// The label of the variables that are set for it.
+/// The label of the variables that are set for these effects.
 const WITH: &str = "with";
 
-/// The label of the beginning of what it reads.
+/// The label of the beginnings of their inputs.
 const READS: &str = "reads";
 
-/// The label of why nothing begins with a yes.
+/// The label of the error that would stop the run after an approval.
 const FAILS: &str = "a yes fails";
 
-/// The label of who asks, before which stands what is asked for.
+/// The label of the asker; the facts about the subject of the question come before it.
 const ASKED_BY: &str = "asked by";
 
-/// One thing to know about a question: `network`, and what is granted of it.
+/// One fact about a question, such as `network` with the granted hosts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fact {
     pub label: String,
@@ -82,17 +81,17 @@ impl Fact {
     }
 }
 
-/// A question as a person sees it.
+/// A question for a person.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct QuestionView {
     pub kind: QuestionKind,
     pub prompt: String,
-    /// Text to look at, unless it says the same as the items.
+    /// A preview, unless it repeats the items.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub preview: Option<String>,
-    /// What is approved; empty where the facts say it better.
+    /// The items to approve; empty if the facts describe them better.
     pub items: Vec<Value>,
-    /// What an input request is about.
+    /// The subject of an input request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subject: Option<Value>,
     pub facts: Vec<Fact>,
@@ -100,7 +99,7 @@ pub struct QuestionView {
     pub then: Vec<String>,
 }
 
-/// Where a question comes up.
+/// The circumstances of a question.
 pub(crate) struct Occasion<'a> {
     pub(crate) run: RunId,
     pub(crate) path: &'a str,
@@ -110,9 +109,9 @@ pub(crate) struct Occasion<'a> {
 }
 
 impl Occasion<'_> {
-    /// Whether the policy asks at this place.
+    /// True if the policy asks at this path.
     pub(crate) fn is_of_policy(path: &str) -> bool {
-        // Characters that structure a path are escaped in ids, so no step can have this one.
+        // Characters that structure a path are escaped in ids, so no step can have this path.
         path.ends_with("!policy!approval")
     }
 }
@@ -121,17 +120,18 @@ impl QuestionView {
     /// The view of a question in the store.
     ///
     /// # Errors
-    /// When the run's record cannot be read.
+    ///
+    /// If the run's record cannot be read.
     pub fn of_gate(store: &Store, gate: &Gate) -> Result<Self, StoreError> {
         let occasion =
             Occasion { run: gate.run, path: &gate.path, binding: gate.binding, expires_at: gate.expires_at };
         match serde_json::from_value::<GateQuestion>(gate.detail.clone()) {
             Ok(question) => {
-                // Questions that an earlier version kept come without it.
+                // Questions of earlier versions are without it.
                 let going = serde_json::from_value(gate.detail[KEPT].clone()).unwrap_or_default();
                 Self::new(store, &question, &occasion, &going)
             }
-            // A store of another version: what was asked is there in any case.
+            // Written by another version; the stored question is shown in any case.
             Err(_) => Ok(Self {
                 kind: QuestionKind::Approval,
                 prompt: gate.question.get("prompt").map(json::js_string).unwrap_or_default(),
@@ -144,7 +144,7 @@ impl QuestionView {
         }
     }
 
-    /// The view of a question that comes up.
+    /// The view of a new question.
     pub(crate) fn new(
         store: &Store,
         question: &GateQuestion,
@@ -196,8 +196,8 @@ impl QuestionView {
         }
     }
 
-    /// The view with what was found out now about what a yes sets going; says whether that is
-    /// something else than what was shown when the question came up.
+    /// Replaces the consequences of an approval by newly found ones; returns true if they differ from those that were
+    /// shown when the question was asked.
     pub fn update_sets_going(&mut self, going: &SetsGoing) -> bool {
         if self.kind != QuestionKind::Approval {
             return false;
@@ -208,7 +208,7 @@ impl QuestionView {
         if shown == now {
             return false;
         }
-        // A question that an earlier version kept does not tell them all.
+        // A question of an earlier version may lack some of them.
         let is_same = |label| {
             let of = |facts: &[Fact]| facts.iter().find(|fact| fact.label == label).cloned();
             of(&shown) == of(&now) || ([WITH, READS].contains(&label) && of(&shown).is_none())
@@ -220,15 +220,14 @@ impl QuestionView {
         !shown.is_empty() && !is_as_shown
     }
 
-    /// How many items are approved.
+    /// Number of items to approve.
     #[must_use]
     pub fn count(&self) -> usize {
         self.items.len()
     }
 }
 
-/// Whether the steps of a run are confined. Under the built-in policy they are not, whatever
-/// a decision says about grants.
+/// True if the steps of a run are confined. Under the built-in policy they are not, even if a decision lists grants.
 fn is_confined(store: &Store, run: RunId) -> bool {
     let first = store.events_after(run, 0, 1).unwrap_or_default();
     match first.first().map(|record| &record.event) {
@@ -239,7 +238,7 @@ fn is_confined(store: &Store, run: RunId) -> bool {
     }
 }
 
-/// What a yes sets going: the very commands, references resolved.
+/// The consequences of an approval: the exact commands, with references resolved.
 fn going_facts(going: &SetsGoing) -> Vec<Fact> {
     let mut facts = Vec::new();
     if !going.at_once.is_empty() {
@@ -256,7 +255,7 @@ fn going_facts(going: &SetsGoing) -> Vec<Fact> {
     facts
 }
 
-/// Where the question comes from, who may answer it, until when, and what the answer is bound to.
+/// The origin of the question, the permitted approvers, its expiry, and the digest that the answer is bound to.
 fn who_asks(
     question: &GateQuestion,
     occasion: &Occasion<'_>,
@@ -303,7 +302,7 @@ fn who_asks(
     facts
 }
 
-/// What the policy asks about: the command with all that it would start and get.
+/// The subject of a policy's question: the command with everything that it would start and get.
 fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact> {
     let Some(item) = item.as_object() else { return vec![Fact::main("item", json::compact(item))] };
     let mut facts = Vec::new();
@@ -321,9 +320,9 @@ fn policy_facts(item: &Value, preview: Option<&str>, confined: bool) -> Vec<Fact
         _ => preview.unwrap_or_default().to_owned(),
     };
     let words: Vec<&Vec<Value>> = list(item, "commands").filter_map(|one| one["argv"].as_array()).collect();
-    // One simple command is its own text.
+    // The text of one simple command needs no list.
     if words.len() != 1 || words.iter().any(|words| plain(words) != command && quoted(words) != command) {
-        // The same command several times is one to know about.
+        // A command that is started several times is listed once.
         let mut starts: Vec<String> = Vec::new();
         for words in words.iter().map(|words| quoted(words)) {
             if !starts.contains(&words) {
@@ -388,7 +387,7 @@ fn shown_tree(tree: &Value) -> String {
     format!("{path}  {files} {noun}  {}", digest.get(..12).unwrap_or(digest))
 }
 
-/// What a jailed command gets, in words. A right that this version has no words for is shown by its name.
+/// The rights of a jailed command, in words. A right that this version does not know is shown by its name.
 fn grant_facts(grant: &Map<String, Value>) -> Vec<Fact> {
     let net = match grant.get("net") {
         Some(Value::String(word)) if word == "host-network" => {
@@ -426,7 +425,7 @@ fn grant_facts(grant: &Map<String, Value>) -> Vec<Fact> {
     facts
 }
 
-/// What an answer has to look like.
+/// The format of an answer.
 fn answer_facts(schema: &Value, defaults: Option<&Value>) -> Vec<Fact> {
     let mut facts = Vec::new();
     let properties = schema.get("properties").and_then(Value::as_object);
@@ -525,7 +524,7 @@ fn plain(words: &[Value]) -> String {
     words.iter().map(json::js_string).collect::<Vec<_>>().join(" ")
 }
 
-/// Words so that a reader can tell where one ends.
+/// Words with quotes where needed, so that a reader sees where each one ends.
 pub(crate) fn quoted(words: &[Value]) -> String {
     let bare = |c: char| c.is_alphanumeric() || "-_./:=@%+,‹›?~".contains(c);
     let shown = words.iter().map(|word| name_step_home(&json::js_string(word)));
@@ -536,7 +535,7 @@ pub(crate) fn quoted(words: &[Value]) -> String {
     quoted.collect::<Vec<_>>().join(" ")
 }
 
-/// Whether a preview is only the items once more, or their beginning, in some layout.
+/// True if a preview only repeats the items, or their beginning, in another layout.
 fn repeats(preview: &str, items: &[Value]) -> bool {
     if items.is_empty() {
         return false;

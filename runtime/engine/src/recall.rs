@@ -1,4 +1,4 @@
-//! What a run knows of itself: its journal, read from the beginning.
+//! A run's memory: its journal, read from the beginning.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -14,107 +14,107 @@ use lobster_models::ledger::Ledger;
 use lobster_stage::Answer;
 use lobster_store::{Event, GateAnswer, Record, StepOutcome, StepStatus};
 
-/// The attempt number under which a composite step's summary is journaled: it
-/// is for the history only, the parts are what is recalled.
+/// The attempt number of a composite step's summary in the journal. The summary is only for the history; the parts are
+/// recalled one by one.
 pub const SUMMARY: u32 = 0;
 
-/// In the detail of an outcome: the end of the run stopped this effect half-way, so
-/// that for whoever goes on it has begun and not ended.
+/// In the detail of an outcome: the end of the run stopped this effect half-way, so for a resumed run it has begun and
+/// not ended.
 pub const CUT_OFF: &str = "cut_off";
 
-/// What an earlier execution of the same run left in the journal.
+/// The results of earlier executions of the same run, from the journal.
 #[derive(Default)]
 pub(super) struct Recall {
     pub(super) ended: HashMap<StepPath, Arc<StepOutcome>>,
     pub(super) started: HashSet<StepPath>,
-    /// What is known of effects among `started`.
+    /// The outcomes of interrupted effects among `started`.
     pub(super) cut_off: HashMap<StepPath, Arc<StepOutcome>>,
     pub(super) answers: HashMap<StepPath, KnownAnswer>,
-    /// Composite steps whose summary is journaled already.
+    /// Composite steps whose summary is already in the journal.
     pub(super) summarised: HashSet<StepPath>,
-    /// Effects that the run performed itself, as opposed to took over.
+    /// Effects that the run performed itself and did not take over.
     performed: HashSet<StepPath>,
-    /// What came after the first answer that was taken over, with its action if
-    /// it has one: a fork's own effects are not among it, since none was performed.
+    /// Paths recorded after the first answer that was taken over, each with its action if it has one. A fork's own
+    /// effects are not included, since an effect needs a confirmed answer.
     behind: Option<HashMap<StepPath, Option<Digest>>>,
-    /// Outcomes that hold for this action alone: the question before them was asked again.
+    /// Outcomes that are valid only for this action, because the question before them was asked again.
     only_for: HashMap<StepPath, Digest>,
-    /// What models were paid for.
+    /// The recorded costs of model calls.
     ledger: Ledger,
-    /// The places at which the run was taken up again after a failure, as often as it was.
+    /// The paths at which the run was resumed after a failure, once for each time.
     retried: Vec<StepPath>,
-    /// Change sets that conflicted, and what was put in their places.
+    /// Change sets that conflicted, and their replacements.
     resolved: HashMap<Digest, Digest>,
-    /// So many records came from elsewhere with the run.
+    /// The number of records that were imported with the run.
     imported: u64,
-    /// The places of outcomes that only those tell.
+    /// The paths of outcomes that only imported records have.
     elsewhere: HashSet<StepPath>,
 }
 
-/// In the detail of a retry: which change set is committed in place of one that conflicted.
+/// In the detail of a retry: the replacement of a change set that conflicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resolved {
-    /// What conflicted.
+    /// The change set that conflicted.
     pub from: Digest,
-    /// What is committed.
+    /// The change set that is committed instead.
     pub to: Digest,
 }
 
 impl Resolved {
-    /// The name that it has there.
+    /// Its name in the detail.
     const KEY: &str = "resolved";
 
-    /// What a retry says of it.
+    /// Reads it from the detail of a retry.
     fn of(detail: &Value) -> Option<Self> {
         Self::deserialize(detail.get(Self::KEY)?).ok()
     }
 
-    /// The detail that says it.
+    /// The detail for a retry.
     #[must_use]
     pub fn detail(&self) -> Value {
         json!({ Self::KEY: self })
     }
 }
 
-/// The answers that a journal holds, by their places.
+/// The answers in a journal, by their paths.
 pub fn answers(journal: &[Record]) -> HashMap<StepPath, KnownAnswer> {
     let mut recall = Recall::default();
     recall.read(journal);
     recall.answers
 }
 
-/// What was settled elsewhere about a question: that it need not be asked, who may answer it, what it shows. Here
-/// that is settled anew.
+/// True for a path with a fact about a question that was decided elsewhere: that it need not be asked, the permitted
+/// approvers, the displayed text. Such facts are decided again here.
 fn settles_a_question(path: &StepPath) -> bool {
     let path = path.as_str();
     path.strip_prefix('!').is_some_and(|which| which.starts_with(APPROVED))
         || SETTLED.iter().any(|which| path.ends_with(which))
 }
 
-/// How the places in a run itself begin at which it is kept that a policy's question was answered for all of it.
+/// Prefix of the paths, directly below the run, that record an approval of a policy's question for the whole run.
 pub(crate) const APPROVED: &str = "approved:";
 
-/// How the places end at which it is kept who may answer a question, and what it shows.
+/// Endings of the paths that record the permitted approvers of a question, and its displayed text.
 const SETTLED: [&str; 2] = ["!identity", "!shown"];
 
 impl Recall {
-    /// One of a run of which so many records came from elsewhere. What was done there was done; but
-    /// what was permitted there is not permitted here.
+    /// For a run with this many imported records. The recorded effects were performed, but permissions from elsewhere
+    /// are not valid here.
     pub(super) fn of_imported(records: u64) -> Self {
         Self { imported: records, ..Self::default() }
     }
 
-    /// Whether what this place gave is on record only elsewhere.
+    /// True if the outcome of this path is only in imported records.
     pub(super) fn is_from_elsewhere(&self, path: &StepPath) -> bool {
         self.elsewhere.contains(path) && self.ended.contains_key(path)
     }
 
-    /// True if this run began the effect at this place and its end is not on record.
+    /// True if this run began the effect at this path and its end is not recorded.
     pub(super) fn has_begun(&self, path: &StepPath) -> bool {
         self.performed.contains(path) && !self.ended.contains_key(path)
     }
 
-    /// An outcome that holds whatever the action here is now.
+    /// An outcome that is valid regardless of the current action.
     pub(super) fn certain(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
         self.ended.get(path).filter(|_| !self.only_for.contains_key(path)).cloned()
     }
@@ -127,7 +127,7 @@ impl Recall {
                 Event::StepStarted { path, effect, idempotent, action, detail, .. } => {
                     let path = StepPath::from(path.as_str());
                     let reused = detail.get("reused") == Some(&Value::Bool(true));
-                    // An idempotent effect is repeated without asking.
+                    // An idempotent effect is repeated without a question.
                     if *effect && !*idempotent {
                         self.started.insert(path.clone());
                     }
@@ -135,7 +135,7 @@ impl Recall {
                     self.only_for.remove(&path);
                     self.elsewhere.remove(&path);
                     if *effect && !reused {
-                        // Whatever stands there was not what is wanted now.
+                        // An earlier outcome at this path was for another action.
                         self.ended.remove(&path);
                         self.performed.insert(path);
                     } else if let Some(behind) = &mut self.behind {
@@ -181,7 +181,7 @@ impl Recall {
                             continue;
                         }
                     };
-                    // What was answered elsewhere is asked here before anything is done, as in a fork.
+                    // An answer from elsewhere is asked again here before any effect, as in a fork.
                     let from = from.or_else(|| is_imported.then_some(record.run));
                     if from.is_some() {
                         self.behind.get_or_insert_default();
@@ -203,7 +203,7 @@ impl Recall {
                     if let Some(Resolved { from, to }) = Resolved::of(detail).filter(|_| !is_imported) {
                         self.resolved.insert(from, to);
                     }
-                    // A failure at no place was not one of a step: all of them stay as they ended.
+                    // A failure without a path was not a step's, so all steps keep their outcomes.
                     let Some(path) = path.as_deref().map(StepPath::from) else { continue };
                     self.forget_failures(&path);
                     self.retried.push(path);
@@ -220,10 +220,10 @@ impl Recall {
         self.started.retain(|path| !self.ended.contains_key(path));
     }
 
-    /// What is committed where this change set was to be.
+    /// The change set that is committed in place of this one.
     pub(super) fn resolved(&self, set: Digest) -> Digest {
         let mut last = set;
-        // Each is younger than the one before; the bound is for a record that somebody wrote.
+        // Each replacement is newer than the one before; the bound protects against a forged record.
         for _ in 0..self.resolved.len() {
             match self.resolved.get(&last) {
                 Some(next) => last = *next,
@@ -233,19 +233,18 @@ impl Recall {
         last
     }
 
-    /// How often the run was taken up again after a failure at this very place.
+    /// Number of times that the run was resumed after a failure at exactly this path.
     pub(super) fn retries_at(&self, path: &StepPath) -> usize {
         self.retried.iter().filter(|retried| *retried == path).count()
     }
 
-    /// What was paid for until now, with the place of each call.
+    /// The recorded costs so far, with the path of each call.
     pub(super) fn paid_earlier(&self) -> Vec<(String, Spend)> {
         self.ledger.payments().map(|payment| (payment.path, payment.spend)).collect()
     }
 
-    /// A question is asked again whose answer was taken over. Another answer may
-    /// lead elsewhere, so an outcome behind it holds for its own action alone,
-    /// and what has no action is found out anew.
+    /// Called when a question is asked again whose answer was taken over. Another answer may lead to other actions, so
+    /// a later outcome is valid only for its own action, and a later result without an action is decided again.
     fn doubt_what_is_behind(&mut self) {
         for (path, action) in self.behind.take().unwrap_or_default() {
             match action {
@@ -260,7 +259,7 @@ impl Recall {
         self.summarised.clear();
     }
 
-    /// Forgets an outcome that holds for another action than this one.
+    /// Drops an outcome that is valid only for another action.
     pub(super) fn forget_other(&mut self, path: &StepPath, action: Digest) {
         if self.only_for.get(path).is_some_and(|only| *only != action) {
             self.only_for.remove(path);
@@ -268,8 +267,8 @@ impl Recall {
         }
     }
 
-    /// A retry takes up the work at the failed place; what succeeded there stays
-    /// done, and so do failures that a later attempt has made up for.
+    /// Prepares a retry from the failed path. Successes there are kept, and so are failures that a later attempt
+    /// corrected.
     fn forget_failures(&mut self, at: &StepPath) {
         let made_up_for: HashSet<StepPath> = self
             .ended
@@ -280,7 +279,7 @@ impl Recall {
         let failed: Vec<_> = self
             .ended
             .iter()
-            // A commit that failed did nothing, and fails the step that it stands before.
+            // A failed commit changed nothing, and is a failure of the step that follows it.
             .filter(|(path, outcome)| {
                 (path.is_within(at) || path.is_commit()) && outcome.status != StepStatus::Ok
             })
@@ -288,7 +287,7 @@ impl Recall {
             .filter(|path| !made_up_for.contains(&path.any_attempt()))
             .collect();
         for path in failed {
-            // Of an interrupted effect that was skipped nobody has seen the end since.
+            // The end of an interrupted effect that was skipped is still unknown.
             let seen = self.ended.remove(&path).is_none_or(|end| end.status != StepStatus::Interrupted);
             if seen {
                 self.started.remove(&path);

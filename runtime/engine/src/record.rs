@@ -1,4 +1,4 @@
-//! What later steps see of a step, and the scopes they see it through.
+//! The record of a step for later steps, and the scopes in which records are visible.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -18,7 +18,7 @@ use lobster_stage::{Stop, store_failure};
 use lobster_stages::exec::output;
 use lobster_store::{Store, StoreError};
 
-/// The result record of a step: what `$id.path` reads.
+/// The result record of a step, which `$id.path` reads.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Record {
     pub(crate) id: String,
@@ -31,49 +31,49 @@ pub(crate) struct Record {
     pub(crate) response: Option<Value>,
     pub(crate) skipped: bool,
     pub(crate) error: Option<String>,
-    /// Records of branches, which become visible by their own ids.
+    /// Records of branches, which are visible under their own ids.
     pub(crate) inner: Vec<Arc<Record>>,
 }
 
-/// The `json` of a record: given, or found out by looking.
+/// The `json` of a record, either given or computed on demand.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Json {
     #[default]
     Absent,
     Value(Arc<Value>),
-    /// Whatever stdout parses as; absent if it does not.
+    /// The JSON in stdout; absent if stdout is not JSON.
     OfStdout(Arc<Parsed>),
-    /// One item is itself, several are an array.
+    /// A single item as it is, several items as an array.
     OfItems(Items, Arc<OnceLock<Arc<Value>>>),
 }
 
-/// Where warnings about a step go, and its path.
+/// The function for warnings about a step, and the step's path.
 pub(crate) type Warnings = (Arc<dyn Fn(&str) + Send + Sync>, StepPath);
 
-/// Why a step's stdout has no JSON value, although there is one.
+/// The reason why a step has stdout but no JSON value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum NoValue {
-    /// It is JSON in more levels than are read.
+    /// The JSON has more levels than lobster reads.
     TooDeep,
     NotJson,
 }
 
-/// What is known of the JSON in a step's stdout.
+/// Facts about the JSON in a step's stdout.
 #[derive(Default)]
 pub(crate) struct Parsed {
     warnings: Option<Warnings>,
     value: OnceLock<Option<Arc<Value>>>,
     no_value: OnceLock<NoValue>,
     large: OnceLock<Large>,
-    /// The items of a large list; none if it is something else.
+    /// The items of a large list; `None` if stdout is something else.
     items: OnceLock<Option<Items>>,
-    /// Large JSON without blanks; none if it has to be loaded for that.
+    /// Large JSON without blanks; `None` if it would have to be loaded first.
     compact: OnceLock<Option<Text>>,
-    /// What was asked for inside of large JSON, by its path.
+    /// Parts of large JSON that were requested, by their paths.
     parts: Mutex<HashMap<Vec<String>, Option<Arc<Value>>>>,
 }
 
-/// Whether text is JSON that is handed on and looked into without being loaded.
+/// Tells if text is large JSON, which is passed on and searched without being loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Large {
     No,
@@ -81,7 +81,7 @@ enum Large {
     Object,
 }
 
-/// JSON of more bytes than this is not loaded, as long as nobody needs all of it.
+/// JSON with more bytes than this is not loaded unless all of it is needed.
 const LARGE: u64 = 1 << 20;
 
 impl fmt::Debug for Parsed {
@@ -110,7 +110,7 @@ impl Json {
 }
 
 impl Parsed {
-    /// Reads what a step printed; nothing but blanks is no output.
+    /// Reads a step's output; only blanks are no output.
     fn read(&self, text: &str) -> Option<Arc<Value>> {
         if text.is_empty() {
             return None;
@@ -140,7 +140,7 @@ impl Record {
         Self { id: id.to_owned(), ..Self::default() }
     }
 
-    /// The `json` value, loaded and parsed now if it was not before.
+    /// The `json` value, which is loaded and parsed on the first call.
     pub(crate) fn json(&self) -> Result<Option<&Arc<Value>>, Unreadable> {
         match &self.json {
             Json::Absent => Ok(None),
@@ -170,8 +170,8 @@ impl Record {
         }
     }
 
-    /// [`Record::json`] for `$id.json`. What is nested too deeply to be read is an
-    /// error here: an empty input in its place would go unnoticed.
+    /// [`Record::json`] for `$id.json`. JSON that is nested too deeply is an error here, since an empty input in its
+    /// place would not be noticed.
     fn referenced_json(&self) -> Result<Option<&Arc<Value>>, Unreadable> {
         let value = self.json()?;
         match self.no_value() {
@@ -182,7 +182,7 @@ impl Record {
         }
     }
 
-    /// Why stdout has no JSON value, once [`Record::json`] has looked.
+    /// The reason why stdout has no JSON value, after [`Record::json`] was called.
     fn no_value(&self) -> Option<NoValue> {
         match &self.json {
             Json::OfStdout(parsed) => parsed.no_value.get().copied(),
@@ -190,8 +190,8 @@ impl Record {
         }
     }
 
-    /// The items of `json` if it is a large list that nobody has loaded yet. Of
-    /// text, they are put into `store`, and no more than one is held at a time.
+    /// The items of `json` if it is a large list that has not been loaded. Items in text are put into `store`, and
+    /// only one of them is in memory at a time.
     pub(crate) fn large_list(&self, store: &Store) -> Result<Option<Items>, Stop> {
         if let Json::OfItems(items @ Items::Stored { .. }, cell) = &self.json {
             return Ok(Some(items).filter(|items| items.len() > 1 && cell.get().is_none()).cloned());
@@ -206,8 +206,8 @@ impl Record {
         Ok(parsed.items.get_or_init(|| Some(items).filter(|items| items.len() > 1)).clone())
     }
 
-    /// The text of `json`, without blanks, if it is large text that nobody has parsed
-    /// yet. It is put into `store`; of what it says, little more than names is held.
+    /// The text of `json`, without blanks, if it is large text that has not been parsed. The text is put into `store`;
+    /// little more than its names is held in memory.
     pub(crate) fn large_text(&self, store: &Store) -> Result<Option<Text>, Stop> {
         let Some((parsed, text, _)) = self.large().map_err(store_failure)? else { return Ok(None) };
         if let Some(known) = parsed.compact.get() {
@@ -223,8 +223,7 @@ impl Record {
         Ok(parsed.compact.get_or_init(|| compact).clone())
     }
 
-    /// What `json` has at `path`, if it is large text that nobody has parsed yet: then
-    /// only this part of it is held.
+    /// The part of `json` at `path`, if `json` is large text that has not been parsed; only this part is loaded.
     fn large_part(&self, path: &[&str]) -> Result<Option<Option<Arc<Value>>>, Unreadable> {
         let Some((parsed, text, _)) = self.large().map_err(Unreadable::new)? else { return Ok(None) };
         let mut parts = lock(&parsed.parts);
@@ -239,7 +238,7 @@ impl Record {
         Ok(Some(found))
     }
 
-    /// Stdout and what is known of it, if it is large JSON that nobody has parsed yet.
+    /// Stdout and the known facts about it, if it is large JSON that has not been parsed.
     fn large(&self) -> io::Result<Option<(&Parsed, &Text, Large)>> {
         let (Json::OfStdout(parsed), Some(text)) = (&self.json, &self.stdout) else { return Ok(None) };
         if text.stored_len() <= LARGE || parsed.value.get().is_some() {
@@ -260,8 +259,7 @@ impl Record {
         Ok((large != Large::No).then_some((parsed, text, large)))
     }
 
-    /// The items of this record as a workflow's output. They are copied only if
-    /// somebody else holds the record.
+    /// The items of this record as a workflow's output. They are copied only if the record is shared.
     pub(crate) fn output(self: Arc<Self>) -> Result<Output, Unreadable> {
         if let Json::OfItems(items, _) = &self.json
             && items.len() > 1
@@ -308,7 +306,7 @@ pub(crate) fn spread(value: Value) -> Vec<Value> {
     }
 }
 
-/// A result that the store cannot give back.
+/// A result that cannot be read back from the store.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Unreadable(#[source] Arc<dyn Error + Send + Sync>);
@@ -331,9 +329,8 @@ impl From<Unreadable> for Stop {
     }
 }
 
-/// The results visible at one place: own ones, then the enclosing scope's. A
-/// loop's rounds and a parallel step's branches have scopes of their own, so
-/// nothing is copied however much came before.
+/// The results visible at one place: its own, then the enclosing scope's. A loop's rounds and a parallel step's
+/// branches have scopes of their own, so the number of earlier results does not matter.
 #[derive(Default)]
 pub(crate) struct Scope<'p> {
     parent: Option<&'p Scope<'p>>,
@@ -346,7 +343,7 @@ impl<'p> Scope<'p> {
         Self { parent: Some(parent), ..Self::default() }
     }
 
-    /// Makes a record visible, and those of its branches.
+    /// Makes a record visible, together with the records of its branches.
     pub(crate) fn insert(&mut self, record: Arc<Record>) {
         self.show_inner(&record);
         if !record.skipped && record.error.is_none() {
@@ -362,17 +359,17 @@ impl<'p> Scope<'p> {
         }
     }
 
-    /// A record of this very scope.
+    /// A record of this scope, not of an enclosing one.
     pub(crate) fn get_own(&self, id: &str) -> Option<&Arc<Record>> {
         self.own.get(id)
     }
 
-    /// The record of the latest step that completed here.
+    /// The record of the last step that completed here.
     pub(crate) fn last_completed(&self) -> Option<&Arc<Record>> {
         self.last_completed.as_ref()
     }
 
-    /// Every record that can be seen from here, inner ones hiding outer ones.
+    /// All visible records; inner ones hide outer ones.
     pub(crate) fn visible(&self) -> Vec<&Arc<Record>> {
         let mut seen = self.parent.map_or_else(Vec::new, Self::visible);
         seen.retain(|record| !self.own.contains_key(&record.id));

@@ -1,4 +1,4 @@
-//! What the record holds of a run's beginning: its plan and its arguments.
+//! The recorded beginning of a run: its plan and its arguments.
 
 use lobster_base::code::Code;
 use lobster_base::digest::Digest;
@@ -7,7 +7,7 @@ use lobster_store::Store;
 
 use crate::envelope::Failure;
 
-/// A plan or arguments, as the store keeps them.
+/// Reads a plan or arguments from the store.
 pub fn recorded<T: serde::de::DeserializeOwned>(store: &Store, digest: &Digest) -> Result<T, Failure> {
     const MAX_PLAN: u64 = 64 << 20;
     let bytes = store.load(digest, MAX_PLAN)?;

@@ -1,5 +1,5 @@
-//! What an execution goes on with where a part of the record was left out on
-//! purpose: the step that needs it ends as it was recorded to have ended.
+//! Continues an execution in which a part of the record was left out on purpose: a step that needs the missing part
+//! ends as it is recorded to have ended.
 
 use std::sync::Arc;
 
@@ -17,21 +17,21 @@ use lobster_stage::{Answer, Stop};
 use lobster_store::StepOutcome;
 
 impl Run<'_> {
-    /// How the step at `path` ended when it was recorded, if it stops now for want
-    /// of what was left out of the record; otherwise the stop itself.
+    /// The recorded end of the step at `path`, if it stops because data was left out of the record; otherwise the stop
+    /// itself.
     pub(super) fn recorded_end(&self, path: &StepPath, stop: Stop) -> Result<RecordedEnd, Stop> {
         let (Some(overseer), Stop::Failed(error)) = (self.overseer(), &stop) else { return Err(stop) };
         overseer.recorded_end(path, error).unwrap_or(Err(stop))
     }
 
-    /// The answer that was recorded at a place, whatever the question was.
+    /// The recorded answer at a path, for any question.
     fn recorded_answer(&self, path: &StepPath, kind: &str) -> Option<Answer> {
         lock(&self.recall).answers.get(&path.gate(kind)).map(|known| known.answer.clone())
     }
 }
 
 impl Frame<'_> {
-    /// A step's record, or what was recorded of it if it needs what was left out.
+    /// A step's record, or its recorded result if the step needs data that was left out.
     pub(super) fn or_recorded(
         &self,
         step: &Step,
@@ -46,7 +46,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Whether a step is done, if its condition cannot be read.
+    /// True if a step runs whose condition cannot be evaluated.
     pub(super) fn recorded_condition(&self, path: &StepPath, error: &ExprError) -> Result<bool, Stop> {
         let end = self.run.recorded_end(path, self.failed(path, error))?;
         Ok(!matches!(end, RecordedEnd::Skipped))
@@ -92,7 +92,7 @@ impl Frame<'_> {
     }
 }
 
-/// A record of which nothing can be read.
+/// A record whose contents are left out.
 pub(super) fn unknown(step: &Step, path: &StepPath) -> Record {
     Record {
         stdout: Some(Text::left_out(Arc::from(path.as_str()))),

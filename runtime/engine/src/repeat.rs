@@ -19,7 +19,7 @@ use lobster_language::wait;
 use lobster_stage::{StageError, Stop};
 
 impl Frame<'_> {
-    /// Runs the steps again and again until the condition holds; gives what the last round gave.
+    /// Runs the steps until the condition holds; returns the result of the last round.
     pub(super) fn repeat(
         &self,
         step: &Step,
@@ -39,11 +39,11 @@ impl Frame<'_> {
                 self.run.record_failure(path);
                 let message = format!(
                     "Workflow step {} repeat: its condition does not hold after {index} rounds: {}. `lobster \
-                     resume` goes on for as many rounds again.",
+                     resume` continues for as many rounds again.",
                     step.id,
                     until.text()
                 );
-                // Another attempt, if the author wants one, begins anew.
+                // Another attempt, if the author asked for one, begins from the first round.
                 return Err(StageError::new(message).with_code(Code::RepeatLimit).into());
             }
             if let Some(every) = every.as_ref().filter(|_| index > 0) {
@@ -59,7 +59,7 @@ impl Frame<'_> {
             }));
             self.sequence(steps, &mut own, &round, &inside, cancel)?;
             for sub in steps {
-                // What comes after a step with `skip_rest` has no record.
+                // Steps after a step with `skip_rest` have no record.
                 if own.get_own(&sub.id).is_none() {
                     own.insert(Arc::new(skipped(sub)));
                 }
@@ -72,8 +72,8 @@ impl Frame<'_> {
         Err(Stop::Cancelled)
     }
 
-    /// Whether rounds beyond the most that there may be were asked for, by resuming the run that
-    /// had failed here. That is on record: a replay and a fork have as many rounds.
+    /// True if more rounds than the maximum were requested, by resuming the run after it failed here. The request is
+    /// recorded, so that a replay and a fork have as many rounds.
     fn may_go_on(&self, path: &StepPath, round: &StepPath, times: usize) -> Result<bool, Stop> {
         let place = round.gate("more");
         if self.run.kept(&place).is_some()

@@ -1,4 +1,4 @@
-//! The requests over HTTP of one effect, which the executor makes.
+//! The HTTP requests of one effect, which the executor sends.
 
 use std::cell::{Cell, RefCell};
 
@@ -16,17 +16,17 @@ pub(crate) struct Requests<'r, 's> {
     action: Digest,
     cancel: &'r CancelToken,
     made: Cell<u32>,
-    /// How the order ended that the executor did not bring the end of home.
+    /// The outcome of the effect if the executor lost a request.
     lost: RefCell<Option<StepOutcome>>,
 }
 
 impl<'r, 's> Requests<'r, 's> {
-    /// The requests of the effect at `path`, none of which is made yet.
+    /// The requests of the effect at `path`; none is sent yet.
     pub(crate) fn new(run: &'r Run<'s>, path: &'r StepPath, action: Digest, cancel: &'r CancelToken) -> Self {
         Self { run, path, action, cancel, made: Cell::new(0), lost: RefCell::default() }
     }
 
-    /// Has one made. After one that was lost there is no other.
+    /// Sends a request. After a lost request no other one is sent.
     pub(crate) fn send(&self, request: &HttpRequest) -> Result<HttpReply, HttpError> {
         if let Some(lost) = &*self.lost.borrow() {
             return Err(HttpError::Executor(lost.error.clone().unwrap_or_default()));
@@ -34,7 +34,7 @@ impl<'r, 's> Requests<'r, 's> {
         let mut id = self.run.order_id(self.path);
         let made = self.made.replace(self.made.get() + 1);
         if made > 0 {
-            // Each is an order of its own.
+            // Each request is an order of its own.
             id = id.of_request(made + 1);
         }
         let task = HttpTask::new(request, self.body(&request.body));
@@ -51,7 +51,7 @@ impl<'r, 's> Requests<'r, 's> {
         }
     }
 
-    /// The body as the order has it. Where it holds what no store may keep, it travels in the order alone.
+    /// The body in the order. A body with a secret that no store may keep is only in the order itself.
     fn body(&self, text: &str) -> OrderText {
         if text.len() > OrderText::MAX_INLINE
             && let Ok(blob) = self.run.store.put(text.as_bytes())
@@ -62,7 +62,7 @@ impl<'r, 's> Requests<'r, 's> {
         OrderText::Text(text.to_owned())
     }
 
-    /// The outcome of an effect of which the executor lost a request.
+    /// The outcome of an effect whose request the executor lost.
     pub(crate) fn lost(&self) -> Option<StepOutcome> {
         self.lost.take()
     }

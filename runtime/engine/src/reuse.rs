@@ -1,17 +1,17 @@
-//! Outcomes that are taken from the action cache instead of being had again.
+//! Outcomes that are taken from the action cache instead of performing the action.
 
 use super::env::Env;
 use lobster_language::plan::Extras;
 
-/// The variable that keeps runs from taking anything from the action cache.
+/// The variable that keeps runs from reading the action cache.
 const NO_CACHE: &str = "LOBSTER_NO_CACHE";
 
-/// Whether the environment asks for everything to be done.
+/// True if the environment asks for everything to be performed.
 pub(super) fn is_off(env: &Env) -> bool {
     env.non_blank(NO_CACHE).is_some_and(|word| is_yes(&word))
 }
 
-/// Whether recorded settings asked for it.
+/// True if the recorded settings asked for it.
 pub(super) fn was_off(settings: &serde_json::Value) -> bool {
     settings.get(NO_CACHE).and_then(serde_json::Value::as_str).is_some_and(is_yes)
 }
@@ -20,24 +20,24 @@ fn is_yes(word: &str) -> bool {
     !matches!(word.trim().to_ascii_lowercase().as_str(), "" | "0" | "false" | "no" | "off")
 }
 
-/// An environment that asks for everything to be done.
+/// An environment that asks for everything to be performed.
 pub(crate) fn without_cache(env: &Env) -> Env {
     env.with_inherited(NO_CACHE, "1")
 }
 
-/// Which outcomes of an action may be taken instead of performing it.
+/// The cached outcomes that an action may reuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reuse {
     /// None.
     Never,
-    /// Those of a pure action, however old.
+    /// Outcomes of a pure action, of any age.
     Pure,
-    /// Those of an effect too, on the author's word; at most so many milliseconds old, if it says so.
+    /// Outcomes of effects as well, which the author allows; at most `ttl_ms` milliseconds old, if that is set.
     Promised { ttl_ms: Option<i64> },
 }
 
 impl Reuse {
-    /// What a step's `cache` says.
+    /// Reads a step's `cache`.
     pub(crate) fn of(extras: &Extras) -> Self {
         match extras.cache {
             None => Self::Pure,
@@ -49,7 +49,7 @@ impl Reuse {
         }
     }
 
-    /// Whether it covers an action of this purity.
+    /// True if it covers an action of this purity.
     pub(crate) fn covers(self, pure: bool) -> bool {
         match self {
             Self::Never => false,

@@ -1,8 +1,8 @@
-//! What undoes a step's effects, kept in the record of its run.
+//! The undo of a step's effects, kept in the record of its run.
 //!
-//! A step's `undo:` depends on the arguments, the variables and the directory of the place where the step
-//! runs. They are kept before the step does anything, and what the step gave when it has succeeded. So an
-//! undo needs neither the file nor the values of other steps, however deep in the run the step was.
+//! A step's `undo:` depends on the arguments, the variables and the directory of the step. They are recorded before
+//! the step does anything, and its result is recorded after it succeeded. So an undo needs neither the file nor the
+//! values of other steps, however deep in the run the step was.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,43 +20,43 @@ use super::path::StepPath;
 use super::record::{Json, Record, Scope};
 use super::workflow::{Enclosing, Frame};
 
-/// Where the record keeps it: below the place of the step.
+/// Its path in the record, below the path of the step.
 pub const KEPT: &str = "!undo-plan";
 
-/// Where the record keeps what the step gave.
+/// The path of the step's result in the record.
 pub const RESULT: &str = "!undo-result";
 
-/// A result that is longer is not handed to an undo.
+/// Longest result that is passed to an undo.
 pub const MAX_RESULT: u64 = 1 << 20;
 
-/// What undoes one step of a run.
+/// The undo of one step of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Reversal {
-    /// The id of the step, by which its undo refers to what it gave.
+    /// The id of the step, by which its undo refers to its result.
     pub of: String,
     /// A file with one step: the undo.
     pub workflow: Workflow,
-    /// The arguments of the file that the step stands in.
+    /// The arguments of the step's file.
     pub args: Map<String, Value>,
-    /// The variables that the step had.
+    /// The variables of the step.
     pub env: Vec<(String, String)>,
     /// Its working directory.
     pub cwd: PathBuf,
 }
 
-/// What a step gave, as its undo refers to it.
+/// The result of a step, as its undo refers to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Given {
     /// Its text.
     Text(Digest),
-    /// Its value, where that is not just what its text says.
+    /// Its value, if that is more than its text.
     Value(Digest),
     /// It is longer than [`MAX_RESULT`].
     TooLong,
 }
 
 impl Given {
-    /// Reads what the record keeps at [`RESULT`].
+    /// Reads the recorded value of [`RESULT`].
     #[must_use]
     pub fn read(value: &Value) -> Option<Self> {
         let digest = |key: &str| value.get(key)?.as_str()?.parse().ok();
@@ -66,10 +66,11 @@ impl Given {
         digest("value").map(Self::Value).or_else(|| digest("text").map(Self::Text))
     }
 
-    /// What a step without work reads to give the same.
+    /// The `stdin` with which a step without work has the same result.
     ///
     /// # Errors
-    /// When it is not in the store any more.
+    ///
+    /// If the result is no longer in the store.
     pub fn stdin(self, store: &Store) -> Result<Option<Stdin>, StageError> {
         let load = |digest: &Digest| store.load(digest, MAX_RESULT).map_err(StageError::permanent_from);
         Ok(match self {
@@ -86,7 +87,7 @@ impl Given {
 }
 
 impl Frame<'_> {
-    /// Keeps what undoes a step, before the step does anything.
+    /// Records the undo of a step, before the step does anything.
     pub(super) fn keep_reversal(
         &self,
         step: &Step,
@@ -115,7 +116,7 @@ impl Frame<'_> {
         Ok(())
     }
 
-    /// A file that has this one step, and of the step's own file what it may name.
+    /// A file with only this step, and with the parts of the step's own file that the step may name.
     fn file_of(&self, step: Step) -> Workflow {
         let argument = |name: &String| ArgSpec {
             name: name.clone(),
@@ -147,7 +148,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Keeps what a step with an undo has given.
+    /// Records the result of a step with an undo.
     pub(super) fn keep_result(&self, step: &Step, record: &Record, path: &StepPath) -> Result<(), Stop> {
         if step.extras.undo.is_none() || !self.run.journals() {
             return Ok(());
@@ -178,14 +179,15 @@ fn put(store: &Store, bytes: &[u8]) -> Result<Digest, StageError> {
     Ok(blob.digest)
 }
 
-/// The reversal that a step of a run left in its record.
+/// The recorded undo of a step.
 ///
 /// # Errors
-/// When it cannot be read.
+///
+/// If it cannot be read.
 pub fn load(store: &Store, kept: &Value) -> Result<Reversal, Stop> {
     let digest = kept.get("reversal").and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
     let digest = digest
-        .ok_or_else(|| Stop::Failed(StageError::permanent("the record does not say what undoes the step")))?;
+        .ok_or_else(|| Stop::Failed(StageError::permanent("the record does not contain an undo of the step")))?;
     super::recorded_plan::recorded(store, &digest)
         .map_err(|failure| store_failure(StageError::permanent(failure.message)))
 }

@@ -1,9 +1,8 @@
-//! One execution of a plan: what it remembers. How an effect happens once is in [`super::effects`].
+//! One execution of a plan, and its memory. [`super::effects`] makes sure that each effect happens once.
 //!
-//! Executing is deterministic apart from effects and answers, and those are
-//! journaled under their [`StepPath`]. So a stopped run goes on by executing its
-//! plan again from the beginning: whatever the journal knows is answered from
-//! there, and the first thing it does not know is where the work continues.
+//! Execution is deterministic apart from effects and answers, which are journalled under their [`StepPath`]. So a
+//! stopped run is resumed by executing its plan again from the beginning: the journal answers for everything that it
+//! knows, and the work continues with the first thing that it does not know.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -42,21 +41,21 @@ use lobster_store::{
     StoreError, Sweep,
 };
 
-/// What to do with an effect that an earlier process started and did not end.
+/// The treatment of an effect that an earlier process started and did not end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interrupted {
-    /// Stop and say so: a person decides.
+    /// Stop and report it: a person decides.
     #[default]
     Ask,
-    /// Run it again, unless a process of it is still running.
+    /// Run it again, unless one of its processes is still running.
     Retry,
     /// Run it again in any case.
     RetryAnyway,
-    /// Take it as failed without running it again.
+    /// Treat it as failed without running it again.
     Skip,
 }
 
-/// What a run executes: the blobs of its plan and of its arguments, if it has any.
+/// The work of a run: the blobs of its plan and of its arguments, if it has any.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Task {
     pub plan: Digest,
@@ -69,17 +68,17 @@ pub struct Run<'s> {
     pub(crate) store: Store,
     pub id: RunId,
     pub task: Task,
-    /// Where relative paths start: the caller's directory, or the one that an interrupted run was in.
+    /// Start of relative paths: the caller's directory, or the directory of the interrupted run.
     pub cwd: PathBuf,
     /// The policy that answers are bound to.
     pub policy: Digest,
-    /// What decisions about it depend on, as it was when the run began.
+    /// The facts for decisions, as they were when the run began.
     pub(crate) surroundings: Surroundings,
-    /// An agent started it over MCP.
+    /// True if an agent started it over MCP.
     pub(crate) is_of_agent: bool,
-    /// Stops this execution: all that is under way in it, and nothing else of its process.
+    /// Stops all work of this execution, and nothing else in its process.
     pub(super) cancel: CancelToken,
-    /// The person who started it, whoever goes on with it.
+    /// The person who started it, even if another person resumed it.
     initiated_by: Option<String>,
     overseer: Option<Arc<dyn Overseer>>,
     interrupted: Interrupted,
@@ -87,60 +86,59 @@ pub struct Run<'s> {
     /// Events whose loss would only cost recomputation; written with the next durable one.
     buffered: Mutex<Buffered>,
     pending: Mutex<Vec<PendingGate>>,
-    /// What it was left at, to go on when that is over.
+    /// The waits at which the run was left; it is resumed when they are over.
     left_at: Mutex<Vec<(StepPath, NewWait)>>,
     pub(super) activity: Activity,
-    /// Up to when this execution knows what was answered, in milliseconds since 1970.
+    /// Time of the last answer that this execution knows, in milliseconds since 1970.
     pub(super) knows_until: i64,
     /// Questions whose answers were taken over from another run.
     unconfirmed: Mutex<Vec<PendingGate>>,
     failed_at: Mutex<Option<StepPath>>,
     did_effect: AtomicBool,
     rendered: AtomicBool,
-    /// A person at the terminal said no.
+    /// True if a person at the terminal rejected it.
     refused: AtomicBool,
     /// Values that components keep during an execution that is not recorded.
     scratch: Scratch,
-    /// Places where something was done that must not be done twice.
+    /// Paths whose work must not be repeated.
     once_only: Mutex<Vec<StepPath>>,
-    /// Components in use, by digest or by the file they came from.
+    /// Components in use, by digest or by file.
     components: Mutex<HashMap<String, Component>>,
     /// Servers whose tools this execution calls.
     pub(crate) servers: Servers,
-    /// What this execution has found out and kept so far.
+    /// Values that this execution has decided and recorded so far.
     kept: Mutex<HashMap<StepPath, Value>>,
-    /// The commands that it uses.
+    /// The commands of this execution.
     pub(super) registry: OnceLock<Registry>,
-    /// Nothing is taken from the action cache.
+    /// True if nothing is taken from the action cache.
     cache_disabled: bool,
-    /// The trace that its spans go to, if they go anywhere.
+    /// The trace of its spans, if they are exported.
     pub(crate) trace: Option<RunTrace>,
-    /// What carries out its effects.
+    /// The executor of its effects.
     executor: Box<dyn Executor + 's>,
-    /// Removes what killed processes have left in the state directory.
+    /// Removes files that killed processes have left in the state directory.
     _sweep: Option<Sweep>,
-    /// Nobody else executes this run meanwhile.
+    /// The claim that keeps other processes from executing this run.
     _claim: Option<RunClaim>,
 }
 
-/// Lazy events are written at the latest when there are this many: a transaction
-/// costs the store about the same whether it brings a hundred or some thousands.
+/// Most buffered events: a transaction costs the store about the same with a hundred events or some thousands.
 const MAX_BUFFERED: usize = 4096;
 
-/// How long an event may wait for the next one: the most that a crash makes a run
-/// compute again, besides the step that was under way.
+/// Longest time for which an event is buffered. After a crash, at most this much has to be computed again, besides the
+/// running step.
 const MAX_WAIT: Duration = Duration::from_secs(1);
 
 /// Events whose loss would only cost recomputation, until they are written.
 #[derive(Default)]
 struct Buffered {
     events: Vec<Event>,
-    /// When the first of them came.
+    /// Time of the first of them.
     since: Option<Instant>,
 }
 
 impl Buffered {
-    /// Takes an event; says whether it is time to write.
+    /// Adds an event; returns true if the events should be written now.
     fn push(&mut self, event: Event) -> bool {
         self.events.push(event);
         let since = *self.since.get_or_insert_with(Instant::now);
@@ -148,7 +146,7 @@ impl Buffered {
     }
 }
 
-/// Whether what the first record says of the caller is said of an agent.
+/// True if the first record names an agent as the caller.
 fn is_of_agent(caller: &Value) -> bool {
     caller["via"] == "mcp"
 }
@@ -201,7 +199,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// A run that goes on from its journal.
+    /// A run that continues from its journal.
     pub fn recalled(
         services: &'s Services,
         store: Store,
@@ -212,8 +210,8 @@ impl<'s> Run<'s> {
         interrupted: Interrupted,
     ) -> Self {
         let mut run = Self { interrupted, ..Self::fresh(services, store, claim, id, task) };
-        // What was asked for at the beginning holds to the end, and whoever goes on with it: it is
-        // still the agent's, and in its trace.
+        // Settings from the beginning stay valid even if another caller resumes the run: it still belongs to the agent
+        // and to its trace.
         if let Some(Event::RunStarted { detail, .. }) = journal.first().map(|record| &record.event) {
             run.cache_disabled |= super::reuse::was_off(&detail["settings"]);
             run.is_of_agent = is_of_agent(&detail["caller"]);
@@ -226,32 +224,32 @@ impl<'s> Run<'s> {
                 run.surroundings = recorded;
             }
         }
-        // What was answered after this was read is found by the next execution.
+        // Later answers are found by the next execution.
         run.knows_until = journal.last().map_or(run.knows_until, |last| last.at);
         lock(&run.recall).read(journal);
         run
     }
 
-    /// Who may answer the gates that do not say it.
+    /// The permitted approvers of gates that name none.
     pub(crate) fn default_identity(&self) -> Identity {
         identity_from_env(&self.services.env, self.initiated_by.as_deref())
     }
 
-    /// The same execution, watched over.
+    /// The same execution with an overseer.
     pub fn overseen(mut self, overseer: Arc<dyn Overseer>) -> Self {
         self.overseer = Some(overseer);
         self
     }
 
-    /// The name of the order for this attempt at an effect.
+    /// The id of the order for this attempt at an effect.
     pub(crate) fn order_id(&self, path: &StepPath) -> OrderId {
         OrderId { run: self.id, path: path.to_string(), attempt: path.attempt_number() }
     }
 
-    /// Has an order carried out. What nobody saw the end of says so.
+    /// Has the executor carry out an order. If its end was not seen, the outcome says so.
     pub(crate) fn carry_out(&self, order: Order, cancel: &CancelToken) -> Outcome {
         let id = order.id.clone();
-        // Whatever led here: without a journal nothing leaves the engine.
+        // A safeguard: without a journal nothing leaves the engine.
         if let Err(error) = self.check_performs(&id.place().into()) {
             return failed_outcome(&error).into();
         }
@@ -259,44 +257,44 @@ impl<'s> Run<'s> {
         done.unwrap_or_else(|error| error.outcome())
     }
 
-    /// Checks that an effect may be performed here, which no record can say.
+    /// Checks that an effect which no record answers may be performed here.
     pub(super) fn check_performs(&self, path: &StepPath) -> Result<(), StageError> {
         if self.overseer().is_none_or(|overseer| overseer.performs(path)) {
             return Ok(());
         }
-        let message = format!("{path} would be performed, and here nothing is");
+        let message = format!("{path} would be performed, and this execution performs nothing");
         Err(StageError::permanent(message).with_code(Code::Diverged))
     }
 
-    /// Whether the session that an order of this run opened is still of use.
+    /// True if the session that an order of this run opened can still be used.
     pub(crate) fn has_session(&self, session: &OrderId) -> bool {
-        // One that cannot be asked for is opened anew, which tells what is wrong.
+        // If the check fails, a new session is opened, and its error shows the problem.
         self.executor.has_session(session).unwrap_or(false)
     }
 
-    /// What ends the session that an order opens.
+    /// The handle that ends the session of an order.
     pub(crate) fn session_end(&self, session: &OrderId) -> SessionEnd {
         self.executor.session_end(session)
     }
 
-    /// Who watches over this execution.
+    /// The overseer of this execution.
     pub(crate) fn overseer(&self) -> Option<&dyn Overseer> {
         self.overseer.as_deref()
     }
 
-    /// Where components keep values instead of the store, if this execution is not recorded.
+    /// The memory in which components keep values instead of the store, if this execution is not recorded.
     pub(crate) fn scratch(&self) -> Option<Scratch> {
         (!self.journals()).then(|| Arc::clone(&self.scratch))
     }
 
-    /// What an action holds instead of the values of granted secrets.
+    /// The description of granted secrets in an action, in place of their values.
     pub(crate) fn named_secrets(&self, path: &StepPath, grants: &BTreeMap<String, String>) -> Value {
         let recorded = self.overseer().and_then(|overseer| overseer.secrets(path));
         self.services.secrets.named(grants, recorded.as_ref())
     }
 
-    /// The value of a variable that holds a token: of the secret that is granted as it, else of the
-    /// environment. What is answered from a record needs no value, and gets none that is not known.
+    /// The value of a variable with a token: the secret that is granted as this variable, else the environment's. An
+    /// answer from a record needs no value, so an unknown value is not looked up.
     pub(crate) fn token(&self, env: &Env, variable: &str) -> Result<Option<Token>, StageError> {
         match env.secrets().get(variable) {
             Some(secret) if self.overseer().is_some() => {
@@ -317,8 +315,8 @@ impl<'s> Run<'s> {
         Ok(value.map(|value| Token { value, secret: Some(secret.clone()) }))
     }
 
-    /// The credential that the step is granted for a request to this place. As with [`Run::token`], what is
-    /// answered from a record needs no value.
+    /// The credential that the step is granted for a request to this destination. Like [`Run::token`], it is not
+    /// looked up for an answer from a record.
     pub(crate) fn credential(&self, env: &Env, to: Destination<'_>) -> Result<Option<Token>, StageError> {
         match credential_for(env, to) {
             Some(secret) if self.overseer().is_some() => {
@@ -341,12 +339,12 @@ impl<'s> Run<'s> {
         Ok(value.map(|value| Token { value, secret: Some(secret.to_owned()) }))
     }
 
-    /// Whether this execution is written into the run's journal.
+    /// True if this execution writes to the run's journal.
     pub(crate) fn journals(&self) -> bool {
         self.overseer.as_ref().is_none_or(|overseer| overseer.journals())
     }
 
-    /// Remembers where a failure came from, for a later retry.
+    /// Records the path of a failure, for a later retry.
     pub(super) fn located<T>(&self, path: &StepPath, result: Result<T, Stop>) -> Result<T, Stop> {
         if matches!(result, Err(Stop::Failed(_) | Stop::Cancelled)) {
             self.record_failure(path);
@@ -354,13 +352,12 @@ impl<'s> Run<'s> {
         result
     }
 
-    /// Notes the place of the latest failure.
+    /// Records the path of the latest failure.
     pub(crate) fn record_failure(&self, path: &StepPath) {
         *lock(&self.failed_at) = Some(path.clone());
     }
 
-    /// Forgets a failure inside this place that something made up for: whatever
-    /// ends the run later is not there.
+    /// Drops a recorded failure inside this path that was handled: a later end of the run has another cause.
     pub(crate) fn clear_failure_within(&self, path: &StepPath) {
         let mut failed_at = lock(&self.failed_at);
         if failed_at.as_ref().is_some_and(|known| known.is_within(path)) {
@@ -368,7 +365,7 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Notes a failure that came up at this place, unless it came from inside it.
+    /// Records this path for a failure, unless the failure came from inside it.
     pub(crate) fn record_failure_if_new(&self, path: &StepPath) {
         let mut failed_at = lock(&self.failed_at);
         if !failed_at.as_ref().is_some_and(|known| known.is_within(path)) {
@@ -376,70 +373,70 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// The place of the latest failure.
+    /// The path of the latest failure.
     pub fn failed_at(&self) -> Option<StepPath> {
         lock(&self.failed_at).clone()
     }
 
-    /// What to do with effects that an earlier process began and did not end.
+    /// The treatment of effects that an earlier process began and did not end.
     pub(super) fn interrupted(&self) -> Interrupted {
         self.interrupted
     }
 
-    /// Notes that this execution begins an effect.
+    /// Records that this execution begins an effect.
     pub(super) fn note_effect(&self) {
         self.did_effect.store(true, Ordering::Relaxed);
     }
 
-    /// Whether this execution has begun any effect, as opposed to remembering it.
+    /// True if this execution has begun an effect itself.
     pub fn has_done_effects(&self) -> bool {
         self.did_effect.load(Ordering::Relaxed)
     }
 
-    /// Notes that something was done here that no retry may repeat.
+    /// Marks a path whose work no retry may repeat.
     pub(crate) fn forbid_retry(&self, path: &StepPath) {
         lock(&self.once_only).push(path.clone());
     }
 
-    /// Whether what was done inside this place may be tried again.
+    /// True if the work inside this path may be retried.
     pub(crate) fn may_retry(&self, path: &StepPath) -> bool {
         !lock(&self.once_only).iter().any(|place| place.is_within(path))
     }
 
-    /// Notes that a person was shown something.
+    /// Records that a person was shown something.
     pub(crate) fn note_rendered(&self) {
         self.rendered.store(true, Ordering::Relaxed);
     }
 
-    /// Whether a person was shown something.
+    /// True if a person was shown something.
     pub fn has_rendered(&self) -> bool {
         self.rendered.load(Ordering::Relaxed)
     }
 
-    /// Stops all that is under way, because a person said no.
+    /// Stops all work, because a person rejected the run.
     pub(super) fn refuse(&self) {
         self.refused.store(true, Ordering::Relaxed);
         self.cancel.cancel(CancelReason::Requested("Not approved".to_owned()));
     }
 
-    /// Whether a person at the terminal said no.
+    /// True if a person at the terminal rejected the run.
     pub(super) fn is_refused(&self) -> bool {
         self.refused.load(Ordering::Relaxed)
     }
 
-    /// Whether a question waits that came up in this execution.
+    /// True if a question of this execution waits for an answer.
     pub(super) fn has_pending(&self) -> bool {
         !lock(&self.pending).is_empty()
     }
 
-    /// Whether the journal knows how this attempt ended.
+    /// True if the journal has the end of this attempt.
     pub(crate) fn remembers(&self, path: &StepPath) -> bool {
         let recall = lock(&self.recall);
         recall.ended.keys().any(|known| known.is_within(path))
     }
 
-    /// Keeps a value that execution found out and must find the same again; not
-    /// an effect, so it needs no sync and may be found out anew after a crash.
+    /// Records a value that later executions must use again. It is not an effect, so it needs no sync, and after a
+    /// crash it may be decided again.
     pub fn keep(
         &self,
         path: &StepPath,
@@ -456,13 +453,13 @@ impl<'s> Run<'s> {
         Ok(value)
     }
 
-    /// What was kept at a place, now or in an earlier execution.
+    /// The value recorded at a path, by this or an earlier execution.
     pub(crate) fn kept(&self, path: &StepPath) -> Option<Value> {
         let now = lock(&self.kept).get(path).cloned();
         now.or_else(|| self.remembered(path).map(|outcome| outcome.value.clone()))
     }
 
-    /// A component that this run uses, loaded the first time it is asked for.
+    /// A component of this run, loaded on first use.
     pub(crate) fn loaded<E>(
         &self,
         key: &str,
@@ -476,7 +473,7 @@ impl<'s> Run<'s> {
         Ok(component)
     }
 
-    /// The outcome of a composite step or decision that was journaled earlier.
+    /// The outcome of a composite step or decision from the journal.
     pub(crate) fn remembered(&self, path: &StepPath) -> Option<Arc<StepOutcome>> {
         lock(&self.recall).ended.get(path).cloned()
     }
@@ -503,7 +500,7 @@ impl<'s> Run<'s> {
         })
     }
 
-    /// Journals something whose loss would only cost recomputation.
+    /// Journals an event whose loss would only cost recomputation.
     pub fn append_unsynced(&self, event: Event) -> Result<(), Stop> {
         if !self.journals() {
             return Ok(());
@@ -513,7 +510,7 @@ impl<'s> Run<'s> {
         if due { self.append(Vec::new(), Durability::Lazy) } else { Ok(()) }
     }
 
-    /// Journals what a call of a model may cost, before it is made.
+    /// Journals the reserved cost of a model call, before the call.
     pub(crate) fn note_reserved(&self, path: &StepPath, detail: Value) -> Result<(), StageError> {
         let note = Event::Note { path: Some(path.to_string()), text: RESERVED.to_owned(), detail };
         self.append(vec![note], Durability::Synced).map_err(|stop| match stop {
@@ -522,13 +519,13 @@ impl<'s> Run<'s> {
         })
     }
 
-    /// What earlier executions of this run paid models for, with the place of each call.
+    /// The recorded costs of this run's earlier executions, with the path of each call.
     pub(super) fn paid_earlier(&self) -> Vec<(String, Spend)> {
-        // A replay performs nothing, and its steps tell everything again.
+        // A replay performs nothing, and its steps report all costs again.
         if self.journals() { lock(&self.recall).paid_earlier() } else { Vec::new() }
     }
 
-    /// Journals events after all that was buffered. Nothing goes on once a person has ended the run.
+    /// Journals events after all buffered ones. Nothing is journalled once a person has ended the run.
     pub(crate) fn append(&self, events: Vec<Event>, durability: Durability) -> Result<(), Stop> {
         if self.journals() {
             self.show(&events);
@@ -546,49 +543,49 @@ impl<'s> Run<'s> {
         self.store.check_not_called_off(self.id).map_err(|error| self.stop_by(error))
     }
 
-    /// How an error of the store stops this execution.
+    /// Converts an error of the store into the stop of this execution.
     fn stop_by(&self, error: StoreError) -> Stop {
         if let StoreError::CalledOff { .. } = error {
-            // What else is under way has to end, too.
+            // All other work has to end as well.
             self.cancel.cancel(CancelReason::Requested(error.to_string()));
             return Stop::Cancelled;
         }
         store_failure(error)
     }
 
-    /// The change set that is committed where this one was to be: another one after a conflict.
+    /// The change set that is committed in place of this one, after a conflict; else this one.
     pub(crate) fn resolved(&self, set: Digest) -> Digest {
         lock(&self.recall).resolved(set)
     }
 
-    /// Shows events to whoever watches the run.
+    /// Shows events to the watcher of the run.
     pub(super) fn show(&self, events: &[Event]) {
         if let Some(progress) = self.services.progress.as_deref().filter(|_| !events.is_empty()) {
             progress.recorded(events);
         }
     }
 
-    /// Whether nothing is to be taken from the action cache.
+    /// True if nothing is taken from the action cache.
     pub(super) fn ignores_cache(&self) -> bool {
         self.cache_disabled
     }
 
-    /// Whether an earlier execution began an effect here and did not see it end.
+    /// True if an earlier execution began an effect at this path and did not see its end.
     pub(super) fn is_cut_off(&self, path: &StepPath) -> bool {
         lock(&self.recall).started.contains(path)
     }
 
-    /// The same of an effect that a place belongs to.
+    /// The same for an effect at this path or around it.
     pub(super) fn is_cut_off_around(&self, path: &StepPath) -> bool {
         lock(&self.recall).started.iter().any(|started| path.is_within(started))
     }
 
-    /// Takes what was held back.
+    /// Takes the buffered events.
     pub(crate) fn take_buffered(&self) -> Vec<Event> {
         std::mem::take(&mut *lock(&self.buffered)).events
     }
 
-    /// The answer to a question at this place, if it was given; `binding` is what would be asked now.
+    /// The answer to the question at this path, if there is one; `binding` belongs to the current question.
     pub(crate) fn answer(&self, path: &StepPath, binding: &Binding) -> Result<Option<KnownAnswer>, Stop> {
         let known = lock(&self.recall).answers.get(path).cloned();
         match &self.overseer {
@@ -597,23 +594,23 @@ impl<'s> Run<'s> {
         }
     }
 
-    /// Whether the question at this place was answered in this run.
+    /// True if the question at this path was answered in this run.
     pub(crate) fn is_answered(&self, path: &StepPath) -> bool {
         lock(&self.recall).answers.get(path).is_some_and(|known| known.from.is_none())
     }
 
-    /// Whether an answer stands in the journal, wherever it was given.
+    /// True if the journal has an answer, given in any run.
     pub(crate) fn has_answer(&self, path: &StepPath) -> bool {
         lock(&self.recall).answers.contains_key(path)
     }
 
-    /// Notes a question whose answer was taken over.
+    /// Records a question whose answer was taken over.
     pub(crate) fn unconfirmed(&self, gate: PendingGate) {
         lock(&self.unconfirmed).push(gate);
     }
 
-    /// Asks again what other runs were answered, now that an effect is about to
-    /// be performed: nobody has approved that it happens once more.
+    /// Asks the questions again that were answered in other runs, before an effect is performed: those answers did not
+    /// approve its repetition.
     pub(super) fn confirm(&self) -> Result<(), Stop> {
         let unconfirmed = lock(&self.unconfirmed);
         if unconfirmed.is_empty() || !self.journals() {
@@ -628,22 +625,22 @@ impl<'s> Run<'s> {
         Err(Stop::Paused)
     }
 
-    /// Remembers an answer that was just given, so that the rest of this execution sees it.
+    /// Adds a new answer, so that the rest of this execution sees it.
     pub(crate) fn remember_answer(&self, path: &StepPath, answer: KnownAnswer) {
         lock(&self.recall).answers.insert(path.clone(), answer);
     }
 
-    /// Registers a question that nobody could answer now.
+    /// Registers a question that could not be answered at once.
     pub(crate) fn pend(&self, gate: PendingGate) {
         lock(&self.pending).push(gate);
     }
 
-    /// Takes the questions that came up, in the order of their places in the plan.
+    /// Takes the registered questions, in the order of their paths in the plan.
     pub(crate) fn take_pending(&self) -> Vec<PendingGate> {
         std::mem::take(&mut *lock(&self.pending))
     }
 
-    /// Notes what the run waits for when it is left; somebody else takes it up again.
+    /// Records a wait at which the run is left; the service resumes the run later.
     pub(super) fn leave_at(&self, path: &StepPath, due: Option<u64>, event: Option<&str>) {
         let wait = NewWait {
             path: path.to_string(),
@@ -653,7 +650,7 @@ impl<'s> Run<'s> {
         lock(&self.left_at).push((path.clone(), wait));
     }
 
-    /// What the run waits for, besides people.
+    /// The recorded waits for times and events.
     pub(super) fn take_left_at(&self) -> Vec<NewWait> {
         let mut waits: Vec<_> =
             std::mem::take(&mut *lock(&self.left_at)).into_iter().map(|(_, wait)| wait).collect();
@@ -661,19 +658,19 @@ impl<'s> Run<'s> {
         waits
     }
 
-    /// Forgets questions and waits inside a place whose outcome no longer matters.
+    /// Drops questions and waits inside a path whose outcome no longer matters.
     pub(crate) fn drop_pending(&self, within: &StepPath) {
         lock(&self.pending).retain(|gate| !gate.path.is_within(within));
         lock(&self.left_at).retain(|(path, _)| !path.is_within(within));
     }
 }
 
-/// The end of an effect, as the journal has it.
+/// The journal event for the end of an effect.
 pub(super) fn ended_event(path: &StepPath, outcome: Arc<StepOutcome>) -> Event {
     Event::StepEnded { path: path.to_string(), attempt: path.attempt_number(), begun: None, outcome }
 }
 
-/// The secret of the credential for a request to this place, which is within its bounds.
+/// The secret of the credential whose bounds allow a request to this destination.
 fn credential_for<'e>(env: &'e Env, to: Destination<'_>) -> Option<&'e str> {
     let grant = env.credentials().iter().find(|grant| grant.host.is(to.host, to.port))?;
     grant.check("POST", to.path).is_ok().then_some(grant.secret.as_str())

@@ -26,7 +26,7 @@ pub struct Lock {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct PinnedTool {
-    /// BLAKE3 over the rest, in canonical JSON.
+    /// BLAKE3 of the other fields, in canonical JSON.
     pub digest: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
@@ -39,7 +39,7 @@ pub struct PinnedTool {
     pub annotations: Option<Value>,
 }
 
-/// Why the lock cannot be used.
+/// The reason why the lock cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     #[error("cannot use {}: {source}", .path.display())]
@@ -49,13 +49,14 @@ pub enum LockError {
 }
 
 impl Lock {
-    /// Its name, beside the operator's file.
+    /// The lock's name, in the directory of the operator's file.
     pub const FILE: &str = "lobster.mcp.lock";
 
-    /// Reads a lock; none if there is no such file.
+    /// Reads a lock; `None` if the file does not exist.
     ///
     /// # Errors
-    /// When it cannot be read.
+    ///
+    /// If the file cannot be read.
     pub fn read(path: &Path) -> Result<Option<Self>, LockError> {
         let text = match std::fs::read_to_string(path) {
             Ok(text) => text,
@@ -70,10 +71,11 @@ impl Lock {
         Ok(Some(lock))
     }
 
-    /// Writes it, all or nothing.
+    /// Writes the lock, all or nothing.
     ///
     /// # Errors
-    /// When it cannot be written.
+    ///
+    /// If it cannot be written.
     pub fn write(&self, path: &Path) -> Result<(), LockError> {
         let io = |source: std::io::Error| LockError::Io { path: path.to_owned(), source };
         let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -85,7 +87,7 @@ impl Lock {
 }
 
 impl PinnedTool {
-    /// What a server says of a tool now.
+    /// The server's current description of a tool.
     #[must_use]
     pub(crate) fn of(tool: &Tool) -> Self {
         let value = |value: Option<Value>| value.filter(|value| !value.is_null());
@@ -106,7 +108,7 @@ impl PinnedTool {
         Digest::of_json(&rest).map(|digest| digest.to_string()).unwrap_or_default()
     }
 
-    /// What differs between what was pinned and what is said now; none if nothing does.
+    /// The differences between the pinned and the current description; `None` if they are equal.
     #[must_use]
     pub fn difference(&self, now: &Self) -> Option<String> {
         const SHOWN: usize = 800;

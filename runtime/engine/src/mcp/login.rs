@@ -1,4 +1,4 @@
-//! Logins of the operator's at the servers of `lobster.mcp.toml`.
+//! The operator's logins at the servers of `lobster.mcp.toml`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,7 +24,7 @@ pub struct McpLogin {
 }
 
 impl McpLogin {
-    /// What the person opens in a browser.
+    /// The address for the person's browser.
     #[must_use]
     pub fn address(&self) -> &str {
         self.attempt.address()
@@ -33,7 +33,8 @@ impl McpLogin {
     /// Waits for the person, and keeps the tokens.
     ///
     /// # Errors
-    /// When nobody came in time, or the login was refused.
+    ///
+    /// If the person does not log in within `patience`, or the login is refused.
     pub fn complete(&self, patience: Duration) -> Result<Login, StageError> {
         let complete = || {
             let is_mine = |query: &str| self.attempt.is_mine(query);
@@ -47,10 +48,11 @@ impl McpLogin {
 }
 
 impl Runtime {
-    /// Begins a login at a server of the operator's.
+    /// Begins a login at one of the operator's servers.
     ///
     /// # Errors
-    /// When there is no such server, or it does not say where its users log in.
+    ///
+    /// If the server is unknown, or does not publish where its users log in.
     pub fn begin_mcp_login(&self, name: &str) -> Result<McpLogin, StageError> {
         let services = &self.services;
         let (spec, server) = login_server(services, name)?;
@@ -76,10 +78,11 @@ impl Runtime {
         begin().map_err(|error| problem(name, &error))
     }
 
-    /// Forgets the tokens of a login. Gives whether there were any.
+    /// Removes the tokens of a login. Returns true if there were any.
     ///
     /// # Errors
-    /// When there is no such server, or its file cannot be removed.
+    ///
+    /// If the server is unknown, or the file of the login cannot be removed.
     pub fn forget_mcp_login(&self, name: &str) -> Result<bool, StageError> {
         let (_, server) = login_server(&self.services, name)?;
         Logins::below(&self.services.state_dir).forget(&server).map_err(|error| problem(name, &error))
@@ -120,7 +123,7 @@ impl LoginServers for Services {
     }
 }
 
-/// The server of this name, and its address as logins are kept by.
+/// The server of this name, and its address as the key of its logins.
 fn login_server(services: &Services, name: &str) -> Result<(ServerSpec, String), StageError> {
     let refuse = |message: String| StageError::permanent(message).with_code(Code::McpServer);
     let (path, config) = operators(services, &services.cwd).map_err(|error| refuse(error.to_string()))?;
@@ -129,7 +132,7 @@ fn login_server(services: &Services, name: &str) -> Result<(ServerSpec, String),
     };
     if !spec.may_log_in() {
         let why = if spec.url.is_some() { "it has a token in the file" } else { "it is a program" };
-        return Err(refuse(format!("mcp server {name}: nobody logs in there, since {why}")));
+        return Err(refuse(format!("mcp server {name}: it takes no login, since {why}")));
     }
     let url = spec.url.as_deref().and_then(http::parse_url).filter(http::is_http);
     let url = url.ok_or_else(|| refuse(format!("mcp server {name}: no http(s) address")))?;

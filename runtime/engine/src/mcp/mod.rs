@@ -1,10 +1,8 @@
 //! Tools of other programs, over the Model Context Protocol.
 //!
-//! The operator names servers in `lobster.mcp.toml` and pins their tools in
-//! `lobster.mcp.lock`. This room connects to a server, holds what it says
-//! against the lock, and calls a tool. It never starts a process itself (the
-//! sandbox does), never decides whether one may run (the policy does), and
-//! takes whatever a server says as data.
+//! The operator names servers in `lobster.mcp.toml` and pins their tools in `lobster.mcp.lock`. This module connects
+//! to a server, compares its tools with the lock, and calls a tool. It never starts a process itself (the sandbox
+//! does), never decides if one may run (the policy does), and treats everything from a server as data.
 
 mod config;
 mod faults;
@@ -25,8 +23,8 @@ use serde_json::Value;
 
 use lobster_base::json;
 
-/// What a tool gave, as a step's result: its structured content, else its text
-/// (as JSON where it is an object or a list), else all of its content.
+/// A tool's result as the result of its step: its structured content, else its text (as JSON if it is an object or a
+/// list), else all of its content.
 pub(crate) fn value_of(result: &CallToolResult) -> Value {
     if let Some(value) = result.structured_content.as_ref().filter(|value| !value.is_null()) {
         return value.clone();
@@ -40,7 +38,7 @@ pub(crate) fn value_of(result: &CallToolResult) -> Value {
     }
 }
 
-/// The text of a result that is nothing but text.
+/// The text of a result that consists only of text.
 pub(crate) fn text_of(result: &CallToolResult) -> Option<String> {
     let texts: Option<Vec<&str>> =
         result.content.iter().map(|block| block.as_text().map(|text| text.text.as_str())).collect();

@@ -1,4 +1,4 @@
-//! A connection to one server, on a thread of its own, for as long as a run needs it.
+//! A connection to one server, on its own thread, for as long as a run needs it.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -34,30 +34,30 @@ use lobster_sandbox::{
     Confinement, Exit, ExitStatus, OutputSinks, ProcessLimits, Sandbox, SpawnRequest, Stdin,
 };
 
-/// How often a waiting caller looks whether it should stop waiting.
+/// Interval at which a waiting caller checks for cancellation.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// How long a program may take to end by itself once its stdin is closed.
+/// Time that a program has to end by itself after its stdin was closed.
 const FAREWELL: Duration = Duration::from_millis(500);
 
-/// Pages of a tool list, and tools in it, that are believed.
+/// Most pages of a tool list, and most tools in it.
 const MAX_PAGES: usize = 100;
 const MAX_TOOLS: usize = 4096;
 
-/// What is kept of a program's stderr for messages.
+/// Most bytes of a program's stderr that are kept for messages.
 const STDERR_TAIL: usize = 4 << 10;
 
-/// What a message may have beyond the answer that it carries.
+/// Most bytes of a message besides the answer in it.
 const FRAME: usize = 64 << 10;
 
-/// A server that is connected.
+/// A connected server.
 pub(crate) struct Session {
     orders: Option<orders::UnboundedSender<Order>>,
     tools: Mutex<Vec<Tool>>,
     changed: Arc<AtomicBool>,
     cause: Cause,
     token: Option<Secret>,
-    /// Ends its program at once.
+    /// Ends the server's program at once.
     kill: CancelToken,
     thread: Option<JoinHandle<()>>,
 }
@@ -65,9 +65,9 @@ pub(crate) struct Session {
 enum Order {
     Call {
         params: Box<CallToolRequestParams>,
-        /// Inside, an error that the server answered with; outside, there is no answer.
+        /// The inner error is the server's answer; the outer error means that there is no answer.
         answer: mpsc::SyncSender<Result<Result<CallToolResult, String>, Broken>>,
-        /// Dropped when nobody waits any more.
+        /// Dropped when the caller stops waiting.
         wanted: oneshot::Receiver<()>,
     },
     List {
@@ -75,7 +75,7 @@ enum Order {
     },
 }
 
-/// Why a call has no answer.
+/// The reason why a call has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CallProblem {
     #[error("cancelled")]
@@ -87,26 +87,26 @@ pub(crate) enum CallProblem {
     /// The server answered, with an error.
     #[error("{0}")]
     Refused(String),
-    /// The server did nothing, since it does not know who asks.
+    /// The server did nothing, because it lacks a valid login.
     #[error("{}", if *.sent_token { "it does not take the token that it was sent" } else { "it wants a login" })]
     Unauthorized { sent_token: bool },
 }
 
-/// What holds for a server, however it is reached.
+/// The terms for a server, independent of the way to it.
 #[derive(Clone, Debug)]
 pub(crate) struct ServerTerms {
-    /// What messages call it.
+    /// The server's name in messages.
     pub(crate) name: String,
-    /// How long a call may take, and connecting.
+    /// Time limit of a call, and of connecting.
     pub(crate) timeout: Duration,
     /// Most bytes of an answer.
     pub(crate) max_bytes: usize,
 }
 
-/// How a server is reached.
+/// The way to a server.
 pub(crate) enum Way {
     Program(Box<Launch>),
-    /// `credential` says how the token is sent, if not as a bearer token.
+    /// `credential` describes how the token is sent, if not as a bearer token.
     Address {
         url: Url,
         token: Option<Secret>,
@@ -114,7 +114,7 @@ pub(crate) enum Way {
     },
 }
 
-/// A server's program, and what was decided about it.
+/// A server's program, with the decision about it.
 pub(crate) struct Launch {
     pub(crate) sandbox: Arc<Sandbox>,
     pub(crate) argv: Vec<String>,
@@ -123,12 +123,12 @@ pub(crate) struct Launch {
     pub(crate) cwd: PathBuf,
     pub(crate) limits: ProcessLimits,
     pub(crate) confinement: Confinement,
-    /// What answers for the hosts of its credentials.
+    /// The proxy for the hosts of its credentials.
     pub(crate) upstream: Option<StepUpstream>,
 }
 
 impl Session {
-    /// Connects, and asks for the tools.
+    /// Connects, and requests the list of tools.
     pub(crate) fn open(terms: &ServerTerms, way: Way, cancel: &CancelToken) -> Result<Self, CallProblem> {
         let (ready, connected) = mpsc::sync_channel(1);
         let (sender, receiver) = orders::unbounded_channel();
@@ -158,18 +158,18 @@ impl Session {
             kill,
             thread: Some(thread),
         };
-        // The thread has limits of its own for connecting and for the list.
+        // The thread has time limits of its own for connecting and for the list.
         match session.wait(&connected, terms.timeout.saturating_mul(2) + FAREWELL, cancel) {
             Ok(tools) => session.tools = Mutex::new(tools),
             Err(problem) => {
-                session.cut_off("nobody waits for its connection any more");
+                session.cut_off("the caller no longer waits for the connection");
                 return Err(problem);
             }
         }
         Ok(session)
     }
 
-    /// The tool of this name as the server describes it now.
+    /// The server's current description of the tool of this name.
     pub(crate) fn tool(&self, name: &str, cancel: &CancelToken) -> Result<Option<Tool>, CallProblem> {
         if self.changed.swap(false, Ordering::Relaxed) {
             let (answer, listed) = mpsc::sync_channel(1);
@@ -184,12 +184,12 @@ impl Session {
         lock(&self.tools).clone()
     }
 
-    /// Whether calling it again is of no use.
+    /// True if further calls would be useless.
     pub(crate) fn is_over(&self) -> bool {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished) || lock(&self.cause).is_some()
     }
 
-    /// Ends its program at once; calls that wait for an answer are told why.
+    /// Ends the program at once; waiting calls get `why` as the reason.
     pub(crate) fn cut_off(&self, why: &str) {
         note(&self.cause, why);
         self.kill.force(CancelReason::Superseded);
@@ -207,12 +207,12 @@ impl Session {
         self.wait(&given, timeout, cancel)?.map_err(CallProblem::Refused)
     }
 
-    /// Text that a server sent, without the token that it was given.
+    /// A text of the server's, without the token that it was given.
     pub(crate) fn masked(&self, text: &str) -> String {
         self.token.as_ref().map_or_else(|| text.to_owned(), |token| token.mask(text))
     }
 
-    /// A value that a server sent, without that token in its texts.
+    /// A value of the server's, without that token in its texts.
     pub(crate) fn masked_value(&self, mut value: Value) -> Value {
         if let Some(token) = &self.token {
             token.mask_value(&mut value);
@@ -261,13 +261,13 @@ impl Drop for Session {
     fn drop(&mut self) {
         self.orders = None;
         if let Some(thread) = self.thread.take() {
-            // It ends within the farewell and the grace of a kill.
+            // The thread ends within the farewell and the grace time of a kill.
             let _ = thread.join();
         }
     }
 }
 
-/// The thread's side.
+/// The part of a session that its thread owns.
 struct Connection {
     terms: ServerTerms,
     kill: CancelToken,
@@ -278,16 +278,16 @@ struct Connection {
 
 type Ready = mpsc::SyncSender<Result<Vec<Tool>, Broken>>;
 
-/// Why a request has no answer.
+/// The reason why a request has no answer.
 struct Broken {
     message: String,
-    /// The server did nothing, since it does not know who asks.
+    /// True if the server did nothing for lack of a valid login.
     is_unauthorized: bool,
 }
 
-/// Why there is no connection.
+/// The reason why there is no connection.
 enum Unconnected {
-    /// The server knows no handshake.
+    /// The server does not know the handshake.
     NoHandshake(Broken),
     Otherwise(Broken),
 }
@@ -300,7 +300,7 @@ impl From<Unconnected> for Broken {
     }
 }
 
-/// A connection that is served.
+/// A running connection.
 type Service = RunningService<RoleClient, Client>;
 
 impl From<String> for Broken {
@@ -332,7 +332,7 @@ impl Connection {
         let client = http::client(url).map_err(|error| error.to_string())?.clone();
         let mut config = StreamableHttpClientTransportConfig::with_uri(url.as_str());
         config.max_sse_event_size = self.terms.max_bytes.saturating_add(FRAME);
-        // A call that is answered with 404 may have been done: whether it is made again is the run's decision.
+        // A call that was answered with 404 may have been done, so the run decides if it is repeated.
         config.reinit_on_expired_session = false;
         match (token, credential) {
             (Some(token), Some(grant)) => config = config.custom_headers(header_of(grant, token)?),
@@ -342,7 +342,7 @@ impl Connection {
         let shown = http::redacted_address(url);
         tokio_runtime()?.block_on(async {
             let transport = || StreamableHttpClientTransport::with_client(client.clone(), config.clone());
-            // Servers that know the handshake are many, and some take anything else ill.
+            // Most servers know the handshake, and some fail on anything else.
             let service = match self.connect(transport(), ClientLifecycleMode::Initialize, &shown).await {
                 Err(Unconnected::NoHandshake(_)) => {
                     let preferred_versions = vec![ProtocolVersion::V_2026_07_28];
@@ -369,7 +369,7 @@ impl Connection {
             env,
             cwd: launch.cwd,
             stdin: Stdin::File(File::from(OwnedFd::from(stdin))),
-            // A server lives as long as its run; its calls have limits of their own.
+            // A server lives as long as its run; its calls have time limits of their own.
             limits: ProcessLimits { wall: None, ..launch.limits },
             confinement: launch.confinement,
             upstream: launch.upstream.as_ref().and_then(StepUpstream::in_jail),
@@ -396,7 +396,7 @@ impl Connection {
                 self.serve(service, ready, &shown).await
             })
         });
-        // Its stdin is closed now. What does not end by itself is ended.
+        // Its stdin is closed now. A program that does not end by itself is killed.
         if ended.recv_timeout(FAREWELL).is_err() {
             kill.cancel(CancelReason::Superseded);
         }
@@ -404,7 +404,7 @@ impl Connection {
         served
     }
 
-    /// Connects, by the handshake that servers had before 2026-07-28 or the question that they have since.
+    /// Connects with the handshake of servers before 2026-07-28, or with the request that replaced it.
     async fn connect<T>(
         &mut self,
         transport: T,
@@ -422,14 +422,14 @@ impl Connection {
         let connecting = tokio::time::timeout(limit, client.serve_with_lifecycle(transport, way));
         let connected = tokio::select! {
             connected = connecting => connected,
-            // No order comes before the tools are known: the step that connects has ended.
+            // There are no orders before the tools are known, so this means that the connecting step has ended.
             _ = self.orders.recv() => return Err(Unconnected::Otherwise(abandoned(shown))),
         };
         match connected {
             Ok(Ok(service)) => Ok(service),
             Ok(Err(error)) => {
                 let message = match settle(&self.cause).await {
-                    // A connection that breaks often has a better reason than that.
+                    // The cause of a broken connection is often more precise.
                     Some(cause) => cause,
                     None => faults::connecting(&error),
                 };
@@ -447,7 +447,7 @@ impl Connection {
         }
     }
 
-    /// Tells that it is ready, and does what is ordered until nobody orders any more.
+    /// Reports that it is ready, and executes orders until their sender is dropped.
     async fn serve(mut self, service: Service, ready: &Ready, shown: &str) -> Result<(), Broken> {
         let limit = self.terms.timeout;
         let listed = tokio::select! {
@@ -457,11 +457,11 @@ impl Connection {
         let tools = match listed {
             Ok(Ok(tools)) => tools,
             Ok(Err(Broken { message, is_unauthorized })) => {
-                let message = format!("{shown} does not tell its tools: {message}");
+                let message = format!("{shown} does not list its tools: {message}");
                 return Err(Broken { message, is_unauthorized });
             }
             Err(_) => {
-                let message = format!("{shown} has not told its tools within {} ms", limit.as_millis());
+                let message = format!("{shown} has not listed its tools within {} ms", limit.as_millis());
                 return Err(message.into());
             }
         };
@@ -479,10 +479,10 @@ impl Connection {
 }
 
 fn abandoned(shown: &str) -> Broken {
-    format!("nobody waits for the connection to {shown} any more").into()
+    format!("the caller no longer waits for the connection to {shown}").into()
 }
 
-/// The reason for an end, which may become known a little after it.
+/// The reason for an end, which may become known a little later.
 async fn settle(cause: &Cause) -> Option<String> {
     for _ in 0..15 {
         if let Some(known) = lock(cause).clone() {
@@ -498,7 +498,7 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
         Order::Call { params, answer, wanted } => {
             let given = tokio::select! {
                 given = peer.call_tool_once(*params) => given,
-                // Dropping the request tells the server that it is not wanted any more.
+                // Dropping the request cancels it at the server.
                 _ = wanted => return,
             };
             let given = match given {
@@ -510,7 +510,7 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
                 Err(ServiceError::McpError(error)) => Ok(Err(ServiceError::McpError(error).to_string())),
                 Err(error) => {
                     if faults::has_lost_session(&error) {
-                        // The next call connects anew.
+                        // The next call opens a new connection.
                         note(&cause, faults::SESSION_LOST);
                     }
                     let message = match peer.is_transport_closed() {
@@ -528,7 +528,7 @@ async fn obey(peer: Peer<RoleClient>, order: Order, cause: Cause) {
     }
 }
 
-/// The header that carries a credential, with the value that no log shows.
+/// The header with a credential; its value is never logged.
 fn header_of(grant: &CredentialGrant, token: &Secret) -> Result<HashMap<HeaderName, HeaderValue>, String> {
     let value = grant.header_value(token.reveal()).map_err(|error| error.to_string())?;
     let unfit = || format!("the credential for {} fits no header", grant.host);
@@ -564,7 +564,7 @@ fn tokio_runtime() -> Result<tokio::runtime::Runtime, String> {
     built.map_err(|error| format!("cannot start: {error}"))
 }
 
-/// What this side says of itself: it offers a server nothing.
+/// This side's description of itself: it offers a server nothing.
 struct Client {
     info: ClientConfig,
     changed: Arc<AtomicBool>,
