@@ -1,8 +1,7 @@
-//! The state of one analysis: what has been found so far about a command.
+//! The state of one analysis: the findings about a command so far.
 //!
-//! An analysis follows shell text as every shell would, without running any of it.
-//! Wherever it cannot know, it keeps *unknown* as a value of its own; nothing
-//! unknown is ever taken for harmless.
+//! An analysis follows shell text as every shell would, without running any of it. A value that cannot
+//! be known is kept as *unknown*; nothing unknown is ever treated as harmless.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -16,24 +15,24 @@ use super::paths::{Roots, name_step_home};
 use super::shell;
 use lobster_base::glob::glob_match;
 
-/// Wrappers inside wrappers that are still followed.
+/// Most nested wrappers that are followed.
 pub(crate) const WRAPPER_DEPTH: usize = 8;
-/// Code inside code (substitutions, `sh -c`, functions) that is still followed.
+/// Most nested code (substitutions, `sh -c`, functions) that is followed.
 const CODE_DEPTH: usize = 64;
-/// Simple commands judged before an analysis gives up.
+/// Most simple commands that one analysis judges before it gives up.
 const COMMAND_BUDGET: usize = 8_192;
-/// Values a variable may have before it counts as unknown.
+/// Most values that a variable may have before it is treated as unknown.
 pub(crate) const MAX_VALUES: usize = 1_024;
 
-/// Bytes that the values of a variable may have in all before it counts as unknown.
+/// Most bytes in all values of a variable before it is treated as unknown.
 pub(crate) const MAX_VALUE_LEN: usize = 65_536;
 
-/// Whether a variable, an array or the positional parameters hold more than is followed.
+/// True if a variable, an array or the positional parameters have more values than are followed.
 pub(crate) fn is_too_much(values: &[Arg]) -> bool {
     values.len() > MAX_VALUES || values.iter().map(|value| value.text.len()).sum::<usize>() > MAX_VALUE_LEN
 }
 
-/// How bad a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// A person decides.
@@ -49,16 +48,16 @@ pub(crate) enum Level {
 pub struct TextSpan {
     /// The first character, counted from 0.
     pub start: usize,
-    /// One past the last character.
+    /// The position after the last character.
     pub end: usize,
 }
 
-/// One thing that speaks against simply running the command.
+/// A reason against running the command without a question.
 #[derive(Clone, Debug)]
 pub(crate) struct Finding {
     pub(crate) level: Level,
     pub(crate) code: String,
-    /// Which hard block it is; `code` says so too, for people.
+    /// Name of the hard block; `code` names it as well, for people.
     pub(crate) hard: Option<String>,
     pub(crate) message: String,
     pub(crate) hint: Option<&'static str>,
@@ -69,49 +68,47 @@ pub(crate) struct Finding {
 /// One word of a command after expansion, as far as it can be known.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Arg {
-    /// The known text; unknown parts are left out.
+    /// Known text; unknown parts are left out.
     pub(crate) text: String,
-    /// Some part is not known.
+    /// Some part is unknown.
     pub(crate) unknown: bool,
-    /// The word begins with a part that is not known.
+    /// The word begins with an unknown part.
     pub(crate) unknown_start: bool,
     /// Every unknown part is a variable that nothing in the text sets.
     pub(crate) unset: bool,
     /// Some unknown part is a variable that the environment may set after all.
     pub(crate) inherited: bool,
-    /// Where in the text the first unknown part stands.
+    /// Position in the text of the first unknown part.
     pub(crate) unknown_at: usize,
     /// Some part was quoted, so the word exists even when empty.
     pub(crate) quoted: bool,
-    /// It is one of several words an unquoted value was split into.
+    /// It is one of the words into which an unquoted value was split.
     pub(crate) from_split: bool,
-    /// Some unknown part is not quoted, or is a list: the word may be none, or several.
+    /// Some unknown part is unquoted or a list: the word may turn into no words or several.
     pub(crate) loose: bool,
-    /// An unquoted wildcard is part of it.
+    /// It contains an unquoted wildcard.
     pub(crate) glob: bool,
-    /// The text is a wildcard that a loop or `set` has replaced by the names it
-    /// matches: quotes no longer undo it.
+    /// The text is a wildcard that a loop or `set` has replaced by matching names: quotes no longer
+    /// protect it.
     pub(crate) matched: bool,
-    /// The unknown part is a file name or list item that `find` or `xargs`
-    /// puts in.
+    /// The unknown part is a file name or list item that `find` or `xargs` inserts.
     pub(crate) item: bool,
     /// The unknown part is a number.
     pub(crate) numeric: bool,
-    /// The unknown part is a directory whose loss ends the system, or the list
-    /// of everything below it.
+    /// The unknown part is a directory whose loss ends the system, or the list of its contents.
     pub(crate) vital: bool,
-    /// The id of the process that supervises the step.
+    /// Process id of the supervisor of the step.
     pub(crate) supervisor: bool,
-    /// Where the unknown part came from.
+    /// Origin of the unknown part.
     pub(crate) taint: Taint,
 }
 
-/// What went into data.
+/// Origins of data.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taint {
-    /// It came over the network.
+    /// Some of it came over the network.
     pub(crate) network: bool,
-    /// It was decoded from something unreadable.
+    /// Some of it was decoded from unreadable data.
     pub(crate) decoded: bool,
 }
 
@@ -134,8 +131,8 @@ impl Arg {
         Self { unset: true, ..Self::unknown() }
     }
 
-    /// A variable that neither the text nor the known environment sets. Hard
-    /// blocks take it for empty; nothing is allowed because of that.
+    /// A variable that neither the text nor the known environment sets. Hard blocks treat it as empty;
+    /// no permission follows from that.
     pub(crate) fn inherited() -> Self {
         Self { inherited: true, ..Self::unset() }
     }
@@ -144,62 +141,59 @@ impl Arg {
         Self { numeric: true, ..Self::unknown() }
     }
 
-    /// The word as a variable holds it once its wildcards are replaced by names.
+    /// The word as a variable holds it after its wildcards are replaced by names.
     pub(crate) fn after_matching(mut self) -> Self {
         self.matched |= self.glob;
         self
     }
 
-    /// Whether the text stands for the names of files that match it.
+    /// True if the text is replaced by the names of files that match it.
     pub(crate) fn stands_for_names(&self) -> bool {
         self.glob || self.matched
     }
 
-    /// Whether data decides what it says: what a command prints, or what
-    /// somebody has called a file. `a[0]` can only become `a0`.
+    /// True if the word depends on data, such as the output of a command or a file name of unknown
+    /// origin. `a[0]` can only become `a0`.
     pub(crate) fn depends_on_data(&self) -> bool {
         self.unknown || (self.stands_for_names() && !has_only_digits_in_brackets(&self.text))
     }
 
-    /// Whether data decides whether it is `word`.
+    /// True if it depends on data whether the word is `word`.
     pub(crate) fn may_be(&self, word: &str) -> bool {
         let may_become = self.unknown && !self.numeric && is_within(&self.text, word);
         may_become || (self.stands_for_names() && glob_match(&self.text, word)) || self.text == word
     }
 
-    /// The whole text, when every part of it is known and nothing in it is, or
-    /// was, to be matched against file names.
+    /// The whole text, if every part is known and no part is, or was, matched against file names.
     pub(crate) fn known(&self) -> Option<&str> {
         (!self.unknown && !self.stands_for_names()).then_some(&self.text)
     }
 
-    /// Whether the word may turn into a flag when run. A number is none, but one
-    /// that is missing leaves what stands behind it.
+    /// True if the word may become a flag at run time. A number is not a flag, but if it is empty, the
+    /// text after it begins the word.
     pub(crate) fn may_be_flag(&self) -> bool {
         let is_number = self.numeric && !self.text.starts_with('-');
         (self.unknown_start && !is_number) || (self.stands_for_names() && self.text.starts_with(WILDCARDS))
     }
 
-    /// Whether every reader finds this word, and only this one.
+    /// True if all shells read this word in the same way.
     pub(crate) fn is_settled(&self) -> bool {
         !self.unknown && !self.stands_for_names() && self.is_one_word()
     }
 
-    /// Whether it is one word, whatever it says. What is empty and not quoted
-    /// is none.
+    /// True if it is exactly one word, whatever its text. An empty unquoted word is no word.
     pub(crate) fn is_one_word(&self) -> bool {
         !self.loose && !self.glob && (self.quoted || self.unknown || !self.text.is_empty())
     }
 
-    /// Whether a program is sure to take one of its own words for what it is
-    /// read as. What is attached to an option may be missing, and an operand
-    /// may be an option; only the separate value of an option is taken for
-    /// one whatever it says.
+    /// True if a program is certain to use one of its words in the role that the analysis gives it. A
+    /// value attached to an option may be empty, and an operand may be an option; only the separate
+    /// value of an option is always used as one.
     pub(crate) fn keeps_its_place(&self, is_separate_value: bool) -> bool {
         self.is_settled() || (is_separate_value && self.is_one_word())
     }
 
-    /// The text a person is shown: `‹?›` for what cannot be known.
+    /// Text for people, with `‹?›` for each unknown part.
     pub(crate) fn display_text(&self) -> String {
         match (self.unknown, self.unknown_start) {
             (false, _) => self.text.clone(),
@@ -209,7 +203,7 @@ impl Arg {
     }
 }
 
-/// What a pattern of file names begins with.
+/// First characters of file name patterns.
 const WILDCARDS: [char; 3] = ['*', '?', '['];
 
 fn has_only_digits_in_brackets(pattern: &str) -> bool {
@@ -223,26 +217,26 @@ fn has_only_digits_in_brackets(pattern: &str) -> bool {
     parts.next().is_some_and(is_plain) && parts.all(is_digits)
 }
 
-/// Whether the letters of `part` come in `whole` in this order, so that what
-/// is not known of it may be the rest.
+/// True if the characters of `part` occur in `whole` in this order, so that the unknown parts of `part`
+/// may be the rest.
 fn is_within(part: &str, whole: &str) -> bool {
     let mut rest = whole.chars();
     part.chars().all(|c| rest.any(|other| other == c))
 }
 
-/// What a command's standard output carries.
+/// Contents of a command's standard output.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Flow {
-    /// The exact text, when it follows from the command alone.
+    /// Exact text, if it follows from the command alone.
     pub(crate) known: Option<String>,
     pub(crate) taint: Taint,
-    /// It can only be a number, or nothing.
+    /// Either a number or empty.
     pub(crate) numeric: bool,
     /// A shell or interpreter took part without visible code.
     pub(crate) shell: bool,
-    /// Shells differ on the escapes in it, so that `known` is one of several.
+    /// Shells differ on its escapes, so `known` is one of several readings.
     pub(crate) disputed: bool,
-    /// It names everything below a directory whose loss ends the system.
+    /// It lists the contents of a directory whose loss ends the system.
     pub(crate) vital: bool,
 }
 
@@ -259,13 +253,13 @@ impl Flow {
     }
 }
 
-/// What a command's standard input is.
+/// Standard input of a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Input {
-    /// Nothing: steps start with an empty standard input.
+    /// Empty: steps start with an empty standard input.
     #[default]
     Empty,
-    /// The output of the pipeline before it.
+    /// Output of the preceding pipeline.
     Pipe(Flow),
     /// A file.
     File,
@@ -282,7 +276,7 @@ impl Input {
         }
     }
 
-    /// Whether shells differ on what the known text is.
+    /// True if shells differ on the known text.
     pub(crate) fn is_disputed(&self) -> bool {
         matches!(self, Self::Pipe(flow) if flow.disputed)
     }
@@ -296,54 +290,53 @@ impl Input {
     }
 }
 
-/// What later commands of the same shell see.
+/// State that later commands of the same shell see.
 #[derive(Clone, Default)]
 pub(crate) struct Scope {
-    /// Possible values by variable; a variable not listed is as in the
-    /// environment.
+    /// Possible values by variable; a variable that is not listed has its value from the environment.
     pub(crate) vars: HashMap<String, Vec<Arg>>,
-    /// Functions of the text, which are beyond the language.
+    /// Functions of the text, which are not part of the language.
     pub(crate) functions: HashMap<String, Rc<shell::Command>>,
     pub(crate) positional: Vec<Arg>,
-    /// The positional parameters belong to a caller that is not known.
+    /// The positional parameters come from an unknown caller.
     pub(crate) positional_unknown: bool,
     pub(crate) cwd: String,
-    /// Directories that the shell has entered besides the step's own: a `cd`
-    /// that fails, or that does not happen, leaves it in one of them.
+    /// Directories besides the step's own that the shell has entered: after a `cd` that fails or is
+    /// skipped, the shell is still in one of them.
     pub(crate) visited: Vec<String>,
     pub(crate) opened: Vec<i32>,
 }
 
-/// One simple command that would start, as the decision reports it.
+/// One simple command that would start, as reported with the decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CommandFact {
-    /// Program and arguments; `‹?›` stands for what cannot be known.
+    /// Program and arguments, with `‹?›` for each unknown part.
     pub argv: Vec<String>,
-    /// The file that would run, when it is a trusted program.
+    /// File that would run, if it is a trusted program.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
-    /// What lets it run: the ids of matching rules, or `catalogue`.
+    /// Permissions of the command: the ids of matching rules, or `catalogue`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub covered_by: Vec<String>,
-    /// What it was seen to touch.
+    /// Resources that the command uses.
     pub facts: Facts,
 }
 
-/// On what grounds one command of a text runs.
+/// Grounds on which one command of a text runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Draw<'a> {
-    /// The command in a word, for messages.
+    /// Name of the command for messages.
     pub(crate) name: String,
-    /// The rules that speak of it, whose rights it draws.
+    /// The matching rules, whose rights it draws.
     pub(crate) rules: Vec<&'a Rule>,
     /// It runs because the catalogue knows it.
     pub(crate) catalogued: bool,
 }
 
-/// What a command was seen to touch.
+/// Resources that a command uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Facts {
-    /// Paths read, normalised; wildcards kept.
+    /// Paths read, normalised; wildcards are kept.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub reads: Vec<String>,
     /// Paths written or removed.
@@ -360,7 +353,7 @@ pub struct Facts {
     pub dynamic: bool,
 }
 
-/// The whole of one analysis.
+/// State of one analysis.
 pub(crate) struct Analysis<'a> {
     pub(crate) policy: &'a Policy,
     pub(crate) env: &'a DecisionEnv,
@@ -368,31 +361,31 @@ pub(crate) struct Analysis<'a> {
     pub(crate) findings: Vec<Finding>,
     pub(crate) commands: Vec<CommandFact>,
     pub(crate) rules: Vec<&'a Rule>,
-    /// Everything that draws rights: programs, and code that cannot be read.
+    /// Everything that draws rights: programs, and code that the analysis cannot read.
     pub(crate) draws: Vec<Draw<'a>>,
     pub(crate) scope: Scope,
-    /// The directory in which the command starts.
+    /// Directory in which the command starts.
     pub(crate) start: String,
-    /// Functions being followed, and how many pipelines and background jobs surround each.
+    /// Functions being followed, each with the number of pipelines and background jobs around it.
     pub(crate) calls: Vec<(String, usize)>,
-    /// Nesting of code in code.
+    /// Nesting depth of code.
     pub(crate) depth: usize,
-    /// Nesting of wrappers in wrappers.
+    /// Nesting depth of wrappers.
     pub(crate) wrapped: usize,
-    /// Nesting of pipelines and background jobs.
+    /// Nesting depth of pipelines and background jobs.
     pub(crate) spread: usize,
-    /// The facts of the command being judged.
+    /// Facts about the command being judged.
     pub(crate) facts: Facts,
     pub(crate) budget: usize,
     pub(crate) choice: Option<Choice>,
-    /// What the code read next finds on its standard input.
+    /// Standard input of the code that is read next.
     pub(crate) child_input: Input,
     pub(crate) span: Option<TextSpan>,
-    /// The command is an applet of busybox, whatever file has its name.
+    /// The command is an applet of busybox, even if a file has the same name.
     pub(crate) is_applet: bool,
 }
 
-/// Which of its possible values each variable has in one reading of a command.
+/// Chosen value of each variable in one reading of a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Choice {
     pub(crate) picks: Vec<Pick>,
@@ -408,7 +401,7 @@ pub(crate) struct Pick {
 }
 
 impl Choice {
-    /// Which of `count` values `name` has in this reading.
+    /// Index of the value, of `count` possible ones, that `name` has in this reading.
     pub(crate) fn pick(&mut self, name: &str, count: usize) -> usize {
         if let Some(pick) = self.picks.iter().find(|pick| pick.name == name) {
             return pick.index;
@@ -417,7 +410,7 @@ impl Choice {
         0
     }
 
-    /// Moves to the next combination; `false` when all were read.
+    /// Moves to the next combination; false when all have been read.
     pub(crate) fn advance(&mut self) -> bool {
         self.repeated = true;
         while let Some(last) = self.picks.last_mut() {
@@ -456,7 +449,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// A fresh analysis of some text this one came across, in the same place.
+    /// A new analysis of a text inside this one, in the same place.
     pub(crate) fn probe(&self) -> Self {
         let mut probe = Self::new(self.policy, self.env, self.roots, self.scope.cwd.clone());
         probe.scope.vars.clone_from(&self.scope.vars);
@@ -508,7 +501,7 @@ impl<'a> Analysis<'a> {
         self.add(Finding { level: Level::Hard, code, hard, message, hint, span: self.span, rule: None });
     }
 
-    /// Takes a hard block over that another analysis found; what else it found is left out.
+    /// Adopts a hard block that another analysis found; its other findings are left out.
     pub(crate) fn adopt_hard(&mut self, found: &Finding, message: impl Into<String>) {
         if let Some(id) = &found.hard {
             self.hard(id, message, found.hint);
@@ -522,7 +515,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Notes that `name` runs, on which grounds.
+    /// Records that `name` runs and on which grounds.
     pub(crate) fn draw(&mut self, name: &str, rules: Vec<&'a Rule>, catalogued: bool) {
         let draw = Draw { name: name.to_owned(), rules, catalogued };
         if !self.has_draw(&draw) {
@@ -530,23 +523,23 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Whether something runs on the grounds of `draw`.
+    /// True if a command already runs on the same grounds as `draw`.
     pub(crate) fn has_draw(&self, draw: &Draw<'_>) -> bool {
         self.draws.iter().any(|own| {
             (own.catalogued, &own.name) == (draw.catalogued, &draw.name)
                 && own.rules.len() == draw.rules.len()
                 && own.rules.iter().zip(&draw.rules).all(|(a, b)| std::ptr::eq(*a, *b))
-                // What nothing covers counts each by itself.
+                // Commands without any grounds are recorded separately.
                 && (draw.catalogued || !draw.rules.is_empty() || own.name == draw.name)
         })
     }
 
-    /// The first hard finding, when there is one.
+    /// The first hard finding, if there is one.
     pub(crate) fn hard_finding(&self) -> Option<&Finding> {
         self.findings.iter().find(|f| f.hard.is_some())
     }
 
-    /// Runs `inside` one level deeper in code, or refuses.
+    /// Runs `inside` one level deeper, or refuses.
     pub(crate) fn deeper<T: Default>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
         if self.depth >= CODE_DEPTH.min(self.policy.limits().nesting) {
             self.deny("limit:nesting", "code is nested too deeply to be read");
@@ -566,7 +559,7 @@ impl<'a> Analysis<'a> {
         out
     }
 
-    /// Counts one command; `false` when the analysis has to give up.
+    /// Counts one command; false if the analysis has to give up.
     pub(crate) fn spend(&mut self) -> bool {
         if self.budget == 0 {
             self.deny("limit:commands", "there are too many commands to be read");

@@ -1,6 +1,5 @@
-//! Rules that an approval proposes. What a person approved under
-//! `remember = "policy"` is written down as a rule for the operator to read,
-//! edit and commit; it widens nothing by itself.
+//! Rules that an approval proposes. A command approved under `remember = "policy"` is recorded as a
+//! rule that the operator can read, edit and commit; the rule itself grants nothing.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -12,14 +11,13 @@ use super::file::{Effect, Remember, Rule, RuleGrant};
 use super::suggest::{Observed, list, text};
 use lobster_base::digest::Digest;
 
-/// The field of a note in the journal that holds a proposed rule, as text of a policy file.
+/// Field of a note in the journal that holds a proposed rule, as policy file text.
 pub const PROPOSED_RULE: &str = "proposed_rule";
 
 impl Policy {
-    /// The rules that would let what was asked about run unasked, as text of a
-    /// policy file: one for each command that a rule with `remember = "policy"`
-    /// asks about, with its exact arguments and the rights of that rule. A
-    /// command with a word that is known only when it runs gets none.
+    /// Rules that would let the proposal run without a question, as policy file text. There is one rule
+    /// for each command that a rule with `remember = "policy"` asks about, with its exact arguments and
+    /// the rights of that rule. A command with a word that is known only at run time gets no rule.
     #[must_use]
     pub fn rules_of_approval(
         &self,
@@ -47,12 +45,13 @@ impl Policy {
         (!out.is_empty()).then_some(out)
     }
 
-    /// The narrowest rules under which what is asked about would run unasked, as text of a
-    /// policy file: one for each command that nothing allows, with its exact arguments and the
-    /// places that it may write after a yes. Whether they suffice, [`Policy::decide`] says.
+    /// The narrowest rules under which the proposal would run without a question, as policy file text.
+    /// There is one rule for each command that nothing allows, with its exact arguments and the paths
+    /// that it may write after approval. [`Policy::decide`] tells if they suffice.
     ///
     /// # Errors
-    /// Why no rule can name it: it is denied, or a word of it is known only when it runs.
+    /// The reason why no rule can name the command: it is denied, or a word of it is known only at run
+    /// time.
     pub fn narrowest_rules(&self, proposal: &Proposal, env: &DecisionEnv) -> Result<String, String> {
         let decision = self.decide(proposal, env);
         if decision.verdict == Verdict::Deny {
@@ -93,7 +92,7 @@ impl Policy {
         Ok(out)
     }
 
-    /// What runs started that this policy stops and `wider` would let run, each once.
+    /// Commands that this policy stops and `wider` would let run, each once.
     #[must_use]
     pub fn newly_allowed(&self, wider: &Self, runs: &[Observed], env: &DecisionEnv) -> Vec<Vec<String>> {
         let allowed =
@@ -116,12 +115,12 @@ fn write_rule(out: &mut String, argv: &[String], asking: &[&Rule]) -> std::fmt::
     }
     writeln!(
         out,
-        "# Counts only where {} no longer asks about this command: a question beats a permission.",
+        "# Applies only if {} no longer asks about this command: a question overrides a permission.",
         ids.join(", ").escape_debug()
     )?;
     writeln!(out, "[[rule]]\nid = {}", text(&format!("{}-{name}", ids.first().unwrap_or(&"approved"))))?;
     writeln!(out, "effect = \"allow\"\nargv = {}", list(argv))?;
-    // Where several rules ask together, whose rights it needs is for a person to say.
+    // If several rules ask, a person decides whose rights the command needs.
     let grants: Vec<&RuleGrant> = asking.iter().map(|rule| &rule.grant).collect();
     if let [grant] = grants.as_slice()
         && let Ok(toml::Value::Table(mut table)) = toml::Value::try_from(grant)
@@ -168,12 +167,12 @@ mod tests {
                 "why = \"proposed by an approval; not reviewed yet\"",
             ]
         );
-        // A person can commit it: it loads, and allows this command and no other.
+        // A person can commit it: it loads, and allows only this command.
         let committed = Policy::load(&format!("version = 1\n{proposed}"), "p.toml").unwrap();
         let verdict = |text: &str| committed.decide(&Proposal::shell(text), &env).verdict;
         assert_eq!(verdict("cargo fetch --locked"), Verdict::Allow);
         assert_eq!(verdict("cargo fetch"), Verdict::Ask);
-        // The narrowest rule helps where nothing asks but the default.
+        // The narrowest rule helps if only the default asks.
         let plain =
             Policy::load("version = 1\nextends = [\"builtin:readonly-catalog@1\"]\n", "p.toml").unwrap();
         let pasted = Proposal::shell("ls && npm test && npm test -- --watch");
@@ -197,7 +196,7 @@ mod tests {
             let refused = plain.narrowest_rules(&Proposal::shell(text), &env).unwrap_err();
             assert!(refused.contains(why), "{text}: {refused}");
         }
-        // Nothing for what other terms ask, and nothing that is not known to the last word.
+        // No rule for a command that asks on other terms, and none for a command with an unknown word.
         assert_eq!(rules("systemctl restart nginx"), None);
         assert_eq!(rules("cargo fetch $(cat list)"), None);
     }

@@ -1,8 +1,7 @@
-//! What an approval is an approval of.
+//! The binding of an approval.
 //!
-//! Everything a person saw and everything that decides what will run is named
-//! by one digest. At resume it is computed again; any difference, however
-//! small, makes the approval stale.
+//! One digest covers everything that the person saw and everything that decides which command runs. It
+//! is computed again on resume; any difference, however small, makes the approval stale.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -20,94 +19,91 @@ use super::wrappers::is_shell;
 use lobster_base::credential::CredentialGrant;
 use lobster_base::digest::Digest;
 
-/// A program file as it was when the question was put.
+/// A program file at the time of the question.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BoundProgram {
-    /// The real path.
+    /// Real path.
     pub path: String,
-    /// The file's content.
+    /// Digest of the content.
     pub digest: Digest,
 }
 
-/// A tree of files that the command can read, as it was when the question was put.
+/// A tree of files that the command can read, at the time of the question.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BoundTree {
-    /// The real path.
+    /// Real path.
     pub path: String,
-    /// Over the names, kinds, rights and contents of all that is in it.
+    /// Digest of the names, kinds, rights and contents of all its entries.
     pub digest: Digest,
-    /// How many files it has.
+    /// Number of files.
     pub files: u64,
-    /// Their sizes.
+    /// Total size of the files.
     pub bytes: u64,
 }
 
-/// A file that the command would execute by its name, as it was when the question was put.
+/// A file that the command would execute by its name, at the time of the question.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct BoundFile {
-    /// As the command names it, made absolute.
+    /// Path in the command, made absolute.
     pub path: String,
-    /// The real path, where symbolic links lead elsewhere.
+    /// Real path, if symbolic links lead elsewhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// The file's content.
+    /// Digest of the content.
     pub digest: Digest,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
-    /// The command may write it, or it is very large: it is compared when the
-    /// command starts, but no copy of it takes its place.
+    /// The command may write the file, or it is very large. It is compared when the command starts, but
+    /// the command uses it directly rather than a copy.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub compared: bool,
 }
 
 impl BoundFile {
-    /// Where the content lies.
+    /// Path of the content.
     #[must_use]
     pub fn real(&self) -> &str {
         self.target.as_deref().unwrap_or(&self.path)
     }
 }
 
-/// Everything one approval is bound to.
+/// Everything that one approval is bound to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Binding {
-    /// The argument list or the shell text, and the working directory.
+    /// Argument list or shell text, and working directory.
     pub proposal: Proposal,
-    /// The shell that reads the text, and in which language; none for an
-    /// argument list.
+    /// Shell that reads the text, and its language; `None` for an argument list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shell: Option<Shell>,
-    /// The directory, resolved.
+    /// Working directory, with links resolved.
     pub cwd: String,
-    /// Variables the command sees, each value by its digest.
+    /// Variables of the command, each value by its digest.
     pub env: BTreeMap<String, Digest>,
-    /// Standard input, when the step pipes data.
+    /// Standard input, if the step pipes data.
     pub stdin: Option<Digest>,
-    /// The programs that would start.
+    /// Programs that would start.
     pub programs: Vec<BoundProgram>,
-    /// The files that would be executed by their names, in the order of their paths.
+    /// Files that would be executed by their names, ordered by path.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<BoundFile>,
-    /// The trees that the command can read.
+    /// Trees that the command can read.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub trees: Vec<BoundTree>,
-    /// The rights.
+    /// Rights of the command.
     pub grant: super::Grant,
-    /// The credentials that are added to what it sends.
+    /// Credentials that are added to its requests.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub credentials: Vec<CredentialGrant>,
-    /// The policy.
+    /// Digest of the policy.
     pub policy: Digest,
 }
 
 impl Binding {
-    /// Binds an approval to what `decision` is about. `hash_file` gives the
-    /// digest of a program file, [`Digest::of_reader`] on the opened file in
-    /// production.
+    /// Binds an approval to the subject of `decision`. `hash_file` returns the digest of a program
+    /// file; in production it is [`Digest::of_reader`] on the opened file.
     ///
     /// # Errors
-    /// Whatever `hash_file` fails with: a program that cannot be read cannot
-    /// be approved.
+    /// Errors of `hash_file`: a program that cannot be read cannot be approved.
     pub fn new(
         proposal: &Proposal,
         decision: &Decision,
@@ -158,7 +154,7 @@ impl Binding {
         Self { credentials, ..self }
     }
 
-    /// The name of the binding: BLAKE3 of its RFC 8785 JSON.
+    /// Identity of the binding: BLAKE3 of its RFC 8785 JSON.
     ///
     /// # Errors
     /// Never in practice: every part has a JSON form.
@@ -166,8 +162,8 @@ impl Binding {
         Digest::of_json(self)
     }
 
-    /// The parts in which another binding differs, in words for a person.
-    /// Empty exactly when the approval still holds.
+    /// Parts in which another binding differs, described for people. Empty exactly if the approval is
+    /// still valid.
     #[must_use]
     pub fn differences(&self, now: &Self) -> Vec<String> {
         let mut out = Vec::new();
@@ -212,8 +208,8 @@ pub fn runs_scripts(name: &str) -> bool {
 }
 
 impl Policy {
-    /// True if only the system's administrator changes what is at this real path: the place of trusted programs
-    /// and of the system's own files.
+    /// True if only the system's administrator can change the file at this real path, as with trusted
+    /// programs and the system's own files.
     #[must_use]
     pub fn is_system_file(&self, path: &str, roots: &Roots) -> bool {
         let trusted = self.programs().trusted_dirs.iter().map(String::as_str);
@@ -222,7 +218,7 @@ impl Policy {
     }
 }
 
-/// The files that are not what they were, each with what happened to it.
+/// Files that have changed, each with its change.
 pub fn changed_files(before: &[BoundFile], now: &[BoundFile]) -> Vec<String> {
     let of = |files: &[BoundFile], path: &str| files.iter().find(|file| file.path == path).cloned();
     let mut out = Vec::new();
@@ -307,7 +303,7 @@ mod tests {
                 "the file /w/c (it is new)".to_owned(),
             ]
         );
-        // Without files the digest is the one that earlier versions made.
+        // Without files, the digest equals the digest of earlier versions.
         assert!(!serde_json::to_string(&with(Vec::new())).unwrap().contains("files"));
     }
 

@@ -1,4 +1,4 @@
-//! The commands that shells carry out themselves: what they change for later words.
+//! Shell builtins and their effects on later words.
 
 use super::analysis::{Analysis, Arg, Flow};
 use super::command::{Invocation, skip_flags, taint};
@@ -6,14 +6,14 @@ use super::output::{disputes_printf, echo, printf};
 use super::paths::normalise;
 use super::shell::is_name;
 
-/// Builtins that only some shells have, or not with the same effect, and those
-/// that change how later text is read.
+/// Builtins that only some shells have or that differ between shells, and builtins that change how
+/// later text is read.
 const BEYOND: &[&str] = text_list!("lists/builtins-beyond.txt");
 
-/// Options of `set` that leave the meaning of later words alone.
+/// Options of `set` that do not affect later words.
 const PLAIN_OPTIONS: &str = "efuxvnCbmh";
 
-/// Options of `set -o` that do.
+/// Options of `set -o` that do not affect later words.
 const PLAIN_NAMES: &[&str] = &[
     "pipefail",
     "errexit",
@@ -28,7 +28,7 @@ const PLAIN_NAMES: &[&str] = &[
 ];
 
 impl Analysis<'_> {
-    /// The shell's own commands. `None` when the name is a program.
+    /// Follows a builtin of the shell. `None` if the name is a program.
     pub(crate) fn builtin(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
         let args = &inv.args[1..];
         let quiet = Flow { known: Some(String::new()), ..Flow::default() };
@@ -99,7 +99,7 @@ impl Analysis<'_> {
         Some(quiet)
     }
 
-    /// `test` and `[`: bash evaluates the subscript of what follows `-v`.
+    /// `test` and `[`: bash evaluates the subscript in the argument of `-v`.
     fn test(&mut self, args: &[Arg]) {
         for (at, arg) in args.iter().enumerate().filter(|(_, arg)| arg.may_be("-v") || arg.may_be("-R")) {
             let next = args.get(at + 1).cloned().unwrap_or_default();
@@ -116,7 +116,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// The builtins that change variables or positional parameters; false if it is none of them.
+    /// Builtins that change variables or positional parameters; false for any other.
     fn variable_builtin(&mut self, name: &str, args: &[Arg]) -> bool {
         match name {
             "export" | "declare" | "typeset" | "local" | "readonly" => {
@@ -180,7 +180,7 @@ impl Analysis<'_> {
         true
     }
 
-    /// One name of `export` or another declaration, with its value if it has one.
+    /// Follows one argument of `export` or another declaration: a name, with its value if it has one.
     fn declare(&mut self, by: &str, arg: &Arg) {
         let (name, value) = match arg.text.split_once('=') {
             Some((name, value)) => (name, Some(value)),
@@ -215,7 +215,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// The builtins that change how the shell itself works; false if it is none of them.
+    /// Builtins that change how the shell itself works; false for any other.
     fn option_builtin(&mut self, name: &str, args: &[Arg]) -> bool {
         match name {
             "set" => self.set_builtin(args),
@@ -289,7 +289,7 @@ impl Analysis<'_> {
             return;
         }
         if let Some(text) = self.code_text(std::slice::from_ref(&code), "trap") {
-            // Nobody knows where the shell will stand then, nor with which arguments.
+            // At that time, the shell's directory and arguments are unknown.
             let somewhere = format!("{}/*", self.scope.cwd);
             self.note_visited(somewhere);
             self.deeper(|a| {
@@ -364,7 +364,7 @@ impl Analysis<'_> {
         let home = self.tilde("").text;
         let next = match target {
             None => home,
-            // An empty unquoted word is not a word: cd goes home.
+            // An empty unquoted word is no word: cd goes home.
             Some(arg) if arg.unknown_start && arg.text.is_empty() && !arg.quoted => home,
             Some(arg) => normalise(&self.scope.cwd, &arg.text),
         };
@@ -381,7 +381,7 @@ impl Analysis<'_> {
         self.enter(next);
     }
 
-    /// The shell stands in `directory` now, if it could enter it.
+    /// Records that the shell is in `directory` now, if it could enter it.
     pub(crate) fn enter(&mut self, directory: String) {
         self.scope.cwd = directory.clone();
         if directory != self.start {

@@ -1,5 +1,4 @@
-//! One simple command: its assignments, the shell's own commands, and the way
-//! to whatever program it starts.
+//! One simple command: its assignments, the builtins of the shell, and the program that it starts.
 
 use super::Policy;
 use super::analysis::{Analysis, Arg, Flow, Input, Level};
@@ -13,16 +12,16 @@ pub(crate) struct Invocation {
     pub(crate) args: Vec<Arg>,
     pub(crate) assignments: Vec<(String, Vec<Arg>)>,
     pub(crate) input: Input,
-    /// Functions and shell builtins may answer to the name.
+    /// Functions and shell builtins may have this name.
     pub(crate) builtins: bool,
-    /// The command stands in the text itself, not behind a wrapper.
+    /// The command is in the text itself rather than inside a wrapper.
     pub(crate) is_plain: bool,
 }
 
-/// Variables that are lobster's own, or change how memory is checked.
+/// Variables of lobster itself, and variables that change how memory is checked.
 const OWN_PREFIXES: &[&str] = &["LOBSTER_", "MALLOC_"];
 
-/// Variables any command may be given.
+/// Variables that any command may be given.
 const HARMLESS_VARIABLES: &[&str] = text_list!("lists/harmless-variables.txt");
 
 /// Variables whose value some common program runs or loads.
@@ -33,13 +32,13 @@ fn matches_any(name: &str, exact: &[&str], prefixes: &[&str]) -> bool {
     exact.contains(&name) || prefixes.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// Whether any command may be given the variable.
+/// True if any command may be given the variable.
 pub(super) fn is_harmless_variable(name: &str) -> bool {
     HARMLESS_VARIABLES.contains(&name) || name.starts_with("LC_")
 }
 
 impl Policy {
-    /// Whether a variable decides which code runs, so that nobody may set it for a step.
+    /// True if a variable decides which code runs, so that a step may not set it.
     pub fn is_protected_variable(name: &str) -> bool {
         Shell::decides_what_runs(name) || matches_any(name, &[], OWN_PREFIXES)
     }
@@ -73,7 +72,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// A value that may be run: a hard block in it is one of the command.
+    /// Probes a value that may be run: a hard block in it applies to the command.
     fn probe_value(&mut self, value: &Arg) {
         if !value.text.is_empty() {
             let text = value.text.clone();
@@ -81,7 +80,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// Judges a command and says what its output carries.
+    /// Judges a command and returns the contents of its output.
     pub(crate) fn invoke(&mut self, mut inv: Invocation) -> Flow {
         let assignments = std::mem::take(&mut inv.assignments);
         if inv.args.is_empty() {
@@ -136,7 +135,7 @@ impl Analysis<'_> {
         if inv.builtins
             && let Some(flow) = self.call_function(&inv)
         {
-            // Where it has not been defined, a program of that name runs; the text asks anyway.
+            // If the function is not defined yet, a program of that name runs; the text asks anyway.
             let mut probe = self.probe();
             probe.no_function(inv);
             let refusals = probe.findings.into_iter().filter(|finding| finding.level > Level::Ask);
@@ -158,7 +157,7 @@ impl Analysis<'_> {
         self.program_command(inv)
     }
 
-    /// A program whose name only the run will show.
+    /// Judges a program whose name is known only at run time.
     fn dynamic_program(&mut self, inv: &Invocation) -> Flow {
         self.facts.dynamic = true;
         let first = &inv.args[0];
@@ -171,7 +170,7 @@ impl Analysis<'_> {
         let shape = inv.args[1..].to_vec();
         let suffix = first.text.clone();
         if first.unset && !suffix.is_empty() {
-            // A variable that nothing sets is empty, as far as hard blocks go.
+            // For hard blocks, a variable that is never set is empty.
             let mut args = vec![Arg::literal(suffix.clone())];
             args.extend(shape.iter().cloned());
             let mut probe = self.probe();
@@ -213,7 +212,7 @@ impl Analysis<'_> {
         Flow { shell: true, ..Flow::default() }
     }
 
-    /// Runs the command behind a wrapper that passes everything on.
+    /// Follows the command inside a wrapper that passes everything on.
     pub(crate) fn inner(&mut self, args: Vec<Arg>, outer: &Invocation, builtins: bool) -> Flow {
         if args.is_empty() {
             return Flow::default();
@@ -233,14 +232,14 @@ impl Analysis<'_> {
         flow
     }
 
-    /// The one text that `args` joined by blanks are; refuses unknown code.
+    /// Joins `args` with blanks into one text of code; refuses unknown code.
     pub(crate) fn code_text(&mut self, args: &[Arg], by: &str) -> Option<String> {
         let origin = taint(args);
         if origin.network {
             self.hard(
                 "download-run",
                 format!("{by} runs code that comes from the network"),
-                Some("download to a file, read it, and run it as a step of its own"),
+                Some("download to a file, read it, and run it as a separate step"),
             );
             return None;
         }
@@ -270,12 +269,12 @@ impl Analysis<'_> {
         Some(args.iter().map(|a| a.text.as_str()).collect::<Vec<_>>().join(" "))
     }
 
-    /// A command that is a program: a wrapper, a shell, or a leaf.
+    /// Judges a command that is a program: a wrapper, a shell or another program.
     fn program_command(&mut self, inv: Invocation) -> Flow {
         let full = inv.args[0].text.clone();
         let name = full.rsplit('/').next().unwrap_or(&full).to_owned();
         if full.contains('/') && !self.is_trusted_path(&full) {
-            // Its name is only a label, but a hard block is one under any path.
+            // Its name is only a label, but a hard block applies at any path.
             return self.untrusted(&full, &name, &inv);
         }
         if let Some(flow) = self.wrapper(&name, &inv) {
@@ -303,7 +302,7 @@ pub(crate) fn skip_flags(args: &[Arg]) -> &[Arg] {
     rest
 }
 
-/// What any of the words carry.
+/// Origins of the data in any of the words.
 pub(crate) fn taint(args: &[Arg]) -> super::analysis::Taint {
     args.iter().fold(Default::default(), |taint, arg| arg.taint.join(taint))
 }

@@ -1,7 +1,7 @@
-//! What component steps may be granted, and how much they may use.
+//! Grants and limits of component steps.
 //!
-//! A component sees nothing that its step does not grant; here the operator
-//! says what a step may grant. Pure components without grants need no word.
+//! A component can use nothing that its step does not grant; this policy limits the grants of a step. A
+//! pure component without grants needs no permission.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use super::{ENGINE_VERSION, Policy};
 use lobster_base::digest::Digest;
 use lobster_base::quantity::{Bytes, Span};
 
-/// `[components]`: what is absent is as `[sandbox]` has it for native steps.
+/// `[components]`. An absent field follows `[sandbox]`, as for native steps.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ComponentPolicy {
@@ -25,10 +25,10 @@ pub struct ComponentPolicy {
     /// Directories that may be granted for writing; `[sandbox.fs] write` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub write: Option<Vec<String>>,
-    /// Variables, with a trailing `*` for the rest; `[sandbox.env] pass` if absent.
+    /// Variables, where a trailing `*` matches any rest; `[sandbox.env] pass` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub env: Option<Vec<String>>,
-    /// `host:port` entries; what `[sandbox.net]` gives every step if absent.
+    /// `host:port` entries; the network of every step in `[sandbox.net]` if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub net: Option<Vec<String>>,
     /// The real clock; yes if absent.
@@ -37,10 +37,10 @@ pub struct ComponentPolicy {
     /// Real randomness; yes if absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub random: Option<bool>,
-    /// Kinds of grants that a person decides about.
+    /// Kinds of grants that need an approval.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ask: Vec<GrantKind>,
-    /// Ceilings; the lowest of these, the step's and the component's own counts.
+    /// Ceilings. The lowest of these, the step's and the component's own limits applies.
     pub limits: ComponentLimits,
 }
 
@@ -49,8 +49,8 @@ impl ComponentPolicy {
         *self == Self::default()
     }
 
-    /// Makes this stricter by a less trusted layer. `sandbox` is the ceiling's,
-    /// which stands in for what it leaves out here.
+    /// Tightens this policy by a less trusted layer. `sandbox` is the ceiling's and supplies the fields
+    /// that are absent here.
     pub(super) fn tighten(&mut self, lower: Self, sandbox: &Sandbox) {
         for (mine, theirs, inherited) in [
             (&mut self.read, lower.read, &sandbox.fs.read),
@@ -117,21 +117,21 @@ pub enum GrantKind {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ComponentLimits {
-    /// WebAssembly operations.
+    /// Number of WebAssembly operations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fuel: Option<u64>,
-    /// Linear memory; `[limits] memory` holds as well.
+    /// Linear memory; `[limits] memory` also applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// Output.
+    /// Size of the output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Bytes>,
-    /// Wall clock; `[limits] timeout` holds as well.
+    /// Wall-clock time; `[limits] timeout` also applies.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
 }
 
-/// What a step would grant a component. Directories are absolute, links resolved.
+/// Grants that a step would give a component. Directories are absolute, with links resolved.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ComponentProposal {
     pub component: Digest,
@@ -144,7 +144,7 @@ pub struct ComponentProposal {
 }
 
 impl ComponentProposal {
-    /// Whether nothing at all is granted.
+    /// True if nothing is granted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let lists = [&self.read, &self.write, &self.env, &self.net];
@@ -166,33 +166,33 @@ impl ComponentProposal {
     }
 }
 
-/// The answer to a proposal.
+/// Decision about a proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ComponentDecision {
-    /// What was decided about, for messages.
+    /// Subject of the decision, for messages.
     pub subject: &'static str,
     pub verdict: Verdict,
     pub reason_code: String,
     pub message: String,
-    /// What to do instead.
+    /// Advice on what to do instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
     pub policy: Digest,
     pub engine_version: &'static str,
 }
 
-/// What a decision about a component is about.
+/// Subject of a decision about a component.
 pub const COMPONENT_SUBJECT: &str = "the component's grants";
 
-/// Finds a path at or below a directory that fits a predicate.
+/// Finds a path at or below a directory that matches a predicate.
 pub type Holds<'h> = dyn Fn(&str, &dyn Fn(&str) -> bool) -> Option<String> + 'h;
 
-/// One reason against a grant: code, message, hint.
+/// A reason against a grant: code, message, hint.
 type Refusal = (&'static str, String, String);
 
 impl Policy {
-    /// Decides about the grants of a component. `holds` says whether something
-    /// at or below a directory fits a predicate; it is the only look at files.
+    /// Decides about the grants of a component. `holds` searches a directory and everything below it
+    /// for a path that matches a predicate; nothing else reads the file system.
     pub fn decide_component(
         &self,
         proposal: &ComponentProposal,
@@ -323,7 +323,7 @@ fn refused_directory(proposal: &ComponentProposal, roots: &Roots, holds: &Holds<
                 return Some(("component-root", message, hint));
             }
             if writes && roots.is_unnamed_repository(dir) {
-                let message = format!("{dir} is git's, and is written only where the policy names it");
+                let message = format!("{dir} belongs to git and may be written only if the policy names it");
                 return Some(("protected", message, "add that directory to components.write".to_owned()));
             }
             if let Some(secret) = holds(dir, &|path| roots.is_secret(path)) {
@@ -340,7 +340,7 @@ fn refused_directory(proposal: &ComponentProposal, roots: &Roots, holds: &Holds<
     None
 }
 
-/// `host` stands for the usual ports of http and https.
+/// A `host` without a port has the usual ports of http and https.
 fn host_ports(host: &str) -> Vec<String> {
     match host.rsplit_once(':') {
         // An IPv6 address without a port ends in `]`.

@@ -1,4 +1,4 @@
-//! Running a corpus of commands with their expected verdicts.
+//! Runs a corpus of commands and compares their verdicts.
 
 use std::path::Path;
 
@@ -10,25 +10,25 @@ use super::decision_env::DecisionEnv;
 use super::dialect::{Dialect, Shell};
 use super::file::Profile;
 
-/// Why a corpus could not be run.
+/// Reason why a corpus could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum CorpusError {
     /// The file could not be read.
     #[error("cannot read the corpus {path}: {source}")]
     Read {
-        /// The file.
+        /// Path of the corpus.
         path: String,
-        /// What the system said.
+        /// Error of the system.
         source: std::io::Error,
     },
     /// A line is not a case.
     #[error("{path}:{line}: {source}; a case is {{\"id\", \"command\", \"expect\"}} on one line")]
     Line {
-        /// The file.
+        /// Path of the corpus.
         path: String,
-        /// 1-based.
+        /// Line number, from 1.
         line: usize,
-        /// What is wrong with it.
+        /// Parse error of the line.
         source: serde_json::Error,
     },
 }
@@ -66,44 +66,44 @@ impl From<Expected> for Verdict {
     }
 }
 
-/// What one case came to.
+/// Result of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CaseResult {
-    /// The case's id.
+    /// Id of the case.
     pub id: String,
-    /// The verdict given.
+    /// Verdict of the policy.
     pub verdict: Verdict,
-    /// The verdict expected.
+    /// Expected verdict.
     pub expect: Verdict,
-    /// The deciding reason.
+    /// Deciding reason.
     pub reason: String,
 }
 
 impl CaseResult {
-    /// Whether the verdict is the expected one.
+    /// True if the verdict is the expected one.
     #[must_use]
     pub fn passed(&self) -> bool {
         self.verdict == self.expect
     }
 }
 
-/// What a whole corpus came to.
+/// Result of a whole corpus.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct CorpusReport {
     /// Every case in file order.
     pub cases: Vec<CaseResult>,
-    /// Cases with the expected verdict.
+    /// Number of cases with the expected verdict.
     pub passed: usize,
-    /// The others.
+    /// Number of other cases.
     pub failed: usize,
 }
 
 impl Policy {
     /// Decides every line of the JSONL file `path` in the corpus fixture, with a shell of this
-    /// language, and compares with what it expects. Nothing is run.
+    /// language, and compares the verdicts with the expected ones. Nothing is run.
     ///
     /// # Errors
-    /// [`CorpusError`] when the file cannot be read or a line is not a case.
+    /// [`CorpusError`] if the file cannot be read or a line is not a case.
     pub fn test_corpus(&self, path: &Path, dialect: Dialect) -> Result<CorpusReport, CorpusError> {
         let shown = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -146,7 +146,7 @@ mod tests {
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/policy")
     }
 
-    /// Commands of a review from outside: no verdict may be more lenient.
+    /// Commands from an external review: no verdict may be more lenient.
     #[test]
     fn no_case_of_the_red_team_is_more_lenient_than_expected() {
         let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
@@ -171,8 +171,8 @@ mod tests {
         }
     }
 
-    /// However a wildcard that finds hidden secrets reaches a command that
-    /// reads, in every shell: spelled out, through a loop, `set` or a variable.
+    /// A wildcard that finds hidden secrets reaches a reading command in every shell and in several
+    /// ways: written out, or through a loop, `set` or a variable.
     #[test]
     fn no_way_of_naming_hidden_files_by_wildcard_reads_secrets() {
         let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
@@ -230,7 +230,7 @@ mod tests {
         assert_eq!(wrong, Vec::<String>::new(), "{} of {}", report.passed, report.cases.len());
     }
 
-    /// The verdicts under another shell are never milder than the expected ones.
+    /// No shell gives a verdict more lenient than the expected one.
     #[test]
     fn no_shell_makes_a_verdict_of_the_corpus_milder() {
         let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();
@@ -250,7 +250,7 @@ mod tests {
         }
     }
 
-    /// What people and agents run most keeps its verdict in every shell.
+    /// Common commands of people and agents have the same verdict in every shell.
     #[test]
     fn plain_commands_keep_their_verdicts() {
         let text = std::fs::read_to_string(corpus_dir().join("example.toml")).unwrap();

@@ -1,4 +1,4 @@
-//! The decision: from a proposed command to a verdict with its reasons.
+//! Decisions: from a proposed command to a verdict with its reasons.
 
 use std::path::Path;
 
@@ -15,22 +15,22 @@ use super::{ENGINE_VERSION, Policy};
 use lobster_base::digest::Digest;
 use lobster_base::quantity::Span;
 
-/// A command somebody wants to run.
+/// A proposed command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Proposal {
-    /// What would run.
+    /// The command.
     pub command: Command,
-    /// The working directory; `None` for the workspace.
+    /// Working directory; `None` for the workspace.
     pub cwd: Option<String>,
 }
 
-/// The two ways to say what to run.
+/// The two forms of a command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Command {
     /// Text for a shell.
     Shell(String),
-    /// A program and its arguments; no shell takes part.
+    /// A program and its arguments, without a shell.
     Argv(Vec<String>),
 }
 
@@ -48,20 +48,20 @@ impl Proposal {
     }
 }
 
-/// The answer.
+/// Outcome of a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// It may run, with the decision's grant.
+    /// The command may run, with the decision's grant.
     Allow,
-    /// A person decides; then it may run with the decision's grant.
+    /// A person decides; after approval, the command runs with the decision's grant.
     Ask,
-    /// It does not run.
+    /// The command does not run.
     Deny,
 }
 
 impl Verdict {
-    /// The word used in corpora and records.
+    /// Name of the verdict in corpora and records.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -72,113 +72,113 @@ impl Verdict {
     }
 }
 
-/// One reason that speaks against simply running the command.
+/// A reason against running the command without a question.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Reason {
-    /// What this reason alone would have led to.
+    /// Verdict that this reason alone leads to.
     pub verdict: Verdict,
-    /// A stable name; `hard:*` reasons have no approval path.
+    /// Stable code; a command with a `hard:*` reason cannot be approved.
     pub code: String,
-    /// What was seen.
+    /// Description of the finding.
     pub message: String,
-    /// Where in the shell text.
+    /// Position in the shell text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub span: Option<TextSpan>,
 }
 
-/// A verdict with everything it rests on.
+/// A verdict with its grounds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Decision {
-    /// The answer.
+    /// The verdict.
     pub verdict: Verdict,
-    /// The code of the deciding reason; `covered` when nothing spoke against.
+    /// Code of the deciding reason; `covered` if there was no reason against the command.
     pub reason_code: String,
-    /// The deciding reason in one sentence.
+    /// Deciding reason in one sentence.
     pub message: String,
-    /// What to do instead.
+    /// Advice on what to do instead.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
-    /// Where the deciding reason stands in the shell text.
+    /// Position of the deciding reason in the shell text.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub span: Option<TextSpan>,
-    /// Every reason found, strictest first.
+    /// All reasons, strictest first.
     pub reasons: Vec<Reason>,
-    /// The ids of the rules that matched.
+    /// Ids of the matching rules.
     pub rule_ids: Vec<String>,
     /// Every simple command that would start.
     pub commands: Vec<CommandFact>,
-    /// The rights the command gets if it runs.
+    /// Rights of the command if it runs.
     pub grant: Grant,
-    /// How far what the command changes in files is kept apart at least.
+    /// Minimum isolation of the command's changes to files.
     #[serde(skip_serializing_if = "LeastChanges::is_direct")]
     pub changes: LeastChanges,
-    /// Whether the deciding reason is a hard block.
+    /// True if the deciding reason is a hard block.
     #[serde(skip)]
     hard: bool,
-    /// The terms of the approval, when one is needed.
+    /// Terms of the approval, if one is needed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ask: Option<super::AskTerms>,
-    /// Whether the whole command was read. `false` only under the built-in
-    /// policy, which lets text run that it could not read.
+    /// True if the whole command was read. False only under the built-in policy, which lets text run
+    /// that it could not read.
     pub analysed: bool,
-    /// The digest of the policy.
+    /// Digest of the policy.
     pub policy: Digest,
-    /// The engine and catalogue that decided.
+    /// Version of the engine and catalogue that decided.
     pub engine_version: &'static str,
 }
 
 impl Decision {
-    /// Whether a hard block decided: no rule and no approval can allow it.
+    /// True if a hard block decided: no rule and no approval can allow the command.
     #[must_use]
     pub fn is_hard(&self) -> bool {
         self.hard
     }
 }
 
-/// The network a command gets.
+/// Network rights of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetGrant {
-    /// None.
+    /// No network.
     #[default]
     None,
     /// These `host:port` pairs.
     Hosts(Vec<String>),
-    /// The host's own.
+    /// The host's own network.
     HostNetwork,
 }
 
-/// The rights of one command. Paths are absolute or begin with `~`, the caller's home, except `@system-ro`,
-/// `@tmp` and `@step-home`, which the sandbox provides.
+/// Rights of one command. Paths are absolute or begin with `~`, the caller's home. `@system-ro`, `@tmp`
+/// and `@step-home` are provided by the sandbox.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Grant {
     /// Readable roots.
     pub fs_read: Vec<String>,
     /// Writable roots.
     pub fs_write: Vec<String>,
-    /// Never readable, in order, with `!` exceptions.
+    /// Never readable; in order, with `!` exceptions.
     pub fs_deny: Vec<String>,
     /// Read-only even below a writable root.
     pub fs_protect: Vec<String>,
-    /// Network.
+    /// Network rights.
     pub net: NetGrant,
-    /// Names of variables passed through; a trailing `*` matches the rest.
+    /// Names of variables that are passed on; a trailing `*` matches any rest.
     pub env: Vec<String>,
     /// Unix sockets.
     pub unix: Vec<String>,
-    /// Ports of the run's own network where it may listen.
+    /// Ports of the run's own network on which it may listen.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listen: Vec<u16>,
     /// Ports of the run's own network that it may connect to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connect: Vec<u16>,
-    /// What the kernel cannot hold, in the words of the rules.
+    /// Rights that the kernel cannot enforce, in the words of the rules.
     pub unenforceable: Vec<String>,
 }
 
 impl Policy {
-    /// Decides about one command. The same arguments always give the same
-    /// answer; nothing is started and nothing but program files is looked at.
+    /// Decides about one command. The same arguments always give the same decision; nothing is started,
+    /// and only program files are looked up.
     #[must_use]
     pub fn decide(&self, proposal: &Proposal, env: &DecisionEnv) -> Decision {
         let roots = self.roots(env);
@@ -239,8 +239,8 @@ impl Policy {
         Roots::new(&fs.read, &fs.write, &fs.deny, &fs.protect, env)
     }
 
-    /// Whether every step may read a file of the host, by its real path. The temporary directory and the home
-    /// of a step are not the host's.
+    /// True if every step may read the host file at this real path. The temporary directory and the
+    /// home of a step do not belong to the host.
     pub fn may_read(&self, file: &Path, env: &DecisionEnv) -> bool {
         let fs = &self.file().sandbox.fs;
         let shared = |list: &[String]| -> Vec<String> {
@@ -267,13 +267,13 @@ impl Policy {
                 format!("character U+{:04X} cannot be shown faithfully", u32::from(c)),
                 "remove it, or let `printf` write it from an escape",
             );
-            // What it would run is still worth saying, but not here.
+            // Under the built-in policy, the text is still followed.
             return self.is_open() && c != '\0';
         }
         true
     }
 
-    /// The `locked` profile: one simple command, equal to a listed one.
+    /// The `locked` profile: one simple command that equals a listed one.
     fn judge_locked(&self, analysis: &mut Analysis<'_>, proposal: &Proposal) {
         let words = match &proposal.command {
             Command::Argv(words) => Some(words.clone()),
@@ -291,14 +291,14 @@ impl Policy {
                         .is_some_and(|(name, rest)| analysis.resolve(name) == program && rest == args)
                 })
         });
-        // Other words than the listed ones may be what the shell reads.
+        // The shell may read other words than the listed ones.
         let misread = |f: &Finding| matches!(f.code.as_str(), LANGUAGE | "shell");
         if allowed && !analysis.findings.iter().any(misread) {
             analysis.findings.clear();
         } else {
             analysis.deny_hint(
                 "locked",
-                "the profile is locked and this is not one of its commands",
+                "the profile is locked and does not list this command",
                 "run one of the commands listed under [locked]",
             );
         }
@@ -308,7 +308,7 @@ impl Policy {
         if self.file().profile != Profile::Locked && !self.is_open() {
             self.keep_grants_apart(&mut analysis, env);
         }
-        // The catalogue's commands never get the network, whatever the default is.
+        // Commands of the catalogue never get the network, even by default.
         let quiet = analysis.draws.iter().all(|draw| draw.catalogued);
         let Analysis { mut findings, commands, rules, roots, .. } = analysis;
         if self.is_open() {
@@ -356,7 +356,7 @@ impl Policy {
             Verdict::Deny => Grant::default(),
             Verdict::Allow | Verdict::Ask => self.grant(&rules, asks_itself, quiet, env, roots),
         };
-        // Git cannot commit without it, and a person sees that it is granted.
+        // Git cannot commit without this right, and the person sees that it is granted.
         let repository = format!("{}/.git", env.workspace);
         if verdict == Verdict::Ask
             && grant.fs_write.contains(&env.workspace)
@@ -398,10 +398,9 @@ impl Policy {
         }
     }
 
-    /// What the matched rules grant, over what every step gets. Several
-    /// commands have been kept apart before. A command that needs a person
-    /// beyond any rule gets the policy's write roots: the person sees what it
-    /// does, the roots bound it.
+    /// Rights that the matched rules grant in addition to the rights of every step. Rights of several
+    /// commands have already been separated. A command that needs approval beyond any rule gets the
+    /// policy's write roots: the person sees the command, and the roots limit it.
     pub(super) fn grant(
         &self,
         rules: &[&Rule],
@@ -464,7 +463,7 @@ impl Policy {
                 }
             }
         }
-        // No rule can grant what is protected.
+        // No rule can grant access to protected paths.
         grant.fs_write.retain(|path| !roots.is_protected(&expand_root(path, env)));
         for list in [
             &mut grant.fs_read,
@@ -484,8 +483,8 @@ fn is_git(program: &str) -> bool {
     program.rsplit('/').next() == Some("git")
 }
 
-/// A denial in words: what, why, its codes, and what to do instead. Envelopes
-/// have no fields for these, so the message carries them all.
+/// A denial as text: the subject, the reason, its code and the advice. Envelopes have no fields for
+/// these, so the message holds them all.
 pub fn denial(subject: &str, message: &str, reason_code: &str, hint: Option<&str>) -> String {
     let hint = hint.map(|hint| format!("; hint: {hint}")).unwrap_or_default();
     format!(
@@ -494,12 +493,12 @@ pub fn denial(subject: &str, message: &str, reason_code: &str, hint: Option<&str
     )
 }
 
-/// The strictest terms of all the rules that ask.
+/// The strictest terms of all rules that ask.
 fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
-    /// A question that no rule limits stands for a day.
+    /// Without a limit in any rule, a question expires after a day.
     const UNSAID: Span = Span(std::time::Duration::from_secs(24 * 3600));
-    /// Whom nobody can be, where the rules agree on nobody.
-    const NOBODY: &str = "nobody: the rules name different approvers";
+    /// Matches no approver, for rules whose approvers have no one in common.
+    const NOBODY: &str = "no one: the rules name different approvers";
     let mut terms = super::AskTerms { ttl: UNSAID, ..super::AskTerms::default() };
     let mut first = true;
     for ask in rules.iter().filter_map(|rule| rule.ask.as_ref()) {
@@ -521,7 +520,7 @@ fn ask_terms(rules: &[&Rule]) -> super::AskTerms {
     terms
 }
 
-/// The words of `text` when it is exactly one simple command of plain words.
+/// Words of `text` if it is exactly one simple command of plain words.
 fn only_simple_command(policy: &Policy, analysis: &mut Analysis<'_>, text: &str) -> Option<Vec<String>> {
     let script = read(text, policy.limits().nesting).ok()?;
     let words = script.only_words()?.iter().flat_map(|word| analysis.expand(word)).collect::<Vec<Arg>>();

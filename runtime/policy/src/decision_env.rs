@@ -1,4 +1,4 @@
-//! The facts a decision may use about where a command would run.
+//! Facts about the environment of a command that a decision may use.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,15 +7,15 @@ use std::sync::Arc;
 use super::dialect::{Dialect, Shell};
 use super::paths::normalise;
 
-/// How program names become files. The only part of a decision that may look
-/// at the file system, so it is passed in.
+/// Lookup of program files. It is the only part of a decision that may read the file system, so it is
+/// passed in.
 pub trait Resolve: Send + Sync {
-    /// The real path of the executable at `candidate`, links followed, or
-    /// `None` when there is no executable file.
+    /// Real path of the executable at `candidate`, with links followed; `None` if there is no
+    /// executable file.
     fn real_path(&self, candidate: &Path) -> Option<PathBuf>;
 }
 
-/// Resolves against this host's file system.
+/// Looks programs up in this host's file system.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HostPrograms;
 
@@ -28,8 +28,8 @@ impl Resolve for HostPrograms {
     }
 }
 
-/// Takes every path for an executable that is its own real path: for policy
-/// examples and corpora, whose verdicts must not depend on what is installed.
+/// Treats every path as an executable whose real path is the path itself: for policy examples and
+/// corpora, whose verdicts must not depend on installed programs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EveryProgram;
 
@@ -39,7 +39,7 @@ impl Resolve for EveryProgram {
     }
 }
 
-/// Where and with what a proposed command would run.
+/// Place and environment of a proposed command.
 ///
 /// All directories are absolute and without `.` or `..`.
 #[derive(Clone)]
@@ -52,22 +52,22 @@ pub struct DecisionEnv {
     pub tmp: String,
     /// lobster's own state: `@state` in a policy, never writable by a step.
     pub state: String,
-    /// Further paths no step may change, such as the policy file in use.
+    /// Further paths that no step may change, such as the policy file in use.
     pub protected: Vec<String>,
-    /// The variables the command will see. What is not here is unset.
+    /// Variables of the command. All others are unset.
     pub vars: BTreeMap<String, String>,
-    /// Those of them that the step's own workflow sets. They are judged like assignments of the text.
+    /// Variables among them that the step's workflow sets. They are judged like assignments in the
+    /// text.
     pub given: BTreeMap<String, String>,
-    /// How program names are looked up.
+    /// Lookup of program names.
     pub programs: Arc<dyn Resolve>,
-    /// The shell that would be started for shell text.
+    /// Shell that would be started for shell text.
     pub shell: Shell,
 }
 
 impl DecisionEnv {
-    /// The fixture of the policy corpus: `HOME=/home/agent`, workspace
-    /// `/srv/repo`, a private `/tmp`, every trusted program installed, and bash
-    /// for shell text.
+    /// The fixture of the policy corpus: `HOME=/home/agent`, workspace `/srv/repo`, a private `/tmp`,
+    /// all trusted programs installed, and bash for shell text.
     #[must_use]
     pub fn fixture() -> Self {
         let vars = [
@@ -90,7 +90,7 @@ impl DecisionEnv {
         }
     }
 
-    /// The same place with another shell.
+    /// The same environment with another shell.
     #[must_use]
     pub fn with_shell(self, shell: Shell) -> Self {
         Self { shell, ..self }

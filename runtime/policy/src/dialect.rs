@@ -1,4 +1,4 @@
-//! The shells whose language the analysis knows, and which one would run.
+//! Shells whose language the analysis knows, and the choice of the shell that would run.
 
 use std::path::{Path, PathBuf};
 
@@ -8,23 +8,23 @@ use super::Policy;
 use super::decision_env::Resolve;
 use super::paths::is_under;
 
-/// Whose language shell text is read in.
+/// Language of shell text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dialect {
-    /// dash: POSIX and little else.
+    /// dash: POSIX with few additions.
     Dash,
     /// The shell of busybox.
     Ash,
-    /// bash, under whatever name it is started.
+    /// bash, even under another name.
     Bash,
-    /// None of these: under a policy its text is refused.
+    /// Another shell: under a policy, its text is refused.
     Unknown,
 }
 
 impl Dialect {
-    /// By the file that would run, links followed. A name that several shells
-    /// have, such as `sh`, tells nothing.
+    /// Language of the file that would run, with links followed. A name that several shells have, such
+    /// as `sh`, does not decide it.
     #[must_use]
     pub fn of_file(real: &Path) -> Self {
         match real.file_name().and_then(|name| name.to_str()) {
@@ -35,7 +35,7 @@ impl Dialect {
         }
     }
 
-    /// The shell in words.
+    /// Name of the shell.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -60,17 +60,17 @@ impl std::str::FromStr for Dialect {
     }
 }
 
-/// The shell that would be started for shell text.
+/// Shell that would be started for shell text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Shell {
-    /// The file, links followed; what was asked for when there is no such file.
+    /// File of the shell, with links followed; the requested name if there is no such file.
     pub program: PathBuf,
-    /// The language it reads.
+    /// Language that it reads.
     pub dialect: Dialect,
 }
 
 impl Shell {
-    /// A shell of this language, for examples that no host decides.
+    /// A shell of this language, for examples that do not depend on the host.
     #[must_use]
     pub fn example(dialect: Dialect) -> Self {
         let program = match dialect {
@@ -81,9 +81,9 @@ impl Shell {
         Self { program: program.into(), dialect }
     }
 
-    /// The file that `asked` names and the language it reads. Its language is
-    /// only known in a directory that the policy trusts: anybody can call a
-    /// program `bash`. A name without a directory is looked up in `search`.
+    /// File that `asked` names, and the language that it reads. The language is known only in a
+    /// directory that the policy trusts: any program could be called `bash`. A name without a directory
+    /// is looked up in `search`.
     #[must_use]
     pub fn find(asked: &str, policy: &Policy, search: &[PathBuf], programs: &dyn Resolve) -> Self {
         let real = if asked.contains('/') {
@@ -101,7 +101,7 @@ impl Shell {
         Self { program, dialect }
     }
 
-    /// How this shell is called with code that it runs, loading nothing else.
+    /// Command line with which this shell runs `code` without loading anything else.
     #[must_use]
     pub fn argv(&self, code: &str) -> Vec<String> {
         let flags: &[&str] = match self.dialect {
@@ -116,15 +116,14 @@ impl Shell {
             .collect()
     }
 
-    /// Variables with which a shell would load code or read text differently.
-    /// None reaches a shell that lobster starts under a policy.
+    /// True for variables with which a shell would load code or read text differently. None of them
+    /// reaches a shell that lobster starts under a policy.
     #[must_use]
     pub fn is_start_up_variable(name: &str) -> bool {
         START_UP.contains(&name) || name.starts_with("BASH_FUNC_")
     }
 
-    /// Variables and tables that say which file a name runs, or from which
-    /// places code is loaded.
+    /// True for variables and tables that decide which file a name runs, or from where code is loaded.
     #[must_use]
     pub fn decides_what_runs(name: &str) -> bool {
         DECIDE_WHAT_RUNS.contains(&name) || CODE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))

@@ -1,4 +1,4 @@
-//! A decision in words, for people.
+//! Text of a decision for people.
 
 use std::fmt::Write as _;
 
@@ -8,8 +8,8 @@ use super::file::LeastChanges;
 use super::paths::{name_step_home, named};
 
 impl Decision {
-    /// The whole derivation: the verdict, each reason, each command that would
-    /// start with what it touches, and the rights it would get.
+    /// The whole derivation: the verdict, each reason, each command that would start with the resources
+    /// that it uses, and the rights that it would get.
     #[must_use]
     pub fn explain(&self, env: &DecisionEnv) -> String {
         let mut out = String::new();
@@ -25,7 +25,7 @@ impl Decision {
         }
         if let Some(ask) = self.ask.as_ref().filter(|_| self.verdict == Verdict::Ask) {
             let who = if ask.approvers.is_empty() {
-                "anybody who can answer a gate".to_owned()
+                "anyone who can answer a question".to_owned()
             } else {
                 ask.approvers.join(", ")
             };
@@ -79,7 +79,7 @@ impl Decision {
         writeln!(out, "policy {} engine {}", self.policy.short(), self.engine_version)
     }
 
-    /// Whether nothing but the hard blocks was asked: then the kernel is told to hold nothing.
+    /// True if only hard blocks were checked: then the kernel enforces nothing.
     fn is_without_policy(&self) -> bool {
         matches!(self.reason_code.as_str(), "open" | "not-analysed")
     }
@@ -120,8 +120,8 @@ impl Decision {
     }
 }
 
-/// A word as a person should see it: quoted when it has blanks or anything
-/// that is not plain ASCII, escaped where it could deceive.
+/// Form of a word for people: quoted if it contains blanks or non-ASCII characters, with deceptive
+/// characters escaped.
 fn quote_word(word: &str) -> String {
     let plain = |c: char| c.is_ascii_graphic() && !matches!(c, '"' | '\'' | '\\');
     if !word.is_empty() && word.replace("‹?›", "").chars().all(plain) {

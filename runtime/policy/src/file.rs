@@ -1,4 +1,4 @@
-//! The policy file: TOML text to a typed document, once.
+//! The policy file: parses TOML text into a typed document, once.
 
 mod audit;
 mod error;
@@ -20,14 +20,14 @@ pub use self::sandbox::{
     Control, EnvPolicy, FsRoots, LeastChanges, NetDefault, NetPolicy, Sandbox, SandboxMode, SandboxUser,
 };
 
-/// A whole policy document (format 1). Every table may be left out; what is
-/// absent takes the strict default shown on the field.
+/// A whole policy document (format 1). Every table may be left out; an absent field has the strict
+/// default shown on it.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PolicyFile {
     /// Format version; 1.
     pub version: u32,
-    /// What happens to commands no rule speaks of.
+    /// Effect on commands that no rule matches.
     #[serde(default)]
     pub profile: Profile,
     /// Versioned catalogues built into lobster: `builtin:readonly-catalog@1`.
@@ -36,13 +36,13 @@ pub struct PolicyFile {
     /// Ceilings for every step.
     #[serde(default)]
     pub limits: Limits,
-    /// What the sandbox promises.
+    /// Guarantees of the sandbox.
     #[serde(default)]
     pub sandbox: Sandbox,
-    /// Where programs may come from.
+    /// Directories of programs.
     #[serde(default)]
     pub programs: Programs,
-    /// The rules; a deny beats an ask beats an allow, order means nothing.
+    /// The rules. Deny overrides ask, and ask overrides allow; their order does not matter.
     #[serde(default, rename = "rule")]
     pub rules: Vec<Rule>,
     /// The commands of the `locked` profile.
@@ -51,39 +51,41 @@ pub struct PolicyFile {
     /// Additions to the built-in hard blocks.
     #[serde(default)]
     pub hard: Hard,
-    /// Who may answer questions.
+    /// People who may answer questions.
     #[serde(default, skip_serializing_if = "Approvals::is_default")]
     pub approvals: Approvals,
-    /// How decisions are recorded.
+    /// Settings of the audit records.
     #[serde(default)]
     pub audit: Audit,
-    /// What component steps may be granted.
+    /// Grants and limits of component steps.
     #[serde(default, skip_serializing_if = "ComponentPolicy::is_default")]
     pub components: ComponentPolicy,
-    /// Where secrets come from, by their names.
+    /// Sources of secrets, by name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub secrets: BTreeMap<String, SecretReference>,
 }
 
-/// Who may answer the questions of runs under this policy.
+/// People who may answer the questions of runs under this policy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Approvals {
-    /// `person` refuses answers of shells that carry an agent's mark and have no terminal.
+    /// `person` refuses answers from a shell that carries an agent's mark and has no terminal.
     pub by: AnsweredBy,
-    /// What an approval does not cover: names and paths of files, with wildcards. The question lists them.
+    /// Names and paths of files that an approval does not cover, with wildcards. The question lists
+    /// them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unbound: Vec<String>,
 }
 
-/// Whose answers are accepted.
+/// Senders of answers that are accepted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AnsweredBy {
-    /// Any process that may read the store; an agent's own runs are answered by people in any case.
+    /// Any process that may read the store. Questions of an agent's own runs are always answered by
+    /// people.
     #[default]
     Anyone,
-    /// People: no agent's shell, and no agent that reports an answer.
+    /// People only: not from an agent's shell, and not reported by an agent.
     Person,
 }
 
@@ -93,13 +95,13 @@ impl Approvals {
     }
 }
 
-/// The answer to commands that no rule speaks of.
+/// Effect on commands that no rule matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Profile {
-    /// Reads run, everything else is denied; nothing asks.
+    /// Reading commands run, and all others are denied; nothing asks.
     ReadOnly,
-    /// Reads run, everything else asks.
+    /// Reading commands run, and all others ask.
     #[default]
     Default,
     /// Only the exact commands of `[locked]` run.
@@ -107,7 +109,7 @@ pub enum Profile {
 }
 
 impl Profile {
-    /// How much the profile lets through; smaller is stricter.
+    /// Rank of the profile by its freedom; smaller is stricter.
     pub(crate) fn freedom(self) -> u8 {
         match self {
             Self::Locked => 0,
@@ -117,11 +119,11 @@ impl Profile {
     }
 }
 
-/// Ceilings: a step may ask for less, never for more.
+/// Ceilings: a step may request less but never more.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Limits {
-    /// Wall clock of one step.
+    /// Wall-clock time of one step.
     pub timeout: Span,
     /// Processor time of one process.
     pub cpu: Span,
@@ -131,14 +133,14 @@ pub struct Limits {
     pub processes: u64,
     /// Size of any file a step writes.
     pub file_size: Bytes,
-    /// What a step adds to the directories it may write, in all.
+    /// Total size of a step's additions to the directories that it may write.
     #[serde(skip_serializing_if = "is_default_disk")]
     pub disk: Bytes,
     /// Open files of one process.
     pub open_files: u64,
-    /// Standard output.
+    /// Limit of standard output.
     pub stdout: OutputLimit,
-    /// Standard error.
+    /// Limit of standard error.
     pub stderr: OutputLimit,
     /// Longest shell text that is analysed at all.
     pub source: Bytes,
@@ -146,10 +148,10 @@ pub struct Limits {
     pub nesting: usize,
 }
 
-/// Enough for the build of a large project; a disk that is in use has more free.
+/// Enough for the build of a large project, and less than the usual free space of a disk.
 const DEFAULT_DISK: Bytes = Bytes(8 << 30);
 
-/// Left out of documents that do not name it, so that older policies keep their digests.
+/// The default is left out of documents, so that older policies keep their digests.
 fn is_default_disk(disk: &Bytes) -> bool {
     *disk == DEFAULT_DISK
 }
@@ -172,15 +174,15 @@ impl Default for Limits {
     }
 }
 
-/// How much of an output is kept, and what happens to the rest.
+/// Size of the kept output, and the treatment of the rest.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct OutputLimit {
-    /// Bytes kept.
+    /// Number of bytes kept.
     pub cap: Bytes,
     /// Bytes read beyond the cap before the step is killed.
     pub spill: Bytes,
-    /// What the overflow does to the step.
+    /// Effect of an overflow on the step.
     pub on_overflow: Overflow,
 }
 
@@ -190,24 +192,23 @@ impl Default for OutputLimit {
     }
 }
 
-/// What output beyond the cap does to its step.
+/// Effect of output beyond the cap on its step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Overflow {
-    /// The rest is counted and dropped until `spill`.
+    /// The rest is counted and dropped, up to `spill`.
     Truncate,
     /// The step is killed at the cap.
     Kill,
 }
 
-/// Where programs may come from.
+/// Directories of programs.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Programs {
-    /// Directories whose programs are trusted; looked up in this order, never
-    /// through `PATH`.
+    /// Directories whose programs are trusted. They are searched in this order; `PATH` is never used.
     pub trusted_dirs: Vec<String>,
-    /// Program names tied to one path.
+    /// Program names with one fixed path each.
     pub pin: BTreeMap<String, String>,
 }
 
@@ -220,33 +221,33 @@ impl Default for Programs {
     }
 }
 
-/// One rule: which commands, and what happens to them.
+/// One rule: the commands that it matches, and its effect on them.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Rule {
-    /// The name decisions and records use.
+    /// Name in decisions and records.
     pub id: String,
-    /// What a match means.
+    /// Effect of a match.
     pub effect: Effect,
-    /// The program's name; with `args`, or alone for every use of it.
+    /// Name of the program; with `args`, or alone for every use of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub program: Option<String>,
     /// The shape of the arguments.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub args: Option<ArgShape>,
-    /// The exact command instead of `program`.
+    /// Exact command instead of `program`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub argv: Option<Vec<ArgPattern>>,
-    /// The rights a matching command gets beyond reading the read roots.
+    /// Rights of a matching command beyond the read roots.
     #[serde(default)]
     pub grant: RuleGrant,
-    /// How far what a matching command changes in files is kept apart at least.
+    /// Minimum isolation of the changes that a matching command makes to files.
     #[serde(default, skip_serializing_if = "LeastChanges::is_direct")]
     pub changes: LeastChanges,
-    /// Why the rule is there; shown to whoever approves.
+    /// Reason for the rule, shown to the approver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Who may approve, for how long, and what is remembered.
+    /// Approvers, time limit and validity of an approval.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ask: Option<AskTerms>,
     /// Commands that must match; checked when the policy is loaded.
@@ -257,7 +258,7 @@ pub struct Rule {
     pub not_match: Vec<String>,
 }
 
-/// What a matching rule says.
+/// Effect of a matching rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
@@ -269,22 +270,22 @@ pub enum Effect {
     Deny,
 }
 
-/// The shape of a command's arguments. Every given condition must hold.
+/// Shape of a command's arguments. All given conditions must be met.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct ArgShape {
-    /// The first argument is one of these.
+    /// The first argument is in this list.
     pub first: Vec<String>,
-    /// Some argument is one of these.
+    /// Some argument is in this list.
     pub contains_any: Vec<String>,
-    /// No argument is one of these flags, also abbreviated or with a value
-    /// attached. For a rule that denies or asks, only one before `--` counts.
+    /// No argument is a flag in this list, even if it is abbreviated or has a value attached. For a
+    /// rule that denies or asks, only a flag before `--` is considered.
     pub deny_flags: Vec<String>,
-    /// No argument contains one of these words, whatever stands around it.
+    /// No argument contains a word of this list, even inside other text.
     pub deny_words: Vec<String>,
-    /// The options that a command may have. An allow rule that grants a socket, the
-    /// network or a credential, or has `deny_words`, matches no other option than these
-    /// and those of its `match` examples.
+    /// Options that a command may have. An allow rule that grants a socket, the network or a
+    /// credential, or has `deny_words`, matches only these options and the options in its `match`
+    /// examples.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub allow_flags: Vec<String>,
 }
@@ -293,9 +294,9 @@ pub struct ArgShape {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum ArgPattern {
-    /// This text.
+    /// Exactly this text.
     Exact(String),
-    /// One of these texts.
+    /// Any text of a list.
     OneOf(OneOf),
 }
 
@@ -303,47 +304,47 @@ pub enum ArgPattern {
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OneOf {
-    /// The accepted texts.
+    /// Accepted texts.
     pub one_of: Vec<String>,
 }
 
-/// Rights beyond reading the policy's read roots.
+/// Rights beyond the policy's read roots.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct RuleGrant {
     /// Further paths to read.
     pub fs_read: Vec<String>,
-    /// Paths to write; a trailing `:ro` makes one a read.
+    /// Paths to write; a path with a trailing `:ro` may only be read.
     pub fs_write: Vec<String>,
-    /// Network.
+    /// Network rights.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub net: Option<NetGrantSpec>,
     /// Further variables to pass.
     pub env: Vec<String>,
-    /// Unix sockets to reach, each by its own path.
+    /// Unix sockets that may be reached, each by its path.
     pub unix: Vec<String>,
-    /// TCP ports to listen on, in a network that only steps of the same run see.
+    /// TCP ports to listen on, in a network that only steps of the same run can reach.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub listen: Vec<u16>,
     /// TCP ports of that network to connect to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub connect: Vec<u16>,
-    /// Why the kernel cannot hold this grant, where it cannot.
+    /// Reason why the kernel cannot enforce this grant, if it cannot.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unenforceable: Option<String>,
 }
 
-/// The network part of a grant: `"none"`, `"host-network"`, or a host list.
+/// Network part of a grant: `"none"`, `"host-network"`, or a list of hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(untagged)]
 pub enum NetGrantSpec {
-    /// A word.
+    /// A grant without a list.
     Word(NetWord),
     /// Named hosts.
     Hosts(NetHosts),
 }
 
-/// Network grants that are one word.
+/// Network grants without a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetWord {
@@ -357,19 +358,19 @@ pub enum NetWord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct NetHosts {
-    /// The hosts.
+    /// `host:port` entries.
     pub hosts: Vec<String>,
 }
 
-/// The terms of an approval.
+/// Terms of an approval.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct AskTerms {
-    /// Who may answer; empty for anybody who can answer a gate.
+    /// People who may answer; if empty, anyone who can answer an approval.
     pub approvers: Vec<String>,
-    /// How long the question stands; then the answer is no.
+    /// Time after which the question expires and the command is rejected.
     pub ttl: Span,
-    /// What a yes is good for.
+    /// Validity of an approval.
     pub remember: Remember,
 }
 
@@ -383,26 +384,26 @@ impl Default for AskTerms {
     }
 }
 
-/// What an approval is good for.
+/// Validity of an approval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Remember {
-    /// This one step.
+    /// Only this step.
     Never,
     /// The same command for the rest of the run.
     Run,
-    /// As `run`; and a rule is proposed, for a person to commit:
-    /// `lobster policy suggest --approved` prints it.
+    /// Like `run`. In addition, a rule is proposed, which `lobster policy suggest --approved` prints
+    /// for a person to commit.
     Policy,
 }
 
-/// The exact commands of the `locked` profile.
+/// Exact commands of the `locked` profile.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Locked {
-    /// Argument lists, program first.
+    /// Argument lists with the program first.
     pub argv: Vec<Vec<String>>,
-    /// Digests of the components that may be granted what their steps grant.
+    /// Digests of the components that may get the grants of their steps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub components: Vec<String>,
 }
@@ -415,20 +416,20 @@ pub struct Hard {
     pub extra: Vec<HardRule>,
 }
 
-/// One added hard block.
+/// One additional hard block.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct HardRule {
-    /// The name decisions use.
+    /// Name in decisions.
     pub id: String,
-    /// The program that never runs.
+    /// Program that never runs.
     pub program: String,
-    /// Only when some argument is one of these; empty for every use.
+    /// Only if some argument is in this list; if empty, every use of the program.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub contains_any: Vec<String>,
 }
 
-/// Names `extends` may give.
+/// Names allowed in `extends`.
 pub(crate) const BUILTIN_BASES: &[&str] = &["builtin:readonly-catalog@1"];
 
 impl PolicyFile {
@@ -506,7 +507,7 @@ impl PolicyFile {
         Ok(())
     }
 
-    /// The JSON Schema of a policy document, for editors.
+    /// JSON Schema of a policy document, for editors.
     #[must_use]
     pub fn json_schema() -> serde_json::Value {
         schemars::schema_for!(PolicyFile).to_value()

@@ -1,21 +1,21 @@
-//! The variables that a step is given beside its command: what its workflow puts into `env`.
+//! Variables that a step's workflow sets in `env`, beside its command.
 //!
-//! They reach the program as an assignment in the text does, so they are judged by the same words.
+//! They reach the program like assignments in the text, so they are judged in the same way.
 
 use super::analysis::{Analysis, Arg};
 use super::command::is_harmless_variable;
 use super::file::Profile;
 use lobster_base::variable_name::check_variable_name;
 
-/// How lobster's own variables begin. They steer lobster, and mean nothing to other programs.
+/// Prefix of lobster's own variables, which control lobster and have no effect on other programs.
 const OWN: &str = "LOBSTER_";
 
-/// Programs that lobster's own variables steer.
+/// Programs that lobster's own variables control.
 const STEERED: [&str; 3] = ["lobster", "openclaw.invoke", "clawd.invoke"];
 
 impl Analysis<'_> {
-    /// Judges the variables that the step is given. What the operator has set to the same value says
-    /// nothing new.
+    /// Judges the variables that the step is given. A variable that the operator has set to the same
+    /// value is no finding.
     pub(crate) fn check_given(&mut self) {
         let (env, before) = (self.env, self.findings.len());
         let steers = self.commands.iter().any(|command| {
@@ -23,8 +23,8 @@ impl Analysis<'_> {
             name.is_some_and(|name| STEERED.contains(&name))
         });
         let is_locked = self.policy.file().profile == Profile::Locked;
-        // What is behind a socket can do anything, and so can what the kernel cannot hold: such a command is known as
-        // it is, and not with whatever its program reads besides.
+        // A service on a socket can do anything, and so can rights that the kernel cannot enforce: such
+        // a command asks about every variable that is not known to be harmless.
         let right = self.draws.iter().flat_map(|draw| &draw.rules).find_map(|rule| {
             let socket = rule.grant.unix.first().map(|socket| format!("the socket {socket}"));
             socket.or_else(|| rule.grant.unenforceable.clone())
@@ -62,7 +62,8 @@ impl Analysis<'_> {
 mod tests {
     use super::super::{DecisionEnv, Policy, Proposal};
 
-    /// A policy under which `ls` is the catalogue's, `docker ps` a rule's and `lobster run` another's.
+    /// A policy under which `ls` is covered by the catalogue, and `docker ps` and `lobster run` by one
+    /// rule each.
     const POLICY: &str = "version = 1\n[sandbox.env]\nset = { PATH = \"/usr/bin:/bin\", GIT_PAGER = \"cat\" }\n\
         [[rule]]\nid = \"docker\"\neffect = \"allow\"\nargv = [\"docker\", \"ps\"]\ngrant = { unix = [\"/run/docker.sock\"] , unenforceable = \"x\" }\n\
         [[rule]]\nid = \"lobster\"\neffect = \"allow\"\nargv = [\"lobster\", \"doctor\"]\n[locked]\nargv = [[\"ls\"]]\n";
@@ -162,7 +163,7 @@ mod tests {
         ] {
             assert_eq!(verdict(&locked, &ls, name, "x"), expected, "{name}");
         }
-        // Without a policy file nobody is asked.
+        // Without a policy file, nothing asks.
         let open = Policy::builtin().decide(
             &ls,
             &DecisionEnv { given: [("PATH".to_owned(), "x".to_owned())].into(), ..DecisionEnv::fixture() },

@@ -1,11 +1,10 @@
-//! Keeping the rights of several commands apart.
+//! Separation of the rights of several commands.
 //!
-//! A text runs in one sandbox, so what one of its commands may do, all of them
-//! may. Rights are therefore never united in silence: a text whose commands draw
-//! different rights is asked about, or refused when code of unknown origin would
-//! get a socket, the network or a credential. A command that the catalogue knows
-//! never gets any right: beside a command that has some, the text asks, unless
-//! the program has no use for them.
+//! A text runs in one sandbox, so the rights of one command apply to all. Rights are therefore never
+//! merged without a question: a text whose commands draw different rights asks, or is refused if code
+//! of unknown origin would get a socket, the network or a credential. A command of the catalogue never
+//! gets any rights: if the text also has a command with rights, it asks, unless the rights are of no
+//! use to the program.
 
 use super::Policy;
 use super::analysis::{Analysis, Draw};
@@ -15,17 +14,17 @@ use super::decision_env::DecisionEnv;
 use super::file::{NetGrantSpec, NetWord, Rule};
 use super::paths::{Roots, expand_root, is_under};
 
-const HINT: &str = "give each command a step of its own";
+const HINT: &str = "give each command its own step";
 
 impl Policy {
-    /// Refuses a text that would hand one command the rights of another.
+    /// Refuses a text that would give one command the rights of another.
     pub(super) fn keep_grants_apart(&self, analysis: &mut Analysis<'_>, env: &DecisionEnv) {
         let (mut ruled, others): (Vec<Draw<'_>>, Vec<Draw<'_>>) =
             analysis.draws.clone().into_iter().partition(|draw| !draw.rules.is_empty());
         if ruled.is_empty() || ruled.len() + others.len() == 1 {
             return;
         }
-        // Rules may differ and grant the same.
+        // Different rules may grant the same rights.
         let grant = |draw: &Draw<'_>| self.grant(&draw.rules, false, false, env, analysis.roots);
         let mut grants: Vec<Grant> = Vec::new();
         ruled.retain(|draw| {
@@ -66,8 +65,8 @@ impl Policy {
         }
     }
 
-    /// The right of a rule that no other command may have: a socket, the
-    /// network, ports, a credential, or what the kernel cannot hold.
+    /// Right of a rule that no other command may get: a socket, the network, ports, a credential, or a
+    /// right that the kernel cannot enforce.
     pub(super) fn sensitive_right(&self, rule: &Rule, env: &DecisionEnv, roots: &Roots) -> Option<String> {
         let sandbox = &self.file().sandbox;
         let grant = &rule.grant;
@@ -108,8 +107,8 @@ mod tests {
         policy.decide(&Proposal::shell(text), &DecisionEnv::fixture())
     }
 
-    /// Ways to put two commands into one text; whether the text itself brings a
-    /// command of the catalogue, and whether it asks by itself.
+    /// Shapes of a text with two commands, each with true if the shape itself has a command of the
+    /// catalogue.
     const SHAPES: &[(&str, bool)] = &[
         ("A; B", false),
         ("B\nA", false),
@@ -164,14 +163,14 @@ mod tests {
                     let text = shape.replace('A', first).replace('B', second);
                     let decision = decide(&text);
                     let sensitive = a.starts_with("docker") || a.starts_with("kubectl");
-                    // `cat` has no use for a directory to write; `find` might.
+                    // A write directory is of no use to `cat`, but may be to `find`.
                     let gets_rights = *with_catalogue && (sensitive || shape.contains("find"));
                     let has_rights = sensitive || a.starts_with("npm") || a.starts_with("cargo");
                     let expected = if gets_rights && has_rights { expected.max(Ask) } else { expected };
-                    // What is beyond the language asks by itself.
+                    // Text beyond the language asks by itself.
                     let is_beyond = ["f()", "eval", "trap", "<("].iter().any(|word| shape.contains(word));
                     let expected = if is_beyond { expected.max(Ask) } else { expected };
-                    // Behind find and wrappers echo is a program.
+                    // After find and wrappers, echo is a program.
                     let wraps = ["find", "env", "timeout"].iter().any(|wrapper| shape.contains(wrapper));
                     let is_program = wraps && b.starts_with("echo");
                     assert!(

@@ -1,13 +1,13 @@
-//! Hard blocks: what never runs, under any rule, profile or approval.
+//! Hard blocks: commands that never run, under any rule, profile or approval.
 //!
-//! They are judged on parsed commands, never on text, so that a commit message
-//! or a search pattern may mention any of them.
+//! They are judged on parsed commands rather than on text, so a commit message or a search pattern may
+//! mention any of them.
 
 use super::analysis::{Analysis, Arg, Input};
 use super::paths::{is_kernel_trigger, is_raw_device, normalise};
 use super::rules::{hard_rule_matches, is_flag};
 
-/// Programs that only exist to change disks, accounts or the running system.
+/// Programs whose only purpose is to change disks, accounts or the running system.
 const NEVER: &[(&str, &str, &str)] = &[
     ("reboot", "power", "restarts the host"),
     ("halt", "power", "stops the host"),
@@ -56,14 +56,14 @@ const NEVER: &[(&str, &str, &str)] = &[
     ("aa-teardown", "security-module", "removes the kernel's profiles"),
     ("aa-disable", "security-module", "disables a kernel profile"),
     ("aa-complain", "security-module", "disables a kernel profile"),
-    ("swapoff", "memory", "takes memory from the host"),
+    ("swapoff", "memory", "disables swap space of the host"),
     ("pivot_root", "mount", "changes the root file system"),
     ("switch_root", "mount", "changes the root file system"),
-    ("umount", "mount", "takes a file system away"),
+    ("umount", "mount", "unmounts a file system"),
     ("fsfreeze", "mount", "freezes a file system"),
 ];
 
-/// Partition and volume tools: reading their tables is all that is harmless.
+/// Partition and volume tools: only reading their tables is harmless.
 const DISK_TOOLS: &[(&str, &[&str])] = &[
     ("fdisk", &["-l", "--list", "-s", "-v", "-V", "--version"]),
     ("sfdisk", &["-l", "--list", "-d", "--dump", "-V", "-s", "-J", "--json"]),
@@ -75,7 +75,7 @@ const DISK_TOOLS: &[(&str, &[&str])] = &[
     ("wipefs", &["-n", "--no-act", "-V", "--version"]),
 ];
 
-/// Programs whose first verbs destroy volumes or stop the system.
+/// Programs whose first argument can destroy volumes or stop the system.
 const NEVER_VERBS: &[(&str, &str, &[&str])] = &[
     (
         "systemctl",
@@ -129,7 +129,7 @@ const VOLUME_REMOVERS: &[&str] =
 const RECURSIVE_DELETE_HINT: &str = "name the files or directories below the workspace";
 
 impl Analysis<'_> {
-    /// Looks whether this command is one that never runs.
+    /// Checks for commands that never run.
     pub(crate) fn check_hard(&mut self, name: &str, args: &[Arg], input: &Input) {
         for rule in self.policy.hard_extra() {
             if hard_rule_matches(rule, name, args) {
@@ -171,7 +171,7 @@ impl Analysis<'_> {
                 }
             }
             "mount" if !args.is_empty() && args.iter().any(|a| !is_listing_flag(&a.text)) => {
-                self.hard("mount", "mount changes what the host's files are", None);
+                self.hard("mount", "mount changes the host's file systems", None);
             }
             "crontab" if args.iter().any(|a| is_flag(&a.text, "-r")) => {
                 self.hard("crontab", "crontab -r removes every job", Some("crontab -l lists them"));
@@ -209,7 +209,7 @@ impl Analysis<'_> {
             _ => {}
         }
         self.check_input_lines(name, args, input);
-        // A network program that is fed by a shell, or feeds one.
+        // A network program whose input comes from a shell, or whose output goes to one.
         if matches!(name, "nc" | "ncat" | "netcat" | "telnet" | "socat" | "openssl")
             && let Input::Pipe(flow) = input
             && flow.shell
@@ -240,10 +240,10 @@ impl Analysis<'_> {
             && let Some(verb) = args.iter().find(|a| !a.text.starts_with('-'))
             && verbs.contains(&verb.text.as_str())
         {
-            self.hard(id, format!("{name} {} is never a step's business", verb.text), None);
+            self.hard(id, format!("{name} {} is not allowed in a step", verb.text), None);
         }
         if name == "mdadm" && has(args, &["--zero-superblock", "--stop", "-S", "--fail", "--remove"]) {
-            self.hard("volume", "mdadm takes storage away", None);
+            self.hard("volume", "mdadm removes storage", None);
         }
         if name == "hdparm"
             && args.iter().any(|a| {
@@ -285,12 +285,12 @@ impl Analysis<'_> {
                 );
             }
             if arg.unknown_start && !arg.unset {
-                // What begins with something unknown is judged as if that
-                // part were empty: `rm -rf "$DIR"/` may be `rm -rf /`.
+                // A path with an unknown start is judged as if that part were empty: `rm -rf "$DIR"/`
+                // may be `rm -rf /`.
                 if certain && !arg.text.is_empty() && self.roots.is_vital(&self.target(arg)) {
                     self.deny_hint(
                         "dynamic-delete",
-                        format!("{name} removes everything if {} begins empty", arg.display_text()),
+                        format!("{name} removes everything if the start of {} is empty", arg.display_text()),
                         "check the value first, and write the directory out",
                     );
                 }
@@ -336,7 +336,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// git clean removes what nothing tracks, which is everything in some places.
+    /// git clean removes untracked files, which in some directories are all files.
     fn check_git_clean(&mut self, args: &[Arg]) {
         let mut words = operands(args).skip_while(|a| a.text != "clean").skip(1);
         if let Some(arg) = words.find(|a| !a.unknown_start && self.roots.is_vital(&self.target(a))) {
@@ -349,14 +349,14 @@ impl Analysis<'_> {
         }
     }
 
-    /// Programs that run lines of their standard input, in their own language.
+    /// Programs that run lines of their standard input in their own language.
     fn check_input_lines(&mut self, name: &str, args: &[Arg], input: &Input) {
         let from_input = |option: char| {
             args.windows(2)
                 .any(|w| w[0].text.starts_with('-') && w[0].text.ends_with(option) && w[1].text == "-")
                 || args.iter().any(|a| a.text == format!("-{option}-") || a.text == "--file=-")
         };
-        // Behind which characters of a line a command may begin.
+        // Characters in a line after which a command may begin.
         let behind: &[char] = match name {
             // `target:;code`, or a line of a recipe.
             "make" | "gmake" if from_input('f') => &['\t', ':', ';'],
@@ -505,7 +505,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// A step may ask what its policy says; it may not change it.
+    /// A step may query its policy but must not change it.
     fn check_lobster(&mut self, args: &[Arg]) {
         const READS: &[&str] = &["explain", "check", "test", "lint", "schema", "show"];
         let mut words = args.iter().filter(|a| !a.text.starts_with('-'));
@@ -535,7 +535,7 @@ fn before_end(args: &[Arg]) -> impl Iterator<Item = &Arg> {
     args.iter().take_while(|a| a.text != "--")
 }
 
-/// Words that are not flags; everything after `--`.
+/// Arguments that are not flags, and everything after `--`.
 pub(crate) fn operands(args: &[Arg]) -> impl Iterator<Item = &Arg> {
     let end = args.iter().position(|a| a.text == "--").unwrap_or(args.len());
     args.iter().enumerate().filter_map(move |(at, arg)| {

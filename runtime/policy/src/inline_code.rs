@@ -1,32 +1,32 @@
-//! Code given to shells and interpreters, and text that may be code.
+//! Code that is passed to shells and interpreters, and text that may be code.
 
 use super::analysis::{Analysis, Arg, Flow, Input};
 use super::command::{Invocation, taint};
 use super::output::DISPUTED;
 use super::shell::read;
 
-/// Interpreters whose code the analysis cannot read. Versioned names such as
-/// `python3.11` count as their family.
+/// Interpreters whose code the analysis cannot read. A versioned name such as `python3.11` belongs to
+/// its family.
 const INTERPRETERS: &[&str] = text_list!("lists/interpreters.txt");
 
-/// Words of a program that hand text to a shell or start a program.
+/// Words in a program that pass text to a shell or start a program.
 const EXEC_WORDS: &[&str] = text_list!("lists/words-that-execute.txt");
 
-/// Words that turn unreadable data into code.
+/// Words in a program that turn unreadable data into code.
 const DECODE_WORDS: &[&str] = text_list!("lists/words-that-decode.txt");
 
-/// Whether `name` is an interpreter.
+/// True if `name` is an interpreter.
 pub(crate) fn is_interpreter(name: &str) -> bool {
     let family = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.' || c == '-');
     INTERPRETERS.contains(&name) || (!family.is_empty() && INTERPRETERS.contains(&family))
 }
 
-/// Shells whose language is not that of a POSIX shell at all.
+/// True for shells whose language is not a POSIX shell's.
 fn is_foreign(name: &str) -> bool {
     matches!(name, "fish" | "csh" | "tcsh" | "elvish" | "nu" | "xonsh" | "zsh")
 }
 
-/// `-l`, `-i` and clusters with them.
+/// True for `-l`, `-i` and clusters with them.
 fn starts_interactively(flag: &str) -> bool {
     flag.strip_prefix('-').is_some_and(|f| {
         f.contains(['l', 'i']) && f.bytes().all(|b| b"abcefhiklmnprstuvxBCDEHPT".contains(&b))
@@ -34,7 +34,7 @@ fn starts_interactively(flag: &str) -> bool {
 }
 
 impl Analysis<'_> {
-    /// A shell: its code is read, wherever it comes from.
+    /// Follows a shell: its code is read wherever it comes from.
     pub(crate) fn shell_command(&mut self, name: &str, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
         if args.iter().all(|a| matches!(a.text.as_str(), "--version" | "--help")) && !args.is_empty() {
@@ -52,12 +52,12 @@ impl Analysis<'_> {
         self.shell_code(name, inv)
     }
 
-    /// Reads code that a program hands to `sh -c`.
+    /// Reads code that a program passes to `sh -c`.
     pub(crate) fn walk_sh(&mut self, code: &str) -> Flow {
         self.walk_child(code, Vec::new())
     }
 
-    /// The code a shell runs, wherever it comes from.
+    /// Reads the code of a shell wherever it comes from.
     fn shell_code(&mut self, name: &str, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
         let mut code = false;
@@ -100,7 +100,7 @@ impl Analysis<'_> {
         }
         let (own, rest) = args.split_at(at.min(args.len()));
         self.own_words(name, own, &values, rest);
-        // `+n`, or a name behind `+o`, takes it back.
+        // `+n`, or a name after `+o`, turns it off again.
         check_only &= !own.iter().any(|word| word.text.starts_with('+'));
         if code {
             let Some((code, positional)) = rest.split_first() else {
@@ -132,7 +132,7 @@ impl Analysis<'_> {
             self.hard(
                 "download-run",
                 format!("{name} runs code that comes from the network"),
-                Some("download to a file, read it, and run it as a step of its own"),
+                Some("download to a file, read it, and run it as a separate step"),
             );
         }
         if file.taint.decoded {
@@ -146,22 +146,22 @@ impl Analysis<'_> {
         }
     }
 
-    /// A shell that reads its code from standard input.
+    /// Judges a shell that reads its code from standard input.
     fn shell_reads_input(&mut self, name: &str, input: &Input) -> Flow {
         let taint = input.taint();
         if taint.network {
             self.hard(
                 "download-run",
-                format!("{name} runs what comes from the network"),
-                Some("download to a file, read it, and run it as a step of its own"),
+                format!("{name} runs code from the network"),
+                Some("download to a file, read it, and run it as a separate step"),
             );
         }
         if input.is_disputed() {
             self.beyond(DISPUTED);
         }
         if let Some(text) = input.known().map(str::to_owned) {
-            // Text of a here-document stands in the command; what comes through
-            // a pipe is only as certain as the programs that pass it on.
+            // The text of a here-document is in the command; data from a pipe is only as certain as the
+            // programs that pass it on.
             if matches!(input, Input::Text(..)) || self.policy.is_open() {
                 return self.walk_child(&text, Vec::new());
             }
@@ -176,12 +176,12 @@ impl Analysis<'_> {
         } else if matches!(input, Input::Text(None, _)) {
             self.deny("opaque-code", format!("{name} runs text that is only known when it runs"));
         } else {
-            self.ask("stdin-code", format!("{name} runs whatever it reads"));
+            self.ask("stdin-code", format!("{name} runs everything that it reads"));
         }
         Flow { shell: true, ..Flow::default() }
     }
 
-    /// The code of a child shell whose commands share its standard input.
+    /// Reads the code of a child shell whose commands share its standard input.
     fn walk_child_with(&mut self, text: &str, positional: Vec<Arg>, input: &Input) -> Flow {
         let saved = std::mem::replace(&mut self.child_input, input.clone());
         let flow = self.walk_child(text, positional);
@@ -189,7 +189,7 @@ impl Analysis<'_> {
         flow
     }
 
-    /// An interpreter: opaque unless it only prints its version.
+    /// Judges an interpreter: opaque unless it only prints its version.
     pub(crate) fn interpreter(&mut self, name: &str, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
         let by_name = taint(args);
@@ -197,8 +197,8 @@ impl Analysis<'_> {
         if by_name.network || inv.input.taint().network {
             self.hard(
                 "download-run",
-                format!("{name} runs what comes from the network"),
-                Some("download to a file, read it, and run it as a step of its own"),
+                format!("{name} runs code from the network"),
+                Some("download to a file, read it, and run it as a separate step"),
             );
         }
         if by_name.decoded || inv.input.taint().decoded {
@@ -215,8 +215,8 @@ impl Analysis<'_> {
         Flow { shell: true, ..Flow::default() }
     }
 
-    /// Looks for hard blocks among the string literals of foreign code. It can
-    /// only make the answer stricter; finding nothing means nothing.
+    /// Looks for hard blocks in the string literals of foreign code. This can only make the decision
+    /// stricter; finding none proves nothing.
     pub(crate) fn scan_code(&mut self, code: &str, by: &str) {
         if code.len() < 4 {
             return;
@@ -258,13 +258,13 @@ impl Analysis<'_> {
         }
     }
 
-    /// Reads `text` as shell code and takes over any hard block in it.
+    /// Reads `text` as shell code and adopts any hard block in it.
     pub(crate) fn probe_code(&mut self, text: &str, by: &str) {
         self.probe_text(text, by, false);
     }
 
-    /// As [`Self::probe_code`]; with `strong_only`, bare words such as
-    /// `reboot` do not count, because the text may well be prose.
+    /// Like [`Self::probe_code`]. With `strong_only`, bare words such as `reboot` are ignored, because
+    /// the text may be prose.
     pub(crate) fn probe_text(&mut self, text: &str, by: &str, strong_only: bool) {
         const STRONG: &[&str] =
             &["rm-root", "raw-device", "format", "fork-bomb", "remote-shell", "download-run", "kernel"];
@@ -286,8 +286,7 @@ impl Analysis<'_> {
     }
 }
 
-/// The string literals of some code, alone and joined where they stand as the
-/// items of one list.
+/// String literals of some code, alone and joined if they are items of one list.
 fn literals(code: &str) -> Vec<String> {
     let mut out = Vec::new();
     let mut group: Vec<String> = Vec::new();
@@ -325,7 +324,7 @@ fn literals(code: &str) -> Vec<String> {
         out.push(group.join(" "));
         out.push(group.concat());
     }
-    // Perl's q(), qq{}, qx// and Ruby's %x{}, and code without quotes at all.
+    // Perl's q(), qq{}, qx// and Ruby's %x{}, and code without any quotes.
     for (open, close) in [
         ("qx{", '}'),
         ("qx(", ')'),

@@ -1,5 +1,5 @@
-//! A command that starts no other command we can read: program, rules,
-//! effects, catalogue.
+//! A command that starts no other command that we can read: its program, rules, effects and catalogue
+//! entry.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use super::paths::{
     Roots, is_harmless_device, is_kernel_trigger, is_net_pseudo_device, is_raw_device, named, normalise,
 };
 
-/// Programs whose output or effect is the network's.
+/// Programs whose output comes from the network, or that act on it.
 const NETWORK: &[&str] = text_list!("lists/network-programs.txt");
 
-/// Programs that can bring something down from the network.
+/// Programs that can download from the network.
 const DOWNLOADERS: &[&str] = &[
     "curl", "wget", "wget2", "fetch", "aria2c", "axel", "http", "https", "xh", "httpie", "lynx", "links",
     "w3m", "elinks", "nc", "ncat", "netcat", "socat", "telnet", "ssh", "sftp", "ftp", "tftp", "lftp", "gh",
@@ -57,13 +57,13 @@ const DECODERS: &[&str] = &[
     "tac",
 ];
 
-/// What the rules say of one command.
+/// Verdicts of the rules on one command.
 struct Judged<'a> {
-    /// The ids of the allow rules that cover it.
+    /// Ids of the allow rules that cover it.
     covered: Vec<String>,
     /// Some rule asks.
     asked: bool,
-    /// The rules whose rights it draws.
+    /// Rules whose rights it draws.
     rules: Vec<&'a Rule>,
 }
 
@@ -73,7 +73,7 @@ impl super::Policy {
             && !roots.is_writable(path)
     }
 
-    /// Whether the file, by its real path, may answer to a bare name: a name that is pinned has one file.
+    /// True if the file at this real path may be used for a bare name: a pinned name has one file.
     pub fn trusts_program(&self, name: &str, file: &Path, env: &DecisionEnv) -> bool {
         match self.programs().pin.get(name) {
             Some(pin) => env.programs.real_path(Path::new(pin)).as_deref() == Some(file),
@@ -83,7 +83,7 @@ impl super::Policy {
 }
 
 impl<'a> Analysis<'a> {
-    /// Judges a program that is neither wrapper nor shell.
+    /// Judges a program that is neither a wrapper nor a shell.
     pub(crate) fn leaf(&mut self, name: &str, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
         self.facts.dynamic |= args.iter().any(|a| a.unknown);
@@ -93,7 +93,8 @@ impl<'a> Analysis<'a> {
         let allowed = !covered.is_empty();
         self.effects(name, args, allowed);
         let mut flow = Flow { taint: taint(args), ..Flow::default() };
-        // A proxy of rustup's runs what the toolchain file of the directory names, also for `--version`.
+        // A proxy of rustup runs the program that the directory's toolchain file names, even for
+        // `--version`.
         let is_proxy =
             program.as_deref().is_some_and(|program| program.ends_with("/rustup")) && name != "rustup";
         let version = catalogue::is_version_query(name, args) && !is_proxy;
@@ -106,12 +107,12 @@ impl<'a> Analysis<'a> {
         if network {
             self.facts.net = true;
         }
-        // A rule that asks has already put the question, with its own grant.
+        // A rule that asks has already asked, with its own grant.
         if !allowed && !asked {
             if version {
                 covered.push("catalogue".to_owned());
             } else {
-                // Nor is a proxy what the catalogue knows by its name.
+                // The catalogue does not cover a proxy, even if it knows the name.
                 let catalogued = if is_proxy { Ok(false) } else { self.catalogued(name, args) };
                 match catalogued {
                     Ok(true) => covered.push("catalogue".to_owned()),
@@ -150,7 +151,7 @@ impl<'a> Analysis<'a> {
         flow
     }
 
-    /// A program given by a path outside the trusted directories.
+    /// Judges a program at a path outside the trusted directories.
     pub(crate) fn untrusted(&mut self, full: &str, name: &str, inv: &Invocation) -> Flow {
         let args = &inv.args[1..];
         self.facts.opaque = true;
@@ -178,7 +179,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// The real path of the program `name` runs, when it is a trusted one.
+    /// Real path of the program `name`, if it is a trusted one.
     pub(crate) fn resolve(&self, name: &str) -> Option<String> {
         let programs = self.policy.programs();
         let real = |path: &str| {
@@ -205,13 +206,13 @@ impl<'a> Analysis<'a> {
         self.policy.is_in_trusted_dir(path, self.roots)
     }
 
-    /// Whether it is certain which file `path` names: one from a directory
-    /// that the shell may not have entered is not.
+    /// True if the file that `path` names is certain. A file in a directory that the shell may not have
+    /// entered is not.
     fn is_certain_path(&self, path: &str) -> bool {
         path.starts_with('/') || self.scope.visited.is_empty()
     }
 
-    /// Whether `path` names a program of a trusted directory.
+    /// True if `path` names a program in a trusted directory.
     pub(crate) fn is_trusted_path(&self, path: &str) -> bool {
         if !self.is_certain_path(path) {
             return false;
@@ -260,7 +261,7 @@ impl<'a> Analysis<'a> {
         Judged { covered: allowed, asked, rules }
     }
 
-    /// Denials and questions of rules about a shell or wrapper itself.
+    /// Judges a shell or wrapper itself by the rules that deny or ask.
     pub(crate) fn judge_rules_quietly(&mut self, name: &str, inv: &Invocation) {
         let program = self.resolve(&inv.args[0].text);
         let rules = self.judge_rules(name, inv, program.as_deref()).rules;
@@ -269,12 +270,12 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Whether one rule speaks of this command.
+    /// True if one rule matches this command.
     pub(crate) fn rule_matches(&self, rule: &Rule, name: &str, args: &[Arg], program: Option<&str>) -> bool {
         super::rules::matches(self, rule, name, args, program)
     }
 
-    /// Notes one command for the decision's report.
+    /// Records one command for the decision's report.
     pub(crate) fn record(&mut self, args: &[Arg], program: Option<String>, covered: Vec<String>) {
         let program =
             program.or_else(|| args.first().filter(|a| !a.unknown).and_then(|a| self.resolve(&a.text)));
@@ -289,7 +290,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Judges reading the file a word names.
+    /// Judges reading the file that a word names.
     pub(crate) fn read_path(&mut self, arg: &Arg) {
         if arg.unknown_start || (arg.text.is_empty() && arg.unknown) {
             self.facts.dynamic = true;
@@ -304,7 +305,7 @@ impl<'a> Analysis<'a> {
         }
         self.facts.reads.push(path.clone());
         if arg.unknown && path.starts_with("/proc") {
-            self.ask("dynamic", format!("{} is some file of the kernel's", arg.display_text()));
+            self.ask("dynamic", format!("{} is a file of the kernel", arg.display_text()));
         }
         self.refuse_secret_where_it_may_be(arg, &arg.text);
         if self.refuse_secret(&path, arg.stands_for_names()) {
@@ -317,8 +318,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Judges the directory a wildcard lists, whatever the command does with
-    /// the names.
+    /// Judges the directory that a wildcard lists, even if the command ignores the names.
     pub(crate) fn list_wildcard(&mut self, arg: &Arg) {
         if arg.unknown_start || !arg.text.contains('/') {
             return;
@@ -334,7 +334,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Denies a path that is a secret, or a pattern that reaches one.
+    /// Denies a path to a secret, or a pattern that matches one.
     pub(crate) fn refuse_secret(&mut self, path: &str, glob: bool) -> bool {
         let secret = self.roots.is_secret(path) || (glob && self.roots.glob_reaches_secret(path));
         if secret {
@@ -347,8 +347,8 @@ impl<'a> Analysis<'a> {
         secret
     }
 
-    /// Denies a relative path that is a secret in another directory in which
-    /// the command may run, because a `cd` may have failed.
+    /// Denies a relative path that is a secret in another possible directory of the command, since a
+    /// `cd` may have failed.
     fn refuse_secret_where_it_may_be(&mut self, arg: &Arg, text: &str) {
         if self.scope.visited.is_empty() || text.starts_with('/') {
             return;
@@ -358,7 +358,7 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Judges writing, creating or removing what a word names.
+    /// Judges writing, creating or removing the path that a word names.
     pub(crate) fn write_path(&mut self, arg: &Arg, what: &str) {
         if arg.unknown_start || (arg.text.is_empty() && arg.unknown) {
             self.facts.dynamic = true;
@@ -390,20 +390,20 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// A `<` redirect; whether it is a network connection.
+    /// A `<` redirect; true if it is a network connection.
     pub(crate) fn read_redirect(&mut self, target: &Arg) -> bool {
         self.read_path(target);
         is_net_pseudo_device(&normalise(&self.scope.cwd, &target.text))
     }
 
-    /// A `>` redirect; whether it is a network connection.
+    /// A `>` redirect; true if it is a network connection.
     pub(crate) fn write_redirect(&mut self, target: &Arg) -> bool {
         self.write_path(target, "a redirect writes a file");
         is_net_pseudo_device(&normalise(&self.scope.cwd, &target.text))
     }
 
-    /// Checks that hold for every operand of every program: no secret by any
-    /// flag, and nothing protected for a program that is not known to read.
+    /// Checks every operand of every program: no option may name a secret, and a program that is not
+    /// known to read may not name a protected path.
     pub(crate) fn check_operand(&mut self, arg: &Arg, may_write: bool) {
         if arg.unknown_start && !arg.text.starts_with('/') {
             return;
@@ -421,8 +421,8 @@ impl<'a> Analysis<'a> {
         }
     }
 
-    /// Arguments of a program nothing is known about may themselves be
-    /// commands: an unlisted wrapper must not hide a hard block.
+    /// Probes the arguments of an unknown program as commands: an unlisted wrapper must not hide a hard
+    /// block.
     fn probe_unknown(&mut self, name: &str, args: &[Arg]) {
         self.probe_suffixes(args);
         for arg in args {
@@ -475,20 +475,20 @@ impl<'a> Analysis<'a> {
     }
 }
 
-/// Whether the program, used so, prints nothing but numbers.
+/// True if the program, used in this way, prints only numbers.
 fn prints_numbers(name: &str, args: &[Arg]) -> bool {
     let known: Option<Vec<&str>> = args.iter().map(|arg| arg.known().filter(|_| arg.is_settled())).collect();
     let Some(words) = known else { return false };
     match (name, words.as_slice()) {
         ("nproc", []) | ("nproc", ["--all"]) | ("id", ["-u" | "-g"]) => true,
-        // A file that is named is printed as well.
+        // A file name argument is printed as well.
         ("wc", flags) => !flags.is_empty() && flags.iter().all(|f| matches!(*f, "-c" | "-l" | "-m" | "-w")),
         ("date", [format] | ["-u", format]) => format.strip_prefix('+').is_some_and(is_numeric_format),
         _ => false,
     }
 }
 
-/// Whether the format of a date gives digits only.
+/// True if the format of a date gives only digits.
 fn is_numeric_format(format: &str) -> bool {
     let mut chars = format.chars();
     std::iter::from_fn(|| chars.next().map(|c| (c, if c == '%' { chars.next() } else { None }))).all(
@@ -499,8 +499,8 @@ fn is_numeric_format(format: &str) -> bool {
     )
 }
 
-/// The parts of a word that may be a path: all of it, what follows `=`, `@` or
-/// `:`, and what is attached to a short flag.
+/// Parts of a word that may be a path: the whole word, the text after `=`, `@` or `:`, and the value of
+/// a short option.
 fn operand_paths(text: &str) -> Vec<&str> {
     let mut out = Vec::with_capacity(2);
     let is_flag = text.starts_with('-');

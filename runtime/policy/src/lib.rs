@@ -1,11 +1,9 @@
-//! The policy engine: may this native command run, and with which rights?
+//! The policy engine: decides if a native command may run, and with which rights.
 //!
-//! A decision is a pure function of the policy, the proposed command and the
-//! place it would run in; only program resolution looks at the file system.
-//! It routes a command (run, ask, refuse) and tells a person what they would
-//! approve. It is not the wall: every `allow` carries a grant, and the sandbox
-//! holds the command to it. What the analysis cannot read is never taken for
-//! harmless.
+//! A decision is a pure function of the policy, the proposed command and its environment; only program
+//! resolution reads the file system. It routes a command (run, ask, deny) and shows a person what an
+//! approval covers. It does not enforce anything: every `allow` has a grant, which the sandbox
+//! enforces. Text that the analysis cannot read is never treated as harmless.
 
 #[macro_use]
 mod text_list;
@@ -78,22 +76,20 @@ use serde::Serialize;
 
 use lobster_base::digest::Digest;
 
-/// The version of the decision procedure, part of every decision.
+/// Version of the decision procedure, part of every decision.
 pub const ENGINE_VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), "/catalogue@1");
 
-/// What happens to commands when no policy file was given, or one was.
+/// Treatment of commands with and without a policy file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum Stance {
-    /// Everything runs except hard blocks: what scripts written before there
-    /// was a policy expect.
+    /// Everything runs except hard blocks, as scripts from before policies expect.
     Open,
-    /// Only what is covered runs.
+    /// Only covered commands run.
     Closed,
 }
 
-/// A loaded policy: typed, checked against its own examples, and named by its
-/// digest.
+/// A loaded policy: typed, checked against its own examples, and identified by its digest.
 #[derive(Clone, Debug)]
 pub struct Policy {
     file: PolicyFile,
@@ -102,8 +98,7 @@ pub struct Policy {
 }
 
 impl Policy {
-    /// The policy in force when no policy file is given: everything runs, as
-    /// it did before, except hard blocks.
+    /// The policy if no policy file is given: everything runs as before, except hard blocks.
     #[must_use]
     pub fn builtin() -> Self {
         let file = PolicyFile {
@@ -127,18 +122,17 @@ impl Policy {
     /// Loads one policy file. `origin` names it in errors.
     ///
     /// # Errors
-    /// [`PolicyError`] when the text is not a policy, or a rule contradicts
-    /// its own examples.
+    /// [`PolicyError`] if the text is not a policy, or a rule contradicts its own examples.
     pub fn load(text: &str, origin: &str) -> Result<Self, PolicyError> {
         let policy = Self::new(PolicyFile::parse(text, origin)?, Stance::Closed);
         policy.check_rules(origin)?;
         Ok(policy)
     }
 
-    /// The policy of a recorded run, as the store kept its document.
+    /// Loads the policy of a recorded run from its document in the store.
     ///
     /// # Errors
-    /// When the document is none of this version's.
+    /// The document is not in the format of this version.
     pub fn recorded(document: &str) -> Result<Self, lobster_base::json::JsonError> {
         Ok(Self::new(lobster_base::json::parse_as(document)?, Stance::Closed))
     }
@@ -158,8 +152,8 @@ impl Policy {
         Self { file, stance, digest }
     }
 
-    /// The name of this policy: BLAKE3 of its canonical JSON, with the version
-    /// of the engine and of the catalogue.
+    /// Identity of this policy: BLAKE3 of its canonical JSON, with the versions of the engine and the
+    /// catalogue.
     #[must_use]
     pub fn digest(&self) -> Digest {
         self.digest
@@ -177,15 +171,13 @@ impl Policy {
         &self.file
     }
 
-    /// Whether this is the built-in policy, under which nothing but hard
-    /// blocks is refused.
+    /// True if this is the built-in policy, which only denies hard blocks.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.stance == Stance::Open
     }
 
-    /// This policy under another profile: what `--profile` and a corpus line
-    /// ask for.
+    /// This policy with another profile, as requested by `--profile` or a corpus line.
     #[must_use]
     pub fn with_profile(&self, profile: Profile) -> Self {
         Self::new(PolicyFile { profile, ..self.file.clone() }, self.stance)
@@ -207,9 +199,8 @@ impl Policy {
         &self.file.hard.extra
     }
 
-    /// Whether an allow rule may grant what it says under this profile: the
-    /// unattended profiles refuse what the kernel cannot hold, unless the rule
-    /// says why it knows that.
+    /// True if an allow rule may grant its rights under this profile: the unattended profiles refuse
+    /// rights that the kernel cannot enforce unless the rule states the reason.
     pub(crate) fn may_grant(&self, rule: &Rule) -> bool {
         self.file.profile == Profile::Default
             || rule.grant.unix.is_empty()

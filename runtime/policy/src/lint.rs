@@ -1,5 +1,4 @@
-//! What a reviewer of a policy should look at: it loads, but it says less or
-//! grants more than it seems to.
+//! Remarks for the reviewer of a policy: it loads, but it says less or grants more than it seems to.
 
 use serde::Serialize;
 
@@ -10,13 +9,13 @@ use super::inline_code::is_interpreter;
 use super::paths::{expand_root, normalise};
 use super::wrappers::is_shell;
 
-/// The kind of a remark.
+/// Kind of a remark.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LintKind {
-    /// A grant the kernel cannot hold, and the rule says so.
+    /// A grant that the kernel cannot enforce, which the rule declares.
     Unenforceable,
-    /// A grant the kernel cannot hold, and the rule does not say so.
+    /// A grant that the kernel cannot enforce, which the rule does not declare.
     UndeclaredUnenforceable,
     /// A rule that covers any code: a shell, interpreter or wrapper.
     AnyCode,
@@ -26,11 +25,11 @@ pub enum LintKind {
     NoExample,
     /// A grant of the host's whole network.
     HostNetwork,
-    /// A write grant over a secret, a protected place or a vital directory.
+    /// A write grant over a secret, a protected path or a vital directory.
     WideWrite,
     /// A trusted directory that steps may write.
     WritableProgramDirectory,
-    /// The audit record lies where steps may write.
+    /// Steps may write to the audit record.
     WritableAudit,
 }
 
@@ -39,14 +38,14 @@ pub enum LintKind {
 pub struct Lint {
     /// Its kind.
     pub kind: LintKind,
-    /// The rule it is about; `None` for the file.
+    /// Rule of the remark; `None` for the whole file.
     pub rule: Option<String>,
-    /// What it is and what to do.
+    /// Description and advice.
     pub message: String,
 }
 
 impl Policy {
-    /// Everything about this policy that a reviewer should have seen.
+    /// Remarks about this policy that a reviewer should have read.
     #[must_use]
     pub fn lint(&self, env: &DecisionEnv) -> Vec<Lint> {
         let mut out = Vec::new();
@@ -89,7 +88,7 @@ impl Policy {
             None if !grant.unix.is_empty() => push(
                 LintKind::UndeclaredUnenforceable,
                 format!(
-                    "what listens on {} decides what the command may do; say so with \
+                    "the service on {} decides what the command may do; say so with \
                      unenforceable = \"...\"",
                     grant.unix.join(", ")
                 ),
@@ -106,7 +105,7 @@ impl Policy {
         for path in grant.fs_write.iter().filter(|path| !path.ends_with(":ro")) {
             let path = normalise("/", &expand_root(path, env));
             if roots.is_secret(&path) || roots.is_protected(&path) || roots.is_vital(&path) {
-                push(LintKind::WideWrite, format!("writing {path} is more than a step should get"));
+                push(LintKind::WideWrite, format!("a step should not get the right to write {path}"));
             }
         }
         if rule.effect != Effect::Allow {

@@ -1,6 +1,5 @@
-//! Wrapping a command in something that runs it must never make it look more
-//! harmless. Every dangerous command of the corpus is put through every
-//! wrapper, through pairs of wrappers, and through re-quotings of its name.
+//! Wrapping a command must never make it look more harmless. Every dangerous command of the corpus is
+//! put through every wrapper, through pairs of wrappers, and through other quotings of its name.
 
 use std::path::Path;
 
@@ -21,7 +20,7 @@ fn load() -> (Policy, Vec<Case>) {
         .unwrap()
         .lines()
         .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-        // The other profiles would deny for reasons of their own.
+        // The other profiles would deny it for their own reasons.
         .filter(|case| case["policy_profile"] == "default")
         .map(|case| Case {
             id: case["id"].as_str().unwrap().to_owned(),
@@ -44,7 +43,7 @@ fn backquote(text: &str) -> String {
 
 type Wrap = fn(&str) -> String;
 
-/// Wrappers that add nothing of their own: what they wrap decides.
+/// Wrappers without effects of their own: the wrapped command decides.
 const TRANSPARENT: &[(&str, Wrap)] = &[
     ("subshell", |t| format!("( {t}\n)")),
     ("nested subshell", |t| format!("( ( {t}\n) )")),
@@ -115,7 +114,7 @@ const OPAQUE: &[(&str, Wrap)] = &[
     ("zsh", |t| format!("zsh -c {}", quote(t))),
 ];
 
-/// Other ways to write the first word, when it is a plain one.
+/// Other spellings of the first word, if it is a plain one.
 fn requoted(text: &str) -> Vec<String> {
     const KEYWORDS: &[&str] =
         &["if", "for", "while", "until", "case", "time", "function", "coproc", "select", "alias"];
@@ -150,9 +149,9 @@ fn verdict(policy: &Policy, env: &DecisionEnv, case: &Case, text: String) -> Ver
     policy.decide(&proposal, env).verdict
 }
 
-/// A here-document ends at its own delimiter only outside quotes and other
-/// here-documents, and a comment or an unfinished line swallows what follows;
-/// those texts are wrapped only where their bytes stay intact.
+/// True if the text can be wrapped. A here-document only ends at its delimiter outside of quotes and
+/// other here-documents, and a comment or an unfinished line swallows the rest; such texts are wrapped
+/// only where their bytes stay unchanged.
 fn is_plain(text: &str) -> bool {
     !text.contains("<<") && !text.contains("WRAPPED")
 }
@@ -165,7 +164,7 @@ fn no_wrapping_of_a_dangerous_command_is_allowed() {
     let mut generated = std::collections::HashSet::new();
     let mut wrong = Vec::new();
     let mut check = |case: &Case, how: String, text: String| {
-        // A text that came about in two ways counts once.
+        // A text that arises in two ways is used once.
         if !generated.insert((case.cwd.clone(), text.clone())) {
             return;
         }
@@ -188,13 +187,13 @@ fn no_wrapping_of_a_dangerous_command_is_allowed() {
         if !is_plain(&case.command) {
             continue;
         }
-        // Three deep, by way of text and of syntax.
+        // Three levels deep, by text and by syntax.
         for i in (n % 7..all.len()).step_by(7) {
             let [(a, outer), (b, middle), (c, inner)] =
                 [0, 1, 2].map(|depth| *all[(i + depth * 17 + n * 5) % all.len()]);
             check(case, format!("{a} of {b} of {c}"), outer(&middle(&inner(&case.command))));
         }
-        // Pairs: another selection of them for every command.
+        // Pairs: a different selection for every command.
         for (i, (outer_name, outer)) in all.iter().enumerate().filter(|(i, _)| (i + n) % 2 == 0) {
             let inner_at = (i * 7 + n * 13) % all.len();
             let (inner_name, inner) = all[inner_at];
@@ -218,8 +217,8 @@ fn no_wrapping_of_a_benign_command_is_denied() {
     let mut wrong = Vec::new();
     for case in cases.iter().filter(|case| case.expect == "allow" && is_plain(&case.command)) {
         for (name, wrap) in TRANSPARENT {
-            // The parser does not take `case` arms without an opening
-            // parenthesis inside a substitution; refusing is the safe side.
+            // Inside a substitution, the parser rejects `case` arms without an opening parenthesis;
+            // refusing is the safe side.
             let inside = matches!(
                 *name,
                 "substitution" | "assignment" | "test" | "default of a parameter" | "exported"

@@ -1,10 +1,8 @@
-//! bash as the judge of the analysis: whatever bash starts, the analysis must
-//! have seen.
+//! bash as the judge of the analysis: the analysis must have seen every command that bash starts.
 //!
-//! Random text is put together from shell fragments whose commands do not
-//! exist. bash, with an empty `PATH`, reports each name it fails to find; every
-//! such name must be among the commands of the decision, unless the decision
-//! refused the text or said that something in it is only known when it runs.
+//! Random text is composed of shell fragments whose commands do not exist. bash, with an empty `PATH`,
+//! reports each name that it fails to find. Every such name must be among the commands of the decision,
+//! unless the decision refused the text or reported a part that is known only at run time.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -129,7 +127,7 @@ pub(super) struct Random(pub(super) u64);
 
 impl Random {
     pub(super) fn below(&mut self, end: usize) -> usize {
-        // xorshift64*: only the spread matters here.
+        // xorshift64*: only the distribution matters here.
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -145,7 +143,7 @@ fn texts(count: usize, seed: u64) -> Vec<String> {
         .collect()
 }
 
-/// The names bash tried to start for each text.
+/// Names that bash tried to start for each text.
 fn started(bash: &Path, texts: &[String]) -> Vec<BTreeSet<String>> {
     let dir = tempfile::tempdir().unwrap();
     let mut script = String::from(
@@ -207,8 +205,8 @@ fn everything_bash_starts_was_seen() {
         if gave_up {
             continue;
         }
-        // bash keeps the tilde of a user that does not exist; a wrapper is not
-        // listed, what it starts is.
+        // bash keeps the tilde of a user that does not exist. A wrapper is not listed, but its command
+        // is.
         let names: BTreeSet<&String> = names
             .iter()
             .filter(|name| !name.starts_with('~') && !matches!(name.as_str(), "time" | "gtime"))

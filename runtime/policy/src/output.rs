@@ -1,18 +1,17 @@
-//! What `echo` and `printf` print, when it follows from their words.
+//! Output of `echo` and `printf`, if it follows from their arguments.
 
 use super::analysis::Arg;
 
-/// Output that differs from shell to shell, where it becomes code or words.
+/// Reason for output that differs from shell to shell and becomes code or words.
 pub(crate) const DISPUTED: &str = "text in which shells read the backslashes differently";
 
-/// The output of `echo`, when its words are known, and whether another shell
-/// may print something else.
+/// Output of `echo`, if its arguments are known, and true if another shell may print other text.
 pub(crate) fn echo(args: &[Arg]) -> (Option<String>, bool) {
     let flagged = args.first().is_some_and(|a| a.text.starts_with('-') && a.text.contains(['e', 'E']));
     (echoed(args), flagged || args.iter().any(|a| a.text.contains('\\')))
 }
 
-/// Whether shells differ on the escapes in what `printf` prints.
+/// True if shells differ on the escapes in the output of `printf`.
 pub(crate) fn disputes_printf(args: &[Arg]) -> bool {
     let Some((format, rest)) = args.split_first() else {
         return false;
@@ -21,7 +20,7 @@ pub(crate) fn disputes_printf(args: &[Arg]) -> bool {
         || (format.text.contains("%b") && rest.iter().any(|a| a.text.contains('\\')))
 }
 
-/// The character behind each backslash; a blank for a backslash at the end.
+/// The character after each backslash; a blank for a backslash at the end.
 fn escapes(text: &str) -> impl Iterator<Item = char> {
     let mut chars = text.chars();
     std::iter::from_fn(move || {
@@ -45,7 +44,7 @@ fn echoed(args: &[Arg]) -> Option<String> {
     }
     let words: Option<Vec<&str>> = words.iter().map(Arg::known).collect();
     let mut text = words?.join(" ");
-    // dash interprets escapes without being asked; the longer reading is taken.
+    // dash interprets escapes by default; the longer reading is used.
     if escapes || text.contains('\\') {
         text = unescape(&text)?;
     }
@@ -55,7 +54,7 @@ fn echoed(args: &[Arg]) -> Option<String> {
     Some(text)
 }
 
-/// The output of `printf`, when format and arguments are known.
+/// Output of `printf`, if the format and arguments are known.
 pub(crate) fn printf(args: &[Arg]) -> Option<String> {
     let format = unescape(args.first()?.known()?)?;
     let words: Option<Vec<&str>> = args[1..].iter().map(Arg::known).collect();
@@ -92,7 +91,7 @@ pub(crate) fn printf(args: &[Arg]) -> Option<String> {
     }
 }
 
-/// Backslash escapes as `echo -e` and `printf` read them.
+/// Decodes backslash escapes as `echo -e` and `printf` do.
 fn unescape(text: &str) -> Option<String> {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
@@ -170,7 +169,7 @@ mod tests {
         assert_eq!(printf(&words(&["%s\\n", "a", "b"])).as_deref(), Some("a\nb\n"));
         assert_eq!(printf(&words(&[r"\162\155 -rf /"])).as_deref(), Some("rm -rf /"));
         assert_eq!(echoed(&[Arg::unknown()]), None);
-        // dash prints a dot where bash prints the escape.
+        // dash prints a dot, and bash prints the escape.
         assert_eq!(echo(&words(&[r"\056env"])), (Some(".env\n".to_owned()), true));
         assert!(echo(&words(&["-e", "a"])).1 && !echo(&words(&["a", "b"])).1);
         assert!(disputes_printf(&words(&[r"\x2eenv"])) && !disputes_printf(&words(&[r"%s\n", r"\x2e"])));

@@ -1,8 +1,7 @@
-//! What a path means to the policy: root, secret, protected, device.
+//! Meaning of a path for the policy: root, secret, protected, device.
 //!
-//! Everything here is lexical. Whether a path exists, or is a symbolic link,
-//! is not asked: the decision must be the same on every host, and links are
-//! the sandbox's business.
+//! Everything here is lexical. Whether a path exists, or is a symbolic link, is not checked: the
+//! decision must be the same on every host, and the sandbox handles links.
 
 use std::path::{Path, PathBuf};
 
@@ -10,12 +9,13 @@ use super::Policy;
 use super::decision_env::DecisionEnv;
 use lobster_base::glob::glob_match;
 
-/// Files nobody needs to name in a policy for them to be secret.
+/// Files that are secret even if a policy does not name them.
 const BUILTIN_SECRETS: &[&str] = text_list!("lists/secrets.txt");
 
-/// Places a step never changes, whatever the policy file says: of the workspace, and what lobster itself
-/// keeps; so is what [`GIT_RUNS_CODE`] names in `@workspace/.git`. The rest of that it changes only by a grant
-/// that names it: the sandbox holds that, here and in repositories below the workspace.
+/// Paths that a step never changes, even if the policy allows it: in the workspace, and lobster's own
+/// files. The same applies to the entries of [`GIT_RUNS_CODE`] in `@workspace/.git`. A step changes the
+/// rest of `.git` only with a grant that names it; the sandbox enforces this here and in repositories
+/// below the workspace.
 const BUILTIN_PROTECTED: &[&str] = &[
     "@workspace/.lobster",
     "@workspace/.lobster-cache",
@@ -26,16 +26,16 @@ const BUILTIN_PROTECTED: &[&str] = &[
     MARKS_OUTSIDE,
 ];
 
-/// Where stores note what they promised, for when a whole state directory is put back to an earlier state.
+/// File in which stores record their promises, in case a whole state directory is restored to an
+/// earlier state.
 pub const MARKS_OUTSIDE: &str = "~/.lobster/high-water";
 
-/// The built-in secrets as patterns for the sandbox, which looks for them on
-/// disk. What is granted by its own name is not hidden by the patterns that
-/// cover it.
+/// Built-in secrets as patterns for the sandbox, which looks for them on disk. A path that is granted
+/// by its own name is not hidden by the patterns that match it.
 pub fn secret_patterns(env: &DecisionEnv, granted: &[PathBuf]) -> Vec<String> {
     let covers =
         |text: &str, path: &Path| PathPattern::new(text, env).covers(&components(&path.to_string_lossy()));
-    // The jail's own /proc shows no process but the step's.
+    // The jail's own /proc shows only the step's processes.
     let all = BUILTIN_SECRETS.iter().filter(|text| !text.trim_start_matches('!').starts_with("/proc/"));
     let (covering, others): (Vec<&str>, Vec<&str>) =
         all.partition(|text| granted.iter().any(|path| covers(text, path)));
@@ -46,7 +46,7 @@ pub fn secret_patterns(env: &DecisionEnv, granted: &[PathBuf]) -> Vec<String> {
     [expanded(covering), meant, expanded(others)].concat()
 }
 
-/// What in a directory of git's makes git run programs: no grant reaches it.
+/// Entries of a git directory that make git run programs: no grant reaches them.
 pub const GIT_RUNS_CODE: &[&str] = &[
     "hooks",
     "config",
@@ -58,19 +58,19 @@ pub const GIT_RUNS_CODE: &[&str] = &[
     "objects/info/alternates",
 ];
 
-/// All places that a policy protects in a workspace.
+/// All paths that a policy protects in a workspace.
 pub fn protected_places(policy: &Policy, env: &DecisionEnv) -> Vec<String> {
     let own = policy.file().sandbox.fs.protect.iter().map(|path| expand_root(path, env));
     own.chain(builtin_protected(env)).chain(env.protected.iter().cloned()).collect()
 }
 
-/// The built-in protected places of a workspace.
+/// Built-in protected paths of a workspace.
 pub fn builtin_protected(env: &DecisionEnv) -> impl Iterator<Item = String> {
     let of_git = GIT_RUNS_CODE.iter().map(|name| format!("{}/.git/{name}", env.workspace));
     of_git.chain(BUILTIN_PROTECTED.iter().map(|text| expand_root(text, env)))
 }
 
-/// Where a policy lets any step write.
+/// Roots in which a policy lets any step write.
 pub fn write_roots(policy: &Policy, env: &DecisionEnv) -> impl Iterator<Item = String> {
     let general =
         policy.file().sandbox.fs.write.iter().chain(policy.file().components.write.iter().flatten());
@@ -80,15 +80,14 @@ pub fn write_roots(policy: &Policy, env: &DecisionEnv) -> impl Iterator<Item = S
     shared.map(|path| normalise("/", &expand_root(path, env)))
 }
 
-/// Whether a root is a directory that each step has of its own.
+/// True if each step has its own directory for this root.
 pub(crate) fn is_each_steps_own(root: &str) -> bool {
     root.starts_with("@tmp") || root.starts_with("@step-home")
 }
 
-/// What `@system-ro` stands for: the operating system's own read-only trees,
-/// the kernel's views of itself, and the files of /etc that programs look for
-/// and that hold nothing of anybody's: no keys, no accounts, no settings with
-/// passwords. Users and hosts are made for each jail by the sandbox.
+/// Contents of `@system-ro`: the operating system's own read-only trees, the kernel's views of itself,
+/// and the files of /etc that programs look for and that hold nothing private: no keys, no accounts, no
+/// settings with passwords. The sandbox creates users and hosts for each jail.
 pub const SYSTEM_READ_ONLY: &[&str] = text_list!("lists/system-read-only.txt");
 
 /// Device nodes that hold no data of the host.
@@ -104,14 +103,14 @@ const HARMLESS_DEVICES: &[&str] = &[
     "/dev/tty",
 ];
 
-/// Beginnings of the names of devices that are a disk, memory or ports.
+/// Name prefixes of devices that are a disk, memory or ports.
 const RAW_DEVICES: &[&str] = &[
     "sd", "hd", "vd", "xvd", "nvme", "mmcblk", "dm-", "md", "loop", "nbd", "sr", "zd", "zram", "mapper/",
     "disk/", "block/", "mem", "kmem", "port", "pmem", "bcache", "drbd", "rbd", "fd0", "st0", "mtd", "ubi",
     "vg", "raw/",
 ];
 
-/// Writes under these reach the kernel itself.
+/// Directories in which a write reaches the kernel itself.
 const KERNEL_TRIGGERS: &[&str] = &[
     "/proc/sysrq-trigger",
     "/proc/sys",
@@ -124,7 +123,7 @@ const KERNEL_TRIGGERS: &[&str] = &[
     "/dev/watchdog",
 ];
 
-/// Directories one level below a top directory whose loss ends the system.
+/// Directories below a top directory whose loss ends the system.
 const CRITICAL_SECOND_LEVEL: &[&str] = &["/var/lib", "/var/log", "/boot/efi", "/boot/grub"];
 
 /// One pattern of a deny list, split at its slashes.
@@ -147,7 +146,7 @@ impl PathPattern {
         }
     }
 
-    /// Whether the pattern names `path` or a directory above it.
+    /// True if the pattern names `path` or a directory above it.
     fn covers(&self, path: &[&str]) -> bool {
         covers(&self.components, path)
     }
@@ -166,7 +165,7 @@ fn covers(pattern: &[String], path: &[&str]) -> bool {
     }
 }
 
-/// The step's own home in a decision: the jail makes it later. No file of the host has this name.
+/// The step's own home in a decision: the jail creates it later. No file of the host has this name.
 pub(crate) const STEP_HOME: &str = "/@step-home";
 
 /// Replaces `@workspace`, `@tmp`, `@state`, `@step-home` and a leading `~`, which is the caller's home.
@@ -187,19 +186,20 @@ pub fn expand_root(text: &str, env: &DecisionEnv) -> String {
     text.to_owned()
 }
 
-/// A path as rules write it: the caller's home is `~`, the step's is `@step-home`. The workspace keeps its path.
+/// Path as rules write it: the caller's home is `~`, and the step's is `@step-home`. The workspace
+/// keeps its path.
 pub fn named(path: &str, env: &DecisionEnv) -> String {
     let is_below_home = env.home.len() > 1 && is_under(path, &env.home) && !is_under(path, &env.workspace);
     if is_below_home { format!("~{}", &path[env.home.len()..]) } else { name_step_home(path) }
 }
 
-/// Words of a decision as people see them.
+/// Words of a decision for people.
 pub fn name_step_home(text: &str) -> String {
     text.replace(STEP_HOME, "@step-home")
 }
 
-/// Joins `text` to `cwd` and removes `.`, `..` and doubled slashes without
-/// looking at the file system. `/proc/<pid>/root` is the root it shows.
+/// Joins `text` to `cwd` and removes `.`, `..` and doubled slashes without reading the file system.
+/// `/proc/<pid>/root` becomes the root that it shows.
 pub(crate) fn normalise(cwd: &str, text: &str) -> String {
     let mut out: Vec<&str> = Vec::new();
     let joined;
@@ -234,12 +234,12 @@ pub(crate) fn normalise(cwd: &str, text: &str) -> String {
     path
 }
 
-/// Whether these are the components of `/proc/<pid>` or of one of its tasks.
+/// True if these are the components of `/proc/<pid>` or of one of its tasks.
 fn is_process(path: &[&str]) -> bool {
     matches!(path, ["proc", _] | ["proc", _, "task", _])
 }
 
-/// Whether `path` is `root` or lies below it; both normalised.
+/// True if `path` is equal to or below `root`; both are normalised.
 pub(crate) fn is_under(path: &str, root: &str) -> bool {
     root == "/" || path.strip_prefix(root).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
@@ -248,7 +248,7 @@ fn components(path: &str) -> Vec<&str> {
     path.split('/').filter(|c| !c.is_empty()).collect()
 }
 
-/// The roots of one policy, resolved for one decision.
+/// Roots of one policy, resolved for one decision.
 #[derive(Clone, Debug)]
 pub struct Roots {
     read: Vec<String>,
@@ -294,7 +294,7 @@ impl Roots {
                 .copied()
                 .chain(deny.iter().map(String::as_str))
                 .flat_map(|text| {
-                    // In the step's home the same names mean the caller's secrets.
+                    // In the step's home, the same names mean the caller's secrets.
                     let own = text.starts_with(['~', '!']).then(|| text.replacen("~/", "@step-home/", 1));
                     [Some(text.to_owned()), own]
                 })
@@ -306,8 +306,8 @@ impl Roots {
         }
     }
 
-    /// Whether reading `path` shows a secret. The last pattern that covers
-    /// the path decides, so that `!**/.env.example` can take one back.
+    /// True if reading `path` reveals a secret. The last pattern that matches the path decides, so
+    /// `!**/.env.example` can exclude a file again.
     pub(crate) fn is_secret(&self, path: &str) -> bool {
         let path = components(path);
         let mut secret = false;
@@ -319,8 +319,8 @@ impl Roots {
         secret
     }
 
-    /// Whether a path with shell wildcards can name a secret: some component
-    /// that is more than wildcards matches where a secret's name stands.
+    /// True if a path with shell wildcards can match a secret: some component with more than wildcards
+    /// matches at the position of a secret's name.
     pub(crate) fn glob_reaches_secret(&self, path: &str) -> bool {
         let path = components(path);
         self.secrets.iter().filter(|pattern| !pattern.negated).any(|pattern| {
@@ -338,14 +338,14 @@ impl Roots {
                     && named.iter().zip(tail).all(|(name, part)| {
                         *name == *part
                             || part.chars().filter(|c| !matches!(c, '*' | '?' | '[' | ']')).count() >= 2
-                            // Wildcards find hidden names only behind a dot.
+                            // Wildcards match hidden names only after a dot.
                             || (part.starts_with('.') && name.starts_with('.'))
                     })
             })
         })
     }
 
-    /// Whether a name alone, as given to `find -name`, asks for a secret.
+    /// True if a name alone, as in `find -name`, matches a secret.
     pub(crate) fn is_secret_name(&self, name: &str) -> bool {
         let base = name.rsplit('/').next().unwrap_or(name);
         self.secrets.iter().any(|pattern| {
@@ -361,30 +361,30 @@ impl Roots {
         self.secrets.iter().any(|p| p.negated && p.components.last().is_some_and(|last| last == base))
     }
 
-    /// Whether steps may read `path`.
+    /// True if steps may read `path`.
     pub(crate) fn is_readable(&self, path: &str) -> bool {
         is_under(path, STEP_HOME) || self.read.iter().chain(&self.write).any(|root| is_under(path, root))
     }
 
-    /// Whether steps may write `path`, protection aside.
+    /// True if steps may write `path`, apart from protection.
     pub(crate) fn is_writable(&self, path: &str) -> bool {
         is_under(path, STEP_HOME) || self.write.iter().any(|root| is_under(path, root))
     }
 
-    /// Whether `path` is git's, and no write root says so by its own name.
+    /// True if `path` belongs to git and no write root names it.
     pub(crate) fn is_unnamed_repository(&self, path: &str) -> bool {
         let is_gits = |path: &str| components(path).contains(&".git");
         is_gits(path) && !self.write.iter().any(|root| is_gits(root) && is_under(path, root))
     }
 
-    /// Whether `path` is protected even inside a write root.
+    /// True if `path` is protected even inside a write root.
     pub(crate) fn is_protected(&self, path: &str) -> bool {
         self.protect.iter().any(|root| is_under(path, root))
     }
 
-    /// Whether losing everything at `path` ends the system or the user's
-    /// work: the root, a top directory, the home directory, anything above
-    /// home or workspace. `path` may carry wildcards.
+    /// True if the loss of everything at `path` ends the system or the user's work: the root, a top
+    /// directory, the home directory, or any directory above home or workspace. `path` may contain
+    /// wildcards.
     pub fn is_vital(&self, path: &str) -> bool {
         let mut parts = components(path);
         // `/etc/*` empties /etc; `/*/x` reaches into every top directory.
@@ -410,15 +410,14 @@ impl Roots {
     }
 }
 
-/// Whether `path` is one of the device nodes everybody may use.
+/// True if `path` is a device node that all programs may use.
 pub(crate) fn is_harmless_device(path: &str) -> bool {
     HARMLESS_DEVICES.contains(&path)
         || path.starts_with("/dev/fd/")
         || path.strip_prefix("/proc/self/fd/").is_some_and(|n| n.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// Whether `path` is a disk, memory or another raw device. Wildcards count as
-/// whatever they could stand for.
+/// True if `path` is a disk, memory or another raw device. Wildcards stand for any possible match.
 pub(crate) fn is_raw_device(path: &str) -> bool {
     path.strip_prefix("/dev/").is_some_and(|name| {
         RAW_DEVICES.iter().any(|device| name.starts_with(device))
@@ -426,12 +425,12 @@ pub(crate) fn is_raw_device(path: &str) -> bool {
     })
 }
 
-/// Whether writing `path` commands the kernel.
+/// True if a write to `path` controls the kernel.
 pub(crate) fn is_kernel_trigger(path: &str) -> bool {
     KERNEL_TRIGGERS.iter().any(|root| is_under(path, root))
 }
 
-/// Whether bash opens a network connection for this path.
+/// True if bash opens a network connection for this path.
 pub(crate) fn is_net_pseudo_device(path: &str) -> bool {
     path.starts_with("/dev/tcp/") || path.starts_with("/dev/udp/")
 }
@@ -490,7 +489,7 @@ mod tests {
     #[test]
     fn the_sandbox_reads_patterns_as_the_policy_does() {
         use lobster_sandbox::JailSpec;
-        // Small alphabets, so that names meet often.
+        // Small alphabets, so that names often match.
         const PARTS: [&str; 9] = ["**", "*", "a", "b", "a*", "*b", "?", "[ab]c", "ac"];
         const NAMES: [&str; 6] = ["a", "b", "ac", "bc", "ab", "x"];
         let env = DecisionEnv::fixture();

@@ -1,4 +1,4 @@
-//! Where a secret's value comes from: named by the operator, never the value.
+//! References to secrets: the operator names the source of the value, never the value itself.
 
 use std::collections::BTreeMap;
 
@@ -8,50 +8,50 @@ use serde::{Deserialize, Serialize};
 use super::file::{PolicyError, syntax_error};
 use lobster_base::credential::CredentialHost;
 
-/// A secret: where its value is, and what it may be used for.
+/// A secret: the source of its value, and its permitted use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(try_from = "ReferenceForm", into = "ReferenceForm")]
 #[schemars(with = "ReferenceForm")]
 pub struct SecretReference {
-    /// Where the value is.
+    /// Source of the value.
     pub origin: SecretOrigin,
-    /// With any, no step receives the value: it is only added to what steps send to these
-    /// hosts (`credentials:`).
+    /// If there are any hosts, no step receives the value: it is only added to requests of steps to
+    /// these hosts (`credentials:`).
     pub hosts: Vec<CredentialHost>,
 }
 
-/// Where the value of a secret is.
+/// Source of the value of a secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretOrigin {
-    /// A variable of lobster's own environment. No step inherits it.
+    /// A variable in lobster's own environment. No step inherits it.
     Env(String),
-    /// A file, absolute or under `~/`; one final newline is not part of the value.
+    /// A file, absolute or below `~/`; one final newline is not part of the value.
     File(String),
-    /// A program and its arguments; the value is what it prints.
+    /// A program and its arguments; the value is its output.
     Command(Vec<String>),
-    /// The token of the login at this MCP server of the operator's. It changes, and goes to the host of the
-    /// server alone.
+    /// Token of the login at this MCP server of the operator. It changes, and only goes to the host of
+    /// the server.
     Login(String),
 }
 
-/// As it is written.
+/// Form of a secret in the file.
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct ReferenceForm {
-    /// A variable of lobster's own environment. No step inherits it.
+    /// A variable in lobster's own environment. No step inherits it.
     #[serde(skip_serializing_if = "Option::is_none")]
     env: Option<String>,
-    /// A file, absolute or under `~/`; one final newline is not part of the value.
+    /// A file, absolute or below `~/`; one final newline is not part of the value.
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
-    /// A program and its arguments; the value is what it prints.
+    /// A program and its arguments; the value is its output.
     #[serde(skip_serializing_if = "Option::is_none")]
     command: Option<Vec<String>>,
-    /// A server of `lobster.mcp.toml`; the value is the token of `lobster mcp login`, and is renewed. It is only added
-    /// to what steps send to the host of this server.
+    /// A server in `lobster.mcp.toml`; the value is the token of `lobster mcp login`, which is renewed.
+    /// It is only added to requests of steps to the host of this server.
     #[serde(skip_serializing_if = "Option::is_none")]
     login: Option<String>,
-    /// The only hosts that it may be sent to; no step receives it then.
+    /// The only hosts to which it may be sent; no step then receives it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     hosts: Vec<String>,
 }
@@ -76,7 +76,7 @@ impl TryFrom<ReferenceForm> for SecretReference {
         };
         if matches!(origin, SecretOrigin::Login(_)) && !form.hosts.is_empty() {
             return Err(
-                "hosts: the token of a login goes to the host of its server and to no other".to_owned()
+                "hosts: the token of a login goes only to the host of its server".to_owned()
             );
         }
         let hosts = form.hosts.iter().map(|host| CredentialHost::parse(host));
@@ -100,13 +100,13 @@ impl From<SecretReference> for ReferenceForm {
 }
 
 impl SecretReference {
-    /// The reference in a line.
+    /// The reference on one line.
     #[must_use]
     pub fn describe(&self) -> String {
         self.origin.describe()
     }
 
-    /// Whether steps receive the value itself.
+    /// True if steps receive the value itself.
     #[must_use]
     pub fn is_for_steps(&self) -> bool {
         self.hosts.is_empty() && !matches!(self.origin, SecretOrigin::Login(_))
@@ -118,7 +118,7 @@ impl SecretReference {
 }
 
 impl SecretOrigin {
-    /// The reference in a line.
+    /// The reference on one line.
     #[must_use]
     pub fn describe(&self) -> String {
         match self {
@@ -148,7 +148,7 @@ impl SecretOrigin {
     }
 }
 
-/// The operator's own file: `[secrets.NAME]` tables and nothing else.
+/// The operator's own file: only `[secrets.NAME]` tables.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SecretsFile {
@@ -166,7 +166,7 @@ pub fn parse_references(text: &str, origin: &str) -> Result<BTreeMap<String, Sec
     Ok(file.secrets)
 }
 
-/// Refuses names and references that cannot mean anything.
+/// Rejects names and references without a possible meaning.
 pub(super) fn check_references(
     references: &BTreeMap<String, SecretReference>,
     origin: &str,

@@ -1,14 +1,13 @@
-//! Rules: whether one speaks of a command.
+//! Matching of rules and commands.
 
 use super::analysis::{Analysis, Arg};
 use super::file::{ArgPattern, ArgShape, Effect, HardRule, Rule};
 use super::paths::name_step_home;
 use lobster_base::percent;
 
-/// Whether `rule` matches the command `args` whose program is called `name`.
+/// True if `rule` matches the command `args` whose program is called `name`.
 ///
-/// An allow rule matches only what is fully known; a deny rule matches
-/// whatever could be meant.
+/// An allow rule only matches words that are fully known; a deny rule matches every possible reading.
 pub(crate) fn matches(
     analysis: &Analysis<'_>,
     rule: &Rule,
@@ -86,8 +85,8 @@ fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
     if deny_words.is_empty() {
         return true;
     }
-    // A rule that allows must not be led astray; one that forbids or asks must
-    // not lose sight of a command because of how it is written.
+    // An allow rule must not match by deception; a rule that denies or asks must not miss a command
+    // because of its spelling.
     if allows {
         !args.iter().any(|arg| says_word(&arg.text, deny_words))
     } else {
@@ -99,10 +98,10 @@ fn matches_shape(shape: &ArgShape, args: &[Arg], allows: bool) -> bool {
     }
 }
 
-/// Whether a flag keeps a rule from matching. Which words are values of options,
-/// a rule does not say: `--` may be one, and does not end the options then, and
-/// so may what looks like a flag. What a rule allows has none of the flags
-/// anywhere; one that forbids or asks lets only a flag out that is sure to be one.
+/// True if a flag keeps a rule from matching. A rule does not know which words are values of options:
+/// `--` may be one and then does not end the options, and a word that looks like a flag may be one as well.
+/// A command that a rule allows must not have the flags anywhere. A rule that denies or asks only lets a
+/// command out that certainly has such a flag.
 fn gives_denied_flag(deny_flags: &[String], args: &[Arg], allows: bool) -> bool {
     let is_denied = |arg: &Arg| deny_flags.iter().any(|flag| is_flag(&arg.text, flag));
     if allows {
@@ -115,9 +114,9 @@ fn gives_denied_flag(deny_flags: &[String], args: &[Arg], allows: bool) -> bool 
     (0..end).any(|at| is_denied(&args[at]) && !may_be_value(at))
 }
 
-/// True if a rule that lets a client reach something (a socket, the network, with a credential) lists
-/// every option of the command, or if the rule lets it reach nothing. An option could lead it to
-/// another place than the rule means: to a file, another configuration, server or account.
+/// True if a rule that lets a client reach a resource (a socket, the network, a credential) lists every
+/// option of the command, or if the rule grants no such access. An option could redirect the client
+/// from the intended place to a file or to another configuration, server or account.
 fn lists_every_option(analysis: &Analysis<'_>, rule: &Rule, args: &[Arg]) -> bool {
     let shape = rule.args.as_ref();
     let reaches = || analysis.policy.sensitive_right(rule, analysis.env, analysis.roots).is_some();
@@ -125,15 +124,15 @@ fn lists_every_option(analysis: &Analysis<'_>, rule: &Rule, args: &[Arg]) -> boo
     if rule.argv.is_some() || (is_open && !reaches()) {
         return true;
     }
-    // What an example of the rule says, the rule means.
+    // The options in a rule's own examples are also listed.
     let examples = rule.matches.iter().flat_map(|example| example.split_whitespace());
     let listed = shape.iter().flat_map(|shape| shape.allow_flags.iter().map(String::as_str));
     let listed: Vec<&str> = listed.chain(examples.filter(|word| word.starts_with('-'))).collect();
     args.iter().all(|arg| is_listed(&arg.text, &listed))
 }
 
-/// True if an argument is no option, or one of `listed`: by its whole name, with or without a value
-/// after `=`, or as a cluster of listed letters.
+/// True if an argument is not an option or is one in `listed`: by its whole name, with or without a
+/// value after `=`, or as a cluster of listed letters.
 fn is_listed(text: &str, listed: &[&str]) -> bool {
     let named = |flag: &str| flag.split('=').next().map(normalised);
     // `-o jsonpath-file=x`, `@x`.
@@ -148,13 +147,13 @@ fn is_listed(text: &str, listed: &[&str]) -> bool {
         || (!rest.is_empty() && rest.chars().all(|c| listed.iter().any(|flag| flag.chars().eq(['-', c]))))
 }
 
-/// A long option in the spelling in which options are compared: clients take `_` for `-`.
+/// Spelling of a long option for comparison: clients accept `_` for `-`.
 fn normalised(text: &str) -> String {
     if text.starts_with("--") { text.replace('_', "-").to_lowercase() } else { text.to_owned() }
 }
 
-/// Whether `text` says one of `words`, in any spelling that a URL knows. What
-/// cannot be decoded says all of them.
+/// True if `text` contains one of `words` in any spelling that URLs allow. Text that cannot be decoded
+/// contains all of them.
 fn says_word(text: &str, words: &[String]) -> bool {
     let mut text = text.to_owned();
     while text.contains('%') {
@@ -174,7 +173,7 @@ fn says_word(text: &str, words: &[String]) -> bool {
     })
 }
 
-/// Whether `text` gives `flag`, also abbreviated or with its value attached.
+/// True if `text` is `flag`, even if it is abbreviated or has its value attached.
 pub(crate) fn is_flag(text: &str, flag: &str) -> bool {
     if let Some(long) = flag.strip_prefix("--") {
         let Some(given) = text.strip_prefix("--") else {
@@ -191,7 +190,7 @@ pub(crate) fn is_flag(text: &str, flag: &str) -> bool {
     }
 }
 
-/// Whether an added hard block names this command.
+/// True if an additional hard block names this command.
 pub(crate) fn hard_rule_matches(rule: &HardRule, name: &str, args: &[Arg]) -> bool {
     (rule.program == name || rule.program.rsplit('/').next() == Some(name))
         && (rule.contains_any.is_empty()
@@ -226,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Wherever `--` stands, of what an allow rule covers nothing has a denied flag.
+    /// Wherever `--` occurs, no command that an allow rule covers has a denied flag.
     #[test]
     fn no_double_dash_hides_a_denied_flag() {
         let policy = r#"
@@ -313,7 +312,8 @@ mod tests {
         }
     }
 
-    /// Every option of a client, in every spelling, beside a rule of each kind that lists none of them.
+    /// Every option of a client, in every spelling, against a rule of each kind that lists none of
+    /// them.
     #[test]
     fn no_spelling_of_an_option_passes_a_rule_that_does_not_list_it() {
         let options =

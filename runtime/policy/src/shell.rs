@@ -1,13 +1,12 @@
-//! Reading shell text: the small language that dash, busybox ash and bash share.
+//! Reads shell text: the small language that dash, busybox ash and bash share.
 //!
-//! Words, quotes, `$x`, `$(…)`, pipes, lists, redirects, loops, conditions and
-//! here-documents mean the same in every one of these shells, so their text has
-//! one reading and one verdict. Anything else is *beyond* the language: a person
-//! is asked, and the construct is named. Beyond the language the reader still
-//! follows as much as it can, because a command that must never run must not
-//! hide there; it never takes what it finds for the whole of the text.
+//! Words, quotes, `$x`, `$(…)`, pipes, lists, redirects, loops, conditions and here-documents mean the
+//! same in all of these shells, so such text has one reading and one verdict. All other constructs are
+//! *beyond* the language: a person is asked, and the construct is named. The reader still follows such
+//! text as far as it can, because a forbidden command must not be hidden there, but it never takes the
+//! result for the whole text.
 //!
-//! The reader runs nothing, and nothing that it does not know counts as harmless.
+//! The reader runs nothing, and treats nothing unknown as harmless.
 
 mod expand;
 mod grammar;
@@ -22,13 +21,13 @@ use super::analysis::TextSpan;
 pub(crate) use self::expand::{is_evaluated, is_name};
 pub(crate) use self::walk::LANGUAGE;
 
-/// Brackets and keywords inside each other that the reader's own stack is sure to hold.
+/// Nested brackets and keywords for which the reader's own stack is certain to suffice.
 const MAX_DEPTH: usize = 100;
 
-/// Commands one after another.
+/// Commands in sequence.
 pub(crate) type List = Vec<Item>;
 
-/// Pipelines that `&&` and `||` join; all but the first may not run.
+/// Pipelines joined by `&&` and `||`; all but the first may be skipped.
 #[derive(Debug)]
 pub(crate) struct Item {
     pipelines: Vec<Vec<Command>>,
@@ -45,10 +44,10 @@ pub(crate) enum Command {
 pub(crate) enum Compound {
     Group(List),
     Subshell(List),
-    /// Conditions with what they guard; a branch without commands as condition is `else`.
+    /// Conditions and their branches; a branch without commands as its condition is `else`.
     If(Vec<(List, List)>),
     Loop {
-        /// The loop ends when its condition is true.
+        /// True if the loop ends when its condition is true.
         until: bool,
         condition: List,
         body: List,
@@ -59,11 +58,11 @@ pub(crate) enum Compound {
         body: List,
     },
     Case(Word, Vec<(Vec<Word>, List)>),
-    /// Beyond the language; followed for what must never run.
+    /// Beyond the language; followed for forbidden commands.
     Function(String, Rc<Command>),
 }
 
-/// Assignments, the words of a command, and its redirects.
+/// Assignments, words and redirects of a command.
 #[derive(Debug, Default)]
 pub(crate) struct Simple {
     /// Several words are the elements of an array, which is beyond the language.
@@ -85,15 +84,15 @@ enum Target {
     ReadWrite(Word),
     /// Another descriptor; `None` closes this one.
     Duplicate(Option<i32>),
-    /// Text that stands in the command; it is filled in when its lines are read.
+    /// Text in the command itself, which is filled in when its lines are read.
     Document(Rc<OnceCell<Word>>),
 }
 
-/// One word as the text has it.
+/// One word of the text.
 #[derive(Debug, Default)]
 pub(crate) struct Word {
     parts: Vec<Part>,
-    /// The words that it becomes if braces in it are expanded.
+    /// Words that result if its braces are expanded.
     alternatives: Vec<Word>,
     span: Option<TextSpan>,
 }
@@ -119,28 +118,28 @@ enum Piece {
     Beyond(Expansion, Vec<Part>),
 }
 
-/// What an expansion beyond the language may give.
+/// Possible results of an expansion beyond the language.
 #[derive(Debug)]
 enum Expansion {
     Number,
     /// The value of this parameter, or the word if it has none.
     Default(String),
-    /// The same, and the parameter is given the word.
+    /// The same, and the parameter is set to the word.
     Assign(String),
     /// The word, if some parameter is set.
     Alternative(String),
     /// The value of this parameter, or an error.
     Checked(String),
-    /// Something made of the value of this parameter.
+    /// A changed form of this parameter's value.
     Changed(String),
     Unknown,
-    /// `${x@P}` runs whatever the value says.
+    /// `${x@P}` runs the value as code.
     Prompt,
-    /// A character that cannot be shown.
+    /// A character that cannot be displayed.
     Unshowable,
 }
 
-/// A construct that is not of the language.
+/// A construct that is not part of the language.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Beyond {
     /// The construct, for a message: "`[[`".
@@ -148,17 +147,17 @@ pub(crate) struct Beyond {
     pub(crate) span: TextSpan,
 }
 
-/// What the reader found in a text.
+/// Result of reading a text.
 #[derive(Debug)]
 pub(crate) struct Script {
-    /// The commands of the text; where it could not be followed to its end, every
-    /// one that may stand in it, each by itself.
+    /// Commands of the text. If the text could not be read to the end, every command that it may
+    /// contain, each separately.
     pub(crate) list: List,
     /// The first construct beyond the language.
     pub(crate) beyond: Option<Beyond>,
-    /// Every shell reports an error in the text.
+    /// True if every shell reports a syntax error.
     pub(crate) is_broken: bool,
-    /// The list is the whole of the text.
+    /// True if the list is the whole text.
     pub(crate) is_whole: bool,
 }
 
@@ -168,7 +167,7 @@ impl Script {
         self.beyond.is_none() && self.is_whole
     }
 
-    /// The words of the text if it is one simple command and nothing else.
+    /// Words of the text, if it is exactly one simple command.
     pub(crate) fn only_words(&self) -> Option<&[Word]> {
         let [Item { pipelines, background: false }] = self.list.as_slice() else { return None };
         let [pipeline] = pipelines.as_slice() else { return None };
@@ -178,11 +177,11 @@ impl Script {
     }
 }
 
-/// The text nests more deeply than is followed.
+/// The text is nested more deeply than the limit.
 #[derive(Debug)]
 pub(crate) struct TooDeep;
 
-/// Reads `text`, in which nothing may nest deeper than `nesting`.
+/// Reads `text`, whose nesting must not exceed `nesting`.
 pub(crate) fn read(text: &str, nesting: usize) -> Result<Script, TooDeep> {
     let mut reader = Reader::new(text, nesting.min(MAX_DEPTH));
     let end = reader.read_program();
@@ -195,8 +194,8 @@ pub(crate) fn read(text: &str, nesting: usize) -> Result<Script, TooDeep> {
     Ok(Script { list, beyond: reader.beyond, is_broken, is_whole })
 }
 
-/// The first character of `text` that cannot be shown faithfully, with its
-/// position: control characters, bidirectional and invisible ones.
+/// First character of `text` that cannot be displayed faithfully (a control, bidirectional or invisible
+/// character), with its position.
 pub(crate) fn unshowable(text: &str) -> Option<(usize, char)> {
     if text.bytes().all(|b| (b' '..0x7f).contains(&b) || b == b'\n' || b == b'\t') {
         return None;
@@ -211,19 +210,19 @@ pub(crate) fn unshowable(text: &str) -> Option<(usize, char)> {
     })
 }
 
-/// Why reading stopped before the end.
+/// Reason why reading stopped early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stop {
-    /// The text is no shell text.
+    /// The text is not valid shell text.
     Syntax,
-    /// The reader does not know what shells make of it.
+    /// The reader does not know how shells read it.
     Lost,
     TooDeep,
 }
 
 type Read<T> = Result<T, Stop>;
 
-/// A here-document whose body is still to come.
+/// A here-document whose body follows later.
 struct Pending {
     delimiter: String,
     strip: bool,
@@ -239,9 +238,9 @@ struct Reader<'t> {
     pending: Vec<Pending>,
     depth: usize,
     nesting: usize,
-    /// Commands are read for what may stand in them; what is wrong is skipped.
+    /// Commands are read for what they may contain; errors are skipped.
     lenient: bool,
-    /// A place in bytes and in characters, from which others are counted.
+    /// A position in bytes and in characters, from which other positions are counted.
     counted: (usize, usize),
 }
 
@@ -276,7 +275,7 @@ impl<'t> Reader<'t> {
         self.bytes[self.at.min(self.bytes.len())..].starts_with(text.as_bytes())
     }
 
-    /// How many characters are in front of a byte.
+    /// Number of characters before a byte.
     fn characters(&mut self, at: usize) -> usize {
         let (byte, character) = if at >= self.counted.0 { self.counted } else { (0, 0) };
         let more = self.text.get(byte..at).map_or(0, |text| text.chars().count());
@@ -288,7 +287,7 @@ impl<'t> Reader<'t> {
         TextSpan { start: self.characters(start), end: self.characters(end) }
     }
 
-    /// Notes that a construct beyond the language is here.
+    /// Records a construct beyond the language at this position.
     fn beyond(&mut self, what: &'static str) {
         if self.beyond.is_none() {
             let end = self.rest().chars().next().map_or(self.at, |c| self.at + c.len_utf8());
@@ -302,7 +301,7 @@ impl<'t> Reader<'t> {
         Err(Stop::Lost)
     }
 
-    /// Takes one character, however many bytes it has.
+    /// Takes one character of any length in bytes.
     fn take_char(&mut self) -> Option<char> {
         let c = self.rest().chars().next()?;
         self.at += c.len_utf8();
@@ -332,7 +331,7 @@ fn is_name_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'_'
 }
 
-/// The length of the variable name that `text` begins with.
+/// Length of the variable name at the start of `text`.
 fn name_len(text: &str) -> usize {
     if text.starts_with(|c: char| c.is_ascii_digit()) {
         return 0;

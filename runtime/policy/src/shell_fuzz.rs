@@ -1,14 +1,13 @@
-//! Real shells as the judges of the dialects: nothing that a verdict of `allow`
-//! lets through starts a program that was not judged, or writes a file.
+//! Real shells as the judges of the dialects: no text with the verdict `allow` starts an unjudged
+//! program or writes a file.
 //!
-//! Random text is put together from shell fragments and from mutated lines of
-//! the corpus. Its programs `p1` to `p9` are canaries: they exist, they are the
-//! only ones in `PATH`, and no rule covers them. Text that is allowed runs in the
-//! shell it was judged for, and what is allowed with bash runs in all three, since
-//! the verdict of a corpus must not depend on the host.
+//! Random text is composed of shell fragments and mutated lines of the corpus. Its programs `p1` to
+//! `p9` are canaries: they are the only programs in `PATH`, and no rule covers them. Allowed text runs
+//! in the shell for which it was judged. Text that is allowed with bash runs in all three, since the
+//! verdicts of a corpus must not depend on the host.
 //!
-//! `LOBSTER_SHELL_FUZZ_TEXTS` and `LOBSTER_SHELL_FUZZ_SEED` choose how many texts
-//! and which; with `LOBSTER_REQUIRE_SHELLS=1` a shell that is missing is a failure.
+//! `LOBSTER_SHELL_FUZZ_TEXTS` sets the number of texts, and `LOBSTER_SHELL_FUZZ_SEED` selects them.
+//! With `LOBSTER_REQUIRE_SHELLS=1`, a missing shell is a failure.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -19,8 +18,8 @@ use std::time::{Duration, Instant};
 use super::oracle::{FRAGMENTS, Random};
 use super::{DecisionEnv, Dialect, Policy, Proposal, Shell, Verdict};
 
-/// Further fragments: what the shells are known to read differently, and
-/// programs of the catalogue, so that more texts are allowed.
+/// Further fragments: constructs that the shells are known to read differently, and programs of the
+/// catalogue, so that more texts are allowed.
 const MORE: &[&str] = &[
     "echo a ",
     "echo a ",
@@ -218,9 +217,9 @@ const MORE: &[&str] = &[
     "return; ",
 ];
 
-/// Fragments with which a variable has another value than the text seems to
-/// say: another time, another scope, or an environment that the decision has
-/// not seen. `LOBSTER_RUN_ID` is set when the text runs.
+/// Fragments after which a variable has another value than the text suggests: at another time, in
+/// another scope, or from an environment that the decision does not know. `LOBSTER_RUN_ID` is set when
+/// the text runs.
 const OVER_TIME: &[&str] = &[
     "x=p1; ",
     "x=ls; ",
@@ -355,7 +354,7 @@ const OVER_TIME: &[&str] = &[
 /// Files whose names are code, options and assignments.
 const HOSTILE_NAMES: &[&str] = &["a[$(p1)]", ";p2", "`p3`", "-v", "x=a[$(p4)]", "($(p5))"];
 
-/// Runs `text` in a real shell with these variables and no others, and ends it if it takes too long.
+/// Runs `text` in a real shell with only these variables, and ends it if it takes too long.
 pub(crate) fn run_in(shell: &Shell, text: &str, at: &Path, vars: &[(&str, &OsStr)], patience: Duration) {
     let argv = shell.argv(text);
     let mut child = Process::new(&argv[0])
@@ -397,9 +396,8 @@ impl Canaries {
         Self { dir }
     }
 
-    /// What running `text` gave away, if anything. A file whose name is a number
-    /// does not count with `numbers`: `((3 > 2))` is arithmetic in bash, and all
-    /// that dash makes of it.
+    /// Runs `text` and returns any trace of a forbidden effect. With `numbers`, a file whose name is a
+    /// number is ignored: `((3 > 2))` is arithmetic in bash, and dash creates such a file.
     fn run(&self, shell: &Shell, text: &str, numbers: bool) -> Option<String> {
         let home = self.dir.path().join("home");
         std::fs::create_dir_all(&home).unwrap();
@@ -415,8 +413,8 @@ impl Canaries {
         self.look(numbers)
     }
 
-    /// What was left behind since the last look. A job in the background may
-    /// come late; then the text after it is named.
+    /// Returns any trace since the last check. A background job may finish late; then the trace is
+    /// attributed to a later text.
     fn look(&self, numbers: bool) -> Option<String> {
         let log = self.dir.path().join("log");
         let home = self.dir.path().join("home");
@@ -440,7 +438,7 @@ impl Canaries {
     }
 }
 
-/// Whether running `text` by mistake could reach beyond the scratch directory.
+/// True if running `text` by mistake could not affect anything outside of the scratch directory.
 fn is_confined(text: &str) -> bool {
     let rest = text.replace("/dev/null", "").replace("./p", "");
     !rest.contains('/') && !rest.contains("kill") && !rest.contains("..;") && rest.len() < 400
@@ -457,7 +455,7 @@ fn corpus() -> Vec<String> {
     commands.filter(|command| is_confined(command)).collect()
 }
 
-/// One line of the corpus with a few fragments put in or characters left out.
+/// One line of the corpus with a few fragments inserted or characters removed.
 fn mutated(line: &str, random: &mut Random) -> String {
     let mut text = line.to_owned();
     for _ in 0..1 + random.below(3) {
@@ -476,7 +474,7 @@ fn mutated(line: &str, random: &mut Random) -> String {
     text
 }
 
-/// Random texts, some of them made of what changes variables.
+/// Random texts, some of them composed of fragments that change variables.
 fn texts(count: usize, seed: u64, over_time: bool) -> Vec<String> {
     let mut random = Random(seed);
     let corpus = corpus();
@@ -522,8 +520,8 @@ fn example_texts(count: u64, over_time: bool) -> Vec<String> {
     texts(count, number("LOBSTER_SHELL_FUZZ_SEED", 20_261_122).max(1), over_time)
 }
 
-/// The generator reaches what the small language is there for: of the texts that ask
-/// for nothing but their language, dash does start canaries.
+/// The generator covers the purpose of the small language: among texts that ask only because of their
+/// language, some do start canaries in dash.
 #[test]
 fn what_asks_for_its_language_would_start_programs() {
     let Some(shell) = installed(Dialect::Dash) else {

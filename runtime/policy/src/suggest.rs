@@ -1,5 +1,5 @@
-//! From what runs were seen to do to a policy, and back: what a policy would
-//! have stopped, and which of its rights nobody used.
+//! Suggests a policy from observed runs, and compares a policy with them: commands that it would have
+//! stopped, and rights that no run used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -13,32 +13,32 @@ use super::file::Effect;
 use super::paths::{is_under, name_step_home, named, normalise};
 use lobster_sandbox::HostPort;
 
-/// Different argument lists of one verb before a rule speaks of the verb
-/// instead of listing each.
+/// Number of different argument lists of one verb from which a rule names the verb instead of each
+/// list.
 const VARIANTS_BEFORE_A_SHAPE: usize = 3;
 
-/// What one run was seen to do.
+/// Observed actions of one run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
-    /// The run's id.
+    /// Id of the run.
     pub run: String,
-    /// The programs it started.
+    /// Programs that the run started.
     pub commands: Vec<ObservedCommand>,
-    /// The processes that these were parts of, as a policy is asked about them. Where there are
-    /// none, each command is asked about by itself.
+    /// Processes to which these belonged, in the form in which a policy judges them. If there are none,
+    /// each command is judged separately.
     #[serde(default)]
     pub starts: Vec<ObservedStart>,
 }
 
-/// A process that a step started: one command, or shell text that may have many.
+/// A process that a step started: one command, or shell text with any number of commands.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedStart {
-    /// Program and arguments; shell text is the third word after a shell and `-c`.
+    /// Program and arguments; shell text is the third word, after a shell and `-c`.
     pub argv: Vec<String>,
-    /// The working directory; `None` for the workspace.
+    /// Working directory; `None` for the workspace.
     #[serde(default)]
     pub cwd: Option<String>,
-    /// Variables of the step that its text may use, besides those of every step.
+    /// Variables of the step that its text may use, beside the variables of every step.
     #[serde(default)]
     pub vars: BTreeMap<String, String>,
 }
@@ -46,7 +46,7 @@ pub struct ObservedStart {
 impl ObservedStart {
     fn proposal(&self) -> Proposal {
         let command = match self.argv.as_slice() {
-            // What a `run:` step is made into: the policy judges its text.
+            // The form of a `run:` step: the policy judges its text.
             [shell, flag, text] if flag == "-c" && is_path_of_a_shell(shell) => Command::Shell(text.clone()),
             argv => Command::Argv(argv.to_vec()),
         };
@@ -66,21 +66,21 @@ fn is_path_of_a_shell(program: &str) -> bool {
         .is_some_and(|(_, name)| matches!(name, "sh" | "dash" | "ash" | "bash" | "busybox"))
 }
 
-/// One program that was started, with everything it touched.
+/// One program that was started, with the resources that it used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ObservedCommand {
     /// Program and arguments.
     pub argv: Vec<String>,
-    /// The working directory; `None` for the workspace.
+    /// Working directory; `None` for the workspace.
     #[serde(default)]
     pub cwd: Option<String>,
-    /// Absolute paths it read.
+    /// Absolute paths that it read.
     #[serde(default)]
     pub reads: Vec<String>,
-    /// Absolute paths it wrote, created or removed.
+    /// Absolute paths that it wrote, created or removed.
     #[serde(default)]
     pub writes: Vec<String>,
-    /// `host:port` pairs it reached.
+    /// `host:port` pairs that it connected to.
     #[serde(default)]
     pub hosts: Vec<String>,
 }
@@ -88,39 +88,39 @@ pub struct ObservedCommand {
 /// A proposed policy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Suggestion {
-    /// The policy file, for a person to read, edit and commit.
+    /// Policy file that a person can read, edit and commit.
     pub toml: String,
-    /// Commands left out because no rule can allow them.
+    /// Commands that are left out because no rule can allow them.
     pub refused: Vec<String>,
-    /// What the runs did and would be asked about, or denied, under the proposed policy.
+    /// Actions of the runs that would still ask or be denied under the proposed policy.
     pub uncovered: Vec<Stopped>,
 }
 
-/// How a policy compares with what runs did.
+/// Comparison of a policy with observed runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// Commands that would not simply have run.
+    /// Commands that would not have run without a question.
     pub stopped: Vec<Stopped>,
-    /// Allow and ask rules that no observed command needed.
+    /// Allow and ask rules that matched no observed command.
     pub unused_rules: Vec<String>,
-    /// Write roots and hosts nobody touched, as `write <root>` or `host <name>`.
+    /// Unused write roots and hosts, as `write <root>` or `host <name>`.
     pub unused_rights: Vec<String>,
 }
 
-/// A command the policy would have stopped or asked about.
+/// A command that the policy would have denied or asked about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Stopped {
-    /// The run.
+    /// Id of the run.
     pub run: String,
     /// The command.
     pub argv: Vec<String>,
-    /// What would have happened.
+    /// Verdict of the policy.
     pub verdict: Verdict,
-    /// Why.
+    /// Deciding reason.
     pub reason: String,
 }
 
-/// Everything seen of one group of commands.
+/// Observations about one group of commands.
 #[derive(Default)]
 struct Group {
     argvs: BTreeSet<Vec<String>>,
@@ -131,11 +131,10 @@ struct Group {
 }
 
 impl Policy {
-    /// Proposes a policy under which the observed runs would have run: the
-    /// catalogue for what only reads, and for everything else a rule with the
-    /// smallest grant, marked with the runs it comes from. A bare program name
-    /// is never proposed. The proposal is held against the runs: a rule that lifts
-    /// no question is left out, and what is still stopped is said.
+    /// Proposes a policy under which the observed runs would have run: the catalogue for reading
+    /// commands, and a rule with the smallest grant for each other command, annotated with the ids of
+    /// its runs. A bare program name is never proposed. The proposal is checked against the runs: a
+    /// rule that removes no question is left out, and the commands that are still stopped are listed.
     #[must_use]
     pub fn suggest(runs: &[Observed], env: &DecisionEnv) -> Suggestion {
         let bare = Self::with_catalogue_only();
@@ -163,7 +162,7 @@ impl Policy {
             }
         }
         let rules = rules_of(&groups, env);
-        // A rule that lifts no question would only look like a permission.
+        // A rule that removes no question would only look like a permission.
         let all = policy_text(&rules, |_| true);
         let needed =
             Self::load(&all, "proposal").map(|policy| policy.rules_needed(runs, env)).unwrap_or_default();
@@ -188,7 +187,7 @@ impl Policy {
         Suggestion { toml, refused: refused.into_iter().collect(), uncovered }
     }
 
-    /// The rules without which something that the runs did would no longer simply run.
+    /// Rules without which some action of the runs would need a question or be denied.
     fn rules_needed(&self, runs: &[Observed], env: &DecisionEnv) -> BTreeSet<String> {
         let decisions = runs.iter().flat_map(|run| self.decisions_on(run, env));
         decisions
@@ -197,7 +196,7 @@ impl Policy {
             .collect()
     }
 
-    /// What this policy says of each process that a run started.
+    /// Decisions of this policy on each process that a run started.
     pub(crate) fn decisions_on(&self, run: &Observed, env: &DecisionEnv) -> Vec<(Vec<String>, Decision)> {
         if run.starts.is_empty() {
             let commands = run.commands.iter().filter(|command| !command.argv.is_empty());
@@ -210,11 +209,10 @@ impl Policy {
         run.starts.iter().map(decide).collect()
     }
 
-    /// The programs that a recorded process was made of, with the files that
-    /// their arguments name: shell text is taken apart, wrappers are unwrapped.
-    /// The `host:port` pairs that the process reached fall to the programs that
-    /// use the network by what they are, else to all that the catalogue does
-    /// not let run without one.
+    /// Programs of a recorded process, with the files that their arguments name: shell text is split
+    /// into commands, and wrappers are unwrapped. The `host:port` pairs that the process reached are
+    /// attributed to the programs that are known to use the network, or otherwise to all programs that
+    /// the catalogue does not let run without it.
     #[must_use]
     pub fn observe(start: &ObservedStart, hosts: &[String], env: &DecisionEnv) -> Vec<ObservedCommand> {
         let cwd = start.cwd.clone();
@@ -227,7 +225,7 @@ impl Policy {
         let decision = Self::with_catalogue_only().decide(&start.proposal(), &start.env(env));
         let known = |command: &&super::CommandFact| !command.argv.is_empty() && !command.facts.dynamic;
         let parts: Vec<_> = decision.commands.iter().filter(known).collect();
-        // What cannot be told apart stays as it is.
+        // A process that cannot be split is kept as one command.
         if parts.len() < decision.commands.len() || parts.is_empty() {
             return vec![whole];
         }
@@ -241,8 +239,8 @@ impl Policy {
             (false, true) => command.covered_by.is_empty(),
             (false, false) => true,
         };
-        // One text runs in one sandbox: those of its commands that need rules
-        // need equal rights, or the text asks.
+        // One text runs in one sandbox: its commands that need rules must have equal rights, or the
+        // text asks.
         let shared = |paths: fn(&super::Facts) -> &Vec<String>| -> Vec<String> {
             let needing = parts.iter().filter(|command| command.covered_by.is_empty());
             let all: BTreeSet<String> = needing.flat_map(|command| files(paths(&command.facts))).collect();
@@ -267,7 +265,7 @@ impl Policy {
         Self::new(file, super::Stance::Closed)
     }
 
-    /// Compares this policy with what runs did.
+    /// Compares this policy with observed runs.
     #[must_use]
     pub fn check_against(&self, runs: &[Observed], env: &DecisionEnv) -> Difference {
         let mut difference = Difference::default();
@@ -331,7 +329,7 @@ fn proposal(command: &ObservedCommand) -> Proposal {
     Proposal { command: Command::Argv(command.argv.clone()), cwd: command.cwd.clone() }
 }
 
-/// The first right an observed command used and its grant does not hold.
+/// The first right that an observed command used and that is not in its grant.
 fn outside_grant(grant: &super::Grant, command: &ObservedCommand, env: &DecisionEnv) -> Option<String> {
     let place = |root: &String| normalise("/", &super::paths::expand_root(root, env));
     let writable: Vec<String> = grant.fs_write.iter().map(place).collect();
@@ -347,7 +345,7 @@ fn outside_grant(grant: &super::Grant, command: &ObservedCommand, env: &Decision
     host.map(|host| format!("it reaches {host}"))
 }
 
-/// Whether a granted `host:port`, which may begin with `*.`, is one that was reached.
+/// True if a granted `host:port`, which may begin with `*.`, matches a reached one.
 fn covers(granted: &str, reached: &str) -> bool {
     match (HostPort::parse(granted), HostPort::parse(reached)) {
         (Some(granted), Some(reached)) => granted.covers(&reached.host, reached.port),
@@ -364,7 +362,7 @@ pub(super) fn list<'a>(values: impl IntoIterator<Item = &'a String>) -> String {
     format!("[{}]", items.join(", "))
 }
 
-/// `path` with the workspace and the homes written as their names.
+/// `path` with the names of the workspace and the homes.
 fn rooted(path: &str, env: &DecisionEnv) -> String {
     for (root, name) in [(&env.workspace, "@workspace"), (&env.tmp, "@tmp")] {
         if is_under(path, root) {
@@ -374,8 +372,8 @@ fn rooted(path: &str, env: &DecisionEnv) -> String {
     named(path, env)
 }
 
-/// The directories that hold all of `paths`: one level below the root they are
-/// in, or the directory of a single file.
+/// Directories that contain all of `paths`: one level below their root, or the directory of a single
+/// file.
 fn directories(paths: &BTreeSet<String>, env: &DecisionEnv) -> BTreeSet<String> {
     paths
         .iter()
@@ -388,14 +386,14 @@ fn directories(paths: &BTreeSet<String>, env: &DecisionEnv) -> BTreeSet<String> 
             let below = path[root.len()..].trim_start_matches('/');
             match below.split_once('/') {
                 Some((first, _)) => rooted(&format!("{root}/{first}"), env),
-                // A file cannot be granted before it is there, so its directory is.
+                // A file cannot be granted before it exists, so its directory is.
                 None => rooted(root, env),
             }
         })
         .collect()
 }
 
-/// The text of each rule that a policy for these commands could have, by its id.
+/// Text of each possible rule for these commands, by its id.
 fn rules_of(groups: &BTreeMap<(String, String), Group>, env: &DecisionEnv) -> Vec<(String, String)> {
     let mut ids: BTreeSet<String> = BTreeSet::new();
     let mut rules = Vec::new();

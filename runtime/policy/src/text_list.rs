@@ -1,6 +1,6 @@
-//! Lists that live in text files, which are divided into lines while compiling.
+//! Lists in text files, which are split into lines at compile time.
 
-/// The lines of a file, as a `&'static [&'static str]`, without empty lines and those that begin with `#`.
+/// Lines of a file as a `&'static [&'static str]`, without empty lines and lines that begin with `#`.
 macro_rules! text_list {
     ($file:literal) => {{
         const TEXT: &str = include_str!($file);
@@ -9,7 +9,7 @@ macro_rules! text_list {
     }};
 }
 
-/// The first `N` entries of a text, and how many it has.
+/// First `N` entries of a text, and the total number of entries.
 pub(crate) const fn divide<const N: usize>(text: &str) -> ([&str; N], usize) {
     let (mut entries, mut count, mut rest) = ([""; N], 0, text);
     while !rest.is_empty() {

@@ -1,17 +1,17 @@
-//! What programs are known to touch, whether or not they may run.
+//! Resources that programs are known to use, whether or not they may run.
 //!
-//! These are facts that make an answer stricter: a write outside the roots, a
-//! secret given by any flag, a container that is the host.
+//! These facts make a decision stricter: a write outside the roots, a secret in the value of any
+//! option, a container with access to the host.
 
 use super::analysis::{Analysis, Arg};
 use super::paths::normalise;
 
-/// Which operands a program writes.
+/// Operands that a program writes.
 #[derive(Clone, Copy)]
 enum Writes {
     /// Every operand.
     All,
-    /// Every operand but the first, which says how.
+    /// Every operand except the first, which is a mode.
     AfterFirst,
     /// The last operand; the others are read.
     Last,
@@ -23,8 +23,8 @@ enum Writes {
     Nth(usize),
 }
 
-/// Programs that write operands, the short flags that take a value of their
-/// own, and what they do.
+/// Programs that write operands, with their short options that take a separate value, and a description
+/// of the effect.
 static WRITERS: &[(&[&str], Writes, &str, &str)] = &[
     (&["touch"], Writes::All, "dtr", "creates a file"),
     (&["mkdir"], Writes::All, "mZ", "creates a directory"),
@@ -35,7 +35,7 @@ static WRITERS: &[(&[&str], Writes, &str, &str)] = &[
     (&["truncate"], Writes::All, "sr", "cuts files"),
     (&["tee"], Writes::All, "", "writes files"),
     (&["chmod", "chown", "chgrp", "chcon"], Writes::AfterFirst, "", "changes metadata"),
-    // Their flags say how, so the first operand is a file already; `chattr +i` names one more.
+    // Their options set the mode, so the first operand is already a file; `chattr +i` names one more.
     (&["chattr"], Writes::All, "pv", "changes metadata"),
     (&["setfacl", "setfattr"], Writes::All, "mMxXnvS", "changes metadata"),
     (&["cp", "install"], Writes::Last, "StmogZ", "copies files"),
@@ -57,7 +57,7 @@ static WRITERS: &[(&[&str], Writes, &str, &str)] = &[
     (&["gcc", "cc", "clang", "g++", "ld", "as"], Writes::Nth(usize::MAX), "oIL", "writes files"),
 ];
 
-/// Flags whose value is a file or directory that gets written.
+/// Options whose value is a file or directory that is written.
 static WRITE_FLAGS: &[(&[&str], &[&str])] = &[
     (&["cp", "mv", "ln", "install"], &["-t", "--target-directory"]),
     (&["sort"], &["-o", "--output"]),
@@ -109,9 +109,8 @@ static WRITE_FLAGS: &[(&[&str], &[&str])] = &[
 ];
 
 impl Analysis<'_> {
-    /// Judges everything `name` is known to touch. With `allowed`, a rule
-    /// covers the command and its grant carries the promise; secrets stay
-    /// refused.
+    /// Judges all resources that `name` is known to use. With `allowed`, a rule covers the command and
+    /// its grant applies instead; secrets stay denied.
     pub(crate) fn effects(&mut self, name: &str, args: &[Arg], allowed: bool) {
         let reader = super::catalogue::names_program(name);
         let text_only = super::catalogue::is_text_only(name);
@@ -279,8 +278,8 @@ impl Analysis<'_> {
         }
     }
 
-    /// A container daemon is root on the host: what it mounts and which
-    /// namespaces it shares is judged here.
+    /// A container daemon is root on the host: the mounts and shared namespaces of the container are
+    /// judged here.
     fn container(&mut self, name: &str, args: &[Arg]) {
         let verb = args.iter().find(|a| !a.text.starts_with('-')).map_or("", |a| a.text.as_str());
         if !matches!(
@@ -377,7 +376,7 @@ fn is_remote(name: &str, text: &str) -> bool {
     matches!(name, "rsync" | "scp") && text.split_once(':').is_some_and(|(host, _)| !host.contains('/'))
 }
 
-/// The values of any of `flags`: attached, after `=`, or the next word.
+/// Values of any of `flags`: attached, after `=`, or in the next word.
 pub(crate) fn flag_values(args: &[Arg], flags: &[&str]) -> Vec<Arg> {
     let mut out = Vec::new();
     let mut rest = args.iter().peekable();
@@ -418,7 +417,7 @@ pub(crate) fn flag_values(args: &[Arg], flags: &[&str]) -> Vec<Arg> {
     out
 }
 
-/// Operands, without the words that are values of the short flags `values`.
+/// Operands without the values of the short options `values`.
 fn operands_without_values(args: &[Arg], values: &str) -> Vec<Arg> {
     let mut out = Vec::new();
     let mut rest = args.iter();
@@ -441,7 +440,7 @@ fn operands_without_values(args: &[Arg], values: &str) -> Vec<Arg> {
     out
 }
 
-/// The archive a tar command names.
+/// Archive that a tar command names.
 fn tar_archive(args: &[Arg]) -> Vec<Arg> {
     let mut files = flag_values(args, &["--file"]);
     for (at, arg) in args.iter().enumerate() {

@@ -1,5 +1,4 @@
-//! Layers of policy: each one trusted less than the one before it, and able
-//! only to make things stricter.
+//! Layers of policy: each is trusted less than the previous one and can only make the policy stricter.
 
 use std::collections::BTreeSet;
 
@@ -15,38 +14,37 @@ use super::paths::{expand_root, is_under, normalise};
 use super::shell::read;
 use super::{Policy, Stance};
 
-/// Where a policy file comes from, most trusted first.
+/// Source of a policy file, most trusted first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Layer {
-    /// The organisation or the machine's owner.
+    /// The organisation or the owner of the machine.
     Organisation,
-    /// The project's own file; trusted once a person accepted its digest.
+    /// The project's own file, which is trusted once a person has accepted its digest.
     Project,
     /// The run's own restrictions.
     Run,
 }
 
-/// The text of one layer.
+/// Text of one layer.
 #[derive(Clone, Debug)]
 pub struct LayerText {
-    /// Where it comes from.
+    /// Source of the text.
     pub layer: Layer,
-    /// The file's name, for errors.
+    /// Name of the file, for errors.
     pub origin: String,
     /// TOML.
     pub text: String,
 }
 
 impl Policy {
-    /// Loads several layers. The most trusted one sets the ceiling; every
-    /// later one can only lower it: roots are intersected, denials united,
-    /// limits take the smaller value, and its allow rules are cut to the
-    /// roots that remain.
+    /// Loads several layers. The most trusted one sets the ceiling, and every later one can only lower
+    /// it: roots are intersected, denials are united, limits take the smaller value, and the allow
+    /// rules of a later layer are cut to the remaining roots. Without any layer, the result is the
+    /// built-in policy.
     ///
     /// # Errors
-    /// The first layer that is not a policy, or whose rules contradict their
-    /// own examples. No layer at all is the built-in policy.
+    /// The error of the first layer that is not a policy or whose rules contradict their own examples.
     pub fn load_layers(layers: &[LayerText]) -> Result<Self, PolicyError> {
         let mut ordered: Vec<&LayerText> = layers.iter().collect();
         ordered.sort_by_key(|layer| layer.layer);
@@ -61,7 +59,7 @@ impl Policy {
                             origin: layer.origin.clone(),
                             name: name.clone(),
                             message:
-                                "only the most trusted layer says where secrets come from; move it there"
+                                "only the most trusted layer may set the sources of secrets; move it there"
                                     .to_owned(),
                         });
                     }
@@ -107,13 +105,13 @@ impl Policy {
                 return Err(wrong("a deny rule grants nothing; remove grant"));
             }
             if rule.effect == Effect::Deny && !rule.changes.is_direct() {
-                return Err(wrong("what a deny rule matches changes no files; remove changes"));
+                return Err(wrong("a deny rule allows no changes of files; remove changes"));
             }
             let other_network = |net: &NetGrantSpec| *net != NetGrantSpec::Word(NetWord::None);
             if rule.grant.uses_ports() && rule.grant.net.as_ref().is_some_and(other_network) {
                 return Err(wrong(
-                    "listen and connect are about a network of the run's own, which has no way out; \
-                     grant them without net, and the network in a rule of its own",
+                    "listen and connect use the run's own network, which has no connection to the outside; \
+                     grant them without net, and grant net in a separate rule",
                 ));
             }
             if rule.grant.listen.iter().chain(&rule.grant.connect).any(|port| *port == 0) {
@@ -142,7 +140,7 @@ impl Policy {
         Ok(())
     }
 
-    /// Whether some command of the example text matches the rule.
+    /// True if some command of the example text matches the rule.
     fn example_matches(&self, rule: &Rule, example: &str) -> bool {
         let env = DecisionEnv::fixture();
         if !read(example, self.limits().nesting).is_ok_and(|script| script.is_whole) {
@@ -166,12 +164,12 @@ impl Policy {
 }
 
 impl super::RuleGrant {
-    /// Whether ports of the run's own network are granted.
+    /// True if the grant has ports of the run's own network.
     fn uses_ports(&self) -> bool {
         !self.listen.is_empty() || !self.connect.is_empty()
     }
 
-    /// Whether anything beyond reading is granted.
+    /// True if the grant has any right beyond reading.
     pub(crate) fn is_some(&self) -> bool {
         !self.fs_read.is_empty()
             || !self.fs_write.is_empty()
@@ -182,7 +180,8 @@ impl super::RuleGrant {
     }
 }
 
-/// What a layer leaves unsaid is as the layers above have it: only what it says can be stricter.
+/// Fills the fields that a layer leaves out from the layers above: only its own fields can make the
+/// policy stricter.
 fn inherit(text: &str, mut layer: PolicyFile, ceiling: &PolicyFile) -> PolicyFile {
     fn over(base: Value, given: Option<&toml::Value>) -> Value {
         match (base, given) {
@@ -197,7 +196,8 @@ fn inherit(text: &str, mut layer: PolicyFile, ceiling: &PolicyFile) -> PolicyFil
             (_, Some(given)) => serde_json::to_value(given).unwrap_or(Value::Null),
         }
     }
-    /// A part of the ceiling with what the layer says about it; the layer's own, with its defaults, otherwise.
+    /// A part of the ceiling with the layer's changes; `None` if the result does not parse. The layer
+    /// then keeps its own part, with the defaults.
     fn part<T: Serialize + DeserializeOwned>(ceiling: &T, given: Option<&toml::Value>) -> Option<T> {
         let base = serde_json::to_value(ceiling).ok()?;
         serde_json::from_value(over(base, given)).ok()
@@ -218,7 +218,7 @@ fn inherit(text: &str, mut layer: PolicyFile, ceiling: &PolicyFile) -> PolicyFil
     layer
 }
 
-/// `ceiling` made stricter by `layer`.
+/// Returns `ceiling` made stricter by `layer`.
 fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     if layer.profile.freedom() < ceiling.profile.freedom() {
         ceiling.profile = layer.profile;
@@ -254,7 +254,7 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     }
     sandbox.fs.read = intersect_roots(&sandbox.fs.read, &lower.fs.read);
     sandbox.fs.write = intersect_roots(&sandbox.fs.write, &lower.fs.write);
-    // An exception of a lower layer would take a denial back.
+    // An exception in a lower layer would undo a denial.
     for entry in lower.fs.deny.into_iter().filter(|entry| !entry.starts_with('!')) {
         if !sandbox.fs.deny.contains(&entry) {
             sandbox.fs.deny.push(entry);
@@ -277,7 +277,7 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     sandbox.env.secrets.retain(|name| lower.env.secrets.contains(name));
     ceiling.programs.trusted_dirs.retain(|dir| layer.programs.trusted_dirs.contains(dir));
     for (name, path) in layer.programs.pin {
-        // A pin narrows a name to one file; it cannot move a pinned one.
+        // A pin restricts a name to one file; it cannot move a pinned name.
         let trusted = ceiling.programs.trusted_dirs.iter().any(|dir| is_under(&path, dir));
         if trusted {
             ceiling.programs.pin.entry(name).or_insert(path);
@@ -292,8 +292,8 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
                 rule.grant = super::RuleGrant::default();
             }
             Effect::Allow => {
-                // A lower layer may not allow what the ceiling would ask
-                // about, so its allow rules become questions.
+                // A lower layer may not allow a command about which the ceiling would ask, so its allow
+                // rules become questions.
                 rule.effect = Effect::Ask;
                 cut_grant(&mut rule, &ceiling.sandbox.fs.read, &ceiling.sandbox.fs.write);
             }
@@ -320,9 +320,9 @@ fn tighten(mut ceiling: PolicyFile, layer: PolicyFile) -> PolicyFile {
     ceiling
 }
 
-/// The roots both lists allow: of two nested roots the inner one.
+/// Roots that both lists allow: of two nested roots, the inner one.
 pub(super) fn intersect_roots(a: &[String], b: &[String]) -> Vec<String> {
-    // Names stand for themselves; nesting is judged on a fixed placement.
+    // Root names keep their spelling; nesting is judged with fixed directories.
     let env = DecisionEnv::fixture();
     let place = |root: &String| normalise("/", &expand_root(root, &env));
     let mut out: Vec<String> = Vec::new();

@@ -1,7 +1,7 @@
 //! Programs that start other programs.
 //!
-//! A wrapper is read down to what it starts, and that decides. Some wrappers
-//! add something of their own: a person is asked, or the command is refused.
+//! The analysis follows a wrapper to the command that it starts, and that command decides. Some
+//! wrappers add effects of their own: a person is asked, or the command is refused.
 
 mod env;
 #[cfg(test)]
@@ -15,35 +15,35 @@ use super::command::Invocation;
 
 pub(crate) use self::lists::substitute;
 
-/// How a wrapper's own effect counts.
+/// Treatment of a wrapper's own effect.
 #[derive(Clone, Copy)]
 enum Kind {
-    /// Only what it starts counts.
+    /// Only the command that it starts decides.
     Through,
-    /// It may run what it starts, but never unasked.
+    /// It may run its command, but never without a question.
     Ask(&'static str),
-    /// It never runs; what it starts is still read for hard blocks.
+    /// It never runs; its command is still searched for hard blocks.
     Refuse(&'static str, &'static str),
 }
 
-/// A wrapper's arguments, as it reads them.
+/// Arguments of a wrapper as the wrapper reads them.
 struct Split<'a> {
     /// Values of options that are code.
     code: Vec<Arg>,
-    /// The words from the wrapped command on.
+    /// Words from the wrapped command on.
     rest: &'a [Arg],
-    /// The places of the words that are the separate value of an option.
+    /// Positions of the words that are the separate value of an option.
     values: Vec<usize>,
 }
 
-/// How to find the command among a wrapper's arguments.
+/// Description of a wrapper's arguments, to find its command.
 struct Wrapper {
     names: &'static [&'static str],
     /// Short options that take a value.
     values: &'static str,
     /// Long options that take the next word as value.
     long_values: &'static [&'static str],
-    /// Words of its own before the command.
+    /// Number of its own operands before the command.
     operands: usize,
     /// Short or long options whose value is shell code.
     code: &'static [&'static str],
@@ -60,7 +60,7 @@ const fn wrapper(
     Wrapper { names, values, long_values, operands, code: &[], kind }
 }
 
-/// Whether `name` is a command interpreter.
+/// True if `name` is a command interpreter.
 pub(crate) fn is_shell(name: &str) -> bool {
     matches!(
         name,
@@ -88,7 +88,7 @@ pub(crate) fn is_shell(name: &str) -> bool {
 }
 
 impl Analysis<'_> {
-    /// Follows `name` when it is a wrapper.
+    /// Follows `name` if it is a wrapper.
     pub(crate) fn wrapper(&mut self, name: &str, inv: &Invocation) -> Option<Flow> {
         match name {
             "env" => return Some(self.env_wrapper(inv)),
@@ -157,9 +157,9 @@ impl Analysis<'_> {
         Some(flow.join(next))
     }
 
-    /// Asks if one of the words that `name` takes for itself may be another
-    /// word, none or several: then its command begins elsewhere. `values` are
-    /// the places of separate values of options.
+    /// Asks if one of the wrapper's own words may turn into another word, no word or several: its
+    /// command would then begin elsewhere. `values` are the positions of the separate values of
+    /// options.
     pub(crate) fn own_words(&mut self, name: &str, own: &[Arg], values: &[usize], rest: &[Arg]) {
         let keeps = |(at, arg): (usize, &Arg)| arg.keeps_its_place(values.contains(&at));
         if !own.iter().enumerate().all(keeps) {
@@ -168,8 +168,8 @@ impl Analysis<'_> {
         }
     }
 
-    /// Asks about an option that is not known, since it may take the next
-    /// word, and about an operand that is not of the kind that stands there.
+    /// Asks about an unknown option, which may take the next word, and about an operand of a kind that
+    /// is not expected at its position.
     fn known_options(&mut self, wrapper: &Wrapper, name: &str, own: &[Arg], values: &[usize]) {
         if let Some(option) = wrapper.unknown_option(name, own, values) {
             self.ask("wrapper", format!("option {option} of {name} is not known"));
@@ -178,7 +178,7 @@ impl Analysis<'_> {
             && let Some(operand) = own.iter().rfind(|arg| !arg.text.starts_with('-'))
             && !may_be_operand(name, &operand.text)
         {
-            self.ask("wrapper", format!("{} is not what {name} takes there", operand.display_text()));
+            self.ask("wrapper", format!("{} is not an operand that {name} takes there", operand.display_text()));
         }
     }
 
@@ -211,7 +211,7 @@ impl Analysis<'_> {
         self.own_words("flock", own, &values, rest);
         self.known_options(&wrapper, "flock", own, &values);
         let rest = rest.to_vec();
-        // Without a command, a number is a file that is open already.
+        // Without a command, a number is a file that is already open.
         if let Some(file) = own.last()
             && (!rest.is_empty() || file.text.parse::<u32>().is_err())
         {
@@ -230,7 +230,7 @@ impl Analysis<'_> {
 
     fn script(&mut self, inv: &Invocation) -> Flow {
         self.draw("script", Vec::new(), false);
-        self.ask("wrapper", "script runs the command on a terminal of its own");
+        self.ask("wrapper", "script runs the command on its own terminal");
         let mut flow = Flow::default();
         let mut rest = inv.args[1..].iter();
         while let Some(arg) = rest.next() {
@@ -261,7 +261,7 @@ impl Analysis<'_> {
 }
 
 impl Wrapper {
-    /// The first of the wrapper's own words that is an option of no known kind.
+    /// The first of the wrapper's own words that is an unknown option.
     fn unknown_option(&self, name: &str, own: &[Arg], values: &[usize]) -> Option<String> {
         let (_, flags, long_flags) =
             FLAGS.iter().find(|(names, ..)| names.contains(&name)).copied().unwrap_or((&[], "", &[]));
@@ -285,12 +285,11 @@ impl Wrapper {
         Some(option.display_text())
     }
 
-    /// Splits a wrapper's arguments. What is attached to an option and not
-    /// known counts as there.
+    /// Splits a wrapper's arguments. An unknown value attached to an option is assumed to be present.
     fn split<'a>(&self, args: &'a [Arg]) -> Split<'a> {
         let mut code = Vec::new();
         let mut values = Vec::new();
-        // An architecture is only named before all options.
+        // An architecture may only be named before all options.
         let begins_with_option = args.first().is_some_and(|arg| arg.text.starts_with('-'));
         let is_setarch = self.names.contains(&"setarch");
         let mut operands = if is_setarch && begins_with_option { 0 } else { self.operands };
@@ -350,7 +349,7 @@ impl Wrapper {
                 }
                 continue;
             }
-            // Assignments sudo and its like take before the command.
+            // Assignments before the command, which sudo and similar wrappers accept.
             if matches!(self.kind, Kind::Refuse(..))
                 && text.split_once('=').is_some_and(|(name, _)| super::shell::is_name(name))
             {
@@ -371,7 +370,7 @@ impl Wrapper {
         if operands > 0 {
             rest = rest.get(operands.min(rest.len())..).unwrap_or(&[]);
         }
-        // `su name -c code` and `sg name -c code` put the flag last.
+        // `su name -c code` and `sg name -c code` put the option last.
         if let Some(first) = rest.first()
             && self.code.contains(&first.text.as_str())
         {
@@ -382,7 +381,7 @@ impl Wrapper {
     }
 }
 
-/// Whether `text` can be the operand of `name` that stands before the command.
+/// True if `text` can be the operand of `name` before the command.
 fn may_be_operand(name: &str, text: &str) -> bool {
     match name {
         "timeout" | "gtimeout" => text.starts_with(|c: char| c.is_ascii_digit() || c == '.'),

@@ -1,15 +1,14 @@
-//! awk programs: which ones only print.
+//! awk programs that only print.
 //!
-//! A `/` begins a regular expression or divides, and awks differ in how they
-//! tell. Where the word before it does not settle that in all of them, the
-//! program is not understood, and asks.
+//! A `/` begins a regular expression or divides, and awks differ in how they decide. Unless the token
+//! before it settles this in all awks, the program is not understood, and the command asks.
 
 use super::super::analysis::{Analysis, Arg};
 use super::options::Line;
 use super::script_operand;
 use super::sed::brackets_are_closed;
 
-/// One token, as far as the difference between code and data matters.
+/// One token, in enough detail to separate code from data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
     Word(String),
@@ -50,7 +49,7 @@ const REFUSED: &[(&str, &str)] = &[
 ];
 
 impl Analysis<'_> {
-    /// Follows an awk program for hard blocks; whether it runs commands.
+    /// Follows an awk program for hard blocks; true if it runs commands.
     pub(crate) fn awk(&mut self, name: &str, args: &[Arg]) -> bool {
         let Some(program) = script_operand(name, args).map(|arg| arg.text.clone()) else {
             return true;
@@ -71,7 +70,7 @@ impl Analysis<'_> {
     }
 }
 
-/// Whether the program on this line only prints.
+/// Checks that the program on this line only prints.
 pub(super) fn judge_line(line: &Line, args: &[Arg]) -> Result<(), String> {
     let Some(at) = line.pattern() else {
         return if line.has(&["help", "version"]) { Ok(()) } else { Err("there is no program".to_owned()) };
@@ -82,7 +81,7 @@ pub(super) fn judge_line(line: &Line, args: &[Arg]) -> Result<(), String> {
     judge(&args[at].text)
 }
 
-/// Whether the program only prints to standard output.
+/// Checks that the program only prints to standard output.
 fn judge(program: &str) -> Result<(), String> {
     if !program.is_ascii() {
         return Err("the program is not plain ASCII".to_owned());
@@ -122,7 +121,7 @@ fn judge(program: &str) -> Result<(), String> {
                 "@" => return Err("@ calls or loads code by name".to_owned()),
                 _ => {}
             },
-            // Some awks go on with the statement after an operator.
+            // Some awks continue the statement after an operator at the end of a line.
             Token::Newline => {
                 let ends = match at.checked_sub(1).map(|before| &tokens[before]) {
                     Some(Token::Op(op)) => matches!(op.as_str(), ")" | "]" | "}" | ";" | "++" | "--"),
@@ -138,13 +137,13 @@ fn judge(program: &str) -> Result<(), String> {
     if certain { Ok(()) } else { Err("the program can be read in more than one way".to_owned()) }
 }
 
-/// The tokens of a program, and whether every awk reads the same ones.
+/// Tokens of a program; true if every awk reads the same tokens.
 fn tokenize(program: &str) -> (Vec<Token>, bool) {
     let chars: Vec<char> = program.chars().collect();
     let mut tokens: Vec<Token> = Vec::new();
     let mut certain = true;
-    // Which open parentheses belong to `if`, `while` or `for`, and whether the
-    // last one that was closed did.
+    // Open parentheses, each with true if it belongs to `if`, `while` or `for`, and the same of the
+    // parenthesis that was closed last.
     let mut open: Vec<bool> = Vec::new();
     let mut closed_condition = false;
     let mut i = 0;
@@ -171,7 +170,7 @@ fn tokenize(program: &str) -> (Vec<Token>, bool) {
                 Some(Slash::Regex) => {
                     let from = i + 1;
                     i = from;
-                    // Some awks take `/=` for an assignment here.
+                    // Some awks read `/=` as an assignment here.
                     certain &= chars.get(i) != Some(&'=');
                     while i < chars.len() && chars[i] != '/' && chars[i] != '\n' {
                         i += if chars[i] == '\\' { 2 } else { 1 };
@@ -232,11 +231,11 @@ fn tokenize(program: &str) -> (Vec<Token>, bool) {
     (tokens, certain)
 }
 
-/// The operators of two characters.
+/// Operators of two characters.
 const PAIRS: &[&str] =
     &["||", "&&", ">>", ">=", "<=", "==", "!=", "|&", "!~", "++", "--", "+=", "-=", "*=", "%=", "^=", "**"];
 
-/// The text of a string constant whose first character is at `i`, and where what follows it begins.
+/// Text of the string constant whose first character is at `i`, and the position after it.
 fn quoted(chars: &[char], mut i: usize, certain: &mut bool) -> (String, usize) {
     let mut text = String::new();
     while i < chars.len() && chars[i] != '"' {
@@ -263,7 +262,7 @@ enum Slash {
     Division,
 }
 
-/// What a `/` after this token is, where all awks agree.
+/// Meaning of a `/` after this token, if all awks agree.
 fn slash(before: Option<&Token>, closed_condition: bool) -> Option<Slash> {
     match before {
         None | Some(Token::Newline) => Some(Slash::Regex),

@@ -1,8 +1,7 @@
-//! jq and yq programs: which ones only transform their input.
+//! jq and yq programs that only transform their input.
 //!
-//! A filter is certain when every function that it calls is one of those known
-//! to compute and nothing else. All others may show the environment, load files
-//! or, in some version, run a command.
+//! A filter is certain if every function that it calls is known only to compute. Any other function may
+//! print the environment, load files or, in some version, run a command.
 
 use super::super::analysis::Arg;
 use super::options::Line;
@@ -13,12 +12,12 @@ const PURE: &[&str] = text_list!("../lists/jq-functions.txt");
 /// The `@name` formats.
 const FORMATS: &[&str] = &["text", "json", "html", "uri", "csv", "tsv", "sh", "base64", "base64d"];
 
-/// Whether yq is given one of its verbs that evaluate a filter.
+/// True if yq is called with one of its verbs that evaluate a filter.
 pub(super) fn has_verb(args: &[Arg]) -> bool {
     args.first().is_some_and(|arg| matches!(arg.text.as_str(), "eval" | "e" | "eval-all" | "ea"))
 }
 
-/// Whether the filter on this line only transforms its input.
+/// Checks that the filter on this line only transforms its input.
 pub(super) fn judge_line(line: &Line, args: &[Arg]) -> Result<(), String> {
     let Some(at) = line.pattern() else {
         return if args.is_empty() || line.has(&["help", "version", "V"]) {
@@ -35,7 +34,7 @@ pub(super) fn judge_line(line: &Line, args: &[Arg]) -> Result<(), String> {
 
 fn judge(filter: &str) -> Result<(), String> {
     let chars: Vec<char> = filter.chars().collect();
-    // What surrounds the place: `{`, `(`, `[`, and `"` for an open string.
+    // Open brackets at this position: `{`, `(`, `[`, and `"` for an open string.
     let mut open: Vec<char> = Vec::new();
     let mut at = 0;
     while let Some(&c) = chars.get(at) {

@@ -1,4 +1,4 @@
-//! find: its predicates read, its actions may do anything.
+//! find: its tests read, and its actions may do anything.
 
 use super::super::analysis::{Analysis, Arg, Flow};
 use super::super::command::Invocation;
@@ -6,15 +6,15 @@ use super::super::paths::normalise;
 use super::super::wrappers::substitute;
 
 const EXEC: &[&str] = &["-exec", "-execdir", "-ok", "-okdir"];
-/// Tests that take a value which is text or a number.
+/// Tests whose value is text or a number.
 const TEXT_VALUES: &[&str] = text_list!("../lists/find-text-values.txt");
 const PATH_VALUES: &[&str] = &["-newer", "-anewer", "-cnewer", "-samefile", "-files0-from"];
-/// Tests, actions and operators that take nothing and only print.
+/// Tests, actions and operators that take no value and at most print.
 const PLAIN: &[&str] = text_list!("../lists/find-plain.txt");
 const WRITE_VALUES: &[&str] = &["-fprint", "-fprint0", "-fls", "-fprintf"];
 
-/// Whether a test compares times as `-newermt` does: its value is a time or a
-/// file, depending on the last letter.
+/// For a test that compares times as `-newermt` does, its value is a time or a file, depending on the
+/// last letter.
 fn compares_times(test: &str) -> Option<bool> {
     let letters = test.strip_prefix("-newer")?.as_bytes();
     match letters {
@@ -27,7 +27,7 @@ fn takes_text(test: &str) -> bool {
     TEXT_VALUES.contains(&test) || compares_times(test) == Some(true)
 }
 
-/// Which words are values of tests that are text.
+/// Marks the words that are text values of tests.
 pub(super) fn text_words(args: &[Arg]) -> Vec<bool> {
     (0..args.len()).map(|at| at > 0 && takes_text(&args[at - 1].text)).collect()
 }
@@ -111,7 +111,7 @@ impl Analysis<'_> {
         Flow { vital: !selects && !acts && starts.iter().any(is_vital), ..Flow::default() }
     }
 
-    /// Whether the value of a test is one word.
+    /// True if the value of a test is exactly one word.
     fn find_value(&mut self, test: &str, value: &Arg) -> bool {
         let is_one = value.keeps_its_place(true);
         if !is_one {
@@ -120,7 +120,7 @@ impl Analysis<'_> {
         is_one
     }
 
-    /// The starting points, which stand between the global options and the expression.
+    /// Starting points, between the global options and the expression.
     fn find_starts(&mut self, args: &[Arg], at: &mut usize, covered: &mut bool) -> Vec<Arg> {
         let mut starts: Vec<Arg> = Vec::new();
         // Global options, then starting points, then the expression.
@@ -137,7 +137,7 @@ impl Analysis<'_> {
             if !arg.unknown_start && arg.text.starts_with(['-', '(', '!', ',']) {
                 break;
             }
-            // A number is none of the words of an expression.
+            // A number is not a word of an expression.
             if arg.may_be_flag() || arg.loose {
                 *covered = false;
                 self.ask("not-read-only", "find: a word that is not known yet may turn into an action");
@@ -151,27 +151,28 @@ impl Analysis<'_> {
         starts
     }
 
-    /// Judges the command of an `-exec`, whose words begin at `at`. Gives where it ends, and whether that is certain.
+    /// Judges the command of an `-exec`, whose words begin at `at`. Returns its end, and true if that
+    /// is certain.
     fn find_executes(&mut self, text: &str, args: &[Arg], at: usize, starts: &[Arg]) -> (usize, bool) {
-        // `+` ends the command only behind `{}`.
+        // `+` ends the command only after `{}`.
         let ends =
             |n: usize| args[n].text == ";" || (args[n].text == "+" && n > at && args[n - 1].text == "{}");
         let end = (at..args.len()).find(|n| ends(*n)).unwrap_or(args.len());
         let command = args[at..end].to_vec();
-        // A word that is not known may be the one that ends it.
+        // An unknown word may be the terminator.
         let is_certain =
             end < args.len() && command.iter().all(|word| word.text != "+" && word.keeps_its_place(false));
         if !is_certain {
-            self.ask("not-read-only", format!("find: {text} has no end that is certain"));
+            self.ask("not-read-only", format!("find: the end of {text} is uncertain"));
         }
         for start in starts {
-            // The file stands for something below its starting point.
+            // The item is a file below its starting point.
             let item = Arg { unknown: true, glob: false, ..start.clone() };
             let words: Vec<Arg> = command.iter().map(|word| substitute(word, "{}", &item)).collect();
             let outside = (self.scope.cwd.clone(), self.scope.visited.clone());
             if text.ends_with("dir") {
                 self.scope.cwd = normalise(&outside.0, &start.text);
-                // It runs in the directory of the file, which is below.
+                // It runs in the directory of the file, below the starting point.
                 self.note_visited(format!("{}/*", self.scope.cwd));
             }
             let outer = Invocation::default();

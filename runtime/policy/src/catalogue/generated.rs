@@ -1,5 +1,5 @@
-//! Generated command lines: no unknown option is ever covered, and nothing that
-//! is covered runs or writes anything when the real program reads it.
+//! Generated command lines: no unknown option is ever covered, and no covered command runs a program or
+//! writes a file when the real program reads it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -11,7 +11,7 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, end: usize) -> usize {
-        // xorshift64*: only the spread matters here.
+        // xorshift64*: only the distribution matters here.
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -33,8 +33,8 @@ fn policy() -> Policy {
     Policy::load(&std::fs::read_to_string(path).unwrap(), "example.toml").unwrap()
 }
 
-/// Options of all kinds that no line of the table has, beside those of a line
-/// that would be covered without them.
+/// Options of all kinds that no line of the table has, combined with options of a line that would be
+/// covered without them.
 #[test]
 fn an_unknown_option_is_never_covered() {
     let policy = policy();
@@ -80,8 +80,7 @@ fn an_unknown_option_is_never_covered() {
     assert!(covered > 120, "only {covered} lines are covered to begin with");
 }
 
-/// Pieces of command lines, some of them dangerous, for programs that are
-/// likely to be installed.
+/// Parts of command lines, some of them dangerous, for programs that are likely to be installed.
 const PROGRAMS: &[(&str, &[&str])] = &[
     (
         "sed",
@@ -286,7 +285,7 @@ const PROGRAMS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// What these have in common; `@packed` is a file of the program's own kind.
+/// Arguments that these have in common; `@packed` is a file in the program's own format.
 const COMPRESSORS: &[&str] = &[
     "@packed",
     "@packed",
@@ -421,7 +420,7 @@ fn words(random: &mut Random, pieces: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// The file that a compressor would unpack.
+/// File that a compressor would unpack.
 fn packed_by(program: &str) -> String {
     let ending = match program {
         "gzip" => "gz",
@@ -432,7 +431,7 @@ fn packed_by(program: &str) -> String {
     format!("packed.{ending}")
 }
 
-/// What stands in the directory, but for the time of the last look.
+/// Contents of the directory, without access times.
 fn listing(dir: &Path) -> Vec<(String, Vec<u8>)> {
     let mut all: Vec<(String, Vec<u8>)> = std::fs::read_dir(dir)
         .unwrap()
@@ -444,8 +443,8 @@ fn listing(dir: &Path) -> Vec<(String, Vec<u8>)> {
     all
 }
 
-/// The real programs as judges: whatever the catalogue covers is run, in a
-/// directory with a canary program. Nothing is run and nothing is written.
+/// Runs every covered command with the real program in a directory with a canary program, and checks
+/// that it starts no program and writes nothing.
 #[test]
 fn what_is_covered_runs_and_writes_nothing() {
     let count = setting("LOBSTER_CATALOGUE_CASES", 400);

@@ -1,15 +1,15 @@
-//! git: its reading verbs, and the many ways it runs programs.
+//! git: its reading verbs, and the many ways in which it runs programs.
 
 use super::super::analysis::{Analysis, Arg};
 use super::super::paths::{named, normalise};
 use super::options::{Line, Operands, Part, entry, read};
 
-/// Words whose value is a message, a pattern or a format.
+/// Options whose value is a message, a pattern or a format.
 const TEXT_FLAGS: &[&str] = text_list!("../lists/git-text-flags.txt");
 
 const SWITCH: &[&str] = &["", "true", "false", "yes", "no", "on", "off", "1", "0", "auto", "always", "never"];
 
-/// Settings that change nothing but what is printed, by their whole names, and their values.
+/// Settings, by their whole names, that only change the output, with their values.
 const HARMLESS_SETTINGS: &[(&str, &[&str])] = &[
     ("color.ui", SWITCH),
     ("color.branch", SWITCH),
@@ -36,7 +36,7 @@ const HARMLESS_SETTINGS: &[(&str, &[&str])] = &[
     ("status.showuntrackedfiles", &["no", "normal", "all"]),
 ];
 
-/// True if a word after `-c` is one of those settings, with one of its values.
+/// True if a word after `-c` is one of these settings with one of its values.
 fn is_harmless_setting(setting: &Arg) -> bool {
     let (key, value) = setting.text.split_once('=').unwrap_or((&setting.text, ""));
     let key = key.to_ascii_lowercase();
@@ -44,8 +44,8 @@ fn is_harmless_setting(setting: &Arg) -> bool {
     setting.is_settled() && known.any(|(name, values)| *name == key && values.contains(&value))
 }
 
-/// Options with values that lead into other repositories or to other programs,
-/// and the values that do not.
+/// Options with values that lead into other repositories or to other programs, and the values that do
+/// not.
 const ONLY_VALUES: &[(&str, &[&str])] = &[
     // A submodule has settings of its own.
     ("ignore-submodules", &["all", "dirty"]),
@@ -108,7 +108,7 @@ fn split(args: &[Arg]) -> Parts {
             }
             _ if text.starts_with('-') || arg.unknown_start => {
                 parts.refused = Some(format!("{} changes what git runs or where", arg.display_text()));
-                // These take a word of their own.
+                // These options take a separate word.
                 at += if matches!(
                     text,
                     "--git-dir"
@@ -132,7 +132,7 @@ fn split(args: &[Arg]) -> Parts {
     parts
 }
 
-/// Which words are a message, pattern or format.
+/// Marks the words that are a message, pattern or format.
 pub(super) fn text_words(args: &[Arg]) -> Vec<bool> {
     let verb = split(args).verb;
     let line = verb.and_then(|at| Some(read(entry(&format!("git/{}", args[at].text))?, &args[at + 1..])));
@@ -181,7 +181,7 @@ impl Analysis<'_> {
         verdict
     }
 
-    /// Looks at every place where git takes a command, whatever the verb.
+    /// Checks every place in which git takes a command, for any verb.
     fn git_code(&mut self, args: &[Arg], parts: &Parts) {
         for setting in &parts.config {
             if let Some((_, value)) = setting.text.split_once('=') {
@@ -315,7 +315,7 @@ impl Analysis<'_> {
     }
 }
 
-/// Whether a verb that also changes things only reads with these words.
+/// True if a verb that can change things only reads with these words.
 fn verb_reads(verb: &str, line: &Line, args: &[Arg]) -> bool {
     let operands: Vec<&str> = line.operands().map(|at| args[at].text.as_str()).collect();
     let first = operands.first().copied();

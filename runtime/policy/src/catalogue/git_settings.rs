@@ -1,13 +1,13 @@
-//! The settings that a repository could use to make a reading git run code.
+//! Settings with which a repository could make a reading git command run code.
 //!
-//! `GIT_CONFIG_COUNT` has the precedence of the command line, so a setting with
-//! a fixed name is held for every repository. Those that carry a name of the
-//! repository's choice (`diff.NAME.textconv`) can only be held once they are
-//! known: whoever starts the command lists them first.
+//! `GIT_CONFIG_COUNT` has the precedence of the command line, so a setting with a fixed name is
+//! overridden for every repository. A setting with a name that the repository chooses
+//! (`diff.NAME.textconv`) can be overridden only once it is known: the starting process lists such
+//! settings first.
 
 use super::super::Decision;
 
-/// Settings with fixed names, and what holds them.
+/// Settings with fixed names, and the values that override them.
 const FIXED: &[(&str, &str)] = &[
     ("core.fsmonitor", "false"),
     ("core.hooksPath", "/dev/null"),
@@ -30,7 +30,7 @@ const FIXED: &[(&str, &str)] = &[
     ("submodule.recurse", "false"),
 ];
 
-/// Variables that hold what no setting does: nothing is fetched, by any program.
+/// Variables that disable other actions: no program fetches anything.
 const VARIABLES: &[(&str, &str)] = &[
     ("GIT_ALLOW_PROTOCOL", ""),
     ("GIT_NO_LAZY_FETCH", "1"),
@@ -39,13 +39,13 @@ const VARIABLES: &[(&str, &str)] = &[
     ("GIT_PAGER", "cat"),
 ];
 
-/// Settings whose names the repository chose, and what holds them.
+/// Settings whose names the repository chose, and the values that override them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NamedSettings(Vec<(String, &'static str)>);
 
 impl NamedSettings {
-    /// Picks from the output of `git config --list --name-only -z` what could
-    /// run a program.
+    /// Picks the settings that could run a program from the output of `git config --list --name-only
+    /// -z`.
     pub fn from_list(list: &str) -> Self {
         let mut held: Vec<(String, &'static str)> = Vec::new();
         for name in list.split('\0').filter(|name| !name.is_empty()) {
@@ -53,9 +53,9 @@ impl NamedSettings {
             let section = lower.split('.').next().unwrap_or("");
             let key = lower.rsplit('.').next().unwrap_or("");
             let value = match (section, key) {
-                // git passes the content through what is named here.
+                // git passes the content through the program named here.
                 ("diff", "textconv") => "cat",
-                // git stops with an error at an empty one.
+                // git stops with an error if the value is empty.
                 ("diff", "external" | "command") => "",
                 ("filter", "clean" | "smudge" | "process") => "",
                 ("filter", "required") => "false",
@@ -70,8 +70,8 @@ impl NamedSettings {
         Self(held).with_submodules(list)
     }
 
-    /// Adds what keeps git from looking into the submodules that such a list of
-    /// `.gitmodules` names: what it says of one beats `diff.ignoreSubmodules`.
+    /// Adds settings that keep git out of the submodules in such a list of `.gitmodules`: a setting for
+    /// one submodule overrides `diff.ignoreSubmodules`.
     #[must_use]
     pub fn with_submodules(mut self, list: &str) -> Self {
         for name in list.split('\0') {
@@ -89,7 +89,7 @@ impl NamedSettings {
     }
 }
 
-/// The git programs that a decision lets run because the catalogue covers them.
+/// The git program that a decision lets run because the catalogue covers it.
 pub fn catalogued_git(decision: &Decision) -> Option<&str> {
     decision
         .commands
@@ -99,8 +99,7 @@ pub fn catalogued_git(decision: &Decision) -> Option<&str> {
         .find_map(|command| command.program.as_deref())
 }
 
-/// The variables that hold all these settings, for an environment in which
-/// `count` settings are given already.
+/// Variables that override all these settings, for an environment that already has `count` settings.
 pub fn git_settings(named: &NamedSettings, count: usize) -> Vec<(String, String)> {
     let settings: Vec<(&str, &str)> =
         FIXED.iter().copied().chain(named.0.iter().map(|(name, value)| (name.as_str(), *value))).collect();
@@ -131,7 +130,7 @@ mod tests {
         assert_eq!(names, ["diff.evil.textconv", "DIFF.a.b.Command", "filter.x.clean", "diff.external"]);
     }
 
-    /// Runs git in `dir` with nothing but `vars`.
+    /// Runs git in `dir` with only the variables `vars`.
     fn git(dir: &Path, vars: &[(String, String)], args: &[&str]) -> Option<std::process::Output> {
         Command::new("git")
             .args(args)
@@ -154,8 +153,8 @@ mod tests {
         assert_eq!(named.0, held.map(|(name, value)| (name.to_owned(), value)));
     }
 
-    /// A repository with a merge, and a submodule whose file looks changed; the
-    /// settings of both run `evil`.
+    /// A repository with a merge, and a submodule whose file looks changed; the settings of both run
+    /// `evil`.
     fn with_submodule(place: &Path, evil: &str) -> Option<()> {
         let sub = place.join("sub");
         std::fs::create_dir(&sub).unwrap();
@@ -189,8 +188,8 @@ mod tests {
         Some(())
     }
 
-    /// Whatever of git the catalogue covers, in every verb and with every option of
-    /// the table, runs nothing for a repository with a submodule and a merge.
+    /// No use of git that the catalogue covers, in any verb and with any option of the table, runs a
+    /// program for a repository with a submodule and a merge.
     #[test]
     fn no_covered_use_of_git_runs_what_a_repository_names() {
         use super::super::options::samples;
@@ -224,7 +223,7 @@ mod tests {
             git(&dir, vars, words).unwrap();
             std::fs::remove_file(&canary).is_ok()
         };
-        // Each of these would run something.
+        // Each of these would run a program.
         for words in [&["status"][..], &["diff"], &["show", "HEAD~2"], &["log", "--remerge-diff"]] {
             assert!(runs(&[], words), "{words:?} runs nothing even if nothing is held");
         }
@@ -311,7 +310,7 @@ mod tests {
             &["ls-files", "-m"],
             &["describe", "--always", "--dirty"],
         ];
-        // Without the settings the repository has its way: the test tests something.
+        // Without the settings, the repository's program runs, which proves that the test works.
         git(dir, &[], &["status"]).unwrap();
         assert!(std::fs::remove_file(&canary).is_ok(), "the repository runs nothing at all");
         let list = git(dir, &[], &["config", "--list", "--name-only", "-z"]).unwrap().stdout;
@@ -322,7 +321,7 @@ mod tests {
             assert!(out.status.success(), "{verb:?}: {}", String::from_utf8_lossy(&out.stderr));
             assert!(!canary.exists(), "{verb:?} ran a program of the repository");
         }
-        // A program in place of the diff cannot be switched off by name; git stops instead.
+        // A program in place of the diff cannot be disabled by name; git stops instead.
         for name in ["diff.external", "diff.evil.command"] {
             git(dir, &[], &["config", name, &evil]).unwrap();
             let list = git(dir, &[], &["config", "--list", "--name-only", "-z"]).unwrap().stdout;

@@ -1,13 +1,13 @@
-//! Searches that look for credentials where secrets may lie.
+//! Searches for credentials in places that may hold secrets.
 //!
-//! The sandbox hides the secrets that a policy names. A search for keys through
-//! the whole workspace is refused all the same: it has no better purpose.
+//! The sandbox hides the secrets that a policy names. A search of the whole workspace for keys is
+//! denied as well, since it has no legitimate purpose.
 
 use super::super::analysis::{Analysis, Arg};
 use super::super::paths::{is_under, normalise};
 use super::options::Line;
 
-/// What the names of credentials contain, as `.env` files write them.
+/// Parts of the names of credentials, as `.env` files write them.
 const WORDS: &[&str] = &[
     "PASS",
     "SECRET",
@@ -25,8 +25,8 @@ const WORDS: &[&str] = &[
 const EVERYTHING: &[&str] = &["", ".", ".*", "..*", ".+", "^", "$", "^.*$", "=", ".=", ".*="];
 
 impl Analysis<'_> {
-    /// Denies a recursive search for credentials that no option keeps away from
-    /// hidden files, and one that asks for secret files by name.
+    /// Denies a recursive search for credentials that no option keeps away from hidden files, and a
+    /// search for secret files by name.
     pub(super) fn refuse_hunt(&mut self, name: &str, line: &Line, args: &[Arg]) {
         let recursive = match name {
             "grep" | "egrep" | "fgrep" => {
@@ -71,7 +71,7 @@ impl Analysis<'_> {
         if hunts && everywhere {
             self.deny_hint(
                 "secret",
-                format!("{name} looks for credentials in every file of the workspace, hidden ones too"),
+                format!("{name} looks for credentials in every file of the workspace, including hidden files"),
                 "name the directory to search, or the files with --include",
             );
         }

@@ -1,12 +1,12 @@
-//! sed scripts: which ones only print.
+//! sed scripts that only print.
 //!
-//! Only a subset is read: what GNU, busybox and BSD sed all take the same way.
-//! Everything else is not understood, and asks.
+//! Only the subset that GNU, busybox and BSD sed read in the same way is accepted. Any other script is
+//! not understood, and the command asks.
 
 use super::super::analysis::{Analysis, Arg};
 use super::options::Line;
 
-/// What a script does beyond editing its stream.
+/// Effects of a script beyond editing its stream.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Effects {
     /// Files read by `r` and `R`.
@@ -20,7 +20,7 @@ struct Effects {
 }
 
 impl Analysis<'_> {
-    /// Whether the script of this line only prints.
+    /// Checks that the script on this line only prints.
     pub(super) fn sed(&mut self, line: &Line, args: &[Arg]) -> Result<(), String> {
         let mut scripts: Vec<&Arg> = line.values(&["e", "expression"]).collect();
         scripts.extend(line.pattern().map(|at| &args[at]));
@@ -52,17 +52,17 @@ impl Analysis<'_> {
     }
 }
 
-/// The place in a script.
+/// Position in a script.
 struct Script<'s> {
     chars: &'s [char],
     at: usize,
 }
 
-/// Reads a script; `None` when something in it is not understood. What was
-/// read until then is in `effects`.
+/// Reads a script; `None` if some part is not understood. `effects` then has the effects of the part
+/// before it.
 fn read_script(script: &str, effects: &mut Effects) -> Option<()> {
     if !script.is_ascii() {
-        // In some locales a character of several bytes may end in a delimiter.
+        // In some locales, a character of several bytes may end in a delimiter.
         return None;
     }
     let chars: Vec<char> = script.chars().collect();
@@ -105,7 +105,7 @@ impl Script<'_> {
         self.chars[from..self.at].iter().collect::<String>().trim().to_owned()
     }
 
-    /// The addresses before a command.
+    /// Addresses before a command.
     fn addresses(&mut self) -> Option<()> {
         for _ in 0..2 {
             self.skip_blanks();
@@ -133,9 +133,8 @@ impl Script<'_> {
         Some(())
     }
 
-    /// A regular expression up to and including its delimiter. One that has the
-    /// delimiter in a bracket expression ends in two places, depending on whom
-    /// you ask.
+    /// A regular expression up to and including its delimiter. A delimiter inside a bracket expression
+    /// ends it in some seds only, so it is refused.
     fn regex(&mut self, delimiter: char) -> Option<()> {
         let from = self.at;
         self.text(delimiter)?;
@@ -169,8 +168,8 @@ impl Script<'_> {
                 self.skip(|c| c.is_ascii_digit());
             }
             ':' | 'b' | 't' | 'T' => {
-                // Some sed end a label at `;` or `}`, others at the end of the
-                // line: then they only see less.
+                // Some seds end a label at `;` or `}`, others at the end of the line; the latter then
+                // see fewer commands.
                 self.skip_blanks();
                 self.skip(|c| c.is_ascii_alphanumeric() || c == '_');
             }
@@ -192,7 +191,7 @@ impl Script<'_> {
         self.end_of_command()
     }
 
-    /// Text for `a`, `i` and `c`: to the end of the line.
+    /// Text for `a`, `i` and `c`, up to the end of the line.
     fn inserted_text(&mut self) -> Option<()> {
         self.skip_blanks();
         if self.peek() == Some('\\') {
@@ -244,8 +243,8 @@ impl Script<'_> {
     }
 }
 
-/// Whether every bracket expression of a regular expression ends within it,
-/// with `\` and with `]` at the start read in either way.
+/// True if every bracket expression of a regular expression ends within it, whether `\` and an initial
+/// `]` are read as special or not.
 pub(super) fn brackets_are_closed(regex: &[char]) -> bool {
     let closed = |escapes: bool, first_is_literal: bool| {
         let mut at = 0;

@@ -1,39 +1,39 @@
-//! What the document says of the audit.
+//! Audit settings in the document.
 
 use std::path::{Path, PathBuf};
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// How decisions are recorded.
+/// Settings of the audit records.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Audit {
-    /// A directory for a copy of each entry of the audit: JSON lines, a file a
-    /// day. Absolute, or under `~` or `@state`.
+    /// Directory for a copy of each audit entry: JSON lines, one file per day. Absolute, or below `~`
+    /// or `@state`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// When a record must be on disk.
+    /// Time by which a record must be on disk.
     pub sync: AuditSync,
-    /// A file for the heads of the hash chains, by which `lobster audit verify`
-    /// notices a store that was cut or replaced. Absolute, or under `~` or `@state`.
+    /// File for the heads of the hash chains. With it, `lobster audit verify` detects a store that was
+    /// truncated or replaced. Absolute, or below `~` or `@state`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub anchor: Option<String>,
-    /// What `lobster audit` does not print and the copy does not hold.
+    /// Values that `lobster audit` does not print and that are left out of the copy.
     pub redact: Vec<Redaction>,
 }
 
-/// Where the audit is kept beside the store, by full path.
+/// Paths of the audit files outside of the store.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AuditPlaces {
-    /// The directory of the copy.
+    /// Directory of the copy.
     pub copy: Option<PathBuf>,
-    /// The file of the anchors.
+    /// File of the hash chain heads.
     pub anchor: Option<PathBuf>,
 }
 
 impl Audit {
-    /// The places on this host.
+    /// Paths on this host.
     #[must_use]
     pub fn places(&self, state: &Path, home: &Path) -> AuditPlaces {
         let full = |path: &String| match (path.strip_prefix("@state"), path.strip_prefix('~')) {
@@ -56,19 +56,19 @@ impl Default for Audit {
     }
 }
 
-/// When a record must be on disk.
+/// Time by which a record must be on disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum AuditSync {
-    /// Whenever the system gets to it.
+    /// At a time that the system chooses.
     None,
     /// Before the process starts.
     Decision,
-    /// Every record.
+    /// After every record.
     Every,
 }
 
-/// What is kept out of records.
+/// Values that are left out of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Redaction {

@@ -1,80 +1,80 @@
-//! Why a policy file cannot be used.
+//! Errors of policy files.
 
-/// Why a policy file cannot be used.
+/// Reason why a policy file cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum PolicyError {
     /// The text is not TOML, or not a policy.
     #[error("{origin}:{line}:{column}: {message}{}", suggestion_text(.suggestion))]
     Syntax {
-        /// The file or layer name.
+        /// Name of the file or layer.
         origin: String,
-        /// 1-based line of the first offending byte.
+        /// Line of the first wrong byte, from 1.
         line: usize,
-        /// 1-based column, in characters.
+        /// Column in characters, from 1.
         column: usize,
-        /// What is wrong.
+        /// Description of the error.
         message: String,
-        /// The known name nearest to the unknown one.
+        /// Known name nearest to the unknown one.
         suggestion: Option<String>,
     },
-    /// The format version is not one this engine reads.
+    /// The format version is not supported.
     #[error("{origin}: policy format {found} is not supported; this lobster reads format 1")]
     Version {
-        /// The file or layer name.
+        /// Name of the file or layer.
         origin: String,
-        /// The version found.
+        /// Version in the file.
         found: u32,
     },
-    /// An `extends` entry that names nothing.
+    /// An `extends` entry with an unknown name.
     #[error("{origin}: extends {name:?}: there is no such base; known: {known}")]
     UnknownBase {
-        /// The file or layer name.
+        /// Name of the file or layer.
         origin: String,
         /// The entry.
         name: String,
-        /// What could have been meant.
+        /// Known names.
         known: String,
     },
-    /// A rule that cannot mean anything.
+    /// A rule without a possible meaning.
     #[error("{origin}: rule {rule:?}: {message}")]
     Rule {
-        /// The file or layer name.
+        /// Name of the file or layer.
         origin: String,
-        /// The rule's id.
+        /// Id of the rule.
         rule: String,
-        /// What is wrong and what to write.
+        /// Description of the error and its correction.
         message: String,
     },
-    /// One of a rule's own examples contradicts it.
+    /// An example of a rule contradicts the rule.
     #[error("{origin}: rule {rule:?}: example {example:?} {message}")]
     Example {
-        /// The file or layer name.
+        /// Name of the file or layer.
         origin: String,
-        /// The rule's id.
+        /// Id of the rule.
         rule: String,
         /// The `match` or `not_match` entry.
         example: String,
-        /// Which way it contradicts the rule.
+        /// Nature of the contradiction.
         message: String,
     },
     /// A secret reference that cannot be used.
     #[error("{origin}: secrets.{name}: {message}")]
     Secret {
-        /// The file or layer name.
+        /// Name of the file or layer.
         origin: String,
-        /// The secret's name.
+        /// Name of the secret.
         name: String,
-        /// What is wrong and what to write.
+        /// Description of the error and its correction.
         message: String,
     },
-    /// A place for the audit that cannot be used.
+    /// A path for the audit that cannot be used.
     #[error("{origin}: {key}: {message}")]
     Audit {
-        /// The file or layer name.
+        /// Name of the file or layer.
         origin: String,
-        /// The key.
+        /// Key of the path.
         key: String,
-        /// What is wrong and what to write.
+        /// Description of the error and its correction.
         message: String,
     },
     /// A path that is neither absolute nor a known root.
@@ -83,9 +83,9 @@ pub enum PolicyError {
          path under @workspace, @tmp, @state, @step-home or @system-ro"
     )]
     Root {
-        /// The file or layer name.
+        /// Name of the file or layer.
         origin: String,
-        /// The key that holds the path.
+        /// Key that holds the path.
         field: String,
         /// The entry.
         path: String,
@@ -110,8 +110,7 @@ pub(in super::super) fn syntax_error(error: &toml::de::Error, text: &str, origin
     }
 }
 
-/// Finds the nearest expected name in serde's "unknown field `x`, expected one
-/// of `a`, `b`" message.
+/// Finds the nearest expected name in a serde message "unknown field `x`, expected one of `a`, `b`".
 fn nearest_name(message: &str) -> Option<String> {
     if !(message.starts_with("unknown field") || message.starts_with("unknown variant")) {
         return None;

@@ -1,76 +1,76 @@
-//! What the document says of the sandbox: roots, network, environment, and what must hold.
+//! Sandbox settings in the document: roots, network, environment and required controls.
 
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// What the sandbox promises, and whether it may promise less.
+/// Guarantees of the sandbox, and whether they may be reduced.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Sandbox {
-    /// What happens when this host cannot hold a promise.
+    /// Behaviour on a host that cannot enforce a guarantee.
     pub mode: SandboxMode,
-    /// The controls that must hold even when degraded.
+    /// Controls that are required even in degraded mode.
     pub minimum: Vec<Control>,
-    /// The user a step runs as.
+    /// User that runs a step.
     pub user: SandboxUser,
-    /// How far changes to files are kept apart at least, whatever a workflow says.
+    /// Minimum isolation of changes to files, even if a workflow sets less.
     #[serde(skip_serializing_if = "LeastChanges::is_direct")]
     pub changes: LeastChanges,
-    /// The same for the runs that an agent starts over MCP.
+    /// The same for runs that an agent starts over MCP.
     #[serde(skip_serializing_if = "LeastChanges::is_direct")]
     pub agent_changes: LeastChanges,
-    /// File roots.
+    /// Roots in the file system.
     pub fs: FsRoots,
-    /// Network.
+    /// Network rights.
     pub net: NetPolicy,
     /// Environment variables.
     pub env: EnvPolicy,
 }
 
-/// How far what a native step changes in files is kept apart at least.
+/// Minimum isolation of the changes that a native step makes to files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LeastChanges {
-    /// As the workflow says.
+    /// As set by the workflow.
     #[default]
     Direct,
     /// Until the step succeeds.
     Staged,
-    /// Until a person agrees, too.
+    /// Until the step succeeds and a person approves the changes.
     Review,
 }
 
 impl LeastChanges {
-    /// Left out where it is so: a policy that says nothing of it keeps its digest.
+    /// The default is left out: a policy without this field keeps its digest.
     pub(crate) fn is_direct(&self) -> bool {
         *self == Self::Direct
     }
 
-    /// What it demands, for people.
+    /// Description of the requirement for people.
     #[must_use]
     pub fn describe(self) -> &'static str {
         match self {
             Self::Direct => "as the workflow says",
             Self::Staged => "staged: kept apart until the step succeeds",
-            Self::Review => "review: kept apart until a person agrees",
+            Self::Review => "review: kept apart until a person approves",
         }
     }
 }
 
-/// What happens when a promised control is missing.
+/// Behaviour if a required control is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxMode {
-    /// Refuse to run.
+    /// Refuses to run.
     #[default]
     Strict,
-    /// Run when `minimum` holds, and say so in the record.
+    /// Runs if the `minimum` controls are available, and records it.
     Degrade,
 }
 
-/// One thing the kernel can be asked to hold.
+/// A control that the kernel can enforce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum Control {
@@ -78,52 +78,52 @@ pub enum Control {
     FsWrite,
     /// Reads stay inside the read roots.
     FsRead,
-    /// What is denied by its path stays hidden.
+    /// Paths that are denied by name stay hidden.
     FsDeny,
-    /// What patterns deny stays hidden.
+    /// Paths that are denied by a pattern stay hidden.
     FsDenyPatterns,
-    /// What is protected stays as it is.
+    /// Protected paths stay unchanged.
     FsProtect,
     /// No network.
     NetDeny,
-    /// No unix socket but those granted.
+    /// No unix socket except the granted ones.
     UnixDeny,
     /// Privileges never grow.
     NoNewPrivs,
-    /// Everything a step started ends with it.
+    /// All processes that a step started end with the step.
     TreeKill,
-    /// The environment is built from nothing.
+    /// The environment starts empty.
     EnvScrub,
     /// No inherited file descriptor survives.
     FdClose,
-    /// The system call filter is in place.
+    /// The system call filter is active.
     Seccomp,
-    /// Memory and process limits hold for the whole tree.
+    /// Memory and process limits apply to the whole process tree.
     TreeLimits,
-    /// A step finds the files that an approval covers as they were approved.
+    /// A step gets the files of an approval with their approved content.
     ApprovedFiles,
 }
 
-/// The user a step runs as. There is one answer; a file that asks for another
-/// one is refused rather than given less than it asks for.
+/// User that runs a step. There is only one value; a file with another one is rejected rather than
+/// given less than it asks for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum SandboxUser {
-    /// The caller's user; root drops every capability.
+    /// The caller's user; root loses all capabilities.
     #[default]
     Inherit,
 }
 
-/// File roots. Entries are absolute, begin with `~/`, or begin with
-/// `@workspace`, `@tmp`, `@state`, `@step-home` or are `@system-ro`.
+/// Roots in the file system. An entry is absolute, begins with `~/`, `@workspace`, `@tmp`, `@state` or
+/// `@step-home`, or is `@system-ro`.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FsRoots {
-    /// What steps may read.
+    /// Paths that steps may read.
     pub read: Vec<String>,
-    /// What steps may write.
+    /// Paths that steps may write.
     pub write: Vec<String>,
-    /// Secrets: never read, in gitignore-like order with `!` exceptions.
+    /// Secrets that are never readable; ordered like gitignore, with `!` exceptions.
     pub deny: Vec<String>,
     /// Read-only even inside a write root.
     pub protect: Vec<String>,
@@ -144,17 +144,17 @@ impl Default for FsRoots {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetPolicy {
-    /// What every step gets.
+    /// Network of every step.
     pub default: NetDefault,
     /// `host:port` entries for `default = "hosts"`.
     pub hosts: Vec<String>,
 }
 
-/// The network every step gets.
+/// Network of every step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum NetDefault {
-    /// None at all.
+    /// No network.
     #[default]
     None,
     /// The listed hosts.
@@ -177,7 +177,7 @@ impl NetDefault {
 #[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct EnvPolicy {
-    /// Names passed through; a trailing `*` matches the rest.
+    /// Names that are passed on; a trailing `*` matches any rest.
     pub pass: Vec<String>,
     /// Values set for every step.
     pub set: BTreeMap<String, String>,

@@ -1,21 +1,23 @@
-//! Words and what they become, as far as that can be known without running anything.
+//! Words and their expansions, as far as they can be known without running anything.
 
 use super::super::analysis::{Analysis, Arg, Flow, MAX_VALUE_LEN, is_too_much};
 use super::super::dialect::Shell;
 use super::super::paths::{expand_root, normalise};
 use super::{Expansion, List, Part, Piece, Word, is_name_byte, name_len};
 
-/// Variables that some shell sets itself, with values nobody can know beforehand.
+/// Variables that some shell sets itself, with values that cannot be predicted.
 const SHELL_SET: &[&str] = text_list!("../lists/set-by-shells.txt");
-/// Variables that a shell or lobster sets when the step starts, whatever they are in the known environment.
+/// Variables that a shell or lobster sets when the step starts, even if the known environment has other
+/// values.
 const SET_AT_START: &[&str] = &["LOBSTER_RUN_ID", "TRACEPARENT", "PS1", "PS2", "OPTERR"];
-/// Integers of a shell itself: some version of bash evaluates what they are given, or refuses it.
+/// Integer variables of a shell itself: some version of bash evaluates or refuses the text assigned to
+/// them.
 const SHELL_INTEGERS: &[&str] = text_list!("../lists/shell-integers.txt");
 
-/// The choice between an environment that sets no variable of the text and one that sets them.
+/// Name of the choice between an environment that sets no variable of the text and one that does.
 const ENVIRONMENT: &str = "";
 
-/// The words being put together from parts.
+/// Words that are being composed from parts.
 #[derive(Default)]
 struct Fields {
     done: Vec<Arg>,
@@ -38,11 +40,11 @@ impl Fields {
         current.text.push_str(text);
     }
 
-    /// Appends a value; unquoted ones are split at blanks as shells would.
+    /// Appends a value; an unquoted one is split at blanks as shells do.
     fn push_value(&mut self, value: &Arg, quoted: bool) {
         const BLANKS: [char; 3] = [' ', '\t', '\n'];
         if !quoted && self.split && value.text.is_empty() && !value.unknown {
-            // It leaves no word.
+            // The value becomes no word.
             return;
         }
         if quoted || !self.split || !value.text.contains(BLANKS) {
@@ -58,7 +60,7 @@ impl Fields {
                 self.push_text(part, false);
                 self.current().from_split = true;
                 if value.matched || (value.unknown && end >= value.unknown_at) {
-                    // What is not known may be before, in or behind this word.
+                    // The unknown part may be before, in or after this word.
                     self.mark(value, false);
                     self.current().unknown_start |= value.unknown;
                 }
@@ -78,14 +80,14 @@ impl Fields {
         let current = self.current();
         if value.unknown {
             if !current.unknown {
-                // Of a split value only its last word is there.
+                // Only the last word of a split value is in `current`.
                 current.unknown_at = current.text.len().saturating_sub(value.text.len()) + value.unknown_at;
             }
             current.inherited |= value.inherited;
             let begins = current.text.len() == value.text.len() && !current.unknown;
             current.unset = value.unset && (current.unset || !current.unknown);
             current.unknown_start |= begins && value.unknown_start;
-            // Behind a letter a digit is part of a name.
+            // After a letter, a digit is part of a name.
             let before = &current.text[..current.text.len().saturating_sub(value.text.len())];
             current.numeric =
                 value.numeric && (current.numeric || !current.unknown) && !ends_in_a_name(before);
@@ -102,7 +104,7 @@ impl Fields {
     fn finish(mut self) -> Vec<Arg> {
         self.done.extend(self.current.take());
         if self.split {
-            // A value that is empty and not quoted is no word.
+            // An empty unquoted value is no word.
             self.done.retain(|word| word.quoted || word.unknown || !word.text.is_empty());
         }
         for word in &mut self.done {
@@ -116,7 +118,7 @@ impl Fields {
 }
 
 impl Analysis<'_> {
-    /// The words that one word of a command line becomes.
+    /// Words that one word of a command line expands to.
     pub(crate) fn expand(&mut self, word: &Word) -> Vec<Arg> {
         let words = self.fields(&word.parts, true);
         match word.alternatives.is_empty() {
@@ -125,9 +127,9 @@ impl Analysis<'_> {
         }
     }
 
-    /// The one word that an assignment, a here-document or a pattern becomes.
+    /// The single word that an assignment, a here-document or a pattern expands to.
     pub(super) fn expand_whole(&mut self, word: &Word) -> Arg {
-        // `"$@"` in a place that takes one word joins its parts.
+        // Where one word is expected, `"$@"` joins its parts.
         joined(&self.fields(&word.parts, false))
     }
 
@@ -155,8 +157,8 @@ impl Analysis<'_> {
         fields.finish()
     }
 
-    /// The value of an expansion beyond the language: it is never known, and
-    /// hard blocks take it for the word that stands in it.
+    /// Value of an expansion beyond the language: it is never known, and hard blocks use the word
+    /// inside it.
     fn beyond_value(&mut self, expansion: &Expansion, inside: &[Part]) -> Arg {
         let word = joined(&self.fields(inside, false));
         let taint = word.taint;
@@ -169,7 +171,7 @@ impl Analysis<'_> {
                 Arg::unknown()
             }
             Expansion::Prompt => {
-                self.deny("prompt-expansion", "${...@P} runs whatever the value says");
+                self.deny("prompt-expansion", "${...@P} runs the value as code");
                 Arg::unknown()
             }
             Expansion::Checked(name) => self.variable(name),
@@ -252,7 +254,7 @@ impl Analysis<'_> {
             "@" | "*" if self.scope.positional_unknown => vec![Arg { loose: true, ..Arg::unknown() }],
             "@" | "*" => {
                 let mut values = self.scope.positional.clone();
-                // Nobody knows how many words what is not known in a list stands for.
+                // The number of words that an unknown part of a list expands to is unknown.
                 values.iter_mut().for_each(|value| value.loose = value.unknown);
                 values
             }
@@ -278,7 +280,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// The value of `name` in the reading being made.
+    /// Value of `name` in the current reading.
     fn variable(&mut self, name: &str) -> Arg {
         let Some(values) = self.scope.vars.get(name) else { return self.initial(name) };
         match (&mut self.choice, values.as_slice()) {
@@ -293,13 +295,13 @@ impl Analysis<'_> {
         }
     }
 
-    /// What `name` is when the text begins.
+    /// Value of `name` at the start of the text.
     pub(super) fn initial(&self, name: &str) -> Arg {
         match name {
             "PWD" => Arg::literal(self.scope.cwd.clone()),
             "IFS" => Arg::literal(" \t\n"),
             "PPID" => Arg { supervisor: true, ..Arg::number() },
-            // They do not reach the shell as they are, or only some shells set them.
+            // The shell does not get these unchanged, or only some shells set them.
             _ if SET_AT_START.contains(&name)
                 || name.starts_with("GIT_CONFIG_")
                 || Shell::is_start_up_variable(name)
@@ -331,9 +333,9 @@ impl Analysis<'_> {
         self.add_values(name, vec![value], false);
     }
 
-    /// Records the values that a variable has in turn, besides those that it has.
+    /// Adds to a variable the values that it takes in turn.
     pub(super) fn add_values(&mut self, name: &str, new: Vec<Arg>, keep: bool) {
-        // Another reading of the same command adds its value to that of the first.
+        // A second reading of the same command adds its value to the value of the first.
         let keep = keep || self.choice.as_ref().is_some_and(|choice| choice.repeated);
         let mut values = match self.scope.vars.remove(name) {
             Some(values) if keep => values,
@@ -353,7 +355,7 @@ impl Analysis<'_> {
         self.scope.vars.insert(name.to_owned(), values);
     }
 
-    /// Runs `inside` as something that may or may not happen, or not to its end.
+    /// Runs `inside` as code that may be skipped or may end early.
     pub(crate) fn maybe<T>(&mut self, inside: impl FnOnce(&mut Self) -> T) -> T {
         let before = self.scope.vars.clone();
         let positional = self.scope.positional.clone();
@@ -374,8 +376,8 @@ impl Analysis<'_> {
         out
     }
 
-    /// A child process gets what is exported, which is not followed; of the rest,
-    /// what its environment has.
+    /// A child process gets exported variables, which are not followed; all others have the values of
+    /// its environment.
     pub(super) fn forget_unexported(&mut self) {
         for name in self.scope.vars.keys().cloned().collect::<Vec<_>>() {
             let initial = self.initial(&name);
@@ -384,18 +386,18 @@ impl Analysis<'_> {
     }
 }
 
-/// True if the text is evaluated, or refused, by some shell when it becomes the value of `name`.
+/// True if some shell evaluates or refuses the text when it is assigned to `name`.
 pub(crate) fn is_evaluated(name: &str) -> bool {
     SHELL_INTEGERS.contains(&name)
 }
 
-/// True if a digit behind `text` would be part of the name of a variable.
+/// True if a digit after `text` would be part of a variable name.
 fn ends_in_a_name(text: &str) -> bool {
     let name = &text[text.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_').len()..];
     name.contains(|c: char| !c.is_ascii_digit())
 }
 
-/// Words as one, with blanks between them.
+/// Joins words with blanks.
 fn joined(words: &[Arg]) -> Arg {
     if let [word] = words {
         return word.clone();
@@ -415,12 +417,12 @@ fn joined(words: &[Arg]) -> Arg {
     joined
 }
 
-/// True if shells give `name` values of their own.
+/// True if shells set `name` themselves.
 pub(crate) fn is_set_by_shell(name: &str) -> bool {
     SHELL_SET.contains(&name) || SHELL_INTEGERS.contains(&name)
 }
 
-/// True if `text` can name a shell variable.
+/// True if `text` is a valid name of a shell variable.
 pub(crate) fn is_name(text: &str) -> bool {
     name_len(text) == text.len() && !text.is_empty() && text.bytes().all(is_name_byte)
 }

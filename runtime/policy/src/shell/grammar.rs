@@ -8,13 +8,14 @@ use super::{
     is_blank, is_delimiter, name_len,
 };
 
-/// Words that every shell reserves where a command begins.
+/// Words that every shell reserves at the start of a command.
 const RESERVED: &[&str] = &[
     "!", "{", "}", "case", "do", "done", "elif", "else", "esac", "fi", "for", "if", "in", "then", "until",
     "while",
 ];
 
-/// Builtins whose effect outlives them: a program called `time` would run them somewhere else.
+/// Builtins with lasting effects on the shell: a program called `time` would run them in another
+/// process.
 const STATEFUL: &[&str] = &[
     "cd", "chdir", "eval", "exec", ".", "source", "export", "local", "readonly", "set", "shift", "unset",
     "trap", "read", "umask", "ulimit", "alias", "unalias", "return", "exit", "break", "continue", "getopts",
@@ -39,7 +40,7 @@ impl<'t> Reader<'t> {
         Ok(list)
     }
 
-    /// Every command that may stand in text that cannot be followed, each by itself.
+    /// All commands that may be in text that cannot be followed, each separately.
     pub(super) fn scattered(&mut self) -> List {
         self.lenient = true;
         let mut list = List::new();
@@ -71,7 +72,7 @@ impl<'t> Reader<'t> {
         list
     }
 
-    /// Commands up to the `)` that ends them, which is read as well.
+    /// Commands up to and including the `)` that ends them.
     pub(super) fn list_until_paren(&mut self) -> Read<List> {
         let list = self.read_list(&[")"])?;
         self.expect_paren()?;
@@ -86,7 +87,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Skips blanks and comments; a line end stays.
+    /// Skips blanks and comments but not the line end.
     pub(super) fn skip_blanks(&mut self) {
         loop {
             match self.peek() {
@@ -96,7 +97,7 @@ impl<'t> Reader<'t> {
                     let clear = before.is_none_or(|b| is_blank(b) || b == b'\n')
                         || self.peek_at(2).is_some_and(is_blank);
                     if !clear {
-                        self.beyond("a line that goes on inside an operator");
+                        self.beyond("a line that continues inside an operator");
                     }
                     self.at += 2;
                 }
@@ -122,7 +123,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The characters up to the next delimiter, if a word could be reserved.
+    /// Characters up to the next delimiter, if the word could be reserved.
     fn read_bare(&self) -> &'t str {
         let rest = &self.bytes[self.at.min(self.bytes.len())..];
         let ends = |at: &usize| is_delimiter(rest[*at]) || rest[*at..].starts_with(b"\\\n");
@@ -130,7 +131,7 @@ impl<'t> Reader<'t> {
         self.text.get(self.at..self.at + len).unwrap_or("")
     }
 
-    /// Takes the reserved word `word`, which must stand here.
+    /// Takes the reserved word `word`, which is required here.
     fn keyword(&mut self, word: &'static str) -> Read<()> {
         self.skip_lines()?;
         if self.read_bare() != word {
@@ -140,7 +141,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// Commands up to one of `ends`, which is left standing.
+    /// Commands up to one of `ends`, which is not consumed.
     fn read_list(&mut self, ends: &[&str]) -> Read<List> {
         let mut list = List::new();
         loop {
@@ -388,7 +389,7 @@ impl<'t> Reader<'t> {
         Ok(Compound::Case(subject, arms))
     }
 
-    /// The body of the function `name`, which is beyond the language.
+    /// Body of the function `name`, which is beyond the language.
     fn function_body(&mut self, name: &str) -> Read<Command> {
         self.skip_lines()?;
         let name = name.replace(['\\', '\'', '"'], "");
@@ -423,8 +424,8 @@ impl<'t> Reader<'t> {
                     }
                     self.at = start;
                 }
-                // Only a function's name may stand in front of it.
-                self.beyond("`(` behind a word");
+                // Only the name of a function may precede it.
+                self.beyond("`(` after a word");
                 if self.lenient && self.at > begun {
                     break;
                 }
@@ -491,7 +492,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// `name=word` where a command may begin; other assignments are beyond the language.
+    /// `name=word` at the start of a command; other assignments are beyond the language.
     fn read_assignment(&mut self) -> Read<Option<(String, Vec<Word>)>> {
         let rest = self.rest();
         let len = name_len(rest);
@@ -499,7 +500,7 @@ impl<'t> Reader<'t> {
         let is_plain = behind.starts_with('=');
         let subscript = behind.strip_prefix('[').and_then(|inner| {
             let end = ["]=", "]+="].iter().filter_map(|end| inner.find(end)).min()?;
-            // A blank may only stand in quotes or code.
+            // A blank may occur only in quotes or code.
             let is_one_word = !inner[..end].contains(['\n', ';']);
             is_one_word.then_some(end + "[]".len())
         });
@@ -553,7 +554,7 @@ impl<'t> Reader<'t> {
         Ok(Some((name.to_owned(), vec![word])))
     }
 
-    /// Notes an argument of the command `name` that shells read differently.
+    /// Records an argument of the command `name` that shells read differently.
     fn check_argument(&mut self, name: &str, raw: &str) {
         let target = name_len(raw);
         if target == 0 {
@@ -589,7 +590,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// Reads a redirect if one stands here.
+    /// Reads a redirect, if there is one here.
     fn read_redirect(&mut self) -> Read<Option<Redirect>> {
         let rest = &self.bytes[self.at.min(self.bytes.len())..];
         let digits = rest.iter().take_while(|b| b.is_ascii_digit()).count();
@@ -604,11 +605,11 @@ impl<'t> Reader<'t> {
             return Ok(None);
         }
         if digits > 1 {
-            // A word for dash, a descriptor for bash.
+            // A word in dash, a descriptor in bash.
             self.beyond("a descriptor of several digits");
         }
         if self.at > 0 && digits > 0 && !is_delimiter(self.bytes[self.at - 1]) {
-            self.beyond("a redirect directly behind a word");
+            self.beyond("a redirect directly after a word");
         }
         let descriptor = self.text[self.at..self.at + digits].parse().ok();
         self.at += digits;
@@ -656,7 +657,7 @@ impl<'t> Reader<'t> {
         Ok(Some(Redirect { descriptor, target }))
     }
 
-    /// Reads `<<delimiter`; the body comes after the next line end.
+    /// Reads `<<delimiter`; the body follows the next line end.
     fn here_document(&mut self, strip: bool) -> Read<Rc<OnceCell<Word>>> {
         let start = self.at;
         self.word()?;
@@ -678,7 +679,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// True if an expansion stands outside of quotes; some shells split its value.
+/// True if an expansion is outside of quotes; some shells split its value.
 fn has_bare_expansion(value: &str) -> bool {
     let mut double = false;
     let mut bytes = value.bytes();

@@ -41,7 +41,7 @@ fn ordinary_text_is_of_the_language() {
     }
 }
 
-/// Whatever shell would run it: a person is asked, and the construct is named.
+/// Text beyond the language asks and names the construct, for every shell.
 #[test]
 fn text_beyond_the_language_asks() {
     for text in [
@@ -116,7 +116,7 @@ fn text_beyond_the_language_asks() {
     }
 }
 
-/// Beyond the language, what must never run is still found, without a policy too.
+/// Beyond the language, forbidden commands are still found, even without a policy.
 #[test]
 fn no_construct_hides_a_hard_block() {
     for text in [
@@ -154,7 +154,7 @@ fn no_construct_hides_a_hard_block() {
         "for d in src / ; do rm -rf $d; done",
         "x=ls; for i in 1 2; do $x -rf /; x=rm; done",
     ] {
-        // Only dash and ash read these so.
+        // Only dash and ash read these in this way.
         let dialects: &[Dialect] = match text {
             "echo $'\\'; rm -rf /; echo ' #'" | "[[ x || reboot ]]" | "echo x &>/dev/null reboot" => {
                 &[Dialect::Dash, Dialect::Unknown]

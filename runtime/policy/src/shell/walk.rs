@@ -1,4 +1,4 @@
-//! The walk over shell text: every command in it, wherever it hides.
+//! The walk over shell text: it visits every command, at any depth.
 
 use std::rc::Rc;
 
@@ -8,20 +8,20 @@ use super::super::dialect::Dialect;
 use super::super::wrappers::is_shell;
 use super::{Command, Compound, Item, List, Piece, Redirect, Simple, Target, Word, read};
 
-/// The code of the question that text beyond the language puts.
+/// Code of the reason for text beyond the language.
 pub(crate) const LANGUAGE: &str = "language";
 
 impl Analysis<'_> {
-    /// Asks because of a construct that is not of the language that shells share.
+    /// Asks because of a construct that is not part of the language that shells share.
     pub(crate) fn beyond(&mut self, what: &str) {
         self.ask_hint(
             LANGUAGE,
-            format!("{what} is beyond the shell language that is judged; a person has to read the text"),
+            format!("{what} is beyond the shell language that lobster can judge; a person has to read the text"),
             "write it in the form that every POSIX shell reads alike, or give the step a program with its arguments",
         );
     }
 
-    /// Reads `text` as shell code run in this shell.
+    /// Reads `text` as shell code that runs in this shell.
     pub(crate) fn walk_text(&mut self, text: &str) -> Flow {
         let input = std::mem::take(&mut self.child_input);
         let Ok(script) = read(text, self.policy.limits().nesting) else {
@@ -43,7 +43,7 @@ impl Analysis<'_> {
             self.span = span;
         }
         if script.beyond.is_some() && self.env.shell.dialect != Dialect::Bash {
-            // What bash quotes, tests or redirects are words and commands for the others.
+            // The other shells read bash's quotes, tests or redirects as words and commands.
             let others = [("$'", "'"), ("$\"", "\""), ("&>", "& >"), ("[[", "[ ")];
             let other = others.iter().fold(text.to_owned(), |text, (from, to)| text.replace(from, to));
             if other != text
@@ -55,7 +55,7 @@ impl Analysis<'_> {
         if script.is_whole { self.list(&script.list, &input) } else { self.guess_at(&script.list, &input) }
     }
 
-    /// Follows what may be the commands of a text: they can deny, and not put questions.
+    /// Follows the possible commands of a text: they may add denials but no questions.
     fn guess_at(&mut self, list: &List, input: &Input) -> Flow {
         let kept = self.findings.len();
         let flow = self.subshell(|a| {
@@ -70,8 +70,8 @@ impl Analysis<'_> {
         Flow { shell: true, taint: flow.taint, ..Flow::default() }
     }
 
-    /// Reads `text` as the code of a new shell process: plain variables of this
-    /// one are not seen by it.
+    /// Reads `text` as the code of a new shell process, which does not see the plain variables of this
+    /// one.
     pub(crate) fn walk_child(&mut self, text: &str, positional: Vec<Arg>) -> Flow {
         self.deeper(|a| {
             a.subshell(|a| {
@@ -140,7 +140,7 @@ impl Analysis<'_> {
             self.hard(
                 "remote-shell",
                 "the pipeline connects a shell to the network",
-                Some("download to a file, read it, and run it as a step of its own"),
+                Some("download to a file, read it, and run it as a separate step"),
             );
         }
         flow
@@ -154,7 +154,7 @@ impl Analysis<'_> {
             }
             Command::Compound(compound, redirects) => {
                 let redirected = self.redirects(redirects, input);
-                // Where a file cannot be opened, nothing in it runs.
+                // If a file cannot be opened, nothing inside runs.
                 self.maybe(|a| a.walk_compound(compound, &redirected.input))
             }
         }
@@ -222,7 +222,7 @@ impl Analysis<'_> {
             }
             Compound::Function(name, body) => {
                 self.scope.functions.insert(name.clone(), Rc::clone(body));
-                // The body is judged where it is written, whether or not it is called.
+                // The body is judged at its definition, even if it is never called.
                 self.subshell(|a| {
                     a.scope.positional = Vec::new();
                     a.scope.positional_unknown = true;
@@ -233,7 +233,7 @@ impl Analysis<'_> {
         }
     }
 
-    /// Follows a function, with the positional parameters as they are.
+    /// Follows a function with the current positional parameters.
     fn call_body(&mut self, name: &str, body: &Command, input: &Input) -> Flow {
         if let Some((_, outer)) = self.calls.iter().find(|(call, _)| call == name) {
             if self.spread > *outer {
@@ -251,7 +251,7 @@ impl Analysis<'_> {
         flow
     }
 
-    /// Follows a call of a function of the text; `None` if it has none of this name.
+    /// Follows a call of a function of the text; `None` if there is no function of this name.
     pub(crate) fn call_function(&mut self, inv: &Invocation) -> Option<Flow> {
         let name = &inv.args.first()?.text;
         let body = self.scope.functions.get(name).cloned()?;
@@ -263,7 +263,7 @@ impl Analysis<'_> {
         Some(flow)
     }
 
-    /// Follows the turns of a loop, until the directory in which one begins is known.
+    /// Follows the turns of a loop until the directory at the start of each turn is known.
     fn walk_turns(&mut self, mut body: impl FnMut(&mut Self) -> Flow) -> Flow {
         let before = (self.scope.cwd.clone(), self.scope.visited.clone());
         let flow = self.maybe(&mut body);
@@ -276,7 +276,7 @@ impl Analysis<'_> {
         flow.join(again)
     }
 
-    /// Judges data that bash evaluates where it reads a number or a name.
+    /// Judges data that bash evaluates as a number or a name.
     pub(crate) fn evaluated(&mut self, data: &Arg) {
         if data.text.contains("$(") || data.text.contains('`') {
             self.deny("arithmetic-code", "shells would evaluate code hidden in data");
@@ -285,8 +285,8 @@ impl Analysis<'_> {
         }
     }
 
-    /// Adds the values that the commands of a loop give to variables: an
-    /// earlier turn may have come to them.
+    /// Adds the values that the commands of a loop assign to variables: an earlier turn may have
+    /// reached them.
     fn widen_values(&mut self, list: &List) {
         let mut assigned: Vec<(String, Arg)> = Vec::new();
         assignments(list, &mut assigned);
@@ -357,7 +357,7 @@ impl Analysis<'_> {
         flow
     }
 
-    /// Judges which files and connections a command gets.
+    /// Judges the files and connections that a command gets.
     fn redirects(&mut self, redirects: &[Redirect], input: &Input) -> Redirected {
         let mut to = Redirected { input: input.clone(), ..Redirected::default() };
         for Redirect { descriptor, target } in redirects {
@@ -377,7 +377,8 @@ impl Analysis<'_> {
                     let target = self.expand_target(word);
                     to.network |= self.read_redirect(&target);
                     if descriptor.unwrap_or(0) == 0 {
-                        // What a process substitution reads from the network is code from there.
+                        // Data that a process substitution reads from the network is code from the
+                        // network.
                         to.input = if target.taint == Default::default() {
                             Input::File
                         } else {
@@ -408,17 +409,17 @@ impl Analysis<'_> {
     }
 }
 
-/// What the redirects of one command did.
+/// Effects of the redirects of one command.
 #[derive(Default)]
 struct Redirected {
     input: Input,
     /// Some redirect is a network connection.
     network: bool,
-    /// Standard output goes elsewhere.
+    /// Standard output is redirected.
     output: bool,
 }
 
-/// Everything that the commands of a list assign; what is not plain text is not known.
+/// All assignments in the commands of a list; text that is not plain is unknown.
 fn assignments(list: &List, out: &mut Vec<(String, Arg)>) {
     for command in list.iter().flat_map(|item| item.pipelines.iter().flatten()) {
         match command {
@@ -427,7 +428,7 @@ fn assignments(list: &List, out: &mut Vec<(String, Arg)>) {
                     let values = words.iter().map(|word| plain(word).map_or_else(Arg::unknown, Arg::literal));
                     out.extend(values.map(|value| (name.clone(), value)));
                 }
-                // What `read`, `export` and their like are given may be a name.
+                // The arguments of `read`, `export` and similar builtins may be names.
                 let takes_names =
                     ["read", "export", "unset", "getopts", "readonly", "declare", "typeset", "local"];
                 let mut words = simple.words.iter().filter_map(plain);
@@ -466,7 +467,7 @@ fn assignments(list: &List, out: &mut Vec<(String, Arg)>) {
     }
 }
 
-/// The text of a word that is nothing else.
+/// Text of a word without expansions.
 fn plain(word: &Word) -> Option<String> {
     let text = |part: &super::Part| match &part.piece {
         Piece::Text(text) if part.quoted || !text.contains(['*', '?', '[']) => Some(text.clone()),
@@ -476,7 +477,7 @@ fn plain(word: &Word) -> Option<String> {
     word.parts.iter().map(text).collect()
 }
 
-/// True if a loop condition is one command among `names`.
+/// True if a loop condition is a single command among `names`.
 fn is_one_of(condition: &List, names: &[&str]) -> bool {
     let [Item { pipelines, .. }] = condition.as_slice() else { return false };
     let [pipeline] = pipelines.as_slice() else { return false };
@@ -484,7 +485,7 @@ fn is_one_of(condition: &List, names: &[&str]) -> bool {
     simple.words.first().and_then(plain).is_some_and(|name| names.contains(&name.as_str()))
 }
 
-/// True if each turn of a loop waits for its jobs or is the last one.
+/// True if each turn of a loop waits for its jobs, or if the turn is the last.
 fn ends_or_waits(body: &List) -> bool {
     body.iter().any(|item| {
         !item.background

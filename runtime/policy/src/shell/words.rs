@@ -4,7 +4,7 @@ use super::{
     Expansion, Part, Pending, Piece, Read, Reader, Stop, Word, is_delimiter, is_name_byte, name_len,
 };
 
-/// Where an expansion stands, which decides what quotes in it mean.
+/// Context of an expansion, which decides how quotes in it are read.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Context {
     Bare,
@@ -12,11 +12,11 @@ enum Context {
     Document,
 }
 
-/// Words that the braces of one word are followed to.
+/// Most words into which the braces of one word are expanded.
 const MOST_ALTERNATIVES: usize = 64;
 
 impl Word {
-    /// A word whose value is not known, with everything in it that runs.
+    /// A word of unknown value, with all the code in it.
     pub(super) fn beyond(parts: Vec<Part>) -> Self {
         let piece = Piece::Beyond(Expansion::Unknown, parts);
         Self { parts: vec![Part { piece, quoted: true }], ..Self::default() }
@@ -35,14 +35,14 @@ fn push_text(parts: &mut Vec<Part>, text: impl Into<String>, quoted: bool) {
 }
 
 impl Reader<'_> {
-    /// Reads one word, which must be there.
+    /// Reads one word, which is required.
     pub(super) fn word(&mut self) -> Read<Word> {
         let start = self.at;
         let word = self.value()?;
         if self.at == start { Err(Stop::Syntax) } else { Ok(word) }
     }
 
-    /// Reads a word that may be empty, such as what follows `name=`.
+    /// Reads a word that may be empty, such as the value after `name=`.
     pub(super) fn value(&mut self) -> Read<Word> {
         let start = self.at;
         let mut parts = Vec::new();
@@ -110,11 +110,11 @@ impl Reader<'_> {
         }
     }
 
-    /// True if bash may expand the brace that stands here.
+    /// True if bash may expand the brace at this position.
     fn may_be_braces(&self) -> bool {
         let rest = &self.bytes[self.at..];
         let end = rest.iter().position(|b| is_delimiter(*b)).unwrap_or(rest.len());
-        // Quotes may hide blanks; then the rest of the text is looked at.
+        // Quotes may hide blanks; then the rest of the text is searched.
         let rest = if rest[..end].iter().any(|b| matches!(b, b'\'' | b'"' | b'\\' | b'$' | b'`')) {
             rest
         } else {
@@ -135,7 +135,7 @@ impl Reader<'_> {
                 push_char(parts, '\\', true);
             }
             Some(b'\n') => {
-                self.beyond("a line that goes on inside a word");
+                self.beyond("a line that continues inside a word");
                 self.at += 1;
             }
             Some(_) => {
@@ -164,13 +164,13 @@ impl Reader<'_> {
         }
     }
 
-    /// A character or an expansion of text in double quotes or in a here-document.
+    /// Reads a character or an expansion in double quotes or in a here-document.
     fn quoted_char(&mut self, context: Context, parts: &mut Vec<Part>) -> Read<()> {
         match self.peek() {
             Some(b'\\') => {
                 let next = self.peek_at(1);
                 if next == Some(b'\n') {
-                    self.beyond("a line that goes on inside a word");
+                    self.beyond("a line that continues inside a word");
                     self.at += 2;
                     return Ok(());
                 }
@@ -239,7 +239,7 @@ impl Reader<'_> {
         Ok(Part { piece: Piece::Code(list), quoted: context != Context::Bare })
     }
 
-    /// Code that is not part of the words around it.
+    /// Reads code that is separate from the words around it.
     fn read_nested<T>(&mut self, inside: impl FnOnce(&mut Self) -> Read<T>) -> Read<T> {
         let pending = std::mem::take(&mut self.pending);
         let result = self.deeper(inside);
@@ -307,7 +307,7 @@ impl Reader<'_> {
                 (len, Piece::Parameter(name(len, rest)))
             }
             Some(b'\\') if self.peek_at(2) == Some(b'\n') => {
-                return self.lose("a line that goes on after `$`");
+                return self.lose("a line that continues after `$`");
             }
             Some(_) | None => (1, Piece::Text("$".to_owned())),
         };
@@ -327,7 +327,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The parts up to a place, whatever quotes are between.
+    /// Reads the parts up to a position, past any quotes.
     pub(super) fn parts_until(&mut self, end: usize) -> Read<Vec<Part>> {
         let mut parts = Vec::new();
         while self.at < end {
@@ -336,7 +336,7 @@ impl Reader<'_> {
         if self.at > end { self.lose("an expansion that ends inside another") } else { Ok(parts) }
     }
 
-    /// `${…}`; with more in it than a name it is beyond the language.
+    /// `${…}`; if it contains more than a name, it is beyond the language.
     fn read_braced(&mut self, context: Context, parts: &mut Vec<Part>) -> Read<()> {
         let quoted = context != Context::Bare;
         let start = self.at;
@@ -405,7 +405,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The length of the parameter name that stands here.
+    /// Length of the parameter name at this position.
     fn parameter_len(&self) -> usize {
         let rest = self.rest();
         match rest.bytes().next() {
@@ -415,7 +415,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the bodies that begin where a line ended.
+    /// Reads the bodies of the here-documents that begin after a line end.
     pub(super) fn here_bodies(&mut self) -> Read<()> {
         for Pending { delimiter, strip, expand, body } in std::mem::take(&mut self.pending) {
             let start = self.at;
@@ -440,7 +440,7 @@ impl Reader<'_> {
                     self.quoted_char(Context::Document, &mut parts)?;
                 }
                 if self.at > body_end {
-                    return self.lose("code that goes on behind its here-document");
+                    return self.lose("code that continues after its here-document");
                 }
             } else {
                 push_text(&mut parts, &self.text[start..body_end], true);
@@ -460,7 +460,7 @@ impl Reader<'_> {
     }
 }
 
-/// What the braces of a word stand for, one word each.
+/// Expands the braces of a word, one word per alternative.
 fn expand_braces(raw: &str, out: &mut Vec<String>) {
     let mut depth = 0;
     let mut open = 0;
@@ -493,8 +493,8 @@ fn expand_braces(raw: &str, out: &mut Vec<String>) {
     }
 }
 
-/// The length of the arithmetic that `source` begins with, when the `)` of its
-/// second parenthesis is directly followed by that of its first.
+/// Length of the arithmetic expression at the start of `source`, if the `)` of its second parenthesis
+/// directly precedes the `)` of its first.
 fn closed_arithmetic(source: &str) -> Option<usize> {
     let mut depth = 0usize;
     let mut quote: Option<u8> = None;
@@ -520,7 +520,7 @@ fn closed_arithmetic(source: &str) -> Option<usize> {
     None
 }
 
-/// Where the `'` is that ends `$'…'`.
+/// Position of the `'` that ends `$'…'`.
 fn ansi_c_end(text: &str) -> Option<usize> {
     let mut escaped = false;
     text.char_indices().skip(2).find_map(|(at, c)| {
@@ -530,8 +530,7 @@ fn ansi_c_end(text: &str) -> Option<usize> {
     })
 }
 
-/// Decodes the inside of `$'...'`; `None` when it stands for a character that
-/// cannot be shown.
+/// Decodes the text of `$'...'`; `None` if it stands for a character that cannot be displayed.
 fn decode_ansi_c(text: &str) -> Option<String> {
     let mut out = String::new();
     let mut rest = text.chars().peekable();

@@ -1,10 +1,10 @@
-//! `env`, which sets variables, enters a directory and splits words before it starts a command.
+//! `env`, which sets variables, changes the directory and splits words before it starts a command.
 
 use super::super::analysis::{Analysis, Arg, Flow};
 use super::super::command::Invocation;
 use super::super::paths::normalise;
 
-/// The long options of `env` that are known.
+/// Known long options of `env`.
 const ENV_LONG: &[&str] = text_list!("../lists/env-long-options.txt");
 
 impl Analysis<'_> {
@@ -107,7 +107,7 @@ impl Analysis<'_> {
         flow
     }
 
-    /// An option that takes `value`; what `-S` splits is put into `args` at `at`.
+    /// Handles an option that takes `value`; the words from `-S` are inserted into `args` at `at`.
     fn env_option(&mut self, option: char, value: &Arg, args: &mut Vec<Arg>, at: usize) {
         match option {
             'C' => {
@@ -121,7 +121,7 @@ impl Analysis<'_> {
                 if value.unknown {
                     self.deny("opaque-code", "env -S splits text that is not known");
                 }
-                // Escapes, ${VAR} and comments, which no two versions read alike.
+                // Escapes, ${VAR} and comments, which no two versions read in the same way.
                 if !value.text.is_ascii() || value.text.contains(['\\', '$', '#']) {
                     self.ask("dynamic", "env -S finds variables, escapes or a comment in its text");
                 }

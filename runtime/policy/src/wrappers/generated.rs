@@ -1,10 +1,9 @@
-//! Generated command lines of programs that start others or could: one of
-//! their words is not known, missing, several words or a wildcard. Whatever is
-//! allowed runs in the real shells, and must not start a program that no rule
-//! covers.
+//! Generated command lines of programs that start, or could start, other programs, with one word that
+//! is unknown, missing, several words or a wildcard. Every allowed command line runs in the real shells
+//! and must not start a program that no rule covers.
 //!
-//! `LOBSTER_WRAPPER_TEXTS` says how many texts each shell gets, `all` for all
-//! of them, and `LOBSTER_ORACLE_SEED` which.
+//! `LOBSTER_WRAPPER_TEXTS` sets the number of texts for each shell (`all` for all of them), and
+//! `LOBSTER_ORACLE_SEED` selects them.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt;
@@ -16,7 +15,7 @@ use super::super::oracle::Random;
 use super::super::shell_fuzz::run_in;
 use super::super::{DecisionEnv, Dialect, Policy, Proposal, Shell, Verdict};
 
-/// The words of a program before its command.
+/// Words of a program before its command.
 const WRAPPERS: &[&[&str]] = &[
     &["nice"],
     &["nice", "-n", "5"],
@@ -63,7 +62,7 @@ const WRAPPERS: &[&[&str]] = &[
     &["echo", "\"'p ;e./evil' README.md\"", "|", "xargs"],
 ];
 
-/// Commands behind them, as they are when nothing is moved.
+/// Commands after them, unless a word is moved.
 const COMMANDS: &[&[&str]] = &[
     &["cat", "README.md"],
     &["docker", "ps"],
@@ -73,7 +72,7 @@ const COMMANDS: &[&[&str]] = &[
     &["awk", "'BEGIN{system(\"./evil\")}'", "'{print}'", "README.md"],
 ];
 
-/// Programs of the catalogue that could run something.
+/// Programs of the catalogue that could run other programs.
 const READERS: &[&[&str]] = &[
     &["sed", "-n", "-e", "p", "README.md"],
     &["sed", "p", "1e./evil", "README.md"],
@@ -99,7 +98,7 @@ const READERS: &[&[&str]] = &[
     &["xargs", "sort", "<README.md"],
 ];
 
-/// Words that may be other words, none or several.
+/// Words that may expand to other words, no word or several.
 const HAZARDS: &[&str] = &[
     "$#",
     "$!",
@@ -157,7 +156,7 @@ const HAZARDS: &[&str] = &[
     "+",
 ];
 
-/// The text in which `hazard` takes part at word `at` of `words`.
+/// Text with `hazard` at word `at` of `words`.
 fn with_hazard(words: &[&str], at: usize, hazard: &str, kind: usize) -> String {
     let mut words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
     match kind {
@@ -224,7 +223,7 @@ impl Place {
         Self { dir }
     }
 
-    /// What `text` started, if anything.
+    /// Programs that `text` started, if any.
     fn run(&self, shell: &Shell, text: &str) -> Option<String> {
         let at = self.dir.path();
         let bin = at.join("bin");

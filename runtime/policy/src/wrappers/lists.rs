@@ -1,15 +1,15 @@
-//! Wrappers that make command lines of a list: `xargs` and `parallel`.
+//! Wrappers that build command lines from a list: `xargs` and `parallel`.
 
 use super::super::analysis::{Analysis, Arg, Flow, Input};
 use super::super::command::Invocation;
 use super::super::output::DISPUTED;
 use super::{Kind, Split, wrapper};
 
-/// The long options of `xargs` that are known.
+/// Known long options of `xargs`.
 const XARGS_LONG: &[&str] = text_list!("../lists/xargs-long-options.txt");
 
-/// Options of `xargs` that take a value: letter, name, and whether it may be
-/// missing, so that it must be attached.
+/// Options of `xargs` that take a value: letter, name, and true if the value is optional and so has to
+/// be attached.
 const XARGS_VALUES: &[(char, &str, bool)] = &[
     ('I', "", false),
     ('i', "replace", true),
@@ -27,22 +27,22 @@ const XARGS_VALUES: &[(char, &str, bool)] = &[
     ('V', "process-slot-var", false),
 ];
 
-/// The longest input that every xargs puts on one command line: busybox stops
-/// at 20 kB, and others where the environment leaves little room.
+/// Longest input that every xargs puts on one command line: busybox stops at 20 kB, and others stop
+/// earlier if the environment is large.
 const ONE_COMMAND_LINE: usize = 4096;
 
-/// What the options of `xargs` say of the commands that it makes.
+/// Effects of the options of `xargs` on its command lines.
 #[derive(Default)]
 struct XargsOptions {
-    /// The text that an item takes the place of.
+    /// Placeholder that each item replaces.
     replace: Option<String>,
-    /// The items are those of a file.
+    /// The items come from a file.
     from_file: bool,
-    /// Some option says how the text is divided, or how many items a command gets.
+    /// Some option sets how the text is divided or how many items a command gets.
     divides: bool,
-    /// Where the command begins.
+    /// Position of the command.
     command_at: usize,
-    /// The places of the words that are the separate value of an option.
+    /// Positions of the words that are the separate value of an option.
     values: Vec<usize>,
 }
 
@@ -69,8 +69,8 @@ impl Analysis<'_> {
             };
             lists.push(words);
         }
-        // How xargs divides this text is not followed. What it may name is
-        // still read above, for what must never run.
+        // The division of this text is not followed. The text was still searched above for forbidden
+        // commands.
         if !known.is_some_and(|text| !divides && is_divided_alike(text, replace.is_some())) {
             let vital = matches!(&inv.input, Input::Pipe(flow) if flow.vital && !from_file);
             let loose = replace.is_none();
@@ -153,7 +153,7 @@ impl Analysis<'_> {
                     let mark = if value.text.is_empty() { "{}".to_owned() } else { value.text };
                     options.replace = Some(mark);
                 }
-                // All items take the place of one word.
+                // All items replace one word.
                 'J' => {
                     options.divides = true;
                     options.replace = Some(value.text);
@@ -170,7 +170,7 @@ impl Analysis<'_> {
         XargsOptions { command_at: at, ..options }
     }
 
-    /// What xargs starts reads nothing: the input was the list.
+    /// The command of xargs gets no input: the input was the list.
     pub(super) fn inner_without_input(&mut self, args: Vec<Arg>, inv: &Invocation) -> Flow {
         let outer = Invocation { input: Input::Empty, is_plain: inv.is_plain, ..Invocation::default() };
         self.inner(args, &outer, false)
@@ -208,8 +208,8 @@ impl Analysis<'_> {
                 words.push(item.clone());
             }
             if item.unknown && !template.is_empty() {
-                // Parallel quotes what it inserts: the line is judged as a
-                // command with one word that is not known.
+                // parallel quotes the items that it inserts: the line is judged as a command with one
+                // unknown word.
                 flow = flow.join(self.inner_without_input(words, inv));
             } else if let Some(code) = self.code_text(&words, "parallel") {
                 flow = flow.join(self.walk_sh(&code));
@@ -219,8 +219,8 @@ impl Analysis<'_> {
     }
 }
 
-/// Whether every xargs makes the same items of `text`, and one command of them
-/// (with `by_line`, one of each line).
+/// True if every xargs makes the same items of `text` and one command of them (with `by_line`, one per
+/// line).
 fn is_divided_alike(text: &str, by_line: bool) -> bool {
     let blank = |c: char| c.is_whitespace() && !matches!(c, ' ' | '\t' | '\n');
     text.len() <= ONE_COMMAND_LINE

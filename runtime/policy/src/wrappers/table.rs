@@ -1,8 +1,8 @@
-//! The wrappers that differ only in their options.
+//! Wrappers that differ only in their options.
 
 use super::{Kind, Wrapper, wrapper};
 
-/// Options without a value of the wrappers that are read through.
+/// Options without a value of the wrappers that are followed.
 pub(super) const FLAGS: &[(&[&str], &str, &[&str])] = &[
     (&["nice"], "0123456789", &[]),
     (&["ionice"], "t", &["ignore"]),
@@ -53,10 +53,10 @@ pub(super) const FLAGS: &[(&[&str], &str, &[&str])] = &[
     ),
 ];
 
-const PRIVILEGE: Kind = Kind::Refuse("privilege", "raises privileges, which a step cannot and may not");
+const PRIVILEGE: Kind = Kind::Refuse("privilege", "raises privileges, which a step may not do");
 const OUTSIDE: Kind = Kind::Refuse("outside", "starts the command outside the step's sandbox");
 
-/// Programs that start the command among their arguments.
+/// Programs that start the command in their arguments.
 pub(super) static WRAPPERS: &[Wrapper] = &[
     wrapper(&["nice"], "n", &["adjustment"], 0, Kind::Through),
     wrapper(&["ionice"], "cnpPu", &["class", "classdata"], 0, Kind::Through),
@@ -74,9 +74,9 @@ pub(super) static WRAPPERS: &[Wrapper] = &[
         "",
         &[],
         0,
-        Kind::Ask("has programs of its own, which read options differently"),
+        Kind::Ask("has its own programs, which read options differently"),
     ),
-    wrapper(&["choom"], "np", &["adjust", "pid"], 0, Kind::Ask("changes who dies when memory runs out")),
+    wrapper(&["choom"], "np", &["adjust", "pid"], 0, Kind::Ask("changes which process is killed when memory runs out")),
     wrapper(&["prlimit"], "p", &["pid"], 0, Kind::Ask("changes the step's limits")),
     wrapper(
         &["strace", "ltrace"],
