@@ -187,7 +187,7 @@ fn put(store: &Store, bytes: &[u8]) -> Result<Digest, StageError> {
 pub fn load(store: &Store, kept: &Value) -> Result<Reversal, Stop> {
     let digest = kept.get("reversal").and_then(Value::as_str).and_then(|hex| hex.parse::<Digest>().ok());
     let digest = digest
-        .ok_or_else(|| Stop::Failed(StageError::permanent("the record does not contain an undo of the step")))?;
+        .ok_or_else(|| Stop::Failed(StageError::permanent("the record does not include the step's undo")))?;
     super::recorded_plan::recorded(store, &digest)
         .map_err(|failure| store_failure(StageError::permanent(failure.message)))
 }

@@ -1,4 +1,4 @@
-//! What plans and starts runs, with everything that they share.
+//! Plans and starts runs, and owns the services that they share.
 
 mod components;
 mod draft;
@@ -43,7 +43,7 @@ use lobster_sandbox::Sandbox;
 use lobster_stage::{Mode, Registry};
 use lobster_store::{NewRun, RunId, Store, StoreError, home_dir, state_dir};
 
-/// What to run.
+/// The target of a run.
 #[derive(Clone, Debug)]
 pub enum Target {
     /// Pipeline text.
@@ -55,20 +55,20 @@ pub enum Target {
 /// A run to start.
 #[derive(Clone, Debug)]
 pub struct RunRequest {
-    /// What is run.
+    /// The target that is run.
     pub target: Target,
     /// Arguments for a workflow file.
     pub args: Option<Value>,
 }
 
-/// What a run came to, and its id if it was recorded.
+/// The result of a run, and its id if it was recorded.
 #[derive(Debug)]
 pub struct RunResult {
     /// The run, if one was recorded.
     pub run: Option<RunId>,
-    /// What it came to.
+    /// The envelope of the run.
     pub envelope: Envelope,
-    /// Whether a person has been shown something by a renderer already.
+    /// True if a renderer has already shown something to a person.
     pub rendered: bool,
 }
 
@@ -78,19 +78,20 @@ impl From<Failure> for RunResult {
     }
 }
 
-/// Runs workflows and pipelines. Cheap to make: the store, the sandbox's helper
-/// and the component engine start when something needs them.
+/// Runs workflows and pipelines. It is cheap to make: the store, the sandbox's helper and the component engine start
+/// when they are needed.
 pub struct Runtime {
-    /// What runs are given.
+    /// The services of all runs.
     pub services: Services,
 }
 
 impl Runtime {
-    /// A runtime with these settings.
+    /// Makes a runtime with these settings.
     ///
     /// # Errors
-    /// When `main` did not begin with `lobster_runtime::init()`, a setting cannot be read, no state directory can be named (neither `LOBSTER_STATE_DIR`
-    /// nor a home), or a policy could not protect it.
+    ///
+    /// If `main` did not begin with `lobster_runtime::init()`, a setting cannot be read, there is no state directory
+    /// (neither `LOBSTER_STATE_DIR` nor a home), or a policy could not protect it.
     pub fn new(settings: Settings) -> Result<Self, Failure> {
         if !lobster_base::own_program::answers() {
             let message = "this program has not called lobster_runtime::init() at the beginning of main: lobster starts it \
@@ -159,18 +160,19 @@ impl Runtime {
     /// The store of this runtime's state directory.
     ///
     /// # Errors
-    /// When it cannot be opened.
+    ///
+    /// If it cannot be opened.
     pub fn store(&self) -> Result<Store, StoreError> {
         self.services.store()
     }
 
-    /// Where the policy wants the audit kept beside the store.
+    /// The places that the policy names for the audit, outside the store.
     #[must_use]
     pub fn audit_places(&self) -> AuditPlaces {
         self.services.audit_places()
     }
 
-    /// Where state is kept.
+    /// The state directory.
     #[must_use]
     pub fn state_dir(&self) -> &Path {
         &self.services.state_dir
@@ -182,19 +184,19 @@ impl Runtime {
         self.services.components()
     }
 
-    /// Cancelled when everything should end.
+    /// Cancelled when all work has to end.
     #[must_use]
     pub fn cancel(&self) -> &CancelToken {
         &self.services.cancel
     }
 
-    /// The policy in force.
+    /// The current policy.
     #[must_use]
     pub fn policy(&self) -> &Policy {
         &self.services.policy
     }
 
-    /// The facts about this place that a decision may use.
+    /// The facts about this process that a decision may use.
     #[must_use]
     pub fn decision_env(&self) -> DecisionEnv {
         self.decision_env_under(&self.services.policy)
@@ -213,10 +215,11 @@ impl Runtime {
         &self.services.registry
     }
 
-    /// Reads and checks what is to be run, without running any of it.
+    /// Reads and checks a request, without running anything.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    ///
+    /// The first error in the request.
     pub fn plan(&self, request: &RunRequest) -> Result<Planned, Failure> {
         match &request.target {
             Target::Pipeline(text) => {
@@ -238,17 +241,19 @@ impl Runtime {
         }
     }
 
-    /// Reads and checks a workflow file with all that it is made of.
+    /// Reads and checks a workflow file with everything that it uses.
     ///
     /// # Errors
-    /// The first thing that is wrong with it.
+    ///
+    /// The first error in the file.
     pub fn workflow(&self, file: &Path) -> Result<Workflow, Failure> {
         self.load(&self.services.cwd.join(file))
     }
 
-    /// Checks a pipeline that is not text; `name` is what people call the run.
+    /// Checks a pipeline that is not text; `name` is the name of the run for people.
     ///
     /// # Errors
+    ///
     /// An unknown command, or arguments that it refuses.
     pub fn plan_pipeline(&self, pipeline: Pipeline, name: &str) -> Result<Planned, Failure> {
         self.warn_about(&pipeline);
@@ -278,21 +283,22 @@ impl Runtime {
         Ok(workflow)
     }
 
-    /// What is wrong or odd with the components of a workflow file and what it
-    /// gives them. A file that is wrong otherwise is not looked at.
+    /// Errors and warnings about the components of a workflow file and their arguments. A file with other errors is
+    /// not checked.
     #[must_use]
     pub fn check_components(&self, path: &Path) -> Vec<Diagnostic> {
         let Ok((mut workflow, _)) = load_workflow(path) else { return Vec::new() };
         components::check(&self.services, &mut workflow).all()
     }
 
-    /// What budgets and limits of a workflow file cannot hold, or never let pass.
+    /// Warnings about a workflow file's budgets and limits: those that limit nothing, and those that refuse every
+    /// call.
     #[must_use]
     pub fn check_limits(&self, path: &Path) -> Vec<Diagnostic> {
         limits::check_file(&self.services.env, path)
     }
 
-    /// Says which options of a pipeline nobody will read.
+    /// Warns of options in a pipeline that no command reads.
     fn warn_about(&self, pipeline: &Pipeline) {
         for call in pipeline.stages.iter().filter(|call| !self.services.registry.is_of_host(&call.name)) {
             let Some(spec) = self.services.registry.get(&call.name) else { continue };
@@ -303,10 +309,11 @@ impl Runtime {
         }
     }
 
-    /// What would run, in words: the text of `--dry-run`. Runs nothing.
+    /// A description of a run: the text of `--dry-run`. Runs nothing.
     ///
     /// # Errors
-    /// When a step that may run is certain to fail.
+    ///
+    /// If a step that may run is certain to fail.
     pub fn describe(&self, planned: &Planned) -> Result<String, Failure> {
         match &planned.plan {
             Plan::Pipeline(pipeline) => Ok(pipeline.plan()),
@@ -318,7 +325,7 @@ impl Runtime {
         }
     }
 
-    /// Runs a target to its end or to its first question.
+    /// Runs a target until it ends or asks its first question.
     pub fn run(&self, request: &RunRequest) -> RunResult {
         match self.plan(request) {
             Ok(planned) => {
@@ -329,8 +336,8 @@ impl Runtime {
         }
     }
 
-    /// Warns of arguments that were given as text and are read as what they spell, but for those that could only be
-    /// given so.
+    /// Warns of arguments that were given as text and are read as numbers or other values, except arguments that could
+    /// only be given as text.
     pub fn tell_reread(&self, planned: &Planned, request: &RunRequest, is_text: impl Fn(&str) -> bool) {
         if let (Plan::Workflow(workflow), Some(given)) = (&planned.plan, &request.args) {
             for line in workflow::reread_arguments(workflow, given, is_text) {
@@ -339,12 +346,12 @@ impl Runtime {
         }
     }
 
-    /// Runs what [`Runtime::plan`] gave.
+    /// Runs a request that [`Runtime::plan`] checked.
     pub fn run_planned(&self, planned: &Planned) -> RunResult {
         self.run_begun(planned, |runtime| runtime.begin(planned, None))
     }
 
-    /// The same, under an id that was promised before. It can be begun once.
+    /// The same, under an id that was promised earlier. The id can be used once.
     pub fn run_promised(&self, planned: &Planned, id: RunId) -> RunResult {
         self.run_begun(planned, |runtime| runtime.begin_as(planned, None, Some(id)))
     }
@@ -371,10 +378,11 @@ impl Runtime {
         Ok(self.services.prepare_secrets(plan, args)?)
     }
 
-    /// The working directory as the record holds it.
+    /// The working directory in the record.
     ///
     /// # Errors
-    /// When it has no UTF-8 form: the record could not name it exactly.
+    ///
+    /// If it has no UTF-8 form, since the record could not name it exactly.
     pub fn recorded_cwd(&self) -> Result<String, StoreError> {
         let cwd = &self.services.cwd;
         cwd.to_str().map(str::to_owned).ok_or_else(|| StoreError::NotUnicode { path: cwd.clone() })
@@ -385,7 +393,7 @@ impl Runtime {
         self.begin_as(planned, parent, None)
     }
 
-    /// Finishes the commits that crashes interrupted: whatever a run reads must not lie between two states.
+    /// Finishes the commits that crashes interrupted, so that no run reads a half-finished change.
     pub fn finish_commits(&self, store: &Store) {
         if let Err(error) = crate::kinds::changes::recover(store) {
             self.services
@@ -411,7 +419,7 @@ impl Runtime {
         }
         let task = keep_task(&store, planned)?;
         let mut detail = self.beginning_detail(&store)?;
-        // What a fork does is asked of the same people as what its run does.
+        // The questions of a fork go to the same people as those of its run.
         if let Some(origin) = parent.map(|parent| Origin::read(&store, parent)).transpose()?.flatten() {
             origin.record(&mut detail);
         }
@@ -440,7 +448,7 @@ impl Runtime {
                 let id = store.create_run(new)?;
                 (id, store.claim_run(id)?)
             }
-            // Whoever else was told to begin it sees at once that it is being executed.
+            // Another process with the same id sees at once that the run is being executed.
             Some(id) => {
                 let claim = store.claim_run(id)?;
                 store.create_run_as(id, new)?;
@@ -450,7 +458,7 @@ impl Runtime {
         Ok(Run::fresh(&self.services, store, Some(claim), id, task))
     }
 
-    /// Who is behind this execution, as far as the environment tells.
+    /// The caller of this execution, as far as the environment shows.
     pub(crate) fn start_detail(&self) -> Value {
         match self.services.env.non_blank("LOBSTER_MESSAGE_ID") {
             Some(message) => serde_json::json!({ "message": message }),
@@ -458,8 +466,8 @@ impl Runtime {
         }
     }
 
-    /// Besides who started it, what a replay must know: the policy, and the
-    /// settings of the environment that decide how plans are executed.
+    /// The caller, and the facts that a replay needs: the policy, and the environment's settings that decide how plans
+    /// are executed.
     pub fn recorded_surroundings(&self, store: &Store) -> Result<Value, StoreError> {
         let mut detail = self.start_detail();
         let policy = store.put(json::compact(self.services.policy.file()).as_bytes())?;
@@ -471,7 +479,7 @@ impl Runtime {
         if !self.services.caller.detail.is_null() {
             detail["caller"] = self.services.caller.detail.clone();
         }
-        // A later execution goes on in the same trace.
+        // A later execution continues the same trace.
         let traced = self
             .services
             .env
@@ -485,7 +493,7 @@ impl Runtime {
     }
 }
 
-/// A policy protects files by their names, which are texts.
+/// A policy protects files by their names, which are text.
 fn can_be_protected(path: &Path) -> Result<(), Failure> {
     if path.to_str().is_some() {
         return Ok(());
@@ -502,7 +510,7 @@ fn executor_of(env: &Env) -> Result<Option<ExecutorProgram>, Failure> {
     Ok(Some(ExecutorProgram::new(executor_words(&text)?, hello_time)))
 }
 
-/// The words of a command: split at blanks, or a JSON list of strings where a word has blanks itself.
+/// The words of a command: split at blanks, or a JSON list of strings if a word contains blanks.
 fn executor_words(text: &str) -> Result<Vec<String>, Failure> {
     if !text.starts_with('[') {
         return Ok(text.split_whitespace().map(str::to_owned).collect());
@@ -519,14 +527,14 @@ fn executor_words(text: &str) -> Result<Vec<String>, Failure> {
     Ok(words)
 }
 
-/// The field of a run's first event with the names of the arguments that were
-/// given; the others have the defaults of the recorded plan.
+/// The field of a run's first event with the names of the given arguments; the others have the defaults of the
+/// recorded plan.
 pub const GIVEN_ARGS: &str = "givenArgs";
 
-/// Keeps what will run, and gives its names.
+/// Stores the plan and the arguments of a run, and returns their digests.
 pub fn keep_task(store: &Store, planned: &Planned) -> Result<Task, StoreError> {
-    // A run that is taken up again must find what it began with. Secrets are not in there: a
-    // plan that holds one in clear does not begin.
+    // A resumed run has to find exactly what it began with. It contains no secrets: a plan with a secret in clear text
+    // does not begin.
     let plan = store.put_verbatim(json::compact(&planned.plan).as_bytes())?.digest;
     let args = match planned.args.is_empty() {
         true => None,
@@ -535,21 +543,21 @@ pub fn keep_task(store: &Store, planned: &Planned) -> Result<Task, StoreError> {
     Ok(Task { plan, args })
 }
 
-/// What will run: checked, bound to its arguments, not yet recorded.
+/// A checked run with its arguments, not yet recorded.
 #[derive(Clone, Debug)]
 pub struct Planned {
-    /// What will be executed.
+    /// The plan to execute.
     pub plan: Plan,
-    /// The arguments that were given, and the defaults of the others.
+    /// The given arguments, and the defaults of the others.
     pub args: Map<String, Value>,
     /// The names of the arguments that were given.
     pub given: BTreeSet<String>,
-    /// What people call it.
+    /// The name of the run for people.
     pub name: String,
 }
 
 impl Planned {
-    /// Whether it is likely to start a process, so that preparing for one pays.
+    /// True if the run is likely to start a process, so that preparing for it pays off.
     fn starts_processes(&self) -> bool {
         match &self.plan {
             Plan::Pipeline(pipeline) => pipeline.stages.iter().any(|stage| stage.name == "exec"),
@@ -576,7 +584,8 @@ pub enum WorkflowFileError {
 /// Checks that a path can be run as a workflow file.
 ///
 /// # Errors
-/// Why it cannot.
+///
+/// The reason why it cannot.
 pub fn workflow_file(path: &Path) -> Result<(), WorkflowFileError> {
     let metadata = std::fs::metadata(path).map_err(|source| match source.kind() {
         io::ErrorKind::NotFound => WorkflowFileError::Missing(path.to_owned()),
@@ -591,7 +600,7 @@ pub fn workflow_file(path: &Path) -> Result<(), WorkflowFileError> {
     Ok(())
 }
 
-/// A path as errors name it: without `.` and without what `..` takes back.
+/// A path as errors print it: without `.`, and with each `..` resolved.
 #[must_use]
 pub fn tidied(path: &Path) -> PathBuf {
     let mut tidy = PathBuf::new();
@@ -613,13 +622,14 @@ pub fn tidied(path: &Path) -> PathBuf {
     tidy
 }
 
-/// Largest workflow file that is read, in bytes; the largest known in the wild has 53 kB.
+/// Largest workflow file that is read, in bytes; the largest known one has 53 kB.
 const MAX_SOURCE: u64 = 8 << 20;
 
 /// Reads a source file.
 ///
 /// # Errors
-/// When it cannot be read, or is larger than any workflow file is.
+///
+/// If the file cannot be read, or is larger than any real workflow file.
 pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
     let file = regular_file::open(path)?;
     if file.metadata()?.len() > MAX_SOURCE {
@@ -632,18 +642,19 @@ pub fn read_source(path: &Path) -> io::Result<Arc<Source>> {
     Ok(Arc::new(Source::new(name, path, &bytes)))
 }
 
-/// Reads and checks a workflow file; also gives what is odd about it.
+/// Reads and checks a workflow file; also returns warnings.
 ///
 /// # Errors
-/// The first thing that is wrong with the file.
+///
+/// The first error in the file.
 pub fn load_workflow(path: &Path) -> Result<(Workflow, Vec<Diagnostic>), Failure> {
     load_with_warnings(source_of(path)?).map_err(|diagnostic| Failure::from(&*diagnostic))
 }
 
-/// Reads a workflow file for a picture of it. Also gives what is wrong with conditions that no run
-/// could read.
+/// Reads a workflow file for a diagram. Also returns the errors of conditions that no run could read.
 ///
 /// # Errors
+///
 /// As [`load_workflow`].
 pub fn load_workflow_to_draw(path: &Path) -> Result<(Workflow, Vec<String>), Failure> {
     let source = source_of(path)?;
@@ -669,7 +680,7 @@ pub(crate) fn load_with_warnings(
 /// Longest name of a run that is a pipeline's text, in characters.
 const MAX_PIPELINE_NAME: usize = 120;
 
-/// A text on one line of at most `max` characters.
+/// Text in one line of at most `max` characters.
 pub fn in_one_line(text: &str, max: usize) -> String {
     let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     text::fit(&line, max, Count::Chars).into_owned()

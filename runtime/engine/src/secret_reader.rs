@@ -1,4 +1,4 @@
-//! Reads the value of a secret where the operator says that it is, and why a step cannot have it.
+//! Reads the value of a secret from its source, and explains why a step cannot have it.
 
 use std::ffi::OsString;
 use std::io::{self, Read};
@@ -18,14 +18,14 @@ use lobster_stage::StageError;
 use crate::env::Env;
 use crate::envelope::Failure;
 
-/// A credential is small; a file or output of this size is something else.
+/// Most bytes of a value. Credentials are small; a file or output of this size is something else.
 pub(crate) const MAX_VALUE: u64 = 64 << 10;
-/// What replaces the value must not be found everywhere.
+/// Fewest bytes of a value. A shorter text would be replaced in too many places.
 pub(crate) const SHORTEST: usize = 4;
-/// A password manager that takes longer waits for somebody who is not there.
+/// Time limit of a command; a slower password manager waits for a person who is not there.
 const COMMAND_TIME: Duration = Duration::from_secs(30);
 
-/// Why a step cannot have a secret.
+/// The reason why a step cannot have a secret.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SecretError {
     #[error(
@@ -48,7 +48,7 @@ pub(crate) enum SecretError {
     NotText(String, String),
     #[error("secret {0}: {1} is empty")]
     Empty(String, String),
-    #[error("secret {0}: {1} has fewer than {SHORTEST} bytes, too few to be kept out of records")]
+    #[error("secret {0}: {1} has fewer than {SHORTEST} bytes, so it cannot be hidden in records")]
     TooShort(String, String),
     #[error("secret {0}: {1} {2}; run it by hand to see why")]
     Command(String, String, String),
@@ -82,7 +82,7 @@ impl SecretError {
         }
     }
 
-    /// The failure of a step for it.
+    /// The failure of a step for this reason.
     pub(crate) fn failed(self) -> StageError {
         let code = self.code();
         StageError::permanent_from(self).with_code(code)
@@ -95,19 +95,19 @@ impl From<SecretError> for Failure {
     }
 }
 
-/// Finds the servers of the operator's that secrets name as their logins.
+/// Finds the operator's MCP servers that secrets name as their logins.
 pub(crate) trait LoginServers {
-    /// The login at one of them, for this secret.
+    /// The login at a server, for this secret.
     fn login_term(&self, secret: &str, server: &str) -> Result<LoginTerm, StageError>;
 
-    /// The address of one of them.
+    /// The address of a server.
     fn login_address(&self, server: &str) -> Result<String, StageError>;
 
-    /// Where logins are kept.
+    /// The directory of the logins.
     fn logins(&self) -> Logins;
 }
 
-/// What reading a reference needs of the place.
+/// The context that reading a secret needs.
 pub(crate) struct Reader<'r> {
     pub(crate) env: &'r Env,
     pub(crate) cwd: &'r Path,
@@ -138,12 +138,12 @@ impl Reader<'_> {
                 Ok(bytes)
             }
             SecretOrigin::Command(words) => self.command(name, words),
-            // Its token is the login's to give.
+            // The login supplies its token.
             SecretOrigin::Login(_) => Ok(Vec::new()),
         }
     }
 
-    /// The operator's own command: it runs as the operator, unconfined.
+    /// Runs the operator's own command, unconfined and with the operator's rights.
     fn command(&self, name: &str, words: &[String]) -> Result<Vec<u8>, SecretError> {
         let failed = |why: String| SecretError::Command(name.to_owned(), words.join(" "), why);
         let request = SpawnRequest {
@@ -181,7 +181,7 @@ impl Reader<'_> {
     }
 }
 
-/// Keeps what a command prints; what it says on stderr may hold anything, and goes.
+/// Collects a command's output. Its stderr may contain anything, and is dropped.
 #[derive(Default)]
 struct Sink(Vec<u8>);
 
@@ -196,7 +196,7 @@ impl OutputSinks for Sink {
     }
 }
 
-/// The file that a reference names.
+/// The path of a file in a reference.
 pub(crate) fn in_home(path: &str, home: &Path) -> PathBuf {
     path.strip_prefix("~/").map_or_else(|| PathBuf::from(path), |rest| home.join(rest))
 }

@@ -1,9 +1,9 @@
-//! Secrets: the operator says where a value is, a step is granted it by name,
-//! and nothing that lobster writes or prints shows it (invariant S5).
+//! Secrets: the operator names the source of a value, a step is granted it by name, and it never appears in lobster's
+//! records or output (invariant S5).
 //!
-//! Values live in memory only. Plans, actions and journals hold names and
-//! references; the value enters the environment of a granted step when that
-//! step starts, and nowhere else. The token of a login enters nothing: it is added to what steps send.
+//! Values exist in memory only. Plans, actions and journals hold names and references. The value enters the
+//! environment of a granted step when that step starts, and nothing else. The token of a login enters no environment:
+//! it is added to the requests that steps send.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -35,62 +35,62 @@ pub(crate) use crate::secret_reader::{LoginServers, Reader, SecretError};
 /// A secret by its name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct NamedSecret {
-    /// As workflows name it.
+    /// Its name in workflows.
     pub name: String,
-    /// Where its value comes from.
+    /// The source of its value.
     pub from: String,
-    /// The only hosts that it may be sent to; no step receives it then.
+    /// The only hosts that it may be sent to. If there are any, no step receives it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
-    /// Whether the policy lets steps receive it, or use it for these hosts.
+    /// True if the policy lets steps receive it, or use it for these hosts.
     #[serde(rename = "allowed")]
     pub is_allowed: bool,
-    /// The login whose token it is.
+    /// The login that provides the token.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub login: Option<LoginState>,
 }
 
-/// What is known of a login without asking anybody.
+/// The state of a login, as far as known without a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "state")]
 pub enum LoginState {
-    /// Somebody is logged in.
+    /// A user is logged in.
     LoggedIn {
-        /// When the token runs out, in seconds since 1970; none if the server did not say.
+        /// Expiry of the token in seconds since 1970; `None` if the server sent no expiry.
         #[serde(rename = "expiresAt")]
         expires_at: Option<i64>,
-        /// Whether it is renewed then.
+        /// True if the token is renewed then.
         #[serde(rename = "renewed")]
         is_renewed: bool,
     },
-    /// Nobody is logged in.
+    /// No user is logged in.
     LoggedOut,
-    /// It cannot be said.
+    /// The state could not be found out.
     Unknown {
-        /// Why.
+        /// The reason.
         why: String,
     },
 }
 
-/// What the operator has named, and the values that were needed so far.
+/// The secrets that the operator has named, and the values that were needed so far.
 pub struct Secrets {
     references: BTreeMap<String, SecretReference>,
-    /// Under a policy file, the names that steps may receive.
+    /// The names that steps may receive, under a policy file.
     allowed: Option<Vec<String>>,
     home: PathBuf,
-    /// Where an operator would add a reference.
+    /// The file in which an operator would add a reference.
     place: String,
     hidden: Arc<Hidden>,
-    /// Those that were needed so far, by the names of their secrets.
+    /// The logins that were needed so far, by the names of their secrets.
     logins: Mutex<BTreeMap<String, Arc<HeldLogin>>>,
     current: CurrentValues,
 }
 
-/// What is kept out of everything that is written and shown.
+/// The values that are kept out of all records and output.
 #[derive(Default)]
 struct Hidden {
     known: Mutex<Known>,
-    /// What is written.
+    /// The store whose records are redacted.
     store: OnceLock<Store>,
 }
 
@@ -99,7 +99,7 @@ impl Hidden {
         lock(&self.known)
     }
 
-    /// Hides from now on what `add` adds.
+    /// Applies `add`; the values that it adds are hidden from now on.
     fn hide(&self, add: impl FnOnce(&mut Known)) {
         let mut known = self.known();
         add(&mut known);
@@ -118,10 +118,10 @@ impl Hidden {
 #[derive(Default)]
 struct Known {
     values: BTreeMap<String, Arc<str>>,
-    /// All that is hidden.
+    /// All hidden values.
     redactions: Redactions,
-    /// Of that the secrets: no plan and no command may hold them in clear. Lobster's own tokens
-    /// may stand there, as `--token` does with the incumbent.
+    /// Only the secrets: no plan and no command may contain them in clear text. lobster's own tokens may appear there,
+    /// like the incumbent's `--token`.
     secrets: Redactions,
 }
 
@@ -132,7 +132,7 @@ impl Known {
     }
 }
 
-/// Names only.
+/// Prints names only.
 impl fmt::Debug for Secrets {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Secrets").field("references", &self.references).finish_non_exhaustive()
@@ -140,8 +140,8 @@ impl fmt::Debug for Secrets {
 }
 
 impl Secrets {
-    /// The secrets that the operator's file and the policy name; the policy wins. The values of
-    /// lobster's own `tokens` are hidden as well.
+    /// The secrets that the operator's file and the policy name; the policy has priority. The values of lobster's own
+    /// `tokens` are hidden as well.
     pub(crate) fn new(
         mut references: BTreeMap<String, SecretReference>,
         place: String,
@@ -152,7 +152,7 @@ impl Secrets {
         references.extend(policy.file().secrets.clone());
         let mut known = Known::default();
         for (name, reference) in &references {
-            // What lobster holds already is hidden also where nobody was granted it.
+            // A value that lobster already holds is hidden even if no step is granted it.
             if let SecretOrigin::Env(variable) = &reference.origin
                 && let Some(value) = env.get(variable)
             {
@@ -180,13 +180,13 @@ impl Secrets {
         Self::new(self.references.clone(), self.place.clone(), policy, env, tokens)
     }
 
-    /// Keeps the values out of this store, those that become known later included.
+    /// Keeps the values out of this store, including values that become known later.
     pub(crate) fn keep_out_of(&self, store: &Store) {
         self.hidden.store.get_or_init(|| store.clone());
         self.hidden.redact_store(&self.hidden.known());
     }
 
-    /// The variables of lobster's own environment that hold secrets: no step inherits them.
+    /// The variables of lobster's own environment that hold secrets; no step inherits them.
     pub(crate) fn withheld(&self) -> BTreeSet<OsString> {
         self.references
             .values()
@@ -197,12 +197,12 @@ impl Secrets {
             .collect()
     }
 
-    /// What is to be hidden, as far as it is known.
+    /// The values to hide that are known so far.
     pub(crate) fn redactions(&self) -> Redactions {
         self.hidden.known().redactions.clone()
     }
 
-    /// Whether there is nothing to hide yet.
+    /// True if no value has to be hidden yet.
     pub(crate) fn is_empty(&self) -> bool {
         self.hidden.known().redactions.is_empty()
     }
@@ -225,7 +225,8 @@ impl Secrets {
         Ok(())
     }
 
-    /// Finds the values that are added to what steps send, and refuses those that may not go there.
+    /// Finds the values that are added to the requests of steps, and refuses credentials for hosts that are not
+    /// allowed.
     pub(crate) fn learn_credentials<'g>(
         &self,
         grants: impl IntoIterator<Item = &'g CredentialGrant>,
@@ -243,7 +244,8 @@ impl Secrets {
         Ok(())
     }
 
-    /// Refuses a credential whose secret does not go to its host; `server` is the address of the login that it is of.
+    /// Refuses a credential for a host that its secret may not be sent to; `server` is the address of its login, if it
+    /// has one.
     fn check_host(&self, grant: &CredentialGrant, server: Option<&str>) -> Result<(), SecretError> {
         let (secret, host) = (&grant.secret, &grant.host);
         let hosts = match server {
@@ -259,27 +261,27 @@ impl Secrets {
         Err(SecretError::OtherHost(secret.clone(), host.to_string(), named_hosts(&hosts)))
     }
 
-    /// Why a secret certainly is not given to a step. Nothing is looked up.
+    /// The reason why a secret certainly cannot be given to a step. Nothing is looked up.
     pub(crate) fn refusal(&self, grant: &SecretGrant) -> Option<SecretError> {
         let hosts = self.bound_to(&grant.secret)?;
         Some(SecretError::Bound(grant.secret.clone(), hosts))
     }
 
-    /// Why a credential certainly is refused. No value is looked up.
+    /// The reason why a credential certainly is refused. No value is looked up.
     pub(crate) fn refusal_of_credential(
         &self,
         grant: &CredentialGrant,
         servers: &dyn LoginServers,
     ) -> Option<SecretError> {
         let server = match self.references.get(&grant.secret).map(|known| &known.origin) {
-            // Where the server is not named, this says nothing about the step.
+            // If the server is not named, this cannot be decided here.
             Some(SecretOrigin::Login(server)) => Some(servers.login_address(server).ok()?),
             _ => None,
         };
         self.check_host(grant, server.as_deref()).err()
     }
 
-    /// What a secret may only be sent to, where the operator has bound it.
+    /// The only destinations of a secret that the operator has bound to hosts.
     pub(crate) fn bound_to(&self, secret: &str) -> Option<String> {
         let reference = self.references.get(secret)?;
         match &reference.origin {
@@ -288,7 +290,7 @@ impl Secrets {
         }
     }
 
-    /// The secret that the operator has bound to `host`, as `name:port`.
+    /// The secret that the operator has bound to `host`, given as `name:port`.
     pub(crate) fn bound_to_host(&self, host: &str) -> Option<&str> {
         let is_its = |bound: &CredentialHost| format!("{}:{}", bound.name, bound.port) == host;
         self.references
@@ -296,13 +298,13 @@ impl Secrets {
             .find_map(|(name, known)| known.hosts.iter().any(is_its).then_some(name.as_str()))
     }
 
-    /// Whether it is the token of a login.
+    /// True if the secret is the token of a login.
     pub(crate) fn is_login(&self, secret: &str) -> bool {
         let reference = self.references.get(secret);
         reference.is_some_and(|reference| matches!(reference.origin, SecretOrigin::Login(_)))
     }
 
-    /// The login whose token a secret is, if it is one.
+    /// The login that provides the secret, if it is a token of a login.
     pub(crate) fn login(
         &self,
         secret: &str,
@@ -322,7 +324,7 @@ impl Secrets {
         Ok(Some(Arc::clone(lock(&self.logins).entry(secret.to_owned()).or_insert_with(|| Arc::new(login)))))
     }
 
-    /// Refuses a plan or arguments that hold a value in clear: it would be recorded.
+    /// Refuses a plan or arguments that contain a value in clear text, since it would be recorded.
     pub(crate) fn check_clear(&self, place: &'static str, text: &str) -> Result<(), SecretError> {
         match self.hidden.known().secrets.first_in(text) {
             Some(mark) => Err(SecretError::InClear { place, mark: mark.to_owned() }),
@@ -330,7 +332,7 @@ impl Secrets {
         }
     }
 
-    /// What the operator has named, without values.
+    /// The secrets that the operator has named, without values.
     pub(crate) fn named_secrets(&self, servers: &dyn LoginServers) -> Vec<NamedSecret> {
         let named = |(name, reference): (&String, &SecretReference)| {
             let mut hosts: Vec<String> = reference.hosts.iter().map(ToString::to_string).collect();
@@ -358,7 +360,7 @@ impl Secrets {
         &self.place
     }
 
-    /// Finds the value of one and says no more than whether there is one.
+    /// Checks that a secret has a value, without returning it.
     pub(crate) fn find(&self, name: &str, reader: &Reader<'_>) -> Result<(), SecretError> {
         self.value(name, reader).map(drop)
     }
@@ -375,8 +377,8 @@ impl Secrets {
             .collect()
     }
 
-    /// What an action holds instead of the values. Where they come from is the
-    /// operator's: of a `recorded` action, whoever recorded it.
+    /// The description of granted secrets in an action, in place of their values. The source of a value is the
+    /// operator's choice; for a `recorded` action the recorded source is kept.
     pub(crate) fn named(&self, grants: &BTreeMap<String, String>, recorded: Option<&Value>) -> Value {
         grants
             .iter()
@@ -391,7 +393,7 @@ impl Secrets {
             .into()
     }
 
-    /// Keeps a token of lobster's own out of what is stored and shown.
+    /// Keeps one of lobster's own tokens out of all records and output.
     pub(crate) fn hide(&self, name: &str, token: &str) {
         self.hidden.hide(|known| {
             let _ = known.redactions.add(name, token);
@@ -421,8 +423,7 @@ impl Secrets {
         Ok(value)
     }
 
-    /// The value as it is now: what was read of a file counts as long as the file does not change, what a command
-    /// printed for a minute.
+    /// The current value: the content of a file is valid until the file changes, the output of a command for a minute.
     pub(crate) fn current_value(&self, name: &str, reader: &Reader<'_>) -> Result<Arc<str>, Failure> {
         let reference = self.reference(name)?;
         let now = match &reference.origin {
@@ -439,13 +440,13 @@ impl Secrets {
         })
     }
 
-    /// Where a value comes from, if the policy lets somebody have it.
+    /// The source of a value, if the policy allows its use.
     fn reference(&self, name: &str) -> Result<&SecretReference, SecretError> {
         let reference = self
             .references
             .get(name)
             .ok_or_else(|| SecretError::Unknown(name.to_owned(), self.place.clone()))?;
-        // What no step receives needs no leave to be received.
+        // A secret that no step receives need not be in the list.
         let is_listed =
             || self.allowed.as_ref().is_none_or(|allowed| allowed.iter().any(|known| known == name));
         if reference.is_for_steps() && !is_listed() {

@@ -1,4 +1,4 @@
-//! What runs share: settings, the store, the sandbox, commands.
+//! Services that runs share: settings, the store, the sandbox, commands.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,61 +34,61 @@ use lobster_sandbox::Sandbox;
 use lobster_stage::{Mode, Registry, StageError};
 use lobster_store::{RunId, Store, StoreError, home_dir};
 
-/// Set once this process has said that its store was rolled back.
+/// Set once this process has warned that its store was rolled back.
 static HAS_WARNED: AtomicBool = AtomicBool::new(false);
 
-/// On whose behalf runs are made.
+/// The caller of runs.
 #[derive(Clone, Debug, Default)]
 pub struct Caller {
-    /// Who the history says it was; none leaves it to `LOBSTER_ACTOR`.
+    /// The caller's name in the history; `None` means `LOBSTER_ACTOR`.
     pub actor: Option<String>,
-    /// What else the run's first record says about who asked.
+    /// Further facts about the caller in the run's first record.
     pub detail: Value,
 }
 
-/// Everything an execution uses besides its plan.
+/// Everything that an execution uses besides its plan.
 pub struct Services {
     pub mode: Mode,
     pub env: Env,
-    /// The directory the caller stands in, absolute.
+    /// The caller's working directory, absolute.
     pub cwd: PathBuf,
     pub state_dir: PathBuf,
     pub registry: Registry,
     pub cancel: CancelToken,
     pub caller: Caller,
-    /// Somebody at a terminal, if there is one.
+    /// A person at a terminal, if there is one.
     pub prompter: Option<Box<dyn Prompter>>,
     pub notes: Arc<dyn Fn(&str) + Send + Sync>,
     pub screen: Option<Screen>,
     pub progress: Option<Box<dyn Progress>>,
     pub sandbox: Arc<Sandbox>,
-    /// The operator's program that carries out native effects, if it is not this one.
+    /// The operator's program that executes native effects, if it is not this process.
     pub executor_program: Option<Arc<ExecutorProgram>>,
-    /// Who is told of new questions.
+    /// The operator's command that is notified of new questions.
     pub notify: Option<Notify>,
     pub background: Background,
-    /// What native processes may do.
+    /// The rules for native processes.
     pub policy: Arc<Policy>,
     /// The files that the policy came from; no step may change them.
     pub policy_files: Vec<PolicyFileUsed>,
-    /// Where the project's policy was looked for, if there is one.
+    /// The directory from which the project's policy was searched, if there is one.
     pub place: Option<PathBuf>,
-    /// Whether that policy was trusted when it was read.
+    /// True if that policy was trusted when it was read.
     pub project_is_trusted: Option<bool>,
-    /// What the operator has named for steps to receive.
+    /// The secrets that the operator has named.
     pub secrets: Arc<Secrets>,
     pub store: OnceLock<Store>,
     pub components: OnceLock<Engine>,
-    /// What compiles them.
+    /// The program that compiles components.
     pub compiler: Option<CompilerProgram>,
-    /// Components that were looked at before the run; held, so that it need not load them again.
+    /// Components that were checked before the run. They are held so that the run need not load them again.
     pub checked: Mutex<Vec<Component>>,
-    /// The contents of files that have not changed since they were read.
+    /// The digests of files that have not changed since they were read.
     pub files: Arc<FileDigests>,
 }
 
 impl Services {
-    /// What decisions depend on besides the plan, as this process has it.
+    /// The facts that decisions depend on besides the plan, in this process.
     pub(crate) fn surroundings(&self) -> Surroundings {
         Surroundings {
             home: self.env.get("HOME").unwrap_or_else(|| "/".to_owned()),
@@ -99,7 +99,7 @@ impl Services {
         }
     }
 
-    /// What no step may change, as far as this process knows.
+    /// The paths that no step may change, as far as this process knows.
     pub(crate) fn protected(&self) -> Vec<String> {
         let audit = self.audit_places();
         let places =
@@ -107,14 +107,14 @@ impl Services {
         places.map(|path| path.display().to_string()).collect()
     }
 
-    /// What lobster takes its own settings and promises from, by the names that lead there: files that are not there
-    /// yet, too, for a step could make them.
+    /// The paths from which lobster reads its own settings and promises, by the names that lead there. Missing files
+    /// are included, since a step could create them.
     pub(crate) fn own_places(&self) -> Vec<PathBuf> {
         let env = |name: &str| self.env.get(name);
         let settings = config_file(env, "").map(|file| file.components().collect());
         let named =
             ["LOBSTER_POLICY", "LOBSTER_ORG_POLICY", "LOBSTER_SECRETS", mcp::VARIABLE, "LOBSTER_LLM_POOL"];
-        // A pool of models may be the text itself.
+        // A pool of models may be given as text instead of a file.
         let named = named
             .iter()
             .filter_map(|name| self.env.path(name))
@@ -124,13 +124,13 @@ impl Services {
         places.chain(named).map(|place| self.cwd.join(place)).collect()
     }
 
-    /// Where stores note what they promised, if there is a home.
+    /// The file in which stores record their promises, if there is a home.
     fn marks_outside(&self) -> Option<PathBuf> {
         let home = home_dir(&|name| self.env.bytes(name)).filter(|home| home.is_dir())?;
         Some(home.join(MARKS_OUTSIDE.trim_start_matches("~/")))
     }
 
-    /// The same for an execution that nobody sees: it asks, shows and tells nothing.
+    /// The same for a silent execution, which asks, shows and reports nothing.
     pub fn unseen(&self, cancel: CancelToken) -> Self {
         let nowhere: Screen = Box::new(|_| Ok(()));
         Self {
@@ -162,7 +162,7 @@ impl Services {
         }
     }
 
-    /// The store, opened at the first use.
+    /// The store, opened on first use.
     pub(crate) fn store(&self) -> Result<Store, StoreError> {
         if let Some(store) = self.store.get() {
             return Ok(store.clone());
@@ -186,19 +186,19 @@ impl Services {
         Ok(store)
     }
 
-    /// Where the policy wants the audit kept beside the store.
+    /// The places that the policy names for the audit, outside the store.
     pub(crate) fn audit_places(&self) -> AuditPlaces {
         let home = self.env.get("HOME").map(PathBuf::from).unwrap_or_default();
         self.policy.file().audit.places(&self.state_dir, &home)
     }
 
-    /// The component engine; making it costs nothing until it loads something.
+    /// The component engine; making it costs nothing until it loads a component.
     pub(crate) fn components(&self) -> &Engine {
         self.components.get_or_init(|| {
             let code_cache = Some(self.state_dir.join("store").join("code"));
             let compiler = self.compiler.clone();
             let usual = CompileLimits::default();
-            // Values that cannot be read were refused at the start.
+            // Invalid values were refused at the start.
             let compile_limits = CompileLimits {
                 memory: self.env.value_of(&COMPILE_MEMORY).ok().flatten().unwrap_or(usual.memory),
                 time: self.env.value_of(&COMPILE_TIME).ok().flatten().unwrap_or(usual.time),
@@ -207,7 +207,7 @@ impl Services {
         })
     }
 
-    /// Tells a person that something began, and that it ended when the value goes.
+    /// Reports that work began, and that it ended when the returned value is dropped.
     pub(crate) fn show_progress(&self, path: &StepPath, kind: &str) -> Shown<'_> {
         Shown(self.progress.as_deref().map(|progress| {
             progress.started(path.as_str(), kind);
@@ -215,7 +215,7 @@ impl Services {
         }))
     }
 
-    /// What carries out the effects of a run whose blobs are in `store`.
+    /// The executor for the effects of a run whose blobs are in `store`.
     pub(crate) fn executor(&self, store: &Store) -> Box<dyn Executor + '_> {
         match &self.executor_program {
             None => {
@@ -230,17 +230,17 @@ impl Services {
         }
     }
 
-    /// Whether a program of the operator's carries out orders.
+    /// True if a program of the operator executes orders.
     pub(crate) fn has_other_executor(&self) -> bool {
         self.executor_program.is_some()
     }
 
-    /// Who the history says asked.
+    /// The caller in the history.
     pub fn actor(&self) -> Option<String> {
         self.caller.actor.clone().or_else(|| self.env.non_blank("LOBSTER_ACTOR"))
     }
 
-    /// Sends the spans of an execution that is over to the collector, if there is one.
+    /// Sends the spans of a finished execution to the collector, if there is one.
     pub(crate) fn export(&self, store: &Store, run: RunId) {
         let exporter = match Exporter::from_env(&|name| self.env.get(name)) {
             Ok(None) => return,
@@ -255,7 +255,7 @@ impl Services {
         });
     }
 
-    /// The trace of a run that somebody with this `traceparent` began, if its spans are exported.
+    /// The trace of a run whose caller sent this `traceparent`, if its spans are exported.
     pub(crate) fn trace(&self, run: RunId, caller: Option<&str>) -> Option<RunTrace> {
         let exporter = Exporter::from_env(&|name| self.env.get(name)).ok().flatten();
         exporter.map(|_| RunTrace::new(run, caller))
@@ -265,7 +265,7 @@ impl Services {
         (self.notes)(&self.secrets.redactions().text(line));
     }
 
-    /// Finds the secrets that a plan grants, and refuses a plan that holds one in clear.
+    /// Finds the secrets that a plan grants, and refuses a plan that contains one in clear text.
     pub(crate) fn prepare_secrets(&self, plan: &Plan, args: &Map<String, Value>) -> Result<(), SecretError> {
         self.learn_secrets(secrets::grants_of(plan))?;
         self.learn_secrets(&self.grants_of_servers(plan))?;
@@ -278,20 +278,20 @@ impl Services {
         self.secrets.check_clear("the workflow holds", &json::compact(plan))
     }
 
-    /// What the operator's file grants to the MCP servers that a plan names.
+    /// The secrets that the operator's file grants to the MCP servers that a plan names.
     pub(crate) fn grants_of_servers(&self, plan: &Plan) -> Vec<SecretGrant> {
         self.servers_called_by(plan).flat_map(|server| server.grants().collect::<Vec<_>>()).collect()
     }
 
-    /// The credentials that it grants to them.
+    /// The credentials that the operator's file grants to these servers.
     pub(crate) fn credentials_of_servers(&self, plan: &Plan) -> Vec<CredentialGrant> {
         self.servers_called_by(plan)
             .flat_map(|server| server.granted_credentials().unwrap_or_default())
             .collect()
     }
 
-    /// The servers of the operator's file that a plan names. A file that cannot be read has none; whoever
-    /// calls a server is told why.
+    /// The servers of the operator's file that a plan names. An unreadable file has none; a call to a server reports
+    /// the reason.
     fn servers_called_by(&self, plan: &Plan) -> impl Iterator<Item = mcp::ServerSpec> {
         let named = mcp::servers_of(plan);
         let config = (!named.is_empty()).then(|| mcp::operators(self, &self.cwd).ok()).flatten();
@@ -315,12 +315,12 @@ impl Services {
         self.secrets.learn_credentials(grants, &self.reader())
     }
 
-    /// Why a secret has no value.
+    /// Checks that a secret has a value.
     pub(crate) fn find_secret(&self, name: &str) -> Result<(), SecretError> {
         self.secrets.find(name, &self.reader())
     }
 
-    /// The value of a secret as it is now.
+    /// The current value of a secret.
     pub(crate) fn current_secret(&self, name: &str) -> Result<String, Failure> {
         Ok(self.secrets.current_value(name, &self.reader())?.to_string())
     }
@@ -336,7 +336,7 @@ impl Services {
         self.secrets.variables(grants, &self.reader())
     }
 
-    /// An envelope without secrets. What steps gave comes from the store, which knows none.
+    /// An envelope without secrets. The output of steps comes from the store, which never has them.
     pub(crate) fn hide(&self, mut envelope: Envelope) -> Envelope {
         if self.secrets.is_empty() {
             return envelope;
@@ -354,7 +354,7 @@ impl Services {
         Reader { env: &self.env, cwd: &self.cwd, sandbox: &self.sandbox, cancel: &self.cancel, servers: self }
     }
 
-    /// The policy that decisions are made under, as gates are bound to it.
+    /// The policy for decisions, as gates are bound to it.
     pub fn policy_digest(&self) -> Digest {
         self.policy.digest()
     }

@@ -1,4 +1,4 @@
-//! What a runtime is made of, and the operator's files that belong to it.
+//! The parts of a runtime, and the operator's files for it.
 
 use lobster_base::code::Code;
 use std::collections::BTreeMap;
@@ -24,65 +24,66 @@ use lobster_sandbox::SandboxConfig;
 use lobster_stage::{HOST_FUNCTIONS, HostFunctions, Mode, Registry};
 use lobster_store::state_dir;
 
-/// Where an organisation keeps its policy, unless `LOBSTER_ORG_POLICY` says otherwise.
+/// Path of an organisation's policy, unless `LOBSTER_ORG_POLICY` names another.
 const ORGANISATION_POLICY: &str = "/etc/lobster/policy.toml";
 
-/// Where policies come from, besides the environment.
+/// Sources of policies besides the environment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PolicySources<'s> {
-    /// Where the project's file is looked for, there and above: the workflow's directory.
+    /// The workflow's directory. The project's file is searched there and above.
     pub place: Option<&'s Path>,
-    /// The file of this one run.
+    /// The file for this one run.
     pub run: Option<&'s Path>,
 }
 
-/// What a runtime is made of.
+/// The parts of a runtime.
 pub struct Settings {
-    /// Who reads results.
+    /// The reader of results.
     pub mode: Mode,
     /// The environment that steps inherit.
     pub env: Vec<(OsString, OsString)>,
-    /// Where relative paths start.
+    /// Start of relative paths.
     pub cwd: PathBuf,
     /// The commands that pipelines may use.
     pub registry: Registry,
-    /// Cancelled when everything should end.
+    /// Cancelled when all work has to end.
     pub cancel: CancelToken,
-    /// Somebody at a terminal, if there is one.
+    /// A person at a terminal, if there is one.
     pub prompter: Option<Box<dyn Prompter>>,
-    /// Warnings, retries and the like, a line at a time.
+    /// Receives warnings, retries and the like, one line at a time.
     pub notes: Notes,
-    /// Where a person sees what renderers show; none keeps it for the result.
+    /// Shows the output of renderers to a person; `None` keeps it for the result.
     pub screen: Option<Screen>,
-    /// Told when something that may take long begins and ends.
+    /// Receives the beginning and the end of work that may take long.
     pub progress: Option<Box<dyn Progress>>,
-    /// The operator's command that is told of each new question.
+    /// The operator's command that is notified of each new question.
     pub notify: Option<Notify>,
-    /// How native processes are started.
+    /// The way in which native processes are started.
     pub sandbox: SandboxConfig,
-    /// The program that compiles components, in a process of its own: this executable,
-    /// whose `main` calls `component::compile_main`. None compiles them in this process,
-    /// where neither a time limit nor a memory limit reaches: for components that are trusted.
+    /// The program that compiles components in its own process: this executable, whose `main` calls
+    /// `component::compile_main`. With `None` they are compiled in this process without any limit of time or memory,
+    /// which is only for trusted components.
     pub compiler: Option<CompilerProgram>,
-    /// What native processes may do.
+    /// The rules for native processes.
     pub policy: Policy,
-    /// The texts that the policy was made of, most trusted first; none for the built-in one.
+    /// The texts that the policy was made of, most trusted first; empty for the built-in policy.
     pub layers: Vec<LayerText>,
     /// The files that the policy came from.
     pub policy_files: Vec<PolicyFileUsed>,
-    /// Where the project's policy was looked for, if there is one.
+    /// The directory from which the project's policy was searched, if there is one.
     pub place: Option<PathBuf>,
-    /// Whether that policy was trusted when it was read.
+    /// True if that policy was trusted when it was read.
     pub project_is_trusted: Option<bool>,
-    /// Where secrets come from, beside what the policy says.
+    /// The sources of secrets besides those in the policy.
     pub secrets: BTreeMap<String, SecretReference>,
 }
 
 impl Settings {
-    /// Tool mode in this process's own environment, with all built-in commands and nobody to ask.
+    /// Tool mode in this process's own environment, with all built-in commands and without a prompt.
     ///
     /// # Errors
-    /// When the working directory is gone.
+    ///
+    /// If the working directory does not exist.
     pub fn from_process() -> io::Result<Self> {
         Ok(Self::in_directory(std::env::current_dir()?))
     }
@@ -102,7 +103,7 @@ impl Settings {
             progress: None,
             notify: None,
             sandbox: SandboxConfig::default(),
-            // The harness of unit tests is not a compiler.
+            // The test harness cannot compile components.
             compiler: (!cfg!(test)).then(CompilerProgram::default),
             policy: Policy::builtin(),
             layers: Vec::new(),
@@ -115,16 +116,15 @@ impl Settings {
 }
 
 impl Settings {
-    /// Puts native commands under these policies, most trusted first; each
-    /// later one can only be stricter. Without any, the built-in policy stays.
-    /// Gives what a person should hear about it.
+    /// Puts native commands under these policies, most trusted first; each later one can only be stricter. Without
+    /// any, the built-in policy stays. Returns the warnings for a person.
     ///
-    /// A project's file that nobody trusts may forbid, but what it allows is
-    /// asked about; if there is no other policy, so is everything else that
-    /// does more than read.
+    /// A project's file that is not trusted may deny commands, but commands that it allows need an approval. If there
+    /// is no other policy, so does everything else that does more than read.
     ///
     /// # Errors
-    /// When a file cannot be read or is not a policy. Nothing runs then.
+    ///
+    /// If a file cannot be read or is not a policy. Nothing runs then.
     pub fn use_policies(&mut self, sources: &PolicySources<'_>) -> Result<Vec<String>, Failure> {
         let env = Env::inherited(self.env.iter().cloned());
         let organisation = env.path("LOBSTER_ORG_POLICY").or_else(|| {
@@ -160,7 +160,7 @@ impl Settings {
         Ok(warnings)
     }
 
-    /// Adds the policy of the project that a place belongs to.
+    /// Adds the policy of the project that contains `place`.
     fn use_project(
         &mut self,
         place: Option<&Path>,
@@ -172,7 +172,7 @@ impl Settings {
             Failure::new(Code::Setting, format!("cannot read the project's policy {FILE_NAME}: {error}"))
         };
         let Some(file) = ProjectPolicy::find(&place).map_err(unreadable)? else { return Ok(Vec::new()) };
-        // Whoever named this very file has decided about it already.
+        // The operator named this file and so has already decided about it.
         if self.policy_files.iter().any(|known| known.path == file.path) {
             return Ok(Vec::new());
         }
@@ -196,7 +196,7 @@ impl Settings {
             Trust::Changed { trusted_at } => format!("has changed since it was trusted ({trusted_at})"),
         };
         if !layers.iter().any(|layer| layer.layer == Layer::Organisation) {
-            // The strict defaults are the ceiling that an untrusted file cannot raise.
+            // The strict defaults are the ceiling for an untrusted file.
             let text = "version = 1\n".to_owned();
             layers.push(LayerText { layer: Layer::Organisation, origin: "built in".to_owned(), text });
         }
@@ -212,11 +212,12 @@ impl Settings {
         Ok(warnings)
     }
 
-    /// Takes over the functions that the program which started lobster lends to this run
-    /// (`LOBSTER_HOST_FUNCTIONS`). Nothing else sees how they are reached.
+    /// Takes over the functions that the program which started lobster lends to this run (`LOBSTER_HOST_FUNCTIONS`).
+    /// Nothing else sees their address and token.
     ///
     /// # Errors
-    /// When the variable does not describe functions of a program on this machine.
+    ///
+    /// If the variable does not describe functions of a program on this machine.
     pub fn use_host_functions(&mut self) -> Result<(), Failure> {
         let Some(place) = self.env.iter().position(|(name, _)| name == HOST_FUNCTIONS) else {
             return Ok(());
@@ -227,7 +228,7 @@ impl Settings {
         }
         let wrong =
             |why: &str| Failure::new(Code::Setting, format!("{HOST_FUNCTIONS} cannot be used: {why}"));
-        // The text holds a token, so no message quotes it.
+        // The text contains a token, so no message quotes it.
         let functions: HostFunctions = text
             .to_str()
             .and_then(|text| serde_json::from_str(text).ok())
@@ -239,18 +240,19 @@ impl Settings {
         Ok(())
     }
 
-    /// Reads the operator's file of secret references: `LOBSTER_SECRETS`, else
-    /// `lobster/secrets.toml` in the configuration directory, if it is there.
+    /// Reads the operator's file of secret references: `LOBSTER_SECRETS`, else `lobster/secrets.toml` in the
+    /// configuration directory, if that exists.
     ///
     /// # Errors
-    /// When a file that was named cannot be read, others may write to it, or it is not what it should be.
+    ///
+    /// If a named file cannot be read, others may write to it, or its content is invalid.
     pub fn use_secrets(&mut self) -> Result<(), Failure> {
         let env = Env::inherited(self.env.iter().cloned());
         let named = env.path("LOBSTER_SECRETS").is_some();
         let Some(path) = secrets_file(&env).map(|path| self.cwd.join(path)) else { return Ok(()) };
         let wrong =
             |why: String| Failure::new(Code::Setting, format!("secrets file {}: {why}", path.display()));
-        // Below a home that is none (`HOME=/dev/null`, as services have it) there is no file either.
+        // A home that is not a directory (services have `HOME=/dev/null`) has no such file either.
         let is_absent = |error: &io::Error| {
             matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
         };
@@ -273,7 +275,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Keeps steps from the operator's file of prices, which says what a limit comes to.
+    /// Protects the operator's price file from steps, since limits depend on it.
     pub fn protect_prices(&mut self) {
         let env = Env::inherited(self.env.iter().cloned());
         let Some(path) = prices_file(|name| env.get(name)) else { return };
@@ -283,7 +285,7 @@ impl Settings {
     }
 }
 
-/// Where the operator names secrets.
+/// The operator's file of secrets.
 fn secrets_file(env: &Env) -> Option<PathBuf> {
     if let Some(path) = env.path("LOBSTER_SECRETS") {
         return Some(path);
@@ -291,7 +293,7 @@ fn secrets_file(env: &Env) -> Option<PathBuf> {
     config_file(|name| env.get(name), "secrets.toml")
 }
 
-/// The same in words, for whoever must add one.
+/// The same in words, for a person who has to add a secret.
 pub(crate) fn secrets_place(env: &Env) -> String {
     secrets_file(env)
         .map_or_else(|| "the policy".to_owned(), |path| format!("{} or the policy", path.display()))

@@ -22,12 +22,12 @@ use lobster_store::{
     StoreError, is_resumed_by_service, iso,
 };
 
-/// Executes a plan to its end, or as far as it goes now.
+/// Executes a plan until it ends or has to wait.
 pub fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelope {
     let _span = tracing::info_span!("run", id = %run.id).entered();
     let result = output_of(run, plan, args);
     let envelope = settle(run, plan, result).unwrap_or_else(|error| match error {
-        // A person ended it from another process, which has told everybody.
+        // A person ended the run from another process, which has reported it.
         StoreError::CalledOff { .. } => Envelope::Cancelled,
         other => Envelope::Failed(other.into()),
     });
@@ -35,16 +35,16 @@ pub fn execute(run: &Run<'_>, plan: &Plan, args: &Map<String, Value>) -> Envelop
     run.services.hide(envelope)
 }
 
-/// Journals how the execution ended and says so in an envelope.
+/// Journals the end of the execution and returns its envelope.
 fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<Envelope, StoreError> {
     let failed_at = run.failed_at().map(|path| path.to_string());
     let end = |status, output: Option<Blob>, error: Option<String>, code: Option<&FailureCode>| {
-        // A retry forgets how the steps there ended, and no step's failure is why nothing could be recorded.
+        // A retry drops the outcomes at this path, and if the store failed, no step did.
         let failed_at = failed_at.as_ref().filter(|_| code.and_then(FailureCode::known) != Some(Code::Store));
         let mut detail = json!({ "failed_at": failed_at, "code": code });
         let interrupted_by = run.interrupted_by();
         if status != RunStatus::Ok {
-            // Until somebody decides about them, the run is not over like one whose step failed.
+            // Until a person decides about these effects, the run has not ended like one with a failed step.
             let unseen = run.unseen()?;
             if let Some(by) =
                 interrupted_by.filter(|_| code.and_then(FailureCode::known) == Some(Code::Cancelled))
@@ -57,20 +57,20 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
             tell_unseen(&mut detail, &unseen);
         }
         let resumes = is_resumed_by_service(&detail) && run.is_of_service();
-        // What only computed is computed again if a power cut takes its end away (E1).
+        // After a power cut a run without effects can be computed again (E1).
         let durability = if status == RunStatus::Ok && !run.has_done_effects() {
             Durability::Lazy
         } else {
             Durability::Synced
         };
         run.end(vec![Event::RunEnded { status, output, error, detail }], durability)?;
-        // The service resumes it: nobody has to act.
+        // The service resumes the run, so there is nothing for a person to do.
         if !resumes {
             super::notify::notify_of_end(run.services, &run.store, run.id, status, failed_at.cloned(), code);
         }
         Ok::<_, StoreError>(())
     };
-    // Whose terminal was closed can answer elsewhere, if nothing was cut off half-way.
+    // A person whose terminal was closed can answer elsewhere, if no work was interrupted.
     let result = match result {
         Err(Stop::Cancelled)
             if run.has_lost_its_terminal() && run.has_pending() && run.unseen()?.is_empty() =>
@@ -127,7 +127,7 @@ fn settle(run: &Run<'_>, plan: &Plan, result: Result<Output, Stop>) -> Result<En
     })
 }
 
-/// Adds to the end of a run which effects began and were not seen to end, and why.
+/// Adds to the end of a run the effects that began and whose end was not seen, with the reasons.
 fn tell_unseen(detail: &mut Value, unseen: &[Unseen]) {
     if unseen.is_empty() {
         return;
@@ -139,10 +139,10 @@ fn tell_unseen(detail: &mut Value, unseen: &[Unseen]) {
         .collect();
 }
 
-/// Largest output that the history keeps beside the steps' own, in items' JSON bytes.
+/// Largest output that the history keeps in addition to the steps' own, in bytes of JSON.
 const MAX_KEPT_OUTPUT: usize = 1 << 20;
 
-/// Keeps an output for the history, unless it is large and no step's own.
+/// Keeps an output for the history, unless it is large and not a step's own.
 pub fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>, StoreError> {
     if let Some(blob) = output.stored() {
         return Ok(Some(blob));
@@ -151,15 +151,15 @@ pub fn keep_output(run: &Run<'_>, output: &Output) -> Result<Option<Blob>, Store
     run.store.put(&lines).map(Some)
 }
 
-/// Opens the gates that came up and shows the first of them, and writes down what else is waited for.
+/// Opens the new gates, shows the first of them, and records the other waits.
 ///
-/// Killed in between, nothing is forgotten: a waiting run without a gate and without a wait is taken up
-/// again, and as long as gates are still to be opened its waits are due at once.
+/// A crash in between loses nothing: a waiting run without a gate and without a wait is resumed, and its waits are due
+/// at once as long as there are gates to open.
 fn pause(run: &Run<'_>, plan: &Plan) -> Result<Result<Envelope, StageError>, StoreError> {
     let mut pending = run.take_pending();
     pending.sort_by(|a, b| a.path.cmp(&b.path));
     let known = run.store.gates(&GateFilter { status: None, run: Some(run.id), limit: 0 })?;
-    // Somebody answered while this execution went on; the next one will see it.
+    // An answer arrived while this execution continued; the next execution will read it.
     let is_answered = |gate: &PendingGate| {
         known.iter().any(|other| {
             other.status == GateStatus::Answered
@@ -221,7 +221,7 @@ fn park(run: &Run<'_>, waits: &[NewWait]) -> Result<(), StoreError> {
     run.store.service()?.park(run.id, run.store.run(run.id)?.started_at, waits)
 }
 
-/// A wait as the journal and the envelope have it.
+/// A wait in the journal and in the envelope.
 fn shown_wait(wait: &NewWait) -> Value {
     json!({ "path": wait.path, "until": wait.due.map(iso), "event": wait.event })
 }
@@ -280,11 +280,11 @@ fn envelope(
 /// Largest envelope of an input request, and largest subject in it, in bytes; the incumbent's numbers.
 const MAX_ENVELOPE: usize = 512_000;
 const MAX_SUBJECT: usize = 192_000;
-/// What the token adds to an envelope, as the incumbent reckons it.
+/// Bytes that the token adds to an envelope, in the incumbent's calculation.
 const TOKEN_ALLOWANCE: usize = 220;
 const SUBJECT_PREVIEW: usize = 2000;
 
-/// Cuts a workflow step's subject down until the envelope fits; the recorded question stays whole.
+/// Shortens the subject of a workflow step until the envelope fits; the recorded question stays whole.
 fn fit_subject(
     run: &Run<'_>,
     question: &GateQuestion,
@@ -321,7 +321,7 @@ fn fit_subject(
 }
 
 impl Run<'_> {
-    /// The signal or the lost client that stopped this execution, if nobody decided to end the run.
+    /// The signal or the lost client that stopped this execution, if no person or rule ended the run.
     fn interrupted_by(&self) -> Option<String> {
         match self.cancel.reason().filter(CancelReason::interrupts)? {
             CancelReason::Signal(name) => Some(name),
@@ -335,7 +335,7 @@ impl Run<'_> {
         service.and_then(|service| service.start_of(self.id).ok().flatten()).is_some()
     }
 
-    /// Journals the end of this execution after all that was buffered.
+    /// Journals the end of this execution after all buffered events.
     fn end(&self, events: Vec<Event>, durability: Durability) -> Result<(), StoreError> {
         self.show(&events);
         let mut all = self.take_buffered();

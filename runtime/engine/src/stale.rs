@@ -1,4 +1,4 @@
-//! Why an answer does not hold any more, in words.
+//! Explains why an answer is no longer valid.
 
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ const PARTS: [(&str, &str); 8] = [
     ("grants", "its rights"),
 ];
 
-/// What differs between what was approved and what is asked now, as far as the record tells.
+/// The difference between the approved question and the current one, as far as recorded.
 pub(super) fn difference(
     (store, run): (&Store, RunId),
     policy: &Digest,
@@ -52,7 +52,7 @@ pub(super) fn difference(
     }
 }
 
-/// The digest of the policy that the run began under.
+/// The digest of the policy under which the run began.
 fn began_under(store: &Store, run: RunId) -> Option<String> {
     let first = store.events_after(run, 0, 1).ok()?;
     match &first.first()?.event {

@@ -1,4 +1,4 @@
-//! What a step reads: its `stdin`, with references filled in.
+//! The input of a step: its `stdin`, with references resolved.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use lobster_language::template::{self, ExprError, Resolved};
 use lobster_stage::{Payload, Stop, store_failure};
 
 impl Frame<'_> {
-    /// What a step reads.
+    /// The input of a step.
     pub(super) fn stdin(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Input, Stop> {
         let text = match &step.stdin {
             Stdin::None => return Ok(Input::Nothing),
@@ -25,14 +25,14 @@ impl Frame<'_> {
         self.resolve(text, scope).map_err(|error| self.failed(path, &error))
     }
 
-    /// A reference's own value, or text with references filled in.
+    /// The value of a reference, or text with its references resolved.
     pub(super) fn resolve(&self, text: &str, scope: &Scope<'_>) -> Result<Input, ExprError> {
-        // Whole results are handed on without being copied, and stdout without being loaded.
+        // Whole results are passed on without a copy, and stdout without loading it.
         if let Some((field, record)) = self.whole_field(text, scope) {
             match field.as_str() {
                 "stdout" => return Ok(record.stdout.clone().map_or(Input::Nothing, Input::Text)),
                 "json" => {
-                    // What cannot be read is told below.
+                    // A result that cannot be read is reported below.
                     if let Ok(Some(value)) = record.json() {
                         return Ok(Input::of(Arc::clone(value)));
                     }
@@ -47,29 +47,29 @@ impl Frame<'_> {
         })
     }
 
-    /// What the text names, if it is one field of a record and nothing else.
+    /// The record and the field that the text names, if it is nothing but one reference.
     fn whole_field<'s>(&self, text: &str, scope: &'s Scope<'_>) -> Option<(String, &'s Arc<Record>)> {
         let reference = template::strict_reference(&template::fill_args(text, self.args))?;
         let [field] = <[String; 1]>::try_from(reference.path).ok()?;
         Some((field, scope.get(&reference.id)?))
     }
 
-    /// The items of a large list that a step reads, for whoever takes them one by one.
+    /// The items of a large list that a step reads, for steps that take them one by one.
     pub(super) fn large_stdin(&self, step: &Step, scope: &Scope<'_>) -> Option<Items> {
         let Stdin::Text(text) = &step.stdin else { return None };
         let (field, record) = self.whole_field(text, scope)?;
-        // Whoever loads it is told what cannot be read.
+        // A result that cannot be read is reported when it is loaded.
         if field == "json" { record.large_list(&self.run.store).ok().flatten() } else { None }
     }
 
-    /// The text of large JSON that a step reads, for whoever takes bytes.
+    /// The text of large JSON that a step reads, for steps that take bytes.
     pub(super) fn large_text(&self, step: &Step, scope: &Scope<'_>) -> Result<Option<Text>, Stop> {
         let Stdin::Text(text) = &step.stdin else { return Ok(None) };
         let Some((field, record)) = self.whole_field(text, scope) else { return Ok(None) };
         if field != "json" {
             return Ok(None);
         }
-        // Whoever loads it is told what cannot be read.
+        // A result that cannot be read is reported when it is loaded.
         if let Ok(Some(text)) = record.large_text(&self.run.store) {
             return Ok(Some(text));
         }

@@ -1,6 +1,5 @@
-//! What decisions about a run depend on besides its plan: recorded when it
-//! begins, so that an answer can be given from any process (another directory,
-//! another shell, another environment) and still be an answer to the same thing.
+//! The facts that decisions about a run depend on besides its plan. They are recorded when the run begins, so that an
+//! answer from any process (another directory, shell or environment) is an answer to the same question.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,38 +9,37 @@ use serde_json::Value;
 
 use lobster_base::digest::Digest;
 
-/// The field of a run's first event that holds them.
+/// The field of a run's first event with these facts.
 const FIELD: &str = "surroundings";
 
-/// The places that a decision names, as they were when the run began.
+/// The paths that a decision names, as they were when the run began.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Surroundings {
     /// `~` in a policy.
     pub(crate) home: String,
     /// `@state` in a policy.
     pub(crate) state: String,
-    /// What no step may change: the policies themselves, and where the audit is kept.
+    /// The paths that no step may change: the policies, and the places of the audit.
     pub(crate) protected: Vec<String>,
-    /// The files that the policy came from, by content where they are files.
+    /// The files that the policy came from, with the digests of their contents.
     #[serde(default)]
     pub(crate) policies: Vec<PolicyFileUsed>,
-    /// Whether the project's policy was trusted, if there was one.
+    /// True if the project's policy was trusted; `None` without such a policy.
     #[serde(default)]
     pub(crate) project_is_trusted: Option<bool>,
 }
 
-/// One file of a policy, as it was used: with the digest of the text that was
-/// read and is in force, whatever the file holds by now.
+/// One file of a policy, with the digest of the text that was read and is used, even if the file has changed since.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PolicyFileUsed {
-    /// Where it is, without links.
+    /// Its path, without links.
     pub path: PathBuf,
-    /// None for a directory.
+    /// `None` for a directory.
     pub digest: Option<Digest>,
 }
 
 impl Surroundings {
-    /// Those that a run began with; none if its record is older than they are.
+    /// The facts with which a run began; `None` for a record from before they were recorded.
     pub(crate) fn recorded(detail: &Value) -> Option<Self> {
         serde_json::from_value(detail.get(FIELD)?.clone()).ok()
     }
@@ -51,8 +49,7 @@ impl Surroundings {
         detail[FIELD] = serde_json::to_value(self).unwrap_or_default();
     }
 
-    /// Whether each file of the policy in force now was part of it then, and is
-    /// what it was and as trusted as it was.
+    /// True if each file of the current policy was part of the recorded one, with the same content and the same trust.
     pub(crate) fn cover(&self, now: &Self) -> bool {
         now.policies.iter().all(|file| self.policies.contains(file))
             && now.project_is_trusted.is_none_or(|_| now.project_is_trusted == self.project_is_trusted)
@@ -60,7 +57,7 @@ impl Surroundings {
 }
 
 impl PolicyFileUsed {
-    /// A file whose content was just read.
+    /// A file whose content was read.
     #[must_use]
     pub fn read(path: &Path, content: &[u8]) -> Self {
         Self { digest: Some(Digest::of(content)), ..Self::directory(path) }

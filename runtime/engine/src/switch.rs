@@ -1,4 +1,4 @@
-//! A choice: the steps of the one case that a value names.
+//! A choice: runs the steps of the one case that a value names.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use lobster_language::plan::{Step, Work};
 use lobster_language::template::{self, ExprError, Lookup};
 use lobster_stage::{StageError, Stop};
 
-/// Most of a value that no case names that is shown.
+/// Most bytes of an unknown value that an error shows.
 const MAX_SHOWN: usize = 200;
 
 impl Frame<'_> {
-    /// Runs the case that the value names, and leaves the others out. The record is that of the last
-    /// step that completed; those of all cases are visible beside it.
+    /// Runs the case that the value names, and skips the others. The record is that of the last completed step; the
+    /// records of all cases are visible as well.
     pub(super) fn switch(
         &self,
         step: &Step,
@@ -65,7 +65,7 @@ impl Frame<'_> {
                 if !std::ptr::eq(steps, chosen) {
                     self.skip(inner, &mut Scope::default(), path)?;
                 }
-                // What comes after a step with `skip_rest` has no record, either.
+                // Steps after a step with `skip_rest` also have no record.
                 let known = own.get_own(&inner.id).cloned();
                 record.inner.push(known.unwrap_or_else(|| Arc::new(skipped(inner))));
             }
@@ -73,7 +73,7 @@ impl Frame<'_> {
         Ok(record)
     }
 
-    /// The value as the name of a case; none if there is none.
+    /// The value as the name of a case; `None` if there is no value.
     fn value_of(
         &self,
         step: &Step,
@@ -104,7 +104,7 @@ impl Frame<'_> {
     }
 }
 
-/// The record of a step that is left out, and of what can be referred to inside it.
+/// The record of a skipped step, and of the steps inside it that can be referred to.
 pub(super) fn skipped(step: &Step) -> Record {
     let inner = match &step.work {
         Work::Switch { .. } => step.work.inside(),

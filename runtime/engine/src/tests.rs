@@ -1,4 +1,4 @@
-//! Components in pipelines and loops, through the façade.
+//! Components in pipelines and loops, through the public interface.
 
 use std::path::Path;
 
@@ -39,7 +39,7 @@ fn failure(result: &RunResult) -> String {
     }
 }
 
-/// One test, as compiling the evaluator takes most of the time.
+/// One test, since compiling the evaluator takes most of the time.
 #[test]
 fn components_in_pipelines_and_loops() {
     let dir = tempfile::tempdir().unwrap();
@@ -53,7 +53,7 @@ fn components_in_pipelines_and_loops() {
     assert_eq!(items(&result), json!([{"n": 2}, {"n": 3}]));
     assert_eq!(items(&pipeline(&runtime, "js '[]' | js 'input.length'")), json!([0]));
 
-    // More than memory is meant to hold.
+    // More items than are kept in memory.
     let result = pipeline(
         &runtime,
         "js 'Array.from({length: 20000}, (_, n) => n)' | js '[input.length, input[19999]]'",
@@ -64,7 +64,7 @@ fn components_in_pipelines_and_loops() {
     let message = failure(&pipeline(&runtime, "js 'const a = input;\nreturn a.b.c'"));
     assert!(message.contains("TypeError") && message.contains("line 2"), "{message}");
 
-    // A component by its file, with arguments; then from the cache.
+    // A component from its file, with arguments; then from the cache.
     let text = "js '[1,2]' | component eval.wasm --arg code=input.length --arg as=value";
     assert_eq!(items(&pipeline(&runtime, text)), json!([2]));
     let again = pipeline(&runtime, text);
@@ -82,7 +82,7 @@ fn components_in_pipelines_and_loops() {
     let message = failure(&pipeline(&runtime, "js '1' | component missing.wasm"));
     assert!(message.contains("missing.wasm"), "{message}");
 
-    // What an effect learns from outside is recorded, and it is not cached.
+    // Answers from outside are recorded, and such an outcome is not cached.
     std::fs::create_dir(dir.join("mail")).unwrap();
     std::fs::write(dir.join("mail/a.eml"), "From: Bo <bo@example.org>\nSubject: Plan\n\nHello\n").unwrap();
     let mail = include_bytes!("../../../guest-steps/dist/categorize-mail.wasm");
@@ -102,7 +102,7 @@ fn components_in_pipelines_and_loops() {
         assert!(super::RecordedCalls::open(&runtime.store().unwrap(), &record).is_ok());
     }
 
-    // Rounds of pure steps: results in order, and the first failure counts.
+    // Rounds of pure steps: results are in order, and the first failure is reported.
     let flow = "args: {fail: {default: []}}
 steps:
   - id: numbers

@@ -1,17 +1,15 @@
 //! Resume tokens: opaque names of gates, in the incumbent's form.
 //!
-//! A token is base64url (RFC 4648 §5, no padding) of
-//! `{"protocolVersion":1,"v":1,"kind":…,"stateKey":…}`. It carries no state;
-//! the random part of `stateKey` names a gate in the store. Tokens of the
-//! incumbent that do carry state are refused: whoever can make one could skip
-//! any gate.
+//! A token is base64url (RFC 4648 §5, no padding) of `{"protocolVersion":1,"v":1,"kind":…,"stateKey":…}`. It carries
+//! no state; the random part of `stateKey` names a gate in the store. The incumbent's tokens with state are refused,
+//! since anyone who can make one could skip any gate.
 
 use serde_json::{Value, json};
 
 use lobster_base::json;
 use lobster_store::{Gate, GateKey, Store, StoreError};
 
-/// What a token resumes.
+/// The kind of run that a token resumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenKind {
     Pipeline,
@@ -62,16 +60,16 @@ impl TokenKind {
     }
 }
 
-/// A decoded token. A key that names no gate of ours is `None`.
+/// A decoded token. `None` means that its key names no gate of lobster.
 #[derive(Debug)]
 pub struct Token {
     pub kind: TokenKind,
     pub key: Option<GateKey>,
-    /// What the token says itself, which may name a question of the incumbent.
+    /// The token's own key, which may name a question of the incumbent.
     pub state_key: String,
 }
 
-/// Why a text is not a token.
+/// The reason why a text is not a token.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     #[error("Invalid token")]
@@ -92,14 +90,15 @@ pub enum TokenError {
 /// The token that reopens a gate.
 ///
 /// # Errors
-/// When its run cannot be found.
+///
+/// If its run cannot be found.
 pub fn gate_token(store: &Store, gate: &Gate) -> Result<String, StoreError> {
     let kind =
         if store.run(gate.run)?.kind == "pipeline" { TokenKind::Pipeline } else { TokenKind::Workflow };
     Ok(Token::encode(kind, gate.key))
 }
 
-/// The longest text that is looked at; real tokens have about 160 characters.
+/// Longest text that is decoded; real tokens have about 160 characters.
 const MAX_TOKEN: usize = 16 << 10;
 
 impl Token {

@@ -1,9 +1,8 @@
-//! Effects that had begun and whose end nobody saw (invariant E7).
+//! Effects that began and whose end was not seen (invariant E7).
 //!
-//! Such an effect may have happened or not. It stands in the journal as interrupted,
-//! with what is known of how it was lost, and a person decides whether it is repeated
-//! or skipped. For whoever goes on with the run it has begun and not ended
-//! ([`CUT_OFF`]), so an older lobster that reads the journal asks as well.
+//! Such an effect may have happened or not. The journal has it as interrupted, with everything known about the loss,
+//! and a person decides if it is repeated or skipped. For a resumed run it has begun and not ended ([`CUT_OFF`]), so
+//! an older lobster that reads the journal asks as well.
 
 use lobster_base::code::{Code, FailureCode};
 use serde::{Deserialize, Serialize};
@@ -16,74 +15,74 @@ use lobster_store::{StepOutcome, StepStatus};
 /// The field of an outcome's detail that holds an [`UnseenEnd`].
 const FIELD: &str = "unknown_end";
 
-/// What was lost, and with it the end of the effect.
+/// The part whose loss hid the end of the effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Lost {
-    /// Somebody killed its process.
+    /// Its process was killed from outside.
     Process,
-    /// Somebody killed what watched over its process.
+    /// The supervisor of its process was killed from outside.
     Supervisor,
-    /// A call was sent, and no answer came back.
+    /// A call was sent, and no answer arrived.
     Answer,
     /// lobster ended: it was killed, or its machine stopped.
     Lobster,
-    /// The run was told to stop, and stopped the effect half-way.
+    /// The run was stopped, and the effect with it.
     Stopped,
-    /// What carried it out outside this process did not bring back its outcome.
+    /// The executor outside this process returned no outcome.
     Executor,
 }
 
-/// What is known of an effect whose end was not seen.
+/// Facts about an effect whose end was not seen.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UnseenEnd {
-    /// What was lost.
+    /// The part that was lost.
     pub lost: Lost,
     /// The signal that ended the process: `SIGKILL`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signal: Option<String>,
-    /// What was wrong with the executor: `executor_died`.
+    /// The executor's error: `executor_died`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<FailureCode>,
-    /// What the one who waited was told: `no answer within 500 ms`.
+    /// The error that the waiting side got: `no answer within 500 ms`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
-    /// Whether it is known that the effect went out: a call that was sent.
+    /// True if the effect certainly left lobster, as a call that was sent.
     #[serde(default)]
     pub sent: bool,
-    /// Whether its author says that doing it twice is the same as once.
+    /// True if its author declares that repeating it is the same as performing it once.
     #[serde(default)]
     pub idempotent: bool,
 }
 
 impl UnseenEnd {
-    /// The end of an effect that was lost with this.
+    /// An effect that was lost in this way.
     pub(crate) fn of(lost: Lost) -> Self {
         Self { lost, signal: None, code: None, why: None, sent: false, idempotent: false }
     }
 
-    /// A call that was sent and has no answer.
+    /// A call that was sent and got no answer.
     pub(crate) fn of_call(why: impl Into<String>) -> Self {
         Self { why: Some(why.into()), sent: true, ..Self::of(Lost::Answer) }
     }
 
-    /// An order whose outcome the executor did not bring back.
+    /// An order for which the executor returned no outcome.
     pub(crate) fn of_executor(code: Code, why: String) -> Self {
         Self { code: Some(code.into()), why: Some(why), ..Self::of(Lost::Executor) }
     }
 
-    /// What an outcome says of it; none if its end was seen.
+    /// Reads it from an outcome; `None` if the end was seen.
     #[must_use]
     pub fn of_outcome(outcome: &StepOutcome) -> Option<Self> {
         serde_json::from_value(outcome.detail.get(FIELD)?.clone()).ok()
     }
 
-    /// What happened, as the end of a sentence about the step.
+    /// A description of the loss, as the end of a sentence about the step.
     #[must_use]
     pub fn reason(&self) -> String {
         let signal = self.signal.as_ref().map(|signal| format!(" ({signal})")).unwrap_or_default();
         let why = self.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
-        // Older records have it at the end of `why`.
+        // Older records have the code at the end of `why`.
         let code = self.code.as_ref().map(|code| format!(" ({code})")).unwrap_or_default();
         match self.lost {
             Lost::Process => format!("its process was killed from outside{signal}"),
@@ -95,14 +94,14 @@ impl UnseenEnd {
         }
     }
 
-    /// The outcome of an effect whose end was not seen; what else is known of it may be added.
+    /// The outcome of an effect whose end was not seen; further facts may be added.
     pub(crate) fn outcome(&self) -> StepOutcome {
         let mut outcome = StepOutcome::new(StepStatus::Failed);
         self.mark(&mut outcome);
         outcome
     }
 
-    /// Says so in an outcome.
+    /// Marks an outcome with it.
     pub(crate) fn mark(&self, outcome: &mut StepOutcome) {
         outcome.error = Some(self.reason());
         outcome.code = Some(Code::UnknownEnd.to_string());
@@ -117,7 +116,7 @@ impl UnseenEnd {
     }
 }
 
-/// Adds to an outcome that tells of a lost end whether the effect may be repeated.
+/// Adds to an outcome with a lost end if the effect may be repeated.
 pub(super) fn tell_idempotent(outcome: &mut StepOutcome, idempotent: bool) {
     if let Some(end) = outcome.detail.get_mut(FIELD) {
         end["idempotent"] = Value::Bool(idempotent);
@@ -132,14 +131,14 @@ pub(crate) struct Unseen {
 }
 
 impl Recall {
-    /// What the journal says of effects that began and did not end, in the order of their names.
+    /// The recorded effects that began and did not end, in the order of their paths.
     pub(super) fn unseen(&self) -> Vec<Unseen> {
         let mut paths: Vec<_> = self.started.iter().collect();
         paths.sort();
         paths.into_iter().map(|path| Unseen { path: path.to_string(), end: self.unseen_end(path) }).collect()
     }
 
-    /// What is known of the end of an effect that began and did not end.
+    /// The recorded facts about the end of an effect that began and did not end.
     pub(super) fn unseen_end(&self, path: &StepPath) -> UnseenEnd {
         let Some(outcome) = self.cut_off.get(path) else { return UnseenEnd::of(Lost::Lobster) };
         UnseenEnd::of_outcome(outcome)
@@ -147,7 +146,7 @@ impl Recall {
     }
 }
 
-/// What a person is asked about effects whose end was not seen.
+/// The question to a person about effects whose end was not seen.
 pub(super) fn question(run: &str, unseen: &[Unseen]) -> String {
     let (they, it, did) = match unseen {
         [_] | [] => ("it", "it", "it had an effect"),
@@ -191,7 +190,7 @@ mod tests {
             assert_eq!(outcome.code.as_deref(), Some(Code::UnknownEnd.as_str()));
             assert!(end.reason().split_whitespace().count() > 3);
         }
-        // A later lobster's field is no obstacle; a later kind of loss is only not understood.
+        // An unknown field from a later version is ignored; an unknown kind of loss only stays unexplained.
         let mut outcome = UnseenEnd::of_call("silence").outcome();
         outcome.detail[FIELD]["more"] = json!(1);
         assert!(UnseenEnd::of_outcome(&outcome).is_some_and(|end| end.sent));

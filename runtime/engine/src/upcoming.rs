@@ -7,7 +7,7 @@ use lobster_language::dry_run;
 use lobster_language::plan::Plan;
 use lobster_stage::Registry;
 
-/// The steps of a plan after the one that asks, as a dry run shows them.
+/// The steps of a plan after `path`, whose step asks, as a dry run shows them.
 pub fn plan_after(registry: &Registry, plan: &Plan, args: &Map<String, Value>, path: &str) -> String {
     match plan {
         Plan::Workflow(workflow) => {

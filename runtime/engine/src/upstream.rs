@@ -1,5 +1,5 @@
-//! What a process finds on its loopback interface in place of the hosts whose credentials it
-//! may use: the values stay here.
+//! The credential proxy of a process: it listens on the loopback interface in place of the hosts whose credentials the
+//! process may use, so that the values stay in lobster.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -13,23 +13,23 @@ use lobster_credentials::{Credential, Serving, Upstream};
 use lobster_sandbox::{Confinement, Net, UPSTREAM};
 use lobster_stage::StageError;
 
-/// In the detail of an outcome: which hosts were asked with credentials, and what was refused.
+/// In the detail of an outcome: the hosts that were called with credentials, and the refused calls.
 pub(crate) const CREDENTIALS: &str = "credentials";
 
-/// The variable with the number of settings that the environment gives to git.
+/// The variable with the number of git settings in the environment.
 const GIT_SETTINGS: &str = "GIT_CONFIG_COUNT";
 
-/// Answers for one process, as long as this is held.
+/// Serves one process while this value lives.
 #[derive(Debug)]
 pub(crate) struct StepUpstream {
     upstream: Upstream,
     origin: String,
-    /// Outside of a jail's own network.
+    /// Set outside a jail's own network.
     serving: Option<Serving>,
 }
 
 impl StepUpstream {
-    /// For a process with these credentials, confined like this; none if it has none.
+    /// Opens it for a process with these credentials and this confinement; `None` without credentials.
     pub(crate) fn open(
         credentials: Vec<Credential>,
         confinement: &Confinement,
@@ -41,7 +41,7 @@ impl StepUpstream {
             StageError::new(format!("cannot answer for the hosts of the step's credentials: {error}"))
         };
         let upstream = Upstream::new(credentials).map_err(failed)?;
-        // A jail has a network of its own, unless it has the host's.
+        // A jail has its own network, unless it has the host's.
         let is_apart = confinement.spec().is_some_and(|spec| spec.net != Net::Host);
         if is_apart {
             return Ok(Some(Self { upstream, origin: format!("http://{UPSTREAM}"), serving: None }));
@@ -52,7 +52,7 @@ impl StepUpstream {
         Ok(Some(Self { upstream, origin, serving: Some(serving) }))
     }
 
-    /// Adds to the environment of the process what leads its programs here.
+    /// Adds variables to the environment of the process that direct its programs here.
     pub(crate) fn extend(&self, env: &mut Vec<(OsString, OsString)>) {
         let mut set = |name: OsString, value: OsString| {
             env.retain(|(known, _)| *known != name);
@@ -68,7 +68,7 @@ impl StepUpstream {
         }
     }
 
-    /// git has no variable for a host; it has settings that put one address in place of another.
+    /// git has no variable for a host, but it has settings that replace one address by another.
     fn lead_git(&self, env: &mut Vec<(OsString, OsString)>) {
         let known = env.iter().find(|(name, _)| name == GIT_SETTINGS);
         let count: usize = known.and_then(|(_, value)| value.to_str()?.parse().ok()).unwrap_or(0);
@@ -82,18 +82,18 @@ impl StepUpstream {
         }
     }
 
-    /// What answers inside a jail, if the process is in one.
+    /// The proxy inside a jail, if the process is in one.
     pub(crate) fn in_jail(&self) -> Option<Arc<dyn lobster_sandbox::Upstream>> {
         let inside = || InJail { upstream: self.upstream.clone(), origin: self.origin.clone() };
         self.serving.is_none().then(|| Arc::new(inside()) as Arc<dyn lobster_sandbox::Upstream>)
     }
 
-    /// Why a login gave no token for one of its requests, if that happened.
+    /// The reason why a login gave no token for one of the requests, if that happened.
     pub(crate) fn problem(&self) -> Option<TokenError> {
         self.upstream.problem()
     }
 
-    /// What the process did with its credentials, for its outcome.
+    /// The process's use of its credentials, for its outcome.
     pub(crate) fn used(&self) -> Value {
         let used = self.upstream.used();
         let mut told = json!({ "used": used.reached });
@@ -104,7 +104,7 @@ impl StepUpstream {
     }
 }
 
-/// Programs with a proxy ask it for this machine, too, unless they are told.
+/// Excludes this machine from proxies; otherwise programs with a proxy send even these requests to it.
 fn past_proxies(env: &mut Vec<(OsString, OsString)>) {
     let is_proxy = |name: &OsStr| name.to_string_lossy().to_ascii_lowercase().ends_with("_proxy");
     if !env.iter().any(|(name, _)| is_proxy(name)) {
@@ -121,7 +121,7 @@ fn past_proxies(env: &mut Vec<(OsString, OsString)>) {
     }
 }
 
-/// Answers on a socket that the sandbox has opened inside a jail.
+/// Listens on a socket that the sandbox has opened inside a jail.
 #[derive(Debug)]
 struct InJail {
     upstream: Upstream,

@@ -1,5 +1,5 @@
-//! Results on their way between steps: text and items that may be too large
-//! for memory and are then read from the store only when somebody looks.
+//! Results that are passed between steps: text and items. They may be too large for memory, and are then read from the
+//! store only when they are needed.
 
 use std::any::Any;
 use std::borrow::Cow;
@@ -16,10 +16,10 @@ use lobster_base::json;
 use lobster_stage::{Flow, Payload, Rendering, Sink, Spool, Stop, store_failure};
 use lobster_store::{Blob, BlobWriter, Store, StoreError};
 
-/// Values that components keep where there is no run to keep them for.
+/// Memory for the values of components in an execution without a record.
 pub(crate) type Scratch = Arc<Mutex<HashMap<String, Value>>>;
 
-/// What a step reads.
+/// The input of a step.
 #[derive(Clone, Debug)]
 pub(crate) enum Input {
     Nothing,
@@ -28,7 +28,7 @@ pub(crate) enum Input {
 }
 
 impl Input {
-    /// All of it in memory; none if it is nothing.
+    /// The whole input in memory; `None` if there is none.
     pub(crate) fn load(self) -> Result<Option<Arc<Value>>, Stop> {
         Ok(Some(match self {
             Self::Nothing => return Ok(None),
@@ -37,7 +37,7 @@ impl Input {
         }))
     }
 
-    /// Null is nothing, a string is text.
+    /// Null means no input, and a string is text.
     pub(crate) fn of(value: Arc<Value>) -> Self {
         match &*value {
             Value::Null => Self::Nothing,
@@ -61,7 +61,7 @@ enum TextSource {
     Value(Arc<Value>),
     Items(Arc<Vec<Value>>),
     Stored(Store, Blob),
-    /// What a step at this path gave, and the record does not have.
+    /// The output of the step at this path, which is missing from the record.
     LeftOut(Arc<str>),
 }
 
@@ -74,18 +74,18 @@ impl Text {
         Self::of(TextSource::Stored(store.clone(), blob))
     }
 
-    /// A string as it is, anything else as JSON; not written before somebody reads it.
+    /// A string unchanged, any other value as JSON; written only when it is read.
     pub(crate) fn of_value(value: Arc<Value>) -> Self {
         Self::of(TextSource::Value(value))
     }
 
-    /// One item a line if all are strings, else JSON: of the only one, or of all as
-    /// an array. Not written before somebody reads it.
+    /// One item per line if all items are strings, else JSON: of a single item, or of all items as an array. Written
+    /// only when it is read.
     pub(crate) fn of_items(items: Arc<Vec<Value>>) -> Self {
         Self::of(TextSource::Items(items))
     }
 
-    /// Text that nobody can read.
+    /// Text that cannot be read.
     pub(crate) fn left_out(path: Arc<str>) -> Self {
         Self::of(TextSource::LeftOut(path))
     }
@@ -94,7 +94,7 @@ impl Text {
         Self(Arc::new(TextInner { source, loaded: OnceLock::new() }))
     }
 
-    /// Whether it is the empty text, without loading it.
+    /// True if it is the empty text, without loading it.
     pub(crate) fn is_empty(&self) -> bool {
         let is_empty = |value: &Value| value.as_str().is_some_and(str::is_empty);
         match &self.0.source {
@@ -110,7 +110,7 @@ impl Text {
         }
     }
 
-    /// Bytes of it in the store; none of text that is in memory.
+    /// Its number of bytes in the store; 0 if the text is in memory.
     pub(crate) fn stored_len(&self) -> u64 {
         match &self.0.source {
             TextSource::Stored(_, blob) => blob.len,
@@ -134,14 +134,13 @@ impl Text {
         Ok(Arc::clone(self.0.loaded.get_or_init(|| text.into())))
     }
 
-    /// Its bytes, as they are, to be read as they flow.
+    /// Its bytes, unchanged, as a stream.
     pub(crate) fn reader(&self) -> io::Result<impl BufRead + use<>> {
         let reader = self.payload().map_err(io::Error::other)?.open()?;
         Ok(BufReader::with_capacity(PIECE, reader))
     }
 
-    /// The bytes for another step's stdin: shared, not copied. Bytes that are
-    /// no UTF-8 pass through as they are.
+    /// The bytes for another step's stdin: shared, not copied. Bytes that are not UTF-8 are passed on unchanged.
     pub(crate) fn payload(&self) -> Result<Payload, StoreError> {
         match &self.0.source {
             TextSource::Stored(store, blob) => Ok(match store.blob_file(&blob.digest)? {
@@ -185,8 +184,8 @@ fn items_text(items: &[Value]) -> String {
 /// Bytes of a text that are read at a time.
 const PIECE: usize = 256 << 10;
 
-/// Most items that are held in memory between two steps, and most bytes of them.
-/// Beyond either, items go to the store as JSON Lines.
+/// Most items, and most bytes of items, that are held in memory between two steps. More items go to the store as JSON
+/// Lines.
 const MAX_ITEMS_IN_MEMORY: usize = 4096;
 const MAX_BYTES_IN_MEMORY: usize = 4 << 20;
 
@@ -221,7 +220,7 @@ impl Items {
         }
     }
 
-    /// Hands over each item until `take` wants no more.
+    /// Passes each item to `take` until it returns that it wants no more.
     pub(crate) fn for_each<E: From<io::Error>>(
         &self,
         mut take: impl FnMut(Value) -> Result<Flow, E>,
@@ -229,7 +228,7 @@ impl Items {
         self.visit(|item| take(item.into_owned()))
     }
 
-    /// Shows each item until `take` wants no more.
+    /// Shows each item to `take` until it returns that it wants no more.
     pub(crate) fn visit<E: From<io::Error>>(
         &self,
         mut take: impl FnMut(Cow<'_, Value>) -> Result<Flow, E>,
@@ -270,7 +269,7 @@ impl Items {
     }
 }
 
-/// Collects items, spilling to the store when there are many.
+/// Collects items, and moves them to the store when there are many.
 pub(crate) struct ItemSpool {
     store: Store,
     memory: Vec<Value>,
@@ -300,7 +299,7 @@ impl ItemSpool {
         Ok(())
     }
 
-    /// The spool that was lent to a stage.
+    /// Takes back the spool that was lent to a stage.
     pub(crate) fn taken_back(spool: Box<dyn Spool>) -> io::Result<Box<Self>> {
         spool.into_any().downcast().map_err(|_| io::Error::other("the items were collected by another host"))
     }
@@ -350,7 +349,7 @@ pub(crate) fn write_array(mut writer: &mut impl Write, items: &Items) -> io::Res
     writer.write_all(if items.len() == 0 { b"[]" } else { b"]" })
 }
 
-/// Roughly what a value takes in memory, in bytes.
+/// The approximate size of a value in memory, in bytes.
 fn weight(value: &Value) -> usize {
     const CELL: usize = size_of::<Value>();
     CELL + match value {
@@ -361,11 +360,11 @@ fn weight(value: &Value) -> usize {
     }
 }
 
-/// What the renderers of a pipeline showed.
+/// The output of a pipeline's renderers.
 #[derive(Debug, Default)]
 pub(crate) struct Rendered {
     text: String,
-    /// Where the last rendering begins, and what it is.
+    /// Start of the last rendering, and its kind.
     last: Option<(usize, Rendering)>,
 }
 
@@ -375,7 +374,7 @@ impl Rendered {
         self.text.push_str(text);
     }
 
-    /// All renderings, one behind the other, if there is any text.
+    /// All renderings, one after the other, if they have any text.
     pub(crate) fn text(&self) -> Option<Text> {
         (!self.text.is_empty()).then(|| Text::inline(self.text.as_str()))
     }
@@ -391,7 +390,7 @@ impl Rendered {
     }
 }
 
-/// What a finished run gives: the envelope's `output`.
+/// The output of a finished run: the envelope's `output`.
 #[derive(Clone, Debug)]
 pub struct Output(Parts);
 
@@ -419,7 +418,7 @@ impl Output {
         if text.is_empty() { Self::empty() } else { Self(Parts::Text(text)) }
     }
 
-    /// Whether there is nothing to print.
+    /// True if there is nothing to print.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         match &self.0 {
@@ -428,7 +427,7 @@ impl Output {
         }
     }
 
-    /// The blob that holds the items, if they were too many for memory.
+    /// The blob with the items, if they were too many for memory.
     pub(crate) fn stored(&self) -> Option<Blob> {
         match &self.0 {
             Parts::Items(Items::Stored { blob, .. }) => Some(*blob),
@@ -436,7 +435,7 @@ impl Output {
         }
     }
 
-    /// One item a line, as JSON, unless that is more than `max` bytes.
+    /// One item per line, as JSON, unless that is more than `max` bytes.
     pub(crate) fn lines(&self, max: usize) -> io::Result<Option<Vec<u8>>> {
         let items = match &self.0 {
             Parts::Items(items) => items.clone(),
@@ -450,17 +449,18 @@ impl Output {
         Ok((lines.len() <= max).then_some(lines))
     }
 
-    /// Everything in memory at once.
+    /// All items in memory.
     ///
     /// # Errors
-    /// When the store cannot give it back.
+    ///
+    /// If the store cannot return them.
     pub fn to_vec(&self) -> io::Result<Vec<Value>> {
         match &self.0 {
             Parts::Items(items) => Ok(items.load()?.to_vec()),
             Parts::Text(text) => Ok(vec![Value::String(text.load().map_err(io::Error::other)?.to_string())]),
             Parts::List(text) => {
                 let text = text.load().map_err(io::Error::other)?;
-                // The text of an item that is as deep as JSON may be has one level more, and stays text.
+                // An item of the greatest permitted depth is one level deeper inside a list, and stays text.
                 Ok(json::parse_as(&text).unwrap_or_else(|_| vec![Value::String(text.to_string())]))
             }
         }
@@ -495,7 +495,7 @@ impl Serialize for Output {
     }
 }
 
-/// Everything a reader gives, at most `max` bytes of it.
+/// All bytes of a reader, at most `max` of them.
 pub(crate) fn read_to_end(mut reader: impl Read, max: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.by_ref().take(max).read_to_end(&mut bytes)?;

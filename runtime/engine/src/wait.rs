@@ -1,7 +1,7 @@
 //! Steps that wait for a time or an event, and pauses between rounds.
 //!
-//! A run that the service looks after is left when all that is under way in it waits: what for is
-//! written down, and the process ends. Any other run waits in its process.
+//! A run under a service is left when all its threads wait: the waits are recorded, and the process ends. Any other
+//! run waits in its process.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,21 +20,21 @@ use super::run::Run;
 use super::value::Text;
 use super::workflow::Frame;
 
-/// How long the clock is not looked at: a machine that slept, or whose clock was set, is noticed
-/// within this, and so is that nothing else is under way any more.
+/// Longest time between two looks at the clock. A machine that slept, or whose clock was set, is noticed within this
+/// time, and so is the end of the run's other work.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// How often somebody who waits for an event looks for it.
+/// Interval at which a step that waits for an event checks for it.
 const LOOK_FOR_EVENT: Duration = Duration::from_millis(250);
 
-/// A run is not left for less: another process would be busy as long with taking it up.
+/// Shortest wait for which a run is left: starting another process would take as long as a shorter one.
 const WORTH_LEAVING: Duration = Duration::from_secs(3);
 
-/// A server that was not heard of for so long looks after nothing. It says that it lives each 2 s.
+/// A server without a sign of life for this time is dead. It sends one every 2 s.
 const SERVER_IS_GONE_MS: i64 = 30_000;
 
 impl Frame<'_> {
-    /// Waits, and hands on what it read or what the event brought.
+    /// Waits, and returns the step's input or the event's data.
     pub(super) fn wait(
         &self,
         step: &Step,
@@ -67,7 +67,7 @@ impl Frame<'_> {
         self.carry(step, scope, path)
     }
 
-    /// Waits until a time that is decided once, when the run first comes here.
+    /// Waits until a time that is computed once, when the run first comes here.
     pub(super) fn pause(
         &self,
         whose: &str,
@@ -77,7 +77,7 @@ impl Frame<'_> {
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
         let deadline = self.deadline(whose, path, text, decide)?;
-        // A replay shows what was; it waits for nothing.
+        // A replay waits for nothing.
         if !self.run.journals() || now(&self.run.store) >= deadline {
             return Ok(());
         }
@@ -100,8 +100,8 @@ impl Frame<'_> {
         }
     }
 
-    /// Until when a step waits. It is in the journal before the wait begins, so whoever resumes or
-    /// forks waits for the rest only.
+    /// The end of a step's wait. It is in the journal before the wait begins, so a resumed run or a fork waits only
+    /// for the remainder.
     fn deadline(
         &self,
         whose: &str,
@@ -125,8 +125,8 @@ impl Frame<'_> {
         Ok(decided["until"].as_u64().unwrap_or_default())
     }
 
-    /// Waits for an event, and gives its data. Which one it was, or that none came in time, is decided
-    /// once and in the journal.
+    /// Waits for an event, and returns its data. The choice of the event, or the fact that none came in time, is
+    /// recorded once in the journal.
     fn event(
         &self,
         whose: &str,
@@ -163,7 +163,7 @@ impl Frame<'_> {
                         None => json!({ "name": name, "late": true }),
                     },
                 };
-                // Whoever sent it may not have known what is a secret here.
+                // The sender may not have known what is a secret here.
                 self.run.store.hide_in(&mut came);
                 self.run.keep(&place, || Ok(came))?
             }
@@ -177,7 +177,7 @@ impl Frame<'_> {
         Ok(came["data"].clone())
     }
 
-    /// The event that a place waits for; none if it does not come in time.
+    /// The event that a path waits for; `None` if it does not come in time.
     fn await_event(
         &self,
         path: &StepPath,
@@ -185,7 +185,7 @@ impl Frame<'_> {
         deadline: Option<u64>,
         cancel: &CancelToken,
     ) -> Result<Option<SentEvent>, Stop> {
-        // Nothing but the record says which event it was.
+        // Only the record knows which event it was.
         if !self.run.journals() {
             return Err(Stop::Paused);
         }
@@ -215,8 +215,8 @@ impl Frame<'_> {
 }
 
 impl Run<'_> {
-    /// Whether somebody takes this run up again when a wait is over, and nothing of it is under way. A
-    /// limit on the time of a step counts the time of this process, so inside one the run is not left.
+    /// True if the service resumes this run when a wait is over, and no other work of the run is active. A step's time
+    /// limit is measured in this process, so the run is not left inside such a step.
     fn may_be_left(&self, cancel: &CancelToken) -> Result<bool, Stop> {
         if cancel.is_cancelled() || cancel.has_limit() || !self.activity.is_idle() {
             return Ok(false);

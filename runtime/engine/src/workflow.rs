@@ -30,47 +30,47 @@ use lobster_models::cost::{CostTracker, Verdict};
 use lobster_stage::{Answer, Payload, Question, StageError, Stop, ToolCall};
 use lobster_store::{StepOutcome, StepStatus};
 
-/// One workflow being executed: the file that was asked for, or a child of it.
+/// One workflow that is being executed: the requested file, or a child of it.
 pub(crate) struct Frame<'f> {
     pub(super) run: &'f Run<'f>,
     pub(super) workflow: &'f Workflow,
     pub(super) args: &'f Map<String, Value>,
-    /// What the workflow inherits: the process's environment, or the parent step's.
+    /// The inherited environment: the process's, or the parent step's.
     pub(super) env: Env,
-    /// Where steps without a `cwd` run.
+    /// The directory of steps without a `cwd`.
     pub(super) cwd: PathBuf,
-    /// Where in the run this workflow stands.
+    /// The path of this workflow in the run.
     pub(super) path: StepPath,
     /// The files being executed, outermost first, resolved.
     pub(super) active: Vec<PathBuf>,
     pub(super) cost: Arc<Mutex<CostTracker>>,
-    /// What its calls of models may use.
+    /// The budgets for its model calls.
     pub(super) account: Arc<Account>,
-    /// What becomes of changes to files at least, whatever a step says.
+    /// The least separation for changes to files; steps can only be stricter.
     pub(super) least_changes: ChangesMode,
     /// The changes that wait.
     pub(super) pile: Arc<Pile>,
 }
 
-/// How a step ended, if it did not stop the run.
+/// The end of a step that did not stop the run.
 pub(super) enum Ended {
     Completed(Arc<Record>),
-    /// Skipped, by its condition or by what it needs.
+    /// Skipped, by its condition or by the steps that it needs.
     Skipped,
-    /// Failed and passed over.
+    /// Failed, and the failure was ignored.
     Passed,
-    /// Failed, and so nothing after it runs.
+    /// Failed, so that no later step runs.
     SkipRest,
 }
 
 impl Frame<'_> {
-    /// What becomes of the changes that a step makes to files.
+    /// The mode for a step's changes to files.
     pub(crate) fn changes_of(&self, step: &Step) -> ChangesMode {
         let said = step.extras.changes.or(self.workflow.changes).unwrap_or(ChangesMode::Direct);
         said.max(self.least_changes)
     }
 
-    /// Runs all steps; gives the record of the last one that completed.
+    /// Runs all steps; returns the record of the last one that completed.
     pub(super) fn steps(&self, cancel: &CancelToken) -> Result<Option<Arc<Record>>, Stop> {
         let mut scope = Scope::default();
         let enclosing = Enclosing::of(Arc::clone(&self.pile), Arc::clone(&self.account));
@@ -142,11 +142,11 @@ impl Frame<'_> {
                     Stop::Failed(error) => Stop::Failed(error.or_code(Code::StepValue)),
                     other => other,
                 };
-                // What could not be recorded is not a failure of the step: whatever the journal says of it stands.
+                // If the store failed, the step did not, and its journal entry stays valid.
                 if let Stop::Failed(error) = &stop
                     && !error.is(Code::Store)
                 {
-                    // Without a place, a retry would leave this summary standing.
+                    // Without a path, a retry would keep this summary.
                     self.run.record_failure_if_new(&path);
                     self.summarise(step, &path, StepStatus::Failed, Some(error), begun)?;
                 }
@@ -155,7 +155,7 @@ impl Frame<'_> {
         };
         self.keep_result(step, &record, &path)?;
         let result = match &step.work {
-            // Parts are counted under their own ids.
+            // The parts are charged under their own ids.
             Work::Parallel { .. }
             | Work::ForEach { .. }
             | Work::Repeat { .. }
@@ -163,7 +163,7 @@ impl Frame<'_> {
             | Work::Workflow { .. } => None,
             _ if self.workflow.cost_limit.is_some() => match record.json() {
                 Ok(value) => value.map(|value| &**value),
-                // It was counted when it was recorded.
+                // The cost was added when it was recorded.
                 Err(_) if !self.run.journals() => None,
                 Err(unreadable) => return Err(unreadable.into()),
             },
@@ -180,7 +180,7 @@ impl Frame<'_> {
         Ok(Ended::Completed(record))
     }
 
-    /// Asks a person about what the step gave.
+    /// Asks a person about the result of a step.
     fn approve(
         &self,
         step: &Step,
@@ -191,7 +191,7 @@ impl Frame<'_> {
         cancel: &CancelToken,
     ) -> Result<(), Stop> {
         let mut question = super::approval::question(step, approval, record, self.run.default_identity())?;
-        // Who may answer is settled when the question first comes up, not by whoever resumes.
+        // The permitted approvers are recorded when the question is first asked, and a resumed run keeps them.
         let identity = self.run.keep(&path.gate("identity"), || {
             serde_json::to_value(&question.identity).map_err(StageError::permanent_from)
         })?;
@@ -240,7 +240,7 @@ impl Frame<'_> {
         }
     }
 
-    /// Counts what a step's model calls cost, and holds it against the limit.
+    /// Adds the costs of a step's model calls, and compares the total with the limit.
     pub(super) fn count_cost(&self, id: &str, result: Option<&Value>) -> Result<(), Stop> {
         for warning in lock(&self.cost).step_done(id, result) {
             self.run.services.note(&warning);
@@ -260,7 +260,7 @@ impl Frame<'_> {
         }
     }
 
-    /// One attempt of a step's work, whatever it is.
+    /// One attempt of a step's work, of any kind.
     pub(super) fn attempt(
         &self,
         step: &Step,
@@ -408,7 +408,7 @@ impl Frame<'_> {
         Ok(Record { stdout: Some(done.stdout), json, ..Record::new(&step.id) })
     }
 
-    /// What the pipeline of a step reads.
+    /// The input of a step's pipeline.
     fn pipeline_input(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<PipelineInput, Stop> {
         if let Some(items) = self.large_stdin(step, scope) {
             return Ok(PipelineInput::Items(items));
@@ -430,7 +430,7 @@ impl Frame<'_> {
         Ok(Record { stdout: Some(stdout), json, ..Record::new(id) })
     }
 
-    /// A step without work hands on what it read.
+    /// A step without work passes on its input.
     pub(super) fn carry(&self, step: &Step, scope: &Scope<'_>, path: &StepPath) -> Result<Record, Stop> {
         let mut record = Record::new(&step.id);
         if let Some(text) = self.large_text(step, scope)? {
@@ -488,7 +488,7 @@ impl Frame<'_> {
         Ok(Record { subject: Some(subject), response: Some(response), ..Record::new(&step.id) })
     }
 
-    /// What the last completed step of this scope gave.
+    /// The result of the last completed step in this scope.
     fn previous_result(&self, scope: &Scope<'_>) -> Result<Value, Stop> {
         let Some(record) = scope.last_completed() else { return Ok(Value::Null) };
         Ok(match (record.json()?, &record.response, &record.stdout) {
@@ -501,7 +501,7 @@ impl Frame<'_> {
         })
     }
 
-    /// Text with arguments and references filled in.
+    /// Text with its arguments and references resolved.
     pub(super) fn fill(&self, text: &str, scope: &Scope<'_>, path: &StepPath) -> Result<String, Stop> {
         template::fill(text, self.args, scope).map_err(|error| self.failed(path, &error))
     }
@@ -532,7 +532,7 @@ impl Frame<'_> {
         if let Some(dir) = self.workflow.file.parent() {
             layers.push((crate::env::WORKFLOW_DIR.to_owned(), dir.display().to_string()));
         }
-        // What a value inserts is what the step would have without this layer.
+        // A reference in a value is resolved to the step's value without this layer.
         let fill = |layers: &mut Vec<(String, String)>, vars: &[(String, String)]| {
             let env = outer.with(layers.iter().cloned());
             let inserted = |name: &str| env.inserted(name, &self.run.services.policy);
@@ -562,16 +562,16 @@ impl Frame<'_> {
     }
 }
 
-/// What a loop or a parallel step adds to the steps inside it.
+/// The settings that a loop or a parallel step passes to the steps inside it.
 #[derive(Clone, Debug)]
 pub(super) struct Enclosing {
     pub(super) env: Vec<(String, String)>,
     pub(super) cwd: Option<String>,
-    /// Loops put the argument variables between their own and the sub-step's.
+    /// True for loops, which put the argument variables between their own variables and the sub-step's.
     pub(super) reinject_args: bool,
     /// The changes that wait in this sequence.
     pub(super) pile: Arc<Pile>,
-    /// What calls of models may use here.
+    /// The budgets for model calls here.
     pub(super) account: Arc<Account>,
 }
 
@@ -580,17 +580,17 @@ impl Enclosing {
         Self { env: Vec::new(), cwd: None, reinject_args: false, pile, account }
     }
 
-    /// This for a step that has a budget of its own.
+    /// The same for a step that has its own budget.
     fn limited(&self, account: Arc<Account>) -> Self {
         Self { account, ..self.clone() }
     }
 
-    /// This for one of several that run at once: what one changes in files, the others do not see.
+    /// The same for one of several concurrent parts, none of which sees the file changes of another.
     pub(super) fn isolated(&self) -> Self {
         Self { pile: self.pile.branch(), ..self.clone() }
     }
 
-    /// This, and what a step adds to the steps inside it.
+    /// The same with the settings that a step passes to the steps inside it.
     pub(super) fn with(&self, step: &Step) -> Self {
         Self {
             env: self.env.iter().chain(&step.env).cloned().collect(),
@@ -602,7 +602,7 @@ impl Enclosing {
     }
 }
 
-/// Whether an error is none of the step's own, so that its `on_error` does not apply.
+/// True if an error is not the step's own, so that its `on_error` does not apply.
 fn ends_the_run(error: &StageError) -> bool {
     matches!(error.known_code(), Some(Code::CostLimit | Code::Budget | Code::Store))
 }

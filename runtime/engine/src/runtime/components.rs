@@ -1,6 +1,6 @@
-//! The components that a plan names, looked at before anything runs: whether they
-//! are there and are programs, take their arguments, and may start with what they
-//! are granted. What depends on a template or on an earlier step is left to the run.
+//! Checks the components of a plan before anything runs: that they exist, are programs, accept their arguments, and
+//! may get the grants of their steps. Everything that depends on a template or on an earlier step is checked during
+//! the run.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,30 +29,29 @@ use lobster_stage::{ComponentCall, ComponentProgram, is_ours};
 use lobster_stages::component_call;
 use lobster_store::{Store, StoreError};
 
-/// Notes in the plan the digest of each component whose path is fixed, and says
-/// what is wrong with its components, first things first. A program that is not
-/// there is found out now, unless the step's failure is provided for.
+/// Adds to the plan the digest of each component with a fixed path, and returns the errors of its components, in the
+/// order of the file. A missing program is reported now, unless the step handles its failure.
 pub(super) fn check(services: &Services, workflow: &mut Workflow) -> Found {
     let mut found = Found::default();
     find(workflow, &mut found);
     if found.error().is_none() {
-        // A step that sets a directory may stand around others.
+        // A step that sets a directory may contain others.
         let cwd = (!sets_cwd(workflow)).then_some(services.cwd.as_path());
         look(services, workflow, cwd, &mut found);
     }
     found
 }
 
-/// What was found out about the components of a workflow.
+/// The findings about a workflow's components.
 #[derive(Default)]
 pub(super) struct Found {
     diagnostics: Vec<Diagnostic>,
-    /// What the policy would deny. A run comes to it, so that the denial is on record.
+    /// Grants that the policy would deny. The run reports these itself, so that the denial is recorded.
     denials: Vec<Diagnostic>,
 }
 
 impl Found {
-    /// All of it, for whoever checks the file.
+    /// All findings, for a check of the file.
     pub(super) fn all(self) -> Vec<Diagnostic> {
         self.diagnostics.into_iter().chain(self.denials).collect()
     }
@@ -61,7 +60,7 @@ impl Found {
         self.diagnostics.iter().find(|diagnostic| diagnostic.severity == Severity::Error)
     }
 
-    /// The first error as a failure of the run; otherwise what is odd.
+    /// The first error as a failure of the run, or else the warnings.
     pub(super) fn into_warnings(self) -> Result<Vec<Diagnostic>, Failure> {
         match self.error() {
             Some(error) => Err(Failure::from(error)),
@@ -74,7 +73,7 @@ impl Found {
     }
 }
 
-/// What is wrong with a component, and with which field of its step.
+/// An error of a component, and the field of its step that caused it.
 struct Problem {
     message: String,
     fields: &'static [&'static str],
@@ -153,7 +152,7 @@ fn base(workflow: &Workflow) -> &Path {
     workflow.file.parent().unwrap_or(Path::new("/"))
 }
 
-/// The file once more, for the places in it: plans know only where steps begin.
+/// Parses the file again for positions in it: plans only know where steps begin.
 fn places(workflow: &Workflow) -> Places {
     let source = super::read_source(&workflow.file).unwrap_or_else(|_| {
         let name = workflow.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -162,9 +161,8 @@ fn places(workflow: &Workflow) -> Places {
     Places::new(source)
 }
 
-/// Loads the components that are certain to run and shows them what they are
-/// given, as far as it is known now. They stay loaded for the run.
-/// `cwd` is where pipelines run, if all of them run there.
+/// Loads the components that are certain to run, and checks the grants and arguments that are already known. They stay
+/// loaded for the run. `cwd` is the directory of the pipelines, if all of them run in the same one.
 fn look(services: &Services, workflow: &Workflow, cwd: Option<&Path>, found: &mut Found) {
     for step in workflow.all_steps() {
         let certain = !step.on_error.passes_over() && step.when.is_always();
@@ -219,7 +217,7 @@ fn look_at_step(
     denied
 }
 
-/// The components of a fixed pipeline, which stand in its text.
+/// Checks the components of a fixed pipeline, which are named in its text.
 fn look_at_pipeline(
     services: &Services,
     workflow: &Workflow,
@@ -228,7 +226,7 @@ fn look_at_pipeline(
     cwd: Option<&Path>,
     found: &mut Found,
 ) {
-    // What is wrong with the text itself is said elsewhere.
+    // Errors in the text itself are reported elsewhere.
     let Ok(pipeline) = pipeline::parse(text) else { return };
     let Err((stage, problem)) = look_at_stages(services, &pipeline, cwd, |_| {}) else { return };
     let message = format!("Workflow step {} pipeline: {}", step.id, problem.message);
@@ -236,12 +234,12 @@ fn look_at_pipeline(
     found.push(&problem, places(workflow).error_in(codes::COMPONENT, step, part, message));
 }
 
-/// The components of a pipeline that runs in the working directory, and its other stages of ours. Of those in a file
-/// the language says what is wrong.
+/// Checks the components of a pipeline in the working directory, and its other stages that are lobster's own. The
+/// errors of a pipeline in a file are reported by `language`.
 pub(super) fn check_pipeline(services: &Services, pipeline: &Pipeline) -> Result<(), Failure> {
     for stage in pipeline.stages.iter().filter(|stage| is_ours(&stage.name)) {
         if services.registry.get(&stage.name).is_some() {
-            // Made once more for the run; the stages of the incumbent speak then.
+            // They are built again for the run. The incumbent's stages report their errors then.
             let built = services.registry.build(&stage.name, &stage.args);
             built.map_err(|error| Failure::new(Code::Component, error.message))?;
         }
@@ -253,7 +251,7 @@ pub(super) fn check_pipeline(services: &Services, pipeline: &Pipeline) -> Result
     }
 }
 
-/// The first stage whose component could not run, and why.
+/// The first stage whose component could not run, with the reason.
 fn look_at_stages(
     services: &Services,
     pipeline: &Pipeline,
@@ -277,7 +275,7 @@ fn look_at_stage(
     let ComponentProgram::Named(file) = &call.program else { return Ok(()) };
     let name = format!("component {file}");
     let path = cwd.join(file);
-    // A file may be made by a step before; without one the stage says so itself.
+    // An earlier step may create the file. If it is missing then, the stage itself reports that.
     if file.starts_with("blake3:") || !path.is_file() {
         return Ok(());
     }
@@ -309,8 +307,7 @@ fn look_at_stage(
     denied
 }
 
-/// The component that was found in this file, which is read again only if it has
-/// to be compiled.
+/// The component in this file, which is read again only if it has to be compiled.
 fn load_pinned(services: &Services, path: &Path, pinned: Digest) -> Result<Component, LoadError> {
     let token = services.cancel.clone();
     let patience = Patience::new(Arc::new(move || token.reason().map(|reason| reason.message())));
@@ -337,15 +334,15 @@ fn check_args(component: &Component, args: &Map<String, Value>, name: &str) -> R
         .map_err(|error| Problem::new(format!("{name}: {error}"), &["args", "component"]))
 }
 
-/// What depends on the moment is the run's to say.
+/// Ignores errors that depend on the moment, which only the run can report.
 fn forgiving(error: RunError) -> Result<(), RunError> {
     let lasting = error.is_deterministic()
         || matches!(error, RunError::BadDescription { .. } | RunError::BadGrant { .. });
     if lasting { Err(error) } else { Ok(()) }
 }
 
-/// The grants of a step that are known now. A directory that is not there, or a
-/// variable that is not set, may be so by then; neither is refused too early.
+/// The grants of a step that are already known. A directory or a variable may still be created before the step runs,
+/// so a missing one is not refused here.
 fn literal(services: &Services, workflow: &Workflow, step: &Step) -> Grants {
     let Some(grants) = &step.extras.grants else { return Grants::default() };
     let dirs =
@@ -376,7 +373,7 @@ fn variables(services: &Services, names: &[String], own: &[&str]) -> Vec<(String
     names.iter().filter(is_set).map(|name| (name.clone(), String::new())).collect()
 }
 
-/// What of its grants a component gets, and what it does not get.
+/// The grants that a component gets, and the names of those that it does not get.
 fn admitted(component: &Component, mut grants: Grants) -> (Grants, Vec<String>) {
     let withheld = match component.describe() {
         Ok(Some(description)) => crate::withhold(description, &mut grants, &mut BTreeMap::new()),
@@ -393,8 +390,8 @@ fn may_start(services: &Services, component: &Component, grants: &Grants, name: 
         .map_err(|problem| Problem { message: format!("{name}: {}", problem.message), ..problem })
 }
 
-/// Whether the policy lets a step grant this. What lies inside a directory may
-/// still change, so only the directory itself is judged now.
+/// Checks that the policy lets a step give these grants. The contents of a directory may still change, so only the
+/// directory itself is judged now.
 fn allowed(services: &Services, component: impl FnOnce() -> Digest, grants: &Grants) -> Result<(), Problem> {
     if *grants == Grants::default() {
         return Ok(());
@@ -414,7 +411,7 @@ fn allowed(services: &Services, component: impl FnOnce() -> Digest, grants: &Gra
     }
 }
 
-/// Whether no text inside is a template.
+/// True if no text inside is a template.
 fn is_constant(value: &Value) -> bool {
     match value {
         Value::String(text) => template::is_constant(text),

@@ -1,5 +1,4 @@
-//! The text of a workflow that is being written: what `check`, `graph` and a dry run would say of it if it
-//! were saved as it is.
+//! Drafts of workflows: the findings of `check`, the graph and the dry run of a text that is not saved yet.
 
 use std::io;
 use std::path::Path;
@@ -13,25 +12,25 @@ use serde_json::{Map, Value};
 
 use super::{Runtime, components, read_source, workflow_file};
 
-/// What can be said of a text.
+/// The findings about a draft.
 #[derive(Debug)]
 pub struct Draft {
     pub findings: Vec<Diagnostic>,
-    /// Its plan, if the text can be read.
+    /// Its plan, if the text can be parsed.
     pub workflow: Option<Workflow>,
-    /// What a dry run with the default arguments says, or why there is none.
+    /// The text of a dry run with the default arguments, or the reason why there is none.
     pub dry_run: Result<String, String>,
 }
 
-/// A file that a draft refers to. Nothing but a workflow file is read for a text that somebody sends.
+/// Reads a file that a draft refers to. Only workflow files are read, since the text may come from a stranger.
 fn referred(path: &Path) -> io::Result<Arc<Source>> {
     workflow_file(path).map_err(io::Error::other)?;
     read_source(path)
 }
 
 impl Runtime {
-    /// Looks at the text of a workflow without running any of it. Other workflow files and components that
-    /// it names are looked for beside its path.
+    /// Checks the text of a workflow without running any of it. Other workflow files and components that it names are
+    /// searched relative to its path.
     #[must_use]
     pub fn look_at_draft(&self, source: &Arc<Source>) -> Draft {
         let mut findings = workflow::check(source, &referred, self.registry()).diagnostics;

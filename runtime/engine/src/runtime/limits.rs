@@ -1,5 +1,5 @@
-//! What can be said of budgets and limits before anything runs: model calls that a limit is certain to refuse, and
-//! budgets that limit nothing. What depends on a template or on the pool is left to the run.
+//! Checks budgets and limits before anything runs: model calls that a limit is certain to refuse, and budgets that
+//! limit nothing. Everything that depends on a template or on the pool is checked during the run.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use crate::env::Env;
 /// The commands that ask models.
 const ASKING: [&str; 3] = ["llm.invoke", "llm_task.invoke", "llm.embed"];
 
-/// The ways of asking that leave the length of an answer to somebody else, unless it is given.
+/// The adapters that let another program choose the length of an answer, unless it is given.
 const ADAPTERS: [&str; 3] = ["openclaw", "pi", "http"];
 
-/// A limit that holds at a place, and how it is named there.
+/// A limit that is valid for a step, with its name in messages.
 #[derive(Clone)]
 struct Holds {
     name: &'static str,
     limits: Limits,
     allows_unpriced: bool,
-    /// Adapters without a length are counted afterwards.
+    /// True if calls through adapters without a length are allowed and charged afterwards.
     is_lenient: bool,
 }
 
@@ -39,7 +39,7 @@ struct Check<'c> {
     found: Vec<Diagnostic>,
 }
 
-/// What is odd about the limits of a workflow.
+/// Warnings about the limits of a workflow.
 pub(super) fn check(env: &Env, source: Arc<Source>, workflow: &Workflow) -> Vec<Diagnostic> {
     let (pricing, _) = Pricing::configured(|name| env.get(name));
     let mut check = Check { env, pricing, places: Places::new(source), found: Vec::new() };
@@ -63,7 +63,7 @@ pub(super) fn check(env: &Env, source: Arc<Source>, workflow: &Workflow) -> Vec<
     check.found
 }
 
-/// Whether a step, or one inside it, can ask a model.
+/// True if a step, or one inside it, can ask a model.
 fn may_ask(step: &Step) -> bool {
     matches!(step.work, Work::Pipeline(_) | Work::Workflow { .. })
         || step.work.inside().into_iter().any(may_ask)
@@ -75,7 +75,7 @@ impl Check<'_> {
         if let Some(budget) = &step.extras.budget {
             if !may_ask(step) {
                 let message = format!(
-                    "Workflow step {} budget limits nothing: only pipelines ask models, and there is none in the step",
+                    "Workflow step {} budget limits nothing: only pipelines ask models, and the step has no pipeline",
                     step.id
                 );
                 self.found.push(self.places.warning(codes::INPUT_OUTSIDE, step, &["budget"], message));
@@ -109,7 +109,7 @@ impl Check<'_> {
         }
     }
 
-    /// Why a limit certainly refuses a call; none if that is not certain.
+    /// The reason why a limit certainly refuses a call; `None` if that is not certain.
     fn why_refused(&self, stage: &StageCall, held: &Holds) -> Option<String> {
         let limits = &held.limits;
         if limits.calls == Some(0) {
@@ -138,7 +138,7 @@ impl Check<'_> {
             let why = "the adapter chooses the length of the answer; give --max-output-tokens";
             return (!held.is_lenient).then(|| why.to_owned());
         }
-        // What is sent where none is given.
+        // The default length that is sent.
         let output =
             if embeds { 0 } else { output.unwrap_or(lobster_models::channel::DEFAULT_OUTPUT_TOKENS) };
         if let Some(limit) = limits.tokens.filter(|limit| output > *limit) {
@@ -164,7 +164,7 @@ impl Check<'_> {
     }
 }
 
-/// What `lobster check` says of the limits of a file. A file that is wrong otherwise is not looked at.
+/// The findings of `lobster check` about the limits of a file. A file with other errors is not checked.
 pub(super) fn check_file(env: &Env, path: &Path) -> Vec<Diagnostic> {
     match (super::load_workflow(path), super::read_source(path)) {
         (Ok((workflow, _)), Ok(source)) => check(env, source, &workflow),

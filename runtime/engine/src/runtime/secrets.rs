@@ -1,4 +1,4 @@
-//! The secrets that the operator has named, for whoever lists, checks or compares them.
+//! The secrets that the operator has named, for commands that list, check or compare them.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,31 +13,33 @@ use crate::envelope::Failure;
 use crate::secrets::{NamedSecret, SecretError};
 
 impl Runtime {
-    /// The secrets that the operator has named, and the file where more can be named.
+    /// The secrets that the operator has named, and the file in which more can be named.
     #[must_use]
     pub fn secrets(&self) -> (Vec<NamedSecret>, &str) {
         (self.services.secrets.named_secrets(&self.services), self.services.secrets.place())
     }
 
-    /// Finds the value of a secret, and shows it to nobody.
+    /// Finds the value of a secret without returning it.
     ///
     /// # Errors
-    /// Why it has none, as a run would say it.
+    ///
+    /// The reason why it has no value, as a run would report it.
     pub fn find_secret(&self, name: &str) -> Result<(), Failure> {
         Ok(self.services.find_secret(name)?)
     }
 
-    /// The values of secrets as they are now, for a program that works for long: what is replaced is read again.
-    /// They are hidden in what is recorded from here on.
+    /// The current values of secrets, for a program that runs for a long time: a replaced value is read again. The
+    /// values are hidden in all later records.
     ///
     /// # Errors
-    /// Why one has none.
+    ///
+    /// The reason why one of them has no value.
     pub fn secret_values(&self, names: &[String]) -> Result<Vec<String>, Failure> {
         names.iter().map(|name| self.services.current_secret(name)).collect()
     }
 
-    /// Where a workflow file uses secrets that the operator does not let go there. A file that is wrong otherwise is
-    /// not looked at.
+    /// The places in a workflow file that send a secret to a host which the operator does not allow. A file with other
+    /// errors is not checked.
     #[must_use]
     pub fn check_secrets(&self, path: &Path) -> Vec<Diagnostic> {
         let (Ok((workflow, _)), Ok(source)) = (super::load_workflow(path), super::read_source(path)) else {
@@ -59,13 +61,13 @@ impl Runtime {
         workflow.all_steps().into_iter().flat_map(of_step).collect()
     }
 
-    /// The keys of lobster's own that are set here and that steps do not receive ([`crate::own_tokens`]).
+    /// lobster's own keys that are set here and that steps do not receive ([`crate::own_tokens`]).
     #[must_use]
     pub fn withheld_keys(&self) -> Vec<&str> {
         self.services.env.withheld_tokens().collect()
     }
 
-    /// Warns of commands that name such a key without being granted it.
+    /// Warns of commands that name such a key without a grant for it.
     #[must_use]
     pub fn check_withheld_keys(&self, path: &Path) -> Vec<Diagnostic> {
         let keys = self.withheld_keys();
@@ -98,7 +100,7 @@ impl Runtime {
         workflow.all_steps().into_iter().flat_map(of_step).collect()
     }
 
-    /// The secrets that the steps of a workflow, and the MCP servers that it calls, are granted.
+    /// The secrets that are granted to the steps of a workflow, and to the MCP servers that it calls.
     #[must_use]
     pub fn secrets_of(&self, workflow: Workflow) -> BTreeSet<String> {
         let plan = Plan::Workflow(workflow);

@@ -1,4 +1,4 @@
-//! Arguments that a person gave by a name that the workflow does not know.
+//! Arguments with names that the workflow does not know.
 
 use super::Planned;
 use crate::envelope::Failure;
@@ -7,14 +7,15 @@ use lobster_language::plan::Plan;
 use lobster_language::workflow;
 
 impl Planned {
-    /// Refuses names of arguments that the workflow neither declares nor names: whoever gives one by hand has mistyped
-    /// it, and what would run is not what they asked for.
+    /// Refuses names of arguments that the workflow neither declares nor uses: a person has probably mistyped the
+    /// name, and the run would not do what was requested.
     ///
     /// # Errors
-    /// The first such name, with the one that was probably meant.
+    ///
+    /// The first such name, with the name that was probably meant.
     pub fn refuse_undeclared<'n>(&self, names: impl IntoIterator<Item = &'n str>) -> Result<(), Failure> {
         let Plan::Workflow(workflow) = &self.plan else { return Ok(()) };
-        // A recorded plan outlives its file, and a file says more than its plan.
+        // A recorded plan outlives its file, and the file contains more than the plan.
         let mut text = std::fs::read_to_string(&workflow.file).unwrap_or_default();
         text.push_str(&json::compact(workflow));
         workflow::check_declared(workflow, &text, names).map_err(|error| Failure::parse(error.to_string()))
