@@ -155,7 +155,7 @@ fn a_bundle_that_is_not_replayed_is_taken_in_on_request_alone() {
     let import = |words: &[&str]| there.lobster(["bundle", "import", "run.bundle"].iter().chain(words)).run();
     let refused = import(&[]);
     says(&refused, 1, "cannot be replayed here");
-    says(&refused, 1, "--no-replay` takes it in nevertheless");
+    says(&refused, 1, "--no-replay` imports it nevertheless");
     assert_eq!(there.lobster(["runs", "--json"]).run().stdout.trim(), "[]");
     says(&import(&["--no-replay"]), 0, "took in run");
     says(&import(&["--no-replay"]), 1, "already in this store");
@@ -221,7 +221,7 @@ fn nothing_but_a_bundle_is_replaced_and_links_are_followed() {
     assert!(link.is_symlink());
     says(&home.lobster(["bundle", "verify", "run.bundle"]).run(), 0, "intact");
     std::os::unix::fs::symlink("gone", home.dir().join("nowhere")).unwrap();
-    says(&export("nowhere"), 1, "a link to a file that is not there");
+    says(&export("nowhere"), 1, "a link to a missing file");
     assert!(home.dir().join("nowhere").is_symlink());
     // What a link to a device leads to takes the bytes; the link stays.
     let device = home.dir().join("device");
@@ -261,11 +261,11 @@ fn what_was_redacted_is_not_missing_where_it_is_taken_in() {
     says(
         &there.lobster(["bundle", "verify", "b"]).run(),
         0,
-        "not computed: sum, because it needs what was redacted",
+        "not computed: sum, because it needs redacted data",
     );
     assert_eq!(there.lobster(["bundle", "import", "b"]).run().code(), 0);
     says(&there.lobster(["store", "verify"]).run(), 0, "all is well");
-    says(&there.lobster(["replay", &run]).run(), 0, "not computed: sum, because it needs what was redacted");
+    says(&there.lobster(["replay", &run]).run(), 0, "not computed: sum, because it needs redacted data");
 }
 
 /// Steps that read what is redacted, in every way, and steps that do not.
@@ -355,7 +355,7 @@ fn an_answer_to_a_question_that_was_redacted_is_taken_as_it_was_given() {
     let run = run_of(&home);
     assert_eq!(home.lobster(["bundle", "export", &run, "-o", "b", "--redact", "fetch"]).run().code(), 0);
     let said = home.lobster(["bundle", "verify", "b"]).run();
-    says(&said, 0, "not computed: ask, because it needs what was redacted");
+    says(&said, 0, "not computed: ask, because it needs redacted data");
     says(&said, 0, "1 computed again, 2 answered");
 }
 

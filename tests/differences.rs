@@ -91,7 +91,7 @@ steps:
     differ(&diff(&home, &first, &skipped), &["b result differs its status: \"ok\" → \"skipped\""]);
     differ(&diff(&home, &skipped, &first), &["b result differs its status: \"skipped\" → \"ok\""]);
     let why = home.lobster(["why", &first, "b", "--vs", &skipped]).run();
-    assert!(why.stderr.contains("did not do step 'b': its condition skipped it"), "{why:?}");
+    assert!(why.stderr.contains("did not execute step 'b': its condition skipped it"), "{why:?}");
 
     let failed = ran(&home, &flow.replace("echo b", "exit 3"));
     differ(&diff(&home, &first, &failed), &["status ok → failed", "c not reached"]);

@@ -138,7 +138,7 @@ fn gates_and_doctor_name_them_beside_their_own_output() {
 fn one_that_the_incumbent_has_taken_an_answer_to_is_said_to_be_over() {
     let left = left("2026.9.13", "answered");
     let message = refused(&left, &["resume", "--token", &left.token, "--approve", "yes"]);
-    assert!(message.contains("already taken an answer"), "{message}");
+    assert!(message.contains("already accepted an answer"), "{message}");
 }
 
 /// Anything may lie in the state directory: `state.set` writes there.

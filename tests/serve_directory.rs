@@ -73,7 +73,7 @@ fn a_run_whose_directory_is_gone_says_so_and_keeps_its_question() {
     let (_, id) = asked(&home);
     std::fs::rename(&own, &gone).unwrap();
     let answer = say(&home, &home.dir().join("other"), &["gates", "approve", &id]);
-    assert!(answer.error().contains("the directory of its workflow, which is not there"), "{answer:?}");
+    assert!(answer.error().contains("the directory of its workflow, which does not exist"), "{answer:?}");
     std::fs::rename(&gone, &own).unwrap();
     let answer = say(&home, &home.dir().join("other"), &["gates", "approve", &id]);
     assert_eq!(answer.envelope()["status"], "ok", "{answer:?}");

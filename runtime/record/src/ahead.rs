@@ -1,4 +1,4 @@
-//! What the answer to a question that waits would set going, here and now.
+//! Preview of the steps that would run if a waiting question were answered now.
 
 use super::directory::{kept_directory, last_cwd};
 use super::recording::Recording;
@@ -8,15 +8,15 @@ use lobster_engine::upcoming::plan_after;
 use lobster_engine::{Ahead, Asking, ahead::look};
 use lobster_store::{Gate, StoreError};
 
-/// What the answer to a gate would set going here and now.
+/// Previews the steps that the answer to a gate would start now.
 ///
 /// # Errors
-/// When the run's record cannot be read.
+/// If the run's record cannot be read.
 pub fn ahead(runtime: &Runtime, gate: &Gate) -> Result<Ahead, Failure> {
     let store = runtime.store()?;
     let journal = match store.verified_events(gate.run) {
         Ok(journal) => journal,
-        // Nothing is built on a damaged journal, by an answer neither.
+        // A damaged journal is never continued, not even after an answer.
         Err(broken @ StoreError::BrokenChain { .. }) => {
             return Ok(Ahead { fails: Some(broken.to_string()), ..Ahead::default() });
         }

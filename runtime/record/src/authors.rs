@@ -1,4 +1,4 @@
-//! Whose answers a run takes.
+//! Checks who may answer the questions of a run.
 
 use lobster_base::code::Code;
 use lobster_engine::author::Author;
@@ -9,22 +9,22 @@ use lobster_store::RunId;
 
 use super::resume::{Reply, policy_of};
 
-/// Checks that somebody may answer the questions of a run. Where it began, and the policy that it began under, are in
-/// its record, so every process that may read the store decides alike.
+/// Checks that the author may answer the questions of a run. The record contains the run's origin and its
+/// first policy, so every process that can read the store decides alike.
 ///
 /// # Errors
-/// Why a person has to answer, or that the record cannot be read.
+/// The reason why a person has to answer, or a record that cannot be read.
 pub(crate) fn check_author(
     runtime: &Runtime,
     run: RunId,
     (author, reply): (&Author, &Reply),
 ) -> Result<(), Failure> {
-    // Ending the run is no answer to what it asks, and anybody may.
+    // Cancelling a run answers none of its questions, and anyone may do it.
     if author.is_person() || *reply == Reply::Cancel {
         return Ok(());
     }
     let origin = match Origin::read(&runtime.store()?, run) {
-        // A no starts nothing, so it is taken whatever became of the journal.
+        // A rejection starts nothing, so it is accepted even if the journal is damaged.
         Err(_) if *reply == Reply::Reject => None,
         read => read?,
     };

@@ -1,7 +1,7 @@
-//! What the steps of a run changed in files, and what takes it back.
+//! File changes of the steps of a run, and their undo.
 //!
-//! Only changes that were kept apart (`changes: staged` or `review`) are on record. An undo is a run of
-//! its own, with one step: it commits the inverse of all that the other run committed.
+//! Only staged changes (`changes: staged` or `review`) are recorded. An undo is a separate run with one step,
+//! which commits the inverse of all changes that the other run committed.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -20,83 +20,83 @@ use serde_json::Value;
 
 use crate::step_undos::{NotProposed, StepUndo, StepUndos, Unlisted, name_of_undo, step_undos};
 
-/// What one step changed.
+/// File changes of one step.
 #[derive(Clone, Debug)]
 pub struct StepChanges {
-    /// The place of the step in the run.
+    /// Place of the step in the run.
     pub step: String,
-    /// Names the change set.
+    /// Digest of the change set.
     pub digest: Digest,
     /// The change set.
     pub set: ChangeSet,
-    /// Whether it was committed; else nothing of it was done.
+    /// True if it was committed; otherwise no file was changed.
     pub committed: bool,
 }
 
 /// An effect that no change set covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherEffect {
-    /// Its place in the run.
+    /// Place in the run.
     pub step: String,
-    /// What it was: `native`, `component`, `http` …
+    /// Kind of effect: `native`, `component`, `http` …
     pub kind: String,
 }
 
-/// What is to be undone.
+/// Scope of an undo.
 #[derive(Clone, Debug)]
 pub struct WhatToUndo {
-    /// Of this run.
+    /// The run.
     pub run: RunId,
     /// Only this step and what is inside it.
     pub step: Option<String>,
-    /// Only what lies at these places and below them; all without any.
+    /// Only paths at or below these places; empty means all.
     pub only: Vec<PathBuf>,
-    /// What becomes of files that have changed since. Without it nothing is undone then.
+    /// Treatment of files that have changed since. Without it, such files prevent the undo.
     pub conflicts: Option<Resolution>,
 }
 
-/// What a run would do that takes another one back.
+/// Plan of a run that undoes another one.
 #[derive(Clone, Debug)]
 pub struct Undo {
-    /// Takes all of it back at once.
+    /// Change set that undoes all file changes at once.
     pub set: ChangeSet,
-    /// The files that are not as the run left them, each told in a sentence; with any, nothing can be taken back.
+    /// One sentence for each file that has changed since the run. With any conflict, nothing can be undone.
     pub conflicts: Vec<String>,
-    /// What undoes steps, each after a question; the last step first.
+    /// Undos of steps, each after an approval; the last step first.
     pub steps: Vec<StepUndo>,
-    /// What undoes steps and cannot be proposed.
+    /// Undos of steps that cannot be proposed.
     pub not_proposed: Vec<NotProposed>,
-    /// What it did besides, and nobody takes back.
+    /// Other effects of the run, which cannot be undone.
     pub others: Vec<OtherEffect>,
-    /// The run that does it.
+    /// The run that performs the undo.
     pub planned: Planned,
 }
 
-/// Why a run cannot be taken back.
+/// Reason why a run cannot be undone.
 #[derive(Debug, thiserror::Error)]
 pub enum UndoError {
-    /// It did nothing that can be.
+    /// It did nothing that can be undone.
     #[error(
         "{what} committed no changes to files; only steps with `changes: staged` or `review`, or with an `undo:`, can be \
          undone"
     )]
     Nothing {
-        /// The run, or the step of it.
+        /// The run or its step.
         what: String,
     },
-    /// It was done before.
+    /// It has been undone already.
     #[error("{what} is undone already")]
     Done {
-        /// The run, or the step of it.
+        /// The run or its step.
         what: String,
     },
     /// Another undo of it has not ended.
     #[error(
-        "run {by} is undoing {what} and has not ended: `lobster gates` shows what it asks, `lobster resume {by}` \
+        "run {by} is undoing {what} and has not ended: `lobster gates` shows its question, `lobster resume {by}` \
          continues it if it was interrupted"
     )]
     Underway {
-        /// The run, or the step of it.
+        /// The run or its step.
         what: String,
         /// The run that undoes it.
         by: String,
@@ -106,51 +106,51 @@ pub enum UndoError {
     NotProposed {
         /// The step.
         step: String,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// Its record is not what was written.
+    /// Its record is damaged.
     #[error(
-        "{broken}; nothing is undone, because the record may not say what happened. `lobster show {run}` shows what is left; \
+        "{broken}; nothing is undone, because the record may be incomplete. `lobster show {run}` shows what is left; \
          restore the store from a backup"
     )]
     Damaged {
         /// The run.
         run: String,
-        /// Where its record is damaged.
+        /// The damage.
         broken: StoreError,
     },
-    /// It was done elsewhere.
+    /// It was executed on another machine.
     #[error(
-        "{what} was imported: its record says what it changed where it came from, not here, so nothing is undone here. \
-         Undo it there (`lobster undo {run}`), or revert by hand what `lobster changes {run} --patch` shows"
+        "{what} was imported: its record describes changes where it ran, not here, so nothing is undone here. \
+         Undo it there (`lobster undo {run}`), or revert by hand the changes in `lobster changes {run} --patch`"
     )]
     Elsewhere {
-        /// The run, or the step of it.
+        /// The run or its step.
         what: String,
         /// The run.
         run: String,
     },
-    /// Nothing is left to be done.
+    /// Nothing is left to undo.
     #[error("nothing of {what} is left to undo: all of its files changed since and are kept")]
     Kept {
-        /// The run, or the step of it.
+        /// The run or its step.
         what: String,
     },
-    /// It did nothing there.
+    /// It changed nothing at a requested place.
     #[error("{what}: {error}")]
     NotChanged {
-        /// The run, or the step of it.
+        /// The run or its step.
         what: String,
-        /// Where.
+        /// The place.
         error: NotChanged,
     },
-    /// The store has not everything any more.
+    /// Contents are missing from the store.
     #[error("{what} cannot be undone: the contents of {missing} of its files are no longer in the store")]
     Gone {
-        /// The run, or the step of it.
+        /// The run or its step.
         what: String,
-        /// How many.
+        /// Number of missing contents.
         missing: usize,
     },
     /// A change set cannot be read.
@@ -159,16 +159,16 @@ pub enum UndoError {
     /// Files cannot be compared, or an interrupted commit cannot be finished.
     #[error(transparent)]
     Files(#[from] CommitError),
-    /// The store.
+    /// An error of the store.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// A run that is to be recorded has a form.
+    /// The undo's own run cannot be recorded.
     #[error("the undo cannot be recorded: {0}")]
     Record(#[from] serde_json::Error),
 }
 
 impl UndoError {
-    /// Whether no files are left to undo, and nothing stands in the way of undoing the rest.
+    /// True if no files are left to undo, but steps may still be undone.
     fn is_nothing_left(&self) -> bool {
         matches!(self, Self::Nothing { .. } | Self::Done { .. } | Self::Kept { .. })
     }
@@ -192,18 +192,18 @@ impl From<UndoError> for Failure {
     }
 }
 
-/// How the place of a commit ends: see the engine's paths.
+/// Suffix of the place of a commit; see the engine's paths.
 pub(crate) const SUFFIX: &str = "!changes";
 
-/// What the steps of a run changed in files, in the order in which they did.
+/// File changes of the steps of a run, in order.
 ///
 /// # Errors
-/// When the journal or a change set cannot be read.
+/// If the journal or a change set cannot be read.
 pub fn changes_of_run(store: &Store, run: RunId) -> Result<Vec<StepChanges>, UndoError> {
     changes_in(store, &store.verified_events(run)?)
 }
 
-/// Whether a record says what a step changed in files.
+/// True if a record describes file changes of a step.
 #[must_use]
 pub fn tells_changes(record: &Record) -> bool {
     match &record.event {
@@ -214,10 +214,10 @@ pub fn tells_changes(record: &Record) -> bool {
     }
 }
 
-/// What the steps changed in files, by the records for which [`tells_changes`].
+/// File changes of the steps, from the records for which [`tells_changes`] is true.
 ///
 /// # Errors
-/// When a change set cannot be read.
+/// If a change set cannot be read.
 pub fn changes_in(store: &Store, journal: &[Record]) -> Result<Vec<StepChanges>, UndoError> {
     let mut found: Vec<(String, Digest, bool)> = Vec::new();
     let mut together: Vec<(Vec<String>, Digest)> = Vec::new();
@@ -251,8 +251,9 @@ pub fn changes_in(store: &Store, journal: &[Record]) -> Result<Vec<StepChanges>,
     Ok(all)
 }
 
-/// Of changes of several steps that were committed as one: each step did its part of it. If that is not
-/// what all parts come to, somebody chose, and it stands at the last of the steps.
+/// Handles the changes of several steps that were committed as one. If the change set equals all parts
+/// together, each step committed its part. Otherwise a person made a selection, and it is assigned to the
+/// last step.
 fn mark_committed(
     store: &Store,
     all: &mut Vec<StepChanges>,
@@ -271,14 +272,14 @@ fn mark_committed(
     Ok(())
 }
 
-/// Prepares the run that takes another one back, or one step of it. Nothing is changed yet.
+/// Prepares the run that undoes another one, or one step of it. Changes nothing yet.
 ///
 /// # Errors
-/// When there is nothing to take back, or what it takes is not there any more.
+/// If there is nothing to undo, or its contents are missing.
 pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoError> {
     let (run, step) = (wanted.run, wanted.step.as_deref());
     let store = runtime.store()?;
-    // Before anything is added to it, and again as it is then.
+    // Checked before anything is added to the record, and again afterwards.
     sound_record(&store, run)?;
     recover(&store)?;
     record_unseen_ends(&store, run)?;
@@ -286,7 +287,7 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
     let what = step
         .map_or_else(|| format!("run {}", run.short()), |step| format!("step {step} of run {}", run.short()));
     let journal = sound_record(&store, run)?;
-    // What others wrote down of changes elsewhere is no reason to change anything here.
+    // Records from another store describe changes there, so they cause no changes here.
     let imported = store.imported_records(run)?;
     let (elsewhere, journal) = match imported {
         Some(count) => {
@@ -297,7 +298,7 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
     let not_here = effects_elsewhere(elsewhere, &is_meant);
     let mut committed = changes_in(&store, journal)?;
     committed.retain(|changes| changes.committed && is_meant(&changes.step) && !changes.set.is_empty());
-    // Who undoes files at certain places undoes nothing else.
+    // An undo of certain paths undoes nothing else.
     let undos = match wanted.only.is_empty() {
         true => step_undos(&store, run, journal, &is_meant)?,
         false => StepUndos::default(),
@@ -337,7 +338,7 @@ pub fn plan_undo(runtime: &Runtime, wanted: &WhatToUndo) -> Result<Undo, UndoErr
     })
 }
 
-/// The journal of a run that is to be undone.
+/// The journal of a run to undo, if its chain is intact.
 fn sound_record(store: &Store, run: RunId) -> Result<Vec<Record>, UndoError> {
     store.verified_events(run).map_err(|error| match error {
         broken @ StoreError::BrokenChain { .. } => {
@@ -347,9 +348,9 @@ fn sound_record(store: &Store, run: RunId) -> Result<Vec<Record>, UndoError> {
     })
 }
 
-/// The effects that an imported run had where it came from.
+/// The effects of an imported run before its import.
 fn effects_elsewhere(journal: &[Record], is_meant: &dyn Fn(&str) -> bool) -> Vec<NotProposed> {
-    let why = "it was done where the run was imported from";
+    let why = "it was executed before the run was imported";
     let mut found: Vec<NotProposed> = Vec::new();
     for record in journal {
         if let Event::StepStarted { path, effect: true, .. } = &record.event
@@ -363,7 +364,7 @@ fn effects_elsewhere(journal: &[Record], is_meant: &dyn Fn(&str) -> bool) -> Vec
     found
 }
 
-/// Why there is nothing to do, where no files are to be undone.
+/// Reason why there is nothing to do if no files are to be undone.
 fn without_files(error: UndoError, undos: &StepUndos, what: String) -> UndoError {
     match undos.not_proposed.first() {
         Some(NotProposed { step, why }) => UndoError::NotProposed { step: step.clone(), why: why.clone() },
@@ -372,7 +373,7 @@ fn without_files(error: UndoError, undos: &StepUndos, what: String) -> UndoError
     }
 }
 
-/// The files that an undo changes.
+/// File changes of an undo.
 struct FilesToUndo {
     set: ChangeSet,
     blob: Digest,
@@ -438,7 +439,7 @@ fn other_effects(
     others
 }
 
-/// A run that commits a change set and then asks about what undoes steps, one after the other.
+/// A run that commits a change set and then asks for the undo of each step, one after the other.
 fn planned(name: &str, run: RunId, set: Option<Digest>, undos: &[StepUndo]) -> Planned {
     let mut steps = Vec::new();
     if set.is_some() {

@@ -1,4 +1,4 @@
-//! Where the contents of two blobs differ.
+//! Finds the first difference between two blobs.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use lobster_base::digest::Digest;
 use lobster_base::json;
 use lobster_store::Store;
 
-/// Blobs are compared inside up to this size; larger ones only as a whole.
+/// Largest blob whose content is compared; larger ones are compared only as a whole.
 const MAX_COMPARED: u64 = 32 << 20;
 
 /// The content of a blob as a value: its JSON, its JSON Lines as an array, or its text.
@@ -25,7 +25,7 @@ pub(super) fn value(store: &Store, digest: &Digest) -> Option<Value> {
     })
 }
 
-/// The first difference of two blobs; `None` if one is gone, too large or no text.
+/// The first difference between two blobs; `None` if one is missing, is too large or is not text.
 pub(super) fn first(store: &Store, was: &Digest, is: &Digest) -> Option<Place> {
     let (was, is) = (value(store, was)?, value(store, is)?);
     if let (Value::String(was), Value::String(is)) = (&was, &is) {

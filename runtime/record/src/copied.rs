@@ -1,20 +1,20 @@
-//! Copies: runs that were imported unfinished, and that nobody here has taken over.
+//! Copies: unfinished imported runs that have not been taken over by this store.
 
 use lobster_base::code::Code;
 use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
 use lobster_store::{Durability, Event, RunId, Store};
 
-/// What becomes of a copy that is to go on.
+/// Treatment of a copy that is to continue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Copied {
     Refused,
-    /// It goes on here.
+    /// It continues here.
     TakenOver,
 }
 
 impl Copied {
-    /// An error if a run may go on elsewhere, and is not taken over.
+    /// Returns an error if a run may continue elsewhere and is not taken over.
     pub(crate) fn check(self, store: &Store, id: RunId) -> Result<(), Failure> {
         if self == Self::TakenOver || !store.is_copy(id)? {
             return Ok(());
@@ -30,8 +30,8 @@ impl Copied {
     }
 }
 
-/// Writes down that a run goes on, in the directory of this process if it `moves` there. With that, a copy becomes
-/// this store's own.
+/// Records that a run continues, in the directory of this process if it `moves` there. A copy then belongs to
+/// this store.
 pub(crate) fn record_resumption(
     runtime: &Runtime,
     store: &Store,

@@ -1,4 +1,4 @@
-//! `lobster diff`: what two runs did differently, step by step.
+//! `lobster diff`: compares two runs step by step.
 
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ use lobster_engine::path::StepPath;
 use lobster_engine::runtime::Runtime;
 use lobster_store::{BrokenChain, RunId, RunStatus, StepOutcome, StepStatus, Store};
 
-/// How two runs compare.
+/// Result of comparing two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RunDiff {
@@ -23,49 +23,49 @@ pub struct RunDiff {
     pub after: RunId,
     pub status_before: RunStatus,
     pub status_after: RunStatus,
-    /// Whether both executed the same plan with the same arguments.
+    /// True if both executed the same plan with the same arguments.
     pub same_plan: bool,
     pub same_args: bool,
-    /// Steps that did and gave the same in both.
+    /// Number of steps with the same action and result in both runs.
     pub same: u64,
-    /// The others, in the order of the later run.
+    /// The other steps, in the order of the later run.
     pub steps: Vec<StepDifference>,
-    /// Where what the runs gave differs.
+    /// First difference between the outputs of the runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub output: Option<Difference>,
-    /// Journals that are not what was written, so that what is said of their runs may be wrong.
+    /// Damaged journals, so statements about their runs may be wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub broken: Vec<BrokenChain>,
 }
 
-/// One step that is not the same in both.
+/// A step that differs between the two runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepDifference {
     pub step: String,
     pub change: StepChange,
-    /// The first thing that differs.
+    /// The first difference.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub first: Option<Difference>,
 }
 
-/// In which way.
+/// Kind of difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepChange {
     /// Only in the first run.
     Removed,
-    /// Only in the first run, since the second did not get there.
+    /// Only in the first run, because the second run did not reach it.
     NotReached,
     /// Only in the second.
     Added,
-    /// It did something else.
+    /// It has a different action.
     Action,
-    /// It did the same and gave something else.
+    /// It has the same action and a different result.
     Outcome,
 }
 
 impl RunDiff {
-    /// Whether every step did and gave the same, and so the runs.
+    /// True if all steps and outputs are the same.
     #[must_use]
     pub fn is_same(&self) -> bool {
         self.steps.is_empty() && self.output.is_none() && self.status_before == self.status_after
@@ -75,7 +75,7 @@ impl RunDiff {
 /// Compares two runs.
 ///
 /// # Errors
-/// When one of them is not known or cannot be read.
+/// If one of them is not known or cannot be read.
 pub fn diff(runtime: &Runtime, before: &str, after: &str) -> Result<RunDiff, Failure> {
     let store = runtime.store()?;
     let load = |text: &str| {
@@ -85,7 +85,7 @@ pub fn diff(runtime: &Runtime, before: &str, after: &str) -> Result<RunDiff, Fai
     Ok(compare(&store, &load(before)?, &load(after)?))
 }
 
-/// What a run did at its places: of a step that was tried again, the last time.
+/// Steps of a run by their places; of a step with several attempts, the last one.
 type Places<'r> = HashMap<String, (&'r str, &'r Step)>;
 
 fn places(recording: &Recording) -> Places<'_> {
@@ -130,9 +130,9 @@ struct Comparison<'r> {
     old: Places<'r>,
     new: Places<'r>,
     same: u64,
-    /// What differs, and where in the later journal it stands.
+    /// Differences, with their positions in the later journal.
     found: Vec<(u64, StepDifference)>,
-    /// What the later journal does not have.
+    /// Steps that the later journal does not have.
     gone: Vec<StepDifference>,
 }
 
@@ -141,7 +141,7 @@ impl Comparison<'_> {
         self.found.push((seq, StepDifference { step: step.to_owned(), change, first }));
     }
 
-    /// Steps that did something.
+    /// Compares steps with an action.
     fn steps(&mut self) {
         for (place, (path, now)) in std::mem::take(&mut self.new) {
             match self.old.remove(&place) {
@@ -175,7 +175,7 @@ impl Comparison<'_> {
         }
     }
 
-    /// What people answered.
+    /// Compares the answers of people.
     fn answers(&mut self) {
         for (path, (seq, now)) in &self.is.answers {
             let Some((_, old)) = self.was.answers.get(path) else { continue };
@@ -187,13 +187,13 @@ impl Comparison<'_> {
         }
     }
 
-    /// Steps without an action of their own. One that is made of others is the same
-    /// unless it ended in another way: those others are compared themselves.
+    /// Compares steps without their own action. A composite step is the same unless its status differs,
+    /// because the steps inside are compared themselves.
     fn others(&mut self) {
         let (old, new) = (definitions(self.was, self.store), definitions(self.is, self.store));
         let acted = [places(self.was), places(self.is)];
         let mut others: Vec<_> = self.is.summaries.iter().collect();
-        // What is inside ends before what is around it.
+        // An inner step ends before its outer step.
         others.sort_by_key(|(_, (seq, _))| *seq);
         for (path, (seq, now)) in others {
             let listed = self.found.iter().map(|(_, step)| step).chain(&self.gone);
@@ -219,13 +219,13 @@ impl Comparison<'_> {
     }
 }
 
-/// How a step ended that its condition skipped.
+/// The end of a step that its condition skipped.
 fn skipped<'r>(recording: &'r Recording, place: &str) -> Option<&'r StepOutcome> {
     let (_, outcome) = recording.summaries.get(place)?;
     (outcome.status == StepStatus::Skipped).then_some(outcome)
 }
 
-/// What the plan says of each step by its id, without the steps inside it.
+/// Definitions of the plan's steps by their ids, without inner steps.
 fn definitions(recording: &Recording, store: &Store) -> HashMap<String, Value> {
     fn collect(value: &Value, found: &mut HashMap<String, Value>) {
         match value {
@@ -239,7 +239,7 @@ fn definitions(recording: &Recording, store: &Store) -> HashMap<String, Value> {
             _ => {}
         }
     }
-    /// Nor where in the file it stands.
+    /// Also removes the position in the file.
     fn without_steps(value: &Value) -> Value {
         let kept = |(name, value): (&String, &Value)| {
             let is_step = |value: &Value| value.get("work").is_some();

@@ -1,8 +1,8 @@
-//! Where a run goes on.
+//! Determines the directory in which a run continues.
 //!
-//! A run of a person goes on where it is answered, as with the incumbent. One of the service, or one under a policy,
-//! stays in its own directory, whoever answers it: the words of its steps mean what they meant when it was
-//! registered or decided about.
+//! A run of a person continues in the directory where it is answered, as with the incumbent. A run of the
+//! service or under a policy stays in its own directory, so that the commands of its steps mean the same as
+//! when it was registered or approved.
 
 use std::path::PathBuf;
 
@@ -11,11 +11,11 @@ use lobster_engine::envelope::Failure;
 use lobster_engine::runtime::Runtime;
 use lobster_store::{Event, Record as JournalRecord, RunId, Store, StoreError};
 
-/// The directory in which the rest of a run is executed, whoever answers it; none where it is the directory of who
-/// answers.
+/// The directory in which the rest of a run is executed, for any answerer; `None` if it is the answerer's
+/// directory.
 ///
 /// # Errors
-/// When the run's record cannot be read.
+/// If the run's record cannot be read.
 pub fn own_directory(runtime: &Runtime, run: RunId) -> Result<Option<PathBuf>, Failure> {
     let store = runtime.store()?;
     kept_directory(runtime, &store, run, || {
@@ -23,7 +23,7 @@ pub fn own_directory(runtime: &Runtime, run: RunId) -> Result<Option<PathBuf>, F
     })
 }
 
-/// The same, where `last` gives the directory in which the run was executed last.
+/// The same; `last` returns the directory in which the run was last executed.
 pub(crate) fn kept_directory(
     runtime: &Runtime,
     store: &Store,
@@ -36,7 +36,7 @@ pub(crate) fn kept_directory(
     if runtime.services.policy.is_open() { Ok(None) } else { last() }
 }
 
-/// Whether the service has started a run.
+/// True if the service started the run.
 fn is_of_service(store: &Store, run: RunId) -> Result<bool, Failure> {
     Ok(match store.existing_service()? {
         None => false,
@@ -44,7 +44,7 @@ fn is_of_service(store: &Store, run: RunId) -> Result<bool, Failure> {
     })
 }
 
-/// An error if the directory is gone that a run of the service goes on in.
+/// Returns an error if the directory of a service's run is gone.
 pub(crate) fn check_directory(store: &Store, run: RunId) -> Result<(), Failure> {
     let gone = PathBuf::from(store.run(run)?.cwd);
     if gone.is_dir() || !is_of_service(store, run)? {
@@ -53,7 +53,7 @@ pub(crate) fn check_directory(store: &Store, run: RunId) -> Result<(), Failure> 
     Err(Failure::new(
         Code::RunState,
         format!(
-            "run {} goes on in {}, the directory of its workflow, which is not there; put it back, or end the run: \
+            "run {} continues in {}, the directory of its workflow, which does not exist; restore it, or end the run: \
              `lobster resume {0} --cancel`",
             run.short(),
             gone.display()
@@ -61,7 +61,7 @@ pub(crate) fn check_directory(store: &Store, run: RunId) -> Result<(), Failure> 
     ))
 }
 
-/// The directory that the latest process executed the run in. Where it was executed elsewhere says nothing here.
+/// The directory in which the latest process executed the run. Executions in other stores are ignored.
 pub(crate) fn last_cwd(
     store: &Store,
     run: RunId,

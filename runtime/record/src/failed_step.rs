@@ -1,4 +1,4 @@
-//! Which step of a run failed, and where it stands in the file.
+//! Finds the failed step of a run and its position in the file.
 
 use lobster_base::place::{is_within, step_id};
 use lobster_engine::recorded_plan::recorded;
@@ -6,14 +6,14 @@ use lobster_language::plan::{Plan, Workflow};
 use lobster_language::source::Source;
 use lobster_store::{Event, Record, RunId, StepOutcome, StepStatus, Store};
 
-/// Where a step stands in its file.
+/// Position of a step in its file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StepPlace {
     /// The name of the file.
     pub file: String,
-    /// From 1.
+    /// Line number, from 1.
     pub line: usize,
-    /// The lines of the file around it, the first of them with its number.
+    /// The lines of the file around it, each with its number.
     pub around: Vec<(usize, String)>,
 }
 
@@ -29,25 +29,26 @@ pub fn failed_step(records: &[Record]) -> Option<(&str, &StepOutcome)> {
     last
 }
 
-/// The step that failed by an event, unless it failed only for the step inside it that failed `last`.
+/// The step that failed according to an event, unless it failed only because of the inner step that failed
+/// `last`.
 #[must_use]
 pub fn failure_after<'e>(last: Option<&str>, event: &'e Event) -> Option<(&'e str, &'e StepOutcome)> {
     let Event::StepEnded { path, outcome, .. } = event else { return None };
     if !matches!(outcome.status, StepStatus::Failed | StepStatus::TimedOut | StepStatus::Refused) {
         return None;
     }
-    // A loop or branch that fails for a step of its own has no words of its own.
+    // A loop or branch that fails because of an inner step has no error of its own.
     let is_around = last.is_some_and(|inner| inner != path && is_within(inner, path));
     (!is_around).then_some((path.as_str(), outcome))
 }
 
-/// Where a step of a run stands, if its file is still the one that was run.
+/// Position of a step of a run, if its file is still the one that was run.
 #[must_use]
 pub fn place_of_step(store: &Store, run: RunId, path: &str) -> Option<StepPlace> {
     place_in_plan(&recorded::<Plan>(store, &store.run(run).ok()?.plan).ok()?, path)
 }
 
-/// Where a step of a plan stands, if its file is still the one that the plan was made of.
+/// Position of a step of a plan, if the file is unchanged since the plan was made.
 #[must_use]
 pub fn place_in_plan(plan: &Plan, path: &str) -> Option<StepPlace> {
     match plan {
@@ -56,7 +57,7 @@ pub fn place_in_plan(plan: &Plan, path: &str) -> Option<StepPlace> {
     }
 }
 
-/// Lines before and after that of a step.
+/// Lines to show before and after a step.
 const AROUND: usize = 3;
 
 fn place_in(workflow: &Workflow, path: &str) -> Option<StepPlace> {

@@ -1,12 +1,10 @@
-//! `lobster fork`: a new run that takes over every outcome of an earlier one
-//! whose action is still the same.
+//! `lobster fork`: a new run that reuses each outcome of an earlier run whose action is still the same.
 //!
-//! An action that comes out different is done anew; where what it gives turns
-//! out equal after all, what follows has the same actions again and is taken
-//! over: that is the early cut-off, and it needs no rule of its own.
+//! If an action changes, its step runs again. If its result turns out equal nevertheless, the actions of
+//! later steps are unchanged and their outcomes are reused. This early cut-off needs no special rule.
 //!
-//! What a person answered is taken over with what it led to. Before the first
-//! effect behind it that is done anew it is asked again.
+//! Answers of people are reused together with the outcomes that depend on them. A question is asked again
+//! before the first effect after it that runs again.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -39,12 +37,12 @@ use lobster_models::pricing::Pricing;
 use lobster_stage::{Stop, store_failure};
 use lobster_store::{Blob, Event, Record, RunId, StepOutcome, StepStatus, Store, StoreError};
 
-/// What to fork, and what to do otherwise.
+/// The run to fork, and the changes for the new run.
 #[derive(Clone, Debug, Default)]
 pub struct ForkRequest {
     /// The run: an id, or the beginning or end of one.
     pub run: String,
-    /// Steps that are done anew even if their actions are the same.
+    /// Steps that run again even if their actions are unchanged.
     pub from: Vec<String>,
     /// Arguments that replace the recorded ones.
     pub set: Map<String, Value>,
@@ -54,27 +52,27 @@ pub struct ForkRequest {
     pub workflow: Option<PathBuf>,
 }
 
-/// What a fork would do, as far as it can be known beforehand.
+/// Preview of a fork, as far as it can be known beforehand.
 #[derive(Clone, Debug, Serialize)]
 pub struct ForkPlan {
     pub parent: RunId,
-    /// Steps whose outcomes are taken over.
+    /// Steps whose outcomes are reused.
     pub reused: Vec<String>,
     /// Steps whose results were edited.
     pub edited: Vec<String>,
-    /// Questions that are asked, though the earlier run may know an answer.
+    /// Questions that will be asked, even though the earlier run may have an answer.
     pub asked: Vec<String>,
-    /// Steps that will be done; behind an effect among them, those that read what it
-    /// gave are done as well if that changes.
+    /// Steps that will run. If an effect among them gives another result, later steps that read it will also
+    /// run.
     pub done: Vec<String>,
-    /// Those of them that are effects.
+    /// The effects among them.
     pub effects: Vec<DoneAnew>,
-    /// Whether more may follow that the earlier run never did.
+    /// True if more steps may follow that the earlier run never reached.
     pub more: bool,
-    /// Why it will fail, where that does not depend on what an effect gives.
+    /// Reason why it will fail, if that does not depend on the results of effects.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fails: Option<String>,
-    /// What its own calls of models may use; nothing of it is used when it starts.
+    /// Limit for its own model calls, of which nothing is used at its start.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub budget: Option<Budget>,
     #[serde(skip)]
@@ -83,18 +81,18 @@ pub struct ForkPlan {
     terms: Terms,
 }
 
-/// An effect that a fork performs.
+/// An effect that a fork executes again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct DoneAnew {
     pub step: String,
-    /// The command, or whatever else it does, in short.
+    /// Short description: the command, or another description of the effect.
     pub action: String,
-    /// Calls of models that the earlier run paid for here.
+    /// Model calls that the earlier run paid for at this step.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub calls: Vec<PaidCall>,
 }
 
-/// What a forked run keeps about itself in its first event.
+/// Settings of a fork, kept in its first event.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Terms {
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
@@ -104,10 +102,10 @@ struct Terms {
     edit: BTreeMap<String, Blob>,
 }
 
-/// Says what a fork would do. Runs nothing and records no run.
+/// Previews a fork, without running or recording anything.
 ///
 /// # Errors
-/// When the run, a step or an argument is not known, or the plan does not load.
+/// If the run, a step or an argument is not known, or if the plan does not load.
 pub fn plan_fork(runtime: &Runtime, request: &ForkRequest) -> Result<ForkPlan, Failure> {
     let store = runtime.store()?;
     let parent = store.find_run(&request.run).map_err(|error| Failure::parse(error.to_string()))?;
@@ -196,7 +194,7 @@ fn planned(
             return Ok(Planned { plan, args, given, name: recording.name.clone() });
         }
     };
-    // The other version of the file may have other defaults.
+    // The other version of the file may have different defaults.
     args.retain(|name, _| given.contains(name));
     args.extend(request.set.clone());
     let planned =
@@ -204,7 +202,7 @@ fn planned(
     refuse_undeclared(planned, request, &given)
 }
 
-/// The same plan, unless an argument is set that neither the workflow nor the earlier run knows.
+/// The same plan, unless an argument is set that neither the workflow nor the earlier run has.
 fn refuse_undeclared(
     planned: Planned,
     request: &ForkRequest,
@@ -215,8 +213,8 @@ fn refuse_undeclared(
     Ok(planned)
 }
 
-/// The arguments that the recorded run was given. Records of earlier versions do
-/// not say it: there, what equals its default counts as not given.
+/// The arguments that were given to the recorded run. Records of earlier versions do not contain this list;
+/// there, an argument equal to its default is treated as not given.
 fn given_args(recording: &Recording, plan: &Plan, args: &Map<String, Value>) -> BTreeSet<String> {
     if let Some(given) = &recording.given_args {
         return given.clone();
@@ -238,13 +236,13 @@ fn terms(store: &Store, recording: &Recording, request: &ForkRequest) -> Result<
             .ok_or_else(|| Failure::parse(format!("step '{path}' has no recorded result to edit")))?;
         let blob = store.put(bytes)?;
         edited(store, outcome, blob)
-            .map_err(|error| Failure::parse(format!("step '{path}' cannot give that: {}", error.message)))?;
+            .map_err(|error| Failure::parse(format!("edit of '{path}' is invalid: {}", error.message)))?;
         edit.insert(path, blob);
     }
     Ok(Terms { from, edit })
 }
 
-/// A step that did something, itself or by the steps inside it.
+/// A step that executed an action, itself or through the steps inside it.
 fn known_place(recording: &Recording, step: &str) -> Result<String, Failure> {
     if recording.steps.keys().any(|path| is_within(path, step)) {
         return Ok(step.to_owned());
@@ -252,10 +250,10 @@ fn known_place(recording: &Recording, step: &str) -> Result<String, Failure> {
     recording.meant(step)
 }
 
-/// The text of the note by which a fork remembers its terms.
+/// Name of the note with the settings of a fork.
 pub const FORK_NOTE: &str = "fork";
 
-/// The overseer of a forked run that goes on after a pause or a crash.
+/// The overseer of a fork that continues after a pause or a crash.
 pub(crate) fn overseer_of_fork(
     store: &Store,
     journal: &[Record],
@@ -271,7 +269,7 @@ pub(crate) fn overseer_of_fork(
     let (Some(parent), Some(terms)) = (parent, terms) else { return Ok(None) };
     let terms: Terms = serde_json::from_value(terms)
         .map_err(|error| Failure::new(Code::Recording, format!("the terms of the fork: {error}")))?;
-    // A parent that was collected meanwhile has nothing left to give.
+    // A parent that has been collected meanwhile cannot provide anything.
     if matches!(store.run(parent), Err(StoreError::UnknownRun(_))) {
         return Ok(None);
     }
@@ -283,7 +281,7 @@ pub(crate) fn overseer_of_fork(
 }
 
 enum Stage {
-    /// Finding out what would be done, and at which prices; nothing is.
+    /// Finds out which steps would run, and their prices, without running any.
     Preview(Pricing),
     Real,
 }
@@ -292,22 +290,23 @@ struct Fork {
     stage: Stage,
     store: Store,
     recording: Recording,
-    /// Steps that succeeded by their actions alone, by those.
+    /// Places of successful steps by their actions. Only steps whose outcomes follow from the action are
+    /// included.
     by_action: HashMap<Digest, Vec<String>>,
     answers: HashMap<StepPath, KnownAnswer>,
     terms: Terms,
-    /// What the fork executes.
+    /// The plan and arguments of the fork.
     task: Task,
     taken: Mutex<Taken>,
     told: Mutex<Told>,
 }
 
-/// The outcomes of the earlier run that were taken already.
+/// Outcomes of the earlier run that have been reused.
 #[derive(Default)]
 struct Taken {
-    /// The places that they stood at; each counts once.
+    /// Their places in the earlier run; each is reused once.
     used: HashSet<String>,
-    /// The same by the places of the fork that took them.
+    /// The same by the places of the fork that reused them.
     at: HashMap<String, String>,
 }
 
@@ -325,11 +324,11 @@ struct Told {
     done: Vec<String>,
     effects: Vec<DoneAnew>,
     asked: Vec<String>,
-    /// Questions whose answers are taken over unless an effect comes after them.
+    /// Questions whose answers are reused unless an effect comes after them.
     answered: Vec<String>,
 }
 
-/// Each is told once.
+/// Adds each path only once.
 fn add_once(list: &mut Vec<String>, path: &str) {
     if !list.iter().any(|other| other == path) {
         list.push(path.to_owned());
@@ -337,7 +336,7 @@ fn add_once(list: &mut Vec<String>, path: &str) {
 }
 
 impl Terms {
-    /// Whether this is done anew though its action is the same.
+    /// True if this step must run again even though its action is the same.
     fn is_from(&self, path: &str) -> bool {
         self.from.iter().any(|place| is_within(path, place))
     }
@@ -352,7 +351,7 @@ impl Fork {
         stage: Stage,
     ) -> Result<Self, Failure> {
         let recording = Recording::read(parent)?;
-        // Changes to files that others recorded are not committed here: such a step is done anew.
+        // File changes from another store are not committed here, so such a step runs again.
         let is_imported = store.imported_records(recording.run)?.is_some();
         let mut by_action: HashMap<Digest, Vec<String>> = HashMap::new();
         for (path, step) in recording.in_order() {
@@ -379,8 +378,8 @@ impl Fork {
         })
     }
 
-    /// An outcome of the same action: at the same place if there is one. What is
-    /// to be done anew takes nobody's.
+    /// An outcome of the same action, preferably from the same place. Returns `None` for a step that must run
+    /// again.
     fn take(&self, act: &Act<'_>) -> Option<StepOutcome> {
         if self.terms.is_from(act.path.as_str()) {
             return None;
@@ -388,7 +387,7 @@ impl Fork {
         let mut taken = lock(&self.taken);
         let path = self.free(&taken.used, &act.digest, act.path.as_str())?.clone();
         let outcome = self.recording.steps.get(&path)?.outcome.as_ref()?;
-        // What was undone or edited since is committed again, or is a conflict.
+        // Changes that were undone or edited since are committed again, or are a conflict.
         if path.ends_with(COMMIT_SUFFIX) && !is_still_committed(&self.store, outcome) {
             return None;
         }
@@ -396,7 +395,7 @@ impl Fork {
         Some(StepOutcome { cached: true, ..StepOutcome::clone(outcome) })
     }
 
-    /// The place whose outcome is taken for this action at `place`: the same one if it can be had.
+    /// The place whose outcome is reused for this action at `place`: the same place if it is free.
     fn free(&self, used: &HashSet<String>, action: &Digest, place: &str) -> Option<&String> {
         let candidates = self.by_action.get(action)?;
         let free = |path: &&String| !used.contains(*path);
@@ -404,7 +403,7 @@ impl Fork {
         same_place.or_else(|| candidates.iter().find(free))
     }
 
-    /// Notes what an earlier execution of the fork took.
+    /// Records the outcomes that an earlier execution of the fork reused.
     fn note_taken(&self, record: &Record) {
         let (path, action, detail) = match &record.event {
             Event::StepStarted { path, action: Some(action), detail, .. } => (path, action, detail),
@@ -417,7 +416,7 @@ impl Fork {
         let mut taken = lock(&self.taken);
         let from = match detail.get("from") {
             Some(from) => from.as_str().map(str::to_owned),
-            // Earlier versions did not say it: it is found as it was found then.
+            // Records of earlier versions lack it, so it is determined by the same rule as then.
             None if self.terms.edit.contains_key(path) => None,
             None => self.free(&taken.used, action, path).cloned(),
         };
@@ -447,7 +446,7 @@ impl Fork {
         let mut told = lock(&self.told);
         add_once(&mut told.done, path);
         if !effect {
-            // It is computed: what it gives decides what else is done anew.
+            // It is computed, because its result decides which other steps run again.
             return Ok(None);
         }
         let recorded = self.recording.steps.get(path).and_then(|step| step.outcome.clone());
@@ -463,7 +462,7 @@ impl Fork {
                 add_once(&mut told.asked, &asked);
             }
         }
-        // As if it came out as before: what follows then is what cannot be avoided.
+        // Assumes the same result as before, so that the preview shows the steps that will certainly run.
         recorded.map(Some).ok_or(Stop::Interrupted)
     }
 }
@@ -498,7 +497,7 @@ impl Overseer for Fork {
         self.terms.is_from(path.as_str())
     }
 
-    /// An answer holds for the very question, items, plan, arguments and policy that it was given to.
+    /// An answer is valid only for the same question, items, plan, arguments and policy.
     fn answer(
         &self,
         path: &StepPath,
@@ -514,7 +513,7 @@ impl Overseer for Fork {
         };
         let mut answer = self.answers.get(path);
         if let Stage::Preview(_) = self.stage {
-            // As if it were answered as before.
+            // Assumes the same answer as before.
             let mut told = lock(&self.told);
             let holds = answer.as_ref().is_some_and(given_to_this);
             add_once(if holds { &mut told.answered } else { &mut told.asked }, path.as_str());
@@ -529,7 +528,7 @@ impl Overseer for Fork {
     }
 }
 
-/// What an action does, in a line: the command, or its kind and what else decides it.
+/// An action in one line: the command, or its kind and the main details.
 fn in_short(action: &Value) -> String {
     const MAX: usize = 100;
     let words: Vec<&str> =
@@ -560,7 +559,7 @@ fn in_short(action: &Value) -> String {
     in_one_line(&text, MAX)
 }
 
-/// A recorded outcome with another result, in the form that the step's results have.
+/// A recorded outcome with another result, in the format of the step's results.
 fn edited(store: &Store, recorded: &StepOutcome, blob: Blob) -> Result<StepOutcome, Failure> {
     let mut outcome = StepOutcome::new(StepStatus::Ok);
     outcome.exit = recorded.exit.map(|_| 0);

@@ -1,5 +1,5 @@
-//! Forks of random graphs against a reference model: exactly the steps that the
-//! model says are really executed, and everything comes out as it says.
+//! Forks of random graphs compared with a reference model: they must execute exactly the predicted steps and
+//! give the predicted results.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -11,18 +11,18 @@ use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 use super::testing::{Place, workflow};
 use super::{ForkRequest, ReplayOptions, fork, plan_fork, replay};
 
-/// Graphs to try.
+/// Number of graphs to try.
 const GRAPHS: usize = 500;
 
-/// Each gives a quarter of the sum of what it reads: different inputs often
-/// have equal results, so that what follows need not be done.
+/// A step whose result is a quarter of the sum of its inputs. Different inputs often give equal results, so
+/// that later steps need not run.
 #[derive(Clone, Debug)]
 struct Step {
     /// Earlier steps that it reads.
     reads: Vec<usize>,
-    /// Two steps of one label that read equal values are the same action.
+    /// Two steps with the same label and equal inputs have the same action.
     label: usize,
-    /// Whether it also reads a file, which is not part of its action.
+    /// True if it also reads a file, which is not part of its action.
     outside: bool,
 }
 
@@ -43,7 +43,7 @@ fn case() -> impl Strategy<Value = Case> {
                 let reads = prop::collection::btree_set(0..index.max(1), 0..=index.min(3));
                 (reads, 0..count * 2, any::<bool>()).prop_map(move |(reads, label, outside)| {
                     let reads = if index == 0 { Vec::new() } else { reads.into_iter().collect() };
-                    // What reads a file of its own is nobody else's action.
+                    // A step that reads a file has a unique label, so no other step has its action.
                     let label = if outside || label >= count { index + count } else { label / 3 };
                     Step { reads, label, outside }
                 })
@@ -62,7 +62,7 @@ fn case() -> impl Strategy<Value = Case> {
     })
 }
 
-/// What decides a step.
+/// The label and inputs that determine the result of a step.
 type Action = (usize, Vec<i64>);
 
 impl Case {
@@ -77,7 +77,7 @@ impl Case {
         (read + if step.outside { outside[index] } else { 3 }) / 4
     }
 
-    /// The values of the first run, those of the fork, and the steps that the fork executes.
+    /// The values of the first run, the values of the fork, and the steps that the fork executes.
     fn predict(&self) -> (Vec<i64>, Vec<i64>, Vec<usize>) {
         let mut old = Vec::new();
         for index in 0..self.steps.len() {
@@ -164,7 +164,7 @@ impl Case {
     }
 }
 
-/// The number that a run came to.
+/// The number that a run printed.
 fn last(place: &Place, run: &str) -> Option<i64> {
     let store = place.runtime.store().unwrap();
     let output = store.run(store.find_run(run).unwrap()).unwrap().output?;

@@ -1,11 +1,10 @@
-//! Questions that `@clawdbot/lobster` left waiting in the state directory that both share.
+//! Questions that `@clawdbot/lobster` left waiting in the shared state directory.
 //!
-//! They are seen and named, and never answered. The incumbent's record of a
-//! question is an unsigned JSON file among the users' state: it holds the rest
-//! of the pipeline or the path of a file that is read again, so whoever can
-//! write state (`state.set` is enough) could write what a yes would run. An
-//! import would give such a file the standing of a gate of ours. So the person
-//! is told which program asked, and the command with which it takes the answer.
+//! They are listed but never answered. The incumbent's record of a question is an unsigned JSON file in the
+//! users' state, with the rest of the pipeline or the path of a file that is read again. A process that can
+//! write state (`state.set` is enough) could therefore decide what an approval would run. An import would
+//! make such a file equal to a signed gate. So lobster only reports the program that asked and the command
+//! that answers it there.
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
@@ -20,35 +19,35 @@ use lobster_base::json;
 use lobster_engine::runtime::Runtime;
 use lobster_engine::token::{Token, TokenKind};
 
-/// The release that answers what itself and every earlier one asked.
+/// The release that answers its own questions and the questions of all earlier releases.
 const ANSWERED_BY: &str = "2026.9.13";
 
-/// Longest record that is read for its details; one that is longer waits all the same.
+/// Longest record that is read for its details; a longer record is listed without them.
 const MAX_RECORD: u64 = 4 << 20;
 
-/// Longest approval index: it holds a key and a date.
+/// Longest approval index, which contains a key and a date.
 const MAX_INDEX: u64 = 4 << 10;
 
-/// Most entries of the state directory that are looked at.
+/// Most entries of the state directory that are read.
 const MAX_ENTRIES: usize = 100_000;
 
-/// What the incumbent leaves in place of a record whose answer it has taken.
+/// Marker that the incumbent leaves in place of an answered record.
 const CONSUMED: &str = "lobster.consumed-resume-state.v1";
 
 /// A question of the incumbent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IncumbentGate {
-    /// The token that its envelope gave.
+    /// The token in its envelope.
     pub token: String,
-    /// The short id, where it made one.
+    /// The short id, if it has one.
     pub approval_id: Option<String>,
-    /// Whether an answer has been taken already.
+    /// True if it has been answered already.
     pub is_answered: bool,
     kind: Kind,
     release: Release,
 }
 
-/// What the question wants.
+/// Kind of question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Approval,
@@ -57,7 +56,7 @@ enum Kind {
     Unknown,
 }
 
-/// Which releases write such a record.
+/// Releases that write such a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Release {
     /// It names the records that it supersedes.
@@ -67,7 +66,7 @@ enum Release {
 }
 
 impl IncumbentGate {
-    /// Why lobster does not answer it, and what does.
+    /// Explains why lobster does not answer it, and which program does.
     pub(super) fn refusal(&self, state_dir: &Path, reply: Option<&Reply>) -> String {
         let by = match self.release {
             Release::From2026_9 => "@clawdbot/lobster 2026.9.11 or newer",
@@ -75,16 +74,16 @@ impl IncumbentGate {
             Release::Unknown => "@clawdbot/lobster",
         };
         if self.is_answered {
-            return format!("this question was made by {by}, which has already taken an answer to it");
+            return format!("this question was made by {by}, which has already accepted an answer to it");
         }
         format!(
-            "this question was made by {by}, in an unsigned file that says what would run, so lobster does not take \
-             it over; answer it with that program: `{}`",
+            "this question was made by {by}, in an unsigned file that decides what would run, so lobster does not \
+             answer it; use that program instead: `{}`",
             self.command(state_dir, reply)
         )
     }
 
-    /// The command line with which the incumbent takes an answer.
+    /// Command line by which the incumbent accepts an answer.
     #[must_use]
     pub fn command(&self, state_dir: &Path, reply: Option<&Reply>) -> String {
         let name = match &self.approval_id {
@@ -105,27 +104,27 @@ impl IncumbentGate {
     }
 }
 
-/// The questions that `@clawdbot/lobster` left waiting in this state
-/// directory. What cannot be read is not one of them.
+/// Lists the questions that `@clawdbot/lobster` left waiting in this state directory, without unreadable
+/// ones.
 #[must_use]
 pub fn incumbent_gates(runtime: &Runtime) -> Vec<IncumbentGate> {
     waiting(runtime.state_dir())
 }
 
-/// Why an approval id that no gate of ours has cannot be answered here, if it is one of the incumbent's.
+/// Explains why an approval id without a gate of lobster's cannot be answered here, if it is the incumbent's.
 #[must_use]
 pub fn incumbent_refusal(runtime: &Runtime, approval_id: &str, reply: Option<&Reply>) -> Option<String> {
     by_id(runtime.state_dir(), approval_id).map(|gate| gate.refusal(runtime.state_dir(), reply))
 }
 
-/// The question that a token's state key names.
+/// The question with the state key of a token.
 pub(super) fn by_key(state_dir: &Path, state_key: &str) -> Option<IncumbentGate> {
     let mut gate = read(state_dir, state_key)?;
     gate.approval_id = indexes(state_dir).into_iter().find(|(_, key)| key == state_key).map(|(id, _)| id);
     Some(gate)
 }
 
-/// The question that a short id names.
+/// The question with a short id.
 pub(super) fn by_id(state_dir: &Path, id: &str) -> Option<IncumbentGate> {
     let id = id.trim().to_lowercase();
     let key = indexed(state_dir, &id)?;
@@ -147,14 +146,14 @@ fn waiting(state_dir: &Path) -> Vec<IncumbentGate> {
         .collect()
 }
 
-/// The keys of the users' state, as their files name them.
+/// The keys of the users' state, from the names of their files.
 fn names(state_dir: &Path) -> Vec<String> {
     let Ok(entries) = std::fs::read_dir(state_dir) else { return Vec::new() };
     let names = entries.take(MAX_ENTRIES).flatten().filter_map(|entry| entry.file_name().into_string().ok());
     names.filter_map(|name| name.strip_suffix(".json").map(str::to_owned)).collect()
 }
 
-/// The short ids and the state keys that they stand for.
+/// The short ids and their state keys.
 fn indexes(state_dir: &Path) -> Vec<(String, String)> {
     let ids = names(state_dir);
     let ids = ids.iter().filter_map(|name| name.strip_prefix("approval_"));
@@ -169,7 +168,7 @@ fn indexed(state_dir: &Path, id: &str) -> Option<String> {
     kind_of_key(key).map(|_| key.to_owned())
 }
 
-/// Whether a text is a state key as the incumbent makes them: a kind and a UUID.
+/// The kind of a state key, if a text has the incumbent's format: a kind and a UUID.
 fn kind_of_key(key: &str) -> Option<TokenKind> {
     let kinds = [
         ("pipeline_resume_", TokenKind::Pipeline),
@@ -206,9 +205,10 @@ fn read(state_dir: &Path, state_key: &str) -> Option<IncumbentGate> {
     Some(IncumbentGate { token, approval_id: None, is_answered, kind, release })
 }
 
-/// The text of a regular file: `None` when there is none, `Some(None)` when it is longer than `limit` or no text.
+/// The text of a regular file: `None` if there is no file, `Some(None)` if it is longer than `limit` or not
+/// text.
 fn text(path: &Path, limit: u64) -> Option<Option<String>> {
-    // Neither a link to elsewhere nor a pipe that nobody writes to.
+    // Excludes links and pipes without a writer.
     let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
     let file: File = OpenOptions::new().read(true).custom_flags(flags).open(path).ok()?;
     let meta = file.metadata().ok().filter(std::fs::Metadata::is_file)?;
@@ -219,7 +219,7 @@ fn text(path: &Path, limit: u64) -> Option<Option<String>> {
     Some(file.take(limit).read_to_string(&mut text).ok().map(|_| text))
 }
 
-/// A word as a shell takes it back.
+/// Quotes a word for a shell.
 fn quote(word: &str) -> Cow<'_, str> {
     let is_plain = !word.is_empty()
         && word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"/._-+:@%,".contains(&byte));

@@ -1,8 +1,8 @@
-//! Where two JSON values differ.
+//! Finds differences between two JSON values.
 
 use serde_json::Value;
 
-/// One place where two values differ; a missing value stands for a missing place.
+/// A place where two values differ. `None` means that the place is missing from that value.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Place {
     /// `$.items[3].id`
@@ -11,14 +11,14 @@ pub(super) struct Place {
     pub(super) is: Option<Value>,
 }
 
-/// The first place where they differ, in the order of the first value.
+/// The first difference, in the order of the first value.
 pub(super) fn first(was: &Value, is: &Value) -> Option<Place> {
     let mut found = Vec::new();
     walk("$".to_owned(), was, is, 1, &mut found);
     found.pop()
 }
 
-/// The places where they differ, at most `limit`.
+/// At most `limit` differences.
 pub(super) fn all(was: &Value, is: &Value, limit: usize) -> Vec<Place> {
     let mut found = Vec::new();
     walk("$".to_owned(), was, is, limit, &mut found);
@@ -54,7 +54,7 @@ fn walk(path: String, was: &Value, is: &Value, limit: usize, found: &mut Vec<Pla
         }
         _ => {}
     }
-    // Values of different kinds, or the same members in another order of numbers' forms.
+    // Values of different kinds, or equal members with differently written numbers or in another order.
     if found.len() == before {
         push(found, limit, path, Some(was), Some(is));
     }
@@ -66,7 +66,7 @@ fn push(found: &mut Vec<Place>, limit: usize, path: String, was: Option<&Value>,
     }
 }
 
-/// `$.name`, or `$["odd name"]` where the name is not an identifier.
+/// `$.name`, or `$["odd name"]` if the name is not an identifier.
 fn member(path: &str, name: &str) -> String {
     let plain = !name.is_empty()
         && !name.starts_with(|c: char| c.is_ascii_digit())

@@ -1,5 +1,6 @@
-//! Processes of a run's steps that are still running although no lobster executes the run: if all of lobster's
-//! processes were killed at once, an effect may continue without them. Repeating it would do it twice at once.
+//! Finds processes of a run's steps that are still running although no lobster executes the run. If all of
+//! lobster's processes were killed at once, an effect may continue without them, and repeating it would
+//! execute it twice at the same time.
 
 use std::collections::HashSet;
 use std::fs;
@@ -16,7 +17,7 @@ const NAMED: usize = 5;
 /// Bytes of a command that an error quotes.
 const QUOTED: usize = 80;
 
-/// An error if a process of the run's steps is alive.
+/// Returns an error if a process of the run's steps is alive.
 pub(crate) fn refuse_while_running(run: RunId) -> Result<(), Failure> {
     let left = left_running(run);
     if left.is_empty() {
@@ -36,8 +37,8 @@ pub(crate) fn refuse_while_running(run: RunId) -> Result<(), Failure> {
     ))
 }
 
-/// The processes of this user that carry the run's id, and their commands. The ancestors of this process are left out: a
-/// step may resume another run.
+/// The processes of this user that have the run's id in their environment, with their commands. The ancestors
+/// of this process are left out, because a step may resume another run.
 fn left_running(run: RunId) -> Vec<(u32, String)> {
     let wanted = format!("{}={run}", RunId::VARIABLE);
     let own = rustix::process::getuid().as_raw();
@@ -58,7 +59,7 @@ fn left_running(run: RunId) -> Vec<(u32, String)> {
     of_run.collect()
 }
 
-/// This process and those above it.
+/// This process and its ancestors.
 fn ancestors() -> HashSet<u32> {
     let mut found = HashSet::new();
     let mut next = Some(std::process::id());

@@ -1,8 +1,8 @@
-//! What a record is good for afterwards: executing it again and comparing,
-//! going on from the middle of it under other conditions, saying why two runs
-//! differ, and carrying it to another machine.
+//! Uses of the record of a run: replaying and comparing it, forking it under other conditions, explaining
+//! differences between two runs, and moving it to another machine.
 //!
-//! Resuming continues a recorded run; nothing else here changes the record of one: a fork is a new run.
+//! Resuming continues a recorded run. No other function here changes the record of a run: a fork is a new
+//! run.
 
 mod ahead;
 mod authors;

@@ -1,5 +1,5 @@
-//! What the steps of a recorded run started and what people allowed: the
-//! material of a policy.
+//! Commands that the steps of a recorded run started, and rules that people approved, as the basis of a
+//! policy.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use lobster_store::{Event, RunId, Store, StoreError};
 /// The native commands that a run started, with the files that they name.
 ///
 /// # Errors
-/// When its journal or an action cannot be read.
+/// If its journal or an action cannot be read.
 pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed, StoreError> {
     let (mut commands, mut starts) = (Vec::new(), Vec::new());
     let home = PathBuf::from(store.run(run)?.cwd);
@@ -51,10 +51,10 @@ pub fn observed(store: &Store, run: RunId, env: &DecisionEnv) -> Result<Observed
     Ok(Observed { run: run.to_string(), commands, starts })
 }
 
-/// The rules that approvals of a run proposed, as text of a policy file.
+/// The rules proposed by the approvals of a run, as text of a policy file.
 ///
 /// # Errors
-/// When its journal cannot be read.
+/// If its journal cannot be read.
 pub fn rules_of_approvals(store: &Store, run: RunId) -> Result<Vec<String>, StoreError> {
     let rule = |event: &Event| match event {
         Event::Note { detail, .. } => detail.get(PROPOSED_RULE).and_then(Value::as_str).map(str::to_owned),
@@ -63,5 +63,5 @@ pub fn rules_of_approvals(store: &Store, run: RunId) -> Result<Vec<String>, Stor
     Ok(store.events(run)?.iter().filter_map(|record| rule(&record.event)).collect())
 }
 
-/// The pre-image of an action is small; its data is named by digests.
+/// The pre-image of an action is small, because it names data by digests.
 const MAX_ACTION: u64 = 16 << 20;

@@ -1,4 +1,4 @@
-//! An approval of a part of the changes to files that a question shows.
+//! Approval of only some of the file changes that a question shows.
 
 use std::path::PathBuf;
 
@@ -10,21 +10,21 @@ use lobster_engine::kinds::changes::load;
 use lobster_engine::kinds::review::changes_of_question;
 use lobster_store::{Gate, Store};
 
-/// A part of the changes that a question shows.
+/// Some of the file changes that a question shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartOfChanges {
-    /// Its change set.
+    /// Their change set.
     pub changes: Digest,
-    /// How many paths it changes.
+    /// Number of paths they change.
     pub count: usize,
-    /// How many all of it changes.
+    /// Number of paths in the whole change set.
     pub of: usize,
 }
 
-/// The change set that is left of the one that a gate shows, if only what lies at these places is agreed to.
+/// The remaining change set of a gate's question if only the changes at these places are approved.
 ///
 /// # Errors
-/// When the gate shows no changes, or none at one of the places.
+/// If the gate shows no changes, or none at one of the places.
 pub fn part_of_question(store: &Store, gate: &Gate, places: &[PathBuf]) -> Result<PartOfChanges, Failure> {
     let question: GateQuestion = serde_json::from_value(gate.detail.clone())
         .map_err(|_| Failure::new(Code::Recording, "the question cannot be read".to_owned()))?;

@@ -1,6 +1,6 @@
-//! The other processors during a replay. One thread executes the plan from its
-//! beginning; meanwhile the others compute recorded pure steps from the end on, those
-//! that their action alone decides, until they meet.
+//! Use of the other processors during a replay. One thread executes the plan from its beginning. Meanwhile,
+//! other threads compute recorded pure steps from the end backwards, as far as their action alone determines
+//! the result, until the two meet.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZero;
@@ -14,23 +14,23 @@ use lobster_engine::kinds::component::compute_recorded;
 use lobster_engine::run::Run;
 use lobster_store::{StepOutcome, StepStatus};
 
-/// Fewer steps than this are computed sooner than a thread has begun.
+/// Fewer steps than this are computed faster than a thread starts.
 const WORTH_IT: usize = 32;
 
-/// Values may nest deeply; the memory is only reserved until it is used.
+/// Values may be nested deeply; the memory is only reserved until it is used.
 const STACK: usize = 64 << 20;
 
-/// What was computed ahead of the plan.
+/// Outcomes computed ahead of the plan.
 #[derive(Default)]
 pub(super) struct Precomputed {
-    /// What an action gave, until the plan comes to it.
+    /// Outcomes by action, until the plan reaches the action.
     computed: Mutex<HashMap<Digest, StepOutcome>>,
-    /// What the plan has come to.
+    /// Actions that the plan has reached.
     reached: Mutex<HashSet<Digest>>,
 }
 
 impl Precomputed {
-    /// Does `work`, which executes the plan, while other threads compute steps of its record.
+    /// Calls `work`, which executes the plan, while other threads compute steps of its record.
     pub(super) fn beside<T>(&self, run: &Run<'_>, recording: &Recording, work: impl FnOnce() -> T) -> T {
         let actions = actions(recording);
         let threads = std::thread::available_parallelism().map_or(1, NonZero::get) - 1;
@@ -42,7 +42,7 @@ impl Precomputed {
         std::thread::scope(|scope| {
             for _ in 0..threads {
                 let thread = std::thread::Builder::new().stack_size(STACK);
-                // A thread that cannot be had is one less.
+                // If a thread cannot be started, there is one fewer.
                 let _ = thread.spawn_scoped(scope, || self.help(run, &left, &cancel));
             }
             let result = work();
@@ -63,17 +63,18 @@ impl Precomputed {
         }
     }
 
-    /// What an action gave, if it was computed: for one step, an equal one is computed for itself.
+    /// The outcome of an action, if it was computed. It is used for one step only; another step with the same
+    /// action computes it again.
     pub(super) fn take(&self, action: &Digest) -> Option<StepOutcome> {
         lock(&self.reached).insert(*action);
         lock(&self.computed).remove(action)
     }
 }
 
-/// The actions of pure steps that succeeded, in the order of the journal.
+/// The actions of successful pure steps, in the order of the journal.
 fn actions(recording: &Recording) -> Vec<Digest> {
     let mut seen = HashSet::new();
-    // A loop's rounds can keep all processors busy themselves.
+    // The rounds of a loop can keep all processors busy by themselves.
     let steps = recording.in_order().into_iter().filter(|(path, _)| !path.contains('['));
     steps
         .map(|(_, step)| step)

@@ -1,7 +1,7 @@
-//! Which parts of an action differ between two runs of it.
+//! Finds the parts of an action that differ between two runs.
 //!
-//! An action is named by the digest of its pre-image; the pre-images are kept,
-//! so two different names can be explained.
+//! An action is identified by the digest of its pre-image. The pre-images are kept, so that different digests
+//! can be explained.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -15,48 +15,48 @@ use lobster_store::Store;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// What kind of action it is.
+    /// The kind of action.
     Kind,
-    /// The program that is run.
+    /// The program.
     Component,
     /// The words of a native command.
     Command,
-    /// A program that a command would start, of which only the digest is known.
+    /// A program that a command would start, known only by its digest.
     Program,
     /// An argument.
     Argument,
-    /// The order of the arguments or how their numbers are written, of which only a digest is known.
+    /// The order of the arguments or the format of their numbers, known only by a digest.
     Spelling,
-    /// A variable of the environment, of which only the name and a digest are known.
+    /// An environment variable, known only by its name and a digest.
     Environment,
-    /// What it reads.
+    /// The input.
     Input,
-    /// A file that the step names as its input, of which only the digest is known.
+    /// A file that the step declares as its input, known only by its digest.
     InputFile,
     /// The request of a built-in effect.
     Request,
     /// The working directory.
     Directory,
-    /// Directories it may use.
+    /// The directories it may use.
     Files,
-    /// What else it may use.
+    /// Another permission.
     Grant,
-    /// How much it may use.
+    /// A resource limit.
     Limit,
-    /// The policy it was decided by.
+    /// The policy that decided it.
     Policy,
-    /// How the engine ran it.
+    /// The execution profile of the engine.
     Profile,
-    /// What a step without an action of its own is made of.
+    /// The definition of a step without its own action.
     Definition,
-    /// No part of an action: what it gave.
+    /// The result, which is not part of the action.
     Result,
-    /// A part that this version does not know.
+    /// A part that is unknown to this version.
     Other,
 }
 
 impl Part {
-    /// How a sentence calls it.
+    /// Name in sentences.
     #[must_use]
     pub fn noun(self) -> &'static str {
         match self {
@@ -83,27 +83,27 @@ impl Part {
     }
 }
 
-/// One thing that differs.
+/// One difference.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Difference {
     pub part: Part,
-    /// Which one, where there are several: an argument's or variable's name.
+    /// Name, if there are several: of an argument or a variable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where inside it.
+    /// Path inside the part.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Before, and now; null where there was nothing.
+    /// Values before and now; null if missing.
     pub was: Value,
     pub is: Value,
-    /// The step whose output it is.
+    /// The step with this output.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub made_by: Option<String>,
 }
 
 impl Difference {
-    /// What differs and how, in a line.
+    /// The difference in one line.
     #[must_use]
     pub fn sentence(&self) -> String {
         let mut text = self.part.noun().to_owned();
@@ -122,7 +122,7 @@ impl Difference {
     }
 }
 
-/// A value in a line: short, and digests as digests.
+/// A value in one line: shortened, and digests in their usual format.
 fn describe_value(value: &Value) -> String {
     const MAX: usize = 60;
     let text = match value {
@@ -133,7 +133,7 @@ fn describe_value(value: &Value) -> String {
     text::fit(&text, MAX, Count::Chars).into_owned()
 }
 
-/// The order in which parts are looked at: what a person would change first.
+/// Order in which parts are compared: the likeliest reasons for a difference first.
 const ORDER: [(&str, Part); 16] = [
     ("kind", Part::Kind),
     ("component", Part::Component),
@@ -153,16 +153,15 @@ const ORDER: [(&str, Part); 16] = [
     ("profile", Part::Profile),
 ];
 
-/// Places that are listed within one part.
+/// Differences that are listed within one part.
 const MAX_PLACES: usize = 100;
 
-/// All parts in which two pre-images differ. Inputs are compared by their
-/// contents where the store has them.
+/// All parts in which two pre-images differ. Inputs are compared by their contents if the store has them.
 pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec<Difference> {
     let mut found = Vec::new();
     for (key, part) in ORDER {
         let (old, new) = (&was[key], &is[key]);
-        // Other arguments are another text, too, and earlier profiles had none.
+        // Other arguments also change the text, and earlier profiles had no digest of it.
         let follows = part == Part::Spelling && ["args", "profile"].iter().any(|key| was[key] != is[key]);
         if old == new || follows {
             continue;
@@ -205,7 +204,7 @@ pub(super) fn differences(store: Option<&Store>, was: &Value, is: &Value) -> Vec
     found
 }
 
-/// Members of an object: each by its name, with the place inside.
+/// Compares the members of an object, each by its name and with the place inside.
 pub(super) fn named(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
     each_name(old, new, |name, old, new| {
         let place = json_path::first(old, new);
@@ -218,7 +217,7 @@ pub(super) fn named(part: Part, old: &Value, new: &Value, found: &mut Vec<Differ
     });
 }
 
-/// Members of an object of which there are only digests.
+/// Compares the members of an object that are known only by their digests.
 fn names_only(part: Part, old: &Value, new: &Value, found: &mut Vec<Difference>) {
     each_name(old, new, |name, old, new| {
         found.push(Difference { name: Some(name.to_owned()), ..Difference::new(part, old, new) });
@@ -272,7 +271,7 @@ fn input(store: Option<&Store>, old: &Value, new: &Value) -> Difference {
     }
 }
 
-/// The digest of what an action reads, in any of the forms in which pre-images have it.
+/// The digest of an action's input, in any of the formats of pre-images.
 pub(super) fn input_digest(input: &Value) -> Option<Digest> {
     let text = input.as_str().or_else(|| input["bytes"].as_str()).or_else(|| input["items"].as_str())?;
     text.parse().ok()
@@ -302,7 +301,7 @@ mod tests {
         Digest::of(&n.to_le_bytes()).to_string()
     }
 
-    /// A random action, and the parts it can be changed in.
+    /// A random action, and the parts in which it can be changed.
     fn action() -> impl Strategy<Value = Value> {
         (any::<bool>(), any::<u64>(), prop::collection::vec("[a-z]{1,6}", 1..4), prop::collection::btree_map("[A-Z]{1,5}", any::<u64>(), 1..4), prop::collection::btree_map("[a-z]{1,5}", any::<i64>(), 1..4)).prop_map(
             |(native, n, words, env, args)| {
@@ -320,7 +319,7 @@ mod tests {
         )
     }
 
-    /// Changes one part, and says which.
+    /// Changes one part, and returns it.
     fn change(action: &mut Value, which: usize) -> (Part, Option<String>) {
         let first =
             |map: &Value| map.as_object().and_then(|map| map.keys().next().cloned()).unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What the record says that each component ran, read ahead of the plan.
+//! The programs that components ran according to the record, read ahead of the plan.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, OnceLock};
@@ -10,21 +10,21 @@ use lobster_base::sync::lock;
 use lobster_engine::overseer::RecordedProgram;
 use lobster_store::Store;
 
-/// Actions that are read in one go.
+/// Actions that are read at once.
 const AHEAD: usize = 256;
 
-/// Most that are held.
+/// Most programs that are kept.
 const MAX_HELD: usize = 16 * AHEAD;
 
 #[derive(Default)]
 pub(super) struct Programs {
-    /// Where in the journal components ran, and by which action.
+    /// Positions of component steps in the journal, with their actions.
     order: OnceLock<Vec<(u64, Digest)>>,
     read: Mutex<HashMap<Digest, RecordedProgram>>,
 }
 
 impl Programs {
-    /// What ran at `path`.
+    /// The program that ran at `path`.
     pub(super) fn at(&self, store: &Store, recording: &Recording, path: &str) -> Option<RecordedProgram> {
         let step = recording.steps.get(path)?;
         let action = step.action?;

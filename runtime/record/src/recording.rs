@@ -1,4 +1,4 @@
-//! A journal, read as what its run was and did.
+//! Contents of a journal: the run, and the steps that it executed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use lobster_store::{
 /// One attempt of a step.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
-    /// Where in the journal it ended, or started if it never did.
+    /// Position in the journal of its end, or of its start if it has no end.
     pub(super) seq: u64,
     /// `native`, `component`, `http` …
     pub(super) kind: String,
@@ -31,7 +31,7 @@ pub(super) struct Step {
     pub(super) outcome: Option<Arc<StepOutcome>>,
 }
 
-/// Everything that a journal tells.
+/// Everything that a journal contains.
 #[derive(Debug)]
 pub(super) struct Recording {
     pub(super) run: RunId,
@@ -39,33 +39,32 @@ pub(super) struct Recording {
     pub(super) task: Task,
     pub(super) mode: String,
     pub(super) cwd: String,
-    /// A gate was answered from another directory, and what followed ran there.
+    /// True if a gate was answered from another directory, in which the later steps ran.
     pub(super) moved: bool,
-    /// The policy of the last process that executed it.
+    /// The policy of the last process that executed the run.
     pub(super) policy: Option<Digest>,
-    /// lobster's own settings in the environment of the first.
+    /// lobster's own settings in the environment of the first process.
     pub(super) settings: Option<Map<String, Value>>,
-    /// The names of the arguments that it was given, if the record says so.
+    /// The names of the given arguments, if the record has them.
     pub(super) given_args: Option<BTreeSet<String>>,
     pub(super) steps: HashMap<String, Step>,
-    /// How composite steps ended.
+    /// Summaries of composite steps.
     pub(super) summaries: HashMap<String, (u64, Arc<StepOutcome>)>,
-    /// What gates were answered, by their places.
+    /// Answers to gates, by their places.
     pub(super) answers: HashMap<String, (u64, GateAnswer)>,
-    /// What policy refused, in its words.
+    /// Refusals by the policy, by their places.
     pub(super) denied: HashMap<String, Value>,
-    /// Parallel steps of which one branch won: the others' steps count for nothing.
+    /// Parallel steps with a winning branch; the steps of the other branches are ignored.
     pub(super) races: HashSet<String>,
-    /// Until when steps wait, which events came, and where rounds beyond the most were asked for, by the places where
-    /// that is kept.
+    /// Wait times, received events and requested extra rounds, by their places.
     pub(super) waits: HashMap<String, Value>,
     pub(super) status: RunStatus,
-    /// A person ended it, wherever it was.
+    /// True if a person cancelled it, at any point.
     pub(super) called_off: bool,
     pub(super) output: Option<Blob>,
     pub(super) error: Option<String>,
     pub(super) last_seq: u64,
-    /// The journal is not the chain that was written.
+    /// Damage of the journal's hash chain.
     pub(super) broken: Option<BrokenChain>,
 }
 
@@ -108,7 +107,7 @@ impl Recording {
         Ok(recording)
     }
 
-    /// Reads what is left of a journal, for showing it.
+    /// Reads the remains of a journal in order to show them.
     pub(super) fn read_damaged((left, broken): (Vec<Record>, Option<BrokenChain>)) -> Result<Self, Failure> {
         Ok(Self { broken, ..Self::read(&left)? })
     }
@@ -145,7 +144,7 @@ impl Recording {
                 self.denied.remove(path);
                 self.steps.insert(path.clone(), step);
             }
-            // Nobody saw its end: for a replay it has begun and not ended.
+            // Its end was never observed, so a replay treats it as started but not ended.
             Event::StepEnded { outcome, .. }
                 if outcome.status == StepStatus::Interrupted && outcome.detail[CUT_OFF] == true => {}
             Event::StepEnded { path, outcome, .. } => {
@@ -161,7 +160,7 @@ impl Recording {
                 }
             }
             Event::Decision { path, decision } => {
-                // A question comes to the journal too; its answer stands beside it.
+                // A question also has a record in the journal, with its answer.
                 if decision["verdict"] == "deny" {
                     self.denied.insert(path.clone(), decision.clone());
                 }
@@ -188,30 +187,30 @@ impl Recording {
         }
     }
 
-    /// The plan that the run executed.
+    /// The plan of the run.
     pub(super) fn plan(&self, store: &Store) -> Result<Plan, Failure> {
         recorded(store, &self.task.plan)
     }
 
-    /// The arguments it was given.
+    /// The arguments of the run.
     pub(super) fn arguments(&self, store: &Store) -> Result<Map<String, Value>, Failure> {
         self.task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(store, &digest))
     }
 
-    /// What was decided about the step, and what its action digest is the digest of.
+    /// The pre-image of a step's action.
     pub(super) fn preimage(&self, store: &Store, path: &str) -> Option<Value> {
         let action = self.steps.get(path)?.action?;
         recorded(store, &action).ok()
     }
 
-    /// The paths of all steps that did something, in the order of the journal.
+    /// The paths of all steps with an action, in the order of the journal.
     pub(super) fn in_order(&self) -> Vec<(&str, &Step)> {
         let mut steps: Vec<_> = self.steps.iter().map(|(path, step)| (path.as_str(), step)).collect();
         steps.sort_by_key(|(_, step)| step.seq);
         steps
     }
 
-    /// The paths that a person may mean: the one itself, or the only one inside it.
+    /// The path of the step that a person means: the step itself, or the only step inside it.
     pub(super) fn meant(&self, text: &str) -> Result<String, Failure> {
         if self.steps.contains_key(text) {
             return Ok(text.to_owned());
@@ -233,7 +232,7 @@ impl Recording {
                 )))
             }
             many => Err(Failure::parse(format!(
-                "step '{text}' did several things; name one of them: {}",
+                "step '{text}' has several actions; name one of these: {}",
                 many.join(", ")
             ))),
         }

@@ -1,9 +1,8 @@
-//! `lobster replay`: executes a recorded run again. Pure steps are computed anew
-//! and compared, effects are answered from the record, and nothing is written
-//! into the run's journal.
+//! `lobster replay`: executes a recorded run again. Pure steps are computed again and compared, effects are
+//! answered from the record, and nothing is written to the run's journal.
 //!
-//! After a difference the replay goes on with what was recorded, so that each
-//! step is judged by itself and not by what came before it.
+//! After a difference the replay continues with the recorded result, so that each step is judged
+//! independently of earlier differences.
 
 mod compare;
 mod redacted;
@@ -45,14 +44,14 @@ use lobster_sandbox::{Sandbox, SandboxConfig};
 use lobster_stage::{Mode, StageError, Stop, store_failure};
 use lobster_store::{Blob, Record, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
 
-/// How to replay.
+/// Settings of a replay.
 #[derive(Clone, Debug, Default)]
 pub struct ReplayOptions {
-    /// Effects that are performed again, to compare what they give now.
+    /// Effects that are executed again in order to compare their results.
     pub live: Vec<String>,
 }
 
-/// What a replay found.
+/// Result of a replay.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplayReport {
@@ -64,22 +63,22 @@ pub struct ReplayReport {
     pub checked: u64,
     /// Effects that were answered from the record.
     pub answered: u64,
-    /// Effects that were performed again.
+    /// Effects that were executed again.
     pub performed: u64,
-    /// Steps whose results a person wrote: what follows was compared on their word.
+    /// Steps whose results were edited by a person. Later steps were compared on that basis.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub edited: Vec<String>,
-    /// What could not be executed again here, and why.
+    /// Steps that could not be executed again here, with the reasons.
     pub unverified: Vec<Unverified>,
-    /// Where the record ends, for a run that did not end well.
+    /// Place where the record ends, if the run did not end well.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub record_ends_at: Option<String>,
-    /// What differs, in the order of the journal.
+    /// Differences, in the order of the journal.
     pub divergences: Vec<Divergence>,
 }
 
 impl ReplayReport {
-    /// Whether everything that was compared is as recorded.
+    /// True if everything that was compared is as recorded.
     #[must_use]
     pub fn is_faithful(&self) -> bool {
         self.divergences.is_empty()
@@ -93,21 +92,21 @@ pub struct Unverified {
     pub why: String,
 }
 
-/// One thing that is not as it was recorded.
+/// One difference from the record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Divergence {
     /// The step's path; empty for the run itself.
     pub step: String,
-    /// The record that says otherwise.
+    /// Number of the record that differs.
     pub seq: u64,
     /// `action`, `output`, `stdout`, `fuel`, `status`, `error`, `exit`, `value`, `answer`, `missing` …
     pub what: String,
-    /// Where inside it.
+    /// Place of the difference inside it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
     pub recorded: Value,
     pub replayed: Value,
-    /// The digest of what the step reads.
+    /// Digest of the step's input.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub input: Option<Digest>,
 }
@@ -115,7 +114,8 @@ pub struct Divergence {
 /// Replays a recorded run; `run` is an id or the beginning or end of one.
 ///
 /// # Errors
-/// When there is no such run, or its record cannot be read, or the replay was called off. What differs is not an error.
+/// If the run is not known, if its record cannot be read, or if the replay was cancelled. A difference is not
+/// an error.
 pub fn replay(runtime: &Runtime, run: &str, options: &ReplayOptions) -> Result<ReplayReport, Failure> {
     let store = runtime.store()?;
     let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
@@ -129,7 +129,7 @@ pub fn replay(runtime: &Runtime, run: &str, options: &ReplayOptions) -> Result<R
     replay_journal(runtime, &store, &journal, options, carried)
 }
 
-/// What a bundle has besides journal and blobs.
+/// Additional data of a bundle, besides journal and blobs.
 #[derive(Default)]
 pub(super) struct Carried {
     /// Steps whose payload is left out.
@@ -184,7 +184,7 @@ pub(super) fn replay_journal(
     let run = run.overseen(Arc::<Replay>::clone(&replay));
     let result = replay.precomputed.beside(&run, recording, || output_of(&run, &plan, &args));
     replay.end(&run, result.and_then(|output| keep_output(&run, &output).map_err(store_failure)));
-    // What was called off half-way says nothing about what was recorded.
+    // A cancelled replay proves nothing about the record.
     if let Some(reason) = runtime.services.cancel.reason() {
         let why = format!("interrupted before everything was compared ({})", reason.message());
         return Err(Failure::new(Code::Cancelled, format!("the replay was {why}; start it again")));
@@ -198,12 +198,12 @@ pub(super) fn replay_journal(
     }
 }
 
-/// What the run had around it: its mode, directory and settings.
+/// The services with the recorded mode, directory and settings.
 pub(super) fn services(runtime: &Runtime, store: &Store, recording: &Recording) -> Services {
     let own = &runtime.services;
     let unseen: Screen = Box::new(|_| Ok(()));
     Services {
-        // A replay has no native effect carried out.
+        // A replay never executes native effects.
         executor_program: None,
         mode: if recording.mode == "human" { Mode::Human } else { Mode::Tool },
         env: recording
@@ -253,7 +253,7 @@ struct Seen {
     unverified: Vec<Unverified>,
     divergences: Vec<Divergence>,
     ends_at: Option<String>,
-    /// What this machine failed at, which says nothing about the run.
+    /// A failure of this machine, which proves nothing about the run.
     hindered: Option<String>,
 }
 
@@ -264,7 +264,7 @@ enum Visit {
     Checked,
     Performed,
     Skipped,
-    /// The result is a person's, so there is nothing to compare it with.
+    /// A person wrote the result, so there is nothing to compare.
     Edited,
 }
 
@@ -292,7 +292,7 @@ impl Overseer for Replay {
             self.visit(path, Visit::Edited);
             return Ok(Some(outcome));
         }
-        // The plan says what is executed here, and the record what it is executed on.
+        // The action comes from the plan, and its recorded calls from the record.
         if act.on_record.is_some() {
             let unverified =
                 elsewhere.or_else(|| is_unrepeatable(&outcome)).or_else(|| depends_on_secret(act));
@@ -409,7 +409,7 @@ impl Overseer for Replay {
             Some(digest) => return digest.parse().ok().map(RecordedOutside::Calls),
             None => {}
         }
-        // It may write files, and nothing from outside reaches it.
+        // It may write files, but receives nothing from outside.
         let action = self.recording.preimage(&self.store, path)?;
         let grants = &action["grants"];
         let closed = grants["net"].as_array().is_some_and(Vec::is_empty)
@@ -448,8 +448,8 @@ impl Overseer for Replay {
 }
 
 impl Replay {
-    /// Whether a failure is this machine's and not the run's: a program that loaded
-    /// when the run was recorded, or a record that cannot be read or written here.
+    /// True if this machine caused a failure, and not the run: a program does not load although it did when
+    /// the run was recorded, or a record cannot be read or written here.
     fn is_hindered(&self, code: Option<Code>, message: &str) -> bool {
         let hosts = matches!(code, Some(Code::Store | Code::Component));
         let recorded = self.recording.summaries.values().map(|(_, outcome)| outcome.error.as_deref());
@@ -484,7 +484,7 @@ impl Replay {
         let divergence =
             Divergence { step: step.to_owned(), seq, what: what.to_owned(), path, recorded, replayed, input };
         let mut seen = lock(&self.seen);
-        // A native effect is looked at before and after the policy's decision.
+        // A native effect is compared both before and after the policy's decision.
         if !seen.divergences.contains(&divergence) {
             seen.divergences.push(divergence);
         }
@@ -494,7 +494,7 @@ impl Replay {
         lock(&self.seen).visited.insert(path.to_owned(), visit);
     }
 
-    /// The journal does not know what came next.
+    /// The journal does not contain the next step.
     fn record_ends(&self, path: &str) -> Stop {
         if self.recording.status == RunStatus::Ok {
             self.diverge(
@@ -510,14 +510,14 @@ impl Replay {
         Stop::Interrupted
     }
 
-    /// Compares how the whole run ended.
+    /// Compares the end of the whole run.
     fn end(&self, run: &Run<'_>, result: Result<Option<Blob>, Stop>) {
         let recording = &self.recording;
         let seq = recording.last_seq;
         if let Err(Stop::Failed(error)) = &result
             && self.mentions_redacted(error)
         {
-            // The stages of a pipeline go together; the steps of a file have all been looked at.
+            // The stages of a pipeline run together, but the steps of a file have all been compared.
             match run.failed_at().filter(|path| path.as_str().starts_with('|')) {
                 Some(stage) => self
                     .not_computed(stage.as_str(), format!("{NEEDS_REDACTED}; nothing after it was compared")),
@@ -541,7 +541,7 @@ impl Replay {
             (RunStatus::Failed, Err(Stop::Failed(error))) => {
                 self.compare("", seq, "error", &recording.error, &Some(error.message));
             }
-            // It waited, was cancelled, interrupted or killed: the record ends in the middle.
+            // It waited, was cancelled, interrupted or killed, so the record ends in the middle.
             (
                 RunStatus::Failed | RunStatus::Waiting | RunStatus::Cancelled | RunStatus::Running,
                 Err(Stop::Paused | Stop::Interrupted | Stop::Cancelled),
@@ -562,7 +562,7 @@ impl Replay {
         }
     }
 
-    /// A run that ended well is replayed to its end, so each recorded step must have come up.
+    /// A run that ended well is replayed completely, so every recorded step must have been reached.
     fn nothing_left_out(&self) {
         for (path, step) in self.recording.in_order() {
             let lost_a_race = self.recording.races.iter().any(|race| is_within(path, race));
@@ -599,7 +599,7 @@ impl Replay {
     }
 }
 
-/// Why a recorded outcome may be another one the next time even though its step is pure.
+/// Reason why a recorded outcome may differ next time even though its step is pure.
 fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
     let wall_clock = matches!(
         outcome.code.as_deref().and_then(Code::named),
@@ -620,19 +620,19 @@ fn depends_on_time(outcome: &StepOutcome) -> Option<String> {
     }
 }
 
-/// Why an outcome cannot be had again by executing its step.
+/// Reason why executing a step again may not give the same outcome.
 fn is_unrepeatable(outcome: &StepOutcome) -> Option<String> {
     let changed =
         || has_changed_files(outcome).then(|| "files that it reads changed while it ran".to_owned());
     depends_on_time(outcome).or_else(changed)
 }
 
-/// Why a component cannot be executed again without a value that no record has.
+/// Reason why a component cannot be executed again without a value that is never recorded.
 fn depends_on_secret(act: &Act<'_>) -> Option<String> {
     act.preimage.value()["secrets"].is_object().then(|| "it was granted a secret".to_owned())
 }
 
-/// The error that a refusal of the policy was.
+/// The error of a step that the policy refused.
 fn denied(decision: &Value) -> StageError {
     let message = denial(
         decision["subject"].as_str().unwrap_or("the command"),

@@ -1,15 +1,15 @@
-//! What people have said to a run that no execution of it has seen yet: answers to its questions, and that it is to be
-//! tried again. Whoever goes on with the run finds it here, though another process has written it down.
+//! Requests of people to a run that no execution has handled yet: answers to its questions, and retries. The
+//! process that continues the run finds them here, even if another process recorded them.
 
 use lobster_engine::Interrupted;
 use lobster_engine::envelope::Failure;
 use lobster_store::{Event, Gate, Record, RunId, Store, StoreError};
 use serde_json::{Value, json};
 
-/// The field of a retry's detail that says what becomes of interrupted effects.
+/// Field of a retry's detail that determines the treatment of interrupted effects.
 const INTERRUPTED: &str = "interrupted";
 
-/// The detail of a retry that says so.
+/// The detail of a retry with this treatment.
 pub(crate) fn detail_of_retry(interrupted: Interrupted) -> Value {
     match interrupted {
         Interrupted::Ask => Value::Null,
@@ -19,10 +19,11 @@ pub(crate) fn detail_of_retry(interrupted: Interrupted) -> Value {
     }
 }
 
-/// What the retry says that a person wants and nobody has begun. It holds for that execution alone.
+/// The treatment in a retry that a person requested and no process has begun. It applies only to that
+/// execution.
 pub(crate) fn requested_retry(store: &Store, run: RunId) -> Result<Option<Interrupted>, Failure> {
     let last = store.events_after(run, store.run(run)?.records.saturating_sub(1), 1)?;
-    // What was wanted elsewhere is not wanted here.
+    // Requests from before an import do not apply here.
     let imported = store.imported_records(run)?.unwrap_or_default();
     Ok(last.last().filter(|record| record.seq > imported).and_then(|record| match &record.event {
         Event::RetryRequested { detail, .. } => Some(match detail[INTERRUPTED].as_str() {
@@ -35,7 +36,7 @@ pub(crate) fn requested_retry(store: &Store, run: RunId) -> Result<Option<Interr
     }))
 }
 
-/// The gates whose answers no execution has seen yet.
+/// The gates whose answers no execution has used yet.
 pub(crate) fn unused_answers(store: &Store, journal: &[Record]) -> Result<Vec<Gate>, Failure> {
     let mut gates = Vec::new();
     for record in journal.iter().rev() {
@@ -43,9 +44,9 @@ pub(crate) fn unused_answers(store: &Store, journal: &[Record]) -> Result<Vec<Ga
             Event::RunStarted { .. } | Event::RunResumed { .. } | Event::RunEnded { .. } => break,
             Event::GateAnswered { gate, from: None, .. } => match store.gate_by_id(gate) {
                 Ok(gate) if gate.run == record.run => gates.push(gate),
-                // A record from elsewhere may name anything.
+                // A record from another store may name any gate.
                 Ok(_) => {}
-                // Of a question at a terminal.
+                // The answer to a question at a terminal.
                 Err(StoreError::UnknownGate(_)) => {}
                 Err(error) => return Err(error.into()),
             },

@@ -1,4 +1,4 @@
-//! Going on with a run: from a gate with an answer, or from where it broke off.
+//! Continues a run: from a gate with an answer, or from the point where it was interrupted.
 
 use std::path::PathBuf;
 
@@ -36,7 +36,7 @@ use lobster_store::{
     RunStatus, StepStatus, Store, StoreError,
 };
 
-/// Which gate is meant.
+/// Reference to a gate.
 #[derive(Clone, Debug)]
 pub enum GateRef {
     /// The token of an envelope.
@@ -45,11 +45,11 @@ pub enum GateRef {
     Id(String),
 }
 
-/// What a person says to a gate.
+/// Reply of a person to a gate.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
     Approve,
-    /// Of the changes to files that the question shows, those at these places alone.
+    /// Approves only the file changes at these places.
     ApproveOnly(Vec<PathBuf>),
     Reject,
     Response(Value),
@@ -59,19 +59,19 @@ pub enum Reply {
 /// An answer to a gate.
 #[derive(Clone, Debug)]
 pub struct ResumeRequest {
-    /// Which question.
+    /// The question.
     pub gate: GateRef,
     /// The answer.
     pub reply: Reply,
-    /// Who answers; none for whoever runs this process.
+    /// The author of the answer; none for the user of this process.
     pub author: Option<Author>,
 }
 
-/// The policy that a run began under, if it was one of a file: whoever
-/// answers its questions later should not have to name it again.
+/// The policy of a run's start, if it came from a file, so that it need not be named again when the run's
+/// questions are answered.
 ///
 /// # Errors
-/// When the run's journal cannot be read, or its policy is not to be had any more.
+/// If the run's journal cannot be read, or its policy is no longer available.
 pub fn policy_of(runtime: &Runtime, run: RunId) -> Result<Option<Policy>, Failure> {
     let store = runtime.store()?;
     let Some(beginning) = Beginning::read(&store, run)? else { return Ok(None) };
@@ -96,26 +96,26 @@ pub fn policy_of(runtime: &Runtime, run: RunId) -> Result<Option<Policy>, Failur
     })
 }
 
-/// The open gate that is meant.
+/// The open gate of this reference.
 ///
 /// # Errors
-/// When there is none, or none that still can be answered.
+/// If there is no such gate, or none that can still be answered.
 pub fn open_gate(runtime: &Runtime, gate: &GateRef) -> Result<Gate, Failure> {
     find(runtime, gate, None).map(|(gate, _)| gate)
 }
 
-/// Whether whoever answers here may approve what the gate asks: the workflow or the
-/// policy may give that to others.
+/// Checks that the user of this process may approve the gate's question. The workflow or the policy may
+/// reserve that for others.
 ///
 /// # Errors
-/// The sentence that says who may.
+/// A sentence that names the approvers.
 pub fn check_approver(runtime: &Runtime, gate: &Gate) -> Result<(), String> {
     let question = serde_json::from_value::<GateQuestion>(gate.detail.clone())
         .map_err(|_| "this lobster cannot read who may approve this".to_owned())?;
     question.check_approver(runtime.services.env.non_blank("LOBSTER_APPROVAL_APPROVED_BY").as_deref())
 }
 
-/// Answers a gate and goes on with its run.
+/// Answers a gate and continues its run.
 pub fn resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
     let done = answer(runtime, request, true).and_then(|answered| match answered {
         Answered::GoesOn(gate) => go_on(runtime, gate.run, Interrupted::Ask, Some(&gate), Copied::Refused),
@@ -124,7 +124,8 @@ pub fn resume(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
     done.unwrap_or_else(RunResult::from)
 }
 
-/// Answers a gate, and leaves it to others to go on with its run. A no ends the run as ever.
+/// Answers a gate without continuing its run, which is left to another process. A rejection ends the run as
+/// usual.
 pub fn record_answer(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
     match answer(runtime, request, false) {
         Ok(Answered::GoesOn(gate)) => left(gate.run),
@@ -133,8 +134,8 @@ pub fn record_answer(runtime: &Runtime, request: &ResumeRequest) -> RunResult {
     }
 }
 
-/// Notes that a run is to be taken up again, as [`resume_run`] does, and leaves that to others. What is said of
-/// interrupted effects holds for those that the run has now.
+/// Records that a run is to be retried, as [`resume_run`] does, without continuing it. The treatment of
+/// interrupted effects applies to the present interrupted effects of the run.
 pub fn record_retry(runtime: &Runtime, run: &str, interrupted: Interrupted) -> RunResult {
     match check_by_run(runtime, run, interrupted, None, true, Copied::Refused) {
         Ok((id, _)) => left(id),
@@ -142,12 +143,12 @@ pub fn record_retry(runtime: &Runtime, run: &str, interrupted: Interrupted) -> R
     }
 }
 
-/// What a run came to that others go on with.
+/// The result of a run that another process will continue.
 fn left(run: RunId) -> RunResult {
     RunResult { run: Some(run), envelope: Envelope::Waiting(Vec::new()), rendered: false }
 }
 
-/// The run that a gate belongs to, if there is such a gate.
+/// The run of a gate, if the gate exists.
 #[must_use]
 pub fn run_of_gate(runtime: &Runtime, gate: &GateRef) -> Option<RunId> {
     let store = runtime.store().ok()?;
@@ -157,13 +158,13 @@ pub fn run_of_gate(runtime: &Runtime, gate: &GateRef) -> Option<RunId> {
     }
 }
 
-/// Takes a run up again that failed, was cancelled or was interrupted.
+/// Resumes a run that failed, was cancelled or was interrupted.
 pub fn resume_run(runtime: &Runtime, run: &str, interrupted: Interrupted) -> RunResult {
     by_run(runtime, run, interrupted, None, Copied::Refused).unwrap_or_else(RunResult::from)
 }
 
-/// The same for a run whose changes to files conflict with what lies there now. What is committed is
-/// another change set, and a person is asked about it where one had to agree to the first.
+/// The same for a run whose file changes conflict with the present files. The committed change set is a
+/// different one, and requires an approval if the first one did.
 pub fn resume_conflicting(
     runtime: &Runtime,
     run: &str,
@@ -173,8 +174,8 @@ pub fn resume_conflicting(
     by_run(runtime, run, interrupted, Some(how), Copied::Refused).unwrap_or_else(RunResult::from)
 }
 
-/// Takes up a run that was imported unfinished, and makes it one of this store's own: as [`resume_run`], or as
-/// [`resume_conflicting`] if it is said `how`.
+/// Resumes an unfinished imported run and makes it a run of this store: like [`resume_run`], or like
+/// [`resume_conflicting`] if `how` is given.
 pub fn take_over(
     runtime: &Runtime,
     run: &str,
@@ -184,12 +185,12 @@ pub fn take_over(
     by_run(runtime, run, interrupted, how, Copied::TakenOver).unwrap_or_else(RunResult::from)
 }
 
-/// Calls a run off that nobody executes now: its open questions close with it.
+/// Cancels a run that no process is executing, and closes its open questions.
 pub fn cancel_run(runtime: &Runtime, run: &str) -> RunResult {
     call_off(runtime, run).unwrap_or_else(RunResult::from)
 }
 
-/// The open gate that is meant, and what its run is.
+/// The open gate of this reference, and the kind of its run.
 fn find(runtime: &Runtime, gate: &GateRef, reply: Option<&Reply>) -> Result<(Gate, TokenKind), Failure> {
     let store = runtime.store()?;
     let cancel = matches!(reply, Some(Reply::Cancel));
@@ -240,13 +241,13 @@ fn find(runtime: &Runtime, gate: &GateRef, reply: Option<&Reply>) -> Result<(Gat
     }
 }
 
-/// What an answer that was recorded did to its run.
+/// Effect of a recorded answer on its run.
 enum Answered {
     GoesOn(Box<Gate>),
     Ended(RunResult),
 }
 
-/// `goes_on`: whether this process goes on with the run then, so that it needs the secrets of the run anyway.
+/// `goes_on` is true if this process will continue the run, so that it needs the run's secrets in any case.
 fn answer(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<Answered, Failure> {
     let store = runtime.store()?;
     let cancel = matches!(request.reply, Reply::Cancel);
@@ -272,7 +273,7 @@ fn answer(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<A
         (Reply::Reject, Question::Approval { .. }) => {
             let no = Some(GateAnswer::Rejected);
             let mut end = ended(runtime, "rejected");
-            // With the no itself, so that there is none without the other.
+            // In the same transaction, so that the rejection is never recorded without its reason.
             if let (Event::RunEnded { detail, .. }, Some(reason)) =
                 (&mut end, runtime.services.env.non_blank("LOBSTER_APPROVAL_REASON"))
             {
@@ -303,20 +304,20 @@ fn answer(runtime: &Runtime, request: &ResumeRequest, goes_on: bool) -> Result<A
             GateAnswer::Response(question.fitting(value.clone(), &schema).map_err(Failure::parse)?)
         }
     };
-    // A no starts nothing, so it is taken whatever became of the journal.
+    // A rejection starts nothing, so it is accepted even if the journal is damaged.
     let journal = sound_journal(&store, gate.run)?;
     check_unedited(runtime, &gate)?;
     if goes_on && let Ok((_, plan, args)) = started(&store, gate.run, &journal) {
-        // They are kept out of the answer as well. Going on says if one cannot be had.
+        // Secrets must not appear in the answer either. A missing secret is reported when the run continues.
         let _ = runtime.prepare_secrets(&plan, &args);
     }
     store.answer_gate(gate.key, answer, by).map_err(lost)?;
     Ok(Answered::GoesOn(Box::new(gate)))
 }
 
-/// A run executes the plan it recorded. An answer given inside a pipeline is
-/// half of that pipeline's work, though: if the author has changed the file
-/// meanwhile, mixing the two is refused, and the gate stays open.
+/// Refuses an answer inside a pipeline if the author has changed the file meanwhile, and leaves the gate
+/// open. A run executes its recorded plan, but the answer is half of that pipeline's work, and the two halves
+/// must not be mixed.
 fn check_unedited(runtime: &Runtime, gate: &Gate) -> Result<(), Failure> {
     if !gate.path.contains('|') || gate.path.starts_with('|') {
         return Ok(());
@@ -338,7 +339,7 @@ fn check_unedited(runtime: &Runtime, gate: &Gate) -> Result<(), Failure> {
     }
 }
 
-/// Takes up a run that no gate holds.
+/// Resumes a run that does not wait at a gate.
 fn by_run(
     runtime: &Runtime,
     text: &str,
@@ -350,7 +351,8 @@ fn by_run(
     go_on(runtime, id, interrupted, None, copied)
 }
 
-/// Checks that a run that no gate holds can be taken up, and writes down who wants it. `is_left`: others take it up.
+/// Checks that a run without an open gate can be resumed, and records the request. `is_left` means that
+/// another process resumes it.
 fn check_by_run(
     runtime: &Runtime,
     text: &str,
@@ -374,7 +376,8 @@ fn check_by_run(
                 ),
             ));
         }
-        // It was left in a wait, or killed between stopping and asking, or between an answer and going on.
+        // It was interrupted during a wait, or killed between stopping and asking, or between an answer and
+        // continuing.
         RunStatus::Waiting if !store.is_claimed(id) && !waits_for_people(&store, id)? => {}
         RunStatus::Waiting => {
             return Err(Failure::new(
@@ -395,7 +398,7 @@ fn check_by_run(
             store.append(id, vec![Event::RetryRequested { path: None, by, detail }], Durability::Synced)?;
         }
         RunStatus::Running => {}
-        // Somebody wants it already, and nobody has begun.
+        // A retry has been requested already, and no process has begun it.
         RunStatus::Failed | RunStatus::Cancelled
             if how.is_none()
                 && interrupted == Interrupted::Ask
@@ -427,7 +430,7 @@ fn check_by_run(
     Ok((id, said.unwrap_or(interrupted)))
 }
 
-/// What is committed in place of the change set that conflicted last.
+/// Change set to commit in place of the last conflicting one.
 fn resolved(
     store: &Store,
     journal: &[JournalRecord],
@@ -458,7 +461,7 @@ fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
         ));
     }
     settle_commits(&store, id)?;
-    // Nobody takes it up meanwhile.
+    // Prevents other processes from resuming it meanwhile.
     let _claim = store.claim_run(id)?;
     let summary = store.run(id)?;
     match summary.status {
@@ -478,7 +481,7 @@ fn call_off(runtime: &Runtime, text: &str) -> Result<RunResult, Failure> {
     Ok(cancelled(runtime, &store, id))
 }
 
-/// A run that is ended for good leaves no commit half done: nobody would finish it in its name.
+/// Completes commits of a run that is ended for good, because no later process would.
 fn settle_commits(store: &Store, id: RunId) -> Result<(), Failure> {
     let recovered = recover(store);
     if store.has_unfinished_commit(id).map_err(|error| Failure::new(Code::Store, error.to_string()))? {
@@ -494,7 +497,7 @@ fn settle_commits(store: &Store, id: RunId) -> Result<(), Failure> {
     Ok(record_unseen_ends(store, id)?)
 }
 
-/// An error if a person ended the run: by calling it off, or with a no to a question.
+/// Returns an error if a person ended the run, by cancelling it or by rejecting a question.
 fn refuse_called_off(journal: &[JournalRecord]) -> Result<(), Failure> {
     let end = journal.iter().rev().find(|record| matches!(record.event, Event::RunEnded { .. }));
     match end.and_then(|end| Some((end.run, end.event.called_off()?))) {
@@ -503,7 +506,7 @@ fn refuse_called_off(journal: &[JournalRecord]) -> Result<(), Failure> {
     }
 }
 
-/// What the steps of such a run did to files is not there any more.
+/// Refuses such a run because the file changes of its steps no longer exist.
 fn refuse_undone(journal: &[JournalRecord]) -> Result<(), Failure> {
     let is_undone = journal.iter().any(|record| match &record.event {
         Event::StepEnded { path, outcome, .. } => {
@@ -522,8 +525,8 @@ fn refuse_undone(journal: &[JournalRecord]) -> Result<(), Failure> {
     Err(Failure::new(Code::RunState, message))
 }
 
-/// The journal of a run that something is to be built on. In one that is not
-/// the chain that was written, what was done may be missing, and would be done again.
+/// The journal of a run that is to be continued. If its chain is damaged, finished steps may be missing and
+/// would run again, so that is an error.
 pub(crate) fn sound_journal(store: &Store, run: RunId) -> Result<Vec<JournalRecord>, Failure> {
     store.verified_events(run).map_err(|error| match error {
         broken @ StoreError::BrokenChain { .. } => Failure::new(Code::Recording, format!(
@@ -534,10 +537,10 @@ pub(crate) fn sound_journal(store: &Store, run: RunId) -> Result<Vec<JournalReco
     })
 }
 
-/// Whether a run waits for people and nothing else, and none of them has answered.
+/// True if a run waits only for people, and none of them has answered.
 ///
 /// # Errors
-/// When its record cannot be read.
+/// If its record cannot be read.
 pub fn waits_for_people(store: &Store, run: RunId) -> Result<bool, Failure> {
     Ok(store.run(run)?.status == RunStatus::Waiting
         && has_open_gate(store, run)?
@@ -545,10 +548,10 @@ pub fn waits_for_people(store: &Store, run: RunId) -> Result<bool, Failure> {
         && !has_unused_answer(store, run)?)
 }
 
-/// Whether somebody has answered a question of a run, and nobody has gone on with it since.
+/// True if a question of a run has been answered, and the run has not continued since.
 ///
 /// # Errors
-/// When its record cannot be read.
+/// If its record cannot be read.
 pub fn has_unused_answer(store: &Store, run: RunId) -> Result<bool, Failure> {
     Ok(!unused_answers(store, &store.events_after(run, 0, usize::MAX)?)?.is_empty())
 }
@@ -558,7 +561,8 @@ fn has_open_gate(store: &Store, run: RunId) -> Result<bool, Failure> {
     Ok(!store.gates(&open)?.is_empty())
 }
 
-/// Whether a run waits for more than a person: what of it can go on may not have to wait for an answer.
+/// True if a run waits for other things besides people. Parts of it may be able to continue without an
+/// answer.
 fn was_left_in_a_wait(store: &Store, run: RunId) -> Result<bool, Failure> {
     let journal = store.events_after(run, 0, usize::MAX)?;
     let last = journal.iter().rev().find_map(|record| match &record.event {
@@ -568,7 +572,7 @@ fn was_left_in_a_wait(store: &Store, run: RunId) -> Result<bool, Failure> {
     Ok(last.unwrap_or(false))
 }
 
-/// Executes a run again from its recorded plan; the journal answers for what was done.
+/// Executes a run again from its recorded plan; finished steps are answered from the journal.
 fn go_on(
     runtime: &Runtime,
     id: RunId,
@@ -578,12 +582,12 @@ fn go_on(
 ) -> Result<RunResult, Failure> {
     let store = runtime.store()?;
     store.check_rollback()?;
-    // Before it is claimed, so that the end of its own commit is in the journal that is read then.
+    // Before the claim, so that the journal read afterwards contains the end of its own commit.
     runtime.finish_commits(&store);
     let claim = store.claim_run(id)?;
     copied.check(&store, id)?;
     let journal = sound_journal(&store, id)?;
-    // Before it was claimed, anybody could end it.
+    // Before the claim, any process could have ended it.
     refuse_called_off(&journal)?;
     if interrupted == Interrupted::Retry {
         refuse_while_running(id)?;
@@ -606,7 +610,7 @@ fn go_on(
     let mut run =
         Run::recalled(&runtime.services, store.clone(), Some(claim), id, task, &journal, interrupted)
             .doubting_imports(&journal)?;
-    // Whoever picks up what a crash left need not stand where it was started.
+    // After a crash, the run may be resumed from a directory other than the one in which it was started.
     if let Some(dir) = own.or_else(|| last.filter(|_| gate.is_none())) {
         run.cwd = dir;
     }
@@ -617,7 +621,7 @@ fn go_on(
     // An answer about an interrupted step is valid when the step is repeated, which a person requests next.
     let has_no_use = |failure: &Failure| failure.code.known() != Some(Code::Interrupted);
     if matches!(&envelope, Envelope::Failed(failure) if has_no_use(failure)) && !run.has_done_effects() {
-        // Nothing was done on the strength of the answers, so the person keeps them.
+        // No effect was executed because of the answers, so the person can give them again.
         for gate in &answered {
             store.reopen_gate(gate.key)?;
         }
@@ -625,7 +629,7 @@ fn go_on(
     Ok(RunResult { run: Some(id), envelope, rendered: run.has_rendered() })
 }
 
-/// What a run executes.
+/// The plan and arguments of a run.
 fn started(
     store: &Store,
     id: RunId,
@@ -636,14 +640,14 @@ fn started(
         _ => None,
     });
     let task = task.ok_or_else(|| {
-        Failure::new(Code::Recording, format!("the journal of run {id} does not say what it runs"))
+        Failure::new(Code::Recording, format!("the journal of run {id} does not name its plan"))
     })?;
     let plan = recorded(store, &task.plan)?;
     let args = task.args.map_or_else(|| Ok(Map::new()), |digest| recorded(store, &digest))?;
     Ok((task, plan, args))
 }
 
-/// How a run ends that a person called off.
+/// The end of a run that a person cancelled.
 fn ended(runtime: &Runtime, how: &str) -> Event {
     let env = &runtime.services.env;
     let detail = json!({

@@ -1,4 +1,4 @@
-//! Where a run stands, which is more than the status that its journal has.
+//! State of a run, which is more than the status in its journal.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -10,17 +10,17 @@ use lobster_store::{
 };
 use serde_json::Value;
 
-/// Where a run stands for whoever asks: the same at the command line, in the console, over HTTP and over MCP.
+/// State of a run as shown everywhere: at the command line, in the console, over HTTP and over MCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
-    /// A process executes it.
+    /// A process is executing it.
     Running,
     /// It waits for a person, a time or an event.
     Waiting,
-    /// It neither ended for good nor goes on by itself: its process was killed, a signal or a lost client stopped it,
-    /// or it ended only to ask about an effect that was cut off.
+    /// It has not ended for good, but does not continue by itself: its process was killed, a signal or a lost
+    /// client stopped it, or it ended only to ask about an interrupted effect.
     Interrupted,
-    /// The service has been told to end it, and has not ended it yet.
+    /// The service was asked to cancel it, and has not ended it yet.
     Cancelling,
     Ok,
     Failed,
@@ -28,7 +28,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 7] = [
         Self::Running,
         Self::Waiting,
@@ -39,7 +39,7 @@ impl Standing {
         Self::Cancelled,
     ];
 
-    /// Its one spelling.
+    /// Its name.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -53,7 +53,7 @@ impl Standing {
         }
     }
 
-    /// What the journals of such runs may say.
+    /// Statuses in the journals of such runs.
     fn recorded(self) -> &'static [RunStatus] {
         match self {
             Self::Running => &[RunStatus::Running],
@@ -94,14 +94,14 @@ impl FromStr for Standing {
     }
 }
 
-/// Where several runs stand, asked for at once.
+/// States of several runs, read at once.
 pub struct Standings {
     interrupted: HashSet<RunId>,
     cancelling: HashSet<RunId>,
 }
 
 impl Standings {
-    /// Looks at these runs.
+    /// Reads the states of these runs.
     #[must_use]
     pub fn among(store: &Store, runs: &[RunSummary]) -> Self {
         let open = runs.iter().filter(|run| !matches!(run.status, RunStatus::Ok | RunStatus::Cancelled));
@@ -112,7 +112,7 @@ impl Standings {
         Self { interrupted, cancelling: starts.into_keys().collect() }
     }
 
-    /// Where one of them stands.
+    /// State of a run among these.
     #[must_use]
     pub fn standing(&self, run: &RunSummary) -> Standing {
         if self.cancelling.contains(&run.id) {
@@ -125,19 +125,19 @@ impl Standings {
     }
 }
 
-/// Where a run stands.
+/// State of a run.
 #[must_use]
 pub fn standing(store: &Store, run: &RunSummary) -> Standing {
     Standings::among(store, std::slice::from_ref(run)).standing(run)
 }
 
-/// Runs that are looked at in one go.
+/// Runs that are read at once.
 const PAGE: usize = 100;
 
-/// The runs that fit, the newest first, and where each stands; `wanted` is compared with that.
+/// The runs that match the filter and the `wanted` state, with their states, the newest first.
 ///
 /// # Errors
-/// When the store cannot be read.
+/// If the store cannot be read.
 pub fn runs_with_standing(
     store: &Store,
     filter: &RunFilter,
@@ -170,7 +170,7 @@ pub fn runs_with_standing(
     Ok(found)
 }
 
-/// Those of these runs that are interrupted. `starts`: those of the service that are not over.
+/// The interrupted runs among these. `starts` has the starts of the service that are not over.
 fn interrupted_among(
     store: &Store,
     runs: &[RunSummary],
@@ -180,9 +180,9 @@ fn interrupted_among(
         |status| -> Vec<RunId> { runs.iter().filter(|run| run.status == status).map(|run| run.id).collect() };
     let (waiting, failed) = (of(RunStatus::Waiting), of(RunStatus::Failed));
     let mut stuck = of(RunStatus::Running);
-    // Killed between stopping and asking, or between an answer and going on; or the question expired.
+    // Killed between stopping and asking, or between an answer and continuing; or the question expired.
     if let Ok(found) = store.waiting_among(&waiting) {
-        // One that was answered may wait for its turn at the service.
+        // An answered run may be waiting in the service's queue.
         let has_turn = |run: &RunId| starts.get(run).is_some_and(|start| start.state != StartState::Parked);
         stuck.extend(waiting.into_iter().filter(|run| !found.contains(run) && !has_turn(run)));
     }
@@ -194,7 +194,7 @@ fn interrupted_among(
     stuck.into_iter().collect()
 }
 
-/// The starts of these runs, for those that a service has started.
+/// Starts of these runs by a service, if it started them.
 fn starts_among(store: &Store, runs: &[RunId]) -> HashMap<RunId, ListedStart> {
     if runs.is_empty() {
         return HashMap::new();
@@ -207,7 +207,7 @@ fn is_cut_off(event: &Event) -> bool {
     matches!(event, Event::RunEnded { detail, .. } if is_interrupted_end(detail))
 }
 
-/// What the end of a run says besides its status, if it has ended.
+/// Detail of a run's end, if it has ended.
 #[must_use]
 pub fn last_end(store: &Store, run: &RunSummary) -> Option<Value> {
     for seq in (0..run.records).rev() {

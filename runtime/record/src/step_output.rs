@@ -1,5 +1,5 @@
-//! What the steps of a run printed: streams that the record names, and the output of steps whose end is not in the
-//! record, because they run or because lobster died.
+//! Output of the steps of a run: recorded streams, and the output of steps without a recorded end, because
+//! they are running or lobster died.
 
 use std::io::{self, Read};
 
@@ -8,17 +8,17 @@ use lobster_base::place::is_within;
 use lobster_store::{Blob, Event, KeptOutput, OutputStream, Record, RunId, StepOutcome, Store, StoreError};
 use serde_json::{Value, json};
 
-/// Text of larger streams is not given as JSON.
+/// The text of larger streams is left out of JSON.
 const MAX_TEXT: u64 = 1 << 20;
 
-/// The streams that the record names of one outcome, by what people call them.
+/// The recorded streams of one outcome, with their names for people.
 #[must_use]
 pub fn recorded_streams(outcome: &StepOutcome) -> [(&'static str, Option<Blob>); 2] {
     [("stdout", outcome.kept_stdout().or(outcome.output)), ("stderr", outcome.kept_stderr())]
 }
 
-/// The output of steps of a run whose end is not in the record. Call it before the journal is read, and
-/// [`retain_unrecorded`] after: a step that ends meanwhile is in one of the two.
+/// Output of steps of a run without a recorded end. Call this before the journal is read, and
+/// [`retain_unrecorded`] after it, so that a step that ends meanwhile is in one of the two.
 #[must_use]
 pub fn kept_outputs(store: &Store, run: RunId, step: Option<&str>) -> Vec<KeptOutput> {
     let mut kept = store.kept_outputs(run);
@@ -26,21 +26,22 @@ pub fn kept_outputs(store: &Store, run: RunId, step: Option<&str>) -> Vec<KeptOu
     kept
 }
 
-/// Drops the outputs of steps whose end is in this journal.
+/// Drops the output of steps whose end is in this journal.
 pub fn retain_unrecorded(kept: &mut Vec<KeptOutput>, journal: &[Record]) {
     kept.retain(|output| !journal.iter().any(|record| ends(record, output)));
 }
 
-/// True if this record has the end of the step that printed this.
+/// True if this record has the end of the step that printed this output.
 #[must_use]
 pub fn ends(record: &Record, output: &KeptOutput) -> bool {
     matches!(&record.event, Event::StepEnded { path, .. } if *path == output.path && record.at >= output.at)
 }
 
-/// The last bytes of a stream that is not recorded, or of both as they came, and how many there are in all.
+/// The last bytes of a stream that is not recorded, or of both streams in order of arrival, and the total
+/// number of bytes.
 ///
 /// # Errors
-/// When its file cannot be read.
+/// If its file cannot be read.
 pub fn end_of_output(
     output: &mut KeptOutput,
     stream: Option<OutputStream>,
@@ -60,12 +61,12 @@ pub fn end_of_output(
     Ok((bytes, size))
 }
 
-/// Each stream of a run as a JSON object: `step`, `stream`, `size`, `digest`, `text` (bytes that are no text are
-/// replaced; of a large stream there is none), `error`, and `ended`, which is false for a step whose end is not in the
-/// record. The second value is false if a stream cannot be read.
+/// Each stream of a run as a JSON object: `step`, `stream`, `size`, `digest`, `text` (invalid bytes are
+/// replaced; missing for a large stream), `error`, and `ended`, which is false for a step without a recorded
+/// end. The second value is false if a stream cannot be read.
 ///
 /// # Errors
-/// When the journal cannot be read.
+/// If the journal cannot be read.
 pub fn streams_as_json(
     store: &Store,
     run: RunId,
@@ -90,7 +91,7 @@ pub fn streams_as_json(
             if !wanted(&output.path, stream.name()) {
                 continue;
             }
-            // Each stream is read from its beginning.
+            // Reads each stream from its beginning.
             let Some(mut output) = output.reopened() else { continue };
             let most = usize::try_from(MAX_TEXT).unwrap_or(usize::MAX);
             let (text, size, error) = match end_of_output(&mut output, Some(stream), most) {

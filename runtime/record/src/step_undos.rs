@@ -1,7 +1,7 @@
-//! What undoes the effects of a run's steps that are no changes to files: each step's own `undo:`.
+//! Undos of a run's effects other than file changes: the `undo:` of each step.
 //!
-//! An undo proposes them, the last first, each after a question. What an earlier undo has done is not
-//! proposed again, and what needs an output that is not on record is not proposed at all.
+//! An undo run proposes them, the last first, each after an approval. It does not propose undos that an
+//! earlier undo run has executed, or that need a missing output.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,40 +14,40 @@ use lobster_stage::{StageError, Stop};
 use lobster_store::{Event, Record, RunFilter, RunId, RunStatus, StepOutcome, StepStatus, Store, StoreError};
 use serde_json::Value;
 
-/// What undoes one step.
+/// Undo of one step.
 #[derive(Clone, Debug)]
 pub struct StepUndo {
-    /// The place of the step in its run.
+    /// Place of the step in its run.
     pub step: String,
-    /// What is run, as the file says it.
+    /// The undo's command, as in the file.
     pub text: String,
-    /// The file with the question and the undo.
+    /// The workflow with the question and the undo.
     child: Workflow,
     reversal: Reversal,
 }
 
-/// What undoes a step, and why it cannot be proposed.
+/// A step whose undo cannot be proposed, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotProposed {
-    /// The place of the step in its run.
+    /// Place of the step in its run.
     pub step: String,
-    /// A clause.
+    /// The reason, as a clause.
     pub why: String,
 }
 
-/// The undos of a run's steps.
+/// Undos of a run's steps.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StepUndos {
     /// The last step first.
     pub(crate) proposed: Vec<StepUndo>,
     pub(crate) not_proposed: Vec<NotProposed>,
-    /// Steps that an earlier undo has undone.
+    /// Steps that an earlier undo run has undone.
     pub(crate) done: BTreeSet<String>,
-    /// A run that has not ended, and undoes steps of this one.
+    /// An unfinished run that undoes steps of this one.
     pub(crate) underway: Option<RunId>,
 }
 
-/// Why the undos of a run cannot be listed.
+/// Reason why the undos of a run cannot be listed.
 pub(crate) enum Unlisted {
     Store(StoreError),
     Record(StageError),
@@ -70,7 +70,7 @@ impl From<Stop> for Unlisted {
     }
 }
 
-/// What the journal says of the steps that have an undo.
+/// Journal entries of the steps that have an undo.
 #[derive(Default)]
 struct Read<'j> {
     /// In the order in which the steps began.
@@ -93,7 +93,7 @@ impl<'j> Read<'j> {
                     } else if let Some(step) = path.strip_suffix(reversal::RESULT) {
                         read.results.insert(step, &outcome.value);
                     } else if *attempt != 0 || !read.ended.contains_key(path.as_str()) {
-                        // A summary says nothing that the effect's own end does not.
+                        // A summary adds nothing to the effect's own end.
                         read.ended.insert(path, outcome);
                     }
                 }
@@ -103,7 +103,7 @@ impl<'j> Read<'j> {
         read
     }
 
-    /// What the step gave; of one that did not succeed, what it printed.
+    /// The result of a step, or the output of a failed step.
     fn result(&self, step: &str) -> Option<Given> {
         let kept = self.results.get(step).and_then(|value| Given::read(value));
         kept.or_else(|| {
@@ -117,7 +117,7 @@ impl<'j> Read<'j> {
         })
     }
 
-    /// How the step ended, if it did not succeed.
+    /// A sentence about the end of a step that did not succeed.
     fn misfortune(&self, step: &str) -> &'static str {
         match self.ended.get(step).map(|outcome| outcome.status) {
             _ if self.results.contains_key(step) => "",
@@ -127,7 +127,7 @@ impl<'j> Read<'j> {
     }
 }
 
-/// The undos of a run's steps, of those that are meant.
+/// Undos of the selected steps of a run.
 pub(crate) fn step_undos(
     store: &Store,
     run: RunId,
@@ -156,7 +156,7 @@ pub(crate) fn step_undos(
     Ok(undos)
 }
 
-/// The question and the undo of one step, or the clause that says why there is none.
+/// The question and the undo of one step, or a clause with the reason why it cannot be proposed.
 fn proposal(
     store: &Store,
     run: RunId,
@@ -171,8 +171,8 @@ fn proposal(
         Some(Some(stdin)) => stdin,
         missing if refers_to(undo, &reversal.of) => {
             let why = match missing {
-                None => "its undo needs what the step gave, and the step did not end",
-                Some(_) => "its undo needs what the step gave, and that is longer than 1 MiB",
+                None => "its undo needs the step's result, and the step did not end",
+                Some(_) => "its undo needs the step's result, which is longer than 1 MiB",
             };
             return Ok(Err(why.to_owned()));
         }
@@ -191,7 +191,7 @@ fn proposal(
     Ok(Ok(StepUndo { step: step.to_owned(), text, child, reversal }))
 }
 
-/// What an undo runs, in a line.
+/// The command of an undo in one line.
 fn text_of(undo: &Step) -> String {
     let args = |args: &serde_json::Map<String, Value>| match args.is_empty() {
         true => String::new(),
@@ -202,7 +202,7 @@ fn text_of(undo: &Step) -> String {
         Work::Exec(words) => format!("exec: {}", Value::from(words.clone())),
         Work::Component { component, args: given } => format!("component: {component}{}", args(given)),
         Work::Workflow { path, args: given } => format!("workflow: {path}{}", args(given)),
-        // No file can say these.
+        // A file cannot specify these.
         Work::Nothing
         | Work::Pipeline(_)
         | Work::Mcp { .. }
@@ -217,9 +217,9 @@ fn text_of(undo: &Step) -> String {
 }
 
 impl StepUndo {
-    /// The step of an undo's plan that does it, and the file that it calls.
+    /// The step of an undo's plan that executes it, and the workflow that it calls.
     pub(crate) fn planned(&self, run: RunId, known: &BTreeMap<String, Workflow>) -> (Step, Workflow) {
-        // No reference names such an id, so nothing in the texts of a later one can mean it.
+        // References cannot name such an id, so the texts of later steps cannot refer to it.
         let mut id = format!("undo:{}", self.step.replace(['/', '[', ']', '#', '|', '!', '%'], "."));
         while known.contains_key(&id) {
             id.push('+');
@@ -236,12 +236,12 @@ impl StepUndo {
     }
 }
 
-/// The name of a run that undoes one of this name.
+/// Name of a run that undoes one of this name.
 pub(crate) fn name_of_undo(name: &str) -> String {
     format!("undo of {name}")
 }
 
-/// What earlier undos of the run did, and whether one of them is under way.
+/// Finds the steps undone by earlier undo runs, and an undo run that has not ended.
 fn find_earlier(store: &Store, run: RunId, undos: &mut StepUndos) -> Result<(), StoreError> {
     let summary = store.run(run)?;
     let filter = RunFilter {
@@ -250,7 +250,7 @@ fn find_earlier(store: &Store, run: RunId, undos: &mut StepUndos) -> Result<(), 
         ..RunFilter::default()
     };
     for later in store.runs(&filter)? {
-        // Without its plan nobody knows what it has undone, and it would be undone again.
+        // Without its plan it is unknown which steps it has undone, and they would be undone again.
         store.open_blob(&later.plan)?;
         let Ok(Plan::Workflow(workflow)) = recorded::<Plan>(store, &later.plan) else { continue };
         let of_run = |step: &Step| {

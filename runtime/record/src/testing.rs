@@ -1,4 +1,4 @@
-//! Runs to try things on.
+//! Runs for tests.
 
 use std::fs;
 use std::os::unix::fs::DirBuilderExt;
@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use lobster_engine::runtime::{RunRequest, Runtime, Settings, Target};
 
-/// A state directory with a runtime of its own.
+/// A state directory with its own runtime.
 pub(super) struct Place {
     dir: tempfile::TempDir,
     pub(super) runtime: Runtime,
@@ -21,7 +21,7 @@ pub(super) fn workflow(text: &str) -> Text {
 }
 
 impl Place {
-    /// With the machine code of the evaluator, which takes seconds to compile.
+    /// Includes the machine code of the evaluator, which takes seconds to compile.
     pub(super) fn new() -> Self {
         let place = Self::cold();
         link_code(compiled(), &place.code());
@@ -35,7 +35,7 @@ impl Place {
         settings.env.retain(|(name, _)| !name.to_string_lossy().starts_with("LOBSTER_"));
         settings.env.push(("LOBSTER_STATE_DIR".into(), dir.path().join("state").into()));
         settings.cwd = dir.path().to_owned();
-        // The harness of unit tests is not a compiler.
+        // The test harness is not a compiler.
         settings.compiler = None;
         let runtime = Runtime::new(settings).unwrap();
         Self { dir, runtime }
@@ -62,8 +62,8 @@ impl Place {
     }
 }
 
-/// Where the code is kept, beside this executable. It stays for the next process: the cache itself sees whether it is
-/// that of this compiler, and whole.
+/// Cache of the code, beside this executable. It stays for the next process, because the cache itself checks
+/// that it is complete and was made by this compiler.
 fn compiled() -> &'static Path {
     static CODE: OnceLock<PathBuf> = OnceLock::new();
     CODE.get_or_init(|| {
@@ -76,7 +76,7 @@ fn compiled() -> &'static Path {
     })
 }
 
-/// The same files, not copies of them, in directories that are the user's alone; what is there already stays.
+/// Links the same files into directories that belong to the user alone, without replacing existing files.
 fn link_code(from: &Path, to: &Path) {
     fs::DirBuilder::new().recursive(true).mode(0o700).create(to).unwrap();
     for entry in fs::read_dir(from).into_iter().flatten().flatten() {
@@ -89,8 +89,8 @@ fn link_code(from: &Path, to: &Path) {
     }
 }
 
-/// Lets the test executable be the sandbox's helper, as the real binary is: before
-/// `main`, so before the test harness makes threads.
+/// Lets the test executable be the sandbox's helper, like the real binary. It runs before `main`, and so
+/// before the test harness starts threads.
 mod entry {
     extern "C" fn helper_if_asked() {
         let cmdline = std::fs::read_to_string("/proc/self/cmdline").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Whole runs: replayed, forked, explained.
+//! Whole runs that are replayed, forked and explained.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use lobster_engine::run::Interrupted;
 use lobster_engine::runtime::{RunRequest, RunResult, Target};
 use lobster_store::{Event, Redacted, RunId, StepOutcome};
 
-/// A shell step, inline JavaScript on it, a pipeline on that and another shell step.
+/// A shell step, inline JavaScript on its output, a pipeline on that, and another shell step.
 const CHAIN: &str = r#"
 name: chain
 args:
@@ -31,8 +31,7 @@ steps:
     stdin: $picked.stdout
 "#;
 
-/// Runs whose argument variables do not reach the last step's environment, so
-/// that only what it reads counts.
+/// Runs whose argument variables do not reach the last step's environment, so that only its input matters.
 const CUT_OFF: &str = r"
 name: cut
 steps:
@@ -50,7 +49,7 @@ fn id(place: &Place, run: &str) -> RunId {
     place.runtime.store().unwrap().find_run(run).unwrap()
 }
 
-/// A copy of a run under another id whose outcome of `step` is another one.
+/// A copy of a run under another id with a different outcome of `step`.
 fn falsified(place: &Place, run: &str, step: &str, change: impl Fn(&mut StepOutcome)) -> String {
     let store = place.runtime.store().unwrap();
     let texts = store.events(id(place, run)).unwrap();
@@ -90,8 +89,7 @@ fn a_faithful_run_replays_without_running_its_effects() {
     a_falsified_output_and_fuel_are_found_with_step_and_place(&place, &run);
 }
 
-/// Prints a letter that chance decides and a digit that the clock does, and
-/// asks for them in this order.
+/// Prints a random letter and a digit of the clock, and requests them in this order.
 const ASKS: &str = r#"(module
   (import "wasi_snapshot_preview1" "random_get" (func $random (param i32 i32) (result i32)))
   (import "wasi_snapshot_preview1" "clock_time_get" (func $clock (param i32 i64 i32) (result i32)))
@@ -170,7 +168,7 @@ fn an_effect_component_is_executed_again_on_its_recorded_calls() {
             .contains("wall-clock.now (16 bytes) is asked for, but the record ends")
     );
     assert!(record("many", &[&calls[..], &calls[second..]].concat()).2.contains("nothing more is asked"));
-    // Another answer gives another output.
+    // A different answer gives different output.
     let mut other = calls.clone();
     other[second - 2] ^= 1;
     assert_eq!(record("answer", &other).1, "stdout");
@@ -184,11 +182,11 @@ fn a_component_that_writes_is_compared_and_writes_nothing_when_replayed() {
     let run = place.run(&text);
     let report = replay(&place.runtime, &run, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.checked), (vec![], 1));
-    // The directory is not what it was: that is said, and is no difference.
+    // The directory has changed; that is reported, but is not a difference.
     std::fs::write(place.path("out/new"), "x").unwrap();
     let report = replay(&place.runtime, &run, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.checked, report.answered), (vec![], 0, 1));
-    assert!(report.unverified[0].why.contains("does not have here what it had"), "{:?}", report.unverified);
+    assert!(report.unverified[0].why.contains("are not the same here as"), "{:?}", report.unverified);
 }
 
 fn a_falsified_output_and_fuel_are_found_with_step_and_place(place: &Place, run: &str) {
@@ -244,7 +242,7 @@ fn why_names_the_input_and_who_made_it() {
 #[test]
 fn why_names_the_step_that_the_file_takes_the_input_from() {
     let place = Place::new();
-    // Both steps give the same bytes; the plan says whose are read.
+    // Both steps print the same bytes; the plan determines whose output is read.
     let text = workflow(
         "name: twins\nsteps:\n  - id: a\n    run: cat source.txt\n  - id: b\n    run: cat source.txt\n  - id: c\n    run: cat\n    stdin: $a.stdout\n",
     );
@@ -292,7 +290,7 @@ steps:
     assert_eq!(why("same").sentence(), "same differs by the argument n: 1 → \"2\"");
     assert_eq!(named("own"), [n.clone(), deep.clone()]);
     assert_eq!(named("pasted"), [(Part::Command, None, Some("$[2]".to_owned())), n, deep]);
-    // A sub-workflow has arguments of its own beside those of the run.
+    // A sub-workflow has its own arguments in addition to those of the run.
     let inner: Vec<_> = named("inner/c").into_iter().map(|(_, name, _)| name.unwrap()).collect();
     assert_eq!(inner, ["n", "my-arg", "LOBSTER_ARG_M", "LOBSTER_ARGS_JSON"]);
 }
@@ -311,7 +309,7 @@ fn a_fork_stops_where_results_become_equal_again() {
         (&vec!["data".to_owned()], &vec!["upper".to_owned(), "note".to_owned()], false)
     );
     let fork = fork(&place.runtime, &plan).run.unwrap();
-    // `upper` read something else and gave the same, so the note was not written twice.
+    // `upper` read a different input and gave the same output, so the note was not written twice.
     assert_eq!(std::fs::read_to_string(place.path("notes.txt")).unwrap(), "A\n");
     let store = place.runtime.store().unwrap();
     assert_eq!(store.run(fork).unwrap().parent, Some(id(&place, &run)));
@@ -341,7 +339,7 @@ fn an_edited_result_takes_the_place_of_the_recorded_one() {
     );
     let fork = fork(&place.runtime, &plan).run.unwrap().to_string();
     assert_eq!(std::fs::read_to_string(place.path("notes.txt")).unwrap(), "A\nZ\n");
-    // Nobody takes it for what the step gave.
+    // It is not mistaken for the step's own result.
     let report = replay(&place.runtime, &fork, &ReplayOptions::default()).unwrap();
     assert_eq!((report.divergences, report.answered, report.edited), (vec![], 2, vec!["data".to_owned()]));
     let why = why(&place.runtime, &fork, "data", None).unwrap();
@@ -367,7 +365,7 @@ fn a_lost_end_is_told_from_a_difference() {
     std::fs::write(place.path("source.txt"), "abc").unwrap();
     let run = place.run(&workflow(CUT_OFF));
     let store = place.runtime.store().unwrap();
-    // A record that stops in the middle: `note` had started when the process died.
+    // A record that ends in the middle: `note` had started when the process died.
     let mut texts: Vec<String> = Vec::new();
     let mut prev = Digest::from([0; 32]);
     let other = run.replace(&run[..8], "0badc0de");

@@ -1,5 +1,5 @@
-//! A run's journal as lines: one for each place where something was done or
-//! asked, each below the place that it lies in.
+//! A run's journal as lines: one for each place with an action or a question, and each below the place that
+//! contains it.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,42 +11,42 @@ use serde_json::Value;
 /// One line of the timeline.
 #[derive(Clone, Debug, Default)]
 pub struct Line {
-    /// The place in the run.
+    /// Place in the run.
     pub path: String,
-    /// How many of the places around it have lines.
+    /// Number of enclosing places with lines.
     pub depth: usize,
-    /// The kind of step, as the journal names it.
+    /// Kind of step, as in the journal.
     pub kind: String,
-    /// Where it stands, and what came before: `ok (failed twice before)`.
+    /// Its state, with earlier attempts: `ok (failed twice before)`.
     pub state: String,
-    /// How it went wrong before it was done again.
+    /// Statuses of earlier failed attempts.
     earlier: Vec<StepStatus>,
-    /// Names the pre-image of its action.
+    /// Digest of its action's pre-image.
     pub action: Option<Digest>,
-    /// What policy said to it.
+    /// Decision of the policy.
     pub decision: Value,
-    /// How its latest attempt ended.
+    /// Outcome of its latest attempt.
     pub outcome: Option<StepOutcome>,
-    /// A composite step's summary, not an effect of its own.
+    /// True for the summary of a composite step, which is not an effect itself.
     pub summary: bool,
-    /// When something was under way here, in the order in which it began.
+    /// Periods of activity, in order of their beginning.
     pub spans: Vec<Span>,
-    /// The numbers of the records that it is made of.
+    /// Numbers of its records.
     pub records: Vec<u64>,
 }
 
-/// A time during which something was under way, in milliseconds since 1970.
+/// A period of activity, in milliseconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
-    /// Its beginning.
+    /// Beginning.
     pub begun: i64,
-    /// None while it lasts.
+    /// End; none while it lasts.
     pub ended: Option<i64>,
-    /// Whether a person was waited for, and nothing worked.
+    /// True while a person was awaited and nothing ran.
     pub is_wait: bool,
 }
 
-/// What stands where something began and has no end on record.
+/// State of a step that began and has no recorded end.
 const STARTED: &str = "started";
 
 impl Line {
@@ -106,7 +106,7 @@ impl Line {
         self.outcome = Some(outcome.clone());
     }
 
-    /// The state with what came before it, `ok (failed twice before)`.
+    /// The state with the earlier attempts, `ok (failed twice before)`.
     fn tell_earlier(&mut self) {
         let mut told: Vec<String> = Vec::new();
         for how in StepStatus::ALL {
@@ -124,11 +124,11 @@ impl Line {
     }
 }
 
-/// What the engine keeps for itself: no steps of anybody's.
+/// Internal places of the engine, which are not steps of the workflow.
 const KEPT: [&str; 8] =
     ["!event", "!identity", "!plan", "!shown", "!undo-plan", "!undo-result", "!wait", "!winner"];
 
-/// The lines of a journal; of a run that nobody executes, what has no end was cut off.
+/// The lines of a journal. If no process executes the run, steps without an end were cut off.
 #[must_use]
 pub fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {
     let mut timeline = Timeline::default();
@@ -138,7 +138,7 @@ pub fn lines(journal: &[Record], is_running: bool) -> Vec<Line> {
     timeline.lines(is_running)
 }
 
-/// The lines of a journal that is read record by record.
+/// Builds the lines of a journal record by record.
 #[derive(Clone, Debug, Default)]
 pub struct Timeline {
     lines: Vec<Line>,
@@ -146,8 +146,8 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Reads the next record of the journal; the line that it belongs on. What a line knows of an outcome and of a
-    /// decision may be made smaller: later records need no more than its status and its error.
+    /// Reads the next record of the journal and returns the line to which it belongs. The caller may shrink
+    /// the line's outcome and decision, because later records need only the outcome's status and error.
     pub fn read(&mut self, record: &Record) -> Option<&mut Line> {
         let path = record.event.path()?;
         if path.contains("!approved:") || KEPT.iter().any(|kept| path.ends_with(kept)) {
@@ -168,7 +168,7 @@ impl Timeline {
         taken.map(|index| &mut lines[index])
     }
 
-    /// The lines; of a run that nobody executes, what has no end was cut off.
+    /// The lines. If no process executes the run, steps without an end were cut off.
     #[must_use]
     pub fn lines(self, is_running: bool) -> Vec<Line> {
         let mut lines = self.lines;
@@ -182,7 +182,7 @@ impl Timeline {
     }
 }
 
-/// Takes in an event, if it belongs on a line.
+/// Adds an event if it belongs on a line.
 fn take<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
     match event {
         Event::StepStarted { kind, action, decision, .. } => {
@@ -194,7 +194,7 @@ fn take<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
             let line = line();
             let summary = *attempt == 0;
             match &mut line.outcome {
-                // The step's own effect stands here already; its summary adds why it failed.
+                // The step's own effect is on this line already; its summary adds the reason for its failure.
                 Some(known) if summary && !line.summary => {
                     known.error = known.error.take().or_else(|| outcome.error.clone());
                     return;
@@ -218,7 +218,7 @@ fn take<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
         Event::GateAnswered { answer, by, from, gate, .. } => {
             let by = match (by, gate.as_str()) {
                 (Some(by), _) => Some(format!(" by {by}")),
-                // The gate that a question at the terminal is known by.
+                // Gate name of questions at the terminal.
                 (None, "terminal") => Some(" at the terminal".to_owned()),
                 (None, _) => None,
             };
@@ -262,13 +262,12 @@ fn take<'l>(at: i64, event: &Event, line: impl FnOnce() -> &'l mut Line) {
     }
 }
 
-/// The number of a loop's round.
+/// Number of a loop's round.
 fn round(place: &str) -> Option<usize> {
     place.strip_suffix(']')?.rsplit_once('[')?.1.parse().ok()
 }
 
-/// What lies in a place comes right below it, rounds by their numbers, otherwise
-/// whatever began first.
+/// Sorts inner places directly below outer ones, rounds by their numbers, and others by their beginning.
 fn nested(mut lines: Vec<Line>) -> Vec<Line> {
     let paths: Vec<String> = lines.iter().map(|line| line.path.clone()).collect();
     let mut first: HashMap<&str, usize> = HashMap::new();

@@ -1,4 +1,4 @@
-//! `lobster why`: the first thing that differs between two executions of a step.
+//! `lobster why`: the first difference between two executions of a step.
 
 use std::collections::{HashMap, HashSet};
 
@@ -18,31 +18,31 @@ use lobster_language::plan::{Plan, Stdin};
 use lobster_language::template;
 use lobster_store::{Blob, BrokenChain, RunFilter, RunId, StepOutcome, StepStatus, Store, StoreError};
 
-/// Why a step did not do the same.
+/// Reason why a step was executed differently.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Why {
     pub step: String,
-    /// The earlier run, and the one that is asked about.
+    /// The earlier run, and the run to explain.
     pub before: RunId,
     pub run: RunId,
     /// The action digests.
     pub action_before: Option<Digest>,
     pub action: Option<Digest>,
-    /// Empty when the action is the same.
+    /// Empty if the action is the same.
     pub differences: Vec<Difference>,
-    /// Of an effect with the same action: where what it gave differs.
+    /// For an effect with the same action: the first difference between the results.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub outcome: Option<Difference>,
-    /// Those of the two runs in which a person wrote the step's result.
+    /// Runs among these two in which a person edited the step's result.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub edited: Vec<RunId>,
-    /// Journals that are not what was written, so that what is said of their runs may be wrong.
+    /// Damaged journals, so statements about their runs may be wrong.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub broken: Vec<BrokenChain>,
 }
 
-/// Why there is no answer.
+/// Reason why there is no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum WhyError {
     #[error("{0}")]
@@ -50,12 +50,12 @@ pub enum WhyError {
     #[error("{}", .0.message)]
     Run(Failure),
     #[error(
-        "no earlier run of {name:?} is recorded that did step '{step}'; name a run to compare with by --vs"
+        "no earlier run of {name:?} is recorded that executed step '{step}'; name a run to compare with by --vs"
     )]
     NothingToCompare { name: String, step: String },
-    #[error("run {} did not do step '{step}': its condition skipped it, or the run did not get there", .run.short())]
+    #[error("run {} did not execute step '{step}': its condition skipped it, or the run did not reach it", .run.short())]
     NotDone { step: String, run: RunId },
-    #[error("what step '{step}' of run {} was is no longer in the store", .run.short())]
+    #[error("the action of step '{step}' of run {} is no longer in the store", .run.short())]
     NoAction { step: String, run: RunId },
 }
 
@@ -87,11 +87,11 @@ impl Why {
     }
 }
 
-/// Explains a step of `run` against the same step of `versus`: without one,
-/// of the run it was forked from, or of the latest earlier run of that name.
+/// Explains a step of `run` in comparison with the same step of `versus`. The default is the run it was
+/// forked from, or the latest earlier run of that name.
 ///
 /// # Errors
-/// When a run or step is not known, or there is nothing to compare with.
+/// If a run or step is not known, or if there is nothing to compare with.
 pub fn why(runtime: &Runtime, run: &str, step: &str, versus: Option<&str>) -> Result<Why, WhyError> {
     let store = runtime.store()?;
     let id = find(&store, run)?;
@@ -108,7 +108,7 @@ fn find(store: &Store, text: &str) -> Result<RunId, Failure> {
     store.find_run(text).map_err(|error| Failure::parse(error.to_string()))
 }
 
-/// The run to compare with when none is named.
+/// Default run to compare with.
 fn earlier(store: &Store, id: RunId, is: &Recording, step: &str) -> Result<Recording, WhyError> {
     let parent = store.run(id)?.parent;
     let filter =
@@ -150,7 +150,7 @@ pub(super) fn explain(
                 let input = ["input", "stdin"].iter().find_map(|key| input_digest(&new[*key]));
                 input.and_then(|input| maker(store, is, step, &input))
             }
-            // What a js step reads is an argument of the evaluator.
+            // The input of a js step is an argument of the evaluator.
             Part::Argument if difference.name.as_deref() == Some("input") && now.kind == "component" => {
                 maker_of(store, is, step, &new["args"]["input"])
             }
@@ -181,9 +181,8 @@ pub(super) fn explain(
     })
 }
 
-/// Puts the run's arguments in the place of the variables that hold them. Every
-/// command gets all arguments, so what else differs is more likely to be why:
-/// they come after it.
+/// Replaces variables by the run's arguments that they contain. Every command gets all arguments, so other
+/// differences are more likely the reason and come first.
 fn name_arguments(
     store: &Store,
     (was, old): (&Recording, &Value),
@@ -205,7 +204,7 @@ fn name_arguments(
             argument_vars(args).into_iter().map(|(name, text)| (name, digest(text))).collect()
         };
         let (of_old, of_new) = (digests(&before), digests(&now));
-        // A sub-workflow has arguments of its own, which the record names nowhere.
+        // A sub-workflow has its own arguments, which the record does not name.
         let holds = |preimage: &Value, digests: &HashMap<String, Value>, name: &str| {
             preimage["env"].get(name) == digests.get(name)
         };
@@ -223,7 +222,7 @@ fn name_arguments(
     found.splice(place..place, named_ones.into_iter().chain(variables));
 }
 
-/// Where what a step gave differs.
+/// The first difference between two results of a step.
 pub(super) fn result(store: &Store, was: &Step, is: &Step) -> Option<Difference> {
     let (old, new) = match (&was.outcome, &is.outcome) {
         (None, None) => return None,
@@ -236,7 +235,7 @@ pub(super) fn result(store: &Store, was: &Step, is: &Step) -> Option<Difference>
         .or_else(|| (old.error != new.error).then(|| named_whole("error", &old.error, &new.error)))
 }
 
-/// How a step ended, where it did not end alike. One that never ended was cut off.
+/// A difference in the end of a step. A step without an end was cut off.
 pub(super) fn status(was: Option<&StepOutcome>, is: Option<&StepOutcome>) -> Difference {
     let word = |outcome: Option<&StepOutcome>| {
         outcome.map_or(StepStatus::Interrupted, |outcome| outcome.status).as_str()
@@ -244,7 +243,7 @@ pub(super) fn status(was: Option<&StepOutcome>, is: Option<&StepOutcome>) -> Dif
     named_whole("status", word(was), word(is))
 }
 
-/// Where two results differ: inside, if the store has both.
+/// A difference between two results: a place inside them if the store has both.
 pub(super) fn blobs(store: &Store, name: &str, was: Option<Blob>, is: Option<Blob>) -> Option<Difference> {
     let digest = |blob: Option<Blob>| blob.map(|blob| blob.digest);
     let (was, is) = (digest(was), digest(is));
@@ -255,7 +254,7 @@ pub(super) fn blobs(store: &Store, name: &str, was: Option<Blob>, is: Option<Blo
     Some(inside.map_or_else(|| named_whole(name, was, is), |place| named(name, place)))
 }
 
-/// A place inside one of the things that a step or a run gives.
+/// A place inside a result of a step or a run.
 pub(super) fn named(name: &str, place: Place) -> Difference {
     let path = Some(place.path);
     let (was, is) = (place.was.unwrap_or_default(), place.is.unwrap_or_default());
@@ -267,18 +266,18 @@ fn named_whole<T: Serialize>(name: &str, was: T, is: T) -> Difference {
     Difference { name: Some(name.to_owned()), ..Difference::new(Part::Result, &value(was), &value(is)) }
 }
 
-/// Inputs are looked for among outputs of at most this size by their value.
+/// Inputs are compared by value only with outputs up to this size.
 const MAX_SOUGHT: u64 = 4 << 20;
 
-/// The step before `reader` whose output is this input: one that the plan names
-/// as its source if there is one, else the latest.
+/// The step before `reader` whose output is this input: preferably a step that the plan names as its source,
+/// otherwise the latest.
 fn maker(store: &Store, recording: &Recording, reader: &str, input: &Digest) -> Option<String> {
     step_that_gave(store, recording, reader, |blob| blob.digest == *input)
         .or_else(|| maker_of(store, recording, reader, &contents::value(store, input)?))
 }
 
-/// The latest step before `reader` whose output is this value: `$step.json` is the
-/// same value in another spelling.
+/// The latest step before `reader` with this value as output; `$step.json` is the same value in another
+/// spelling.
 fn maker_of(store: &Store, recording: &Recording, reader: &str, input: &Value) -> Option<String> {
     let unwrapped = |value: Value| match value {
         Value::Array(mut items) if items.len() == 1 => items.remove(0),
@@ -310,8 +309,8 @@ fn step_that_gave(
     found.map(|(path, _)| (*path).to_owned())
 }
 
-/// The ids of the steps that the recorded plan names in the stdin of `reader`.
-/// None for a stage of a pipeline, whose input comes from the stage before it.
+/// The ids of the steps that the recorded plan names in the stdin of `reader`. Empty for a stage of a
+/// pipeline, whose input comes from the previous stage.
 fn sources(store: &Store, recording: &Recording, reader: &str) -> HashSet<String> {
     let Ok(Plan::Workflow(workflow)) = recording.plan(store) else { return HashSet::new() };
     let steps = workflow.all_steps();

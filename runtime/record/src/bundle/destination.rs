@@ -1,4 +1,4 @@
-//! Where a bundle is written: never over something else.
+//! Destination of a bundle, which never overwrites anything but bundles.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -8,34 +8,35 @@ use tempfile::NamedTempFile;
 
 use super::format::MAGIC;
 
-/// Why a file is not written.
+/// Reason why a file is not written.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refused {
     #[error("cannot write {}: {source}", .path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(
-        "{} is there and is not a bundle, so it is not replaced; choose another name, or --force it", .0.display()
+        "{} exists and is not a bundle, so it is not replaced; choose another name, or use --force", .0.display()
     )]
     NotABundle(PathBuf),
 }
 
 /// A bundle that is being written.
 pub(super) enum Destination {
-    /// A file that appears under its name only when it is complete.
+    /// A file that gets its name only when it is complete.
     Whole { file: NamedTempFile, path: PathBuf },
-    /// A pipe or a device, which takes the bytes as they come.
+    /// A pipe or a device, which receives the bytes as they come.
     Stream { file: File, path: PathBuf },
 }
 
 impl Destination {
-    /// Where `path` leads: links are followed, and a file that is not a bundle stays unless `force`.
+    /// Opens the target of `path`. Links are followed, and a file that is not a bundle is replaced only with
+    /// `force`.
     pub(super) fn open(path: &Path, force: bool) -> Result<Self, Refused> {
         let failed = |source| Refused::Io { path: path.to_owned(), source };
         let there = match fs::metadata(path) {
             Ok(there) => there,
-            // A link that leads nowhere is not to be replaced by what it was meant to name.
+            // A dangling link must not be replaced by the file that it was meant to name.
             Err(error) if error.kind() == io::ErrorKind::NotFound && path.is_symlink() => {
-                return Err(failed(io::Error::new(error.kind(), "it is a link to a file that is not there")));
+                return Err(failed(io::Error::new(error.kind(), "it is a link to a missing file")));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Self::whole(path.to_owned()).map_err(failed);
@@ -67,7 +68,7 @@ impl Destination {
         }
     }
 
-    /// Ends it: all bytes are written.
+    /// Completes the bundle: all bytes are written.
     pub(super) fn finish(self) -> Result<(), Refused> {
         match self {
             Self::Whole { file, path } => file
@@ -81,7 +82,7 @@ impl Destination {
     }
 }
 
-/// Whether a file begins as bundles of any version do.
+/// True if a file begins like a bundle of any version.
 fn is_bundle(path: &Path) -> io::Result<bool> {
     let mut begins = Vec::new();
     File::open(path)?.take(MAGIC.len() as u64 - 1).read_to_end(&mut begins)?;

@@ -1,4 +1,4 @@
-//! How a bundle is laid out.
+//! Layout of a bundle.
 //!
 //! ```text
 //! 16 bytes  "lobster bundle\n" and the version, 1
@@ -11,9 +11,8 @@
 //!           the ed25519 public key; the signature of the first 48 bytes
 //! ```
 //!
-//! The manifest has the length and digest of each record and blob, in the order
-//! in which they follow; only a signature comes after the last of them. So each byte is
-//! either fixed or covered by a digest.
+//! The manifest has the length and digest of each record and blob, in the order of the file; only a
+//! signature may follow the last blob. So each byte is either fixed or covered by a digest.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,19 +20,19 @@ use super::trees::Directory;
 use lobster_base::digest::Digest;
 use lobster_store::RunId;
 
-/// The version of bundles that is written, and the latest that is read.
+/// Version of written bundles, and the latest version that can be read.
 pub(super) const FORMAT: u8 = 1;
 
-/// How every bundle of this version begins: with [`FORMAT`] at its end.
+/// Beginning of every bundle of this version, with [`FORMAT`] at its end.
 pub(super) const MAGIC: &[u8; 16] = b"lobster bundle\n\x01";
 
-/// Largest manifest that is read, in bytes: room for a million objects.
+/// Largest manifest that is read, in bytes: enough for a million objects.
 pub(super) const MAX_MANIFEST: u64 = 256 << 20;
 
 /// Largest record that is read, in bytes.
 pub(super) const MAX_RECORD: u64 = 256 << 20;
 
-/// What is in a bundle.
+/// The manifest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Manifest {
@@ -68,7 +67,7 @@ pub(super) struct RecordEntry {
 #[serde(deny_unknown_fields)]
 pub(super) struct LeftOut {
     pub(super) digest: Digest,
-    /// What it is, for people.
+    /// Description for people.
     pub(super) what: String,
 }
 
@@ -78,6 +77,6 @@ pub(super) struct LeftOut {
 pub(super) struct BlobEntry {
     pub(super) len: u64,
     pub(super) digest: Digest,
-    /// What it is, for people: `plan`, `stdout of step fetch` …
+    /// Description for people: `plan`, `stdout of step fetch` …
     pub(super) what: String,
 }

@@ -1,4 +1,5 @@
-//! Which steps of a run were granted secrets, so that whoever passes the run on can look at what they gave.
+//! Lists the steps of a run that were granted secrets, so that their results can be reviewed before the run
+//! is passed on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use serde::Serialize;
 
 use crate::recording::Recording;
 
-/// A step, and the names of the secrets that it was granted or that were added to what it sent.
+/// A step, and the names of the secrets that it was granted or that were added to its requests.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct GrantedSecrets {
     pub step: String,
@@ -18,8 +19,8 @@ pub struct GrantedSecrets {
 
 type Found = BTreeMap<String, BTreeSet<String>>;
 
-/// What the plan grants, and what the actions of steps had besides: sub-workflows whose path came from a result,
-/// servers of the operator.
+/// The grants of the plan, and additional ones from the actions of steps: sub-workflows whose path came from
+/// a result, and servers of the operator.
 pub(super) fn granted_secrets(store: &Store, recording: &Recording) -> Vec<GrantedSecrets> {
     let mut found = Found::new();
     if let Ok(Plan::Workflow(workflow)) = recording.plan(store) {

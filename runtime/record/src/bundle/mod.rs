@@ -1,5 +1,5 @@
-//! Bundles: a run in one file, enough to check and replay it on a machine that
-//! has nothing else. See `docs/record.md` for the format.
+//! Bundles: a run in one file, which is sufficient to check and replay it on another machine. See
+//! `docs/record.md` for the format.
 
 mod destination;
 mod format;
@@ -38,30 +38,30 @@ fn unwritten(error: impl std::fmt::Display) -> Failure {
     Failure::new(Code::Bundle, error.to_string())
 }
 
-/// How to write a bundle.
+/// Settings for writing a bundle.
 #[derive(Clone, Debug, Default)]
 pub struct ExportOptions {
-    /// Who vouches for it.
+    /// Key that signs it.
     pub sign: Option<Arc<SigningKey>>,
-    /// Steps whose payload is dropped, with all that repeats it; its digest stays. One at
-    /// least is an effect.
+    /// Steps whose payload is dropped, together with its repetitions; the digest stays. At least one step
+    /// must be an effect.
     pub redact: Vec<String>,
-    /// Takes in the directories that components could read.
+    /// Includes the directories that components could read.
     pub directories: bool,
     /// Replaces a file that is not a bundle.
     pub force: bool,
 }
 
-/// How to take in a bundle.
+/// Settings for importing a bundle.
 #[derive(Clone, Debug, Default)]
 pub struct ImportOptions {
-    /// Who must have signed it.
+    /// Required signer.
     pub signer: Option<PublicKey>,
-    /// Takes the run in as it stands, without executing it again.
+    /// Imports the run without a replay.
     pub unreplayed: bool,
 }
 
-/// What a bundle holds.
+/// Content of a bundle.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BundleSummary {
@@ -69,38 +69,38 @@ pub struct BundleSummary {
     pub name: String,
     pub records: u64,
     pub blobs: u64,
-    /// Of the whole file.
+    /// Size of the whole file.
     pub bytes: u64,
     /// Steps whose payload was left out.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub redacted: Vec<String>,
-    /// What repeated the payload of these, and was left out with it.
+    /// Other data that repeated the payload of these steps and was left out as well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub left_out: Vec<String>,
-    /// Whose signature it carries.
+    /// Signer.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub signed_by: Option<PublicKey>,
-    /// Directories that components could read, and whether they are in it.
+    /// Directories that components could read, and whether the bundle contains them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub directories: Vec<Directory>,
-    /// Steps that had secrets, told to whoever writes the bundle.
+    /// Steps that had secrets, reported to the person who writes the bundle.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub secrets: Vec<GrantedSecrets>,
 }
 
-/// What checking a bundle found; damage is an error, not a report.
+/// Result of checking a bundle. Damage is an error, not a report.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BundleReport {
     pub bundle: BundleSummary,
     pub replay: ReplayReport,
 }
 
-/// Writes a run into a file, which appears only when it is complete. What is
-/// there already is replaced only if it is a bundle; pipes and devices are written to.
+/// Writes a run to a file, which appears only when it is complete. An existing file is replaced only if it is
+/// a bundle; pipes and devices are written to.
 ///
 /// # Errors
-/// When the run is not known or damaged, a step to redact is not an effect
-/// of it, or the file cannot be written.
+/// If the run is not known or damaged, if a step to redact is not an effect of it, or if the file cannot be
+/// written.
 pub fn export_bundle(
     runtime: &Runtime,
     run: &str,
@@ -118,10 +118,10 @@ pub fn export_bundle(
     Ok(summary)
 }
 
-/// Writes a run somewhere, as [`Runtime::export_bundle`] does into a file.
+/// Writes a run like [`Runtime::export_bundle`], but to any writer.
 ///
 /// # Errors
-/// As [`Runtime::export_bundle`].
+/// See [`Runtime::export_bundle`].
 pub fn export_bundle_to(
     runtime: &Runtime,
     run: &str,
@@ -132,7 +132,7 @@ pub fn export_bundle_to(
     write::write(&store, id, options, out)
 }
 
-/// A run whose journal is the chain that was written.
+/// The store and the id of a run whose hash chain is intact.
 fn sound_run(runtime: &Runtime, run: &str) -> Result<(Store, RunId), Failure> {
     let store = runtime.store()?;
     let id = store.find_run(run).map_err(|error| Failure::parse(error.to_string()))?;
@@ -140,12 +140,11 @@ fn sound_run(runtime: &Runtime, run: &str) -> Result<(Store, RunId), Failure> {
     Ok((store, id))
 }
 
-/// Checks every byte of a bundle and replays its run from nothing but the
-/// bundle, which `signer` must have signed if there is one.
+/// Checks every byte of a bundle and replays its run from nothing but the bundle. If `signer` is given, it
+/// must have signed the bundle.
 ///
 /// # Errors
-/// [`BundleError::Useless`] with the object that is not as it was written,
-/// [`BundleError::Unsigned`], [`BundleError::OtherSigner`].
+/// [`BundleError::Useless`] with the damaged object, [`BundleError::Unsigned`], [`BundleError::OtherSigner`].
 pub fn verify_bundle(
     runtime: &Runtime,
     file: &Path,
@@ -156,20 +155,18 @@ pub fn verify_bundle(
     Ok(BundleReport { bundle: bundle.summary, replay })
 }
 
-/// Takes the run of a bundle into this store, after checking every byte of it
-/// and replaying it.
+/// Imports the run of a bundle into this store, after checking every byte of it and replaying it.
 ///
 /// # Errors
-/// As [`Runtime::verify_bundle`]; [`BundleError::Unverified`]; when the run is here
-/// already; when parts of its journal were redacted, because it would no longer be
-/// the chain that was written.
+/// See [`Runtime::verify_bundle`]; [`BundleError::Unverified`]; if the run is in the store already; if parts
+/// of its journal were redacted, because its chain would no longer be intact.
 pub fn import_bundle(
     runtime: &Runtime,
     file: &Path,
     options: &ImportOptions,
 ) -> Result<BundleSummary, BundleError> {
-    // The file is read once: what was checked is what is taken in, and nothing of a
-    // damaged or foreign bundle reaches the store.
+    // The file is read once, so exactly the checked bytes are imported, and no part of a damaged or foreign
+    // bundle reaches the store.
     let (checked, bundle) = read_signed(runtime, file, options.signer.as_ref())?;
     if !options.unreplayed {
         let unverified = |why: String| BundleError::Unverified { file: file.to_owned(), why };
@@ -205,7 +202,7 @@ pub fn import_bundle(
     Ok(bundle.summary)
 }
 
-/// A bundle, read into a store of its own, that is signed by whom it should be.
+/// Reads a bundle into a separate store and checks its signer.
 fn read_signed(
     runtime: &Runtime,
     file: &Path,
@@ -217,14 +214,14 @@ fn read_signed(
     Ok((store, bundle))
 }
 
-/// A store for what a bundle holds: where the runtime keeps its own, or among temporary files if it cannot keep
-/// anything there.
+/// A store for the content of a bundle, beside the runtime's own store, or among temporary files if that
+/// cannot be written.
 fn scratch(runtime: &Runtime) -> Result<Store, StoreError> {
     let beside = runtime.state_dir().join("store").join("tmp");
     Store::scratch_in(&beside).or_else(|_| Store::scratch_in(&std::env::temp_dir()))
 }
 
-/// Executes the run of a bundle again from nothing but the bundle.
+/// Replays the run of a bundle from nothing but the bundle.
 fn replay_bundle(runtime: &Runtime, store: &Store, bundle: &Bundle) -> Result<ReplayReport, BundleError> {
     let carried = Carried {
         redacted: bundle.redacted.steps.iter().cloned().collect(),

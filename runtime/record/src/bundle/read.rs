@@ -1,4 +1,4 @@
-//! Reading a bundle, every byte of which is checked.
+//! Reads a bundle and checks every byte of it.
 
 use std::collections::BTreeSet;
 use std::io::{self, Read, Write};
@@ -12,13 +12,13 @@ use lobster_base::json;
 use lobster_engine::envelope::Failure;
 use lobster_store::{BlobWriter, Event, Record, Redacted, Store, StoreError, parse_record};
 
-/// Why a bundle cannot be used.
+/// Reason why a bundle cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
     #[error("cannot read {}: {source}; name a file that `lobster bundle export` wrote", .path.display())]
     Unreadable { path: PathBuf, source: io::Error },
     #[error(
-        "it is not a lobster bundle, as it does not begin like one; name a file that `lobster bundle export` wrote"
+        "it is not a lobster bundle, because it does not begin like one; name a file that `lobster bundle export` wrote"
     )]
     NotABundle,
     #[error(
@@ -27,19 +27,19 @@ pub enum BundleError {
     Newer { found: u8 },
     #[error("the bundle is damaged, because {object} {why}; get another copy, or export the run again")]
     Damaged { object: String, why: String },
-    /// What is wrong with which file.
+    /// A file, and the damage in it.
     #[error("{}: {why}", .file.display())]
     Useless { file: PathBuf, why: Box<BundleError> },
     #[error(
         "{}: parts of its journal were redacted, so it can be verified but not imported; ask for a bundle without --redact", .0.display()
     )]
     Edited(PathBuf),
-    #[error("{} is not signed, but a signature by {wanted} is demanded; ask for one made with `lobster bundle export --sign`", .file.display())]
+    #[error("{} is not signed, but a signature by {wanted} is required; ask for one made with `lobster bundle export --sign`", .file.display())]
     Unsigned { file: PathBuf, wanted: PublicKey },
-    #[error("{} is signed by {found}, and not by {wanted} as demanded", .file.display())]
+    #[error("{} is signed by {found}, and not by {wanted} as required", .file.display())]
     OtherSigner { file: PathBuf, found: PublicKey, wanted: PublicKey },
     #[error(
-        "{}: {why}; `lobster bundle verify` says more, `lobster bundle import --no-replay` takes it in nevertheless", .file.display()
+        "{}: {why}; `lobster bundle verify` shows more, `lobster bundle import --no-replay` imports it nevertheless", .file.display()
     )]
     Unverified { file: PathBuf, why: String },
     #[error("{}: interrupted before all of it was checked ({why}); start it again", .file.display())]
@@ -57,7 +57,7 @@ impl From<Failure> for BundleError {
 }
 
 impl BundleError {
-    /// The same, naming the file.
+    /// Adds the name of the file.
     pub(super) fn in_file(self, file: &Path) -> Self {
         match self {
             Self::NotABundle | Self::Newer { .. } | Self::Damaged { .. } => {
@@ -73,14 +73,14 @@ pub(super) struct Bundle {
     pub(super) summary: BundleSummary,
     pub(super) journal: Vec<Record>,
     pub(super) blobs: Vec<BlobEntry>,
-    /// What is not in it.
+    /// Parts left out of the bundle.
     pub(super) redacted: Redacted,
-    /// A record is not the text that was written.
+    /// True if the text of a record was changed by redaction.
     pub(super) edited: bool,
 }
 
 impl Bundle {
-    /// Checks that the bundle is signed by whom it should be.
+    /// Checks that the required signer signed the bundle.
     pub(super) fn check_signer(&self, file: &Path, wanted: Option<&PublicKey>) -> Result<(), BundleError> {
         let file = file.to_owned();
         match (wanted, self.summary.signed_by) {
@@ -93,7 +93,7 @@ impl Bundle {
     }
 }
 
-/// Reads a bundle to its end, its blobs into `store`.
+/// Reads a whole bundle, with its blobs into `store`.
 pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleError> {
     let mut magic = [0; MAGIC.len()];
     from.read_exact(&mut magic).map_err(|error| match error.kind() {
@@ -154,7 +154,7 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
     let head = [&magic[..], &manifest_digest.as_bytes()[..]].concat();
     let (signed_by, tail) = signer(from, &head)?;
     bytes += tail;
-    // Bundles of the first kind do not list what they left out.
+    // The first bundles do not list what they left out.
     let redact = manifest.redacted.iter().cloned().collect();
     let given = journal.iter().flat_map(|record| payload(record, &redact));
     let left_out: BTreeSet<Digest> = manifest.left_out.iter().map(|blob| blob.digest).chain(given).collect();
@@ -183,7 +183,7 @@ pub(super) fn read(mut from: impl Read, store: &Store) -> Result<Bundle, BundleE
     })
 }
 
-/// Whose signature follows the last blob, and how long it is.
+/// The signer, if a signature follows the last blob, and the length of the signature.
 fn signer(from: impl Read, head: &[u8]) -> Result<(Option<PublicKey>, u64), BundleError> {
     let object = "the signature";
     let mut tail = Vec::new();
@@ -195,12 +195,12 @@ fn signer(from: impl Read, head: &[u8]) -> Result<(Option<PublicKey>, u64), Bund
     }
     let marked = tail.len().min(signature::MARK.len());
     if tail[..marked] != signature::MARK[..marked] || tail.len() > signature::LENGTH {
-        return Err(damaged("the end of the file", &"is followed by something"));
+        return Err(damaged("the end of the file", &"is followed by other data"));
     }
     if tail.len() < signature::LENGTH {
         return Err(damaged(object, &"is cut off"));
     }
-    let key = signature::check(head, &tail).ok_or_else(|| damaged(object, &"does not fit the bundle"))?;
+    let key = signature::check(head, &tail).ok_or_else(|| damaged(object, &"does not match the bundle"))?;
     Ok((Some(key), tail.len() as u64))
 }
 
@@ -234,8 +234,8 @@ fn checked(
     Ok(bytes)
 }
 
-/// Copies all of `from` into a blob. What cannot be read and what cannot be kept are two things: where a disk has no
-/// room, the bundle is sound.
+/// Copies all of `from` into a blob. Read errors and write errors are separate, because a bundle is not
+/// damaged if the disk is full.
 pub(super) fn copy_into(
     from: &mut impl Read,
     writer: &mut BlobWriter,

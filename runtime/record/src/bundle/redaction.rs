@@ -1,10 +1,9 @@
-//! What a redacted step gave, and where else the record of its run repeats it.
+//! The results of redacted steps, and the other places in the record of a run that repeat them.
 //!
-//! Sought are the texts of all that the step gave: each as a whole, as compact
-//! JSON, and the strings and lines in it. A text that the run knew before the
-//! step ended tells nothing of it, and is not sought. What was computed from it
-//! and is another text is not found: whoever leaves out a step has to name the
-//! steps that say the same in other words.
+//! The search covers all texts of these results: each as a whole, as compact JSON, and its strings and lines.
+//! Texts that the run knew before the step ended reveal nothing about it and are skipped. Values computed
+//! from a result that are different texts are not found: steps that express the same in other words must be
+//! redacted by name.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -19,23 +18,23 @@ use lobster_base::json;
 use lobster_engine::envelope::Failure;
 use lobster_store::{Blob, Event, Record, Store, parse_record};
 
-/// Shorter texts stand in too many places to say anything; they are compared, not sought.
+/// Shorter texts occur in too many places to be meaningful; they are compared, not searched for.
 const SHORTEST: usize = 8;
 
-/// So much of the beginning of a text is sought: a copy has it too.
+/// Only this much of the beginning of a text is searched for; a copy contains it too.
 const LONGEST: usize = 1 << 10;
 
-/// Texts that are sought at once.
+/// Texts that are searched for at once.
 const MOST: usize = 200_000;
 
-/// Largest result that is sought, in bytes, and largest blob whose JSON is looked into.
+/// Largest result that is searched for, and largest blob whose JSON is parsed, in bytes.
 const MAX_SOUGHT: u64 = 64 << 20;
 
-/// The parts of an event that are in people's and programs' own words.
+/// Fields of an event with words of people and programs.
 const WORDS: [&str; 8] = ["value", "error", "detail", "decision", "answer", "text", "code", "by"];
 
-/// The blobs of what a redacted step gave, and of what it was told by others on
-/// the way. The empty one says nothing, and others share it.
+/// The blobs with the results of a redacted step, and with the responses that it received meanwhile. The
+/// empty blob reveals nothing and is shared, so it is left out.
 pub(super) fn payload(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest> {
     match &record.event {
         Event::StepEnded { path, outcome, .. } if redact.contains(path) => {
@@ -53,18 +52,18 @@ pub(super) fn payload(record: &Record, redact: &BTreeSet<String>) -> Vec<Digest>
     }
 }
 
-/// What must not be in the bundle.
+/// Texts that must not be in the bundle.
 pub(super) struct Sought<'a> {
     redact: &'a BTreeSet<String>,
     finder: AhoCorasick,
-    /// Texts too short to be sought.
+    /// Texts that are too short to be searched for.
     short: HashSet<Vec<u8>>,
-    /// What the run was given, which cannot repeat what it had not yet.
+    /// Inputs of the run, which cannot repeat a later result.
     given: HashSet<Digest>,
 }
 
 impl<'a> Sought<'a> {
-    /// Reads what the steps to redact gave.
+    /// Reads the results of the steps to redact.
     pub(super) fn of(
         store: &Store,
         recording: &Recording,
@@ -85,7 +84,7 @@ impl<'a> Sought<'a> {
                 texts.value(&outcome.value);
                 texts.text(outcome.error.as_deref().unwrap_or_default().as_bytes());
                 for digest in payload(record, redact) {
-                    // What another redaction left out before is not here to be repeated.
+                    // Blobs left out by an earlier redaction cannot be repeated.
                     let Some(len) = store.blob_len(&digest)? else { continue };
                     if len > MAX_SOUGHT {
                         return Err(too_much(step));
@@ -103,7 +102,7 @@ impl<'a> Sought<'a> {
         Ok(Self { redact, finder: finder(long.into_iter().collect())?, short, given })
     }
 
-    /// Whether a blob repeats any of it.
+    /// True if a blob repeats any of these texts.
     pub(super) fn is_in_blob(&self, store: &Store, blob: &Blob) -> Result<bool, Failure> {
         if self.given.contains(&blob.digest) {
             return Ok(false);
@@ -127,7 +126,7 @@ impl<'a> Sought<'a> {
         Ok(found || as_json(&bytes).is_some_and(|action| self.is_read_by(&action)))
     }
 
-    /// Whether an action reads a value that is too short to be sought.
+    /// True if an action reads a value that is too short to be searched for.
     fn is_read_by(&self, action: &Value) -> bool {
         let args = &action["args"];
         let steps = args["steps"].as_object().into_iter().flat_map(|steps| steps.values());
@@ -141,7 +140,7 @@ impl<'a> Sought<'a> {
         self.short.contains(text)
     }
 
-    /// The text of a record without any of it; with its hash in the chain if that changed it.
+    /// The text of a record without these texts. If that changed it, also its hash in the chain.
     pub(super) fn cut(&self, record: &Record) -> Result<(String, Option<Digest>), Failure> {
         let mut whole = json::parse(&record.text).map_err(unwritten)?;
         let before = whole.clone();
@@ -172,7 +171,7 @@ impl<'a> Sought<'a> {
         Ok((text, Some(record.hash())))
     }
 
-    /// Leaves out of an event's words what repeats any of it.
+    /// Replaces the words of an event that repeat any of these texts.
     fn cut_words(&self, value: &mut Value, words: bool) {
         match value {
             Value::String(text) => {
@@ -189,7 +188,7 @@ impl<'a> Sought<'a> {
             }
             Value::Null | Value::Bool(_) | Value::Number(_) => {}
         }
-        // A number, a key, or a value as a whole.
+        // A number, a key, or a whole value.
         let text = json::compact(value);
         if words && self.finder.is_match(text.as_bytes()) {
             *value = json!({ "redacted": Digest::of(text.as_bytes()) });
@@ -197,12 +196,12 @@ impl<'a> Sought<'a> {
     }
 }
 
-/// What stands for a text that was left out.
+/// Replacement of a text that was left out.
 fn cut(text: &str) -> String {
     format!("{CUT}{}", Digest::of(text.as_bytes()))
 }
 
-/// How a text begins that was left out.
+/// Beginning of the replacement of a text that was left out.
 pub(crate) const CUT: &str = "redacted blake3:";
 
 fn too_much(step: &str) -> Failure {
@@ -218,7 +217,7 @@ fn finder(texts: Vec<Vec<u8>>) -> Result<AhoCorasick, Failure> {
     AhoCorasick::new(texts).map_err(unwritten)
 }
 
-/// Blobs that were there before any step: the plan, the arguments, the policy, and components.
+/// Blobs that existed before any step: the plan, the arguments, the policy, and components.
 pub(super) fn blobs_before_any_step(
     store: &Store,
     recording: &Recording,
@@ -238,8 +237,7 @@ pub(super) fn blobs_before_any_step(
     given
 }
 
-/// What was known before a step ended: what the run was given, the records
-/// before, and what the step was told to do.
+/// Texts known before a step ended: the inputs of the run, the earlier records, and the action of the step.
 fn known_before(
     store: &Store,
     recording: &Recording,
@@ -254,7 +252,7 @@ fn known_before(
     blobs.chain(records).collect()
 }
 
-/// The texts of something.
+/// The texts of a result.
 #[derive(Default)]
 struct Texts {
     long: HashSet<Vec<u8>>,
@@ -262,7 +260,7 @@ struct Texts {
 }
 
 impl Texts {
-    /// A whole result: as it is, as JSON, and by its lines.
+    /// Adds a whole result: its bytes, its JSON and its lines.
     fn whole(&mut self, bytes: &[u8]) {
         self.text(bytes);
         match as_json(bytes) {
@@ -304,7 +302,7 @@ impl Texts {
         }
     }
 
-    /// A result as a whole.
+    /// Adds a result as a whole.
     fn text(&mut self, bytes: &[u8]) {
         let text = bytes.trim_ascii();
         let says_nothing = matches!(text, b"" | b"null" | b"true" | b"false" | b"[]" | b"{}" | b"\"\"");
@@ -337,7 +335,7 @@ impl Texts {
     }
 }
 
-/// A text, and the strings in it if it is JSON: they may stand there in other spelling.
+/// Visits a text, and the strings in it if it is JSON, where they may be escaped.
 fn each_text(bytes: &[u8], found: &mut impl FnMut(&[u8])) {
     fn strings(value: &Value, found: &mut impl FnMut(&[u8])) {
         match value {

@@ -1,8 +1,8 @@
-//! Who vouches for a bundle: an ed25519 signature behind its last blob.
+//! The signer of a bundle: an ed25519 signature after its last blob.
 //!
-//! What is signed is the beginning of the file: the 16 bytes that every bundle
-//! begins with and the digest of the manifest, which covers all the rest. Keys
-//! are PEM files as `openssl genpkey -algorithm ed25519` writes them.
+//! It signs the beginning of the file: the 16 bytes at the start of every bundle, and the digest of the
+//! manifest, which covers everything else. Keys are PEM files as written by `openssl genpkey -algorithm
+//! ed25519`.
 
 use std::fmt;
 use std::fs::OpenOptions;
@@ -17,17 +17,17 @@ use rustls::pki_types::pem::{Error as PemError, PemObject};
 use rustls::pki_types::{PrivatePkcs8KeyDer, SubjectPublicKeyInfoDer};
 use serde::{Serialize, Serializer};
 
-/// How a signature begins.
+/// Beginning of a signature.
 pub(super) const MARK: &[u8; 16] = b"lobster signed\n\x01";
 
 /// Bytes of a signature in a file: the mark, the public key, the signature.
 pub(super) const LENGTH: usize = MARK.len() + 32 + 64;
 
-/// A PKCS#8 ed25519 private key and a SPKI public key are these bytes and then 32 of the key.
+/// A PKCS#8 ed25519 private key and a SPKI public key are these bytes followed by the 32 bytes of the key.
 const PRIVATE_HEAD: [u8; 16] = *b"\x30\x2e\x02\x01\x00\x30\x05\x06\x03\x2b\x65\x70\x04\x22\x04\x20";
 const PUBLIC_HEAD: [u8; 12] = *b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00";
 
-/// Why a key file cannot be used.
+/// Reason why a key file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum KeyError {
     #[error("cannot read the key {}: {source}", .path.display())]
@@ -43,17 +43,17 @@ pub enum KeyError {
     NoRandomness(String),
 }
 
-/// What bundles are signed with.
+/// Key that signs bundles.
 pub struct SigningKey(Ed25519KeyPair);
 
-/// Keys do not get into logs.
+/// Keeps keys out of logs.
 impl fmt::Debug for SigningKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("SigningKey(…)")
     }
 }
 
-/// Whose signature it is.
+/// Signer, identified by the public key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PublicKey([u8; 32]);
 
@@ -74,22 +74,22 @@ impl SigningKey {
     /// Reads a PKCS#8 PEM file.
     ///
     /// # Errors
-    /// When there is no such file, or no ed25519 private key in it.
+    /// If the file does not exist or contains no ed25519 private key.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
         let wrong = |why: String| KeyError::NotAKey { path: path.to_owned(), kind: "private", why };
         let der = PrivatePkcs8KeyDer::from_pem_slice(&read(path)?)
             .map_err(|error| wrong(no_section(&error, "PRIVATE KEY")))?;
-        // OpenSSL leaves the public key out, so there is nothing to check the private one against.
+        // OpenSSL omits the public key, so the private one cannot be checked against it.
         Ed25519KeyPair::from_pkcs8_maybe_unchecked(der.secret_pkcs8_der())
             .map(Self)
             .map_err(|error| wrong(error.to_string()))
     }
 
-    /// Makes a pair: the private key at `path`, readable by its owner only, the
-    /// public one beside it with `.pub` added. Nothing is overwritten.
+    /// Makes a key pair: the private key at `path`, readable only by its owner, and the public key beside it
+    /// with the suffix `.pub`. Nothing is overwritten.
     ///
     /// # Errors
-    /// When a file is there already or cannot be written.
+    /// If a file exists already or cannot be written.
     pub fn generate(path: &Path) -> Result<(PublicKey, PathBuf), KeyError> {
         let mut seed = [0; 32];
         getrandom::fill(&mut seed).map_err(|error| KeyError::NoRandomness(error.to_string()))?;
@@ -100,14 +100,14 @@ impl SigningKey {
         write(path, 0o600, "PRIVATE KEY", &[&PRIVATE_HEAD[..], &seed[..]].concat())?;
         write(&beside, 0o644, "PUBLIC KEY", &[&PUBLIC_HEAD[..], &public.0[..]].concat()).inspect_err(
             |_| {
-                // Half a pair would only be in the way of the next attempt.
+                // Half a pair would only hinder the next attempt.
                 let _ = std::fs::remove_file(path);
             },
         )?;
         Ok((public, beside))
     }
 
-    /// Whose signature it makes.
+    /// The public key of this key.
     #[must_use]
     pub fn public(&self) -> PublicKey {
         let mut bytes = [0; 32];
@@ -115,7 +115,7 @@ impl SigningKey {
         PublicKey(bytes)
     }
 
-    /// What goes behind the last blob of a bundle that begins with `head`.
+    /// The bytes to append after the last blob of a bundle that begins with `head`.
     pub(super) fn sign(&self, head: &[u8]) -> Vec<u8> {
         [&MARK[..], &self.public().0[..], self.0.sign(head).as_ref()].concat()
     }
@@ -125,7 +125,7 @@ impl PublicKey {
     /// Reads a public key from a PEM file.
     ///
     /// # Errors
-    /// When there is no such file, or no ed25519 public key in it.
+    /// If the file does not exist or contains no ed25519 public key.
     pub fn read(path: &Path) -> Result<Self, KeyError> {
         let wrong = |why: String| KeyError::NotAKey { path: path.to_owned(), kind: "public", why };
         let der = SubjectPublicKeyInfoDer::from_pem_slice(&read(path)?)
@@ -135,7 +135,7 @@ impl PublicKey {
     }
 }
 
-/// Whose signature these bytes are, if they are one over `head`.
+/// The signer, if these bytes are a valid signature of `head`.
 pub(super) fn check(head: &[u8], bytes: &[u8]) -> Option<PublicKey> {
     let rest = bytes.strip_prefix(MARK)?;
     let (key, signature) = rest.split_at_checked(32)?;

@@ -1,4 +1,4 @@
-//! Where a bundle is read from: a file, or a pipe that somebody may never write to.
+//! Source of a bundle: a file, or a pipe to which data may never be written.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Read};
@@ -9,14 +9,14 @@ use lobster_base::cancel::CancelToken;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
 
-/// A file that is read until its end, or until `cancel` calls the work off.
+/// A file that is read until its end, or until `cancel` stops the work.
 pub(super) struct Source<'c> {
     file: File,
     cancel: &'c CancelToken,
 }
 
 impl<'c> Source<'c> {
-    /// Opens it without waiting for somebody at the other end of a pipe.
+    /// Opens it without waiting for the other end of a pipe.
     pub(super) fn open(path: &Path, cancel: &'c CancelToken) -> io::Result<Self> {
         let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits().cast_signed();
         let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
@@ -36,7 +36,7 @@ impl Read for Source<'_> {
                 return Err(io::Error::other("the reading was interrupted"));
             }
             match self.file.read(buffer) {
-                // Another reader of the same pipe was quicker.
+                // Another reader of the same pipe was faster.
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {}
                 read => return read,
             }

@@ -62,7 +62,7 @@ fn what_is_redacted_is_not_in_the_file() {
     let bytes = std::fs::read(&file).unwrap();
     assert!(!String::from_utf8_lossy(&bytes).contains("top-secret-value"));
     assert!(verify_bundle(&Place::new().runtime, &file, None).unwrap().replay.is_faithful());
-    // What depends on it is said to be unverified, not different.
+    // A step that depends on it is reported as unverified, not as different.
     let run = place.run(&workflow("name: d\nsteps:\n  - id: fetch\n    run: printf '[41]'\n  - id: next\n    pipeline: head --n 1\n    stdin: $fetch.json\n"));
     export_bundle(&place.runtime, &run, &file, &options).unwrap();
     let report = verify_bundle(&Place::new().runtime, &file, None).unwrap().replay;
@@ -118,7 +118,7 @@ fn a_signature_says_who_and_any_flipped_byte_of_it_is_found() {
         let mut flipped = bytes.clone();
         flipped[at] ^= 1 << (at % 8);
         assert!(read::read(flipped.as_slice(), &store).is_err(), "{at}");
-        // Without its whole signature a bundle is an unsigned one or a damaged one.
+        // Without its whole signature, a bundle is either unsigned or damaged.
         match read::read(&bytes[..at], &store) {
             Ok(bundle) => assert_eq!((at, bundle.summary.signed_by), (bytes.len() - signature::LENGTH, None)),
             Err(error) => assert!(matches!(error, BundleError::Damaged { .. } | BundleError::NotABundle)),
@@ -133,7 +133,7 @@ fn a_directory_that_a_step_read_can_be_carried_along() {
     std::fs::write(here.path("mail/1.eml"), "Subject: one\n\nhello\n").unwrap();
     std::fs::write(here.path("mail/sub/2.eml"), "Subject: two\n\nhello\n").unwrap();
     std::os::unix::fs::symlink("1.eml", here.path("mail/link")).unwrap();
-    // Without a description, nothing that its step grants is withheld.
+    // Without a description, none of its step's grants is withheld.
     let program =
         wat::parse_str(r#"(module (memory (export "memory") 1) (func (export "_start")))"#).unwrap();
     std::fs::write(here.path("look.wasm"), program).unwrap();
@@ -165,7 +165,7 @@ fn a_directory_that_a_step_read_can_be_carried_along() {
     std::fs::write(here.path("mail/1.eml"), "changed").unwrap();
     let late = export_bundle(&here.runtime, &run, &with, &options).unwrap();
     let why = late.directories[0].left_out.as_deref().unwrap();
-    assert!(why.contains("is not what it was"), "{why}");
+    assert!(why.contains("has changed since the step ran"), "{why}");
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn random_flips_in_a_big_bundle_are_found() {
     assert!(read::read(bytes.as_slice(), &store).is_ok());
 }
 
-/// Gives something that the plan does not say.
+/// Prints a value that is not in the plan.
 const FETCH: &str =
     "  - id: fetch\n    run: printf '%s\\n' '{\"user\":\"ann\",\"pin\":\"SENSI''TIVE VALUE\"}'\n";
 
@@ -235,12 +235,12 @@ fn copies_of_what_is_redacted_are_not_in_the_file_either() {
     assert_eq!(report.bundle, written);
     assert_eq!(report.replay.divergences, []);
     assert!(!report.replay.unverified.is_empty());
-    // A pure step may be left out with the effect that it reads.
+    // A pure step may be redacted together with the effect that it reads.
     let more = export_bundle(&here.runtime, &run, &cut, &redacting(&["fetch", "pick"])).unwrap();
     assert_eq!(more.redacted, ["fetch", "pick"]);
     assert!(export_bundle(&here.runtime, &run, &plain, &redacting(&["pick"])).is_err());
 
-    // Where it is taken in, what is not there is known not to be missing.
+    // After an import, blobs that were left out are not reported as missing.
     import_bundle(&there.runtime, &cut, &ImportOptions::default()).unwrap();
     let store = there.runtime.store().unwrap();
     assert_eq!(store.verify().unwrap().problems, []);

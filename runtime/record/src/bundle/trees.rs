@@ -1,5 +1,5 @@
-//! Granted directories in a bundle: their contents as blobs, with a listing, so
-//! that a step that read them can be computed again where they are not.
+//! Granted directories in a bundle: a listing, and the contents as blobs, so that a step that read them can
+//! be executed again on another machine.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -22,7 +22,7 @@ use lobster_engine::envelope::Failure;
 use lobster_engine::kinds::component::tree_digest;
 use lobster_store::Store;
 
-/// Most bytes, and most names, of one directory that a bundle takes in or brings out.
+/// Most bytes, and most names, of one directory that a bundle imports or exports.
 const MAX_BYTES: u64 = 256 << 20;
 const MAX_NAMES: usize = 50_000;
 
@@ -31,14 +31,14 @@ const MAX_NAMES: usize = 50_000;
 #[serde(deny_unknown_fields)]
 pub struct Directory {
     pub step: String,
-    /// The path the step saw it at.
+    /// Path at which the step saw it.
     pub to: String,
-    /// The digest over its names and contents.
+    /// Digest of its names and contents.
     pub tree: Digest,
-    /// The blob that lists it, if it is in the bundle.
+    /// Blob with its listing, if it is in the bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub listing: Option<Digest>,
-    /// Why it is not.
+    /// Reason why it is not in the bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_out: Option<String>,
 }
@@ -57,8 +57,8 @@ enum What {
     Link(PathBuf),
 }
 
-/// The directories that the pure steps of a run could read; with `carry` also
-/// the blobs that hold them, as far as they are still what they were.
+/// The directories that the pure steps of a run could read. With `carry`, also the blobs with their contents,
+/// if these are unchanged since the run.
 pub(super) fn of_run(
     store: &Store,
     recording: &Recording,
@@ -76,8 +76,8 @@ pub(super) fn of_run(
             let named = outcome.enforcement["granted"]["read"][index].as_str().unwrap_or_default();
             let host = named.strip_suffix(&format!(" at {to}")).map(PathBuf::from);
             let packed = match (carry, host) {
-                (false, _) => Err("it was not asked for".to_owned()),
-                (true, None) => Err("the record does not say where it was".to_owned()),
+                (false, _) => Err("it was not requested".to_owned()),
+                (true, None) => Err("the record does not have its path".to_owned()),
                 (true, Some(host)) => match known.get(&tree) {
                     Some(known) => known.clone(),
                     None => {
@@ -101,7 +101,7 @@ fn digest(value: &Value) -> Option<Digest> {
     value.as_str()?.parse().ok()
 }
 
-/// Puts a directory's files into the store and lists them.
+/// Stores and lists the files of a directory.
 fn pack(
     store: &Store,
     host: &Path,
@@ -134,7 +134,7 @@ fn pack(
     }
     let now = tree_digest(host, &FileDigests::default()).map_err(unwritten)?;
     if now != tree {
-        return Ok(Err(format!("{} is not what it was when the step ran", host.display())));
+        return Ok(Err(format!("{} has changed since the step ran", host.display())));
     }
     let text = json::compact(&entries);
     let listing = store.put(text.as_bytes())?;
@@ -187,21 +187,21 @@ fn cannot_carry(path: &Path, why: &str) -> io::Error {
     io::Error::other(format!("{} {why}", path.display()))
 }
 
-/// Directories of a bundle, laid out for the time of its verification.
+/// Directories of a bundle, unpacked during its verification.
 #[derive(Default)]
 pub(crate) struct Unpacked {
     by_tree: HashMap<Digest, PathBuf>,
-    /// Removed with it.
+    /// Removes the directories when it is dropped.
     _root: Option<TempDir>,
 }
 
 impl Unpacked {
-    /// Where the directory with this digest is.
+    /// Location of the directory with this digest.
     pub(crate) fn get(&self, tree: &Digest) -> Option<&Path> {
         self.by_tree.get(tree).map(PathBuf::as_path)
     }
 
-    /// Lays out the directories that a bundle carries.
+    /// Unpacks the directories that a bundle contains.
     pub(super) fn of_bundle(store: &Store, directories: &[Directory]) -> Result<Self, BundleError> {
         let mut unpacked = Self::default();
         for directory in directories {
@@ -228,7 +228,7 @@ impl Unpacked {
     }
 }
 
-/// How the places of a listing are resolved: below the directory, and through no link.
+/// Restricts the paths of a listing to the directory, without links.
 const BENEATH: ResolveFlags =
     ResolveFlags::BENEATH.union(ResolveFlags::NO_SYMLINKS).union(ResolveFlags::NO_MAGICLINKS);
 
@@ -240,7 +240,7 @@ fn unpack(store: &Store, listing: &Digest, at: &Path) -> io::Result<()> {
     let entries = checked(store, entries)?;
     fs::create_dir(at)?;
     let top = fs::File::open(at)?;
-    // A directory stands before what is in it.
+    // A directory precedes its entries.
     for (path, what) in &entries {
         let (Some(name), above) = (path.file_name(), path.parent().unwrap_or(Path::new(""))) else {
             continue;
@@ -262,7 +262,8 @@ fn unpack(store: &Store, listing: &Digest, at: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// The entries of a listing by their paths, if they are a directory's and no more than a bundle may take in.
+/// The entries of a listing by their paths, if they form a directory and do not exceed the limits of a
+/// bundle.
 fn checked(store: &Store, entries: Vec<Entry>) -> io::Result<BTreeMap<PathBuf, What>> {
     let mut bytes = 0_u64;
     let mut checked = BTreeMap::new();
@@ -277,7 +278,7 @@ fn checked(store: &Store, entries: Vec<Entry>) -> io::Result<BTreeMap<PathBuf, W
         if let What::File(digest) = &what {
             bytes = bytes.saturating_add(store.blob_len(digest).map_err(|error| wrong(&error))?.unwrap_or(0));
         }
-        // Of the ways to write a path, one is kept.
+        // Different spellings of a path become one.
         if checked.insert(path.components().collect(), what).is_some() {
             return Err(wrong(&format!("names {} twice", path.display())));
         }
@@ -317,7 +318,7 @@ mod tests {
         Entry { path: path.into(), what }
     }
 
-    /// Everything below a directory: paths, with the text of files and the target of links.
+    /// Everything below a directory: the paths, the text of files and the target of links.
     fn everything(dir: &Path) -> BTreeMap<PathBuf, String> {
         let mut found = BTreeMap::new();
         let mut pending = vec![dir.to_owned()];
@@ -338,7 +339,8 @@ mod tests {
         found
     }
 
-    /// A few names, so that they meet: in order, twice, below one another, and written in several ways.
+    /// A few names, so that they collide: in any order, twice, inside one another, and in different
+    /// spellings.
     fn place() -> impl Strategy<Value = String> {
         let part = prop_oneof![
             8 => prop::sample::select(vec!["a", "b", "c"]),
@@ -388,14 +390,14 @@ mod tests {
             let after = everything(root.path());
             let left: BTreeMap<_, _> = after.into_iter().filter(|(path, _)| !path.starts_with(&at)).collect();
             prop_assert_eq!(left, before);
-            // What is a directory's listing is laid out whole.
+            // A valid listing of a directory is unpacked completely.
             if unpacked.is_ok() {
                 prop_assert_eq!(everything(&at).len(), entries.len());
             }
         }
     }
 
-    /// One for all cases: each would have a database of its own.
+    /// One store for all cases, because each store has a database.
     fn store() -> &'static Store {
         static STORE: std::sync::OnceLock<Store> = std::sync::OnceLock::new();
         STORE.get_or_init(|| Store::in_memory().unwrap())

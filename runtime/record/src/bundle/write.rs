@@ -117,8 +117,8 @@ pub(super) fn write(
     })
 }
 
-/// Something that the run needs and that is neither here nor was left out before: a bundle without it would be
-/// another run.
+/// Finds a blob that the run needs but that neither exists nor was left out before. A bundle without it would
+/// be a different run.
 fn first_missing(
     store: &Store,
     recording: &Recording,
@@ -180,7 +180,7 @@ fn steps_to_redact(recording: &Recording, steps: &[String]) -> Result<BTreeSet<S
     }
 }
 
-/// What people call the blobs that the journal names.
+/// Descriptions of the blobs that the journal names.
 fn names(journal: &[Record]) -> HashMap<Digest, String> {
     let mut names = HashMap::new();
     let mut name = |digest: Digest, what: String| {

@@ -1,4 +1,4 @@
-//! What a step does again, beside what is recorded of it.
+//! Compares a replayed step with its record.
 
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use lobster_engine::overseer::Act;
 use lobster_store::{Blob, StepOutcome};
 
 impl Replay {
-    /// Holds an action against the recorded one, of which `outcome` is the end. Gives the reason if it
-    /// cannot be compared here.
+    /// Compares an action with the recorded one, which ended in `outcome`. Returns the reason if that is
+    /// impossible here.
     pub(super) fn compare_action(
         &self,
         act: &Act<'_>,
@@ -27,14 +27,14 @@ impl Replay {
         let other = || (!effect).then(|| "its action is not the recorded one".to_owned());
         let is_of = |step: &&Step| step.outcome.as_ref().is_some_and(|known| Arc::ptr_eq(known, outcome));
         let Some(step) = self.recording.steps.get(path).filter(is_of) else {
-            // Nothing says what this is the end of.
+            // The record does not contain the step of this outcome.
             self.diverge(path, self.recording.last_seq, "action", None, Value::Null, value(act.digest));
             return other();
         };
         self.compare(path, step.seq, "kind", &step.kind.as_str(), &act.kind);
         self.compare(path, step.seq, "whether it is an effect", &step.effect, &effect);
         if act.kind != COMPONENT && !outcome.detail["host_calls"].is_null() {
-            // Only a component calls the host, and nothing else is executed on recorded calls.
+            // Only a component calls the host, and no other step is executed on recorded calls.
             self.diverge(
                 path,
                 step.seq,
@@ -53,8 +53,8 @@ impl Replay {
             return left_out;
         };
         let mut found = differences(Some(&self.store), &preimage, &act.preimage.value());
-        // A run that went on from another directory has another one in its later actions; where
-        // its file lies is told from there.
+        // A run that continued in another directory has that directory in its later actions. The location of
+        // its file follows from it.
         let is_place = |difference: &Difference| match difference.part {
             Part::Directory => true,
             Part::Environment => difference.name.as_deref() == Some(WORKFLOW_DIR),
@@ -66,9 +66,9 @@ impl Replay {
         if act.kind == COMPONENT && found.iter().all(|difference| elsewhere(difference.part)) {
             let name = first.name.as_deref().unwrap_or_default();
             let has = if first.part == Part::Files {
-                "does not have here what it had"
+                "are not the same here as"
             } else {
-                "does not have here the value it had"
+                "does not have the same value here as"
             };
             return Some(format!("{} {name} {has} when the run was recorded", first.part.noun()));
         }
@@ -95,7 +95,7 @@ impl Replay {
         self.compare(path, seq, "status", &recorded.status, &replayed.status);
         self.compare(path, seq, "error", &recorded.error, &replayed.error);
         self.compare(path, seq, "exit", &recorded.exit, &replayed.exit);
-        // How often a program looks whether an answer has come depends on how long that took.
+        // The number of polls for an answer depends on how long the answer took.
         if !step.effect {
             self.compare(path, seq, "fuel", &recorded.fuel, &replayed.fuel);
         }
@@ -117,7 +117,7 @@ impl Replay {
         self.compare_blobs(path, step.seq, "stdout", recorded.stdout, replayed.stdout);
     }
 
-    /// Compares what the journal itself has, where texts may have been cut.
+    /// Compares values of the journal, in which texts may have been cut.
     pub(super) fn compare<T: PartialEq + Serialize>(
         &self,
         path: &str,
@@ -168,7 +168,7 @@ impl Replay {
     }
 }
 
-/// The files that a step changed; records of the first kind list none where others have no list.
+/// The files that a step changed. The first records have no list instead of an empty one.
 fn written(outcome: &StepOutcome) -> Value {
     let files = outcome.detail["written"].clone();
     if files.is_null() { Value::Array(Vec::new()) } else { files }

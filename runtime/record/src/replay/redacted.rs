@@ -1,4 +1,4 @@
-//! Where the record has gaps, because something of it was redacted.
+//! Handles gaps in the record that were left by redaction.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -19,14 +19,14 @@ use lobster_engine::path::StepPath;
 use lobster_stage::{StageError, Stop};
 use lobster_store::{RunStatus, StepOutcome, StepStatus, StoreError};
 
-/// How errors and reports speak of what was left out, and of a step that reads it.
-const WAS_REDACTED: &str = "gave was redacted";
-pub(super) const NEEDS_REDACTED: &str = "it needs what was redacted";
+/// Wording of errors and reports for redacted results, and for steps that read them.
+const WAS_REDACTED: &str = "result was redacted";
+pub(super) const NEEDS_REDACTED: &str = "it needs redacted data";
 
 impl Replay {
-    /// Whether a failure at this place comes from what was left out of the record.
+    /// True if a failure at this place is caused by a gap in the record.
     pub(super) fn depends_on_redacted(&self, path: &str, error: &StageError) -> bool {
-        // Without its action, a step's program may not be had.
+        // Without its action, the program of a step may not be available.
         let lacks_action = || {
             matches!(error.known_code(), Some(Code::Store | Code::Component))
                 && self.recorded_inside(path).iter().any(|(inside, _)| self.action_left_out(inside).is_some())
@@ -34,7 +34,7 @@ impl Replay {
         self.mentions_redacted(error) || lacks_action()
     }
 
-    /// Whether a failure names what was left out of the record.
+    /// True if a failure names something that was left out of the record.
     pub(super) fn mentions_redacted(&self, error: &StageError) -> bool {
         !self.redacted.is_empty()
             && error.is(Code::Store)
@@ -44,11 +44,11 @@ impl Replay {
             }
     }
 
-    /// How a step ended that needs what was left out; an error where the record ends before.
+    /// The recorded end of a step that needs redacted data; an error if the record ends before.
     pub(super) fn end_on_record(&self, path: &str) -> Result<RecordedEnd, Stop> {
         let inside = self.recorded_inside(path);
         let own = inside.iter().any(|(inside, _)| self.redacted.contains(*inside));
-        let why = if own { format!("what it {WAS_REDACTED}") } else { NEEDS_REDACTED.to_owned() };
+        let why = if own { format!("its {WAS_REDACTED}") } else { NEEDS_REDACTED.to_owned() };
         self.not_computed(path, why);
         for (inside, _) in &inside {
             lock(&self.seen).visited.entry((*inside).to_owned()).or_insert(Visit::Skipped);
@@ -77,7 +77,7 @@ impl Replay {
         }
     }
 
-    /// What the record has at a place and inside it, in the order of the journal.
+    /// Recorded steps at a place and inside it, in the order of the journal.
     fn recorded_inside(&self, place: &str) -> Vec<(&str, &Step)> {
         let steps = self.recording.steps.iter().map(|(path, step)| (path.as_str(), step));
         let inside = steps.filter(|(path, _)| path.starts_with(place) && is_within(path, place));
@@ -86,25 +86,25 @@ impl Replay {
         inside
     }
 
-    /// Whether something stands in the record only as its digest.
+    /// True if the record has only the digest of a value.
     pub(super) fn is_cut(&self, recorded: &Value) -> bool {
         !self.redacted.is_empty() && cut_digest(recorded).is_some()
     }
 
-    /// What the journal has, with the texts that were cut out of it as they are in `replayed`, as far as
-    /// they can be the same. Blobs are left out whole: nothing in one is cut.
+    /// A value of the journal, in which texts that were cut out are replaced by those in `replayed`, if they
+    /// can be equal. Blobs are left out as a whole, so nothing in them is cut.
     pub(super) fn uncut<'v>(&self, recorded: &'v Value, replayed: &'v Value) -> Cow<'v, Value> {
         if self.redacted.is_empty() { Cow::Borrowed(recorded) } else { filled(recorded, replayed) }
     }
 
-    /// Why a step cannot be computed whose action was left out.
+    /// Reason why a step whose action was left out cannot be computed.
     pub(super) fn action_left_out(&self, path: &str) -> Option<String> {
         let action = self.recording.steps.get(path)?.action?;
-        self.left_out.contains(&action).then(|| "what it reads was redacted".to_owned())
+        self.left_out.contains(&action).then(|| "its input was redacted".to_owned())
     }
 }
 
-/// The digest of what was cut, if something was.
+/// The digest of a text or value that was cut out.
 fn cut_digest(recorded: &Value) -> Option<&str> {
     match recorded {
         Value::String(text) => text.strip_prefix(CUT),
@@ -134,7 +134,7 @@ fn filled<'v>(recorded: &'v Value, replayed: &'v Value) -> Cow<'v, Value> {
     }
 }
 
-/// Whether a cut stands for this value: it has the digest, or was itself made of what was cut.
+/// True if a cut can stand for this value: it has the same digest, or the value itself contains a cut.
 fn can_be_cut_to(replayed: &Value, recorded: &Value) -> bool {
     let Some(digest) = cut_digest(recorded).and_then(|digest| digest.parse::<Digest>().ok()) else {
         return false;
