@@ -71,8 +71,7 @@ fn block(file: &Attachment) -> Value {
 }
 
 /// The schema of the tool's arguments, which must be an object; any other answer is wrapped in one, and
-/// the second
-/// value is true.
+/// the second value is true.
 fn tool_schema(schema: &Value) -> (Value, bool) {
     if schema.get("type").and_then(Value::as_str) == Some("object") {
         return (schema.clone(), false);

@@ -1,12 +1,10 @@
 //! Budgets: the most that the model calls of a step, of a run, or of a day may use, in calls, tokens and dollars.
 //!
 //! Accounts form a chain: the account of a step is inside the account of the run, which is inside the
-//! account of the
-//! workflow around it. Before a call is made, its highest possible use is added to all of them; if one
-//! has no room, the
-//! call is not made. The answer replaces this amount by the actual use; the amount of a call that was
-//! certainly not
-//! computed is subtracted again; the amount of a call whose answer is lost stays.
+//! account of the workflow around it. Before a call is made, its highest possible use is added to all of
+//! them; if one has no room, the call is not made. The answer replaces this amount by the actual use; the
+//! amount of a call that was certainly not computed is subtracted again; the amount of a call whose
+//! answer is lost stays.
 
 use std::sync::{Arc, Mutex};
 
@@ -141,8 +139,7 @@ impl Account {
     }
 
     /// Adds the most that a call may use. If `has_refused`, a model with a price was too expensive for
-    /// the same call, so no
-    /// model without a price is asked instead.
+    /// the same call, so no model without a price is asked instead.
     ///
     /// # Errors
     /// A budget of the chain has no room or cannot be enforced, or the store fails.

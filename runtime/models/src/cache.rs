@@ -59,10 +59,8 @@ pub enum KeepError {
 }
 
 /// The directory of cached answers: `LOBSTER_CACHE_DIR`, else `.lobster-cache` in the directory that
-/// lobster was started in,
-/// regardless of the step's directory. Under a policy it is in the store's directory, which no step
-/// sees: writers of the
-/// workspace must not forge model answers.
+/// lobster was started in, regardless of the step's directory. Under a policy it is in the store's
+/// directory, which no step sees: writers of the workspace must not forge model answers.
 pub fn directory(env: &dyn Fn(&str) -> Option<String>, state_dir: &Path, is_under_policy: bool) -> PathBuf {
     if is_under_policy {
         return state_dir.join("store").join("answers");

@@ -103,8 +103,7 @@ impl Provider {
     }
 
     /// True if lobster calls the model itself, and so may limit its answers. Adapters receive the
-    /// incumbent's fields and
-    /// choose everything else.
+    /// incumbent's fields and choose everything else.
     pub(crate) fn is_direct(self) -> bool {
         !matches!(self, Self::OpenClaw | Self::Pi | Self::Http)
     }
@@ -595,8 +594,8 @@ impl Channel {
     }
 }
 
-/// The model to bill: providers report a dated name (`gpt-4o-2024-08-06`), while prices use the
-/// requested name.
+/// The model to bill: providers report a dated name (`gpt-4o-2024-08-06`), while prices use the requested
+/// name.
 fn billed(reported: Option<String>, asked: Option<String>) -> Option<String> {
     match (reported, asked) {
         (Some(reported), Some(asked)) if reported.starts_with(&format!("{asked}-")) => Some(asked),
@@ -607,9 +606,8 @@ fn billed(reported: Option<String>, asked: Option<String>) -> Option<String> {
 
 impl Failure {
     /// True if a call that failed this way may appear on the provider's bill. A provider that refuses a
-    /// request (4xx) has
-    /// computed nothing. An adapter that chooses the length of its answer cannot be bounded in advance,
-    /// so its failures are not billed.
+    /// request (4xx) has computed nothing. An adapter that chooses the length of its answer cannot be
+    /// bounded in advance, so its failures are not billed.
     pub(crate) fn may_be_billed(&self, worst: &WorstCase) -> bool {
         match self {
             Self::Http(error) => error.is_after_sending(),

@@ -1,14 +1,11 @@
 //! Money spent by a run on models, and its limit.
 //!
 //! The engine reports to the tracker each effect of a step ([`CostTracker::effect`]), live or from the
-//! journal, and each
-//! finished step ([`CostTracker::step_done`]). Model calls are billed from the effects, so a call is
-//! billed even if its
-//! answer was later dropped, projected, rejected by a schema, or lost with a failed step. A cached
-//! answer is not a call.
-//! In addition, a value with an object `usage` in the result of a step is billed as a call of some
-//! program, unless that
-//! usage is known to come from a call of this run or from a cache.
+//! journal, and each finished step ([`CostTracker::step_done`]). Model calls are billed from the effects,
+//! so a call is billed even if its answer was later dropped, projected, rejected by a schema, or lost
+//! with a failed step. A cached answer is not a call. In addition, a value with an object `usage` in the
+//! result of a step is billed as a call of some program, unless that usage is known to come from a call
+//! of this run or from a cache.
 
 use lobster_base::code::Code;
 use lobster_base::sync::lock;
@@ -63,19 +60,17 @@ pub struct CostTracker {
     pricing: Pricing,
     limit: Option<CostLimit>,
     spending: Spending,
-    /// Calls of unfinished steps, by step. Not kept over a pause: the journal reports them again when
-    /// the step runs again.
+    /// Calls of unfinished steps, by step. Not kept over a pause: the journal reports them again when the
+    /// step runs again.
     open: BTreeMap<String, Vec<Spend>>,
     /// The highest cost of unfinished calls in dollars, by step, plus the spending of a step's
-    /// sub-workflow that is not
-    /// absorbed yet.
+    /// sub-workflow that is not absorbed yet.
     held: BTreeMap<String, f64>,
     /// Steps with a refused call of a priced model: their calls must not go to a model without a price
     /// instead.
     too_dear: BTreeSet<String>,
     /// Calls that an earlier process of this run paid for, with their place in the run, until a step
-    /// reports them again. A
-    /// failure that is retried and a killed call are never reported again.
+    /// reports them again. A failure that is retried and a killed call are never reported again.
     earlier: BTreeMap<String, (String, Spend)>,
     /// A paid call without a known bound: the rest of a limit is unknown from then on.
     unbounded: Option<String>,
@@ -154,9 +149,8 @@ impl CostTracker {
         }
     }
 
-    /// The same tracker for a run that an earlier process began: `paid` has every recorded call with
-    /// its place in the run. A
-    /// call that its step does not report again is billed from this record.
+    /// The same tracker for a run that an earlier process began: `paid` has every recorded call with its
+    /// place in the run. A call that its step does not report again is billed from this record.
     #[must_use]
     pub fn with_earlier(mut self, paid: impl IntoIterator<Item = (String, Spend)>) -> Self {
         self.earlier = paid.into_iter().map(|(place, spend)| (spend.call.clone(), (place, spend))).collect();
@@ -190,18 +184,16 @@ impl CostTracker {
             || self.parent.as_ref().is_some_and(parent)
     }
 
-    /// Reserves the highest cost of a call of `step` until [`CostTracker::release`]. Returns the spend
-    /// to bill if the actual
-    /// cost stays unknown, and the line for stderr that names a model without a price, once.
+    /// Reserves the highest cost of a call of `step` until [`CostTracker::release`]. Returns the spend to
+    /// bill if the actual cost stays unknown, and the line for stderr that names a model without a price,
+    /// once.
     ///
     /// The cost of an adapter that chooses its model or the length of its answer is unknown in advance:
-    /// its call is free
-    /// until it is billed, as with the incumbent.
+    /// its call is free until it is billed, as with the incumbent.
     ///
     /// # Errors
-    /// The call could exceed a limit whose action is `stop`, that limit is already exceeded, or the
-    /// model has no price and
-    /// the limit does not allow that.
+    /// The call could exceed a limit whose action is `stop`, that limit is already exceeded, or the model
+    /// has no price and the limit does not allow that.
     pub fn reserve(&mut self, step: &str, worst: &WorstCase) -> Result<(Spend, Option<String>), StageError> {
         let rate = worst.model.as_deref().and_then(|model| self.pricing.rate(model));
         let unpriced = worst.model.as_deref().filter(|_| rate.is_none());
@@ -226,9 +218,8 @@ impl CostTracker {
         Ok((Spend::worst(worst), line))
     }
 
-    /// Releases the reservation of a call that was certainly not computed: the connection was refused,
-    /// or the server
-    /// rejected the call before it began.
+    /// Releases the reservation of a call that was certainly not computed: the connection was refused, or
+    /// the server rejected the call before it began.
     pub fn give_back(&mut self, step: &str, reserved: &Spend) {
         if let Some(held) = self.held.get(step).copied() {
             let less = (held - self.cost(reserved.model.as_deref(), &reserved.usage)).max(0.0);
@@ -322,8 +313,7 @@ impl CostTracker {
     }
 
     /// Records the answer to an effect of `step`. Only model calls and look-ups of earlier answers
-    /// matter; all others are
-    /// ignored. A repeated report of the same call has no effect.
+    /// matter; all others are ignored. A repeated report of the same call has no effect.
     pub fn effect(&mut self, step: &str, action: &EffectAction, answer: &Value) {
         match action.kind.as_str() {
             CALL => {
@@ -366,10 +356,8 @@ impl CostTracker {
     }
 
     /// Bills the calls of `step`, and the calls of other programs found in its result. `result` is the
-    /// step's JSON; `None`
-    /// for a failed step and for a step whose parts were billed under their own ids (loops, parallel
-    /// blocks, sub-workflows).
-    /// Returns lines for stderr.
+    /// step's JSON; `None` for a failed step and for a step whose parts were billed under their own ids
+    /// (loops, parallel blocks, sub-workflows). Returns lines for stderr.
     pub fn step_done(&mut self, step: &str, result: Option<&Value>) -> Vec<String> {
         let mut warnings = Vec::new();
         for spend in self.open.remove(step).unwrap_or_default() {
@@ -580,8 +568,7 @@ fn usage_digest(usage: &impl Serialize) -> Digest {
 }
 
 /// The token count in the first existing field, as ECMAScript's `Number` reads it: rounded down, not
-/// negative, and zero
-/// for anything that is not a number.
+/// negative, and zero for anything that is not a number.
 fn tokens(usage: &Map<String, Value>, names: [&str; 3]) -> u64 {
     let value = names.iter().find_map(|name| usage.get(*name).filter(|value| !value.is_null()));
     let number = match value {

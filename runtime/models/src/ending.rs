@@ -1,6 +1,5 @@
-//! Reasons for the end of an answer. Only a known normal end makes an answer whole: an unknown reason
-//! may be a filter or
-//! a fault.
+//! Reasons for the end of an answer. Only a known normal end makes an answer whole: an unknown reason may
+//! be a filter or a fault.
 
 use serde_json::{Map, Value, json};
 

@@ -1,8 +1,7 @@
 //! Channels of a pool that rest, and the ends of their rests.
 //!
-//! Kept in the state directory, so that the next run does not repeat the same wait. It is only a hint:
-//! if it cannot be read
-//! or written, every channel is healthy.
+//! Kept in the state directory, so that the next run does not repeat the same wait. It is only a hint: if
+//! it cannot be read or written, every channel is healthy.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -67,9 +66,8 @@ impl Health {
     }
 }
 
-/// The stored rests that have not ended. A rest that ends later than the longest rest allows was
-/// written by a clock that
-/// has since been set back.
+/// The stored rests that have not ended. A rest that ends later than the longest rest allows was written
+/// by a clock that has since been set back.
 fn resting(kept: Option<Value>, now: i64) -> BTreeMap<String, i64> {
     let kept = kept.and_then(|mut kept| serde_json::from_value(kept.get_mut("restingUntil")?.take()).ok());
     let mut all: BTreeMap<String, i64> = kept.unwrap_or_default();

@@ -1,12 +1,10 @@
 //! The one HTTP client.
 //!
-//! Every request of lobster itself is a [`Post`]. A call blocks its thread, ends within milliseconds
-//! when its token is
-//! cancelled, and bounds its waiting time and the bytes it reads. Redirects are followed as browsers do
-//! (RFC 9110 §15.4):
-//! 301, 302 and 303 become a GET without the body, 307 and 308 repeat the request; a credential never
-//! follows to another
-//! origin. Proxies of the process environment are not used.
+//! Every request of lobster itself is a [`Post`]. A call blocks its thread, ends within milliseconds when
+//! its token is cancelled, and bounds its waiting time and the bytes it reads. Redirects are followed as
+//! browsers do (RFC 9110 §15.4): 301, 302 and 303 become a GET without the body, 307 and 308 repeat the
+//! request; a credential never follows to another origin. Proxies of the process environment are not
+//! used.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -51,9 +49,8 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Most bytes of an answer. A larger answer is a fault or an attack: answers are JSON that a workflow
-/// handles.
-/// `LOBSTER_MAX_HTTP_RESPONSE_BYTES` and the older `LOBSTER_HTTP_MAX_BYTES` override it; the smaller
-/// value applies.
+/// handles. `LOBSTER_MAX_HTTP_RESPONSE_BYTES` and the older `LOBSTER_HTTP_MAX_BYTES` override it; the
+/// smaller value applies.
 const MAX_BODY: u64 = 16 << 20;
 
 /// The incumbent's variable for the most bytes of an answer.
@@ -93,8 +90,7 @@ impl Secret {
     }
 
     /// Masks the secret in a text that is shown or kept, in case a server repeated it. A short secret
-    /// could be an ordinary
-    /// word, so it is not masked.
+    /// could be an ordinary word, so it is not masked.
     pub fn mask(&self, text: &str) -> String {
         if self.text.len() < SHORTEST_HIDDEN {
             text.to_owned()
@@ -179,8 +175,7 @@ pub struct Reply {
     /// The standard phrase of the status.
     pub(crate) reason: String,
     /// The body as received; bytes that are not UTF-8 are replaced. [`Reply::json`] and
-    /// [`Reply::excerpt`] return the forms that
-    /// may be shown or kept.
+    /// [`Reply::excerpt`] return the forms that may be shown or kept.
     body: String,
     /// The secret sent with the request.
     secret: Option<Secret>,
@@ -221,8 +216,7 @@ impl Reply {
     }
 
     /// The answer in the body if it is a stream of events, which may come from an executor that knows
-    /// nothing of models;
-    /// `None` for any other body.
+    /// nothing of models; `None` for any other body.
     pub(crate) fn events(&self, limit: u64) -> Option<Result<Value, StreamError>> {
         let is_stream = EventStream::is_events(&self.body);
         is_stream.then(|| EventStream::whole(&self.body, limit).map(|value| self.masked(value)))
@@ -284,9 +278,8 @@ pub fn is_loopback(url: &Url) -> bool {
     url.host_str().is_some_and(lobster_base::address::is_loopback)
 }
 
-/// The address as it may be journaled and shown: without user, password and fragment, and with the
-/// values of its query
-/// hidden.
+/// The address as it may be journaled and shown: without user, password and fragment, and with the values
+/// of its query hidden.
 pub fn redacted_address(url: &Url) -> String {
     let mut shown = url.clone();
     // Both fail only for addresses without a host, which are never requested.
@@ -300,9 +293,8 @@ pub fn redacted_address(url: &Url) -> String {
     shown.into()
 }
 
-/// A configured address as it may be journaled. Text that is not an address is kept without its
-/// presumed user and
-/// password.
+/// A configured address as it may be journaled. Text that is not an address is kept without its presumed
+/// user and password.
 pub fn without_credentials(text: &str) -> String {
     match parse_url(text) {
         Some(url) if url.has_host() => redacted_address(&url),
@@ -328,8 +320,8 @@ pub fn make(request: &HttpRequest, cancel: &CancelToken) -> Result<HttpReply, Ht
     make_telling(request, &|_| (), cancel)
 }
 
-/// Like [`make`]; `told` receives the number of characters of a model's answer so far, each time more
-/// of it arrives.
+/// Like [`make`]; `told` receives the number of characters of a model's answer so far, each time more of
+/// it arrives.
 ///
 /// # Errors
 /// Any failure of the transport; a status is never an error but part of the answer.
@@ -518,8 +510,8 @@ async fn read(
 }
 
 /// The client for the address. The client for plain HTTP has no certificate authorities, so that a call
-/// on this machine
-/// does not wait until the system's are read. Connections are not kept: each call has its own runtime.
+/// on this machine does not wait until the system's are read. Connections are not kept: each call has its
+/// own runtime.
 pub fn client(url: &Url) -> Result<&'static Client, HttpError> {
     static PLAIN: OnceLock<Client> = OnceLock::new();
     static TLS: OnceLock<Client> = OnceLock::new();

@@ -15,8 +15,7 @@ pub const RESERVED: &str = "reserved";
 const SUMMARY: u32 = 0;
 
 /// The model calls of a journal. Every call stays paid, even if its failure is forgotten because of a
-/// retry, or if its
-/// end is unknown.
+/// retry, or if its end is unknown.
 #[derive(Clone, Debug, Default)]
 pub struct Ledger(BTreeMap<String, Call>);
 

@@ -35,9 +35,8 @@ pub(crate) fn note_refusal(gateway: &Url) {
     lock(&REFUSED_BY).insert(gateway.origin().ascii_serialization());
 }
 
-/// True if the gateway refused the field names before any model was called. Its messages about a
-/// model's answer that does
-/// not fit a schema are similar, so the message must name a field that was sent.
+/// True if the gateway refused the field names before any model was called. Its messages about a model's
+/// answer that does not fit a schema are similar, so the message must name a field that was sent.
 pub(crate) fn is_refusal_of_names(reply: &Reply) -> bool {
     if !matches!(reply.status, 400 | 422) {
         return false;

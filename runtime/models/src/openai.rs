@@ -50,8 +50,7 @@ fn part(file: &Attachment) -> Value {
 }
 
 /// True if "strict" decoding accepts the schema: closed objects with all their properties required, and
-/// an object at the
-/// top.
+/// an object at the top.
 pub(crate) fn is_strict(schema: &Value) -> bool {
     schema.get("type").and_then(Value::as_str) == Some("object") && is_closed(schema)
 }
@@ -119,9 +118,8 @@ pub(super) fn output(text: &str, request: &Request) -> Value {
     }
 }
 
-/// The JSON in a text: the whole text, or its only fenced block, which models write if they are not
-/// told to write JSON
-/// alone.
+/// The JSON in a text: the whole text, or its only fenced block, which models write if they are not told
+/// to write JSON alone.
 fn data(text: &str) -> Option<Value> {
     const FENCE: &str = "```";
     let fenced = || {

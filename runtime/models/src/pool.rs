@@ -1,10 +1,8 @@
 //! Several channels under one name: the first healthy one answers.
 //!
 //! `LOBSTER_LLM_POOL` holds the channels of a pool, or several pools by name, as JSON, or names a file
-//! that does. A channel
-//! that is overloaded, locked out or unreachable rests for a while and the next one is asked; each hop
-//! is recorded with the
-//! answer.
+//! that does. A channel that is overloaded, locked out or unreachable rests for a while and the next one
+//! is asked; each hop is recorded with the answer.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -164,8 +162,7 @@ impl Pool {
     }
 
     /// Asks one channel after the other until one answers or fails in a way that no other channel could
-    /// avoid. Returns the
-    /// channel that answered.
+    /// avoid. Returns the channel that answered.
     pub fn ask(
         &self,
         asking: &Asking<'_>,
@@ -227,8 +224,7 @@ impl Pool {
     }
 
     /// Healthy channels first, then the channels whose rest ends soonest: a pool of resting channels is
-    /// still asked. Under a
-    /// limit, channels without a price come last.
+    /// still asked. Under a limit, channels without a price come last.
     fn order(
         &self,
         health: &Health,
@@ -246,9 +242,8 @@ impl Pool {
     }
 }
 
-/// The variables with the keys of all pools' channels. An unreadable pool has none; the call that uses
-/// it reports the
-/// reason.
+/// The variables with the keys of all pools' channels. An unreadable pool has none; the call that uses it
+/// reports the reason.
 pub fn key_variables(env: &dyn Fn(&str) -> Option<String>, cwd: &Path) -> Vec<String> {
     let Some(setting) = env(VARIABLE).map(|text| text.trim().to_owned()).filter(|text| !text.is_empty())
     else {

@@ -53,9 +53,8 @@ impl Rate {
     }
 }
 
-/// The rates by model name. A name that is not listed is looked up without its provider prefix, its
-/// date and `-latest`
-/// (`openai/gpt-5-2025-08-07` is `gpt-5`).
+/// The rates by model name. A name that is not listed is looked up without its provider prefix, its date
+/// and `-latest` (`openai/gpt-5-2025-08-07` is `gpt-5`).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pricing(BTreeMap<String, (Rate, Origin)>);
 
@@ -107,10 +106,9 @@ const BUILT_IN: [(&str, f64, f64); 9] = [
 pub const AS_OF: &str = "2026-11-23";
 
 /// Prices of the standard tier as published by the providers:
-/// <https://developers.openai.com/api/docs/pricing>, <https://platform.claude.com/docs/en/models>.
-/// A model with several prices is listed with its highest one, or not at all: a price that is too low
-/// would break a limit,
-/// while a missing one is refused.
+/// <https://developers.openai.com/api/docs/pricing>, <https://platform.claude.com/docs/en/models>. A
+/// model with several prices is listed with its highest one, or not at all: a price that is too low would
+/// break a limit, while a missing one is refused.
 const PUBLISHED: [(&str, f64, f64); 26] = [
     ("claude-fable-5-1", 10.0, 50.0),
     ("claude-haiku-4-5", 1.0, 5.0),
@@ -160,9 +158,8 @@ impl Default for Pricing {
 }
 
 impl Pricing {
-    /// The built-in rates, overridden by the operator's file, which `LOBSTER_LLM_PRICING_JSON`
-    /// overrides; and the unusable
-    /// sources.
+    /// The built-in rates, overridden by the operator's file, which `LOBSTER_LLM_PRICING_JSON` overrides;
+    /// and the unusable sources.
     #[must_use]
     pub fn configured(env: impl Fn(&str) -> Option<String>) -> (Self, Vec<BadPrices>) {
         let (mut pricing, mut bad) = (Self::default(), Vec::new());

@@ -1,10 +1,8 @@
 //! Answers of models that come as streams of events (`text/event-stream`), assembled into the JSON that
-//! the provider would
-//! have sent without a stream.
+//! the provider would have sent without a stream.
 //!
-//! So the reader of an answer sees a single form, and records, prices and caches do not depend on how
-//! the answer came. A
-//! stream that ends early is never taken for an answer.
+//! So the reader of an answer sees a single form, and records, prices and caches do not depend on how the
+//! answer came. A stream that ends early is never taken for an answer.
 //! <https://html.spec.whatwg.org/multipage/server-sent-events.html>
 
 mod chat;

@@ -154,8 +154,7 @@ impl Stage for Ask {
 }
 
 /// Reads the line that a person typed as the answer to `ask`: as JSON, as text, or as `{"decision":
-/// text}`. The first
-/// reading that fits the schema is the answer.
+/// text}`. The first reading that fits the schema is the answer.
 ///
 /// # Errors
 /// The violation of the schema by the last reading.

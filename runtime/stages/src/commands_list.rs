@@ -18,8 +18,8 @@ pub(super) static SPEC: StageSpec = StageSpec {
     build: |args| Ok(Box::new(CommandsList { all: args.switch("all") })),
 };
 
-/// Options that the incumbent's commands have only in lobster. Clients compare the list with the one
-/// they know, so these options, like lobster's own commands, are listed on request only.
+/// Options that the incumbent's commands have only in lobster. Clients compare the list with the one they
+/// know, so these options, like lobster's own commands, are listed on request only.
 const OUR_OPTIONS: [(&[&str], &[&str]); 1] = [(
     &["llm.invoke", "llm_task.invoke"],
     &["prompt-file", "var", "vars-json", "system", "file", "effort", "seed", "stop"],

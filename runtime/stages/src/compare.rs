@@ -8,8 +8,8 @@ use lobster_base::digest::Digest;
 use lobster_base::json::compact;
 use lobster_base::json::exact::Exact;
 
-/// Order of text by UTF-16 code unit, as ECMAScript compares strings. It differs from the order of bytes only
-/// between U+E000..U+FFFF and characters above U+FFFF.
+/// Order of text by UTF-16 code unit, as ECMAScript compares strings. It differs from the order of bytes
+/// only between U+E000..U+FFFF and characters above U+FFFF.
 pub(crate) fn text_order(a: &str, b: &str) -> Ordering {
     match a.bytes().zip(b.bytes()).find(|(x, y)| x != y) {
         Some((x, y)) if x >= 0xf0 && matches!(y, 0xee | 0xef) => Ordering::Less,
@@ -19,9 +19,8 @@ pub(crate) fn text_order(a: &str, b: &str) -> Ordering {
     }
 }
 
-/// Digest by which `dedupe` and `groupBy` compare values: key order is ignored, `1` and `1.0` are
-/// equal, `1` and `"1"`
-/// differ, missing and null differ.
+/// Digest by which `dedupe` and `groupBy` compare values: key order is ignored, `1` and `1.0` are equal,
+/// `1` and `"1"` differ, missing and null differ.
 pub(crate) fn identity(value: Option<&Value>) -> Digest {
     let mut text = String::with_capacity(64);
     match value {

@@ -69,8 +69,8 @@ impl Moment {
     }
 }
 
-/// Milliseconds since 1970, or `None` if the text is not a date. `zone` names the time zone (the
-/// variable `TZ`) of times without one.
+/// Milliseconds since 1970, or `None` if the text is not a date. `zone` names the time zone (the variable
+/// `TZ`) of times without one.
 pub(super) fn parse(text: &str, zone: &dyn Fn() -> Option<String>) -> Option<f64> {
     let mut reader = Reader { tokens: tokens(text), ..Reader::default() };
     match reader.iso() {
@@ -110,9 +110,8 @@ enum Iso {
     Broken,
 }
 
-/// Sorts numbers into the parts of a date. Reads ISO 8601 first; if that ends early, the tolerant
-/// reader keeps the
-/// parts read so far and continues with the rest.
+/// Sorts numbers into the parts of a date. Reads ISO 8601 first; if that ends early, the tolerant reader
+/// keeps the parts read so far and continues with the rest.
 #[derive(Default)]
 struct Reader<'a> {
     tokens: Vec<Token<'a>>,
@@ -381,8 +380,8 @@ impl<'a> Reader<'a> {
         self.time.resize(4, 0);
     }
 
-    /// Local milliseconds since 1970 and, if the text has an offset, the minutes that local time is
-    /// ahead of UTC.
+    /// Local milliseconds since 1970 and, if the text has an offset, the minutes that local time is ahead
+    /// of UTC.
     fn written(mut self) -> Option<(i64, Option<i64>)> {
         if self.day.is_empty() {
             return None;

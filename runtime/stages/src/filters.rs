@@ -117,8 +117,8 @@ impl Filter {
     }
 }
 
-/// Splits at spaces. Quotes hold a word together (and may be empty), a backslash takes the next
-/// character literally.
+/// Splits at spaces. Quotes hold a word together (and may be empty), a backslash takes the next character
+/// literally.
 fn words(text: &str) -> Vec<String> {
     let unquoted = |word: &str| {
         let (mut out, mut quote, mut chars) = (String::new(), None, word.chars());

@@ -1,8 +1,7 @@
 //! `gog.gmail.send`: sends drafts through the `gog` program.
 //!
 //! All drafts are checked before the first is sent, and each is a separate process in the journal, so
-//! that a resumed
-//! run sends none twice.
+//! that a resumed run sends none twice.
 
 use lobster_base::code::Code;
 use serde_json::{Value, json};

@@ -1,8 +1,7 @@
 //! `llm.invoke` and its older name `llm_task.invoke`: ask a language model.
 //!
-//! A call makes three kinds of effects: looking for a cached answer, asking (once per attempt, so that
-//! no attempt is paid
-//! twice), and keeping the answer.
+//! A call makes three kinds of effects: looking for a cached answer, asking (once per attempt, so that no
+//! attempt is paid twice), and keeping the answer.
 
 mod files;
 mod options;
@@ -34,8 +33,7 @@ use prompt_file::PromptFile;
 pub(super) use options::{INVOKE, TASK};
 
 /// Most repetitions for an answer that does not fit its schema. A model that fails more often does not
-/// understand the
-/// schema, and each attempt costs.
+/// understand the schema, and each attempt costs.
 const MAX_RETRIES: u32 = 10;
 
 /// The sources that the incumbent knows.
@@ -429,9 +427,8 @@ impl Llm {
             Way::Pool(name) => json!({"provider": "pool", "pool": name, "body": request.payload(retry)}),
             Way::Host(_, name) => json!({"provider": name, "body": request.payload(retry)}),
         };
-        // Asking twice costs twice, and an answer that was paid for may steer a tool: an interrupted
-        // call needs a
-        // decision, unless its step sets `idempotent: true`.
+        // Asking twice costs twice, and an answer that was paid for may steer a tool: an interrupted call
+        // needs a decision, unless its step sets `idempotent: true`.
         let action = EffectAction { kind: CALL.to_owned(), detail, idempotent: false };
         let has_budget = host.has_budget();
         host.effect(action, &mut |effect| {

@@ -1,10 +1,9 @@
 //! `sort`: orders items in bounded memory: items are held as compact text, not values.
 //!
 //! The order: null and missing come last, in both directions. Numbers are ordered by value, everything
-//! else by its text.
-//! Between numbers and texts, a text precedes the first number whose own text is greater. So the result
-//! depends only on
-//! the items and not on their order in the input, except that equal items keep it.
+//! else by its text. Between numbers and texts, a text precedes the first number whose own text is
+//! greater. So the result depends only on the items and not on their order in the input, except that
+//! equal items keep it.
 
 use std::cmp::Ordering;
 

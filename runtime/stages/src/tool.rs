@@ -36,9 +36,8 @@ pub(super) fn run(
     start(host, argv, max_output, explain, false)
 }
 
-/// Runs `argv`, which sends a message: once started, no retry repeats it, and stopping it leaves
-/// unknown whether the
-/// message went out.
+/// Runs `argv`, which sends a message: once started, no retry repeats it, and stopping it leaves unknown
+/// whether the message went out.
 pub(super) fn dispatch(
     host: &mut dyn Host,
     argv: Vec<String>,

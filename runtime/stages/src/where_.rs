@@ -147,9 +147,8 @@ impl Condition {
     }
 }
 
-/// The value after an operator: at least one character, on one line. Blanks before it are ignored
-/// unless there is nothing
-/// else.
+/// The value after an operator: at least one character, on one line. Blanks before it are ignored unless
+/// there is nothing else.
 fn value_after(text: &str) -> Option<&str> {
     let value = text.trim_start();
     let last = || text.char_indices().next_back().map(|(at, _)| &text[at..]);

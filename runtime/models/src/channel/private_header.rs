@@ -68,8 +68,7 @@ const COUNTING: [&str; 13] = [
 ];
 
 /// True if the name of a header marks its value as private. Each word of the name is judged as a whole;
-/// an unknown word
-/// that contains `token` or the like is private, such as `apikey`.
+/// an unknown word that contains `token` or the like is private, such as `apikey`.
 pub(super) fn is_private(header: &str) -> bool {
     let words = words(header);
     let counts = words.iter().any(|word| COUNTING.contains(&word.as_str()));

@@ -1,8 +1,7 @@
 //! Asks for an answer as a stream, and without a stream if that is refused.
 //!
-//! Records and names of cached answers describe the request without a stream: the form of an answer
-//! does not change
-//! the question.
+//! Records and names of cached answers describe the request without a stream: the form of an answer does
+//! not change the question.
 
 use std::ffi::OsString;
 
@@ -26,8 +25,7 @@ pub(super) fn is_wanted(env: &dyn Fn(&str) -> Option<String>) -> Result<bool, St
 
 impl Channel {
     /// Sends the request, whose body is `body`, and reads the answer in either form. A request that the
-    /// provider refuses
-    /// because of the stream is sent again without it.
+    /// provider refuses because of the stream is sent again without it.
     pub(super) fn post_streamed(
         &self,
         post: &Post,
@@ -81,9 +79,8 @@ impl Channel {
         }
     }
 
-    /// True if a refusal may concern only the stream: its text mentions it, or the path does not exist.
-    /// A refused request
-    /// has computed nothing.
+    /// True if a refusal may concern only the stream: its text mentions it, or the path does not exist. A
+    /// refused request has computed nothing.
     fn is_stream_refused(&self, reply: &Reply) -> bool {
         match reply.status {
             400 | 403 | 415 | 422 if reply.says("stream") => true,

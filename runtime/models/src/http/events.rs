@@ -13,8 +13,7 @@ use super::{HttpError, Limits};
 use crate::stream::{EventStream, Flow, StreamError};
 
 /// Longest wait for data after a complete answer: token counts follow at once or not at all, and some
-/// servers keep the
-/// connection open.
+/// servers keep the connection open.
 const AFTER_ANSWER: Duration = Duration::from_secs(5);
 
 /// True if the body is a stream of events.

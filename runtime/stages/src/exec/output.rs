@@ -45,10 +45,9 @@ pub(super) fn lines(payload: &Payload, all: bool, out: &mut dyn Sink) -> Result<
 
 /// Emits the output as one JSON value, a list item by item, and null if there is no output.
 ///
-/// Later stages may act on the first item at once, so no item is emitted before the whole output is
-/// known to be JSON.
-/// `plain` is the answer if the output was checked while it arrived; otherwise large output is read
-/// twice instead of held.
+/// Later stages may act on the first item at once, so no item is emitted before the whole output is known
+/// to be JSON. `plain` is the answer if the output was checked while it arrived; otherwise large output
+/// is read twice instead of held.
 ///
 /// Returns true if half a surrogate pair was read as U+FFFD.
 pub(super) fn json(payload: &Payload, plain: Option<bool>, out: &mut dyn Sink) -> Result<bool, Stop> {
@@ -93,8 +92,7 @@ fn single(payload: &Payload, out: &mut dyn Sink) -> Result<(), Stop> {
 }
 
 /// Decodes JSON text as leniently as programs require: byte order mark, invalid UTF-8, numbers beyond
-/// doubles, half a
-/// surrogate pair.
+/// doubles, half a surrogate pair.
 fn whole(payload: &Payload, out: &mut dyn Sink) -> Result<bool, Stop> {
     let mut bytes = Vec::new();
     payload.open().and_then(|mut reader| reader.read_to_end(&mut bytes)).map_err(unreadable)?;

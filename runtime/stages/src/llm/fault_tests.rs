@@ -1,5 +1,5 @@
-//! Every server fault with every provider: one clear error or the right recovery, and no call is
-//! repeated that must not be.
+//! Every server fault with every provider: one clear error or the right recovery, and no call is repeated
+//! that must not be.
 
 use super::super::recording_host::{RecordingHost, run};
 use super::*;
