@@ -1,13 +1,12 @@
-//! Embeds the templates of `lobster step new`: every file below
-//! `guest-steps/templates`, with symbolic links followed, as the template's
-//! author sees them. A directory without `build.sh` is not a template.
+//! Embeds the templates of `lobster step new`: every file below `guest-steps/templates`, with symbolic
+//! links followed. A directory without `build.sh` is not a template.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What building a template leaves behind.
+/// Files that building a template leaves.
 const LEFTOVERS: [&str; 7] =
     ["target", "node_modules", ".venv", ".packages", "__pycache__", "build", "package-lock.json"];
 
@@ -26,9 +25,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     link_at_fixed_address()
 }
 
-/// Links the program at a fixed address. A position-independent one has 128,000 places that the loader rewrites at each
-/// start, and each process that lobster forks copies those pages. Libraries, heap, stack and compiled WebAssembly stay at
-/// random addresses (docs/security.md).
+/// Links the program at a fixed address. A position-independent program has 128,000 places that the
+/// loader rewrites at each start, and each process that lobster forks copies those pages. Libraries,
+/// heap, stack and compiled WebAssembly keep random addresses (docs/security.md).
 fn link_at_fixed_address() -> Result<(), Box<dyn Error>> {
     let target = |part: &str| std::env::var(format!("CARGO_CFG_TARGET_{part}"));
     if target("OS")? == "linux" && target("ENV")? == "gnu" {

@@ -498,7 +498,7 @@ fn the_console_is_opened_at_a_run() {
     let home = Home::new();
     home.lobster(["run", "exec true"]).run();
     let alone = home.lobster(["console", "--no-browser"]).run();
-    assert!(alone.code() == 2 && alone.stderr.contains("no server is at work"), "{alone:?}");
+    assert!(alone.code() == 2 && alone.stderr.contains("no server is running"), "{alone:?}");
     let served = Served::start(&home, &[]);
     let mut link = String::new();
     wait_until("the server is known", || {

@@ -270,8 +270,8 @@ fn a_login_that_has_ended_is_one_clear_error() {
     // Before anything runs: without a login, and with one that nobody renews.
     clear(&place.flow(&touch), "nobody is logged in at https://127.0.0.1");
     let check = place.run(&["secrets", "check"]);
-    assert!(check.code() == 1 && check.stdout.contains("nobody is logged in"), "{check:?}");
-    assert!(place.run(&["secrets", "list"]).stdout.contains("login at MCP server web: nobody is logged in"));
+    assert!(check.code() == 1 && check.stdout.contains("not logged in"), "{check:?}");
+    assert!(place.run(&["secrets", "list"]).stdout.contains("login at MCP server web: not logged in"));
     place.log_in(0);
     place.set(|authority| authority.refuses_refresh = true);
     let answer = place.flow(&touch);

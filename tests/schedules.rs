@@ -36,7 +36,7 @@ fn a_file_is_registered_on_a_persons_word_and_again_when_it_changes() {
     let list = home.lobster(["schedule", "list"]).run();
     assert!(list.stdout.contains("report/schedule") && list.stdout.contains("Europe/Berlin"), "{list:?}");
     let same = home.lobster(["schedule", "register", "report.lobster"]).run();
-    assert!(same.code() == 0 && same.stdout.contains("registered as it is"), "{same:?}");
+    assert!(same.code() == 0 && same.stdout.contains("already registered"), "{same:?}");
     home.write("report.lobster", HOURLY.replace("said", "told"));
     let changed = home.lobster(["schedule", "register", "report.lobster"]).run();
     assert!(changed.code() == 1 && changed.stdout.contains("has changed"), "{changed:?}");
@@ -78,7 +78,7 @@ fn without_a_server_a_schedule_is_paused_made_up_for_and_asked_about() {
     register(&home, &["report.lobster"]);
     let lobster = |words: &[&str]| home.lobster(words).run();
     let why = lobster(&["schedule", "why", "report"]);
-    assert!(why.stdout.contains("no server is at work") && why.stdout.contains("next "), "{why:?}");
+    assert!(why.stdout.contains("no server is running") && why.stdout.contains("next "), "{why:?}");
     let paused = lobster(&["schedule", "pause", "report"]);
     assert!(paused.code() == 0 && paused.stdout.contains("paused"), "{paused:?}");
     let why = home.lobster(["schedule", "why", "report"]).run();
@@ -94,7 +94,7 @@ fn without_a_server_a_schedule_is_paused_made_up_for_and_asked_about() {
     let none = lobster(&[&["schedule", "backfill", "report"], none.as_slice()].concat());
     assert!(none.code() == 0 && none.stdout.starts_with("no tick between 2026-05-01T10:10"), "{none:?}");
     let made = lobster(&["schedule", "backfill", "report", "--from", "3h"]);
-    assert!(made.stderr.contains("no server is at work"), "{made:?}");
+    assert!(made.stderr.contains("no server is running"), "{made:?}");
     let again = lobster(&["schedule", "backfill", "report", "--from", "3h"]);
     assert_eq!(again.stdout.matches("had a run").count(), 3, "{again:?}");
     let now = lobster(&["schedule", "run-now", "report", "--arg", "day=monday"]);

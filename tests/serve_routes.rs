@@ -420,7 +420,7 @@ fn an_expired_or_revoked_token_counts_no_more_and_what_was_done_is_written_down(
 fn doctor_attacks_a_server_that_is_at_work() {
     let home = Home::new();
     let nobody = home.lobster(["doctor", "--service"]).run();
-    assert!(nobody.code() == 1 && nobody.stderr.contains("no server is at work"), "{nobody:?}");
+    assert!(nobody.code() == 1 && nobody.stderr.contains("no server is running"), "{nobody:?}");
     let served = Served::start(&home, &[]);
     let mut told = home.lobster(["doctor", "--service"]).run();
     wait_until("the server is known", || {

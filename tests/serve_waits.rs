@@ -65,7 +65,7 @@ fn a_run_that_waits_for_an_event_is_a_row_and_survives_every_server() {
     assert_eq!(served.get(&operator, &format!("/api/v1/runs/{run}")).good()["status"], "waiting");
     served.kill();
     let sent = home.lobster(["event", "send", "paid/1", "--data", r#"{"sum": "twelve "}"#]).run();
-    assert!(sent.code() == 0 && sent.stdout.contains("1 parked run goes on"), "{sent:?}");
+    assert!(sent.code() == 0 && sent.stdout.contains("1 run continues"), "{sent:?}");
     let served = Served::start(&home, &[]);
     assert_eq!(served.ended(&operator, &run)["status"], "ok");
     assert_eq!(served.get(&operator, &format!("/api/v1/runs/{other}")).good()["status"], "waiting");
@@ -251,7 +251,7 @@ fn without_a_server_a_run_waits_for_an_event_in_its_process() {
     let inside = home.lobster(["event", "send", "paid/7"]).env("LOBSTER_RUN_ID", "x").run();
     assert!(inside.code() == 1 && inside.stderr.contains("a run cannot send an event"), "{inside:?}");
     let sent = home.lobster(["event", "send", "paid/7", "--data", r#"{"sum": 3}"#]).run();
-    assert!(sent.stdout.contains("no parked run"), "{sent:?}");
+    assert!(sent.stdout.contains("no run waits"), "{sent:?}");
     let ended = running.wait_with_output().unwrap();
     assert!(ended.status.success(), "{ended:?}");
     assert_eq!(home.read("said"), "before\n3");

@@ -1,4 +1,4 @@
-//! Who answers a question from the command line.
+//! Identifies the person who answers a question from the command line.
 
 use lobster_runtime::code::Code;
 use lobster_runtime::engine::{ANSWER_TOKEN, Author};
@@ -7,13 +7,13 @@ use lobster_runtime::replay::{self, GateRef};
 use lobster_runtime::runtime::Runtime;
 use lobster_serve::access::author_by_secret;
 
-/// The author that a token in the environment proves; none if there is no token, or no such open question.
+/// The owner of the token in the environment; `None` if there is no token, or no such open question.
 ///
 /// # Errors
-/// When the token is of nobody who may answer the question.
+/// The token's owner may not answer the question, or the token is unknown.
 pub(crate) fn author_by_token(runtime: &Runtime, gate: &GateRef) -> Result<Option<Author>, Failure> {
     let Some(secret) = ANSWER_TOKEN.value(|name| std::env::var_os(name))? else { return Ok(None) };
-    // The answer itself reports a question that is closed.
+    // Answering reports a closed question.
     let Ok(gate) = replay::open_gate(runtime, gate) else { return Ok(None) };
     let service = runtime.store()?.existing_service()?;
     let author = service.map(|service| author_by_secret(&service, &secret, &gate)).transpose()?.flatten();

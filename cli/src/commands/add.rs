@@ -34,10 +34,10 @@ use crate::{prepare, which};
   lobster add oci://ghcr.io/acme/classify:1.2      from a registry
   lobster add oci://ghcr.io/acme/classify:1.2 --key acme.pub
                                                    signed with this key, now and later
-  lobster add --update classify                    what its source has now
-  lobster add --locked                             every file as it was added")]
+  lobster add --update classify                    the current version of its source
+  lobster add --locked                             every file in the version that was added")]
 pub(crate) struct Args {
-    /// Where the component comes from. At a terminal lobster lists the ready steps.
+    /// The source of the component. At a terminal lobster lists the ready steps.
     #[arg(value_name = "SOURCE")]
     source: Option<String>,
     /// The name in this project. The default is the component's own name.
@@ -56,7 +56,7 @@ pub(crate) struct Args {
     /// Fetches the current version of this component from its source.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["source", "locked"])]
     update: Option<String>,
-    /// Fetches every component that is missing or different again, exactly as it was added.
+    /// Fetches missing and changed components again, in the versions that were added.
     #[arg(long, conflicts_with_all = ["source", "update"])]
     locked: bool,
     /// Does not ask.
@@ -82,7 +82,7 @@ impl From<ComponentLockError> for CommandError {
     }
 }
 
-/// The lock and where it is.
+/// The lock file with its directory.
 struct Project {
     path: PathBuf,
     lock: ComponentLock,
@@ -104,7 +104,7 @@ impl Project {
         })
     }
 
-    /// Puts the file in its place and then into the lock: a lock never names bytes that are not there.
+    /// Writes the file first and then the lock: a lock never names missing bytes.
     fn keep(&mut self, name: &str, step: LockedStep, bytes: &[u8]) -> Result<(), CommandError> {
         place(&self.dir().join(&step.file), bytes)?;
         self.lock.steps.insert(name.to_owned(), step);
@@ -138,7 +138,7 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
             })?
         }
     };
-    // A file of the project stays where it is.
+    // A file inside the project is not copied.
     let within = match &source {
         Source::File(file) => file.canonicalize().ok().and_then(|file| {
             let dir = project.dir().canonicalize().ok()?;
@@ -155,7 +155,7 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
         )));
     }
     if let Some(known) = project.lock.steps.get(&name) {
-        // The file itself was changed, and is meant.
+        // The user changed the file itself, so the new content is intended.
         if known.blake3 != digest && known.file != file {
             return Err(CommandError::usage(format!(
                 "{name} was added from {} as blake3:{}; this is blake3:{digest}",
@@ -198,15 +198,15 @@ fn add(project: &mut Project, args: &Args, text: &str) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// The key that a component must be signed with from now on, in the words of a lock, and what is said of its signature.
+/// The key that must sign the component from now on, in the form of the lock, and a line about its signature.
 ///
 /// # Errors
-/// When there is a key, and no signature by it.
+/// There is a key but no signature by it.
 fn signed(args: &Args, known: Option<&str>, taken: &Taken) -> Result<(Option<String>, String), CommandError> {
     let Taken { bytes, told, signatures } = taken;
     let known = known.map(|text| Key::of_text(text).map_err(CommandError::failed)).transpose()?;
     let given = args.key.as_deref().map(Key::read).transpose()?;
-    // A key that is given takes the place of an earlier one.
+    // A given key replaces an earlier one.
     match given.or(known) {
         Some(key) => {
             signatures.check(bytes, &key, told)?;
@@ -220,7 +220,7 @@ fn signed(args: &Args, known: Option<&str>, taken: &Taken) -> Result<(Option<Str
     }
 }
 
-/// Loads a program and says what it is, in the words of `step inspect`.
+/// Loads a program and describes it like `step inspect`.
 fn program(runtime: &Runtime, bytes: &[u8], told: &str) -> Result<(Component, String), CommandError> {
     let refuse = |why: String| CommandError::failed(format!("{told}: {why}"));
     let component = runtime
@@ -259,7 +259,7 @@ fn update(project: &mut Project, args: &Args, name: &str) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// Where a component came from; a file is meant from the project's directory.
+/// The source of a locked component; a file is relative to the project's directory.
 fn source_of_locked(project: &Project, step: &LockedStep) -> Result<Source, CommandError> {
     Ok(match Source::parse(&step.source)? {
         Source::File(file) => Source::File(project.dir().join(file)),

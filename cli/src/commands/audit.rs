@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         }
         Ok(())
     });
-    // What was read before a failure is shown, too.
+    // Entries read before a failure are still shown.
     if args.json {
         writeln!(out, "{}", json::pretty(&all))?;
     } else if !args.jsonl {
@@ -130,7 +130,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// Entries as a table, some hundred at a time: a store may hold millions.
+/// Entries as a table, printed in blocks: a store may hold millions.
 struct Timeline {
     rows: Vec<Vec<Cell>>,
     exact: bool,
@@ -139,7 +139,7 @@ struct Timeline {
 
 impl Timeline {
     fn push(&mut self, entry: &AuditEntry, out: &mut impl Write) -> std::io::Result<()> {
-        /// Rows whose columns line up.
+        /// Rows of a block, whose columns are aligned together.
         const TOGETHER: usize = 500;
         self.rows.push(row(entry, self.exact));
         if self.rows.len() == TOGETHER { self.flush(out) } else { Ok(()) }
@@ -154,13 +154,13 @@ impl Timeline {
         std::mem::take(&mut self.rows).into_iter().for_each(|row| table.push(row));
         let room = Room::of_stdout();
         let lines = table.lines(if self.exact { Room { columns: None, ..room } } else { room });
-        // The head stands above the first of them alone.
+        // Only the first block has a head.
         let above = usize::from(std::mem::replace(&mut self.any, true));
         lines.iter().skip(above).try_for_each(|line| writeln!(out, "{line}"))
     }
 }
 
-/// Either side of a listing may fail.
+/// Reading or writing a listing may fail.
 struct Stopped(CommandError);
 
 impl From<StoreError> for Stopped {
@@ -181,7 +181,7 @@ impl From<Stopped> for CommandError {
     }
 }
 
-/// One row: when, which run, for whom, what, where, the command and why.
+/// One row: time, run, actor, kind, place, command and reason.
 fn row(entry: &AuditEntry, exact: bool) -> Vec<Cell> {
     let when = match audit::parse_time(&entry.time, 0) {
         Ok(at) if !exact => units::ago(at),
@@ -216,7 +216,7 @@ fn row(entry: &AuditEntry, exact: bool) -> Vec<Cell> {
     ]
 }
 
-/// The shell that an answer came from: its user, its terminal, and the processes above it.
+/// The shell in which the answer was given: its user, its terminal, and the processes above it.
 fn shell_of(author: &Value) -> Option<String> {
     let uid = author["uid"].as_u64()?;
     let tty = author["tty"].as_str().unwrap_or("no terminal");
@@ -226,7 +226,7 @@ fn shell_of(author: &Value) -> Option<String> {
     Some(format!("uid {uid}, {tty}{agent}, below {}", parents.join(" < ")))
 }
 
-/// A timeline's lines are read, not parsed; `--jsonl` has everything.
+/// Longest text of a line, in characters; the table is for people, and `--jsonl` has everything.
 const SHOWN: usize = 160;
 
 fn verify(

@@ -1,4 +1,4 @@
-//! `lobster begin`: what the service's workers run
+//! `lobster begin`: the command of the service's workers
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -19,23 +19,26 @@ use crate::exit::{CommandError, CommandResult, Exit};
 use crate::prepare;
 use crate::stdout::stdout;
 
-/// Begins a run that the service has queued, or goes on with it.
+/// Begins or continues a run that the service has queued.
 ///
-/// `lobster serve` starts it. The run begins once, whoever else tries.
+/// Started by `lobster serve`. The run begins only once, even if several processes try.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The id that the run was promised.
+    /// The id promised for the run.
     run: String,
 }
 
-/// Where the kernel looks first when memory runs out, from -1000 to 1000.
+/// Process file in which a higher value, from -1000 to 1000, makes the kernel choose the process first
+/// when memory runs out.
 const OUT_OF_MEMORY: &str = "/proc/self/oom_score_adj";
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    let id: RunId =
-        args.run.parse().map_err(|_| CommandError::usage(format!("{:?} is no id of a run", args.run)))?;
+    let id: RunId = args
+        .run
+        .parse()
+        .map_err(|_| CommandError::usage(format!("{:?} is not the id of a run", args.run)))?;
     end_with_run();
-    // The server and its other runs are worth more than one run.
+    // The server and its other runs are more important than one run.
     let _ = std::fs::write(OUT_OF_MEMORY, "500");
     let store = prepare::runtime(Mode::Tool)?.store()?;
     let Some(service) = store.existing_service()? else {
@@ -48,7 +51,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         return Err(CommandError::failed(format!("the start of run {id} is {}", start.state)));
     }
     match store.run(id) {
-        // It was woken for what another process has done meanwhile.
+        // It was woken for work that another process has done meanwhile.
         Ok(_) if replay::waits_for_people(&store, id)? => return Ok(Exit::OK),
         Ok(_) => {
             let mut runtime = prepare::runtime_of_run(Mode::Tool, None, |_: &Runtime| Some(id))?;
@@ -65,17 +68,17 @@ pub(crate) fn run(args: &Args) -> CommandResult {
             Err(CommandError::failed(why))
         }
         Err(Unbegun::NotNow(error)) => Err(error),
-        // A secret that is missing is found another time; what does not fit was refused above.
+        // A missing secret may be found at the next try; other errors were refused above.
         Ok(result) => exit_of(result),
     }
 }
 
-/// Tells the server how steps go on before they end. Without it the run goes on as well.
+/// Reports running steps to the server. Without it the run continues as well.
 fn progress() -> Option<Box<dyn Progress>> {
     Some(Box::new(Teller::start(stdout()).ok()?))
 }
 
-/// What a run came to, for the server: it reads what is said on stderr, and the rest in the record.
+/// The exit code of a run for the server, which reads the failure from stderr and the rest from the record.
 fn exit_of(result: RunResult) -> CommandResult {
     match result.envelope {
         Envelope::Failed(failure) => Err(failure.into()),
@@ -83,11 +86,11 @@ fn exit_of(result: RunResult) -> CommandResult {
     }
 }
 
-/// Why a start does not begin.
+/// The reason why a start does not begin.
 enum Unbegun {
-    /// It can never work: the server is told, and does not try again.
+    /// The start can never succeed: the server does not try again.
     Never(String),
-    /// Something about this machine is in its way; the server tries again.
+    /// A temporary problem of this machine; the server tries again.
     NotNow(CommandError),
 }
 
@@ -112,14 +115,14 @@ fn begin(service: &Service, start: &Start) -> Result<RunResult, Unbegun> {
     runtime.services.progress = progress();
     let request = RunRequest { target: Target::File(path.clone()), args: Some(start.args.clone()) };
     let planned = runtime.plan(&request).map_err(|failure| match std::fs::read(&path) {
-        // A file that is gone, or not what was registered, stays so until somebody changes it.
+        // A file that is missing, or not the registered one, needs a change by a person.
         Err(error) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) => {
             Unbegun::NotNow(failure.into())
         }
         _ if failure.code.known() == Some(Code::Store) => Unbegun::NotNow(failure.into()),
         _ => Unbegun::Never(failure.message),
     })?;
-    // What was read is what will run, so nothing can come between this and the run.
+    // The run uses the bytes that were read here, so nothing can change in between.
     if digest_of(&planned.plan) != start.digest {
         return Err(Unbegun::Never(format!(
             "{} is not what was registered; read it, then `lobster schedule register {0}`",

@@ -172,7 +172,7 @@ fn signer(key: Option<&Path>) -> Result<Option<PublicKey>, KeyError> {
     key.map(PublicKey::read).transpose()
 }
 
-/// Says which steps had secrets, and what of these is in the bundle.
+/// Reports which steps had secrets, and which traces of them the bundle contains.
 fn tell_secrets(summary: &BundleSummary) {
     if summary.secrets.is_empty() {
         return;
@@ -183,9 +183,7 @@ fn tell_secrets(summary: &BundleSummary) {
         .map(|granted| one_line(&format!("{} ({})", granted.step, granted.secrets.join(", "))))
         .collect();
     say(&format!("warning: steps of this run had secrets: {}", steps.join("; ")));
-    say(
-        "  not in the bundle: their values, in the forms that lobster finds (`«secret:NAME»` stands in their place)",
-    );
+    say("  not in the bundle: their values, in the forms that lobster finds (replaced by `«secret:NAME»`)");
     say(
         "  in the bundle: the results of these steps and files that they changed, with a value in any other form; \
          --redact STEP leaves results out",

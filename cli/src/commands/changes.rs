@@ -48,16 +48,16 @@ pub(crate) struct Args {
     patch: bool,
 }
 
-/// Larger contents are told by their sizes.
+/// Larger contents are shown by their sizes.
 const MAX_TEXT: u64 = 1 << 20;
 
-/// Lines around a change.
+/// Unchanged lines around a change.
 const CONTEXT: usize = 3;
 
 pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
     let id = which::run_or_ask(&store, args.run.as_deref(), "changes")?;
-    // What cannot be recorded now is shown as it is on record.
+    // If an end cannot be recorded now, the recorded changes are shown.
     let _ = record_unseen_ends(&store, id);
     let (journal, broken) = prepare::found_journal(&store, id)?;
     let mut found = changes_in(&store, &journal).map_err(CommandError::failed)?;
@@ -88,12 +88,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// Paths as a person typed them, as change sets have them: absolute, the directory above resolved.
+/// Converts typed paths to the form of change sets: absolute, with the directory above resolved.
 pub(crate) fn places(typed: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let here = std::env::current_dir()?;
     let place = |path: &PathBuf| {
         let path = here.join(path);
-        // The last name may be that of a link, and the directories above may be gone.
+        // The last component may be a link, and the directories above may be missing.
         let above = path.ancestors().skip(1).find_map(|above| Some((above, above.canonicalize().ok()?)));
         match above.and_then(|(above, real)| Some(real.join(path.strip_prefix(above).ok()?))) {
             Some(real) => real,
@@ -103,7 +103,7 @@ pub(crate) fn places(typed: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     Ok(typed.iter().map(place).collect())
 }
 
-/// What a person says about files that somebody has changed.
+/// The treatment of files that were changed meanwhile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Conflicts {
     /// Leaves these files as they are now.
@@ -124,10 +124,10 @@ impl From<Conflicts> for Resolution {
     }
 }
 
-/// As many files are named after a preview.
+/// Most files listed after a preview.
 const TOLD: usize = 20;
 
-/// Says on stderr what a preview would have changed. What cannot be read is left out: the run has been told.
+/// Reports the changes of a preview on stderr. Unreadable changes are left out: the run was already reported.
 pub(crate) fn tell_preview(runtime: &Runtime, run: RunId) {
     let Ok(store) = runtime.store() else { return };
     let Ok(found) = changes_of_run(&store, run) else { return };
@@ -167,7 +167,7 @@ fn print_step(
     Ok(())
 }
 
-/// One change in one line. Secrets in names and targets are hidden.
+/// One change in one line. Secrets in names and targets are masked.
 pub(crate) fn line(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> String {
     store.hide(&line_in_clear(store, reading, counts_lines)).into_owned()
 }
@@ -207,7 +207,7 @@ fn line_in_clear(store: &Store, reading: &Reading<'_>, counts_lines: bool) -> St
     text
 }
 
-/// The sizes of contents that are not text, or too long to be shown.
+/// The sizes of contents that are not text, or too long to show.
 fn sizes(change: &Change) -> String {
     let size = |entry: &Option<Entry>| match entry {
         Some(Entry::File { size, .. }) => Some(*size),
@@ -221,7 +221,7 @@ fn sizes(change: &Change) -> String {
     }
 }
 
-/// Both contents, if they are text that can be shown. Secrets in them are hidden.
+/// Both contents, if they are text that can be shown. Secrets in them are masked.
 fn texts(store: &Store, change: &Change) -> Option<(String, String)> {
     let text = |entry: &Option<Entry>| match entry {
         Some(Entry::File { digest, size, .. }) => {
@@ -237,7 +237,7 @@ fn texts(store: &Store, change: &Change) -> Option<(String, String)> {
     Some((text(&change.before)?, text(&change.after)?))
 }
 
-/// What changed in a file, as a unified diff.
+/// Prints the changes of a file as a unified diff.
 fn print_patch(out: &mut impl Write, store: &Store, change: &Change, room: Room) -> io::Result<()> {
     let is_whole = matches!(change.kind(), ChangeKind::Mode)
         || matches!(&change.after, Some(Entry::File { same_as: Some(_), .. }));

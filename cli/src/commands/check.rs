@@ -18,12 +18,12 @@ use crate::stdout::stdout;
 use crate::whole_files::replace_file;
 use crate::{prepare, which};
 
-/// Findings with the same code and advice are shown whole so often; then only their lines.
+/// Number of findings with the same code and advice shown in full; of the others only the lines are listed.
 const SHOWN_ALIKE: usize = 3;
 
 /// Finds mistakes in workflow files without running them.
 ///
-/// The exit code is 1 if a file has an error and 0 otherwise, also with warnings.
+/// The exit code is 1 if a file has an error and 0 otherwise, even with warnings.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster check inbox-triage.lobster
@@ -31,12 +31,12 @@ const SHOWN_ALIKE: usize = 3;
   lobster check --json flows/*.lobster
   lobster help W0806                         what a code means")]
 pub(crate) struct Args {
-    /// The workflow files. At a terminal lobster lists those of this directory.
+    /// The workflow files. At a terminal lobster lists the files of this directory.
     files: Vec<PathBuf>,
     /// Prints the findings as a JSON array.
     #[arg(long)]
     json: bool,
-    /// Fails on warnings, too.
+    /// Treats warnings as errors.
     #[arg(long)]
     strict: bool,
     /// Corrects the findings that have exactly one correction, then checks again.
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         });
         let (fixed, diagnostics) = match checked {
             Ok(checked) => checked,
-            // The other files are checked all the same.
+            // The other files are still checked.
             Err(error) => {
                 bad = true;
                 if args.json {
@@ -92,12 +92,12 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     if args.json {
         writeln!(out, "{}", lobster_runtime::json::pretty(&all))?;
     }
-    // A program may need one that the file does not name.
+    // A program may need a key that the file does not name.
     prepare::note_withheld_keys(&runtime);
     Ok(if bad { Exit::FAILED } else { Exit::OK })
 }
 
-/// Why a file cannot be checked, and which was meant.
+/// The error for a file that cannot be checked, with a suggestion.
 fn not_a_file(file: &Path, error: &WorkflowFileError) -> CommandError {
     match error {
         WorkflowFileError::Missing(_) => {
@@ -119,9 +119,9 @@ fn findings(path: &Path, registry: &Registry, runtime: &Runtime) -> Result<Vec<D
     Ok(diagnostics)
 }
 
-/// Prints findings; of many that are alike, the first in full.
+/// Prints findings; of several alike, the first in full.
 fn print(out: &mut impl Write, diagnostics: &[Diagnostic], color: bool) -> std::io::Result<()> {
-    // The name of a thing differs where the advice is the same.
+    // The names in messages differ although the advice is the same.
     let kind = |diagnostic: &Diagnostic| {
         let help = diagnostic.help.as_deref().unwrap_or_default();
         let form = help.split('`').step_by(2).collect::<Vec<_>>().join("`");
@@ -137,7 +137,7 @@ fn print(out: &mut impl Write, diagnostics: &[Diagnostic], color: bool) -> std::
     }
     for (_, found) in &alike {
         for diagnostic in found.iter().take(SHOWN_ALIKE) {
-            // A file's name may hold anything.
+            // A file name may contain control characters.
             let mut diagnostic = (*diagnostic).clone();
             diagnostic.file = one_line(&diagnostic.file);
             writeln!(out, "{}\n", diagnostic.render_human(color))?;
@@ -156,8 +156,8 @@ fn print(out: &mut impl Write, diagnostics: &[Diagnostic], color: bool) -> std::
     Ok(())
 }
 
-/// Corrects what can be corrected, one finding after the other; gives how many were.
-/// A correction that leaves its finding, or brings an error, is not kept.
+/// Corrects findings one after the other and returns their number. A correction that leaves its
+/// finding, or causes an error, is not kept.
 fn fix(path: &Path, registry: &Registry) -> Result<usize, CommandError> {
     let failed = |error: std::io::Error| CommandError::failed(format!("{}: {error}", path.display()));
     let source = read_source(path).map_err(failed)?;

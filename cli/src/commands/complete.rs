@@ -1,8 +1,7 @@
-//! `lobster complete`, which the scripts of `lobster completions` call: what could stand
-//! where the cursor is. The grammar says what kind of word that is; the store and the
-//! directory say which words there are.
+//! `lobster complete`, called by the scripts of `lobster completions`: lists the possible words at the
+//! cursor. The grammar decides the kind of word; the store and the directory supply the words.
 //!
-//! Nothing here may fail, ask, or write: whoever presses Tab gets words or nothing.
+//! Nothing here may fail, ask, or write: pressing Tab gives words or nothing.
 
 mod words;
 
@@ -18,12 +17,12 @@ use crate::exit::{CommandResult, Exit};
 use crate::render::one_line;
 use crate::stdout::stdout;
 
-/// Lists what could stand where the cursor is; for completion scripts.
+/// Lists the possible words at the cursor; for completion scripts.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Whose form the list has.
+    /// The shell whose format the list has.
     shell: Dialect,
-    /// The line up to the cursor, for shells that split words in ways of their own.
+    /// The line up to the cursor, for shells that split words differently.
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     line: Option<String>,
     /// The characters at which such a shell splits words.
@@ -41,7 +40,7 @@ pub(crate) enum Dialect {
     Fish,
 }
 
-/// A word that could stand there, and what it is.
+/// A possible word with its description.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Candidate {
     text: String,
@@ -61,7 +60,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     };
     let found = candidates(&words, &Known::here());
     let current = words.last().map_or("", String::as_str);
-    // The shell replaces only what follows the last of its breaks.
+    // The shell replaces only the text after its last break character.
     let kept = current
         .rfind(|c| args.breaks.contains(c))
         .map_or(0, |at| at + current[at..].chars().next().map_or(0, char::len_utf8));
@@ -82,8 +81,8 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// The words of a line as a shell sees them, nearly: quotes and backslashes hold words together.
-/// The last word is the one under the cursor, and empty after a blank.
+/// Splits a line into words approximately like a shell: quotes and backslashes hold words together. The
+/// last word is under the cursor, and empty after a blank.
 fn split(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let (mut quote, mut escaped, mut after_blank) = (None, false, true);
@@ -111,7 +110,7 @@ fn split(line: &str) -> Vec<String> {
     words
 }
 
-/// What could stand in the place of the last word.
+/// The possible words in place of the last one.
 fn candidates(words: &[String], known: &Known) -> Vec<Candidate> {
     let Some((current, before)) = words.split_last() else { return Vec::new() };
     let mut root = Cli::command();
@@ -132,7 +131,7 @@ fn candidates(words: &[String], known: &Known) -> Vec<Candidate> {
     found
 }
 
-/// Where the cursor is in the grammar.
+/// The cursor's place in the grammar.
 struct Place<'c> {
     command: &'c Command,
     /// The names of the commands, without `lobster`.
@@ -182,7 +181,7 @@ impl<'c> Place<'c> {
             .collect()
     }
 
-    /// Commands, and what the next word without dashes can be.
+    /// The commands and the possible values of the next positional word.
     fn words(&self, current: &str, known: &Known) -> Vec<Candidate> {
         let mut found = Vec::new();
         if self.given.is_empty() {
@@ -205,7 +204,7 @@ impl<'c> Place<'c> {
             _ => {
                 let positionals: Vec<&Arg> = self.command.get_positionals().collect();
                 let arg = positionals.get(self.given.len()).or(positionals.last());
-                // The last one may take several.
+                // The last argument may take several words.
                 let takes = |arg: &&Arg| {
                     self.given.len() < positionals.len()
                         || arg.get_num_args().is_some_and(|range| range.max_values() > 1)
@@ -218,7 +217,7 @@ impl<'c> Place<'c> {
         found
     }
 
-    /// What can be the value of an argument; each with `prefix` before it.
+    /// The possible values of an argument, each with `prefix` before it.
     fn values(&self, arg: &Arg, current: &str, prefix: &str, known: &Known) -> Vec<Candidate> {
         let possible = arg.get_possible_values();
         let is_flag = matches!(arg.get_action(), ArgAction::SetTrue | ArgAction::SetFalse);
@@ -288,11 +287,11 @@ mod tests {
         assert_eq!(complete("lobster help exe")[0], "exec");
         assert_eq!(complete("lobster help E030").first().map(String::as_str), Some("E0301"));
         assert_eq!(complete("lobster run --mode t"), ["tool"]);
-        // What nobody types is not offered.
+        // Internal commands are not offered.
         assert!(!complete("lobster ").iter().any(|name| name == "complete" || name == "man"));
     }
 
-    /// Whatever is typed, every answer begins with it, and nothing panics.
+    /// For any typed text, every answer begins with it, and nothing panics.
     #[test]
     fn any_line_has_an_answer() {
         let mut root = Cli::command();

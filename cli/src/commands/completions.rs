@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Shell::Bash => BASH.as_bytes().to_vec(),
         Shell::Zsh => ZSH.as_bytes().to_vec(),
         Shell::Fish => FISH.as_bytes().to_vec(),
-        // The grammar alone: they have no words of the store.
+        // From the grammar alone, without words of the store.
         other => {
             let mut script = Vec::new();
             clap_complete::generate(other, &mut Cli::command(), "lobster", &mut script);

@@ -17,8 +17,8 @@ use crate::which;
 
 /// Opens the console of a server, at a run or at the first page.
 ///
-/// Prints a link that logs you in once, within a minute, and opens it in a browser where there is a desktop. A
-/// server has to be at work on this store: `lobster serve`.
+/// Prints a link that logs you in once, within a minute, and opens it in a browser where there is a
+/// desktop. A server must be running on this store: `lobster serve`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster console                          the first page
@@ -30,7 +30,7 @@ pub(crate) struct Args {
     /// Opens no browser.
     #[arg(long)]
     no_browser: bool,
-    /// Where the browser reaches the server, if not where the server says.
+    /// The address at which the browser reaches the server, if it differs from the server's own.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 }
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let store = prepare::runtime(Mode::Human)?.store()?;
     let page = match &args.run {
         Some(run) => {
-            // A page waits for what is still to begin.
+            // A queued run has a page as well.
             let queued = || which::unbegun(&store, run).map(|found| found.start.run);
             format!("/runs/{}", which::run(&store, run).or_else(|error| queued().ok_or(error))?)
         }
@@ -58,19 +58,19 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// The address of a server that is at work on this store.
+/// The address of a running server of this store.
 fn server_of(store: &Store) -> Result<String, CommandError> {
     server_url(store)?.ok_or_else(|| {
         CommandError::usage(
-            "no server is at work on this store; `lobster serve --workflows DIR --open` starts one and opens the console",
+            "no server is running on this store; `lobster serve --workflows DIR --open` starts one and opens the console",
         )
     })
 }
 
-/// Opens a link that logs in, where there is a desktop. Whether that worked is seen by whoever sits there.
+/// Opens a link that logs in, if there is a desktop. Failures are not detected: the person sees the result.
 pub(super) fn open_browser(store: &Store, link: &str) {
     let Some(program) = browser() else { return };
-    // The words of a process can be read by everybody on the machine, so the link goes by a private file.
+    // Every user of the machine can read the arguments of a process, so the link goes through a private file.
     let Some(page) = page_that_leads_to(store.dir(), link) else { return };
     let started = Command::new(program)
         .arg(&page)

@@ -30,7 +30,7 @@ use crate::render::units;
 
 Prices are those of today: `lobster models prices` lists them.")]
 pub(crate) struct Args {
-    /// How to group the sums.
+    /// The grouping of the sums.
     #[arg(long, value_enum, default_value_t = By::Run, value_name = "WHAT")]
     by: By,
     /// Prints a JSON object.
@@ -38,7 +38,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// What calls are summed up by.
+/// The ways to group calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum By {
     Run,
@@ -67,7 +67,7 @@ impl By {
     }
 }
 
-/// What some calls came to.
+/// The sum of some calls.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Sum {
     calls: u64,
@@ -79,7 +79,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// What the calls of one run came to; none if there was no call.
+    /// The sum of a run's calls; `None` if there was no call.
     pub(crate) fn of_run(journal: &[Record], pricing: &Pricing) -> Option<Self> {
         let mut sum = Self::default();
         for payment in Ledger::of(journal).payments() {
@@ -97,7 +97,7 @@ impl Sum {
         self.usd += call.cost_usd.unwrap_or(0.0);
     }
 
-    /// The same as budgets count it.
+    /// The same sum in the form of budgets.
     pub(super) fn amount(&self) -> Amount {
         Amount {
             calls: self.calls,
@@ -133,7 +133,7 @@ impl Sum {
         ]
     }
 
-    /// In one line, for a person.
+    /// The sum in one line, for a person.
     pub(crate) fn line(&self) -> String {
         let mut line = format!(
             "{}: {} tokens in, {} out, ${:.4}",
@@ -155,7 +155,7 @@ impl Sum {
 pub(crate) fn run(args: &Args) -> CommandResult {
     let pricing = models::usable_prices()?;
     let store = prepare::runtime(Mode::Human)?.store()?;
-    // Newest first, as the store lists runs.
+    // Newest first, as listed by the store.
     let mut rows: Vec<(String, String, Sum)> = Vec::new();
     let mut places: BTreeMap<String, usize> = BTreeMap::new();
     let mut total = Sum::default();
@@ -214,7 +214,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     ]);
     for (key, name, sum) in &rows {
         let key = match args.by {
-            // The end of an id is enough to name it.
+            // The end of an id is enough.
             By::Run => key.chars().skip(key.len().saturating_sub(8)).collect(),
             By::Model | By::Workflow | By::Day => one_line(key),
         };
@@ -232,7 +232,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// What the budgets for today have used.
+/// Prints the use of today's budgets.
 fn write_budgets(out: &mut impl Write, budgets: &[DaySpent]) -> std::io::Result<()> {
     for budget in budgets {
         let (name, used) = (one_line(name_of(budget)), budget.limits.used_text(&budget.used));
@@ -241,7 +241,7 @@ fn write_budgets(out: &mut impl Write, budgets: &[DaySpent]) -> std::io::Result<
     Ok(())
 }
 
-/// Whose budget it is: a file, or the service.
+/// The owner of a budget: a file, or the service.
 fn name_of(budget: &DaySpent) -> &str {
     if budget.key == SERVICE_KEY {
         "the service"

@@ -1,7 +1,7 @@
-//! `lobster --describe`: everything that can be called, as one JSON document.
+//! `lobster --describe`: describes all commands as one JSON document.
 //!
-//! Made from what the program itself reads its words by: the grammar of the
-//! command line, the registry of pipeline commands, the schemas.
+//! Generated from the definitions that the program itself uses: the grammar of the command line, the
+//! registry of pipeline commands, the schemas.
 
 use std::io::Write;
 

@@ -75,7 +75,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         let place = step.first.as_ref().map(Difference::sentence).unwrap_or_default();
         table.push(vec![step.step.as_str().into(), change, place.into()]);
     }
-    // A difference is read to its end.
+    // Differences are not shortened.
     table.print(&mut out, Room { columns: None, ..Room::of_stdout() })?;
     if let Some(output) = &diff.output {
         writeln!(out, "the result of the run differs: {}", one_line(&output.sentence()))?;

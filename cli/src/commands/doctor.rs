@@ -26,17 +26,17 @@ pub(crate) struct Args {
     /// Attacks the sandbox of this machine and lists which of its promises hold.
     #[arg(long, conflicts_with_all = ["service", "notes"])]
     sandbox: bool,
-    /// Attacks the servers that are at work on this store and lists which of their promises hold.
+    /// Attacks the running servers of this store and lists which of their promises hold.
     #[arg(long, conflicts_with = "notes")]
     service: bool,
-    /// Prints JSON, also at a terminal.
+    /// Prints JSON, even at a terminal.
     #[arg(long)]
     json: bool,
     /// Words to repeat in the answer.
     notes: Vec<String>,
 }
 
-/// What is run to see whether anything runs. `@` passes over it.
+/// A pipeline that tests if anything runs. `@` ignores it.
 pub(crate) const PROBE: &str = "exec --json --shell 'echo [1]'";
 
 pub(crate) fn run(args: &Args) -> CommandResult {
@@ -49,14 +49,14 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let reply = crate::reply::Reply::new(Mode::Tool);
     let runtime = match prepare::runtime(Mode::Tool) {
         Ok(runtime) => runtime,
-        // What keeps everything from running is what doctor is asked for.
+        // A problem that prevents all runs is part of the findings.
         Err(error) if !stdout().is_terminal() || args.json => {
             let failure = Failure { kind: FailureKind::Doctor, ..Failure::from(error) };
             return reply.envelope(&Envelope::Failed(failure));
         }
         Err(error) => return Err(error),
     };
-    // Through the whole engine, as any pipeline: shell, sandbox, journal, store.
+    // Through the whole engine, like any pipeline: shell, sandbox, journal, store.
     let request = RunRequest { target: Target::Pipeline(PROBE.to_owned()), args: None };
     let begun = Instant::now();
     let result = runtime.run(&request);
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     reply.envelope(&envelope)
 }
 
-/// Says for a person what was looked at, line by line, and what came of it.
+/// Prints the findings for a person, line by line.
 fn print_findings(
     runtime: &Runtime,
     envelope: &Envelope,
@@ -153,7 +153,7 @@ fn print_findings(
     Ok(())
 }
 
-/// What confined the command of the run.
+/// The confinement of the run's command.
 fn sandbox_of(store: &Store, run: RunId) -> Option<String> {
     let (records, _) = store.found_events(run).ok()?;
     let held = records.iter().find_map(|record| match &record.event {
@@ -166,17 +166,17 @@ fn sandbox_of(store: &Store, run: RunId) -> Option<String> {
     })
 }
 
-/// Attacks the servers of this store and tells what came of it.
+/// Attacks the servers of this store and reports the results.
 fn attack_servers(as_json: bool) -> CommandResult {
     let service = prepare::service()?;
     let servers = service.servers()?;
     if servers.is_empty() {
-        return Err(CommandError::failed("no server is at work on this store; `lobster serve` starts one"));
+        return Err(CommandError::failed("no server is running on this store; `lobster serve` starts one"));
     }
     let mut rows = Vec::new();
     for server in &servers {
         let address = server.listen.parse().map_err(|_| {
-            CommandError::failed(format!("server {} does not say where it listens", server.id))
+            CommandError::failed(format!("server {} does not publish its address", server.id))
         })?;
         let found = lobster_serve::probe::attack(address, &server.url).map_err(CommandError::failed)?;
         rows.extend(found.into_iter().map(|finding| (server.listen.clone(), finding)));
@@ -205,7 +205,7 @@ fn attack_servers(as_json: bool) -> CommandResult {
     Ok(if rows.iter().all(|(_, one)| one.broken.is_empty()) { Exit::OK } else { Exit::FAILED })
 }
 
-/// Attacks our own sandbox and tells what came of it.
+/// Attacks lobster's own sandbox and reports the results.
 fn attack(as_json: bool) -> CommandResult {
     let checkup = Sandbox::new(SandboxConfig::default()).doctor().map_err(CommandError::failed)?;
     let mut out = stdout();

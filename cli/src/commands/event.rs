@@ -38,16 +38,16 @@ enum Task {
     Send {
         /// Letters, digits and . _ - / :
         name: String,
-        /// What the waiting steps get, as JSON; `-` reads it from stdin. Null without it.
+        /// The data for the waiting steps, as JSON; `-` reads it from stdin. The default is null.
         #[arg(long, value_name = "JSON")]
         data: Option<String>,
     },
-    /// Lists the last events, and what parked runs wait for.
+    /// Lists the latest events, and the times and events that runs wait for.
     List {
-        /// So many of each.
+        /// The most rows of each list.
         #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
         count: usize,
-        /// An object instead of tables.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
@@ -69,15 +69,15 @@ fn send(name: &str, data: Option<&str>) -> CommandResult {
     };
     let sent = prepare::service()?.send_event(name, &data, actor().as_deref(), ORIGIN)?;
     let runs = match sent.waiting {
-        0 => "no parked run waits for it".to_owned(),
-        1 => "1 parked run goes on".to_owned(),
-        more => format!("{more} parked runs go on"),
+        0 => "no run waits for it".to_owned(),
+        1 => "1 run continues".to_owned(),
+        more => format!("{more} runs continue"),
     };
     print_line(&format!("event {} sent: {name}; {runs}", sent.n));
     Ok(Exit::OK)
 }
 
-/// The data of an event, given or from stdin.
+/// Parses the data of an event, given directly or on stdin.
 fn parsed(text: &str) -> Result<Value, CommandError> {
     let read;
     let text = match text {
@@ -118,7 +118,7 @@ fn list(count: usize, as_json: bool) -> CommandResult {
         return Ok(Exit::OK);
     }
     if events.is_empty() && waits.is_empty() {
-        writeln!(out, "no event was sent, and no parked run waits for a time or an event")?;
+        writeln!(out, "no event was sent, and no run waits for a time or an event")?;
         return Ok(Exit::OK);
     }
     if !events.is_empty() {
@@ -140,7 +140,7 @@ fn list(count: usize, as_json: bool) -> CommandResult {
         for one in waits {
             table.push(vec![
                 one.run.short().into(),
-                // A run that could not go on is tried again then.
+                // The time of the next try of a run that could not continue.
                 if one.path.is_empty() { "(again)".into() } else { one.path.into() },
                 or_none(one.event).into(),
                 or_none(one.due.map(iso)).into(),

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     reply.result(&runtime, result, false)
 }
 
-/// What will happen, for a person.
+/// The plan in lines for a person.
 fn lines(plan: &ForkPlan) -> Vec<String> {
     let list = |steps: &[String]| if steps.is_empty() { "nothing".to_owned() } else { steps.join(", ") };
     let mut lines = vec![format!("reused      {}", list(&plan.reused))];
@@ -142,7 +142,7 @@ fn lines(plan: &ForkPlan) -> Vec<String> {
     lines
 }
 
-/// `args.limit=20`
+/// Parses `args.limit=20`.
 fn assignment(text: &str) -> Result<(String, Value), String> {
     let wrong = || format!("{text:?} is not args.NAME=VALUE");
     let (name, value) = text.strip_prefix("args.").and_then(|rest| rest.split_once('=')).ok_or_else(wrong)?;
@@ -152,7 +152,7 @@ fn assignment(text: &str) -> Result<(String, Value), String> {
     Ok((name.to_owned(), json::parse(value).unwrap_or_else(|_| Value::from(value))))
 }
 
-/// `fetch=mails.json`
+/// Parses `fetch=mails.json`.
 fn edit(text: &str) -> Result<(String, PathBuf), String> {
     match text.split_once('=') {
         Some((step, file)) if !step.is_empty() && !file.is_empty() => Ok((step.to_owned(), file.into())),

@@ -34,7 +34,7 @@ use crate::which;
 ///
 /// `LOBSTER_APPROVAL_APPROVED_BY` is the name of the person who answers. If a gate names its approver, nobody
 /// else can approve it, but anybody can reject it. The first digits of a gate's id are enough. `approve`,
-/// `reject` and `answer` print the same envelope as `lobster resume`, also when they fail.
+/// `reject` and `answer` print the same envelope as `lobster resume`, even if they fail.
 #[derive(Debug, clap::Args)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -64,7 +64,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Shows a question in full, and exactly what a yes would run.
+    /// Shows a question in full, and exactly what an approval would run.
     Show {
         /// The gate, or a run (such as @) that waits for one answer.
         id: Option<String>,
@@ -135,22 +135,22 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
 }
 
-/// The store, with what is overdue closed.
+/// Opens the store and closes overdue questions.
 fn open_store() -> Result<(Runtime, Store), CommandError> {
     let runtime = prepare::runtime(Mode::Tool)?;
     let store = runtime.store()?;
     match store.expire_gates() {
-        // What is overdue there is seen as it was left.
+        // A store that cannot be written shows overdue questions as open.
         Ok(_) | Err(StoreError::ReadOnly { .. }) => {}
         Err(other) => return Err(other.into()),
     }
     Ok((runtime, store))
 }
 
-/// Questions of the incumbent that are named in full.
+/// Most questions of the incumbent listed in full.
 const NAMED: usize = 5;
 
-/// Says on stderr which questions of `@clawdbot/lobster` wait in this state directory.
+/// Lists on stderr the open questions of `@clawdbot/lobster` in this state directory.
 pub(crate) fn tell_of_incumbent(runtime: &Runtime) {
     let gates = replay::incumbent_gates(runtime);
     let (questions, them) = match gates.len() {
@@ -191,7 +191,7 @@ fn find(
     })
 }
 
-/// The one question that a run asks.
+/// The only open question of a run.
 fn question_of(store: &Store, run: RunId) -> Result<Gate, CommandError> {
     let open = GateFilter { status: Some(GateStatus::Open), run: Some(run), limit: 0 };
     let mut gates = store.gates(&open)?;
@@ -204,7 +204,7 @@ fn question_of(store: &Store, run: RunId) -> Result<Gate, CommandError> {
     }
 }
 
-/// Has a person at the terminal choose one of the open questions.
+/// Lets the person at the terminal choose an open question.
 fn pick(store: &Store) -> Result<Gate, CommandError> {
     let mut gates = store.gates(&GateFilter { status: Some(GateStatus::Open), ..GateFilter::default() })?;
     if gates.is_empty() {
@@ -212,7 +212,7 @@ fn pick(store: &Store) -> Result<Gate, CommandError> {
     }
     if !which::can_ask() {
         return Err(CommandError::usage("name the gate")
-            .with_hint("`lobster gates` lists them; @ is the one of the last run"));
+            .with_hint("`lobster gates` lists them; @ is the question of the last run"));
     }
     let rows: Vec<Vec<String>> = gates
         .iter()
@@ -255,13 +255,13 @@ fn list(store: &Store, args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// As wide as the terminal, or as `COLUMNS` says.
+/// Output as wide as the terminal, or as `COLUMNS`.
 fn paper(more: &str) -> Paper<'_> {
     let columns = terminal::columns_of_stdout().unwrap_or(100);
     Paper::sized(Some((columns, question::SUMMARY)), terminal::is_stdout_styled(), more)
 }
 
-/// What goes on with the run of a gate, under the policies that are its own.
+/// The runtime that continues the run of a gate, under the policies recorded for it.
 fn runtime_of(gate: &Gate) -> Result<Runtime, CommandError> {
     prepare::runtime_of_run(Mode::Tool, None, |_| Some(gate.run))
 }
@@ -285,7 +285,7 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
         return Ok(Exit::OK);
     }
     let paper = paper("").endless();
-    // What comes next is said below, as exactly as can be known.
+    // The next actions are shown below, as exactly as they can be known.
     let plan = if ahead.is_some() { Vec::new() } else { view.then.clone() };
     for line in question::screen(&QuestionView { then: plan, ..view.clone() }, &paper) {
         writeln!(out, "{line}")?;
@@ -303,7 +303,7 @@ fn show(store: &Store, gate: &Gate, as_json: bool) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// Answers with an envelope, whatever becomes of it.
+/// Answers a gate and prints an envelope in every case.
 fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>) -> CommandResult {
     end_with_run();
     let envelope = crate::reply::Reply::for_reader();
@@ -332,7 +332,7 @@ fn answer(id: Option<&str>, reply: impl FnOnce() -> Result<Reply, CommandError>)
     }
 }
 
-/// Says what is approved of the changes that a gate shows.
+/// Reports the approved part of the changes shown by a gate.
 fn tell_part(store: &Store, gate: &Gate, places: &[PathBuf]) -> Result<(), CommandError> {
     let part = part_of_question(store, gate, places).map_err(CommandError::from)?;
     let count = units::counted(part.of as u64, "change");
@@ -344,7 +344,8 @@ fn tell_part(store: &Store, gate: &Gate, places: &[PathBuf]) -> Result<(), Comma
     Ok(())
 }
 
-/// Where what an answer sets going runs, if that is not where the run was started and is answered.
+/// A hint at the directory in which the next steps run, if it is not the directory of the run's start
+/// and of its answer.
 fn another_directory(runtime: &Runtime, gate: &Gate) -> Result<Option<String>, CommandError> {
     let Ok(here) = std::env::current_dir() else { return Ok(None) };
     let there = PathBuf::from(runtime.store()?.run(gate.run)?.cwd);
@@ -365,9 +366,9 @@ fn response(json: &str) -> Result<Reply, CommandError> {
     Ok(Reply::Response(value))
 }
 
-/// Whether the gate still takes an answer, and one of that kind.
+/// Checks that the gate is still open and asks for an answer of this kind.
 fn check_answer(gate: &Gate, reply: &Reply) -> Result<(), CommandError> {
-    // The errors of `resume` do not say who was first.
+    // The errors of `resume` do not name who answered first.
     match gate.status {
         GateStatus::Open => {}
         GateStatus::Expired => {
@@ -431,7 +432,7 @@ fn object(gate: &Gate) -> Value {
     })
 }
 
-/// The gate in a list: its id, what it asks in one line, and since when.
+/// The gate in a list: its id, its question in one line, and its time.
 fn head(
     out: &mut impl Write,
     gate: &Gate,
@@ -477,7 +478,7 @@ fn answers(out: &mut impl Write, gate: &Gate, is_exact: bool) -> std::io::Result
     commands(gate).iter().try_for_each(|command| writeln!(out, "  {command}"))
 }
 
-/// What comes of an answer, beside what the view says.
+/// Prints the consequences of an answer, in addition to the view.
 fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead, changed: bool) -> std::io::Result<()> {
     if ahead.stale {
         writeln!(out, "  an answer would be refused: the question, the plan or the policy has changed")?;
@@ -485,13 +486,13 @@ fn what_comes(out: &mut impl Write, gate: &Gate, ahead: &Ahead, changed: bool) -
     if changed {
         writeln!(
             out,
-            "  what a yes starts has changed since the question was asked; this shows it as it is now"
+            "  the actions that an approval starts have changed since the question was asked; these are the current ones"
         )?;
     }
     if ahead.next.is_empty() {
         match gate.kind {
             GateKind::Input => writeln!(out, "  the next steps depend on the answer")?,
-            GateKind::Approval => writeln!(out, "  a yes starts nothing outside lobster at once")?,
+            GateKind::Approval => writeln!(out, "  an approval starts nothing outside lobster immediately")?,
         }
     }
     let others: Vec<_> = ahead.asks.iter().filter(|path| **path != gate.path).cloned().collect();

@@ -15,7 +15,7 @@ use crate::render::question::BOLD;
 use crate::render::table::Room;
 use crate::render::text::wrap;
 
-/// The commands in the order in which people need them.
+/// The commands, grouped by use.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Common commands", &["init", "run", "resume", "check", "runs", "show", "gates"]),
     ("History", &["logs", "diff", "why", "replay", "fork", "changes", "undo", "cost", "bundle"]),
@@ -28,12 +28,12 @@ const GROUPS: &[(&str, &[&str])] = &[
 /// Commands that help does not list.
 const HIDDEN: &[&str] = &["begin", "complete", "man"];
 
-/// Whether a command has this name, told without the grammar of all of them.
+/// True for the name of a command, decided without building the whole grammar.
 pub(super) fn is_command(name: &str) -> bool {
     HIDDEN.contains(&name) || GROUPS.iter().any(|(_, names)| names.contains(&name))
 }
 
-/// Pipeline commands for one program or service, and those that only the incumbent's files use.
+/// Pipeline commands for one program or service, and commands for compatibility with the incumbent's files.
 const PARTICULAR: &[&str] = &[
     "clawd.invoke",
     "commands.list",
@@ -47,7 +47,7 @@ const PARTICULAR: &[&str] = &[
     "workflows.run",
 ];
 
-/// What lobster is and what it can do.
+/// The overview: the purpose of lobster and its commands.
 pub(crate) fn general() -> CommandResult {
     let room = Room::of_stdout();
     let title = |text: &str| room.paint(BOLD, text);
@@ -70,7 +70,7 @@ pub(crate) fn general() -> CommandResult {
 {}
   lobster init                                  write a first workflow
   lobster run inbox-triage.lobster --arg folder=inbox
-  lobster show @                                what the last run did, step by step
+  lobster show @                                the steps of the last run
   lobster \"exec --json --shell 'echo [1,2,3]' | json\"
 ",
         title("Usage:"),
@@ -106,7 +106,7 @@ pub(crate) fn general() -> CommandResult {
     print(&text)
 }
 
-/// A name and what it means; at a terminal the rest of a long line stands below its beginning.
+/// A name with its meaning; at a terminal a long line continues below its beginning.
 fn entry(name: &str, wide: usize, about: &str, room: Room) -> String {
     let indent = wide + 3;
     let lines = match room.columns {
@@ -125,7 +125,7 @@ pub(crate) fn of_command(name: &str) -> CommandResult {
     }
 }
 
-/// The help of a command, or of one of its commands: `gates show`.
+/// The help of a command or of a subcommand, such as `gates show`.
 fn command_help(names: &[&str]) -> Option<String> {
     let mut root = Cli::command();
     root.build();
@@ -140,7 +140,7 @@ fn command_help(names: &[&str]) -> Option<String> {
 pub(crate) fn topic(words: &[String]) -> CommandResult {
     let names: Vec<&str> = words.iter().map(String::as_str).filter(|word| !word.starts_with('-')).collect();
     let Some((&first, rest)) = names.split_first() else { return general() };
-    // A name may stand for several things: `store` is a command and the code of a failure.
+    // A name may have several meanings: `store` is a command and the code of a failure.
     let alone = rest.is_empty().then_some(first);
     let pages = [
         alone.and_then(|name| builtin().get(name)).map(stage),

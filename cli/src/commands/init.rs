@@ -43,7 +43,7 @@ enum Kind {
     Agent,
 }
 
-/// A file that is written: its place below the directory, and its bytes.
+/// A file to write: its path below the directory, and its bytes.
 struct File {
     path: String,
     bytes: Vec<u8>,
@@ -67,7 +67,7 @@ impl Kind {
     }
 }
 
-/// A name is in a file's name, in YAML and in commands that are printed.
+/// Checks a name, which appears in a file name, in YAML and in printed commands.
 fn name(text: &str) -> Result<String, String> {
     let text = text.strip_suffix(".lobster").unwrap_or(text);
     let fits = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
@@ -79,7 +79,7 @@ fn name(text: &str) -> Result<String, String> {
 }
 
 pub(crate) fn run(args: &Args) -> CommandResult {
-    // Before anything is asked: every kind writes this one.
+    // Checked before any question: every kind writes this file.
     let workflow = args.dir.join(format!("{}.lobster", args.name));
     refuse_to_replace(&workflow)?;
     let kind = match args.kind {
@@ -112,7 +112,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// Each kind by its name and what its help says.
+/// Each kind with its name and its help.
 fn rows(kinds: &[Kind]) -> Vec<Vec<String>> {
     let known = kinds.iter().filter_map(Kind::to_possible_value);
     known

@@ -25,7 +25,7 @@ use crate::which;
 #[command(after_help = "Examples:
   lobster logs 3f9a1c2b                    everything, step by step
   lobster logs 3f9a1c2b fetch --stdout     exactly the bytes of one step
-  lobster logs -f @                        what the last run prints, as it comes
+  lobster logs -f @                        the output of the last run, as it is written
   lobster logs 3f9a1c2b --json | jq -r '.[] | select(.stream == \"stderr\") | .text'
   lobster logs 3f9a1c2b --output           the result of the whole run, one JSON value a line")]
 pub(crate) struct Args {
@@ -51,10 +51,10 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// How often a run is looked at that is followed.
+/// Interval at which a followed run is read.
 const GLANCE: Duration = Duration::from_millis(100);
 
-/// Records read at once of a run that is followed.
+/// Most records read at once from a followed run.
 const RECORDS: usize = 500;
 
 pub(crate) fn run(args: &Args) -> CommandResult {
@@ -133,7 +133,7 @@ struct Printer<'a> {
     run: RunId,
     out: Output,
     at_line_start: bool,
-    /// The heading under which the last bytes stand.
+    /// The heading of the last printed bytes.
     heading: Option<String>,
     exit: Exit,
 }
@@ -157,7 +157,7 @@ impl Printer<'_> {
         Ok(())
     }
 
-    /// Prints the output that a record names; false if there is none.
+    /// Prints the output named by a record; false if it has none.
     fn recorded(&mut self, record: &Record) -> io::Result<bool> {
         let Event::StepEnded { path, outcome, .. } = &record.event else { return Ok(false) };
         let mut seen = false;
@@ -171,7 +171,7 @@ impl Printer<'_> {
         for (name, blob) in recorded_streams(outcome) {
             let Some(blob) = blob.filter(|blob| blob.len > 0 && self.wants(path, name)) else { continue };
             seen = true;
-            // Another attempt has a heading of its own.
+            // Another attempt gets its own heading.
             self.heading = None;
             self.head(format!("{} {name}", one_line(path)))?;
             match self.store.open_blob(&blob.digest).map_err(|error| self.store.explained(self.run, error)) {
@@ -188,7 +188,7 @@ impl Printer<'_> {
         Ok(seen)
     }
 
-    /// Prints what has come of an output whose step has no end on record; false if nothing has.
+    /// Prints the output so far of a step without a recorded end; false if there is none.
     fn unrecorded(&mut self, output: &mut KeptOutput) -> io::Result<bool> {
         let mut seen = false;
         while let Some(piece) = output.next_piece()? {
@@ -202,11 +202,11 @@ impl Printer<'_> {
         Ok(seen)
     }
 
-    /// Prints what comes until the run ends or is interrupted.
+    /// Prints new output until the run ends or is interrupted.
     fn follow(&mut self, mut open: Vec<KeptOutput>, mut after: u64) -> Result<(), CommandError> {
         loop {
             self.out.flush()?;
-            // Looked at first: what came before the run ended is read below.
+            // Read first, so that everything written before the run's end is printed below.
             let run = self.store.run(self.run)?;
             let goes_on = matches!(
                 standing(self.store, &run),
@@ -226,7 +226,7 @@ impl Printer<'_> {
                 after = last.seq;
                 for record in &records {
                     match open.iter().position(|output| ends(record, output)) {
-                        // Its file is gone, and still open here.
+                        // The file was removed, but is still open here.
                         Some(number) => {
                             let mut output = open.remove(number);
                             self.unrecorded(&mut output)?;
@@ -245,7 +245,7 @@ impl Printer<'_> {
     }
 }
 
-/// Remembers whether what was written ends with a line.
+/// Remembers if the output ends with a newline.
 struct LastByte<'a, W> {
     to: W,
     at_line_start: &'a mut bool,

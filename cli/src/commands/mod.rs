@@ -1,8 +1,7 @@
 //! One file per command.
 //!
-//! The incumbent's commands take their words the way it takes them, which no
-//! argument parser does; for the rest the structs here are the grammar, and
-//! their comments are the help.
+//! The incumbent's commands parse their arguments like the incumbent, which no argument parser does;
+//! for the other commands the structs here are the grammar, and their comments are the help.
 
 pub(crate) mod add;
 pub(crate) mod audit;
@@ -73,7 +72,7 @@ pub(crate) struct Cli {
     no_pager: bool,
 }
 
-/// Everything that can follow `lobster`, besides a pipeline or a workflow file.
+/// All subcommands; `lobster` also accepts a pipeline or a workflow file.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Init(init::Args),
@@ -154,7 +153,7 @@ pub(crate) fn dispatch(name: &std::ffi::OsStr, words: Vec<OsString>) -> Exit {
     signals::received().map_or(exit, Exit::Signal)
 }
 
-/// Answers these words where the system gives lobster no thread to work in.
+/// Reports that the system gives lobster no thread, in the form that fits the words.
 pub(crate) fn refuse_start(words: impl Iterator<Item = OsString>, error: &std::io::Error) -> Exit {
     stdout::begin();
     let message = format!(
@@ -168,7 +167,7 @@ fn show_words(words: &[OsString]) -> Vec<String> {
     words.iter().map(|word| word.to_string_lossy().into_owned()).collect()
 }
 
-/// Runs what a program of this name does with these words.
+/// Runs the command that this program name and these words select.
 fn named(name: &std::ffi::OsStr, words: &[String]) -> CommandResult {
     match Path::new(name).file_name().and_then(|name| name.to_str()) {
         Some(shim @ ("openclaw.invoke" | "clawd.invoke")) => {
@@ -178,7 +177,7 @@ fn named(name: &std::ffi::OsStr, words: &[String]) -> CommandResult {
     }
 }
 
-/// The words as text. A word that is none would be run as another one.
+/// The words as text. A word that is not UTF-8 is refused: a converted word would be a different one.
 fn texts(words: &[OsString]) -> Result<Vec<String>, CommandError> {
     let text = |(at, word): (usize, &OsString)| {
         word.to_str().map(str::to_owned).ok_or_else(|| {
@@ -206,7 +205,7 @@ fn command(words: &[String]) -> CommandResult {
         "help" => help::topic(rest),
         "version" | "--version" | "-v" => Ok(version::print()),
         "run" => match rest {
-            // `run exec ls -h` is for `ls`.
+            // `run exec ls -h` asks for the help of `ls`.
             [word] if word == "-h" || word == "--help" => help::of_command(first),
             _ if wants_help => help::general(),
             rest => run::run(rest),
@@ -222,7 +221,7 @@ fn command(words: &[String]) -> CommandResult {
             graph::run(&rest)
         }
         _ if help::is_command(first) => own_command(words),
-        // `exec ls -h` is for `ls`; a help flag elsewhere is for us.
+        // `exec ls -h` is an option of `ls`; a help flag elsewhere is lobster's.
         _ if wants_help && !lobster_runtime::stages::builtin().iter().any(|spec| spec.name == first) => {
             help::general()
         }
@@ -251,7 +250,7 @@ fn own_command(words: &[String]) -> CommandResult {
         }
     };
     match cli.command {
-        // A server has nobody to answer: what goes wrong stands in its log.
+        // A server has no terminal to report to, so its log gets warnings.
         Command::Serve(_) => logging::start_at(&cli.log, "warn")?,
         _ => logging::start(&cli.log)?,
     }
@@ -310,7 +309,7 @@ fn own_command(words: &[String]) -> CommandResult {
 }
 
 impl Command {
-    /// Whether it shows what the record says, and so must say what of that cannot be read.
+    /// True if the command shows parts of the record, and so must report unreadable ones.
     fn shows_record(&self) -> bool {
         matches!(
             self,
@@ -328,9 +327,9 @@ impl Command {
     }
 }
 
-/// Says which blobs of the record could not be read: without them, what was shown is not all of it.
+/// Reports the unreadable blobs of the record: without them, the output is incomplete.
 fn failed_if_unreadable(result: CommandResult) -> CommandResult {
-    /// The rest is for `store verify`.
+    /// Most blobs that are named; `store verify` lists the rest.
     const NAMED: usize = 3;
     let mut unreadable = lobster_runtime::store::unreadable_blobs();
     if let Err(error) = &result {

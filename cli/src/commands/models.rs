@@ -16,7 +16,7 @@ use crate::render::units;
 use crate::stdout::stdout;
 use crate::whole_files::replace_file;
 
-/// Lists what models cost, and keeps the operator's own prices.
+/// Lists prices of models, and stores the operator's own prices.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -25,10 +25,10 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Task {
-    /// Lists the prices that limits count with, in dollars per million tokens.
+    /// Lists the prices that limits use, in dollars per million tokens.
     #[command(after_help = "Examples:
   lobster models prices
-  lobster models prices openai/gpt-5-2025-08-07     the entry that holds for this name
+  lobster models prices openai/gpt-5-2025-08-07     the entry for this name
   lobster models prices --update prices.json        {\"MODEL\": {\"input\": 2.5, \"output\": 10}}
 
 --update keeps the prices in lobster/prices.json of the configuration directory (~/.config), over the built-in
@@ -38,7 +38,7 @@ ones. LOBSTER_LLM_PRICING_JSON takes precedence over both.")]
 
 #[derive(Debug, clap::Args)]
 struct Prices {
-    /// Only what holds for these models. The exit code is 1 if one has no price.
+    /// Only the prices of these models. The exit code is 1 if one has no price.
     models: Vec<String>,
     /// Adds the prices of this file to the operator's ones, all or none; - reads stdin.
     #[arg(long, value_name = "FILE", conflicts_with = "models")]
@@ -56,23 +56,23 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
 }
 
-/// A name of a table of prices, what it costs and who says so.
+/// The name of an entry, its price and its source.
 type Entry<'p> = (&'p str, Rate, Origin);
 
 pub(super) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// The prices of today.
+/// The current prices.
 ///
 /// # Errors
-/// When a table of the operator's is of no use.
+/// One of the operator's tables is unusable.
 pub(super) fn usable_prices() -> Result<Pricing, CommandError> {
     let (pricing, bad) = Pricing::configured(variable);
     bad.first().map_or(Ok(pricing), |bad| Err(CommandError::failed(bad.to_string())))
 }
 
-/// Where a price comes from, in words.
+/// The source of a price, for people.
 fn origin(origin: Origin) -> String {
     match origin {
         Origin::BuiltIn => format!("built in, {AS_OF}"),
@@ -83,7 +83,7 @@ fn origin(origin: Origin) -> String {
 
 fn list(models: &[String], as_json: bool) -> CommandResult {
     let pricing = usable_prices()?;
-    // The name that was asked for, and its entry.
+    // The requested name and its entry.
     let rows: Vec<(&str, Option<Entry<'_>>)> = if models.is_empty() {
         pricing.entries().map(|entry| (entry.0, Some(entry))).collect()
     } else {
@@ -122,7 +122,7 @@ fn list(models: &[String], as_json: bool) -> CommandResult {
     Ok(exit)
 }
 
-/// Two places at least, and no digit lost.
+/// At least two decimals, and no digit lost.
 fn dollars(usd: f64) -> String {
     let exact = usd.to_string();
     let rounded = format!("{usd:.2}");
@@ -135,7 +135,7 @@ fn long(rate: Rate) -> String {
     })
 }
 
-/// Puts the prices of a file over the operator's.
+/// Adds the prices of a file to the operator's.
 fn update(file: &Path, as_json: bool) -> CommandResult {
     let text = if file == Path::new("-") {
         let mut text = String::new();
@@ -152,7 +152,7 @@ fn update(file: &Path, as_json: bool) -> CommandResult {
         ))
     })?;
     let Some(place) = prices_file(variable) else {
-        return Err(CommandError::failed("neither HOME nor XDG_CONFIG_HOME says where to keep prices"));
+        return Err(CommandError::failed("neither HOME nor XDG_CONFIG_HOME names a directory for prices"));
     };
     let mut kept: BTreeMap<String, Rate> = match std::fs::read_to_string(&place) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),

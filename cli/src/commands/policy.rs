@@ -31,7 +31,7 @@ pub(crate) struct Args {
     action: Action,
 }
 
-/// What `policy test` reads.
+/// Help of `policy test`: the format of a corpus.
 const CORPUS: &str = "A corpus has one case a line:
 
   {\"id\": \"status\", \"command\": \"git status\", \"expect\": \"allow\", \"why\": \"only reads\"}
@@ -177,7 +177,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 say(&format!("{what}: {command}: {}", one_line(&stopped.reason)));
             }
             if suggestion.uncovered.is_empty() {
-                say("checked against these runs: it allows every command of theirs");
+                say("checked against these runs: it allows all their commands");
             }
         }
         Action::Schema => writeln!(out, "{}", json::pretty(&PolicyFile::json_schema()))?,
@@ -191,7 +191,7 @@ fn load(path: &Path) -> Result<Policy, CommandError> {
     Policy::load(&text, &path.display().to_string()).map_err(CommandError::failed)
 }
 
-/// The file given, else the one in force.
+/// The given file, else the policy in force.
 fn policy_or(path: Option<&Path>, runtime: &Runtime) -> Result<Policy, CommandError> {
     path.map_or_else(|| Ok(runtime.policy().clone()), load)
 }
@@ -207,7 +207,7 @@ fn observations(runtime: &Runtime, runs: &[String]) -> Result<Vec<Observed>, Com
         .collect()
 }
 
-/// Each rule once, with the runs whose approvals proposed it.
+/// Prints each rule once, with the runs whose approvals proposed it.
 fn suggest_approved(from: &[String], out: &mut impl Write) -> Result<(), CommandError> {
     let runtime = prepare::runtime(Mode::Human)?;
     let store = runtime.store()?;
@@ -266,7 +266,7 @@ fn check(file: Option<&Path>, against: &[String], out: &mut impl Write) -> Comma
     Ok(Exit::OK)
 }
 
-/// Whose changes to files the policy has kept apart, and how far.
+/// The steps whose file changes the policy requires to be staged or reviewed, with the required mode.
 fn least_changes(policy: &Policy) -> Vec<(String, LeastChanges)> {
     let file = policy.file();
     let (all, agents) = (file.sandbox.changes, file.sandbox.agent_changes);
@@ -290,7 +290,7 @@ fn test(
             return Err(CommandError::usage(format!("{} is not a corpus", corpus.display()))
                 .with_hint(format!("lobster policy test --policy {} CORPUS.jsonl", corpus.display())));
         }
-        // A corpus has its policy beside it.
+        // The policy of a corpus is in the same directory.
         None => load(&corpus.with_file_name("example.toml"))
             .map_err(|error| error.with_hint("name the policy with --policy FILE"))?,
     };

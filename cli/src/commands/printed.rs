@@ -1,4 +1,4 @@
-//! Whatever command line of lobster a text shows, lobster takes: in messages, help and documents.
+//! Tests that lobster accepts every command line shown in messages, help and documents.
 
 use std::path::{Path, PathBuf};
 
@@ -12,19 +12,19 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { files(&path) } else { vec![path] }).collect()
 }
 
-/// What stands between backticks, or is a line of its own in examples.
+/// The command lines of a text: the text between backticks, and whole lines of examples.
 fn command_lines(text: &str, is_prose: bool) -> Vec<String> {
     let spans = text.split('`').skip(1).step_by(2).filter(|span| !span.contains("\n\n"));
-    // In prose lines of their own stand between fences.
+    // In prose, whole lines are between fences.
     let fences = text.split("```").enumerate();
     let shown = fences.filter(|(at, _)| !is_prose || at % 2 == 1).map(|(_, part)| part);
     let lines = shown.flat_map(str::lines).map(|line| line.trim_start_matches([' ', '$', '"', '/', '#']));
-    // What a program shows as the next command stands indented on a line of its own.
+    // A next command that a program prints is on its own indented line.
     let literals = text.split('"').flat_map(|part| part.split("\\n"));
     let literals = literals.filter(|part| part.starts_with("  ")).map(str::trim_start);
     let all = spans.chain(lines).chain(literals.filter(|_| !is_prose)).map(str::to_owned);
     let ours = all.filter(|line| line.starts_with("lobster "));
-    // In a text of the source a line may go on in the next one; two spaces end it, and so does a comment.
+    // In a text of the source a line may continue on the next one; two spaces or a comment end it.
     ours.map(|line| {
         let line = line.split("\\n").next().unwrap_or_default().replace("\\\n", " ");
         line.split("  ").next().unwrap_or_default().split(" #").next().unwrap_or_default().to_owned()
@@ -32,7 +32,8 @@ fn command_lines(text: &str, is_prose: bool) -> Vec<String> {
     .collect()
 }
 
-/// The words of a command line whose options can be checked: a command of ours, without a shell's own signs.
+/// The words of a command line whose options can be checked: one of lobster's commands, without shell
+/// operators.
 fn words(line: &str) -> Option<Vec<String>> {
     let line = line.trim().trim_end_matches(['.', ',', ';', ':', '"', '\\', ')', ']']);
     let words: Vec<String> =
@@ -64,7 +65,7 @@ fn command_lines_in_texts_are_taken() {
         for line in command_lines(&text, is_prose) {
             let Some(words) = words(&line) else { continue };
             count += 1;
-            // Whether something is missing depends on what the text is about.
+            // A missing argument is no fault, since the text decides what must be given.
             if let Err(error) = Cli::command().try_get_matches_from(&words)
                 && matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::InvalidSubcommand)
             {

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(if report.is_faithful() { Exit::OK } else { Exit::FAILED })
 }
 
-/// The report for a person: the verdict first.
+/// Prints the report for a person, the verdict first.
 pub(crate) fn print(out: &mut impl Write, report: &ReplayReport) -> std::io::Result<()> {
     let out = &mut Quoting::new(out);
     match report.divergences.as_slice() {

@@ -30,12 +30,12 @@ use crate::which;
   lobster resume --token eyJwcm90… --response-json '{\"decision\":\"approve\"}'
   lobster resume @                           the last run, from where it stopped
   lobster resume 018f3c2e                    a failed or killed run, from where it stopped
-  lobster resume @ --conflicts merge         commits changes to files that somebody edited meanwhile
+  lobster resume @ --conflicts merge         commits changes to files that were edited meanwhile
   lobster resume 018f3c2e --cancel           ends such a run, and one that waits, for good")]
 pub(crate) struct Args {
     /// The run to continue: an id, the end of an id, or @. Takes the place of a token.
     run: Option<String>,
-    /// `human` prints for people; `tool` prints an envelope at a terminal, too.
+    /// `human` prints for people; `tool` prints an envelope even at a terminal.
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
     /// The resume token of the envelope.
@@ -86,7 +86,7 @@ pub(crate) struct Args {
     events: Option<String>,
 }
 
-/// The words of `resume`.
+/// The parsed words of `resume`.
 #[derive(Debug, Default, PartialEq)]
 struct Words {
     token: Option<String>,
@@ -102,7 +102,7 @@ struct Words {
     hand_over: bool,
     conflicts: Option<String>,
     run: Option<String>,
-    /// Options that `resume` does not have, and words beside the id of a run.
+    /// Options that `resume` does not have, and words after the id of a run.
     unread: Vec<String>,
     notify: Option<String>,
     events: Option<String>,
@@ -162,7 +162,7 @@ fn scan(words: &[String]) -> Result<Words, Failure> {
     Ok(out)
 }
 
-/// The options that go with the id of a run.
+/// The options used with the id of a run.
 const RUN_OPTIONS: &[&str] = &[
     "--cancel",
     "--conflicts",
@@ -175,7 +175,7 @@ const RUN_OPTIONS: &[&str] = &[
     "--take-over",
 ];
 
-/// The options that go with an answer to a question.
+/// The options used with an answer to a question.
 const ANSWER_OPTIONS: &[&str] = &[
     "--approve",
     "--cancel",
@@ -188,7 +188,7 @@ const ANSWER_OPTIONS: &[&str] = &[
     "--token",
 ];
 
-/// `resume RUN has no option "--polciy"`, with the option of that name that there is.
+/// The error `resume RUN has no option "--polciy"`, with the similar option that exists.
 fn unknown_word(form: &str, word: &str, options: &[&'static str]) -> Failure {
     let what = if word.starts_with('-') { "has no option" } else { "takes one run, not also" };
     let name = word.split('=').next().unwrap_or_default();
@@ -197,7 +197,7 @@ fn unknown_word(form: &str, word: &str, options: &[&'static str]) -> Failure {
     Failure::parse(format!("{form} {what} {word:?}; {near}`lobster resume --help` lists its options"))
 }
 
-/// What to do with a run that is named by its id, where no word may go unread.
+/// The action for a run named by its id; here every word must be known.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum WithRun {
     GoOn(Interrupted, Option<Resolution>),
@@ -242,15 +242,15 @@ fn read_conflicts(word: &str) -> Result<Resolution, Failure> {
     })
 }
 
-/// Whether an option that an answer does not have is, or is nearly, one that matters to a run: a person who writes
-/// `--policy` or `--dry-run` means something by it.
+/// True if an unknown option of an answer is, or nearly is, an option that matters to a run: a person
+/// who writes `--policy` or `--dry-run` expects an effect.
 fn is_meant(option: &str) -> bool {
     let name = option.split('=').next().unwrap_or_default();
     let known = [options_of("run"), options_of("resume")].concat();
     nearest_name(name, known.iter().map(String::as_str)).is_some()
 }
 
-/// The answer to a question. As for the incumbent, words that mean nothing anywhere do not count.
+/// The answer to a question. Like the incumbent, ignores words without any meaning.
 fn request(words: Words) -> Result<ResumeRequest, Failure> {
     for option in words.unread.iter().filter(|word| word.starts_with('-')) {
         if is_meant(option) {
@@ -384,7 +384,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     }
 }
 
-/// Whether `resume` has something to do for a run that stands so.
+/// True if `resume` can continue a run in this state.
 fn can_go_on(standing: Standing) -> bool {
     match standing {
         Standing::Failed | Standing::Interrupted => true,
@@ -394,8 +394,8 @@ fn can_go_on(standing: Standing) -> bool {
     }
 }
 
-/// The id of the run that `@` and the like mean now. Other texts are left as they are, for the
-/// runtime to say what is wrong with them.
+/// The id of the run that `@` and similar words refer to. Other texts are returned unchanged; the
+/// runtime reports their errors.
 fn resolved(text: &str) -> Result<String, CommandError> {
     if !text.contains('@') {
         return Ok(text.to_owned());

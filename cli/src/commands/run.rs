@@ -1,4 +1,4 @@
-//! `lobster run`, and everything that is no other command.
+//! `lobster run`, and all words that are no other command.
 
 use std::path::{Path, PathBuf};
 
@@ -82,7 +82,7 @@ pub(crate) struct Args {
     words: Vec<String>,
 }
 
-/// The words of `run`, sorted out.
+/// The parsed words of `run`.
 #[derive(Debug, Default, PartialEq)]
 struct Words {
     mode: Option<String>,
@@ -99,26 +99,25 @@ struct Words {
     review: bool,
     preview: bool,
     dry_run: bool,
-    /// `--dry-run` that came after a word: ours only if the word is a file.
+    /// `--dry-run` after a word: an option of `run` only if the word is a file.
     late_dry_run: bool,
     rest: Vec<String>,
 }
 
 impl Words {
-    /// Whether they say neither what file nor what pipeline.
+    /// True if the words name neither a file nor a pipeline.
     fn names_nothing(&self) -> bool {
         self.file.is_none() && self.pipeline.is_none() && self.rest.is_empty()
     }
 }
 
-/// Options of ours are taken out wherever they stand, as the incumbent does,
-/// but only until the name of a pipeline command has been seen: after that
-/// they belong to the command.
+/// Takes lobster's options out of the words, like the incumbent, but only up to the name of a pipeline
+/// command: after it they belong to that command.
 fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Result<Words, CommandError> {
     let mut out = Words::default();
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        // `lobster openclaw.invoke … --args-json X`: the command's own option.
+        // In `lobster openclaw.invoke … --args-json X` the option belongs to the command.
         let in_stage = out.rest.first().is_some_and(|first| is_stage(first));
         let mut takes =
             |name: &str, into: &mut Option<String>| option_values::take(name, word, &mut words, into);
@@ -154,13 +153,13 @@ fn scan(words: &[String], is_stage: impl Fn(&str) -> bool) -> Result<Words, Comm
             _ => out.rest.push(word.clone()),
         }
     }
-    // As for the incumbent, an empty text names no file and no arguments.
+    // Like the incumbent, ignores an empty file name and empty arguments.
     out.file = out.file.filter(|file| !file.is_empty());
     out.args_json = out.args_json.filter(|args| !args.is_empty());
     Ok(out)
 }
 
-/// Whether the words begin as those of a command that answers a gate.
+/// True if the words begin like a command that answers a gate.
 pub(crate) fn answers_gates(words: &[String]) -> bool {
     let mut words = words.iter().map(String::as_str);
     let task = words
@@ -170,14 +169,14 @@ pub(crate) fn answers_gates(words: &[String]) -> bool {
     matches!(task, Some("approve" | "reject" | "answer"))
 }
 
-/// Refuses words that never became a request, in the form that fits them.
+/// Reports words that could not become a request, in the form that fits them.
 pub(crate) fn refuse(words: &[String], error: CommandError) -> CommandResult {
     let asks_for = |mode: &str| {
         words.windows(2).any(|pair| pair[0] == "--mode" && pair[1] == mode)
             || words.iter().any(|word| word.strip_prefix("--mode=") == Some(mode))
     };
     let first = words.first().map(String::as_str);
-    // These answer a program without being asked to.
+    // These commands print an envelope to a program without `--mode tool`.
     let tells_reader = matches!(first, Some("resume" | "fork" | "doctor")) || answers_gates(words);
     let in_tool_mode = asks_for("tool")
         || words == ["doctor"]
@@ -266,7 +265,7 @@ pub(crate) fn run(words: &[String]) -> CommandResult {
     }
 }
 
-/// Words that are nothing that runs, and for a person what they were probably meant to be.
+/// Reports words that cannot run, with a suggestion for people.
 fn refuse_with_hint(reply: &Reply, failure: &Failure, words: &[String]) -> CommandResult {
     let exit = reply.failure(failure);
     if reply.mode == Mode::Human
@@ -277,7 +276,7 @@ fn refuse_with_hint(reply: &Reply, failure: &Failure, words: &[String]) -> Comma
     exit
 }
 
-/// The same plan, whose steps keep apart what they change in files, at least as `mode` does.
+/// The same plan with file changes of its steps collected at least as strictly as `mode`.
 fn keeping_apart(mut planned: Planned, mode: ChangesMode) -> Result<Planned, Failure> {
     match &mut planned.plan {
         Plan::Workflow(workflow) => workflow.least_changes = Some(mode),
@@ -308,7 +307,7 @@ fn request(words: &Words) -> Result<RunRequest, Failure> {
     let positional = match words.rest.as_slice() {
         [only] if words.file.is_none() && !only.contains('|') => match workflow_file(Path::new(only)) {
             Ok(()) => Some(only),
-            // More words are a pipeline that ends in the name of a file.
+            // Several words form a pipeline that ends in the name of a file.
             Err(WorkflowFileError::Missing(path))
                 if has_workflow_extension(&path) && !only.contains(char::is_whitespace) =>
             {
@@ -415,7 +414,7 @@ mod tests {
         {
             let missing = Err(format!("{name} needs a value"));
             assert_eq!(scan_all(&["flow.lobster", name]), missing);
-            // What follows is an option, whose own value would else go unread.
+            // The next word is an option, whose own value would otherwise be ignored.
             assert_eq!(scan_all(&[name, "--policy=strict.toml", "flow.lobster"]), missing);
             assert_eq!(scan_all(&[name, "a", &format!("{name}=b")]), Err(format!("{name} is given twice")));
         }

@@ -1,4 +1,4 @@
-//! What the words of `run` were probably meant to be, when they are nothing that runs.
+//! Suggestions for words of `run` that cannot run.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use lobster_runtime::runtime::workflow_file;
 use super::Cli;
 use crate::which;
 
-/// The long options that a subcommand takes, its own and those of every command, with their dashes.
+/// The long options of a subcommand, including the global ones, with their dashes.
 pub(super) fn options_of(subcommand: &str) -> Vec<String> {
     let root = Cli::command();
     let own = root.find_subcommand(subcommand).map(clap::Command::get_arguments).into_iter().flatten();
@@ -20,8 +20,8 @@ pub(super) fn options_of(subcommand: &str) -> Vec<String> {
     longs.map(|long| format!("--{long}")).collect()
 }
 
-/// A workflow file with words after it, which would be a pipeline that nobody wrote;
-/// a directory where a file is wanted.
+/// Refuses a workflow file followed by words, which would be an unintended pipeline, and a directory in
+/// place of a file.
 pub(super) fn refuse_words(words: &[String]) -> Result<(), Failure> {
     let [first, rest @ ..] = words else { return Ok(()) };
     if words.iter().any(|word| word == "|") {
@@ -51,7 +51,7 @@ pub(super) fn refuse_words(words: &[String]) -> Result<(), Failure> {
     Err(Failure::parse(format!("run takes one workflow file, and {word:?} follows {first}; {hint}")))
 }
 
-/// An option that `run` does not have, and the one that was meant.
+/// The error for an unknown option of `run`, with the likely intended one.
 fn unknown_option(word: &str) -> Failure {
     let name = word.split('=').next().unwrap_or_default();
     let hint = match nearest_name(name, options_of("run").iter().map(String::as_str)) {
@@ -72,7 +72,7 @@ fn files_in(folder: &Path) -> String {
     if names.is_empty() { String::new() } else { format!(", such as {}", names.join(", ")) }
 }
 
-/// The workflow file that a missing one was meant to be, or those that there are.
+/// The likely intended file for a missing workflow file, or the existing files.
 pub(super) fn file_like(path: &Path) -> Option<String> {
     let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let files = which::workflow_files(folder);
@@ -89,9 +89,9 @@ pub(super) fn file_like(path: &Path) -> Option<String> {
     }
 }
 
-/// A command of ours, or another way, that an unknown first word was meant for.
+/// The likely intended command for an unknown first word.
 pub(super) fn command_like(words: &[String]) -> Option<String> {
-    // A pipeline may have come as one word.
+    // The whole pipeline may be a single word.
     let text = words.join(" ");
     let first = text.split_whitespace().next()?;
     if first.starts_with('-') || lobster_runtime::stages::builtin().get(first).is_some() {
@@ -119,7 +119,7 @@ pub(super) fn command_like(words: &[String]) -> Option<String> {
     })
 }
 
-/// Whether a word is a program that a shell would find.
+/// True if a shell would find a program of this name.
 fn is_program(word: &str) -> bool {
     let is_file = |path: &Path| path.is_file();
     if word.contains('/') {
@@ -129,7 +129,7 @@ fn is_program(word: &str) -> bool {
     std::env::split_paths(&path).any(|folder| is_file(&folder.join(word)))
 }
 
-/// What other programs call our commands.
+/// Names that other programs use for lobster's commands.
 const ELSEWHERE: &[(&str, &str)] = &[
     ("history", "runs"),
     ("inspect", "show RUN"),

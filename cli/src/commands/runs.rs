@@ -18,7 +18,7 @@ use crate::render::table::{Cell, Room, Table};
 use crate::render::units;
 use crate::which::{self, Unbegun};
 
-/// Lists the recorded runs, newest first, and those that the service refused to begin.
+/// Lists the recorded runs, newest first, and the runs that the service refused to begin.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster runs
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     let oldest = rows.last().map(Row::began).filter(|_| !is_whole);
     refused.retain(|unbegun| oldest.is_none_or(|oldest| unbegun.start.queued_at >= oldest));
     for unbegun in refused {
-        // The runs stay in the order in which they began, whatever the clock said.
+        // The runs are listed in the order of their beginnings, even if the clock was set back.
         let at = rows.iter().position(|row| row.began() <= unbegun.start.queued_at).unwrap_or(rows.len());
         rows.insert(at, Row::Refused(Box::new(unbegun)));
     }
@@ -111,10 +111,10 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// What is listed.
+/// An entry of the list.
 enum Row {
     Run(Box<RunSummary>, Standing),
-    /// The service was to begin it, and will not.
+    /// The service refused to begin this run.
     Refused(Box<Unbegun>),
 }
 
@@ -156,17 +156,17 @@ impl Row {
     }
 }
 
-/// Which runs a person wants to see.
+/// The runs that a person wants to see.
 #[derive(Clone, Copy, Debug)]
 enum Wanted {
     Standing(Standing),
     Refused,
 }
 
-/// How a run stands that the service refused to begin.
+/// The status of a run that the service refused to begin.
 const REFUSED: &str = "refused";
 
-/// Reads where a run stands; help and completion list the words.
+/// Parses the status of a run; help and completion list the words.
 fn standing_parser() -> impl TypedValueParser<Value = Wanted> {
     let words = Standing::ALL.map(Standing::as_str).into_iter().chain([REFUSED]);
     PossibleValuesParser::new(words).try_map(|word| match word.as_str() {
@@ -203,7 +203,7 @@ fn object(store: &Store, run: &RunSummary, status: Standing) -> Value {
     object
 }
 
-/// The signal or the lost client that stopped a run.
+/// The signal or the lost client that interrupted a run.
 fn interrupted_by(store: &Store, run: &RunSummary) -> Option<String> {
     last_end(store, run)?["interrupted_by"].as_str().map(str::to_owned)
 }

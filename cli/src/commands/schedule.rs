@@ -28,14 +28,14 @@ use crate::stdout::print_line;
 
 /// Registers workflows with the service and manages their schedules.
 ///
-/// All of it works with and without a running `lobster serve`, on the same store. SCHEDULE is the
-/// name of a workflow, or WORKFLOW/SCHEDULE where it has several.
+/// Works with and without a running `lobster serve` on the same store. SCHEDULE is the name of a
+/// workflow, or WORKFLOW/SCHEDULE if it has several.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster schedule register report.lobster
   lobster schedule list
   lobster schedule next report --count 5
-  lobster schedule why report                      what became of each tick, and why
+  lobster schedule why report                      the outcome of each tick, and the reason
   lobster schedule pause report
   lobster schedule run-now report --arg day=2026-05-01
   lobster schedule backfill report --from 2026-05-01 --to 2026-05-04")]
@@ -46,88 +46,88 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Has the service start these workflow files, as they are now.
+    /// Registers workflow files, so that the service starts them.
     ///
-    /// Shows what starts each and asks. A file that is changed later is not started until it is
+    /// Shows the triggers of each and asks. A file that is changed later is not started until it is
     /// registered again.
     Register {
         /// The workflow files.
         #[arg(required = true)]
         files: Vec<PathBuf>,
-        /// Asks nobody: for operators who have read the files.
+        /// Does not ask; for operators who have read the files.
         #[arg(long)]
         trust: bool,
     },
-    /// Has the service forget a workflow. Runs that have begun go on.
+    /// Removes a workflow from the service. Its running runs continue.
     Unregister {
         /// The name of the workflow.
         workflow: String,
     },
-    /// Lists the schedules and when each is due next.
+    /// Lists the schedules and the next time of each.
     List {
-        /// An array of objects instead of a table.
+        /// Prints a JSON array.
         #[arg(long)]
         json: bool,
     },
-    /// Prints when a schedule is due next, also of a file that is not registered.
+    /// Prints the next times of a schedule, even for a file that is not registered.
     ///
-    /// Marks the days on which the clock is changed.
+    /// Marks the days on which the clocks change.
     Next {
         /// The schedule, or a workflow file.
         schedule: String,
-        /// So many ticks.
+        /// The number of times.
         #[arg(long, short = 'n', value_name = "N", default_value_t = 10)]
         count: usize,
-        /// From this time on instead of now.
+        /// The time to start from. The default is now.
         #[arg(long, value_name = "TIME")]
         from: Option<String>,
-        /// An array of objects.
+        /// Prints a JSON array.
         #[arg(long)]
         json: bool,
     },
-    /// Stops starting runs of a schedule. What is due meanwhile does not run later.
+    /// Pauses a schedule. Runs that are due meanwhile are not started later.
     Pause {
         /// The schedule.
         schedule: String,
     },
-    /// Has a paused schedule go on.
+    /// Resumes a paused schedule.
     Resume {
         /// The schedule.
         schedule: String,
     },
-    /// Starts a run of a workflow now, besides its schedule.
+    /// Starts a run of a workflow now, in addition to its schedule.
     RunNow {
-        /// The schedule, with its arguments; or a workflow that has none.
+        /// The schedule, whose arguments are used; or a workflow without a schedule.
         schedule: String,
-        /// One argument of the workflow; repeat it for more.
+        /// One argument of the workflow; may be repeated.
         #[arg(long, value_name = "NAME=VALUE")]
         arg: Vec<String>,
     },
-    /// Starts the runs of ticks in the past that had none, one after another.
+    /// Starts the missing runs of past ticks, one after another.
     Backfill {
         /// The schedule.
         schedule: String,
-        /// Ticks from this time on.
+        /// The beginning of the time range.
         #[arg(long, value_name = "TIME")]
         from: String,
-        /// Ticks before this time; now, if it is not given.
+        /// The end of the time range. The default is now.
         #[arg(long, value_name = "TIME")]
         to: Option<String>,
-        /// Only says which.
+        /// Lists the ticks, without starting runs.
         #[arg(long)]
         dry_run: bool,
     },
-    /// Says what became of the ticks of a schedule, and why.
+    /// Lists the outcomes of a schedule's ticks, and the reasons.
     Why {
         /// The schedule.
         schedule: String,
         /// Only the entry about this time.
         #[arg(long, value_name = "TIME")]
         at: Option<String>,
-        /// So many entries, the newest last.
+        /// The most entries to list, the newest last.
         #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
         count: usize,
-        /// An object instead of lines.
+        /// Prints a JSON object.
         #[arg(long)]
         json: bool,
     },
@@ -149,23 +149,23 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
 }
 
-/// What is written down as the place that a change came from.
+/// The recorded origin of changes by this command.
 pub(super) const ORIGIN: &str = "command line";
 
-/// Who is at the keyboard, as far as the environment says.
+/// The user at the keyboard, according to the environment.
 pub(crate) fn actor() -> Option<String> {
     let set = |name: &str| std::env::var(name).ok().filter(|value| !value.trim().is_empty());
     set("LOBSTER_ACTOR").or_else(|| set("USER")).or_else(|| set("LOGNAME"))
 }
 
-/// Who starts a run from here: whom the environment names for that, as for `lobster run`, or else who is at the
-/// keyboard. This person does not approve it where another one has to.
+/// The initiator of a run started here: the person named by the environment, as for `lobster run`, or
+/// else the user at the keyboard. The initiator cannot approve the run if another person is required.
 fn initiator() -> Result<Option<String>, CommandError> {
     let named = INITIATED_BY.value(|name| std::env::var_os(name))?;
     Ok(named.or_else(actor))
 }
 
-/// The schedule that a word names.
+/// The schedule with this name.
 fn find(service: &Service, name: &str) -> Result<ScheduleRow, CommandError> {
     let rows = service.schedules()?;
     let mut found: Vec<ScheduleRow> =
@@ -190,10 +190,10 @@ fn time(text: &str, now: i64) -> Result<i64, CommandError> {
     parse_time(text, now).map_err(CommandError::usage)
 }
 
-/// Says that nothing happens now, if nobody is there who does it.
+/// Warns that nothing starts now if no server is running.
 fn tell_if_nobody_serves(service: &Service) -> Result<(), CommandError> {
     if service.servers()?.is_empty() {
-        say("no server is at work on this store; it begins when `lobster serve` is started");
+        say("no server is running on this store: nothing starts until `lobster serve` does");
     }
     Ok(())
 }
@@ -251,7 +251,7 @@ fn list(as_json: bool) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// When a schedule is due, in words.
+/// The next time of a schedule, in words.
 fn due_text(row: &ScheduleRow) -> String {
     match parse_spec(&row.spec) {
         Ok(schedule) => ticks::due_text(&schedule),
@@ -275,10 +275,10 @@ fn object(row: &ScheduleRow) -> Value {
 }
 
 fn pause(name: &str, paused: bool) -> CommandResult {
-    prepare::refuse_inside_a_run(if paused { "pause a schedule" } else { "have a schedule go on" })?;
+    prepare::refuse_inside_a_run(if paused { "pause a schedule" } else { "resume a schedule" })?;
     let service = prepare::service()?;
     let row = find(&service, name)?;
-    // What was due until now is decided as the schedule stands.
+    // Ticks that are due by now are decided by the schedule's earlier state.
     Scheduler::new(service.store())?.settle(&row)?;
     let changed = service.pause(&row, paused, actor().as_deref(), ORIGIN)?;
     let word = match (paused, changed) {
@@ -295,14 +295,14 @@ fn pause(name: &str, paused: bool) -> CommandResult {
 }
 
 fn run_now(name: &str, given: &[String]) -> CommandResult {
-    prepare::refuse_inside_a_run("start another one through the service")?;
+    prepare::refuse_inside_a_run("start another run through the service")?;
     let runtime = prepare::runtime(Mode::Human)?;
     let service = runtime.store()?.service()?;
     let (workflow_name, row) = match service.workflow(name)? {
         Some(workflow) => {
             let mut rows: Vec<_> =
                 service.schedules()?.into_iter().filter(|row| row.workflow == workflow.n).collect();
-            // Of several, their arguments may differ.
+            // Several schedules may have different arguments, so none is chosen.
             (workflow.name, if rows.len() == 1 { rows.pop() } else { None })
         }
         None => {
@@ -313,7 +313,7 @@ fn run_now(name: &str, given: &[String]) -> CommandResult {
     let workflow = service
         .workflow(&workflow_name)?
         .ok_or_else(|| CommandError::usage(format!("{workflow_name} is not registered")))?;
-    // A worker would refuse it later, when nobody looks.
+    // Otherwise a worker would refuse it later, unnoticed.
     let candidate = read(&runtime, Path::new(&workflow.path)).map_err(CommandError::failed)?;
     if candidate.digest != workflow.digest {
         let path = one_line(&workflow.path);
@@ -349,7 +349,7 @@ fn run_now(name: &str, given: &[String]) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// What a state means for a person.
+/// The meaning of a state, for people.
 fn state_text(state: TickState) -> &'static str {
     match state {
         TickState::Fired => "started",
@@ -358,11 +358,11 @@ fn state_text(state: TickState) -> &'static str {
         TickState::Skipped => "skipped",
         TickState::Paused => "paused",
         TickState::Superseded => "superseded",
-        TickState::Backfilled => "made up for",
+        TickState::Backfilled => "backfilled",
     }
 }
 
-/// Where the next tick of a schedule would be counted from.
+/// The time zone database for future ticks.
 fn zones() -> jiff::tz::TimeZoneDatabase {
     schedule::zones()
 }

@@ -101,7 +101,7 @@ fn list(runtime: &Runtime, as_json: bool) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// What is known of a login.
+/// The state of a login, in words.
 fn standing(login: &LoginState) -> String {
     match login {
         LoginState::LoggedIn { expires_at, is_renewed } => {
@@ -113,7 +113,7 @@ fn standing(login: &LoginState) -> String {
                 (None, false) => "logged in".to_owned(),
             }
         }
-        LoginState::LoggedOut => "nobody is logged in".to_owned(),
+        LoginState::LoggedOut => "not logged in".to_owned(),
         LoginState::Unknown { why } => why.clone(),
     }
 }
@@ -123,7 +123,7 @@ fn check(runtime: &Runtime, names: &[String], as_json: bool) -> CommandResult {
         .iter()
         .map(|name| (name, runtime.find_secret(name).err().map(|failure| failure.message)))
         .collect();
-    // As they are now that they were tried.
+    // The states after the attempts.
     let (known, _) = runtime.secrets();
     let login = |name: &str| {
         let secret = known.iter().find(|secret| secret.name == *name);

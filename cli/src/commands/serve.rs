@@ -32,9 +32,8 @@ use crate::stdout::stdout;
 
 /// Starts runs when they are due, on webhooks and on request, and answers over HTTP.
 ///
-/// Works on the same store as the other commands, which go on to work beside it; several servers may
-/// serve one store. Each run is executed in a process of its own. Only registered workflows are
-/// started (`lobster schedule register`).
+/// Uses the same store as the other commands, which keep working; several servers may share one store.
+/// Each run has its own process. Only registered workflows are started (`lobster schedule register`).
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:
@@ -51,25 +50,25 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Task {
-    /// Makes, lists and revokes the tokens of programs.
+    /// Creates, lists and revokes the tokens of programs.
     Token {
         #[command(subcommand)]
         task: credentials::TokenTask,
     },
-    /// Prints a link that opens one session in a browser, for a minute.
+    /// Prints a link that opens one session in a browser. It is valid for a minute.
     Link(credentials::LinkArgs),
-    /// Lists what people were told, or are to be told, and how that went.
+    /// Lists notifications: sent, pending and failed.
     Notices {
-        /// So many, the newest first.
+        /// The most notifications to list, the newest first.
         #[arg(long, short = 'n', value_name = "N", default_value_t = 20)]
         count: usize,
-        /// An array of objects instead of a table.
+        /// Prints a JSON array.
         #[arg(long)]
         json: bool,
     },
     /// Prints a systemd unit for this program and this directory.
     Unit {
-        /// The folder whose workflows it serves.
+        /// The directory of the workflows.
         #[arg(long, value_name = "DIR")]
         workflows: Option<PathBuf>,
     },
@@ -78,46 +77,46 @@ enum Task {
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 struct Serve {
-    /// The address and port; 127.0.0.1:7410 unless the file of --config says otherwise.
+    /// The address and port. The default is 127.0.0.1:7410, or the address in the file of --config.
     #[arg(long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
-    /// A folder whose workflow files are looked at; may be given several times.
+    /// A directory with workflow files; may be repeated.
     #[arg(long, value_name = "DIR")]
     workflows: Vec<PathBuf>,
     /// A TOML file with the same settings, under the names of the options.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A name that clients call this server by; requests for other names are refused.
+    /// A host name of this server. Requests for other hosts are refused.
     #[arg(long, value_name = "NAME")]
     allow_host: Vec<String>,
-    /// Says that a proxy in front of the server has TLS and passes the name on: this or --tls-cert is
-    /// needed for any address but this machine's own.
+    /// Trusts a proxy in front of the server that has TLS and passes the host name on. Either this or
+    /// --tls-cert is required for any address except loopback.
     #[arg(long)]
     behind_proxy: bool,
-    /// The server's certificate and those between it and its authority, in PEM; read again when it
+    /// The server's certificate followed by its intermediate certificates, in PEM; read again when it
     /// changes.
     #[arg(long, value_name = "FILE")]
     tls_cert: Option<PathBuf>,
     /// The key of the certificate, in PEM.
     #[arg(long, value_name = "FILE")]
     tls_key: Option<PathBuf>,
-    /// Runs at once (4).
+    /// The most runs at once (4).
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=10_000))]
     max_runs: Option<u64>,
-    /// A run is told to end when its process has worked for so long: 30m, 6h.
+    /// Stops a run whose process has worked for longer: 30m, 6h.
     #[arg(long, value_name = "TIME")]
     max_time: Option<Span>,
-    /// A run is told to end when its processes together have more in memory: 512MiB, 4GiB.
+    /// Stops a run whose processes together use more memory: 512MiB, 4GiB.
     #[arg(long, value_name = "SIZE")]
     max_memory: Option<Bytes>,
-    /// A run is told to end when its processes have used so much time on processors.
+    /// Stops a run whose processes have used more processor time.
     #[arg(long, value_name = "TIME")]
     max_cpu: Option<Span>,
-    /// How long a server that is told to end waits for its runs (20s). Those that are left go on by
-    /// themselves.
+    /// The time that a stopping server waits for its runs (20s). Runs that are left continue without it.
     #[arg(long, value_name = "TIME")]
     stop_after: Option<Span>,
-    /// Registers what is in the folders, also when it changes: all who can write there decide what runs.
+    /// Registers the workflows in the directories, and their later changes. Everyone who can write
+    /// there decides what runs.
     #[arg(long)]
     trust: bool,
     /// Prints a link that logs you in to the console as an admin, once, within a minute, and opens it in a
@@ -126,7 +125,7 @@ struct Serve {
     open: bool,
 }
 
-/// Where it listens unless it is told otherwise.
+/// The default address.
 const LISTEN: &str = "127.0.0.1:7410";
 
 const MAX_RUNS: usize = 4;
@@ -202,7 +201,7 @@ async fn work(
     let left = server.work(runtimes, fronts, cancel.cancelled()).await.map_err(failed)?;
     if !left.is_empty() {
         let runs: Vec<_> = left.iter().map(|run| run.short()).collect();
-        say(&format!("still at work, and going on by themselves: {}", runs.join(", ")));
+        say(&format!("still running, and continuing without it: {}", runs.join(", ")));
     }
     Ok(Exit::OK)
 }
@@ -211,7 +210,7 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
     let listen = match (args.listen, &config.listen) {
         (Some(listen), _) => listen,
         (None, Some(text)) => {
-            text.parse().map_err(|_| CommandError::usage(format!("listen = {text:?} is no ADDRESS:PORT")))?
+            text.parse().map_err(|_| CommandError::usage(format!("listen = {text:?} is not ADDRESS:PORT")))?
         }
         (None, None) => LISTEN.parse().map_err(CommandError::failed)?,
     };
@@ -271,7 +270,7 @@ fn settings_of(args: &Serve, config: &Config) -> Result<ServerSettings, CommandE
     })
 }
 
-/// The certificate that options or the file name.
+/// The certificate named by options or by the file.
 fn tls_of(args: &Serve, config: &Config) -> Result<Option<Tls>, CommandError> {
     let certificate = args.tls_cert.as_ref().or(config.tls_cert.as_ref());
     let key = args.tls_key.as_ref().or(config.tls_key.as_ref());
@@ -293,7 +292,7 @@ fn folder(dir: &Path) -> Result<PathBuf, CommandError> {
     real.ok_or_else(|| CommandError::usage(format!("{} is not a directory", dir.display())))
 }
 
-/// A unit for systemd: the server ends alone, and its runs with it only when the machine does.
+/// A unit for systemd: stopping it stops only the server; its runs end only with the machine.
 fn unit(workflows: Option<&Path>) -> CommandResult {
     let program = std::env::current_exe()
         .map_err(|error| CommandError::failed(format!("this program cannot be found again: {error}")))?;
@@ -303,7 +302,7 @@ fn unit(workflows: Option<&Path>) -> CommandResult {
     let state = prepare::runtime(Mode::Tool)?.state_dir().display().to_string();
     let unit = format!(
         "[Unit]
-Description=lobster serve: workflows when they are due
+Description=lobster serve: scheduling, webhooks and console
 After=network.target
 
 [Service]
@@ -311,7 +310,7 @@ ExecStart={program} serve{folder}
 Environment={state}
 Restart=on-failure
 RestartSec=2
-# Runs are processes of their own: they go on while the server is started again.
+# Runs are separate processes: they continue while the server restarts.
 KillMode=process
 TimeoutStopSec=40
 SuccessExitStatus=143
@@ -327,7 +326,7 @@ WantedBy=default.target
     Ok(Exit::OK)
 }
 
-/// A word as systemd reads it.
+/// A word quoted for systemd.
 fn quoted(word: &str) -> String {
     let word = word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$");
     format!("\"{word}\"")

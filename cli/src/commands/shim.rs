@@ -1,5 +1,5 @@
-//! `openclaw.invoke` and `clawd.invoke` as programs of their own: this binary
-//! under another name. The words are the stage's arguments as they stand, but for `--help` alone.
+//! `openclaw.invoke` and `clawd.invoke` as separate programs: this binary under another name. All words
+//! except `--help` are arguments of the stage.
 
 use lobster_runtime::language::pipeline::{Pipeline, StageCall};
 use lobster_runtime::stage::Mode;

@@ -106,13 +106,13 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// Arguments are cut there, but for `--full`.
+/// Arguments are cut at this length, except with `--full`.
 const ARGUMENTS_SHOWN: usize = 160;
 
 /// Longer arguments are not read.
 const MAX_ARGUMENTS: u64 = 1 << 20;
 
-/// What there is to say about the run as a whole.
+/// Facts about the run as a whole.
 fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec<(&'static str, String)> {
     let mut facts = vec![("run", run.id.to_string())];
     if let Some(parent) = run.parent {
@@ -175,13 +175,13 @@ fn facts(store: &Store, run: &RunSummary, journal: &[Record], full: bool) -> Vec
     facts
 }
 
-/// Why the service that began a run has given it up.
+/// The reason why the service that began a run gave it up.
 fn refused_to_go_on(store: &Store, run: RunId) -> Option<String> {
     let start = store.existing_service().ok()??.start_of(run).ok()??;
     start.why.filter(|_| start.state == StartState::Refused)
 }
 
-/// Effects whose end nobody saw, each with how it was lost and what a person decided.
+/// Effects with an unknown outcome, each with its interruption and the decision about it.
 fn unknown_ends(journal: &[Record]) -> Vec<String> {
     let mut told: Vec<(&str, String)> = Vec::new();
     for record in journal {
@@ -207,7 +207,7 @@ fn unknown_ends(journal: &[Record]) -> Vec<String> {
     told.into_iter().map(|(_, text)| text).collect()
 }
 
-/// `, anew from fetch, with another result of sum`
+/// Formats `, anew from fetch, with another result of sum`.
 fn changed(terms: &Value) -> String {
     let from = terms["from"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let edited = terms["edit"].as_object().into_iter().flatten().map(|(step, _)| step.as_str());
@@ -230,7 +230,7 @@ fn row(line: &Line) -> Vec<Cell> {
         format!("{}{}", "  ".repeat(line.depth), line.path).into(),
         line.kind.as_str().into(),
         Cell::state(line.state.as_str()),
-        // What was taken from the cache took no time.
+        // A cached result took no time.
         outcome
             .filter(|outcome| !outcome.cached)
             .map(|outcome| units::duration(outcome.duration_us))
@@ -243,7 +243,7 @@ fn row(line: &Line) -> Vec<Cell> {
     ]
 }
 
-/// What confined it and what is missing from that, in one cell; `--full` says what held what.
+/// The sandbox of a step and its missing promises, in one cell; `--full` lists what enforced what.
 pub(crate) fn enforced(statement: &Value) -> String {
     let Some(mut cell) = enforcement(statement) else { return String::new() };
     for lacking in statement["lacking"].as_array().into_iter().flatten() {

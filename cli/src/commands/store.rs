@@ -67,7 +67,7 @@ enum Task {
     },
     /// Reads the whole store and lists what is damaged or missing. Changes nothing.
     Verify {
-        /// Continues with a database that was rolled back, or an older copy, as a store of its own. Missing records
+        /// Continues with a database that was rolled back, or an older copy, as a separate store. Missing records
         /// stay missing, and gates can be answered a second time.
         #[arg(long)]
         accept_rollback: bool,
@@ -75,7 +75,7 @@ enum Task {
         #[arg(long)]
         json: bool,
     },
-    /// Copies the whole store, also while other processes use it.
+    /// Copies the whole store, even while other processes use it.
     ///
     /// The copy is a state directory. To restore it, move it to where the lost one was, or name it in
     /// LOBSTER_STATE_DIR. If anything was recorded after the backup, continue with `store verify --accept-rollback`.
@@ -141,7 +141,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
                 dry_run: *dry_run,
             };
             if !*dry_run {
-                // A run that is removed leaves no commit half done.
+                // Finishes interrupted commits first: removing a run must not leave one half done.
                 runtime.finish_commits(&store);
             }
             let report = store.gc(&policy)?;
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
         Task::Verify { accept_rollback, json } => {
             if *accept_rollback {
                 say(match store.accept_rollback()? {
-                    true => "accepted: this store continues as a store of its own",
+                    true => "accepted: this store continues as a separate store",
                     false => "nothing to accept: the database has everything that was recorded",
                 });
             }
@@ -164,7 +164,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
 }
 
-/// An object with the code cache's two figures.
+/// The report as an object, with the two figures of the code cache.
 fn with_code(report: &impl Serialize, code: CodeUse) -> Result<Value, CommandError> {
     let mut object = serde_json::to_value(report).map_err(CommandError::failed)?;
     object["code"] = code.programs.into();
@@ -205,7 +205,7 @@ fn verify(store: &Store, as_json: bool) -> CommandResult {
     let is_damage = |problem: &Problem| !matches!(problem, Problem::RolledBack { .. } | Problem::OtherStore);
     if report.problems.iter().any(is_damage) && damage_met().is_none() {
         say(
-            "What is damaged is not used, and the rest is. `lobster store salvage DIR` copies the rest to a new store.",
+            "Damaged parts are not used, and the rest is. `lobster store salvage DIR` copies the rest to a new store.",
         );
     }
     for problem in &report.problems {
@@ -226,7 +226,7 @@ fn verify(store: &Store, as_json: bool) -> CommandResult {
     Ok(exit)
 }
 
-/// What a copy of the store holds, and what it does not.
+/// Prints the contents of a copy of the store, and what is missing from it.
 fn copied(report: &CopyReport, verb: &str, dir: &Path, as_json: bool) -> CommandResult {
     let exit = if report.problems.is_empty() { Exit::OK } else { Exit::FAILED };
     let mut out = stdout();
@@ -253,7 +253,7 @@ fn copied(report: &CopyReport, verb: &str, dir: &Path, as_json: bool) -> Command
     Ok(exit)
 }
 
-/// Parts of the state directory that are there while steps run, and remain when lobster is killed.
+/// Parts of the state directory that exist while steps run, and stay when lobster is killed.
 const GROWING: [&str; 6] =
     ["store/output/", "store/layers/", "store/homes/", "store/workers/", "store/tmp/", "approved-*/"];
 
@@ -304,13 +304,13 @@ fn pin(store: &Store, run: Option<&str>, pinned: bool, as_json: bool) -> Command
     Ok(Exit::OK)
 }
 
-/// `90s`, `36h`, `30d`, `8w` as milliseconds.
+/// Parses `90s`, `36h`, `30d`, `8w` as milliseconds.
 fn duration(text: &str) -> Result<i64, String> {
     let span: Span = text.parse()?;
     i64::try_from(span.milliseconds()).map_err(|_| format!("{text:?} is too long"))
 }
 
-/// `4096`, `500M`, `2GiB` as bytes.
+/// Parses `4096`, `500M`, `2GiB` as bytes.
 fn size(text: &str) -> Result<u64, String> {
     Bytes::parse_or_bytes(text).map(|bytes| bytes.0)
 }

@@ -15,9 +15,9 @@ use crate::stdout::print_line;
 
 /// Reverts the changes to files that a run made.
 ///
-/// Reverts what steps with `changes: staged` or `changes: review` committed. If one of the files has changed
-/// since, nothing is reverted. Then the `undo:` of each step that has one is proposed, the last step first. The
-/// undo is recorded as a run, so it can be undone, too.
+/// Reverts the commits of steps with `changes: staged` or `changes: review`. If one of the files has
+/// changed since, nothing is reverted. Then the `undo:` of each step that has one is proposed, the last
+/// step first. The undo is recorded as a run, so it can be undone as well.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   lobster undo @ --dry-run                 what would be reverted
@@ -32,8 +32,9 @@ pub(crate) struct Args {
     /// Reverts only the files at these paths and in these directories. May be repeated.
     #[arg(long, value_name = "PATH")]
     only: Vec<PathBuf>,
-    /// What becomes of files that changed since the run: `keep` leaves them as they are now, `overwrite` reverts
-    /// them all the same, `merge` takes the run's change out of a text and keeps the later one.
+    /// The treatment of files that changed since the run: `keep` leaves them as they are now,
+    /// `overwrite` reverts them anyway, `merge` takes the run's change out of a text and keeps the
+    /// later one.
     #[arg(long, value_name = "HOW")]
     conflicts: Option<Conflicts>,
     /// Prints what would be reverted, without reverting it.
@@ -84,7 +85,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     Ok(exit)
 }
 
-/// What the undo has done, and how it is taken back.
+/// Reports the results of the undo, and the command that reverts it.
 fn tell_done(undo: &Undo, run: Option<impl std::fmt::Display>, is_waiting: bool) {
     let files = units::counted(undo.set.changes().count() as u64, "change");
     let steps = units::counted(undo.steps.len() as u64, "step");
@@ -104,7 +105,7 @@ fn tell_done(undo: &Undo, run: Option<impl std::fmt::Display>, is_waiting: bool)
     say(&format!("Undid {done}{by}{back}."));
 }
 
-/// What an undo of files does not undo.
+/// Reports effects that an undo of files does not undo.
 fn tell_others(undo: &Undo) {
     for step in &undo.not_proposed {
         say(&format!("Not undone: step {}: {}.", one_line(&step.step), step.why));

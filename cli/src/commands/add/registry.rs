@@ -13,7 +13,7 @@ use super::signature::Signed;
 use super::source::{LIMITS, secure};
 use crate::exit::CommandError;
 
-/// What registries call a program for WebAssembly.
+/// Media types of WebAssembly programs in registries.
 const PROGRAMS: &[&str] = &[
     "application/wasm",
     "application/vnd.wasm.content.layer.v1+wasm",
@@ -26,7 +26,7 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const SIGNATURE_LAYER: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
 const SIGNATURE: &str = "dev.cosignproject.cosign/signature";
 
-/// As many signatures of one artifact are looked at.
+/// Most signatures of one artifact that are checked.
 const MOST_SIGNATURES: usize = 32;
 
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
@@ -37,12 +37,12 @@ pub(super) struct Reference {
     host: String,
     repository: String,
     tag: Option<String>,
-    /// With `sha256:` before it.
+    /// The digest including `sha256:`.
     digest: Option<String>,
 }
 
 impl Reference {
-    /// The artifact that a text names after `oci://`.
+    /// Parses the artifact after `oci://`.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
         let (path, digest) = match text.split_once('@') {
             Some((path, digest)) => (path, Some(digest.to_owned())),
@@ -75,12 +75,12 @@ impl Reference {
         Ok(Self { host: host.to_owned(), repository: repository.to_owned(), tag, digest })
     }
 
-    /// The same without the digest, so that what the tag names now is found.
+    /// The same artifact without its digest, so that the tag's current version is found.
     pub(super) fn unpinned(self) -> Self {
         Self { digest: self.digest.filter(|_| self.tag.is_none()), ..self }
     }
 
-    /// Its last word, for a name.
+    /// The last word of the repository, used as a name.
     pub(super) fn stem(&self) -> &str {
         self.repository.rsplit('/').next().unwrap_or_default()
     }
@@ -88,7 +88,7 @@ impl Reference {
     fn url(&self, kind: &str, name: &str) -> Result<Url, CommandError> {
         let text = format!("https://{}/v2/{}/{kind}/{name}", self.host, self.repository);
         let url = Url::parse(&text).map_err(|error| CommandError::usage(format!("{text}: {error}")))?;
-        // A registry of one's own machine has no certificate.
+        // A registry on this machine has no certificate.
         match url.host_str() {
             Some("localhost" | "127.0.0.1" | "[::1]") => Url::parse(&text.replacen("https", "http", 1))
                 .map_err(|error| CommandError::usage(format!("{text}: {error}"))),
@@ -105,13 +105,14 @@ impl std::fmt::Display for Reference {
     }
 }
 
-/// The manifests that lead to a program, by their digests: the artifact's own, then that for WebAssembly.
+/// The manifests that lead to a program, by their digests: the artifact's own first, then the
+/// WebAssembly manifest.
 pub(super) struct Manifests {
     wanted: Reference,
     pub(super) digests: Vec<String>,
 }
 
-/// The signatures beside an artifact, whoever made them.
+/// All signatures of an artifact.
 pub(super) fn signatures(of: &Manifests) -> Result<Vec<Signed>, CommandError> {
     let mut session = Session { wanted: &of.wanted, authorization: None };
     let mut found = Vec::new();
@@ -133,7 +134,7 @@ pub(super) fn signatures(of: &Manifests) -> Result<Vec<Signed>, CommandError> {
     Ok(found)
 }
 
-/// The program of an artifact, the artifact by its digest, and the manifests on the way.
+/// Downloads the program of an artifact, with the artifact's digest and its manifests.
 pub(super) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference, Manifests), CommandError> {
     let mut session = Session { wanted, authorization: None };
     let name = wanted.digest.as_deref().or(wanted.tag.as_deref()).unwrap_or("latest");
@@ -172,7 +173,7 @@ pub(super) fn program(wanted: &Reference) -> Result<(Vec<u8>, Reference, Manifes
     Ok((bytes, Reference { digest: Some(digest), ..wanted.clone() }, manifests))
 }
 
-/// Requests for one artifact, with what the registry wants to see.
+/// Requests for one artifact, with the credentials for its registry.
 struct Session<'w> {
     wanted: &'w Reference,
     authorization: Option<String>,
@@ -200,7 +201,7 @@ impl Session<'_> {
         })
     }
 
-    /// None if the registry has no such thing.
+    /// `None` if the registry answers 404.
     fn find(&mut self, kind: &str, name: &str, accept: &str) -> Result<Option<Vec<u8>>, CommandError> {
         let url = self.wanted.url(kind, name)?;
         let mut answer = self.ask(&url, accept)?;
@@ -231,7 +232,7 @@ impl Session<'_> {
         fetch(&request, LIMITS).map_err(CommandError::failed)
     }
 
-    /// What a registry wants to see: a token of the service that it names, or the password itself.
+    /// The credential that a registry asks for: a token of its authorisation service, or the password itself.
     fn sign_in(&self, challenge: &str) -> Result<String, CommandError> {
         let password = password(&self.wanted.host).map(|basic| format!("Basic {basic}"));
         let Some(parameters) = challenge.strip_prefix("Bearer ") else {
@@ -247,7 +248,7 @@ impl Session<'_> {
         let realm = parameter("realm").and_then(|text| Url::parse(&text).ok());
         let mut url = realm.ok_or_else(|| {
             CommandError::failed(format!(
-                "{} says where to sign in in words that are not an address",
+                "{} names a sign-in service that is not an address",
                 self.wanted.host
             ))
         })?;
@@ -267,7 +268,7 @@ impl Session<'_> {
     }
 }
 
-/// What `docker login` and `podman login` keep for a host, as `Basic` has it.
+/// The credentials that `docker login` and `podman login` keep for a host, in the form of `Basic`.
 fn password(host: &str) -> Option<String> {
     let places = [
         std::env::var_os("REGISTRY_AUTH_FILE").map(PathBuf::from),

@@ -1,6 +1,6 @@
-//! Signatures of components, as `cosign` makes them with a key pair: of an artifact in a registry
-//! (`cosign sign --key`, a "simple signing" payload at the tag `sha256-HEX.sig`), and of a file or an
-//! address (`cosign sign-blob --key`, the signature beside it with `.sig` at its end).
+//! Signatures of components, as made by `cosign` with a key pair: for an artifact in a registry
+//! (`cosign sign --key`, a "simple signing" payload at the tag `sha256-HEX.sig`), and for a file or an
+//! address (`cosign sign-blob --key`, a signature next to it with the suffix `.sig`).
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ use super::registry::{self, Manifests};
 use super::source::LIMITS;
 use crate::exit::CommandError;
 
-/// What stands before the key in a SubjectPublicKeyInfo (RFC 5480, RFC 8410), and what checks with it.
+/// Prefixes of keys in a SubjectPublicKeyInfo (RFC 5480, RFC 8410), with their algorithms.
 const ALGORITHMS: [(&[u8], usize, &dyn VerificationAlgorithm); 2] = [
     (
         b"\x30\x59\x30\x13\x06\x07\x2a\x86\x48\xce\x3d\x02\x01\x06\x08\x2a\x86\x48\xce\x3d\x03\x01\x07\x03\x42\x00",
@@ -24,10 +24,10 @@ const ALGORITHMS: [(&[u8], usize, &dyn VerificationAlgorithm); 2] = [
     (b"\x30\x2a\x30\x05\x06\x03\x2b\x65\x70\x03\x21\x00", 32, &ED25519),
 ];
 
-/// The type that a payload of cosign says it has.
+/// The type in a payload of cosign.
 const PAYLOAD: &str = "cosign container image signature";
 
-/// A public key that signatures are checked with.
+/// A public key for checking signatures.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Key {
     /// A SubjectPublicKeyInfo, DER.
@@ -35,7 +35,7 @@ pub(super) struct Key {
 }
 
 impl Key {
-    /// Reads a file as `cosign generate-key-pair` writes it (`cosign.pub`).
+    /// Reads a file written by `cosign generate-key-pair` (`cosign.pub`).
     pub(super) fn read(path: &Path) -> Result<Self, CommandError> {
         let refuse = |why: &str| CommandError::usage(format!("{}: {why}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|error| refuse(&error.to_string()))?;
@@ -47,7 +47,7 @@ impl Key {
         Self::of_text(&inside.split_whitespace().collect::<String>()).map_err(|why| refuse(&why))
     }
 
-    /// As a lock has it.
+    /// Parses the key of a lock.
     pub(super) fn of_text(text: &str) -> Result<Self, String> {
         let info = BASE64.decode(text).map_err(|error| format!("the key is not Base64: {error}"))?;
         let key = Self { info };
@@ -75,27 +75,27 @@ impl Key {
     }
 }
 
-/// A signature and the bytes that it is of.
+/// A signature and the signed bytes.
 pub(super) struct Signed {
     pub(super) message: Vec<u8>,
     pub(super) signature: Vec<u8>,
 }
 
-/// Where the signatures of a component are looked for.
+/// The place of a component's signatures.
 pub(super) enum Place {
-    /// The bytes are known by their digest, and nobody signs them.
+    /// A ready step is known by its digest and has no signature.
     None,
     File(std::path::PathBuf),
     Web(Url),
-    /// Those that lead to the program, the artifact's own first.
+    /// The manifests that lead to the program, the artifact's own first.
     Registry(Manifests),
 }
 
 impl Place {
-    /// Whether there is a signature by this key.
+    /// Checks that the component has a signature by this key.
     ///
     /// # Errors
-    /// When there is none, or none by the key.
+    /// It has no signature, or none by the key.
     pub(super) fn check(&self, bytes: &[u8], key: &Key, told: &str) -> Result<(), CommandError> {
         let found = self.signatures(bytes)?;
         if found.is_empty() {
@@ -122,12 +122,12 @@ impl Place {
         }))
     }
 
-    /// Whether anybody has signed it. What cannot be found out is no.
+    /// True if a signature is known to exist.
     pub(super) fn is_signed(&self, bytes: &[u8]) -> bool {
         self.signatures(bytes).is_ok_and(|found| !found.is_empty())
     }
 
-    /// Whether a message that the key signed names the artifact; of a file it is the file.
+    /// True if a message signed by the key names the artifact; for a file, the message is the file.
     fn is_about(&self, message: &[u8]) -> bool {
         let Self::Registry(manifests) = self else { return true };
         let Ok(payload) = json::parse(&String::from_utf8_lossy(message)) else { return false };
@@ -165,13 +165,13 @@ impl Place {
         };
         let Some(text) = text else { return Ok(Vec::new()) };
         let text: Vec<u8> = text.into_iter().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        // What is not Base64 verifies nothing, and is a signature all the same.
+        // Text that is not Base64 verifies nothing, but is still a signature.
         let signature = BASE64.decode(&text).unwrap_or_default();
         Ok(vec![Signed { message: bytes.to_owned(), signature }])
     }
 }
 
-/// Where the signature of what an address gives lies.
+/// The address of the signature for an address.
 fn beside(url: &Url) -> Url {
     let mut url = url.clone();
     url.set_path(&format!("{}.sig", url.path()));

@@ -1,4 +1,4 @@
-//! Where a component is taken from.
+//! Sources of components.
 
 use std::fs;
 use std::io::Read;
@@ -14,31 +14,31 @@ use super::signature::Place;
 use crate::exit::CommandError;
 use crate::which;
 
-/// The largest program that is taken from anywhere, and the longest silence on the way.
+/// Limits of downloads: the largest program and the longest silence.
 pub(super) const LIMITS: Limits = Limits { idle: Duration::from_secs(60), body: 256 << 20 };
 
-/// The ready steps that come with lobster, a line each: name, BLAKE3, length.
+/// The ready steps that come with lobster, one per line: name, BLAKE3, length.
 const READY: &str = include_str!("../../../../guest-steps/dist/LOCK");
 
-/// Those of the list that are for tests of lobster itself, or built in.
+/// Steps of the list that are built in or only for lobster's own tests.
 const NOT_OFFERED: &[&str] = &["greet", "hostile", "hostile-net", "js-eval", "request"];
 
-/// The directory of the ready steps, if it is not where lobster was installed or built.
+/// The variable with the directory of the ready steps, if it is not at its usual place.
 const READY_DIR: &str = "LOBSTER_STEPS_DIR";
 
-/// A program that was taken from its source.
+/// A program read from its source.
 pub(super) struct Taken {
     pub(super) bytes: Vec<u8>,
-    /// Its source in words that lead to these very bytes again, where there are such.
+    /// The source, pinned to these bytes if possible.
     pub(super) told: String,
-    /// Where its signatures are.
+    /// The place of its signatures.
     pub(super) signatures: Place,
 }
 
-/// Where a component is taken from.
+/// The source of a component.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Source {
-    /// A ready step of lobster, by its name.
+    /// A ready step of lobster, by name.
     Ready(String),
     File(PathBuf),
     Web(Url),
@@ -46,7 +46,7 @@ pub(super) enum Source {
 }
 
 impl Source {
-    /// What a person means by a text.
+    /// Parses the source that a person typed.
     pub(super) fn parse(text: &str) -> Result<Self, CommandError> {
         if let Some(reference) = text.strip_prefix("oci://") {
             return Reference::parse(reference).map(Self::Registry).map_err(CommandError::usage);
@@ -74,7 +74,7 @@ impl Source {
             }))
     }
 
-    /// What a name can be made of, if the program has none.
+    /// A text from which a name can be made, if the program has none.
     pub(super) fn stem(&self) -> String {
         let last = match self {
             Self::Ready(name) => name.as_str(),
@@ -85,7 +85,7 @@ impl Source {
         last.strip_suffix(".wasm").unwrap_or(last).replace(['_', '.'], "-").to_lowercase()
     }
 
-    /// What is there.
+    /// Reads the program from the source.
     pub(super) fn take(&self) -> Result<Taken, CommandError> {
         let taken = |bytes, told, signatures| Ok(Taken { bytes, told, signatures });
         match self {
@@ -113,7 +113,7 @@ impl Source {
         }
     }
 
-    /// The same source, as it is now.
+    /// The same source without its digest, to find the current version.
     pub(super) fn unpinned(self) -> Self {
         match self {
             Self::Registry(reference) => Self::Registry(reference.unpinned()),
@@ -139,7 +139,7 @@ fn ready_steps() -> impl Iterator<Item = (&'static str, &'static str)> {
     words.filter(|(name, _)| !NOT_OFFERED.contains(name))
 }
 
-/// Has a person at the terminal choose a ready step.
+/// Lets the person at the terminal choose a ready step.
 pub(super) fn pick_ready() -> Result<String, CommandError> {
     let names: Vec<&str> = ready_steps().map(|(name, _)| name).collect();
     if !which::can_ask() {
@@ -150,7 +150,7 @@ pub(super) fn pick_ready() -> Result<String, CommandError> {
     Ok(names[which::pick(&rows, "Which ready step?")?].to_owned())
 }
 
-/// What a ready step does, in a few words.
+/// The purpose of a ready step, in a few words.
 fn about(name: &str) -> &'static str {
     match name {
         "categorize-mail" => "sorts mails into categories",
@@ -166,12 +166,12 @@ fn about(name: &str) -> &'static str {
     }
 }
 
-/// A ready step: the directory may be anybody's, the bytes are those of this lobster.
+/// Reads a ready step: its directory may be writable by others, so the digest is checked.
 fn ready_step(name: &str) -> Result<Vec<u8>, CommandError> {
     let wanted =
         ready_steps().find(|(known, _)| *known == name).map(|(_, digest)| digest).unwrap_or_default();
     let beside = std::env::current_exe().ok();
-    // As the archive has them, and as a prefix has them where it was unpacked.
+    // First the layout of the archive, then the layout of an installation prefix.
     let beside = beside
         .as_deref()
         .and_then(Path::parent)

@@ -1,4 +1,4 @@
-//! The words that the store and the working directory have.
+//! Words from the store and the working directory.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -14,10 +14,10 @@ use super::Candidate;
 use crate::render::units;
 use crate::{prepare, which};
 
-/// Runs that are offered, and looked through for names.
+/// Runs that are offered, and searched for names.
 const RUNS: usize = 30;
 
-/// Files of a directory that are looked at.
+/// Most files of a directory that are looked at.
 const FILES: usize = 2000;
 
 pub(super) struct Known {
@@ -26,7 +26,7 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// What there is here. A store is not made for it.
+    /// The words known here. Does not create a store.
     pub(super) fn here() -> Self {
         let store = || {
             let runtime = prepare::runtime(Mode::Tool).ok()?;
@@ -63,7 +63,7 @@ impl Known {
             }));
         }
         found.extend(recent.iter().map(|run| Candidate::new(run.id.short(), self.about(run))));
-        // A whole id, if one is being typed.
+        // Whole ids, if more than eight characters are typed.
         if current.len() > 8 {
             found.extend(recent.iter().map(|run| Candidate::new(run.id.to_string(), self.about(run))));
         }
@@ -76,7 +76,7 @@ impl Known {
         names.into_iter().map(|name| Candidate::new(name, "")).collect()
     }
 
-    /// Questions that wait.
+    /// Open questions.
     pub(super) fn gates(&self) -> Vec<Candidate> {
         let open = GateFilter { status: Some(GateStatus::Open), ..GateFilter::default() };
         let gates = self.store.as_ref().and_then(|store| store.gates(&open).ok()).unwrap_or_default();
@@ -85,7 +85,7 @@ impl Known {
         gates.into_iter().map(|gate| Candidate::new(gate.id, prompt(&gate.question))).collect()
     }
 
-    /// Steps of the run that was named.
+    /// Steps of the named run.
     pub(super) fn steps(&self, run: Option<&str>) -> Vec<Candidate> {
         let paths = || {
             let store = self.store.as_ref()?;
@@ -114,7 +114,7 @@ impl Known {
         })
     }
 
-    /// Files and folders that begin as what was typed does.
+    /// Files and directories that begin with the typed text.
     pub(super) fn files(&self, current: &str, fits: impl Fn(&Path) -> bool) -> Vec<Candidate> {
         let Some(here) = &self.folder else { return Vec::new() };
         let (folder, begin) =

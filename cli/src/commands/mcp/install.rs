@@ -111,7 +111,7 @@ impl Client {
         })
     }
 
-    /// Where in the file the servers stand.
+    /// The path of the servers' table in the file.
     fn servers(self) -> &'static [&'static str] {
         match self {
             Self::Claude | Self::Cursor => &["mcpServers"],
@@ -146,7 +146,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let file = client.file(args.project)?;
     let mut entry = entry(&args.words)?;
     if client == Client::Codex {
-        // Without it `codex exec` calls no tool; lobster's own policy and questions decide.
+        // Without it `codex exec` calls no tool; lobster's own policy and questions still decide.
         entry["default_tools_approval_mode"] = "approve".into();
     }
     let mut out = stdout();
@@ -192,18 +192,18 @@ fn indented(entry: &Value) -> String {
     text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// How a client starts this server.
+/// The command with which a client starts this server.
 fn entry(words: &[String]) -> Result<Value, CommandError> {
     let mut args = vec!["mcp".to_owned()];
     args.extend(serve::absolute_words(words)?);
     let mut entry = json!({ "command": own_program()?, "args": args });
     let mut variables = Map::new();
     for name in ["LOBSTER_STATE_DIR", "LOBSTER_POLICY"] {
-        // The client has another environment; these two say whose record and whose rules.
+        // The client has a different environment; these two variables select the record and the rules.
         if let Some(value) = env::var_os(name).and_then(read_path) {
             let path = std::path::absolute(&value)?;
             let text = path.to_str().ok_or_else(|| {
-                CommandError::failed(format!("{name} must be text (UTF-8) to be told a client, not {path:?}"))
+                CommandError::failed(format!("{name} must be text (UTF-8) for a client, not {path:?}"))
             })?;
             variables.insert(name.to_owned(), text.into());
         }
@@ -214,7 +214,7 @@ fn entry(words: &[String]) -> Result<Value, CommandError> {
     Ok(entry)
 }
 
-/// The name under which the user's `PATH` has this program, which an update keeps; else where it is.
+/// The name that finds this program in the user's `PATH`, which survives an update; else its path.
 fn own_program() -> Result<String, CommandError> {
     let own = env::current_exe()?.canonicalize()?;
     let path = env::var_os("PATH").unwrap_or_default();
@@ -228,7 +228,7 @@ fn own_program() -> Result<String, CommandError> {
     })
 }
 
-/// The entry as it stands in the client's file.
+/// The entry as written in the client's file.
 fn text_of(client: Client, name: &str, entry: &Value) -> Result<String, CommandError> {
     let servers = client.servers().iter().rev();
     let whole = servers.fold(json!({ name: entry }), |inner, key| json!({ *key: inner }));
@@ -240,14 +240,14 @@ fn text_of(client: Client, name: &str, entry: &Value) -> Result<String, CommandE
 
 fn toml_text(value: &Value) -> Result<String, CommandError> {
     let text = toml::to_string(value).map_err(|error| CommandError::failed(error.to_string()))?;
-    // The table of all servers has no line of its own: a file may say that only once.
+    // The table of all servers has no line in the entry: a file may contain it only once.
     Ok(text.trim_start_matches("[mcp_servers]\n").to_owned())
 }
 
-/// A client's file, as far as it must be understood to change one entry.
+/// A client's file, parsed far enough to change one entry.
 enum Config {
     Json(Map<String, Value>),
-    /// TOML keeps its comments, so text is changed and not a tree.
+    /// TOML is changed as text, so that comments are kept.
     Toml {
         text: String,
         tree: Value,
@@ -262,7 +262,7 @@ impl Config {
             Err(error) => return Err(CommandError::failed(format!("{}: {error}", file.display()))),
         };
         let not_read = |why: String| {
-            CommandError::failed(format!("{} is left as it is: {why}", file.display()))
+            CommandError::failed(format!("{} is not changed: {why}", file.display()))
                 .with_hint("--print shows the entry, to add it by hand")
         };
         if client == Client::Codex {

@@ -23,7 +23,7 @@ use crate::stdout::stdout;
 pub(super) struct Args {
     /// The server's name in lobster.mcp.toml.
     server: String,
-    /// How long to wait for you, in seconds.
+    /// The time limit for logging in, in seconds.
     #[arg(long, value_name = "SECONDS", default_value_t = 300, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
 }

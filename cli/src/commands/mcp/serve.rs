@@ -13,7 +13,7 @@ use crate::mcp::http::{Place, Token};
 use crate::mcp::{self, Approvals};
 use crate::prepare;
 
-/// What is served, and to whom.
+/// The options of the server.
 #[derive(Debug, clap::Args)]
 #[group(skip)]
 pub(super) struct Args {
@@ -26,10 +26,10 @@ pub(super) struct Args {
     /// A policy for native commands. It can make `LOBSTER_POLICY` stricter, never looser.
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// How to treat commands that no rule covers; `open` runs everything except hard blocks.
+    /// The treatment of commands that no rule covers; `open` runs everything except hard blocks.
     #[arg(long, value_name = "PROFILE", value_enum)]
     profile: Option<ProfileName>,
-    /// Who answers the questions of a run.
+    /// The way in which the questions of a run are answered.
     #[arg(long, value_name = "WHO", value_enum, default_value = "elicit")]
     approvals: Approvals,
     /// Offers only the tools of the directories, and none that runs what an agent writes.
@@ -73,11 +73,11 @@ pub(super) struct Args {
     all_runs: bool,
 }
 
-/// Options whose value is a path.
+/// Options with paths.
 const PATHS: &[&str] = &["--workflows", "--components", "--policy", "--root"];
 
-/// The options as they mean the same wherever the server is started, for a client that speaks on
-/// stdin and stdout.
+/// The options with absolute paths, so that a client that uses stdin and stdout can start the server
+/// from any directory.
 pub(super) fn absolute_words(words: &[String]) -> Result<Vec<String>, CommandError> {
     #[derive(clap::Parser)]
     #[command(no_binary_name = true, name = "lobster mcp", disable_help_flag = true)]
@@ -97,7 +97,7 @@ pub(super) fn absolute_words(words: &[String]) -> Result<Vec<String>, CommandErr
     }
     let absolute = |path: &str| -> Result<String, CommandError> {
         let path = std::path::absolute(path)?;
-        // A file that is not there is found now, not when an agent calls.
+        // A missing file is reported now, not when an agent calls.
         path.metadata().map_err(|error| CommandError::usage(format!("{}: {error}", path.display())))?;
         Ok(path.to_string_lossy().into_owned())
     };
@@ -115,7 +115,7 @@ pub(super) fn absolute_words(words: &[String]) -> Result<Vec<String>, CommandErr
     Ok(whole)
 }
 
-/// The profiles of a policy, and none at all.
+/// The profiles of a policy, and `open` for no policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum ProfileName {
     /// Everything runs except hard blocks; only without a policy.
@@ -139,7 +139,7 @@ impl ProfileName {
     }
 }
 
-/// What agents may do where the operator has said nothing.
+/// The default policy for agents.
 const CAREFUL: &str = "version = 1\nextends = [\"builtin:readonly-catalog@1\"]\n";
 
 pub(super) fn run(args: &Args) -> CommandResult {
@@ -154,7 +154,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let policies = PolicySources { place: Some(&root), run: args.policy.as_deref() };
     let mut settings = prepare::settings_under(Mode::Tool, &policies)?;
     confine(&mut settings, args.profile)?;
-    // No step of an agent's may change what the operator serves.
+    // Steps of agents must not change the files that the operator serves.
     settings
         .policy_files
         .extend(workflows.iter().chain(&components).map(|dir| PolicyFileUsed::directory(dir)));
@@ -177,7 +177,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     mcp::serve(runtime, options, http)
 }
 
-/// How the server is reached, if not by stdin and stdout.
+/// The HTTP address or socket of the server; `None` for stdin and stdout.
 fn http_options(args: &Args) -> Result<Option<mcp::http::Options>, CommandError> {
     let place = match (args.http, &args.socket) {
         (Some(address), _) => Place::Port(address),
@@ -200,7 +200,7 @@ fn http_options(args: &Args) -> Result<Option<mcp::http::Options>, CommandError>
             let file = args.token_file.as_ref().map(|file| format!("--token-file {}", file.display()));
             CommandError::usage(format!("{}: {why}", file.as_deref().unwrap_or("LOBSTER_MCP_TOKEN")))
         })?,
-        // The kernel tells who connects to a socket file.
+        // The kernel identifies the user who connects to a socket file.
         None if args.no_token || args.socket.is_some() => Token::Off,
         None => Token::make()?,
     };
@@ -215,7 +215,7 @@ fn http_options(args: &Args) -> Result<Option<mcp::http::Options>, CommandError>
     Ok(Some(options))
 }
 
-/// Puts the careful policy in place where there is none, and the profile that was asked for.
+/// Applies the careful policy if there is no other, and the requested profile.
 fn confine(settings: &mut Settings, wanted: Option<ProfileName>) -> Result<(), CommandError> {
     let given = !settings.policy.is_open();
     if wanted == Some(ProfileName::Open) {

@@ -6,7 +6,7 @@ use std::path::Path;
 use crate::exit::{CommandError, CommandResult, Exit};
 use crate::which;
 
-/// What a project is made with.
+/// Kinds of projects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ProjectKind {
     /// Any project: commands that only read run, all others ask.
@@ -21,7 +21,7 @@ pub(crate) enum ProjectKind {
     Go,
 }
 
-/// All of them, with their names and the file that tells of each.
+/// All kinds, with their names and the file that identifies each.
 const KINDS: &[(ProjectKind, &str, Option<&str>)] = &[
     (ProjectKind::Plain, "plain", None),
     (ProjectKind::Node, "node", Some("package.json")),
@@ -31,7 +31,7 @@ const KINDS: &[(ProjectKind, &str, Option<&str>)] = &[
 ];
 
 impl ProjectKind {
-    /// What the files of this directory say.
+    /// Detects the kind from the files of this directory.
     fn detect() -> Self {
         let has = |file: &str| Path::new(file).exists();
         let found = KINDS.iter().find(|(_, _, file)| file.is_some_and(has));
@@ -60,7 +60,7 @@ pub(super) fn run(kind: Option<ProjectKind>, out: &mut impl Write) -> CommandRes
     Ok(Exit::OK)
 }
 
-/// Has a person choose; what the files tell comes first.
+/// Lets a person choose; the detected kind comes first.
 fn ask(usual: ProjectKind) -> Result<ProjectKind, CommandError> {
     let mut kinds: Vec<_> = KINDS.iter().collect();
     kinds.sort_by_key(|(kind, ..)| *kind != usual);
@@ -69,7 +69,7 @@ fn ask(usual: ProjectKind) -> Result<ProjectKind, CommandError> {
     Ok(kinds[which::pick(&rows, "Which kind of project?")?].0)
 }
 
-/// A small policy that a person can grow: readers run, the rest asks.
+/// A small policy to extend: reading commands run, all others ask.
 const STARTER: &str = r#"# lobster.policy.toml. Use it with `lobster run --policy FILE` or LOBSTER_POLICY=FILE.
 # Keep it where no step can write. `lobster policy check FILE` checks it,
 # `lobster policy explain 'command'` shows what it decides and why.

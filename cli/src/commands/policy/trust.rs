@@ -1,4 +1,4 @@
-//! `lobster policy trust` and `untrust`: a person's word about a project's policy.
+//! `lobster policy trust` and `untrust`: record a person's trust in a project's policy.
 
 use std::io::{self, IsTerminal, Write};
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::prepare;
 pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> CommandResult {
     prepare::refuse_inside_a_run("trust a policy")?;
     if !yes && !io::stdin().is_terminal() {
-        return Err(CommandError::failed("nobody can be asked: standard input is not a terminal")
+        return Err(CommandError::failed("cannot ask: standard input is not a terminal")
             .with_hint("run it at a terminal; --yes is for operators who have read the file"));
     }
     let runtime = prepare::runtime(Mode::Human)?;
@@ -48,7 +48,7 @@ pub(super) fn trust(file: Option<&Path>, yes: bool, out: &mut impl Write) -> Com
 
 pub(super) fn untrust(file: Option<&Path>, out: &mut impl Write) -> Result<(), CommandError> {
     let runtime = prepare::runtime(Mode::Human)?;
-    // A file that is gone can be forgotten, too.
+    // A missing file can be removed from the list as well.
     let path = match file {
         Some(path) => std::fs::canonicalize(path).or_else(|_| std::path::absolute(path))?,
         None => find(None)?.path,
@@ -87,7 +87,7 @@ pub(super) fn find(file: Option<&Path>) -> Result<ProjectPolicy, CommandError> {
     }
 }
 
-/// What the file would let happen.
+/// Prints the rights that the file grants.
 fn describe(runtime: &Runtime, policy: &Policy, out: &mut impl Write) -> io::Result<()> {
     let file = policy.file();
     let rules = |effect: Effect| {

@@ -1,4 +1,4 @@
-//! `lobster schedule register` and `unregister`: a person's word about what the service starts.
+//! `lobster schedule register` and `unregister`: record a person's decision on what the service starts.
 
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -22,7 +22,7 @@ pub(super) fn register(files: &[PathBuf], trust: bool) -> CommandResult {
         let shown = harmless(&candidate.path.display().to_string()).into_owned();
         match workflows::compare(&service, &candidate)? {
             Word::Registered => {
-                print_line(&format!("{} is registered as it is: {shown}", candidate.name));
+                print_line(&format!("{} is already registered: {shown}", candidate.name));
                 continue;
             }
             Word::New => print_line(&format!("{} is new: {shown}", candidate.name)),
@@ -51,7 +51,7 @@ pub(super) fn register(files: &[PathBuf], trust: bool) -> CommandResult {
     Ok(exit)
 }
 
-/// What starts the workflow, and with which arguments.
+/// Prints the workflow's triggers and their arguments.
 fn describe(candidate: &Candidate) {
     let triggers = &candidate.workflow.triggers;
     for schedule in &triggers.schedules {
@@ -66,10 +66,10 @@ fn describe(candidate: &Candidate) {
 
 fn agreed(candidate: &Candidate) -> Result<bool, CommandError> {
     if !io::stdin().is_terminal() {
-        return Err(CommandError::failed("nobody can be asked: standard input is no terminal")
+        return Err(CommandError::failed("cannot ask: standard input is not a terminal")
             .with_hint("register it at a terminal; --trust is for operators who have read the file"));
     }
-    write!(stdout(), "Have the service start it (blake3:{})? [y/N] ", candidate.digest.short())?;
+    write!(stdout(), "Let the service start it (blake3:{})? [y/N] ", candidate.digest.short())?;
     stdout().flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
@@ -81,6 +81,6 @@ pub(super) fn unregister(name: &str) -> CommandResult {
     if !prepare::service()?.unregister(name, actor().as_deref(), ORIGIN)? {
         return Err(CommandError::usage(format!("{name} is not registered")));
     }
-    print_line(&format!("{name} is not registered any more"));
+    print_line(&format!("{name} is no longer registered"));
     Ok(Exit::OK)
 }

@@ -1,4 +1,4 @@
-//! Ticks for people: when a schedule is due, what became of its ticks, and making up for some.
+//! Ticks for people: the next times of a schedule, the outcomes of its ticks, and backfills.
 
 use std::io::Write;
 use std::path::Path;
@@ -22,13 +22,13 @@ use crate::prepare;
 use crate::render::pager::Output;
 use crate::stdout::print_line;
 
-/// More ticks than this are not made up for at once.
+/// Most ticks that one backfill starts.
 const BACKFILL_AT_MOST: usize = 1000;
 
-/// A server that was not heard of for so long, in milliseconds, may be gone: it says every two seconds that it is there.
+/// Silence in milliseconds after which a server may be gone: it reports every two seconds.
 const SILENT_MS: i64 = 5_000;
 
-/// When a schedule is due, in words.
+/// The times of a schedule, in words.
 pub(super) fn due_text(schedule: &Schedule) -> String {
     match &schedule.due {
         Due::Cron { pattern, timezone } => format!("{pattern} {timezone}"),
@@ -36,7 +36,7 @@ pub(super) fn due_text(schedule: &Schedule) -> String {
     }
 }
 
-/// What starts a workflow besides schedules, in words.
+/// The other triggers of a workflow, in words.
 pub(super) fn other_triggers(content: &Content) -> String {
     let triggers = &content.triggers;
     let webhooks = triggers.webhooks.iter().map(|hook| format!("webhook /hooks/{}", hook.path));
@@ -45,7 +45,7 @@ pub(super) fn other_triggers(content: &Content) -> String {
     webhooks.chain(after).chain(watch).collect::<Vec<_>>().join(", ")
 }
 
-/// The schedules that a word means: one that is registered, or those of a file.
+/// The schedules that a word names: a registered one, or those of a file.
 fn schedules_of(word: &str) -> Result<Vec<(String, Schedule)>, CommandError> {
     if Path::new(word).is_file() {
         let runtime = prepare::runtime(Mode::Human)?;
@@ -101,7 +101,7 @@ pub(super) fn next(word: &str, count: usize, from: Option<&str>, as_json: bool) 
     Ok(Exit::OK)
 }
 
-/// An instant in the zone of a schedule, or of this machine.
+/// A time in the zone of a schedule, or of this machine.
 fn local(schedule: &Schedule, ms: i64) -> String {
     let zone = zone_of(schedule).unwrap_or_else(TimeZone::system);
     match Timestamp::from_millisecond(ms) {
@@ -117,7 +117,7 @@ fn zone_of(schedule: &Schedule) -> Option<TimeZone> {
     }
 }
 
-/// What is special about a tick: the clock is changed around it.
+/// A remark on a tick near a change of the clocks.
 fn mark_of(schedule: &Schedule, tick: &DueTick) -> Option<&'static str> {
     let zone = zone_of(schedule)?;
     if tick.is_second {
@@ -135,7 +135,7 @@ fn mark_of(schedule: &Schedule, tick: &DueTick) -> Option<&'static str> {
 }
 
 pub(super) fn backfill(word: &str, from: &str, to: Option<&str>, dry_run: bool) -> CommandResult {
-    prepare::refuse_inside_a_run("make up for ticks")?;
+    prepare::refuse_inside_a_run("backfill ticks")?;
     let service = prepare::service()?;
     let row = find(&service, word)?;
     let now = service.store().clock_ms();
@@ -232,8 +232,8 @@ fn line_of(service: &Service, schedule: &Schedule, tick: &Tick) -> Result<String
         line += &format!(", run {}", run.short());
         let start = service.start_of(run)?;
         match start.and_then(|start| start.why) {
-            // It began, and goes on only if a person says so.
-            Some(why) if service.store().run(run).is_ok() => line += &format!(" does not go on: {why}"),
+            // The run began, and continues only if a person resumes it.
+            Some(why) if service.store().run(run).is_ok() => line += &format!(" does not continue: {why}"),
             Some(why) => line += &format!(" did not begin: {why}"),
             None => line += &paid(service, run),
         }
@@ -250,7 +250,7 @@ fn line_of(service: &Service, schedule: &Schedule, tick: &Tick) -> Result<String
     Ok(line)
 }
 
-/// What the run of a tick paid models for, once it is over.
+/// The cost of a tick's run, once it has ended.
 fn paid(service: &Service, run: RunId) -> String {
     let store = service.store();
     if !store.run(run).is_ok_and(|run| run.status.is_over()) {
@@ -264,7 +264,7 @@ fn paid(service: &Service, run: RunId) -> String {
     }
 }
 
-/// How the schedule stands now: why nothing comes, or what comes next.
+/// The current state of a schedule: the reason why it does not start runs, or its next time.
 fn standing(
     service: &Service,
     row: &ScheduleRow,
@@ -279,13 +279,13 @@ fn standing(
     let servers = service.servers()?;
     if servers.is_empty() {
         lines
-            .push("no server is at work on this store: nothing starts until `lobster serve` does".to_owned());
+            .push("no server is running on this store: nothing starts until `lobster serve` does".to_owned());
     }
     for server in servers {
         let silent = (now - server.heard_at).max(0);
-        // One that was killed cannot say so.
+        // A killed server cannot report its end.
         let heard = match silent > SILENT_MS {
-            true => format!(", last heard of {} s ago", silent / 1000),
+            true => format!(", last active {} s ago", silent / 1000),
             false => String::new(),
         };
         lines.push(format!(

@@ -15,7 +15,7 @@ use serde::{Deserialize, Deserializer};
 
 use crate::exit::CommandError;
 
-/// The settings of a server. An option on the command line counts before the file.
+/// The settings of a server. Options on the command line override the file.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Config {
@@ -37,15 +37,15 @@ pub(super) struct Config {
     pub(super) stop_after: Option<String>,
     #[serde(default)]
     pub(super) trust: bool,
-    /// What links in notices begin with.
+    /// The beginning of links in notifications.
     pub(super) url: Option<String>,
     #[serde(default)]
     pub(super) notify: Vec<Target>,
-    /// What model calls of all runs that it starts may use together on one day, in UTC.
+    /// The budget of one day (UTC) for the model calls of all runs that the server starts.
     pub(super) budget: Option<Budget>,
-    /// What a yes of a person has to be confirmed with.
+    /// The confirmation that a person's approval needs.
     pub(super) confirm: Option<Confirm>,
-    /// A proxy in front of it that says who calls.
+    /// A proxy in front of the server that names the caller.
     pub(super) proxy: Option<Proxy>,
 }
 
@@ -60,14 +60,14 @@ pub(super) enum Confirm {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proxy {
-    /// The socket file that it connects to, relative to the file.
+    /// The socket file to which it connects, relative to the file.
     socket: PathBuf,
-    /// The user that it runs as, by name or number, if it is another one than the server's.
+    /// The user of the proxy, by name or number, if it is not the server's user.
     user: Option<String>,
-    /// What it says the name of the caller in.
+    /// The header with the name of the caller.
     #[serde(default = "remote_user")]
     header: String,
-    /// Who may what; `*` is everybody else whom it names.
+    /// The rights of people; `*` is everyone else whom the proxy names.
     #[serde(default)]
     #[serde(deserialize_with = "people")]
     people: BTreeMap<String, Rights>,
@@ -77,7 +77,7 @@ fn remote_user() -> String {
     "Remote-User".to_owned()
 }
 
-/// Who may what: a role, or a role for some workflows alone.
+/// The rights of people: a role, or a role for some workflows.
 fn people<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Rights>, D::Error> {
     #[derive(Deserialize)]
     #[serde(deny_unknown_fields)]
@@ -113,20 +113,21 @@ fn people<'de, D: Deserializer<'de>>(from: D) -> Result<BTreeMap<String, Rights>
 }
 
 impl Proxy {
-    /// What the server is told of it.
+    /// The settings of the proxy for the server.
     pub(super) fn settings(mut self) -> Result<ProxySettings, CommandError> {
         let wrong = |why: String| CommandError::usage(format!("[proxy]: {why}"));
-        let header = self.header.parse().map_err(|_| wrong(format!("{:?} is no header", self.header)))?;
+        let header =
+            self.header.parse().map_err(|_| wrong(format!("{:?} is not a header name", self.header)))?;
         let others = self.people.remove("*");
         if self.people.is_empty() && others.is_none() {
             return Err(wrong(
-                "nobody has a role: [proxy.people] needs a line such as ann = \"approver\"".to_owned(),
+                "no person has a role: [proxy.people] needs a line such as ann = \"approver\"".to_owned(),
             ));
         }
         let users = self.user.as_deref().map(|user| {
             let text = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
             number_of(user, &text)
-                .ok_or_else(|| wrong(format!("{user:?} is no user of this machine; give its number")))
+                .ok_or_else(|| wrong(format!("{user:?} is not a user of this machine; give its number")))
         });
         Ok(ProxySettings {
             socket: self.socket,
@@ -136,7 +137,7 @@ impl Proxy {
     }
 }
 
-/// The number of a user, which `passwd` has by its name.
+/// The number of a user, looked up by name in the text of `passwd`.
 fn number_of(user: &str, passwd: &str) -> Option<u32> {
     let by_name = |line: &str| {
         let mut fields = line.split(':');
@@ -163,7 +164,7 @@ enum Unpriced {
 }
 
 impl Budget {
-    /// Its limits, and whether models without a price are asked all the same.
+    /// The limits, and true if models without a price may be asked.
     pub(super) fn terms(&self) -> (Limits, bool) {
         let limits = Limits { calls: self.calls, tokens: self.tokens, nano_usd: self.usd.map(nano_usd) };
         (limits, self.unpriced == Some(Unpriced::Allow))
@@ -208,7 +209,7 @@ impl Config {
         Ok(config)
     }
 
-    /// An amount of memory of the file.
+    /// A memory size in the file.
     pub(super) fn size(&self, name: &str, text: Option<&str>) -> Result<Option<Bytes>, CommandError> {
         let parse = |text: &str| {
             text.parse::<Bytes>().map_err(|error| CommandError::usage(format!("{name} = {text:?}: {error}")))
@@ -216,7 +217,7 @@ impl Config {
         text.map(parse).transpose()
     }
 
-    /// A duration of the file.
+    /// A duration in the file.
     pub(super) fn time(&self, name: &str, text: Option<&str>) -> Result<Option<Span>, CommandError> {
         let parse = |text: &str| {
             text.parse::<Span>().map_err(|error| CommandError::usage(format!("{name} = {text:?}: {error}")))

@@ -18,7 +18,7 @@ use crate::render::say;
 use crate::render::table::{Cell, Room, Table};
 use crate::stdout::print_line;
 
-/// How long a link is good for.
+/// Lifetime of a link.
 const LINK_MS: i64 = 60_000;
 
 const DAY_MS: i64 = 86_400_000;
@@ -27,9 +27,9 @@ const ORIGIN: &str = "command line";
 
 #[derive(Debug, Subcommand)]
 pub(super) enum TokenTask {
-    /// Makes a token and prints it, this once.
+    /// Creates a token and prints it once.
     New {
-        /// Whose it is, as the history calls them.
+        /// The owner's name in the history.
         #[arg(long, value_name = "NAME")]
         name: String,
         /// viewer, approver, operator, author or admin.
@@ -38,35 +38,35 @@ pub(super) enum TokenTask {
         /// For an agent that speaks MCP: it can read or start runs (viewer or operator), and never answer.
         #[arg(long)]
         agent: bool,
-        /// It counts for so many days.
+        /// The number of days until the token expires.
         #[arg(long, value_name = "N", default_value_t = 90, value_parser = clap::value_parser!(i64).range(1..=3650))]
         days: i64,
-        /// Only for this workflow; repeat it for more.
+        /// Only for this workflow; may be repeated.
         #[arg(long, value_name = "WORKFLOW")]
         workflow: Vec<String>,
     },
     /// Lists tokens and sessions, without their secrets.
     List {
-        /// An array of objects.
+        /// Prints a JSON array.
         #[arg(long)]
         json: bool,
     },
-    /// Has a token or a session count no more.
+    /// Revokes a token or a session.
     Revoke {
-        /// The id that `list` shows.
+        /// The id printed by `list`.
         id: String,
     },
 }
 
 #[derive(Debug, clap::Args)]
 pub(super) struct LinkArgs {
-    /// Who logs in, as the history calls them.
+    /// The person's name in the history.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
     /// viewer, approver, operator, author or admin.
     #[arg(long, value_name = "ROLE", default_value = "admin")]
     role: Role,
-    /// Where the browser reaches the server, if not where the server says.
+    /// The address at which the browser reaches the server, if it differs from the server's own.
     #[arg(long, value_name = "URL")]
     url: Option<String>,
 }
@@ -86,7 +86,7 @@ pub(super) fn token(task: &TokenTask) -> CommandResult {
             let (id, secret) =
                 grant(&service, &wanted, actor().as_deref(), ORIGIN).map_err(CommandError::failed)?;
             say(&format!(
-                "{id} is shown once, and counts until {}:",
+                "{id} is shown once, and is valid until {}:",
                 wanted.expires_at.map(iso).unwrap_or_default()
             ));
             print_line(&secret);
@@ -95,9 +95,9 @@ pub(super) fn token(task: &TokenTask) -> CommandResult {
         TokenTask::List { json } => list(&service, *json),
         TokenTask::Revoke { id } => {
             if !service.revoke(id, actor().as_deref(), ORIGIN)? {
-                return Err(CommandError::usage(format!("there is no token or session {id:?} that counts")));
+                return Err(CommandError::usage(format!("there is no valid token or session {id:?}")));
             }
-            print_line(&format!("{id} counts no more"));
+            print_line(&format!("{id} is revoked"));
             Ok(Exit::OK)
         }
     }
@@ -159,24 +159,24 @@ pub(super) fn link(args: &LinkArgs) -> CommandResult {
         Some(url) => Some(url.clone()),
         None => server_url(service.store())?,
     };
-    // A server that is not started yet has a minute to begin.
+    // A server that has not started yet has a minute to begin.
     let url = url.unwrap_or_else(|| format!("http://{}", super::LISTEN));
     print_line(&make_link(&service, &url, name, args.role)?);
     Ok(Exit::OK)
 }
 
-/// A link that logs in whoever started the server.
+/// A link that logs in the user who started the server.
 pub(in crate::commands) fn login_link(store: &Store, url: &str) -> Result<String, CommandError> {
     let name = actor().unwrap_or_else(|| "operator".to_owned());
     make_link(&store.service()?, url, name, Role::Admin)
 }
 
-/// The same link, which leads to another page than the first one.
+/// The same link, leading to another page than the first.
 pub(in crate::commands) fn next_page(link: &str, page: &str) -> String {
     if page == "/" { link.to_owned() } else { link.replacen("/login#", &format!("/login?next={page}#"), 1) }
 }
 
-/// The secret stands behind the `#`, which no browser sends and no log has.
+/// The secret follows the `#`, so that browsers do not send it and logs do not contain it.
 fn make_link(service: &Service, url: &str, name: String, role: Role) -> Result<String, CommandError> {
     let expires_at = Some(service.store().clock_ms() + LINK_MS);
     let wanted = Grant { kind: CredentialKind::Link, name, role, scope: None, expires_at };

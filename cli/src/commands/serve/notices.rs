@@ -22,7 +22,7 @@ pub(super) fn list(count: usize, as_json: bool) -> CommandResult {
         return Ok(Exit::OK);
     }
     if found.is_empty() {
-        writeln!(out, "nobody was told anything; `[[notify]]` in the file of --config says who is")?;
+        writeln!(out, "no notifications; `[[notify]]` in the file of --config routes them")?;
         return Ok(Exit::OK);
     }
     let mut table = Table::new(&["QUEUED", "TARGET", "ABOUT", "STATE", "TRIED", "ERROR"]);

@@ -1,5 +1,4 @@
-//! Below a step's row: its command, and the first of what it gave or the last of what it
-//! complained.
+//! Lines below a step's row: its command, and the beginning of its output or the end of its error output.
 
 use std::io::Read;
 
@@ -19,19 +18,19 @@ use crate::render::{clip, one_line};
 
 const BAD: Style = AnsiColor::Red.on_default();
 
-/// Lines of output, and of stderr.
+/// Most lines of output, and of stderr.
 const SHOWN: usize = 3;
 
-/// Of a stream this much is read.
+/// Most bytes read of a stream.
 const READ: u64 = 4096;
 
-/// Where nothing has an edge, lines are cut there.
+/// Most characters of a line, where the output has no width.
 const LINE: usize = 160;
 
 /// Longer actions are not read.
 const MAX_ACTION: u64 = 1 << 20;
 
-/// What the record has of one run.
+/// The recorded data of one run.
 #[derive(Clone, Copy)]
 pub(super) struct Recorded<'a> {
     pub(super) store: &'a Store,
@@ -43,14 +42,14 @@ impl Recorded<'_> {
         Ok(self.store.open_blob(digest).map_err(|error| self.store.explained(self.run, error))?)
     }
 
-    /// A blob that is not too long to be shown.
+    /// A blob, unless it is too long to show.
     fn load(self, digest: &Digest) -> Result<Vec<u8>, CommandError> {
         let loaded = self.store.load(digest, MAX_ACTION);
         Ok(loaded.map_err(|error| self.store.explained(self.run, error))?)
     }
 }
 
-/// The lines, without a line break, each with its style.
+/// The lines, without newlines, each with its style.
 pub(super) fn of_step(record: Recorded<'_>, line: &Line, room: Room) -> Vec<(Style, String)> {
     let indent = "  ".repeat(line.depth + 1);
     let fit = |text: String| match room.columns {
@@ -146,7 +145,7 @@ fn last_lines(bytes: &[u8]) -> Vec<String> {
     lines[lines.len().saturating_sub(SHOWN)..].iter().map(|line| (*line).to_owned()).collect()
 }
 
-/// The last lines that a step has printed so far, or had when lobster died.
+/// The last lines that a step has printed so far, or had printed when lobster died.
 fn last_of_unrecorded(record: Recorded<'_>, path: &str) -> Vec<String> {
     let mut kept = kept_outputs(record.store, record.run, Some(path)).into_iter();
     let Some(mut output) = kept.rfind(|output| output.path == path) else { return Vec::new() };

@@ -1,4 +1,5 @@
-//! A run that a service is to begin, was cancelled before it began, or refused: it has no record, only a start.
+//! A run that a service is to begin, that was cancelled before it began, or that was refused: it has no
+//! record, only a start.
 
 use std::io::Write;
 
@@ -11,7 +12,7 @@ use crate::render::table::{self, Room};
 use crate::render::{harmless, one_line, units};
 use crate::which::Unbegun;
 
-/// What is to be begun, or was refused, why, and what to do.
+/// Shows the start, the reason for a refusal, and what to do.
 pub(super) fn show(unbegun: &Unbegun, full: bool, as_json: bool) -> CommandResult {
     let mut out = Output::for_reader(as_json);
     if as_json {

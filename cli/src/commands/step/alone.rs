@@ -1,4 +1,4 @@
-//! What the host does for a program that runs by itself.
+//! The host of a program that runs outside a workflow.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -11,17 +11,17 @@ use lobster_runtime::digest::Digest;
 use lobster_runtime::sync::lock;
 use tempfile::{NamedTempFile, TempDir};
 
-/// Log and progress go to stderr; values and blobs live as long as the run.
+/// Log and progress go to stderr; values and blobs are kept until the run ends.
 #[derive(Default)]
 pub(super) struct Alone {
     quiet: bool,
     state: Mutex<HashMap<String, String>>,
-    /// Made for the first blob.
+    /// Created for the first blob.
     blobs: OnceLock<Arc<TempDir>>,
 }
 
 impl Alone {
-    /// Says nothing.
+    /// A host that prints nothing.
     pub(super) fn quiet() -> Self {
         Self { quiet: true, ..Self::default() }
     }

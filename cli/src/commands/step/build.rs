@@ -1,7 +1,7 @@
 //! `lobster step build`
 //!
-//! Compilers are the author's own tools, run at the author's word and not by a
-//! workflow, so they are started as they are, without policy or sandbox.
+//! Compilers are the author's own tools, started by the author and not by a workflow, so they run
+//! without policy or sandbox.
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -31,12 +31,12 @@ pub(super) struct Args {
     dir: PathBuf,
 }
 
-/// Whether a directory has sources that can be built.
+/// True if a directory has sources that can be built.
 pub(super) fn is_project(dir: &Path) -> bool {
     Language::of(dir).is_ok()
 }
 
-/// Builds the project in a directory; gives the component.
+/// Builds the project in a directory and returns the component.
 pub(super) fn build(dir: &Path) -> Result<PathBuf, CommandError> {
     let absolute =
         dir.canonicalize().map_err(|error| CommandError::usage(format!("{}: {error}", dir.display())))?;
@@ -63,16 +63,16 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// How a shell, and the scripts of our templates, end when a tool is missing.
+/// The exit code of a shell, and of the templates' scripts, if a tool is missing.
 const NOT_FOUND: i32 = 127;
 
-/// Builds with the Rust toolchain that is there; the same that the Rust template uses.
+/// Builds with the installed Rust toolchain; also used by the Rust template.
 const WASM_CARGO: &str = include_str!("../../../../guest-steps/templates/rust/wasm-cargo.sh");
 
-/// Installs what a project in Python needs and builds it; the same that the Python template uses.
+/// Installs what a project in Python needs and builds it; also used by the Python template.
 const PYTHON_BUILD: &str = include_str!("../../../../guest-steps/templates/python/lobster_build.py");
 
-/// Finds a C compiler for WebAssembly and runs it; the same that the C template uses.
+/// Finds a C compiler for WebAssembly and runs it; also used by the C template.
 const WASM_CC: &str = include_str!("../../../../guest-steps/c/wasm-cc.sh");
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -86,7 +86,7 @@ enum Language {
 }
 
 impl Language {
-    /// The language of a project, told by the files it has.
+    /// Detects the language of a project by its files.
     fn of(dir: &Path) -> Result<Self, CommandError> {
         let has = |name: &str| dir.join(name).is_file();
         if has("Cargo.toml") {
@@ -112,7 +112,7 @@ impl Language {
                         step new` creates one"))
     }
 
-    /// What building needs, in words for a person who lacks it.
+    /// The tools that building needs, as a hint.
     fn needs(self) -> &'static str {
         match self {
             Self::Rust => {
@@ -137,7 +137,7 @@ impl Language {
     fn build(self, dir: &Path) -> Result<PathBuf, CommandError> {
         if dir.join("build.sh").is_file() {
             let bash = self.tool(dir, "bash")?;
-            // A build.sh says itself what it lacks, because it knows where it looks.
+            // A build.sh reports missing tools itself, because it knows where it looks.
             self.execute(Command::new(bash).arg("build.sh").current_dir(dir))?;
             return super::built(dir);
         }
@@ -199,7 +199,7 @@ impl Language {
         Ok(to)
     }
 
-    /// A C program of its own is a command: stdin, stdout, exit code.
+    /// Builds a C project: with its Makefile, or as a command program (stdin, stdout, exit code).
     fn c(self, dir: &Path) -> Result<PathBuf, CommandError> {
         if dir.join("Makefile").is_file() {
             let make = self.tool(dir, "make")?;
@@ -220,7 +220,7 @@ impl Language {
             .ok_or_else(|| CommandError::failed(format!("{name} is not on PATH")).with_hint(self.needs()))
     }
 
-    /// What the tools say is talk: it goes to stderr.
+    /// The tools' output goes to stderr, because stdout is for data.
     fn execute(self, command: &mut Command) -> Result<(), CommandError> {
         let name = command.get_program().to_string_lossy().into_owned();
         let status = command
@@ -231,8 +231,8 @@ impl Language {
         if status.success() { Ok(()) } else { Err(self.failed(status)) }
     }
 
-    /// A failed build. What it needs is said only if a tool was not found: otherwise the tool has
-    /// said what is wrong, and more words would only hide it.
+    /// The error of a failed build. The hint about tools is added only if a tool was not found:
+    /// otherwise the tool has reported the problem, and more text would hide it.
     fn failed(self, status: ExitStatus) -> CommandError {
         let error = |what: &str| CommandError::failed(format!("the build failed: {what}"));
         match status.code() {
@@ -256,7 +256,7 @@ fn artifact(messages: &str) -> Option<PathBuf> {
         .next_back()
 }
 
-/// The contract: the project's own copy, or ours, which goes with the value.
+/// The contract: the project's own copy, or lobster's in a temporary directory owned by the value.
 fn wit(dir: &Path) -> io::Result<Wit> {
     let own = dir.join("wit");
     if own.is_dir() {

@@ -1,4 +1,4 @@
-//! One case of a step: a JSON file that says what goes in and what must come out.
+//! One case of a step: a JSON file with the input and the expected output.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,7 +28,7 @@ pub(super) struct Case {
     #[serde(default)]
     args: serde_json::Map<String, Value>,
     input: Option<Data>,
-    /// Guest directories and the directories beside the case file that they show.
+    /// Guest directories, and the directories next to the case file that they show.
     #[serde(default)]
     read: BTreeMap<String, PathBuf>,
     /// Guest files and their contents.
@@ -37,17 +37,17 @@ pub(super) struct Case {
     /// Variables and their values.
     #[serde(default)]
     env: BTreeMap<String, String>,
-    /// Hosts that may be asked; what they answer is recorded beside the case.
+    /// Hosts that may be asked; their answers are recorded next to the case.
     #[serde(default)]
     net: Vec<String>,
-    /// Grants the real clock in place of the virtual one.
+    /// Grants the real clock instead of the virtual one.
     #[serde(default)]
     clock: bool,
-    /// Grants real randomness in place of the seeded one.
+    /// Grants real randomness instead of the seeded one.
     #[serde(default)]
     random: bool,
     expect: Expect,
-    /// The most that the run may use.
+    /// The limits of the run.
     fuel: Option<u64>,
 }
 
@@ -68,7 +68,7 @@ enum Expect {
     Error { code: String, message: Option<String> },
 }
 
-/// What a step gave.
+/// The output of a step.
 #[derive(Debug, Default, PartialEq)]
 enum Given {
     #[default]
@@ -106,14 +106,14 @@ impl Given {
     }
 }
 
-/// Where a case is, and whether the world is asked for it.
+/// The place of a case, and its use of recorded or real hosts.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'p> {
     pub(super) file: &'p Path,
     pub(super) records: bool,
 }
 
-/// What a case that passed used.
+/// The resources used by a passed case.
 pub(super) struct Passed {
     pub(super) fuel: Option<u64>,
 }
@@ -124,12 +124,12 @@ impl Case {
         json::parse_as(&text).map_err(|error| format!("not a case: {error}"))
     }
 
-    /// Whether there is something to record: it asks hosts.
+    /// True if there is something to record: the case has hosts.
     pub(super) fn has_hosts(&self) -> bool {
         !self.net.is_empty()
     }
 
-    /// Runs the case against a component; an error says how it differs.
+    /// Runs the case against a component; an error describes the difference.
     pub(super) fn run(
         &self,
         component: &Component,
@@ -178,11 +178,11 @@ impl Case {
             })),
         });
         match (&self.expect, result) {
-            // What did not come to its end replaces no recording.
+            // A run that failed does not replace a recording.
             (Expect::Items(_) | Expect::Text(_) | Expect::Base64(_), Err(error)) if place.records => {
                 return Err(format!("failed, and nothing was recorded: {}", super::failure(&error)));
             }
-            // A recording is judged when it is answered from, without the secrets that were left out.
+            // A recording is checked when it is replayed, without the secrets that were left out.
             (_, _) if place.records => {}
             (_, result) => self.compare(&given, result)?,
         }
@@ -221,7 +221,7 @@ impl Case {
         }
     }
 
-    /// A command program gets its arguments as words: `argv: [a, b]`.
+    /// The arguments of a command program as words: `argv: [a, b]`.
     fn words(&self) -> Vec<String> {
         let words = self.args.get("argv").and_then(Value::as_array);
         words.map_or_else(Vec::new, |words| words.iter().map(json::js_string).collect())
@@ -241,8 +241,8 @@ impl Case {
         })
     }
 
-    /// Puts the case's files under `root`; gives the directories to grant: the
-    /// outermost of each path, so that what stands beside a file is not invented.
+    /// Writes the case's files below `root` and returns the directories to grant: the outermost
+    /// directory of each path, so that a file has no invented neighbours.
     fn lay_out(&self, root: &Path, beside: &Path) -> io::Result<Vec<DirGrant>> {
         let mut grants: Vec<DirGrant> = Vec::new();
         let mut grant = |guest: &str, is_file: bool| {
@@ -314,7 +314,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::copy(from, to).map(drop)
 }
 
-/// Standard base64 (RFC 4648 §4); white space is skipped.
+/// Decodes standard base64 (RFC 4648 §4); white space is skipped.
 fn base64(text: &str) -> Option<Vec<u8>> {
     let text: String = text.split_ascii_whitespace().collect();
     STANDARD.decode(text).ok()

@@ -1,8 +1,8 @@
-//! What a case's step asked over HTTP and was answered: recorded once against the world, then
-//! answered from the file for ever.
+//! HTTP requests of a case's step with their answers: recorded once from the real hosts, then replayed
+//! from the file.
 //!
-//! The file is `cases/recorded/NAME.json`. Headers that carry secrets are not kept, and
-//! requests are compared without them.
+//! The file is `cases/recorded/NAME.json`. Headers with secrets are not stored, and requests are
+//! compared without them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use crate::whole_files::replace_file;
 /// The name of an HTTP request among the calls of a component.
 const HTTP: &str = "http";
 
-/// How the answer to a request that failed begins.
+/// The first byte of the answer to a failed request.
 const FAILED: u8 = b'!';
 
-/// What stands in place of a secret.
+/// The text that replaces a secret.
 const HIDDEN: &str = "(not recorded)";
 
-/// What the name of a header has, in lower case, whose value may open a door.
+/// Parts of header names, in lower case, whose values may be secrets.
 const SECRET_NAMES: &[&str] =
     &["auth", "cookie", "credential", "key", "passw", "secret", "session", "signature", "token"];
 
@@ -36,7 +36,7 @@ pub(super) struct Exchange {
     answer: Answer,
 }
 
-/// A request as the component layer tells it; of the body only its BLAKE3.
+/// A request as reported by the component layer; of the body only its BLAKE3.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Request {
     method: String,
@@ -53,7 +53,7 @@ enum Answer {
         headers: Vec<(String, String)>,
         body: Body,
     },
-    /// What went wrong, in a word of the component layer's.
+    /// The failure, in a word of the component layer.
     Failed(String),
 }
 
@@ -70,13 +70,13 @@ struct Head {
     headers: Vec<(String, String)>,
 }
 
-/// The recording of one case, being made or being answered from.
+/// The recording of one case, either being made or being replayed.
 pub(super) enum Exchanges {
     Recording(Vec<Exchange>),
     Recorded { all: Vec<Exchange>, answered: usize },
 }
 
-/// Where the recording of a case is.
+/// The file of a case's recording.
 pub(super) fn file_of(case: &Path) -> PathBuf {
     let name = case.file_name().unwrap_or_default();
     case.parent().unwrap_or(Path::new(".")).join("recorded").join(name)
@@ -102,7 +102,7 @@ impl Exchanges {
         Ok(Self::Recorded { all, answered: 0 })
     }
 
-    /// Keeps what was recorded, or says what the step did not ask any more.
+    /// Saves the recording, or reports recorded requests that the step no longer sends.
     pub(super) fn finish(self, case: &Path) -> Result<(), String> {
         match self {
             Self::Recording(all) => {
@@ -137,7 +137,7 @@ impl Exchanges {
 
 impl HostCallTrace for Exchanges {
     fn recorded(&mut self, call: &HostCall<'_>) -> Result<Option<Vec<u8>>, String> {
-        // Clock and randomness are what the case grants.
+        // Clock and randomness are granted by the case.
         if call.function != HTTP {
             return Ok(None);
         }
@@ -158,14 +158,14 @@ impl Request {
     fn of(bytes: &[u8]) -> Result<Self, String> {
         let mut request: Self = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
         hide(&mut request.headers);
-        // The order in which a program sets headers means nothing.
+        // The order in which a program sets headers has no meaning.
         request.headers.sort();
         Ok(request)
     }
 }
 
 impl Answer {
-    /// The head as JSON, a line end, the body; or a word behind `!`.
+    /// Parses the head as JSON, a newline and the body; or a word after `!`.
     fn of(bytes: &[u8]) -> Option<Self> {
         if let Some((&FAILED, name)) = bytes.split_first() {
             return Some(Self::Failed(String::from_utf8_lossy(name).into_owned()));
@@ -214,8 +214,8 @@ fn request_line(request: &Request) -> String {
     format!("{} {}", request.method, request.uri)
 }
 
-/// Why a request is not the one that the recording has after `answered` others: its place, or
-/// what differs from the recorded request that is most like it.
+/// The reason why a request is not the next one of the recording after `answered` others: its position,
+/// or the differences from the most similar recorded request.
 fn unlike(all: &[Exchange], answered: usize, asked: &Request) -> String {
     if let Some(at) = all.iter().skip(answered).position(|exchange| exchange.request == *asked) {
         let at = answered + at + 1;
@@ -224,7 +224,7 @@ fn unlike(all: &[Exchange], answered: usize, asked: &Request) -> String {
     if let Some(at) = all.iter().take(answered).position(|exchange| exchange.request == *asked) {
         return format!("it is recorded once, as request {}, which was already used", at + 1);
     }
-    // The one that is due wins among equals, then the first that is left.
+    // Among equals the next request of the recording wins, then the first unused one.
     let order = (answered..all.len()).chain(0..answered);
     let nearest = order.filter_map(|at| Some((at, &all.get(at)?.request)));
     let Some((at, nearest)) = nearest.min_by_key(|(_, recorded)| distance(recorded, asked)) else {
@@ -243,7 +243,7 @@ fn known(all: &[Exchange], at: usize) -> String {
     all.get(at).map_or_else(String::new, |exchange| request_line(&exchange.request))
 }
 
-/// How unlike two requests are. The address weighs most, then the method, the body, the headers.
+/// The distance between two requests. The address weighs most, then the method, the body, the headers.
 fn distance(recorded: &Request, asked: &Request) -> (usize, bool, bool, usize) {
     let (recorded_at, at) = (Address::of(&recorded.uri), Address::of(&asked.uri));
     let host = usize::from(recorded_at.host != at.host) * 4;
@@ -254,7 +254,7 @@ fn distance(recorded: &Request, asked: &Request) -> (usize, bool, bool, usize) {
     (host + path + query, recorded.method != asked.method, recorded.body != asked.body, headers)
 }
 
-/// The parts of an address that are compared.
+/// The compared parts of an address.
 struct Address<'u> {
     host: &'u str,
     path: &'u str,
@@ -271,8 +271,8 @@ impl<'u> Address<'u> {
     }
 }
 
-/// What of a request is not as it was recorded, each difference with both sides. Never empty for
-/// requests that differ.
+/// The differences between a request and the recorded one, with both sides. Never empty for requests
+/// that differ.
 fn differences(recorded: &Request, asked: &Request) -> Vec<String> {
     let mut found = Vec::new();
     let mut compare = |what: &str, recorded: &str, asked: &str| {
@@ -308,7 +308,7 @@ fn differences(recorded: &Request, asked: &Request) -> Vec<String> {
     found
 }
 
-/// What only one of two lists has; `true` for what is gone from the first.
+/// The elements of only one of two lists; `true` if the first list has it.
 fn only_in<'t, T: PartialEq>(before: &'t [T], now: &'t [T]) -> Vec<(&'t T, bool)> {
     let gone = before.iter().filter(|part| !now.contains(part)).map(|part| (part, true));
     let new = now.iter().filter(|part| !before.contains(part)).map(|part| (part, false));

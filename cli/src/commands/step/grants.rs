@@ -1,4 +1,4 @@
-//! Rights and ceilings on the command line.
+//! Grants and limits on the command line.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lobster_runtime::quantity::{Bytes, Span, parse_count};
 
 use crate::exit::CommandError;
 
-/// What a program may touch. Without these: nothing.
+/// The grants of a program. Without these it has none.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct GrantArgs {
     /// A directory that the step may read, as GUEST (by default under its own path).
@@ -23,10 +23,10 @@ pub(super) struct GrantArgs {
     /// A host that the step may connect to.
     #[arg(long, value_name = "HOST:PORT")]
     net: Vec<String>,
-    /// Grants the real clock in place of the virtual one.
+    /// Grants the real clock instead of the virtual one.
     #[arg(long)]
     clock: bool,
-    /// Grants real randomness in place of the seeded one.
+    /// Grants real randomness instead of the seeded one.
     #[arg(long)]
     random: bool,
 }
@@ -66,7 +66,7 @@ fn directory(cwd: &Path, text: &str) -> Result<DirGrant, CommandError> {
     Ok(DirGrant { host: path, guest: guest.to_owned() })
 }
 
-/// What a program may use up.
+/// The limits of a program.
 #[derive(Debug, Default, clap::Args)]
 pub(super) struct LimitArgs {
     /// The most WebAssembly operations, approximately.
@@ -90,7 +90,7 @@ impl LimitArgs {
     }
 }
 
-/// `2_000_000` or `2000000`.
+/// Parses `2_000_000` or `2000000`.
 fn count(text: &str) -> Result<u64, String> {
     parse_count(text).ok_or_else(|| format!("{text:?} is not a number such as 2_000_000"))
 }

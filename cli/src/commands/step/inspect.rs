@@ -41,7 +41,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// What a program is, in lines.
+/// The description of a program, in lines.
 pub(crate) fn text(component: &Component, description: Option<&Description>) -> String {
     let seen = component.inspect();
     let mut text = String::new();

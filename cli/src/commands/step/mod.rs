@@ -1,4 +1,4 @@
-//! `lobster step`: writing components, away from any workflow.
+//! `lobster step`: writing components, independent of workflows.
 
 mod alone;
 mod build;
@@ -49,7 +49,7 @@ pub(crate) fn run(args: &Args) -> CommandResult {
     }
 }
 
-/// Loads a program, or says what is wrong with the file.
+/// Loads a program, or reports the error in the file.
 fn load(runtime: &Runtime, file: &Path, patience: &Patience) -> Result<Component, CommandError> {
     runtime.components().load_file_within(file, patience).map_err(|error| match error {
         LoadError::Read { .. } => CommandError::usage(error),
@@ -58,18 +58,18 @@ fn load(runtime: &Runtime, file: &Path, patience: &Patience) -> Result<Component
     })
 }
 
-/// Loads within the limits of compiling, until a signal comes.
+/// The limits of compiling, which also ends on a signal.
 pub(crate) fn patience(runtime: &Runtime) -> Patience {
     Patience::new(run::cancelled_by(runtime.cancel()))
 }
 
-/// Whether there are programs beside the sources of a project.
+/// True if there are programs next to the sources of a project.
 fn has_programs(dir: &Path) -> bool {
     let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).any(|path| path.extension().is_some_and(|end| end == "wasm"))
 }
 
-/// The program that a project was built to: the only one beside its sources.
+/// The program built from a project: the only one next to its sources.
 fn built(dir: &Path) -> Result<PathBuf, CommandError> {
     let entries =
         std::fs::read_dir(dir).map_err(|error| CommandError::usage(format!("{}: {error}", dir.display())))?;
@@ -94,12 +94,12 @@ fn built(dir: &Path) -> Result<PathBuf, CommandError> {
                 dir.display(),
                 names.join(", ")
             ))
-            .with_hint("name one with --component"))
+            .with_hint("name the program with --component"))
         }
     }
 }
 
-/// A failed run in one line: its stable name, then what happened.
+/// A failed run in one line: its stable name, then the message.
 pub(super) fn failure(error: &RunError) -> String {
     match error {
         RunError::Step(step) => format!("{}: {}", step.code, step.message),

@@ -11,7 +11,7 @@ use crate::stdout::stdout;
 use crate::which;
 use crate::whole_files::write_new;
 
-/// What every project's README says, whatever its language.
+/// The README of every project, independent of the language.
 const README: &str = include_str!("readme.md");
 
 /// Creates the project of a step: sources, the contract, a test case and a build script.
@@ -70,14 +70,14 @@ fn ask() -> Result<String, CommandError> {
     Ok(known[which::pick(&rows, "Which programming language?")?].to_owned())
 }
 
-/// Writes the template's files with the step's name filled in; gives their number.
+/// Writes the template's files with the step's name filled in and returns their number.
 fn create(dir: &Path, language: &str, name: &str) -> io::Result<usize> {
     let fill = |text: &str| text.replace("step-name", name).replace("step_name", &name.replace('-', "_"));
     for file in files(language) {
         let path = dir.join(fill(file.path));
         match std::str::from_utf8(file.bytes) {
             Ok(text) => write_new(&path, fill(text))?,
-            // An object file of the contract's bindings.
+            // Binary, such as an object file of the contract's bindings.
             Err(_) => write_new(&path, file.bytes)?,
         }
         if file.path.ends_with(".sh") {

@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let mut out = lock(&out);
     let outcome = match result {
         Ok(outcome) => outcome,
-        // Whoever read our output has seen enough.
+        // The reader of the output has closed it.
         Err(_) if out.closed => return Ok(Exit::OK),
         Err(error) => return Err(CommandError::failed(super::failure(&error))),
     };
@@ -108,7 +108,8 @@ pub(super) fn run(args: &Args) -> CommandResult {
     let exit = outcome.exit_code;
     if exit == 0 {
         let journals = runtime.state_dir().join("store/commits");
-        // A commit of a run that a crash left in the way is finished first: that run's record is to say so.
+        // If a crash interrupted a commit of a run, that commit is finished first and noted in the
+        // record of that run.
         let tell = |finished: &_| tell_owner(&runtime.store().map_err(io::Error::other)?, finished);
         outcome.writes.commit_unrecorded(&journals, &tell).map_err(|error| match error {
             WritesError::Stopped(reason) => CommandError::failed(super::failure(&reason)),
@@ -118,18 +119,18 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::Code(u8::try_from(exit).unwrap_or(1)))
 }
 
-/// A stream for what the program says: as it is, unless it goes to a terminal.
+/// A stream for the program's output: unchanged, unless it is a terminal.
 fn screen(stream: impl Write + Send + 'static, is_terminal: bool) -> Box<dyn Write + Send> {
     if is_terminal { Box::new(Quoting::new(stream)) } else { Box::new(stream) }
 }
 
-/// Cancels a run with the process.
+/// Cancels a run when the process is cancelled.
 pub(super) fn cancelled_by(token: &CancelToken) -> lobster_runtime::component::Cancel {
     let token = token.clone();
     Arc::new(move || token.reason().map(|reason| reason.message()))
 }
 
-/// The command line: the words after `--`, or the arguments of a command program.
+/// The arguments of a command program: the words after `--`, or `argv`.
 fn words(args: &Args, component: &Component, given: &str) -> Result<Vec<String>, CommandError> {
     let named = component
         .words(given)
@@ -198,7 +199,7 @@ fn profile(outcome: &Outcome, loaded: u64, ran: u64) {
     }
 }
 
-/// Standard output, and whether its reader has gone.
+/// Standard output; remembers if its reader has closed it.
 struct Out {
     to: BufWriter<Box<dyn Write + Send>>,
     closed: bool,

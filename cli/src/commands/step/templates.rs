@@ -1,4 +1,4 @@
-//! The projects that `lobster step new` starts from, embedded when lobster is built.
+//! The project templates of `lobster step new`, embedded when lobster is built.
 
 /// One file of a template.
 pub(super) struct File {
@@ -9,7 +9,7 @@ pub(super) struct File {
 
 include!(concat!(env!("OUT_DIR"), "/templates.rs"));
 
-/// The languages there are templates for.
+/// The languages that have templates.
 pub(super) fn languages() -> Vec<&'static str> {
     let mut languages: Vec<_> = FILES.iter().map(|file| file.language).collect();
     languages.dedup();

@@ -42,7 +42,7 @@ pub(super) struct Args {
     /// The component, which is not built. The default is the only .wasm file in the directory.
     #[arg(long, value_name = "FILE")]
     component: Option<PathBuf>,
-    /// Builds the project first, also if it has a component.
+    /// Builds the project first, even if it has a component.
     #[arg(long, conflicts_with = "component")]
     build: bool,
     /// Only cases whose file name contains this text.
@@ -106,24 +106,24 @@ pub(super) fn run(args: &Args) -> CommandResult {
     Ok(Exit::OK)
 }
 
-/// The component of a project, built if it is missing or that is asked for.
+/// The component of a project, built if it is missing or if `anyway`.
 fn built_now(dir: &Path, anyway: bool) -> Result<PathBuf, CommandError> {
     if anyway || (!super::has_programs(dir) && build::is_project(dir)) {
         say(&format!("building {}", dir.display()));
         return build::build(dir);
     }
     let file = super::built(dir)?;
-    // A clone has files in any order of time, so this is only said.
+    // A clone has files with arbitrary times, so this is only a warning.
     if build::is_project(dir) && has_newer_source(dir, &file) {
         say(&format!("warning: {} is older than its sources; --build builds it first", file.display()));
     }
     Ok(file)
 }
 
-/// Whether a file of the project was changed after the component was written: no cases, and nothing
-/// that a build leaves behind.
+/// True if a file of the project was changed after the component was written; cases and build products
+/// are ignored.
 fn has_newer_source(dir: &Path, component: &Path) -> bool {
-    /// Deeper and more is not looked at.
+    /// Deepest directory level and most files that are looked at.
     const DEEP: usize = 5;
     const MOST: usize = 10_000;
     const NO_SOURCES: &[&str] = &["cases", "node_modules", "target", "__pycache__", "dist"];
@@ -156,7 +156,7 @@ fn mark(text: &str, code: &str, color: bool) -> String {
     if color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
 }
 
-/// The case files, by name. None at all is a mistake, not a success.
+/// The case files, by name. A directory without cases is an error.
 fn cases(dir: &Path, filter: Option<&str>) -> Result<Vec<PathBuf>, CommandError> {
     let entries = std::fs::read_dir(dir).map_err(|error| {
         CommandError::usage(format!("{}: {error}", dir.display())).with_hint("the cases are DIR/cases/*.json")
